@@ -1,0 +1,171 @@
+"""What flows through a run, stage by stage: Problem -> Prompt -> Rollout -> ScoredRollout -> Group.
+
+Each stage has its own frozen type and wraps the one before. Everything here is free of torch and goes to JSON and back
+(`to_json`, `scored_from_json`), so any stage can be saved, looked at and replayed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+Json = dict[str, Any]
+
+
+class Finish(StrEnum):
+    """Why a rollout ended."""
+
+    STOP = "stop"  # the policy emitted an end token
+    LENGTH = "length"  # max_response_tokens reached
+    BUDGET = "budget"  # the thinking budget forced the answer
+    ABORT = "abort"  # the sampler gave it up unfinished
+
+
+class Reason(StrEnum):
+    """Why a verdict is what it is. Only EQUAL is correct; each of the others is an outcome with an owner."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    NO_ANSWER = "no_answer"
+    TRUNCATED = "truncated"
+    HEDGED = "hedged"
+    UNPARSED = "unparsed"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A grader's finding on one response. Truthy when correct.
+
+    extracted: the answer string that was compared, None when there was none.
+    stage: the layer that settled it ("extract", "string", "number", "structure", "algebra", or a reward's own name).
+    seconds: wall time of the grading; not part of equality, so replays compare equal.
+    """
+
+    correct: bool
+    reason: Reason
+    extracted: str | None = None
+    stage: str = ""
+    seconds: float = field(default=0.0, compare=False)
+
+    def __bool__(self) -> bool:
+        return self.correct
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """A reward and where it came from: value = sum of weighted parts; parts hold each reward's own unweighted value."""
+
+    value: float
+    parts: Mapping[str, float]
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A question with its gold answer. solution: a worked demonstration where the source has one, else None."""
+
+    id: str
+    question: str
+    answer: str
+    source: str
+    split: str
+    level: str = ""
+    solution: str | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A problem as the policy sees it."""
+
+    problem: Problem
+    text: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One sampled response. token_ids include the end token when finish is STOP; behavior_logps has one entry a token:
+    its log-probability (nats, <= 0) under the very distribution that it was drawn from.
+
+    version_min, version_max: oldest and newest policy version (optimiser steps) that drew a token of it.
+    sample: its index within the prompt's group.
+    """
+
+    prompt: Prompt
+    sample: int
+    token_ids: tuple[int, ...]
+    behavior_logps: tuple[float, ...]
+    text: str
+    finish: Finish
+    version_min: int
+    version_max: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if len(self.token_ids) != len(self.behavior_logps):
+            raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.behavior_logps)} log-probs")
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def truncated(self) -> bool:
+        return self.finish is not Finish.STOP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredRollout:
+    rollout: Rollout
+    score: Score
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """All scored rollouts of one prompt in one step."""
+
+    prompt: Prompt
+    members: tuple[ScoredRollout, ...]
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise ValueError(f"the group of problem {self.prompt.problem.id!r} has no members")
+
+    @property
+    def rewards(self) -> tuple[float, ...]:
+        return tuple(member.score.value for member in self.members)
+
+
+def to_json(value: Any) -> Json:
+    """A plain JSON object of any type above; `scored_from_json` gives back an equal value."""
+    return dataclasses.asdict(value)
+
+
+def scored_from_json(data: Json) -> ScoredRollout:
+    """The inverse of `to_json` for a ScoredRollout, the widest of the types."""
+    rollout, score = data["rollout"], data["score"]
+    prompt = rollout["prompt"]
+    return ScoredRollout(
+        rollout=Rollout(
+            **{
+                **rollout,
+                "prompt": Prompt(
+                    problem=Problem(**prompt["problem"]), text=prompt["text"], token_ids=tuple(prompt["token_ids"])
+                ),
+                "token_ids": tuple(rollout["token_ids"]),
+                "behavior_logps": tuple(rollout["behavior_logps"]),
+                "finish": Finish(rollout["finish"]),
+            }
+        ),
+        score=Score(
+            value=score["value"],
+            parts=score["parts"],
+            verdict=Verdict(**{**score["verdict"], "reason": Reason(score["verdict"]["reason"])}),
+        ),
+    )
