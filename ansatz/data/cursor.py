@@ -1,0 +1,66 @@
+"""A resumable stream over a sized source: epoch after epoch, each in an order of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansatz.data.draw import Draw
+from ansatz.errors import CheckpointError, DataError
+from ansatz.types import Problem
+
+
+class ProblemStream:
+    """Endless problems, `take(n)` at a time. Every problem comes once an epoch; epoch e is ordered by (seed, e).
+
+    `state()` is a small JSON object for the checkpoint; after `restore(state)` a stream over the same problems goes on
+    with the very problems that the first one would have given.
+    """
+
+    def __init__(self, problems: Sequence[Problem], *, seed: int, shuffle: bool = True) -> None:
+        if not problems:
+            raise DataError(
+                "a problem stream needs at least one problem, got none. Check the source's path, split and limit."
+            )
+        self._problems, self._seed, self._shuffle = problems, seed, shuffle
+        self._epoch, self._position = 0, 0
+        self._order = self._order_of(0)
+
+    def take(self, n: int) -> list[Problem]:
+        """The next n problems; they may run over the end of an epoch into the next."""
+        taken: list[Problem] = []
+        while len(taken) < n:
+            if self._position == len(self._order):
+                self._epoch, self._position = self._epoch + 1, 0
+                self._order = self._order_of(self._epoch)
+            chosen = self._order[self._position : self._position + n - len(taken)]
+            taken += [self._problems[i] for i in chosen]
+            self._position += len(chosen)
+        return taken
+
+    def state(self) -> dict[str, Any]:
+        return {**self._identity(), "epoch": self._epoch, "position": self._position}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Raises CheckpointError when the state is of other problems or another order: going on would repeat or skip."""
+        for key, own in self._identity().items():
+            if state.get(key) != own:
+                raise CheckpointError(
+                    f"the checkpoint's data cursor has {key} = {state.get(key)!r}, this run has {own!r}. "
+                    "Resume with the data settings and the seed of the run that wrote the checkpoint."
+                )
+        self._epoch, self._position = int(state["epoch"]), int(state["position"])
+        self._order = self._order_of(self._epoch)
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "size": len(self._problems),
+            "first_id": self._problems[0].id,
+            "last_id": self._problems[-1].id,
+            "seed": self._seed,
+            "shuffle": self._shuffle,
+        }
+
+    def _order_of(self, epoch: int) -> Sequence[int]:
+        indices = range(len(self._problems))
+        return Draw(self._seed, "epoch", epoch).shuffled(indices) if self._shuffle else indices

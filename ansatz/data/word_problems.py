@@ -1,0 +1,122 @@
+"""Grade-school word problems made by program, with exact answers and worked chains of thought.
+
+Problem i is computed from (seed, split, i) alone: it needs no list in memory, and a cursor can go on anywhere. The splits
+are disjoint by construction and for all seeds: a hash of the worked chain (operations and numbers) and a hash of the
+question's text each put it into one split, and what falls into the other is drawn again. The level is the number of
+steps, "2" to "6".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from ansatz.data.chains import Chain, Equation, draw_chain, slip
+from ansatz.data.draw import Draw
+from ansatz.data.wording import tell
+from ansatz.errors import ConfigError
+from ansatz.types import Problem
+
+SPLITS = ("train", "heldout")
+HELDOUT_SHARE = 1 / 8  # of all chains, and of all texts of a chain
+
+
+def word_problems(
+    *,
+    split: str,
+    count: int = 50_000,
+    seed: int = 0,
+    min_steps: int = 2,
+    max_steps: int = 6,
+    slip_rate: float = 0.0,
+    max_value: int = 200,
+) -> Sequence[Problem]:
+    """`count` problems, computed when they are asked for.
+
+    slip_rate: share (0 to 1) of demonstrations with one slip that ends in a wrong answer; `answer` stays the true one and
+    `meta["slip"]` says so. It changes no question, and a demonstration with a slip at some rate has it at every higher one.
+    max_value: the largest value in a chain. Raises ConfigError for a setting out of its range.
+    """
+    if split not in SPLITS:
+        raise ConfigError(f"word_problems: split = {split!r}, expected {' or '.join(map(repr, SPLITS))}.")
+    if count < 1:
+        raise ConfigError(f"word_problems: count = {count}, expected 1 or more.")
+    if not 2 <= min_steps <= max_steps <= 12:
+        raise ConfigError(
+            f"word_problems: min_steps = {min_steps} and max_steps = {max_steps}, expected 2 <= min_steps <= max_steps <= 12."
+        )
+    if not 0 <= slip_rate <= 1:
+        raise ConfigError(f"word_problems: slip_rate = {slip_rate}, expected a share from 0 to 1.")
+    if not 50 <= max_value <= 1000:
+        raise ConfigError(
+            f"word_problems: max_value = {max_value}, expected 50 to 1000: under 50 the answers can be guessed, "
+            "over 1000 the sentences make no sense."
+        )
+    return WordProblems(split, count, seed, min_steps, max_steps, slip_rate, max_value)
+
+
+class WordProblems(Sequence[Problem]):
+    """The problems as a lazy sequence; see `word_problems` for the settings."""
+
+    def __init__(
+        self, split: str, count: int, seed: int, min_steps: int, max_steps: int, slip_rate: float, max_value: int
+    ) -> None:
+        self.split, self.count, self.seed = split, count, seed
+        self.min_steps, self.max_steps = min_steps, max_steps
+        self.slip_rate, self.max_value = slip_rate, max_value
+
+    def __len__(self) -> int:
+        return self.count
+
+    @overload
+    def __getitem__(self, index: int) -> Problem: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Problem]: ...
+    def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
+        if isinstance(index, slice):
+            return [self._make(i) for i in range(*index.indices(self.count))]
+        if not -self.count <= index < self.count:
+            raise IndexError(f"problem {index} of {self.count}")
+        return self._make(index % self.count)
+
+    def __iter__(self) -> Iterator[Problem]:
+        return map(self._make, range(self.count))
+
+    def _make(self, index: int) -> Problem:
+        draw = Draw(self.seed, self.split, index)
+        steps = draw.between(self.min_steps, self.max_steps)
+        while True:
+            chain = draw_chain(draw, steps=steps, max_value=self.max_value)
+            if split_of(demonstration(chain.equations)) == self.split:
+                break
+        while True:
+            question = tell(chain, draw)
+            if split_of(question) == self.split:
+                break
+        return Problem(
+            id=f"word_problems-{self.split}-{self.seed}-{index}",
+            question=question,
+            answer=str(chain.answer),
+            source="word_problems",
+            split=self.split,
+            level=str(steps),
+            **self._solution(chain, draw),
+        )
+
+    def _solution(self, chain: Chain, draw: Draw) -> dict[str, object]:
+        equations, slipped = chain.equations, draw.uniform() < self.slip_rate
+        shown = slip(equations, draw) if slipped else equations
+        steps = [[e.left.value, e.op, e.right.value, e.value] for e in equations]
+        return {"solution": demonstration(shown), "meta": {"steps": steps, "slip": slipped}}
+
+
+def demonstration(equations: Sequence[Equation]) -> str:
+    """One equation a line, then the boxed answer: short, since the sampler pays for every token."""
+    return "\n".join([*map(str, equations), f"\\boxed{{{equations[-1].value}}}"])
+
+
+def split_of(content: str) -> str:
+    """The one split that this content may appear in, whatever the seed."""
+    digest = hashlib.blake2b(content.encode(), digest_size=8).digest()
+    return "heldout" if int.from_bytes(digest, "big") < HELDOUT_SHARE * 2**64 else "train"

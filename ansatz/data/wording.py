@@ -1,0 +1,153 @@
+"""How a chain of numbers is told as a story: names, things, places and the sentences for each kind of move.
+
+At every point of a story somebody holds some things: {p} holds {o} (one of them: {s}). A sentence may hand the focus to
+a new person {q} or turn to a new kind of thing {r} (one: {rs}); {bag} and {bags} are containers, {place} a place, {a} and
+{b} the move's numbers. All plurals are regular.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ansatz.data.chains import Chain, Move
+from ansatz.data.draw import Draw
+
+NAMES = tuple(
+    "Ana Ben Cara Dan Ella Finn Gus Hana Ian Jill Ken Lena Max Nina Omar Pia Quinn Rosa Sam Tara Uma Vera Will Xena "
+    "Yara Zoe Ali Bea Carl Dina Eva Fred Gina Hugo Iris Jack Kim Leo Mia Noah Olga Paul Rita Sara Tom Ugo Viola Walt".split()
+)
+THINGS = tuple(
+    "apple book coin pen card shell stone egg ball stamp cup plum pear nut doll car kite ring rose bean bead hat toy "
+    "lemon melon cookie button sticker marble ticket pencil flower candle block bell seed".split()
+)
+CONTAINERS = tuple("bag pack jar tray basket crate tin sack case pot".split())
+PLACES = tuple("market school farm park shop fair beach garden zoo club lake station".split())
+
+
+class Saying(NamedTuple):
+    """A sentence and where the story stands after it: who holds ("p", "q"), and what ("o", "r", "bags").
+    only: the value of {a} that the sentence is for, None for any."""
+
+    text: str
+    holder: str = "p"
+    thing: str = "o"
+    only: int | None = None
+
+
+OPENINGS = (
+    "{p} has {n} {o}.",
+    "{p} starts with {n} {o}.",
+    "{p} owns {n} {o}.",
+    "At the {place}, {p} has {n} {o}.",
+    "{p} brings {n} {o} to the {place}.",
+    "{p} buys {n} {o} at the {place}.",
+    "{p} counts {n} {o}.",
+)
+
+SAYINGS: dict[str, tuple[Saying, ...]] = {
+    "add": (
+        Saying("{p} buys {a} more {o}."),
+        Saying("{p} finds {a} {o} at the {place}."),
+        Saying("{p} gets {a} {o} from {q}."),
+        Saying("{q} gives {p} {a} {o}."),
+        Saying("Then {p} wins {a} more."),
+        Saying("{q} has {a} {o} and gives all of them to {p}."),
+        Saying("{q} has {a} more {o} than {p}.", holder="q"),
+        Saying("{q} has {a} more than {p}.", holder="q"),
+        Saying("{p} has {a} fewer {o} than {q}.", holder="q"),
+    ),
+    "take": (
+        Saying("{p} gives {a} {o} to {q}."),
+        Saying("{p} loses {a} {o}."),
+        Saying("{p} sells {a} of them."),
+        Saying("{p} leaves {a} {o} at the {place}."),
+        Saying("Then {p} uses {a} of the {o}."),
+        Saying("{q} takes {a} {o} from {p}."),
+        Saying("{q} has {a} fewer {o} than {p}.", holder="q"),
+        Saying("{q} has {a} fewer than {p}.", holder="q"),
+        Saying("{p} has {a} more {o} than {q}.", holder="q"),
+    ),
+    "times": (
+        Saying("{p} trades each {s} for {a} {r}.", thing="r"),
+        Saying("{p} sells each {s} for {a} {r}.", thing="r"),
+        Saying("With each {s} come {a} {r}.", thing="r"),
+        Saying("Soon {p} has {a} times as many."),
+        Saying("{q} has {a} times as many {o} as {p}.", holder="q"),
+        Saying("{q} has twice as many {o} as {p}.", holder="q", only=2),
+        Saying("{p} doubles the number of {o}.", only=2),
+        Saying("{p} triples the number of {o}.", only=3),
+    ),
+    "share": (
+        Saying("{p} packs them into {bags} of {a}.", thing="bags"),
+        Saying("{p} trades every {a} {o} for one {rs}.", thing="r"),
+        Saying("{p} splits them into {a} equal groups and keeps one."),
+        Saying("{p} shares them equally among {a} friends, and {q} is one.", holder="q"),
+        Saying("{p} has {a} times as many {o} as {q}.", holder="q"),
+        Saying("{p} gives half of the {o} to {q}.", only=2),
+        Saying("{p} loses half of them.", only=2),
+        Saying("{q} has half as many {o} as {p}.", holder="q", only=2),
+    ),
+    "add_groups": (
+        Saying("{p} buys {a} {bags} of {b} {o}."),
+        Saying("{p} finds {a} {bags} with {b} {o} each."),
+        Saying("{q} gives {p} {a} {bags} of {b} {o}."),
+        Saying("Each of {a} friends gives {p} {b} {o}."),
+    ),
+    "take_groups": (
+        Saying("{p} sells {a} {bags} of {b} {o}."),
+        Saying("{p} gives {b} {o} to each of {a} friends."),
+        Saying("{p} fills {a} {bags} with {b} {o} each and gives them to {q}."),
+        Saying("{p} loses {a} {bags} of {b} {o}."),
+    ),
+    "join_times": (
+        Saying("{q} has {a} times as many {o} as {p} and gives all of them to {p}."),
+        Saying("{q} brings {a} times as many {o} as {p} has and gives them to {p}."),
+        Saying("{q} has twice as many {o} as {p} and gives all of them to {p}.", only=2),
+    ),
+    "join_more": (
+        Saying("{q} has {a} more {o} than {p} and gives all of them to {p}."),
+        Saying("{q} brings {a} more {o} than {p} has and gives them to {p}."),
+    ),
+    "join_fewer": (
+        Saying("{q} has {a} fewer {o} than {p} and gives all of them to {p}."),
+        Saying("{q} brings {a} fewer {o} than {p} has and gives them to {p}."),
+    ),
+}
+
+QUESTIONS = (
+    "How many {o} does {p} have now?",
+    "How many {o} does {p} have in the end?",
+    "How many {o} has {p} now?",
+    "So how many {o} does {p} have?",
+)
+
+
+def tell(chain: Chain, draw: Draw) -> str:
+    """The question text of a chain."""
+    names, things, containers = iter(draw.shuffled(NAMES)), iter(draw.shuffled(THINGS)), iter(draw.shuffled(CONTAINERS))
+    holder, thing = next(names), next(things)
+    opening = draw.pick(OPENINGS).format(p=holder, o=thing + "s", n=chain.start, place=draw.pick(PLACES))
+    sentences = [opening]
+    for move in chain.moves:
+        saying = _saying(move, draw)
+        words = {"p": holder, "s": thing, "o": thing + "s", "place": draw.pick(PLACES)}
+        words |= dict(zip("ab", map(str, move.numbers), strict=False))
+        if "{q}" in saying.text:
+            words["q"] = next(names)
+        if "{r" in saying.text:
+            words["rs"] = next(things)
+            words["r"] = words["rs"] + "s"
+        if "{bags}" in saying.text:
+            words["bag"] = next(containers)
+            words["bags"] = words["bag"] + "s"
+        sentences.append(saying.text.format_map(words))
+        holder = words[saying.holder]
+        thing = words[saying.thing].removesuffix("s")
+    return " ".join([*sentences, draw.pick(QUESTIONS).format(o=thing + "s", p=holder)])
+
+
+def _saying(move: Move, draw: Draw) -> Saying:
+    while True:
+        saying = draw.pick(SAYINGS[move.kind])
+        if saying.only in (None, move.numbers[0]):
+            return saying

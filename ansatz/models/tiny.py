@@ -1,0 +1,104 @@
+"""A language model from nothing: a byte-level BPE tokenizer trained on given text and a small Qwen3 with random weights.
+
+The folder is an ordinary Hugging Face one, loaded by AutoModelForCausalLM and AutoTokenizer. Same texts, settings and
+seed give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from ansatz.errors import ConfigError
+
+PAD, END = "<|pad|>", "<|end|>"
+
+# Pieces inside which tokens may grow: a word with the space before it, one digit, a LaTeX command with its brace, marks,
+# line ends, other space. Single digits keep a number's columns visible; without this 12 and 112 share nothing.
+PIECES = r" ?\p{L}+|\p{N}|\\\p{L}+\{?| ?[^\s\p{L}\p{N}\\]+|\\|[\r\n]+|\s+"
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ {'system': '', 'user': 'Question: ', 'assistant': 'Answer:\n'}[message['role']] + message['content'] }}"
+    "{{ '<|end|>' if message['role'] == 'assistant' else '\n' }}"
+    "{% endfor %}{{ 'Answer:\n' if add_generation_prompt }}"
+)
+
+
+def build_tiny_model(
+    folder: str | Path,
+    *,
+    texts: Iterable[str],
+    vocab_size: int = 1024,
+    hidden_size: int = 128,
+    num_layers: int = 4,
+    num_heads: int = 4,
+    num_kv_heads: int = 2,
+    head_dim: int = 32,
+    intermediate_size: int = 512,
+    max_context: int = 512,
+    seed: int = 0,
+) -> int:
+    """Makes the model and its tokenizer in `folder` (created if need be) and returns the number of its parameters.
+
+    texts: what the tokenizer learns its tokens from; give prompts and solutions as the policy will see them.
+    vocab_size: at most that many tokens, 258 (every byte, pad and end) at the least; fewer come of it when the texts hold
+    fewer pieces. Raises ConfigError for sizes that do not fit together.
+    """
+    if vocab_size < 258:
+        raise ConfigError(f"vocab_size = {vocab_size}: 256 bytes and 2 special tokens need 258 or more.")
+    if num_kv_heads < 1 or num_heads % num_kv_heads:
+        raise ConfigError(f"num_heads = {num_heads} is no multiple of num_kv_heads = {num_kv_heads}. Make it one.")
+    tokenizer = _train_tokenizer(texts, vocab_size=vocab_size, max_context=max_context)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden_size,
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        num_key_value_heads=num_kv_heads,
+        head_dim=head_dim,
+        intermediate_size=intermediate_size,
+        max_position_embeddings=max_context,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        dtype="float32",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(config)
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
+    return model.num_parameters()
+
+
+def _train_tokenizer(texts: Iterable[str], *, vocab_size: int, max_context: int) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PAD, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=max_context,
+        clean_up_tokenization_spaces=False,
+        padding_side="left",
+    )

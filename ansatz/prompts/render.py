@@ -1,0 +1,97 @@
+"""Problem -> Prompt, and Prompt with its worked solution -> Demonstration.
+
+A demonstration's response is tokenised apart from its prompt. Without this a token could span the border, and the policy
+would be taught on prompt tokens that it never sees when it is sampled from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ansatz.errors import DataError, ModelError
+from ansatz.prompts.templates import CHAT, QUESTION, TEMPLATES, template_text
+from ansatz.types import Problem, Prompt
+
+
+class Tokenizer(Protocol):
+    """The part of a transformers tokenizer that is used here."""
+
+    eos_token_id: Any
+    chat_template: Any
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
+    def apply_chat_template(self, conversation: Any, **settings: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """A prompt and the response to learn from it; response_ids end with the end token."""
+
+    prompt: Prompt
+    response_ids: tuple[int, ...]
+
+
+def render(problem: Problem, template: str, tokenizer: Tokenizer, *, max_prompt_tokens: int | None = None) -> Prompt:
+    """The problem as the policy sees it, in the named template (see `templates`).
+
+    Raises ConfigError for an unknown template; ModelError when "chat" is asked of a tokenizer without a chat template, or
+    when the prompt has more than max_prompt_tokens tokens.
+    """
+    if template == CHAT:
+        text = _chat_text(problem, tokenizer)
+        ids = tokenizer.encode(text, add_special_tokens=False)  # the chat template has written them
+    else:
+        text = template_text(template).replace(QUESTION, problem.question)
+        ids = tokenizer.encode(text)
+        if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:  # some tokenizers close every text
+            ids = ids[:-1]
+    if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
+        raise ModelError(
+            f"the prompt of problem {problem.id!r} has {len(ids)} tokens, the limit is {max_prompt_tokens}. "
+            "Raise max_prompt_tokens (and the model's context if that is the bound), use a shorter prompt template, or "
+            "take the problem out."
+        )
+    return Prompt(problem=problem, text=text, token_ids=tuple(ids))
+
+
+def render_demonstration(
+    problem: Problem,
+    template: str,
+    tokenizer: Tokenizer,
+    *,
+    max_prompt_tokens: int | None = None,
+    max_response_tokens: int | None = None,
+) -> Demonstration:
+    """The problem's prompt and its solution, encoded for supervised learning.
+
+    Raises what `render` raises; DataError for a problem without a solution; ModelError when the tokenizer has no end token
+    or the response, its end token included, has more than max_response_tokens tokens.
+    """
+    if problem.solution is None:
+        raise DataError(
+            f"problem {problem.id!r} of {problem.source!r} has no worked solution, and supervised training needs one. "
+            "Set solution_key to the field that holds it, or use a source with demonstrations."
+        )
+    if tokenizer.eos_token_id is None:
+        raise ModelError("the tokenizer has no end token (eos_token). Set one in its tokenizer_config.json.")
+    prompt = render(problem, template, tokenizer, max_prompt_tokens=max_prompt_tokens)
+    response = (*tokenizer.encode(problem.solution, add_special_tokens=False), int(tokenizer.eos_token_id))
+    if max_response_tokens is not None and len(response) > max_response_tokens:
+        raise ModelError(
+            f"the demonstration of problem {problem.id!r} has {len(response)} tokens, the limit is {max_response_tokens}. "
+            "Raise max_response_tokens, or take the problem out."
+        )
+    return Demonstration(prompt=prompt, response_ids=response)
+
+
+def _chat_text(problem: Problem, tokenizer: Tokenizer) -> str:
+    if not tokenizer.chat_template:
+        raise ModelError(
+            "prompt template 'chat' needs a tokenizer with a chat template, and this one has none. "
+            f"Use one of {', '.join(map(repr, TEMPLATES))}, or a model folder with a chat template."
+        )
+    content = TEMPLATES["boxed"].replace(QUESTION, problem.question)
+    return tokenizer.apply_chat_template(
+        [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
+    )

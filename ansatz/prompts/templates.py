@@ -1,0 +1,64 @@
+"""Prompt templates by name: one table, each with {question} where the question goes.
+
+A recipe may also name "chat" (the tokenizer's own chat template around the `boxed` text) or a user's .txt file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ansatz.errors import ConfigError
+from ansatz.registry import suggest
+
+QUESTION = "{question}"
+CHAT = "chat"
+
+STEP_BY_STEP = "Please reason step by step, and put your final answer within \\boxed{}."
+
+TEMPLATES = {
+    "none": "{question}",
+    "boxed": f"{{question}}\n{STEP_BY_STEP}",
+    # Qwen2.5-Math's own prompt, arXiv:2409.12122, written out so that a base model gets it as well.
+    "qwen_math": (
+        f"<|im_start|>system\n{STEP_BY_STEP}<|im_end|>\n<|im_start|>user\n{{question}}<|im_end|>\n<|im_start|>assistant\n"
+    ),
+    # DeepSeek-R1-Zero, arXiv:2501.12948, table 1.
+    "r1": (
+        "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant "
+        "first thinks about the reasoning process in the mind and then provides the user with the answer. The reasoning "
+        "process and answer are enclosed within <think> </think> and <answer> </answer> tags, respectively, i.e., "
+        "<think> reasoning process here </think> <answer> answer here </answer>. User: {question}. Assistant:"
+    ),
+    "gsm8k": (
+        "Question: {question}\nReason step by step and write the final number on the last line after '#### '.\nAnswer:\n"
+    ),
+    # For models made from nothing: every token of it is paid for in each prompt.
+    "tiny": "Question: {question}\nAnswer:\n",
+}
+
+
+def template_text(name: str) -> str:
+    """The text of a template with {question} in it once. `name` is a key of TEMPLATES or the path of a .txt file.
+
+    Raises ConfigError for an unknown name, a missing file, or a file without {question}. "chat" has no text of its own:
+    `render` handles it.
+    """
+    if name in TEMPLATES:
+        return TEMPLATES[name]
+    if not name.endswith(".txt"):
+        raise ConfigError(
+            f"prompt template {name!r} is unknown.{suggest(name, [*TEMPLATES, CHAT])} Or give a .txt file."
+        )
+    path = Path(name)
+    if not path.is_file():
+        raise ConfigError(
+            f"prompt template {name!r}: there is no such file (looked in {Path.cwd()}). "
+            f"Expected a text file with {QUESTION} in it."
+        )
+    text = path.read_text(encoding="utf-8")
+    if text.count(QUESTION) != 1:
+        raise ConfigError(
+            f"prompt template {name!r} has {QUESTION} {text.count(QUESTION)} times, expected once. "
+            "Put it where the problem's question goes."
+        )
+    return text
