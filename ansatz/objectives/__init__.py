@@ -1,0 +1,6 @@
+"""Objectives: pure tensor functions from rewards and log-probs to a loss. Start at `build_objective`."""
+
+from ansatz.objectives.objective import Advantages, LossParts, Objective, TokenBatch
+from ansatz.objectives.presets import KEYS, PRESETS, build_objective
+
+__all__ = ["KEYS", "PRESETS", "Advantages", "LossParts", "Objective", "TokenBatch", "build_objective"]

@@ -1,0 +1,322 @@
+"""The objective of a run: a small frozen record of pure pieces and coefficients.
+
+Axes: N rollouts, T flat tokens (prompts and responses). One step asks, in this order:
+
+    advantages = objective.advantages(reward_N, group_N, segment_T=..., mask_T=...)   the whole step
+    mask_T = objective.loss_mask(segment_T, mask_T, truncated_N=...)                  the whole step
+    weight_T = objective.token_weights(segment_T, mask_T, num_rollouts=N)             an update's minibatch
+    parts = objective.loss(slice, policy_logp_T, entropy_T)                           any slice; all adds up
+
+Tokens outside `mask_T` may hold any finite values: they are cut away before a piece sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ansatz.errors import ConfigError
+from ansatz.objectives import segments
+from ansatz.objectives.pieces import Piece
+
+
+class TokenBatch(Protocol):
+    """A slice of whole rollouts on one flat token axis, float32 or float64.
+
+    segment_T: rollout of each token, 0..N-1 within the slice. mask_T: True where the policy chose the token.
+    weight_T, advantage_T: 0 outside the mask; made on the whole step. penalty_weight_T: weights of the KL and entropy terms,
+    None when they are `weight_T`. ref_logp_T: None unless `objective.needs_ref`.
+    """
+
+    @property
+    def segment_T(self) -> Tensor: ...
+    @property
+    def mask_T(self) -> Tensor: ...
+    @property
+    def old_logp_T(self) -> Tensor: ...
+    @property
+    def behavior_logp_T(self) -> Tensor: ...
+    @property
+    def ref_logp_T(self) -> Tensor | None: ...
+    @property
+    def advantage_T(self) -> Tensor: ...
+    @property
+    def weight_T(self) -> Tensor: ...
+    @property
+    def penalty_weight_T(self) -> Tensor | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advantages:
+    """advantage_T is 0 outside the mask; advantage_N is None when the piece gives one number a token;
+    return_T, the critic's target, is None without a critic."""
+
+    advantage_T: Tensor
+    advantage_N: Tensor | None
+    return_T: Tensor | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossParts:
+    """loss: scalar with gradient. sums: detached scalars that add up over slices and ranks. maxima: take the largest.
+
+    sums: tokens, surrogate (weighted, the policy's part of the loss), ratio, clipped_low, clipped_high, moved (k1 of old
+    over policy), dropped (tokens whose correction is 0), and where they exist kl, kl_loss, entropy. Counts and plain sums over
+    response tokens but for surrogate and kl_loss, which carry the weights. maxima: ratio, log_ratio_abs.
+    """
+
+    loss: Tensor
+    sums: dict[str, Tensor]
+    maxima: dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """Built by `presets.build_objective`; every field is a key of the recipe's `algorithm:` section."""
+
+    preset: str
+    advantage: Piece
+    ratio: Piece
+    surrogate: Piece
+    kl: Piece
+    weights: Piece
+    penalty_weights: Piece | None = None
+    correction: tuple[Piece, ...] = ()
+    masks: tuple[Piece, ...] = ()
+    anchor: str = "old"
+    kl_coef: float = 0.0
+    kl_in: str = "loss"
+    kl_to: str = "ref"
+    entropy_coef: float = 0.0
+    max_ratio: float | None = None
+
+    @property
+    def needs_ref(self) -> bool:
+        """Whether reference log-probs are used at all; a coefficient of 0 needs no reference model."""
+        return self.kl_coef != 0 and self.kl_to == "ref"
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether a critic is needed."""
+        return "value_T" in self.advantage.inputs
+
+    @property
+    def needs_group(self) -> bool:
+        """Whether a rollout is compared with others of its prompt."""
+        return "group_N" in self.advantage.inputs
+
+    @property
+    def needs_entropy(self) -> bool:
+        return self.entropy_coef != 0 or any("entropy_T" in piece.inputs for piece in self.correction)
+
+    @property
+    def whole_minibatch(self) -> bool:
+        """Whether a piece compares tokens of the whole minibatch, so that it must be one slice."""
+        return any(piece.whole_minibatch for piece in (self.surrogate, *self.correction))
+
+    def formula(self) -> str:
+        """The resolved objective as one formula in words, with every constant, one piece a line."""
+        terms = ["weight x surrogate"]
+        if self.kl_coef and self.kl_in == "loss":
+            terms.append(f"+ {self.kl_coef} x weight x KL")
+        if self.entropy_coef:
+            terms.append(f"- {self.entropy_coef} x weight x entropy")
+        lines = [
+            f"{self.preset}: loss = sum over response tokens of {' '.join(terms)}",
+            f"  advantage   {self.advantage.formula()}",
+            f"  ratio       {self.ratio.formula()}, anchor = {self.anchor}",
+            f"  surrogate   {self.surrogate.formula()}",
+            f"  weight      {self.weights.formula()}",
+        ]
+        if self.penalty_weights is not None:
+            lines.append(f"  penalties   weigh {self.penalty_weights.formula()}")
+        lines += [f"  correction  {piece.formula()}" for piece in self.correction]
+        if self.kl_coef:
+            lines.append(f"  KL          {self.kl.formula()}, reference = {self.kl_to}, in the {self.kl_in}")
+        return "\n".join(lines)
+
+    def check_group_size(self, samples_per_prompt: int) -> None:
+        """ConfigError where every advantage would be 0 whatever the rewards."""
+        if samples_per_prompt == 1 and self.needs_group and self.advantage.settings.get("single") != "keep":
+            raise ConfigError(
+                f"rollout.samples_per_prompt = 1: {self.advantage.name} gives every rollout advantage 0. "
+                'Use 2 or more, or algorithm.advantage = "batch_zscore".'
+            )
+
+    def advantages(
+        self, reward_N: Tensor, group_N: Tensor, *, segment_T: Tensor, mask_T: Tensor, **given: Tensor | None
+    ) -> Advantages:
+        """Advantages of the whole step.
+
+        given: what the pieces ask for beyond rewards and groups, on the N or T axis of the step: old_logp_T, ref_logp_T,
+        value_T, baseline_N, component_NK, step_reward_T, step_end_T.
+        """
+        chosen_T = segment_T[mask_T]
+        inputs = {
+            **_chosen(given, mask_T),
+            "reward_N": reward_N,
+            "group_N": group_N,
+            "segment_T": chosen_T,
+            "length_N": segments.count(chosen_T, len(reward_N)),
+        }
+        advantage = self.advantage(inputs)
+        per_token = "segment_T" in self.advantage.inputs
+        advantage_T = advantage if per_token else advantage[chosen_T]
+        return Advantages(
+            advantage_T=_scattered(advantage_T, mask_T),
+            advantage_N=None if per_token else advantage,
+            return_T=None,
+        )
+
+    def loss_mask(self, segment_T: Tensor, mask_T: Tensor, **given: Tensor | None) -> Tensor:
+        """The tokens that count in the loss and in its denominators: `mask_T` less what the `masks` take out.
+
+        given: what masks ask for: truncated_N (True where a rollout hit the length limit), old_logp_T, behavior_logp_T.
+        Without masks it is `mask_T`. Masks look at the original tokens each, so their order does not matter.
+        """
+        inputs = {**_chosen(given, mask_T), "segment_T": segment_T[mask_T]}
+        kept_T = torch.ones_like(inputs["segment_T"], dtype=torch.bool)
+        for piece in self.masks:
+            kept_T = kept_T & piece(inputs)
+        return _scattered(kept_T, mask_T)
+
+    def token_weights(
+        self,
+        segment_T: Tensor,
+        mask_T: Tensor,
+        *,
+        num_rollouts: int,
+        group_N: Tensor | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
+        """Weight of each token, 0 outside the mask. Call once on all that one optimiser step sees, before any split.
+
+        group_N: the prompt of each rollout, needed by prompt_mean alone.
+        """
+        return _weights(self.weights, segment_T, mask_T, num_rollouts, group_N).to(dtype)
+
+    def penalty_token_weights(
+        self,
+        segment_T: Tensor,
+        mask_T: Tensor,
+        *,
+        num_rollouts: int,
+        group_N: Tensor | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor | None:
+        """Weights of the KL and entropy terms, None when they are those of the surrogate."""
+        if self.penalty_weights is None:
+            return None
+        return _weights(self.penalty_weights, segment_T, mask_T, num_rollouts, group_N).to(dtype)
+
+    def loss(
+        self,
+        batch: TokenBatch,
+        policy_logp_T: Tensor,
+        entropy_T: Tensor | None = None,
+        *,
+        full_kl_T: Tensor | None = None,
+        kl_coef: float | None = None,
+        entropy_coef: float | None = None,
+    ) -> LossParts:
+        """sum(weight x surrogate) + kl_coef sum(weight x kl) - entropy_coef sum(weight x entropy) over the slice.
+
+        kl_coef, entropy_coef: what an adaptive schedule says in place of the objective's own.
+        """
+        kl_coef = self.kl_coef if kl_coef is None else kl_coef
+        entropy_coef = self.entropy_coef if entropy_coef is None else entropy_coef
+        given = self._chosen(batch, policy_logp_T, entropy_T, full_kl_T)
+        weight_T = given["weight_T"]
+        penalty_weight_T = weight_T if given["penalty_weight_T"] is None else given["penalty_weight_T"]
+
+        given["log_ratio_T"] = self.ratio(given)
+        factor_T = torch.ones_like(weight_T)
+        for piece in self.correction:
+            factor_T = factor_T * piece(given)
+        loss = surrogate = (self.surrogate(given) * factor_T * weight_T).sum()
+        sums, maxima = self._ratio_metrics(given, factor_T)
+        sums["surrogate"] = surrogate.detach()
+
+        if kl_coef != 0 and self.kl_in == "loss":
+            kl_T = self.kl(given)
+            kl_loss = (kl_T * penalty_weight_T).sum()
+            loss = loss + kl_coef * kl_loss
+            sums |= {"kl": kl_T.detach().sum(), "kl_loss": kl_loss.detach()}
+        if given["entropy_T"] is not None:
+            sums["entropy"] = given["entropy_T"].detach().sum()
+            if entropy_coef != 0:
+                loss = loss - entropy_coef * (given["entropy_T"] * penalty_weight_T).sum()
+        elif entropy_coef != 0:
+            raise ValueError("algorithm.entropy_coef is not 0, but the loss was given no entropy_T.")
+        return LossParts(loss=loss, sums=sums, maxima=maxima)
+
+    def _chosen(
+        self, batch: TokenBatch, policy_logp_T: Tensor, entropy_T: Tensor | None, full_kl_T: Tensor | None
+    ) -> dict[str, Any]:
+        """What the pieces may ask for, at the tokens that the policy chose."""
+        mask_T = batch.mask_T
+        policy_T = policy_logp_T[mask_T]
+        anchors = {
+            "old": batch.old_logp_T[mask_T],
+            "behavior": batch.behavior_logp_T[mask_T],
+            "policy": policy_T.detach(),
+        }
+        reference_T = {**anchors, "ref": _at(batch.ref_logp_T, mask_T)}[self.kl_to]
+        return {
+            "segment_T": batch.segment_T[mask_T],
+            "policy_logp_T": policy_T,
+            "old_logp_T": anchors[self.anchor],
+            "behavior_logp_T": anchors["behavior"],
+            "ref_logp_T": reference_T,
+            "advantage_T": batch.advantage_T[mask_T],
+            "weight_T": batch.weight_T[mask_T],
+            "penalty_weight_T": _at(batch.penalty_weight_T, mask_T),
+            "entropy_T": _at(entropy_T, mask_T),
+            "full_kl_T": _at(full_kl_T, mask_T),
+        }
+
+    def _ratio_metrics(self, given: dict[str, Any], factor_T: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        log_ratio_T = given["log_ratio_T"].detach()
+        advantage_T = given["advantage_T"]
+        ratio_T = log_ratio_T.exp()
+        low, high = (self.surrogate.settings.get(side) for side in ("low", "high"))
+        never_T = torch.zeros_like(ratio_T, dtype=torch.bool)
+        below_T = never_T if low is None else (ratio_T < 1 - low) & (advantage_T < 0)
+        above_T = never_T if high is None else (ratio_T > 1 + high) & (advantage_T > 0)
+        sums = {
+            "tokens": torch.ones_like(ratio_T).sum(),
+            "ratio": ratio_T.sum(),
+            "clipped_low": below_T.to(ratio_T.dtype).sum(),
+            "clipped_high": above_T.to(ratio_T.dtype).sum(),
+            "moved": -log_ratio_T.sum(),
+            "dropped": (factor_T == 0).to(ratio_T.dtype).sum(),
+        }
+        none = ratio_T.new_zeros(())
+        maxima = {
+            "ratio": ratio_T.max() if len(ratio_T) else none,
+            "log_ratio_abs": log_ratio_T.abs().max() if len(ratio_T) else none,
+        }
+        return sums, maxima
+
+
+def _weights(piece: Piece, segment_T: Tensor, mask_T: Tensor, num_rollouts: int, group_N: Tensor | None) -> Tensor:
+    given = {"segment_T": segment_T[mask_T], "num_rollouts": num_rollouts, "group_N": group_N}
+    return _scattered(piece(given), mask_T)
+
+
+def _scattered(value_T: Tensor, mask_T: Tensor) -> Tensor:
+    """Values of the chosen tokens back on the whole token axis, 0 elsewhere."""
+    return value_T.new_zeros(mask_T.shape).masked_scatter(mask_T, value_T)
+
+
+def _chosen(given: Mapping[str, Tensor | None], mask_T: Tensor) -> dict[str, Any]:
+    """Arrays on the token axis cut down to the chosen tokens; those on other axes as they are."""
+    return {key: _at(value, mask_T) if key.endswith("_T") else value for key, value in given.items()}
+
+
+def _at(value_T: Tensor | None, mask_T: Tensor) -> Tensor | None:
+    return None if value_T is None else value_T[mask_T]

@@ -1,0 +1,106 @@
+"""A piece of an objective: a pure function, its settings, and what it must be given.
+
+A piece names what it needs by its positional parameters (`reward_N`, `segment_T`, ...) and what a recipe may set by its
+keyword-only ones, so nothing is declared twice: `Objective` hands over exactly what the signature asks for.
+
+Axes everywhere in this package: N rollouts, T flat tokens, K reward components. Pieces see only the tokens that the policy
+chose; what lies outside the mask (prompts, tool output) is cut away before, so it cannot leak.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from ansatz.errors import ConfigError
+from ansatz.registry import Registry, settings_of
+
+Function = Callable[..., Tensor]
+F = TypeVar("F", bound=Function)
+
+INPUTS = {
+    "reward_N": "one reward a rollout",
+    "group_N": "the prompt of each rollout",
+    "length_N": "the number of response tokens",
+    "segment_T": "the rollout of each token",
+    "token_reward_T": "a reward a token",
+    "value_T": "a critic (`ppo` has one)",
+    "baseline_N": "the reward of a greedy rollout of the same prompt",
+    "component_NK": "the rewards before they are added up",
+    "step_reward_T": "a reward at the last token of each reasoning step (a process reward model)",
+    "step_end_T": "where reasoning steps end",
+    "policy_logp_T": "log-probs of the policy",
+    "old_logp_T": "log-probs before this update",
+    "behavior_logp_T": "the sampler's log-probs",
+    "ref_logp_T": "log-probs of a reference model",
+    "log_ratio_T": "the log of the importance ratio",
+    "advantage_T": "advantages",
+    "entropy_T": "the policy's entropy at each token",
+    "full_kl_T": "the exact KL at each token, from whole distributions",
+    "truncated_N": "which rollouts hit the length limit",
+    "num_rollouts": "the number of rollouts of the step",
+}
+
+
+def formula(text: str) -> Callable[[F], F]:
+    """Decorator: the piece as a formula in words; `{setting}` is filled in with the value of that setting."""
+
+    def add(function: F) -> F:
+        function.__dict__["formula"] = text
+        return function
+
+    return add
+
+
+def whole_minibatch(function: F) -> F:
+    """Decorator: the piece compares tokens of the whole minibatch, so its slices would not add up."""
+    function.__dict__["whole_minibatch"] = True
+    return function
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A function of `kind` under its own name (aliases resolved) with every setting, defaults included."""
+
+    kind: str
+    name: str
+    settings: Mapping[str, Any]
+    function: Function
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        parameters = inspect.signature(self.function).parameters.values()
+        return tuple(p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY)
+
+    @property
+    def whole_minibatch(self) -> bool:
+        return bool(getattr(self.function, "whole_minibatch", False)) or bool(self.settings.get("self_normalize"))
+
+    def formula(self) -> str:
+        text: str | None = getattr(self.function, "formula", None)
+        if text is not None:
+            return text.format(**self.settings)
+        return f"{self.name}({', '.join(f'{key} {value}' for key, value in self.settings.items())})"
+
+    def __call__(self, given: Mapping[str, Any]) -> Tensor:
+        """The function on its inputs out of `given`; an input that is absent is a ConfigError that says what it is."""
+        for key in self.inputs:
+            if given.get(key) is None:
+                raise ConfigError(f"algorithm.{self.kind} = {self.name!r} needs {INPUTS.get(key, key)} ({key}).")
+        return self.function(*(given[key] for key in self.inputs), **self.settings)
+
+
+def build_piece(registry: Registry[Any], name: str, settings: Mapping[str, Any]) -> Piece:
+    """The named function with its settings checked; unknown names and settings are ConfigErrors with near names."""
+    registry.bind(name, settings)
+    function = registry.get(name)
+    known = settings_of(function)
+    for key, parameter in known.items():
+        if parameter.default is inspect.Parameter.empty and key not in settings:
+            raise ConfigError(f"algorithm.{registry.kind} = {name!r} needs a value for {key!r}.")
+    defaults = {key: parameter.default for key, parameter in known.items()}
+    return Piece(registry.kind, function.__name__.rstrip("_"), {**defaults, **settings}, function)

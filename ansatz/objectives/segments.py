@@ -1,0 +1,92 @@
+"""Sums, means and scans over the segments of a flat axis: tokens of a rollout, rollouts of a prompt.
+
+Axes: T flat tokens (or N rollouts), S segments; `segment_T` holds the segment of each entry, 0..S-1. Scans need the entries
+of a segment in order and side by side.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def count(segment_T: Tensor, num_segments: int) -> Tensor:
+    """Entries per segment, shape S, int64."""
+    return torch.bincount(segment_T, minlength=num_segments)
+
+
+def total(value_T: Tensor, segment_T: Tensor, num_segments: int) -> Tensor:
+    """Sum per segment, shape S."""
+    return value_T.new_zeros(num_segments).index_add(0, segment_T, value_T)
+
+
+def mean(value_T: Tensor, segment_T: Tensor, num_segments: int) -> Tensor:
+    """Mean per segment, shape S; 0 for an empty segment."""
+    return total(value_T, segment_T, num_segments) / count(segment_T, num_segments).clamp(min=1)
+
+
+def largest(value_T: Tensor, segment_T: Tensor, num_segments: int) -> Tensor:
+    """Maximum per segment, shape S; -inf for an empty segment."""
+    empty_S = value_T.new_full((num_segments,), -torch.inf)
+    return empty_S.scatter_reduce(0, segment_T, value_T, "amax")
+
+
+def num_segments(segment_T: Tensor) -> int:
+    return int(segment_T.max()) + 1 if len(segment_T) else 0
+
+
+def padded_index(segment_T: Tensor) -> tuple[Tensor, int]:
+    """Where each entry lies in a row-major S x L rectangle, and L, the longest segment's length."""
+    length_S = count(segment_T, num_segments(segment_T))
+    start_S = length_S.cumsum(0) - length_S
+    position_T = torch.arange(len(segment_T), device=segment_T.device) - start_S[segment_T]
+    longest = int(length_S.max()) if len(length_S) else 0
+    return segment_T * longest + position_T, longest
+
+
+def discounted_sum(value_T: Tensor, segment_T: Tensor, factor: float | Tensor) -> Tensor:
+    """y[t] = x[t] + factor * y[t + 1] within each segment, shape T: the sum of what is still to come.
+
+    factor: a number, or one a segment (shape S).
+    """
+    if len(value_T) == 0:
+        return value_T
+    index_T, longest = padded_index(segment_T)
+    rows = num_segments(segment_T)
+    padded_SL = value_T.new_zeros(rows * longest).index_copy(0, index_T, value_T).view(rows, longest)
+    columns: list[Tensor] = []
+    running_S = value_T.new_zeros(rows)
+    for column_S in reversed(padded_SL.unbind(1)):
+        running_S = column_S + factor * running_S
+        columns.append(running_S)
+    return torch.stack(columns[::-1], 1).reshape(-1)[index_T]
+
+
+def next_in_segment(value_T: Tensor, segment_T: Tensor) -> Tensor:
+    """The following entry of the same segment, 0 at its last, shape T."""
+    following_T = torch.cat([value_T[1:], value_T.new_zeros(1)])[: len(value_T)]
+    return following_T * ~last_of_segment(segment_T)
+
+
+def last_of_segment(segment_T: Tensor) -> Tensor:
+    """True at each segment's last entry, shape T."""
+    last_T = torch.ones_like(segment_T, dtype=torch.bool)
+    last_T[:-1] = segment_T[1:] != segment_T[:-1]
+    return last_T
+
+
+def centered(value_N: Tensor, segment_N: Tensor, num_segments: int) -> Tensor:
+    """Entry minus the mean of its segment, shape N; exactly 0 where all of a segment are equal.
+
+    Without the exact zero, rounding of the mean divided by a tiny epsilon gives large advantages out of nothing.
+    """
+    mean_S = mean(value_N, segment_N, num_segments)
+    highest_S = largest(value_N, segment_N, num_segments)
+    lowest_S = -largest(-value_N, segment_N, num_segments)
+    return torch.where((highest_S > lowest_S)[segment_N], value_N - mean_S[segment_N], torch.zeros_like(value_N))
+
+
+def deviation(centered_N: Tensor, segment_N: Tensor, num_segments: int, *, ddof: int) -> Tensor:
+    """Standard deviation per segment of what `centered` gave, shape S; ddof 1 is the sample's, 0 the population's."""
+    freedom_S = (count(segment_N, num_segments) - ddof).clamp(min=1)
+    return (total(centered_N**2, segment_N, num_segments) / freedom_S).sqrt()
