@@ -1,0 +1,6 @@
+"""What is recorded of a run and how it is shown: metrics, TensorBoard, console, samples, report."""
+
+from ansatz.track.base import ConsoleSink, Evaluation, TrackerLike
+from ansatz.track.tracker import Tracker
+
+__all__ = ["ConsoleSink", "Evaluation", "Tracker", "TrackerLike"]

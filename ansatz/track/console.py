@@ -1,0 +1,189 @@
+"""What a person sees while a pipeline runs: a live bar on a terminal, one plain line every few steps anywhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+
+from ansatz.track.base import ConsoleSink, Evaluation
+
+HEADLINES = {
+    "rollout/rewards": "reward",
+    "rollout/accuracy": "accuracy",
+    "rollout/response_length": "length",
+    "train/loss": "loss",
+    "train/sft_accuracy": "token acc",
+    "train/entropy": "entropy",
+    "align/measure": "align",
+}
+"""Metric -> short label, in the order shown; of those that a step has, the first five."""
+SHOWN = 5
+
+
+def open_console(console: Console | None = None) -> ConsoleSink:
+    """The sink that fits where the output goes: live on a terminal, plain lines in a pipe, a log file or a notebook."""
+    target = console or Console()
+    return LiveConsole(target) if target.is_terminal and not target.is_dumb_terminal else PlainConsole(target)
+
+
+class PlainConsole:
+    """One line every `every` seconds at most, and always for the first and the last step and for evaluations."""
+
+    def __init__(
+        self, console: Console | None = None, *, every_s: float = 10.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console = console or Console()
+        self._every_s = every_s
+        self._clock = clock
+        self._pace = Pace(clock)
+        self._stage = ""
+        self._shown: float | None = None
+
+    def begin(self, stage: str, *, total_steps: int) -> None:
+        self._stage, self._pace, self._shown = stage, Pace(self._clock, total_steps), None
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._pace.step(step)
+        now = self._clock()
+        if self._shown is not None and now - self._shown < self._every_s and step != self._pace.total:
+            return
+        self._shown = now
+        self._line(f"step {step}/{self._pace.total}  {self._pace.text()}  {headline(metrics)}")
+
+    def evaluation(self, row: Evaluation) -> None:
+        self._line(evaluation_line(row))
+
+    def end(self) -> None:
+        self._stage = ""
+
+    def _line(self, text: str) -> None:
+        self._console.print(f"{self._stage}  {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveConsole:
+    """A progress bar for the stage at work, with rate, time left and the numbers that matter."""
+
+    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._pace = Pace(clock)
+        self._progress: Progress | None = None
+        self._task = TaskID(0)
+        self._stage = ""
+
+    def begin(self, stage: str, *, total_steps: int) -> None:
+        self.end()
+        self._stage, self._pace = stage, Pace(self._clock, total_steps)
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}", table_column=None),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[pace]}", style="dim"),
+            TextColumn("{task.fields[numbers]}"),
+            console=self._console,
+        )
+        self._task = self._progress.add_task(stage, total=total_steps, pace="", numbers="")
+        self._progress.start()
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        if self._progress is not None:
+            self._pace.step(step)
+            self._progress.update(self._task, completed=step, pace=self._pace.text(), numbers=headline(metrics))
+
+    def evaluation(self, row: Evaluation) -> None:
+        self._console.print(f"{self._stage}  {evaluation_line(row)}", markup=False, highlight=False)
+
+    def end(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+class Pace:
+    """Rate and time left, from the steps of the last minute or so: evaluations and warm-up soon leave the average."""
+
+    WINDOW = 20
+
+    def __init__(self, clock: Callable[[], float], total: int = 0) -> None:
+        self.total = total
+        self._clock = clock
+        self._marks: list[tuple[int, float]] = []
+        self._began = clock()
+
+    def step(self, step: int) -> None:
+        if not self._marks:
+            self._marks.append((step - 1, self._began))
+        self._marks = [*self._marks, (step, self._clock())][-self.WINDOW - 1 :]
+
+    def text(self) -> str:
+        (first, start), (last, now) = self._marks[0], self._marks[-1]
+        seconds = max((now - start) / max(last - first, 1), 1e-9)
+        rate = f"{seconds:.1f} s/step" if seconds >= 1 else f"{1 / seconds:.1f} step/s"
+        return f"{rate}, {duration(seconds * max(self.total - last, 0))} left"
+
+
+def headline(metrics: Mapping[str, float]) -> str:
+    """The few numbers of a step that matter, as "reward 0.531  length 41.2"."""
+    present = [name for name in HEADLINES if name in metrics][:SHOWN]
+    return "  ".join(f"{HEADLINES[name]} {short_number(metrics[name])}" for name in present)
+
+
+def evaluation_line(row: Evaluation) -> str:
+    low, high = row["pass@1_interval"]
+    k = row.get("k", "k")
+    return (
+        f"evaluation at step {row['step']} ({row['split']}): pass@1 {percent(row['pass@1'])} "
+        f"[{percent(low)}, {percent(high)}]  greedy {percent(row['greedy'])}  "
+        f"pass@{k} {percent(row['pass@k'])}  maj@{k} {percent(row['maj@k'])}"
+    )
+
+
+def results_table(evaluations: Sequence[Evaluation]) -> Table:
+    """What was learned: a row an evaluation, in order, with pass@1 by level at the end."""
+    k = next((row["k"] for row in evaluations if "k" in row), "k")
+    levels = list(dict.fromkeys(level for row in evaluations for level in row.get("by_level", {})))
+    table = Table(title="Held-out problems", title_justify="left", header_style="bold")
+    table.add_column("stage")
+    for name in ("step", "pass@1", "95 % interval", "greedy", f"pass@{k}", f"maj@{k}", "length", "cut off"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for level in levels:
+        table.add_column(f"level {level}", justify="right", no_wrap=True)
+    for row in evaluations:
+        low, high = row["pass@1_interval"]
+        table.add_row(
+            str(row["stage"]),
+            str(row["step"]),
+            percent(row["pass@1"]),
+            f"{percent(low)} to {percent(high)}",
+            *(percent(row[name]) for name in ("greedy", "pass@k", "maj@k")),
+            f"{row['mean_length']:.1f}",
+            percent(row["truncated_share"]),
+            *(percent(row.get("by_level", {}).get(level, {}).get("pass@1")) for level in levels),
+        )
+    return table
+
+
+def percent(share: float | None) -> str:
+    """0.8125 -> "81.2 %"; None -> "-"."""
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def short_number(value: float) -> str:
+    """Three significant digits or so, without exponents where they can be avoided."""
+    size = abs(value)
+    if value == 0 or 1e-3 <= size < 100:
+        return f"{value:.3g}" if size >= 1 else f"{value:.3f}"
+    return f"{value:,.0f}" if 100 <= size < 1e7 else f"{value:.1e}"
+
+
+def duration(seconds: float) -> str:
+    """42 s, 3:07, 1:02:30."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

@@ -1,0 +1,37 @@
+"""A tracker in memory: the fake of the tracking seam, for tests of loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansatz.track.base import Evaluation, checked_evaluation, checked_metrics, evaluation_key
+from ansatz.types import ScoredRollout
+
+
+class MemoryTracker:
+    """Keeps what it is told in `steps`, `rollouts` and `evaluations`."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, dict[str, float]] = {}
+        self.rollouts: dict[int, tuple[ScoredRollout, ...]] = {}
+        self.evaluations: list[dict[str, Any]] = []
+        self.closed = False
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.steps[step] = checked_metrics(step, metrics, last_step=max(self.steps, default=-1))
+
+    def samples(self, step: int, scored: Sequence[ScoredRollout]) -> None:
+        self.rollouts[step] = tuple(scored)
+
+    def evaluation(self, row: Evaluation) -> None:
+        new = checked_evaluation(row)
+        self.evaluations = [old for old in self.evaluations if evaluation_key(old) != evaluation_key(new)] + [new]
+
+    def resume(self, step: int) -> None:
+        self.steps = {key: value for key, value in self.steps.items() if key <= step}
+        self.rollouts = {key: value for key, value in self.rollouts.items() if key <= step}
+        self.evaluations = [row for row in self.evaluations if row["step"] <= step]
+
+    def close(self) -> None:
+        self.closed = True

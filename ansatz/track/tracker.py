@@ -1,0 +1,138 @@
+"""The tracker of one stage: metrics.jsonl, evaluations.jsonl, samples/, TensorBoard and a console, in one run folder.
+
+    STAGE/metrics.jsonl            {"step": 12, "seconds": 34.5, "rollout/rewards": 0.53, ...} one line a step
+    STAGE/evaluations.jsonl        one evaluation a line
+    STAGE/samples/step-000012.jsonl  one ScoredRollout a line
+    STAGE/tensorboard/             the metrics, and evaluations as eval/SPLIT/NAME[/LEVEL]
+
+Each write is on disk when the call returns, so a killed process loses nothing but the step it was in.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ansatz.track.base import (
+    EVALUATION_NUMBERS,
+    ConsoleSink,
+    Evaluation,
+    checked_evaluation,
+    checked_metrics,
+    evaluation_key,
+)
+from ansatz.track.events import EventFile
+from ansatz.track.jsonl import Row, append_jsonl, keep_rows, write_jsonl
+from ansatz.types import ScoredRollout, to_json
+
+
+class Tracker:
+    """Opens a stage's folder; one that holds steps already is gone on with after its last whole line.
+
+    console is told the folder's name as the stage's. clock gives seconds (a test may pass its own).
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        console: ConsoleSink | None,
+        tensorboard: bool = True,
+        total_steps: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.run_dir = Path(run_dir)
+        self._tensorboard = tensorboard
+        self._events: EventFile | None = None
+        self._console = console
+        self._clock = clock
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        self._truncate(after=None)
+        if console is not None:
+            console.begin(self.run_dir.name, total_steps=total_steps)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        numbers = checked_metrics(step, metrics, last_step=self._last_step)
+        append_jsonl(self._metrics_path, {"step": step, "seconds": round(self._seconds(), 3), **numbers})
+        self._last_step = step
+        self._scalars(step, numbers)
+        if self._console is not None:
+            self._console.step(step, numbers)
+
+    def samples(self, step: int, scored: Sequence[ScoredRollout]) -> None:
+        write_jsonl(self.run_dir / "samples" / f"step-{step:06d}.jsonl", (to_json(one) for one in scored))
+
+    def evaluation(self, row: Evaluation) -> None:
+        new = checked_evaluation(row)
+        others = keep_rows(self._evaluations_path, lambda old: evaluation_key(old) != evaluation_key(new))
+        write_jsonl(self._evaluations_path, [*others, new])
+        self._scalars(new["step"], evaluation_scalars(new))
+        if self._console is not None:
+            self._console.evaluation(new)
+
+    def resume(self, step: int) -> None:
+        self._truncate(after=step)
+
+    def close(self) -> None:
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+        if self._console is not None:
+            self._console.end()
+
+    @property
+    def _metrics_path(self) -> Path:
+        return self.run_dir / "metrics.jsonl"
+
+    @property
+    def _evaluations_path(self) -> Path:
+        return self.run_dir / "evaluations.jsonl"
+
+    def _seconds(self) -> float:
+        """Seconds since the stage began, without the time between a kill and its resume."""
+        return self._seconds_before + self._clock() - self._opened
+
+    def _truncate(self, *, after: int | None) -> None:
+        rows = truncate_after(self.run_dir, after)
+        self._last_step = rows[-1]["step"] if rows else -1
+        self._first_event_step = (self._last_step if after is None else after) + 1
+        self._seconds_before = rows[-1]["seconds"] if rows else 0.0
+        self._opened = self._clock()
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+
+    def _scalars(self, step: int, values: Mapping[str, float]) -> None:
+        if not self._tensorboard:
+            return
+        if self._events is None:
+            self._events = EventFile(self.run_dir / "tensorboard", first_step=self._first_event_step)
+        self._events.scalars(step, values)
+
+
+def truncate_after(run_dir: Path, step: int | None) -> list[Row]:
+    """Drops what stands of steps past `step` (None: only torn lines); gives the metric lines that stay."""
+    if step is not None:
+        for path in sorted((run_dir / "samples").glob("step-*.jsonl")):
+            found = re.fullmatch(r"step-(\d+)\.jsonl", path.name)
+            if found and int(found[1]) > step:
+                path.unlink()
+
+    def stays(row: Row) -> bool:
+        return step is None or row["step"] <= step
+
+    keep_rows(run_dir / "evaluations.jsonl", stays)
+    return keep_rows(run_dir / "metrics.jsonl", stays)
+
+
+def evaluation_scalars(row: Evaluation) -> dict[str, float]:
+    """An evaluation's numbers by TensorBoard tag: eval/SPLIT/NAME, and eval/SPLIT/NAME/LEVEL for each level."""
+    prefix = f"eval/{row['split']}"
+    out = {f"{prefix}/{name}": float(row[name]) for name in EVALUATION_NUMBERS if row[name] is not None}
+    for level, numbers in row.get("by_level", {}).items():
+        for name in EVALUATION_NUMBERS:
+            if numbers.get(name) is not None:
+                out[f"{prefix}/{name}/{level}"] = float(numbers[name])
+    return out
