@@ -1,8 +1,8 @@
 """Where problems come from: a data source is `data/<name>.py` with a function `<name>`, found by its file name.
 
-A source is `<name>(*, split, ...settings) -> Iterable[Problem]`. It yields the same problems in the same order on every
-call. One that can compute problem i alone returns a Sequence, which is then never held in memory as a whole. A name with
-a colon (`path/to/file.py:function`, `package.module:function`) is a user's own.
+A source is `<name>(*, split, ...settings) -> Iterable[Problem]`. It gives the same problems in the same order on every
+call. One that can compute problem i alone returns a Sequence, which is then never held in memory as a whole. A name
+with a colon (`path/to/file.py:function`, `package.module:function`) is a user's own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Chains of dependent arithmetic steps: the numbers behind a word problem, and the slips that people make in them.
 
-A chain starts from one number and is a list of moves. A move is one equation on the amount so far, or two where it takes
-a quantity of its own ("3 bags of 4": 3*4=12, 20+12=32). All values are whole numbers from 2 to `max_value`, all divisions
-exact.
+A chain starts from one number and is a list of moves. A move is one equation on the amount so far, or two where it
+takes a quantity of its own ("3 bags of 4": 3*4=12, 20+12=32). All values are whole numbers from 2 to `max_value`, all
+divisions exact.
 """
 
 from __future__ import annotations

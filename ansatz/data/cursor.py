@@ -42,7 +42,7 @@ class ProblemStream:
         return {**self._identity(), "epoch": self._epoch, "position": self._position}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Raises CheckpointError when the state is of other problems or another order: going on would repeat or skip."""
+        """Raises CheckpointError when the state is of other problems or another order: going on would repeat some."""
         for key, own in self._identity().items():
             if state.get(key) != own:
                 raise CheckpointError(

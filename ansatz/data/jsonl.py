@@ -1,7 +1,7 @@
 """Problems from a JSONL file, one JSON object a line, with any field names.
 
-A field name may be a path with dots ("reward_model.ground_truth"). A question may be text or chat messages (the last user
-turn counts), a solution text or a list of solutions (the first counts).
+A field name may be a path with dots ("reward_model.ground_truth"). A question may be text or chat messages (the last
+user turn counts), a solution text or a list of solutions (the first counts).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def jsonl(
     """The file's problems in order, read as they are asked for; empty lines are skipped.
 
     answer_from: "field" takes the answer field as it is; "####" what follows the last #### in it (GSM8K's form, commas
-    between thousands dropped); "boxed" what stands in its last \\boxed{}. With the last two the answer field is a worked
-    solution, and is the problem's solution unless solution_key names another.
+    between thousands dropped); "boxed" what stands in its last \\boxed{}. With the last two the answer field is a
+    worked solution, and is the problem's solution unless solution_key names another.
     split: what the problems are labelled with. limit: read at most that many.
 
     Raises DataError for a missing file or a wrong row, with file and line; ConfigError for another `answer_from`.
@@ -94,7 +94,8 @@ class _Row:
         value = self.get(key, setting)
         if not isinstance(value, str | int | float) or isinstance(value, bool):
             self.fail(
-                f"the field {key!r} is {_short(value)}, expected text or a number. Repair the row, or set {setting} to another field."
+                f"the field {key!r} is {_short(value)}, expected text or a number. "
+                f"Repair the row, or set {setting} to another field."
             )
         if not str(value).strip():
             self.fail(f"the field {key!r} is empty, expected text or a number. Fill it in, or take the row out.")

@@ -1,18 +1,19 @@
 """Grade-school word problems made by program, with exact answers and worked chains of thought.
 
-Problem i is computed from (seed, split, i) alone: it needs no list in memory, and a cursor can go on anywhere. The splits
-are disjoint by construction and for all seeds: a hash of the worked chain (operations and numbers) and a hash of the
-question's text each put it into one split, and what falls into the other is drawn again. The level is the number of
-steps, "2" to "6".
+Problem i is computed from (seed, split, i) and the step and value limits alone: it needs no list in memory, and a
+cursor can go on anywhere. The splits are disjoint by construction and for all seeds: a hash of the worked chain
+(operations and numbers) and a hash of the question's text each put it into one split, and what falls into the other is
+drawn again. The level is the number of steps, "2" to "6".
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import overload
 
-from ansatz.data.chains import Chain, Equation, draw_chain, slip
+from ansatz.data.chains import Equation, draw_chain, slip
 from ansatz.data.draw import Draw
 from ansatz.data.wording import tell
 from ansatz.errors import ConfigError
@@ -34,9 +35,12 @@ def word_problems(
 ) -> Sequence[Problem]:
     """`count` problems, computed when they are asked for.
 
-    slip_rate: share (0 to 1) of demonstrations with one slip that ends in a wrong answer; `answer` stays the true one and
-    `meta["slip"]` says so. It changes no question, and a demonstration with a slip at some rate has it at every higher one.
-    max_value: the largest value in a chain. Raises ConfigError for a setting out of its range.
+    slip_rate: share (0 to 1) of demonstrations with one slip that ends in a wrong answer; `answer` stays the true one
+    and `meta["slip"]` says so. It changes no question, and what slips at some rate slips the same at every higher one.
+    max_value: the largest value in a chain.
+    `meta["steps"]` holds the true equations as [left, op, right, value].
+
+    Raises ConfigError for a setting out of its range.
     """
     if split not in SPLITS:
         raise ConfigError(f"word_problems: split = {split!r}, expected {' or '.join(map(repr, SPLITS))}.")
@@ -44,7 +48,8 @@ def word_problems(
         raise ConfigError(f"word_problems: count = {count}, expected 1 or more.")
     if not 2 <= min_steps <= max_steps <= 12:
         raise ConfigError(
-            f"word_problems: min_steps = {min_steps} and max_steps = {max_steps}, expected 2 <= min_steps <= max_steps <= 12."
+            f"word_problems: min_steps = {min_steps} and max_steps = {max_steps}, "
+            "expected 2 <= min_steps <= max_steps <= 12."
         )
     if not 0 <= slip_rate <= 1:
         raise ConfigError(f"word_problems: slip_rate = {slip_rate}, expected a share from 0 to 1.")
@@ -53,21 +58,31 @@ def word_problems(
             f"word_problems: max_value = {max_value}, expected 50 to 1000: under 50 the answers can be guessed, "
             "over 1000 the sentences make no sense."
         )
-    return WordProblems(split, count, seed, min_steps, max_steps, slip_rate, max_value)
+    return WordProblems(
+        split=split,
+        size=count,
+        seed=seed,
+        min_steps=min_steps,
+        max_steps=max_steps,
+        slip_rate=slip_rate,
+        max_value=max_value,
+    )
 
 
+@dataclass(frozen=True, kw_only=True)
 class WordProblems(Sequence[Problem]):
     """The problems as a lazy sequence; see `word_problems` for the settings."""
 
-    def __init__(
-        self, split: str, count: int, seed: int, min_steps: int, max_steps: int, slip_rate: float, max_value: int
-    ) -> None:
-        self.split, self.count, self.seed = split, count, seed
-        self.min_steps, self.max_steps = min_steps, max_steps
-        self.slip_rate, self.max_value = slip_rate, max_value
+    split: str
+    size: int
+    seed: int
+    min_steps: int
+    max_steps: int
+    slip_rate: float
+    max_value: int
 
     def __len__(self) -> int:
-        return self.count
+        return self.size
 
     @overload
     def __getitem__(self, index: int) -> Problem: ...
@@ -75,13 +90,13 @@ class WordProblems(Sequence[Problem]):
     def __getitem__(self, index: slice) -> list[Problem]: ...
     def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
         if isinstance(index, slice):
-            return [self._make(i) for i in range(*index.indices(self.count))]
-        if not -self.count <= index < self.count:
-            raise IndexError(f"problem {index} of {self.count}")
-        return self._make(index % self.count)
+            return [self._make(i) for i in range(*index.indices(self.size))]
+        if not -self.size <= index < self.size:
+            raise IndexError(f"problem {index} of {self.size}")
+        return self._make(index % self.size)
 
     def __iter__(self) -> Iterator[Problem]:
-        return map(self._make, range(self.count))
+        return map(self._make, range(self.size))
 
     def _make(self, index: int) -> Problem:
         draw = Draw(self.seed, self.split, index)
@@ -94,6 +109,7 @@ class WordProblems(Sequence[Problem]):
             question = tell(chain, draw)
             if split_of(question) == self.split:
                 break
+        equations, slipped = chain.equations, draw.uniform() < self.slip_rate
         return Problem(
             id=f"word_problems-{self.split}-{self.seed}-{index}",
             question=question,
@@ -101,14 +117,9 @@ class WordProblems(Sequence[Problem]):
             source="word_problems",
             split=self.split,
             level=str(steps),
-            **self._solution(chain, draw),
+            solution=demonstration(slip(equations, draw) if slipped else equations),
+            meta={"steps": [[e.left.value, e.op, e.right.value, e.value] for e in equations], "slip": slipped},
         )
-
-    def _solution(self, chain: Chain, draw: Draw) -> dict[str, object]:
-        equations, slipped = chain.equations, draw.uniform() < self.slip_rate
-        shown = slip(equations, draw) if slipped else equations
-        steps = [[e.left.value, e.op, e.right.value, e.value] for e in equations]
-        return {"solution": demonstration(shown), "meta": {"steps": steps, "slip": slipped}}
 
 
 def demonstration(equations: Sequence[Equation]) -> str:

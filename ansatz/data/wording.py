@@ -1,8 +1,8 @@
 """How a chain of numbers is told as a story: names, things, places and the sentences for each kind of move.
 
-At every point of a story somebody holds some things: {p} holds {o} (one of them: {s}). A sentence may hand the focus to
-a new person {q} or turn to a new kind of thing {r} (one: {rs}); {bag} and {bags} are containers, {place} a place, {a} and
-{b} the move's numbers. All plurals are regular.
+At every point of a story somebody holds some things: {p} holds {o} (one of them: {s}). A sentence may hand the focus
+to a new person {q} or turn to a new kind of thing {r} (one: {rs}); {bags} are containers, {place} a place, {a} and {b}
+the move's numbers. All plurals are regular.
 """
 
 from __future__ import annotations
@@ -12,16 +12,25 @@ from typing import NamedTuple
 from ansatz.data.chains import Chain, Move
 from ansatz.data.draw import Draw
 
-NAMES = tuple(
-    "Ana Ben Cara Dan Ella Finn Gus Hana Ian Jill Ken Lena Max Nina Omar Pia Quinn Rosa Sam Tara Uma Vera Will Xena "
-    "Yara Zoe Ali Bea Carl Dina Eva Fred Gina Hugo Iris Jack Kim Leo Mia Noah Olga Paul Rita Sara Tom Ugo Viola Walt".split()
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+NAMES = _words(
+    """
+    Ana Ben Cara Dan Ella Finn Gus Hana Ian Jill Ken Lena Max Nina Omar Pia Quinn Rosa Sam Tara Uma Vera Will Xena
+    Yara Zoe Ali Bea Carl Dina Eva Fred Gina Hugo Iris Jack Kim Leo Mia Noah Olga Paul Rita Sara Tom Ugo Viola Walt
+    """
 )
-THINGS = tuple(
-    "apple book coin pen card shell stone egg ball stamp cup plum pear nut doll car kite ring rose bean bead hat toy "
-    "lemon melon cookie button sticker marble ticket pencil flower candle block bell seed".split()
+THINGS = _words(
+    """
+    apple book coin pen card shell stone egg ball stamp cup plum pear nut doll car kite ring rose bean bead hat toy
+    lemon melon cookie button sticker marble ticket pencil flower candle block bell seed
+    """
 )
-CONTAINERS = tuple("bag pack jar tray basket crate tin sack case pot".split())
-PLACES = tuple("market school farm park shop fair beach garden zoo club lake station".split())
+CONTAINERS = _words("bag pack jar tray basket crate tin sack case pot")
+PLACES = _words("market school farm park shop fair beach garden zoo club lake station")
 
 
 class Saying(NamedTuple):
@@ -69,7 +78,7 @@ SAYINGS: dict[str, tuple[Saying, ...]] = {
     ),
     "times": (
         Saying("{p} trades each {s} for {a} {r}.", thing="r"),
-        Saying("{p} sells each {s} for {a} {r}.", thing="r"),
+        Saying("{p} swaps each {s} for {a} {r}.", thing="r"),
         Saying("With each {s} come {a} {r}.", thing="r"),
         Saying("Soon {p} has {a} times as many."),
         Saying("{q} has {a} times as many {o} as {p}.", holder="q"),
@@ -138,8 +147,7 @@ def tell(chain: Chain, draw: Draw) -> str:
             words["rs"] = next(things)
             words["r"] = words["rs"] + "s"
         if "{bags}" in saying.text:
-            words["bag"] = next(containers)
-            words["bags"] = words["bag"] + "s"
+            words["bags"] = next(containers) + "s"
         sentences.append(saying.text.format_map(words))
         holder = words[saying.holder]
         thing = words[saying.thing].removesuffix("s")

@@ -1,4 +1,4 @@
-"""A language model from nothing: a byte-level BPE tokenizer trained on given text and a small Qwen3 with random weights.
+"""A language model from nothing: a byte-level BPE tokenizer trained on given text and a small Qwen3, not yet trained.
 
 The folder is an ordinary Hugging Face one, loaded by AutoModelForCausalLM and AutoTokenizer. Same texts, settings and
 seed give the same bytes.
@@ -15,10 +15,10 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from ansatz.errors import ConfigError
 
-PAD, END = "<|pad|>", "<|end|>"
+SPECIAL_TOKENS = PAD, END = "<|pad|>", "<|end|>"  # they get the first ids, in this order
 
-# Pieces inside which tokens may grow: a word with the space before it, one digit, a LaTeX command with its brace, marks,
-# line ends, other space. Single digits keep a number's columns visible; without this 12 and 112 share nothing.
+# Pieces inside which tokens may grow: a word with the space before it, one digit, a LaTeX command with its brace,
+# marks, line ends, other space. Single digits keep a number's columns visible; without this 12 and 112 share nothing.
 PIECES = r" ?\p{L}+|\p{N}|\\\p{L}+\{?| ?[^\s\p{L}\p{N}\\]+|\\|[\r\n]+|\s+"
 
 CHAT_TEMPLATE = (
@@ -46,8 +46,8 @@ def build_tiny_model(
     """Makes the model and its tokenizer in `folder` (created if need be) and returns the number of its parameters.
 
     texts: what the tokenizer learns its tokens from; give prompts and solutions as the policy will see them.
-    vocab_size: at most that many tokens, 258 (every byte, pad and end) at the least; fewer come of it when the texts hold
-    fewer pieces. Raises ConfigError for sizes that do not fit together.
+    vocab_size: at most that many tokens, 258 (every byte, pad and end) at the least; fewer come of it when the texts
+    hold fewer pieces. Raises ConfigError for sizes that do not fit together.
     """
     if vocab_size < 258:
         raise ConfigError(f"vocab_size = {vocab_size}: 256 bytes and 2 special tokens need 258 or more.")
@@ -64,8 +64,8 @@ def build_tiny_model(
         intermediate_size=intermediate_size,
         max_position_embeddings=max_context,
         tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=SPECIAL_TOKENS.index(PAD),
+        eos_token_id=SPECIAL_TOKENS.index(END),
         bos_token_id=None,
         dtype="float32",
     )
@@ -88,7 +88,7 @@ def _train_tokenizer(texts: Iterable[str], *, vocab_size: int, max_context: int)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=[PAD, END],
+        special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

@@ -1,7 +1,7 @@
 """Problem -> Prompt, and Prompt with its worked solution -> Demonstration.
 
-A demonstration's response is tokenised apart from its prompt. Without this a token could span the border, and the policy
-would be taught on prompt tokens that it never sees when it is sampled from.
+A demonstration's response is tokenised apart from its prompt. Without this a token could span the border, and the
+policy would be taught on prompt tokens that it never sees when it is sampled from.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Demonstration:
 def render(problem: Problem, template: str, tokenizer: Tokenizer, *, max_prompt_tokens: int | None = None) -> Prompt:
     """The problem as the policy sees it, in the named template (see `templates`).
 
-    Raises ConfigError for an unknown template; ModelError when "chat" is asked of a tokenizer without a chat template, or
-    when the prompt has more than max_prompt_tokens tokens.
+    Raises ConfigError for an unknown template; ModelError when "chat" is asked of a tokenizer without a chat template,
+    or when the prompt has more than max_prompt_tokens tokens.
     """
     if template == CHAT:
         text = _chat_text(problem, tokenizer)
@@ -65,8 +65,8 @@ def render_demonstration(
 ) -> Demonstration:
     """The problem's prompt and its solution, encoded for supervised learning.
 
-    Raises what `render` raises; DataError for a problem without a solution; ModelError when the tokenizer has no end token
-    or the response, its end token included, has more than max_response_tokens tokens.
+    Raises what `render` raises; DataError for a problem without a solution; ModelError when the tokenizer has no end
+    token or the response, its end token included, has more than max_response_tokens tokens.
     """
     if problem.solution is None:
         raise DataError(
@@ -79,8 +79,8 @@ def render_demonstration(
     response = (*tokenizer.encode(problem.solution, add_special_tokens=False), int(tokenizer.eos_token_id))
     if max_response_tokens is not None and len(response) > max_response_tokens:
         raise ModelError(
-            f"the demonstration of problem {problem.id!r} has {len(response)} tokens, the limit is {max_response_tokens}. "
-            "Raise max_response_tokens, or take the problem out."
+            f"the demonstration of problem {problem.id!r} has {len(response)} tokens, the limit is "
+            f"{max_response_tokens}. Raise max_response_tokens, or take the problem out."
         )
     return Demonstration(prompt=prompt, response_ids=response)
 

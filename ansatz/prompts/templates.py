@@ -24,13 +24,15 @@ TEMPLATES = {
     ),
     # DeepSeek-R1-Zero, arXiv:2501.12948, table 1.
     "r1": (
-        "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The assistant "
-        "first thinks about the reasoning process in the mind and then provides the user with the answer. The reasoning "
-        "process and answer are enclosed within <think> </think> and <answer> </answer> tags, respectively, i.e., "
-        "<think> reasoning process here </think> <answer> answer here </answer>. User: {question}. Assistant:"
+        "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The "
+        "assistant first thinks about the reasoning process in the mind and then provides the user with the answer. "
+        "The reasoning process and answer are enclosed within <think> </think> and <answer> </answer> tags, "
+        "respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>. User: {question}. Assistant:"
     ),
     "gsm8k": (
-        "Question: {question}\nReason step by step and write the final number on the last line after '#### '.\nAnswer:\n"
+        "Question: {question}\n"
+        "Reason step by step and write the final number on the last line after '#### '.\n"
+        "Answer:\n"
     ),
     # For models made from nothing: every token of it is paid for in each prompt.
     "tiny": "Question: {question}\nAnswer:\n",
@@ -47,7 +49,8 @@ def template_text(name: str) -> str:
         return TEMPLATES[name]
     if not name.endswith(".txt"):
         raise ConfigError(
-            f"prompt template {name!r} is unknown.{suggest(name, [*TEMPLATES, CHAT])} Or give a .txt file."
+            f"prompt template {name!r} is unknown.{suggest(name, [*TEMPLATES, CHAT])} "
+            f"Or give the path of a .txt file with {QUESTION} in it."
         )
     path = Path(name)
     if not path.is_file():
