@@ -1,0 +1,97 @@
+"""What a reward is, what a grader is, and how a recipe's name finds a reward.
+
+A reward is a function over the rollouts of ONE prompt, so it may compare them with one another:
+
+    def accuracy(rollouts: Sequence[Rollout], *, correct: float = 1.0) -> Sequence[Judgement]: ...
+
+Its keyword-only parameters are its settings in the recipe, save those in `INJECTED`, which the grader fills in.
+It is found by name: `ansatz/rewards/<name>.py` (or package) holding a function `<name>`; nothing else is to be edited.
+A name with a colon is a user's own: `path/to/file.py:function` or `package.module:function`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ansatz.errors import ConfigError
+from ansatz.registry import bind, load_attribute, settings_of, suggest
+from ansatz.types import Rollout, ScoredRollout, Verdict
+
+RewardFunction = Callable[..., Sequence["Judgement"]]
+
+INJECTED = ("step", "pool")
+"""Parameters that a reward may declare and the grader fills in: the training step (int, from 0), the worker pool."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """One reward's finding on one rollout. value: finite, unweighted. verdict: only from rewards that grade answers."""
+
+    value: float
+    verdict: Verdict | None = None
+
+
+class Grader(Protocol):
+    """What a training loop needs: scores in the order of its input. `close` frees processes and may be called twice."""
+
+    def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]: ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Grader: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class RewardRegistry:
+    """Rewards by name, read from the package's own folder."""
+
+    def names(self) -> list[str]:
+        """Every module of this package that holds a function of its own name."""
+        package = importlib.import_module("ansatz.rewards")
+        modules = [module.name for module in pkgutil.iter_modules(package.__path__)]
+        return sorted(name for name in modules if self._function(name) is not None)
+
+    def get(self, name: str) -> RewardFunction:
+        """The reward of that name. ConfigError for an unknown one, with a suggestion."""
+        if ":" in name:
+            return load_attribute(name, kind="reward")
+        function = self._function(name)
+        if function is None:
+            raise ConfigError(f"reward {name!r} is unknown.{suggest(name, self.names())}")
+        return function
+
+    def bind(self, name: str, settings: Mapping[str, Any]) -> RewardFunction:
+        """The reward with a recipe's settings filled in; unknown and missing settings are ConfigErrors."""
+        function = self.get(name)
+        parameters = settings_of(function)
+        for key in settings:
+            if key in INJECTED:
+                raise ConfigError(f"reward {name!r}: {key!r} is filled in by the grader. Take it out of the recipe.")
+        for key, parameter in parameters.items():
+            if parameter.default is inspect.Parameter.empty and key not in settings and key not in INJECTED:
+                raise ConfigError(f"reward {name!r} needs the setting {key!r}. Give it in the recipe.")
+        return bind(function, settings, what=f"reward {name!r}")
+
+    def injected(self, name: str) -> frozenset[str]:
+        """Which of `INJECTED` the reward declares."""
+        return frozenset(INJECTED) & settings_of(self.get(name)).keys()
+
+    def _function(self, name: str) -> RewardFunction | None:
+        module_name = f"ansatz.rewards.{name}"
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name == module_name:
+                return None
+            raise
+        function = getattr(module, name, None)
+        return function if inspect.isfunction(function) else None
+
+
+rewards = RewardRegistry()

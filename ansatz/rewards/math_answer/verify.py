@@ -1,0 +1,93 @@
+"""The whole of it: extract, parse, compare; what does not settle in pure Python goes to a worker process."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from typing import Any
+
+from ansatz.rewards.math_answer.compare import Outcome, settle
+from ansatz.rewards.math_answer.extract import Mode, extract
+from ansatz.rewards.math_answer.options import Options, options_from
+from ansatz.rewards.math_answer.parse import is_choice
+from ansatz.rewards.pool import JobCrashed, JobTimeout, WorkerPool
+from ansatz.types import Reason, Verdict
+
+ALGEBRA_TARGET = "ansatz.rewards.math_answer.algebra:decide"
+
+_default_pool: WorkerPool | None = None
+_default_lock = threading.Lock()
+
+
+def default_pool() -> WorkerPool:
+    """The pool of calls that bring none: one worker, started by the first answer that needs algebra."""
+    global _default_pool
+    with _default_lock:
+        if _default_pool is None:
+            _default_pool = WorkerPool(ALGEBRA_TARGET)
+        return _default_pool
+
+
+def verify(
+    gold: str,
+    response: str,
+    *,
+    mode: Mode = "strict",
+    join_boxes: bool = False,
+    require_think: bool = False,
+    ignore_unclosed_think: bool = False,
+    pool: WorkerPool | None = None,
+    **options: Any,
+) -> Verdict:
+    """Whether the response ends in the gold answer. Never raises on text; wrong options are a ConfigError.
+
+    mode: "strict" reads a box or an answer tag, "anchored" also `####` and "the answer is", "last_number" also the last
+    number of all (for evaluation only: it pays for guesses).
+    join_boxes: several boxes are one list. require_think: a response without `</think>` has no answer.
+    ignore_unclosed_think: a thought never closed does not hide what is in it.
+    options: see `Options`.
+    """
+    begin = time.perf_counter()
+    answer = extract(
+        response,
+        mode=mode,
+        choice=mode == "last_number" and is_choice(gold),
+        join_boxes=join_boxes,
+        require_think=require_think,
+        ignore_unclosed_think=ignore_unclosed_think,
+    )
+    return _judge(gold, answer, options_from(options), pool, begin)
+
+
+def equivalent(gold: str, answer: str, *, pool: WorkerPool | None = None, **options: Any) -> Verdict:
+    """Whether a bare answer equals the gold answer. Never raises on text; wrong options are a ConfigError."""
+    begin = time.perf_counter()
+    return _judge(gold, answer.strip() or None, options_from(options), pool, begin)
+
+
+def _judge(gold: str, answer: str | None, options: Options, pool: WorkerPool | None, begin: float) -> Verdict:
+    if answer is None:
+        outcome = Outcome(Reason.NO_ANSWER, "extract")
+    else:
+        outcome = settle(gold, answer, options)
+        if outcome.reason is None:
+            outcome = _ask(pool or default_pool(), gold, answer, options)
+    assert outcome.reason is not None
+    return Verdict(
+        correct=outcome.reason is Reason.EQUAL,
+        reason=outcome.reason,
+        extracted=answer,
+        stage=outcome.stage,
+        seconds=time.perf_counter() - begin,
+    )
+
+
+def _ask(pool: WorkerPool, gold: str, answer: str, options: Options) -> Outcome:
+    try:
+        reply = pool.call({"gold": gold, "answer": answer, "options": dataclasses.asdict(options)})
+    except JobTimeout:
+        return Outcome(Reason.TIMEOUT, "algebra")
+    except JobCrashed:
+        return Outcome(Reason.CRASHED, "algebra")
+    return Outcome(Reason(reply["reason"]), "algebra")

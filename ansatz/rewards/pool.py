@@ -1,0 +1,189 @@
+"""Killable worker processes for work that may not end: algebra on text that a model wrote.
+
+The parent holds the deadline: a worker that misses it is killed and replaced, so a call returns in time whatever the
+job does, from any thread, inside asyncio, in a daemonic process or a Ray actor. No signals, alarms or forks in the
+parent: a worker is a fresh interpreter on two pipes. It does not import the parent's main module, so it never
+loads torch, and it needs no `if __name__ == "__main__"` guard. Workers start when the first job comes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from typing import Any
+
+Json = dict[str, Any]
+
+_BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from ansatz.rewards.worker import main; main()"
+_START_LIMIT_S = 60.0  # a loaded machine may need seconds to import sympy
+_KILL_MARGIN_S = 0.1  # kept back of the deadline for the kill itself
+_JOBS_PER_WORKER = 5_000  # then it is retired, so what a library caches cannot grow for ever
+
+
+class JobTimeout(Exception):
+    """The job missed its deadline; its worker was killed and replaced."""
+
+
+class JobCrashed(Exception):
+    """The worker died, ran out of memory, or the job raised."""
+
+
+class _Worker:
+    """One child process. `ask` is called by one thread at a time."""
+
+    def __init__(self, target: str, memory_mb: int, lifetime_s: float) -> None:
+        arguments = [json.dumps(sys.path), target, str(memory_mb), str(lifetime_s)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,  # an interrupt at the terminal is the parent's to handle
+        )
+        self.jobs = 0
+        self._ready = False
+
+    def wait_ready(self) -> None:
+        if not self._ready:
+            self._read(time.monotonic() + _START_LIMIT_S)
+            self._ready = True
+
+    def ask(self, job: Json, timeout_s: float) -> Json:
+        self.wait_ready()
+        self.jobs += 1
+        deadline = time.monotonic() + timeout_s
+        assert self.process.stdin is not None
+        message = memoryview(json.dumps(job).encode() + b"\n")
+        try:
+            while message:
+                message = message[self.process.stdin.write(message) or 0 :]
+        except OSError as error:
+            raise JobCrashed("the worker is gone") from error
+        reply: Json = json.loads(self._read(deadline))
+        if "crashed" in reply:
+            raise JobCrashed(reply["crashed"])
+        return reply
+
+    def _read(self, deadline: float) -> bytes:
+        """One line of the worker's output, or JobTimeout at the deadline."""
+        assert self.process.stdout is not None
+        descriptor = self.process.stdout.fileno()
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        parts: list[bytes] = []
+        while True:
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                raise JobTimeout("no reply in time")
+            part = os.read(descriptor, 65536)
+            if not part:
+                raise JobCrashed("the worker died")
+            parts.append(part)
+            if part.endswith(b"\n"):
+                return b"".join(parts)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def _kill_all(workers: list[_Worker], owner: int) -> None:
+    if os.getpid() != owner:  # a fork of the parent must not end the parent's workers
+        return
+    while workers:
+        workers.pop().kill()
+
+
+class WorkerPool:
+    """Up to `workers` processes that run `target`: "package.module:function", from a JSON object to a JSON object.
+
+    timeout_s: wall time of one job, the kill included; waiting for a free worker does not count.
+    memory_mb: address space of a worker (RLIMIT_AS).
+    """
+
+    def __init__(self, target: str, *, workers: int = 1, timeout_s: float = 1.0, memory_mb: int = 1024) -> None:
+        if workers < 1:
+            raise ValueError(f"workers = {workers}: a pool needs 1 or more.")
+        if timeout_s <= _KILL_MARGIN_S:
+            raise ValueError(f"timeout_s = {timeout_s}: must be above {_KILL_MARGIN_S} s.")
+        self.target, self.workers, self.timeout_s, self.memory_mb = target, workers, timeout_s, memory_mb
+        self._reset()
+
+    def _reset(self) -> None:
+        self._owner = os.getpid()
+        self._changed = threading.Condition()
+        self._all: list[_Worker] = []
+        self._idle: list[_Worker] = []
+        self._finalizer = weakref.finalize(self, _kill_all, self._all, self._owner)
+
+    @property
+    def started(self) -> int:
+        """Processes now alive."""
+        return len(self._all)
+
+    def start(self) -> None:
+        """Starts all workers and waits until each is ready, so that no job waits for an import."""
+        with self._changed:
+            while len(self._all) < self.workers:
+                self._idle.append(self._spawn())
+            idle = list(self._idle)
+        for worker in idle:
+            worker.wait_ready()
+
+    def call(self, job: Json, *, timeout_s: float | None = None) -> Json:
+        """The target's answer to `job`. Raises JobTimeout or JobCrashed."""
+        if os.getpid() != self._owner:  # after a fork the pipes belong to the parent
+            self._reset()
+        worker = self._take()
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        healthy = False
+        try:
+            reply = worker.ask(job, max(limit_s - _KILL_MARGIN_S, 0.01))
+            healthy = worker.jobs < _JOBS_PER_WORKER
+            return reply
+        finally:
+            self._give_back(worker, healthy=healthy)
+
+    def close(self) -> None:
+        """Ends all workers; may be called twice. A later call starts new ones."""
+        with self._changed:
+            self._idle.clear()
+            _kill_all(self._all, self._owner)
+            self._changed.notify_all()
+
+    def _spawn(self) -> _Worker:
+        worker = _Worker(self.target, self.memory_mb, 5 * self.timeout_s + 5)
+        self._all.append(worker)
+        return worker
+
+    def _take(self) -> _Worker:
+        with self._changed:
+            while True:
+                if self._idle:
+                    return self._idle.pop()
+                if len(self._all) < self.workers:
+                    return self._spawn()
+                self._changed.wait()
+
+    def _give_back(self, worker: _Worker, *, healthy: bool) -> None:
+        if healthy:
+            with self._changed:
+                if worker in self._all:  # not so after a close
+                    self._idle.append(worker)
+                self._changed.notify()
+            return
+        worker.kill()
+        with self._changed:
+            if worker in self._all:
+                self._all.remove(worker)
+                self._idle.append(self._spawn())  # imports while the parent goes on
+            self._changed.notify()

@@ -1,0 +1,34 @@
+"""The inside of a worker process of `pool.WorkerPool`: one JSON object a line in, one out."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+
+from ansatz.registry import load_attribute
+
+
+def main() -> None:
+    """argv: [sys.path as JSON, target, address space in MB, longest life of one job in seconds]."""
+    target, memory_mb, lifetime_s = sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what a library prints must not get into the replies
+    resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    function = load_attribute(target, kind="worker target")
+    replies.write("{}\n")
+    for line in sys.stdin:
+        signal.setitimer(signal.ITIMER_REAL, lifetime_s)  # ends us where the parent died before it could
+        try:
+            reply = json.dumps(function(json.loads(line)))
+        except MemoryError:
+            return
+        except RecursionError:
+            reply = json.dumps({"crashed": "recursion too deep"})
+        except Exception as error:
+            reply = json.dumps({"crashed": f"{type(error).__name__}: {error}"[:200]})
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        replies.write(reply + "\n")

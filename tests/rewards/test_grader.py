@@ -1,0 +1,128 @@
+"""The contract of every grader, over the real one and the fake; then what only the real one promises."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ansatz.errors import ConfigError
+from ansatz.rewards.base import Grader, rewards
+from ansatz.rewards.fake import FakeGrader
+from ansatz.rewards.grader import build_grader
+from ansatz.types import Finish, Reason, Rollout, Verdict
+
+MakeRollout = Callable[..., Rollout]
+GRADERS: dict[str, Callable[[], Grader]] = {
+    "real": lambda: build_grader({"math_answer": {}}),
+    "two threads": lambda: build_grader({"math_answer": {}}, workers=2),
+    "fake": lambda: FakeGrader(lambda rollout: float("{5}" in rollout.text)),
+}
+
+
+@pytest.fixture(params=GRADERS)
+def grader(request: pytest.FixtureRequest) -> Iterator[Grader]:
+    with GRADERS[request.param]() as made:
+        yield made
+
+
+def test_scores_come_in_the_order_of_the_rollouts_when_problems_are_mixed(grader: Grader, rollout: MakeRollout):
+    mixed = [rollout(rf"\boxed{{{n}}}", problem=f"p{n % 2}", sample=n) for n in (4, 5, 6, 5, 7)]
+    scored = grader.score(mixed)
+    assert [item.rollout for item in scored] == mixed
+    assert [item.score.value for item in scored] == [0.0, 1.0, 0.0, 1.0, 0.0]
+
+
+def test_the_verdict_agrees_with_the_value(grader: Grader, rollout: MakeRollout):
+    right, wrong = grader.score([rollout(r"\boxed{5}"), rollout(r"\boxed{6}")])
+    assert right.score.verdict.reason is Reason.EQUAL
+    assert wrong.score.verdict.reason is Reason.DIFFERENT
+    assert right.score.verdict
+    assert not wrong.score.verdict
+
+
+def test_a_truncated_rollout_without_an_answer_says_truncated(grader: Grader, rollout: MakeRollout):
+    cut, ended = grader.score([rollout("so we", finish=Finish.LENGTH), rollout("so we")])
+    assert cut.score.verdict.reason is Reason.TRUNCATED
+    assert ended.score.verdict.reason is not Reason.TRUNCATED
+
+
+def test_a_truncated_rollout_with_a_right_answer_is_paid(grader: Grader, rollout: MakeRollout):
+    assert grader.score([rollout(r"\boxed{5} and", finish=Finish.LENGTH)])[0].score.value == 1.0
+
+
+def test_no_rollouts_give_no_scores(grader: Grader):
+    assert grader.score([]) == []
+
+
+def test_closing_twice_is_allowed(grader: Grader, rollout: MakeRollout):
+    grader.close()
+    grader.close()
+    assert grader.__enter__() is grader
+
+
+def test_parts_are_unweighted_and_the_value_is_their_weighted_sum(tmp_path, rollout: MakeRollout):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from ansatz.rewards.base import Judgement\n"
+        "def mine(rollouts, *, step, bonus=0.25):\n"
+        "    return [Judgement(value=bonus + step) for _ in rollouts]\n"
+    )
+    name = f"{file}:mine"
+    recipe = {"math_answer": {"correct": 5.0, "wrong": -5.0}, name: {"weight": 0.5, "bonus": 1.0}}
+    with build_grader(recipe) as grader:
+        right, wrong = grader.score([rollout(r"\boxed{5}"), rollout("")], step=2)
+    assert right.score.parts == {"math_answer": 5.0, name: 3.0}
+    assert (right.score.value, wrong.score.value) == (6.5, -3.5)
+    assert wrong.score.verdict.reason is Reason.NO_ANSWER
+
+
+def test_without_a_verdict_a_positive_value_counts_as_correct(tmp_path, rollout: MakeRollout):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from ansatz.rewards.base import Judgement\n"
+        "def mine(rollouts):\n    return [Judgement(value=float(len(r.text))) for r in rollouts]\n"
+    )
+    with build_grader({f"{file}:mine": {}}) as grader:
+        some, none = grader.score([rollout("abc"), rollout("")])
+    assert some.score.verdict == Verdict(correct=True, reason=Reason.EQUAL, stage="grader")
+    assert not none.score.verdict
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ({}, "rewards is empty"),
+        ({"math_anwser": {}}, "Did you mean 'math_answer'"),
+        ({"math_answer": {"modus": "strict"}}, "Did you mean 'mode'"),
+        ({"math_answer": {"weight": math.nan}}, "weight"),
+        ({"math_answer": {"step": 3}}, "filled in|no setting"),
+        ({"math_answer": {"pool": 3}}, "filled in by the grader"),
+        ({"nowhere.py:reward": {}}, "no file"),
+    ],
+)
+def test_a_wrong_recipe_is_a_config_error_before_any_work(recipe, message):
+    with pytest.raises(ConfigError, match=message):
+        build_grader(recipe)
+
+
+@pytest.mark.parametrize("body", ["[Judgement(value=float('nan')) for _ in rollouts]", "[]"])
+def test_a_reward_that_breaks_its_contract_is_named(tmp_path, rollout: MakeRollout, body: str):
+    file = tmp_path / "broken.py"
+    file.write_text(f"from ansatz.rewards.base import Judgement\ndef broken(rollouts):\n    return {body}\n")
+    with build_grader({f"{file}:broken": {}}) as grader, pytest.raises(ConfigError, match=r"broken.*'p0'"):
+        grader.score([rollout("x")])
+
+
+def test_the_registry_lists_rewards_and_nothing_else():
+    names = rewards.names()
+    assert "math_answer" in names
+    assert not {"base", "grader", "pool", "worker", "fake"} & set(names)
+
+
+def test_rewards_import_neither_torch_nor_sympy():
+    code = "import sys, ansatz.rewards.grader; print(sorted({'torch', 'sympy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
