@@ -1,0 +1,1 @@
+"""The command `ansatz`: one short file a verb."""

@@ -1,0 +1,40 @@
+"""The command `ansatz`: every file beside this one that holds a function of its own name is a verb.
+
+An error meant for people is one sentence on stderr and exit code 2.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import sys
+
+import typer
+
+from ansatz.errors import AnsatzError
+
+
+def build_app() -> typer.Typer:
+    app = typer.Typer(
+        name="ansatz",
+        help="Train language models to reason about mathematics: guess, verify, reinforce.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    package = importlib.import_module("ansatz.cli")
+    for info in pkgutil.iter_modules(package.__path__):
+        verb = getattr(importlib.import_module(f"ansatz.cli.{info.name}"), info.name, None)
+        if inspect.isfunction(verb) and info.name != "main":
+            takes_settings = "context" in inspect.signature(verb).parameters  # dotted overrides such as --train.lr 3e-4
+            app.command(context_settings={"allow_extra_args": takes_settings, "ignore_unknown_options": takes_settings})(verb)
+    return app
+
+
+def main() -> None:
+    try:
+        build_app()()
+    except AnsatzError as error:
+        print(f"ansatz: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,49 @@
+"""`ansatz train RECIPE`: run a recipe's pipeline; `ansatz train --resume RUN`: go on with an interrupted one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ansatz.cli.recipe import parse_overrides
+from ansatz.config import load_recipe
+from ansatz.errors import ConfigError
+
+
+def train(
+    context: typer.Context,
+    recipe: Annotated[Path | None, typer.Argument(help="A recipe, such as recipes/tiny_arithmetic_grpo_cpu.yaml.")] = None,
+    overlay: Annotated[list[Path] | None, typer.Option(help="A YAML file laid over the recipe; may be repeated.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="A run folder to go on with; takes no recipe.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete a run folder of the same name first.")] = False,
+) -> None:
+    """Train a model by a recipe. Any key can be set on the command line: --train.lr 3e-4 --model.path DIR.
+
+    Writes runs/NAME (metrics, rollouts, checkpoints, summary.json, report.html) and prints what was learned.
+    """
+    overrides = parse_overrides(context.args)
+    if resume is not None:
+        if recipe is not None or overlay or overrides or fresh:
+            raise ConfigError(f"--resume {resume} goes on with the recipe in that folder; leave the other arguments out.")
+        from ansatz.loop.pipeline import resume_config
+
+        config = resume_config(resume)
+    elif recipe is None:
+        raise ConfigError("no recipe given; name one, such as recipes/tiny_arithmetic_grpo_cpu.yaml, or --resume RUN.")
+    else:
+        config = load_recipe(recipe, overlays=overlay or [], overrides=overrides)
+
+    from rich.console import Console
+
+    from ansatz.loop.pipeline import run_pipeline
+    from ansatz.track.console import open_console, results_table
+
+    console = Console()
+    run_dir = run_pipeline(config, resume=resume is not None, fresh=fresh, console=open_console(console))
+    summary = json.loads((run_dir / "summary.json").read_text(encoding="utf-8"))
+    console.print(results_table(summary["evaluations"]))
+    console.print(f"{summary['seconds']:.0f} s. Model: {summary['model']}", soft_wrap=True)
+    console.print(f"Report to open: {run_dir / 'report.html'}", soft_wrap=True)

@@ -1,0 +1,143 @@
+"""From YAML recipe, overlay files and dotted overrides to a checked `Config`.
+
+Later layers win key by key: recipe, then each overlay in order, then the overrides. `1e-6` is a number here, which
+YAML 1.1 reads as text; a key written twice is an error, which YAML takes silently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from ansatz.config.schema import Config
+from ansatz.errors import ConfigError
+from ansatz.registry import suggest
+
+_FLOAT = re.compile(r"^[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$")
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader with floats as YAML 1.2 has them and without silent duplicate keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key: Any = self.construct_object(key_node, deep=True)  # pyright: ignore[reportUnknownMemberType]
+            if key in seen:
+                raise ConfigError(f"the key {key!r} stands twice (line {key_node.start_mark.line + 1}). Keep one.")
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:float"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+
+
+def parse_yaml(text: str, *, where: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 (a SafeLoader)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}.") from error
+
+
+def load_recipe(
+    path: str | Path, *, overlays: Sequence[str | Path] = (), overrides: Mapping[str, str] | None = None
+) -> Config:
+    """The resolved config. Raises ConfigError with one sentence in the words of the recipe."""
+    data = _read(path)
+    for overlay in overlays:
+        data = merge(data, _read(overlay))
+    for name, text in (overrides or {}).items():
+        value = parse_yaml(text, where=f"the value of --{name}")
+        for part in reversed(name.split(".")):
+            value = {part: value}
+        data = merge(data, value)
+    return check(data)
+
+
+def load_run(run_dir: str | Path) -> Config:
+    """The config that a run folder was made with."""
+    path = Path(run_dir) / "config.yaml"
+    if not path.is_file():
+        raise ConfigError(f"{str(run_dir)!r} is no run folder: it has no config.yaml. Give the folder that `ansatz train` made.")
+    return check(_read(path))
+
+
+def dump(config: BaseModel) -> str:
+    """YAML of the resolved config; `load_recipe` of it gives an equal config."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Key by key; a mapping on both sides is merged, except that naming another component drops the old one's settings."""
+    out = dict(base)
+    for key, value in over.items():
+        old = out.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping) and not _renames(old, value):  # pyright: ignore[reportUnknownArgumentType]
+            out[key] = merge(old, value)  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            out[key] = value
+    return out
+
+
+def check(data: Mapping[str, Any]) -> Config:
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        problems = [_sentence(detail) for detail in error.errors(include_url=False)]
+        raise ConfigError(" ".join(dict.fromkeys(problems))) from error
+
+
+def _renames(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    return any(key in old and key in new and old[key] != new[key] for key in ("source", "name"))
+
+
+def _read(path: str | Path) -> dict[str, Any]:
+    file = Path(path)
+    if not file.is_file():
+        known = sorted(p.stem for p in Path("recipes").glob("*.yaml"))
+        hint = suggest(file.stem, known) if known else ""
+        raise ConfigError(f"there is no recipe file {str(path)!r} (looked in {Path.cwd()}).{hint}")
+    data = parse_yaml(file.read_text(encoding="utf-8"), where=str(path))
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} holds {type(data).__name__}, expected a mapping of sections such as `train:`.")
+    return data  # pyright: ignore[reportUnknownVariableType]
+
+
+def _sentence(detail: ErrorDetails) -> str:
+    """One pydantic error in the words of the recipe: what, got, expected, what to do."""
+    name = ".".join(str(part) for part in detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        *parents, last = [str(part) for part in detail["loc"]]
+        section = _section(parents)
+        where = f"{'.'.join(parents)} has" if parents else "a recipe has"
+        return f"{name}: {where} no key {last!r}.{suggest(last, section.model_fields)}"
+    if detail["type"] == "missing":
+        return f"{name} is missing; it has no default, so the recipe must give it."
+    message = detail["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:] if message.startswith("Input") else message
+    if detail["type"] == "value_error":
+        return f"{name}: {message}." if name else f"{message}."
+    return f"{name} = {detail['input']!r}: {message}."
+
+
+def _section(parents: Sequence[str]) -> type[BaseModel]:
+    section: type[BaseModel] = Config
+    for part in parents:
+        info = section.model_fields.get(part)
+        kind = info.annotation if info else None
+        if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+            break
+        section = kind
+    return section

@@ -1,0 +1,178 @@
+"""The schema of a recipe: one frozen pydantic model a section; unknown keys are errors.
+
+Components (data sources, rewards, objective pieces) are named here and carry their settings as a mapping; what they
+accept is read from their own signatures, so nothing is declared twice. Derived numbers are properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class ModelSection(Section):
+    path: str | None = None
+    """A Hugging Face folder; null builds `tiny` from nothing."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Compute type. auto: bfloat16 where the device does it natively, else float32. Master weights stay float32."""
+    tiny: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Settings of `models.tiny.build_tiny_model`, used when path is null: vocab_size, hidden_size, num_layers ..."""
+
+
+class DataSection(Section):
+    """Each of sft, train and heldout: {source: NAME, ...settings of that source}. sft null: no SFT stage."""
+
+    template: str = "tiny"
+    sft: dict[str, Any] | None = None
+    train: dict[str, Any]
+    heldout: dict[str, Any]
+    shuffle: bool = True
+
+
+class RolloutSection(Section):
+    prompts_per_step: Positive = 32
+    samples_per_prompt: Positive = 8
+    max_prompt_tokens: Positive = 256
+    max_response_tokens: Positive = 96
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    top_k: Count = 0
+    """0: off."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    max_concurrent: Positive = 256
+    """Rollouts that are decoded side by side; bounds the cache and changes no number."""
+
+    @property
+    def rollouts_per_step(self) -> int:
+        return self.prompts_per_step * self.samples_per_prompt
+
+    @model_validator(mode="after")
+    def training_needs_a_distribution(self) -> RolloutSection:
+        if self.temperature == 0:
+            raise ValueError("temperature = 0 draws the same response each time; training needs more than 0, such as 1.0")
+        return self
+
+
+class TrainSection(Section):
+    steps: Count = 100
+    lr: Rate = 1e-4
+    warmup_steps: Count = 5
+    updates_per_step: Positive = 1
+    """The step's prompts are dealt into this many minibatches; one optimiser step on each."""
+    epochs_per_step: Positive = 1
+    """How often the step's rollouts are gone through."""
+    tokens_per_slice: Positive = 16384
+    """Bounds memory and changes no number."""
+    betas: tuple[Share, Share] = (0.9, 0.99)
+    weight_decay: Rate = 0.0
+    max_grad_norm: Rate = 1.0
+    """0: no clipping."""
+    max_misalignment: Annotated[float, Field(ge=1)] = 1.05
+    """The first step is refused when exp(mean |behavior_logp - old_logp|) is over this."""
+
+    @property
+    def optimizer_steps_per_step(self) -> int:
+        return self.updates_per_step * self.epochs_per_step
+
+
+class SftSection(Section):
+    """Slices, betas, weight decay and gradient clipping are those of `train`."""
+
+    steps: Count = 350
+    batch_size: Positive = 64
+    lr: Rate = 2e-3
+    warmup_steps: Count = 20
+
+
+class EvaluateSection(Section):
+    problems: Positive = 200
+    samples: Positive = 8
+    k: Positive = 8
+    """pass@k and maj@k; at most `samples`."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    every: Count = 25
+    """Also during RL, each so many steps; 0: only before and after each stage."""
+
+    @model_validator(mode="after")
+    def k_fits(self) -> EvaluateSection:
+        if self.k > self.samples:
+            raise ValueError(f"k = {self.k} needs at least that many samples, got samples = {self.samples}")
+        return self
+
+
+class SaveSection(Section):
+    every: Positive = 25
+    keep: Positive = 2
+    """Newest checkpoints that stay; a stage's last one always does."""
+    samples: bool = True
+    """Rollouts of every step as JSONL."""
+    tensorboard: bool = True
+
+
+class Config(Section):
+    """A whole recipe."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")]
+    seed: Count = 0
+    out: str = "runs"
+    """Folder that holds run folders; the run is out/name."""
+    threads: Count = 0
+    """CPU threads of torch; 0: as many as there are cores. Bit-identical repetition needs the same number."""
+    grader_workers: Positive = 1
+    data: DataSection
+    model: ModelSection = ModelSection()
+    sft: SftSection = SftSection()
+    rollout: RolloutSection = RolloutSection()
+    algorithm: dict[str, Any] = Field(default_factory=lambda: {"preset": "grpo"})
+    """A preset row and what of it is replaced: `objectives.presets.KEYS` lists what may stand here."""
+    train: TrainSection = TrainSection()
+    rewards: dict[str, dict[str, Any]] = Field(default_factory=lambda: {"math_answer": {}})
+    evaluate: EvaluateSection = EvaluateSection()
+    save: SaveSection = SaveSection()
+
+    @property
+    def run_dir(self) -> Path:
+        return Path(self.out) / self.name
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The pipeline, in order."""
+        return (
+            "problems",
+            "model",
+            *(("sft",) if self.data.sft is not None and self.sft.steps else ()),
+            *(("rl",) if self.train.steps else ()),
+        )
+
+
+def count_keys(section: type[BaseModel]) -> int:
+    """Leaf keys of a section and its subsections: the size of what a user has to know."""
+    total = 0
+    for info in section.model_fields.values():
+        kind = info.annotation
+        total += count_keys(kind) if isinstance(kind, type) and issubclass(kind, BaseModel) else 1
+    return total
+
+
+def flat_keys(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"train.lr": 1e-4, ...}: a resolved config by dotted name."""
+    out: dict[str, Any] = {}
+    for key, value in data.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            out |= flat_keys(value, f"{name}.")  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            out[name] = value
+    return out

@@ -1,0 +1,241 @@
+"""The pipeline of a recipe: problems, model, sft, rl. Each stage has a folder whose output feeds the next.
+
+    runs/NAME/config.yaml  summary.json  report.html
+    runs/NAME/problems/    {sft,train,heldout}.jsonl
+    runs/NAME/model/  sft/  rl/     see `track.tracker` and `train.checkpoint`
+
+A finished stage leaves done.json; a resumed pipeline skips what is done and goes on from the last whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansatz.config.load import dump, load_run
+from ansatz.config.schema import Config
+from ansatz.data.base import load_problems
+from ansatz.data.store import read_problems, write_problems
+from ansatz.errors import ConfigError
+from ansatz.evaluate.evaluate import Evaluator
+from ansatz.loop.rl import train_rl
+from ansatz.loop.sft import train_sft
+from ansatz.loop.state import Clock, open_stage, read_done, set_threads, write_atomically, write_config, write_done
+from ansatz.models.load import Policy, cast, check_folder, compute_dtype, load_policy
+from ansatz.models.tiny import build_tiny_model
+from ansatz.objectives.objective import Objective
+from ansatz.objectives.presets import build_objective
+from ansatz.prompts.render import render
+from ansatz.prompts.templates import template_text
+from ansatz.rewards.base import Grader
+from ansatz.rewards.grader import build_grader
+from ansatz.rollout.base import Sampling
+from ansatz.rollout.native import NativeSampler
+from ansatz.track.base import ConsoleSink
+from ansatz.track.report import write_report
+from ansatz.track.tracker import Tracker
+from ansatz.types import Problem, Prompt
+
+SPLITS = ("sft", "train", "heldout")
+TOKENIZER_PROBLEMS = 4000  # enough for every name and phrase of a generator; more only cost time
+
+
+def run_pipeline(config: Config, *, resume: bool = False, fresh: bool = False, console: ConsoleSink | None = None) -> Path:
+    """Runs what is still to do of the recipe and returns the run folder.
+
+    resume: go on in an existing folder. fresh: delete an existing folder first. Raises ConfigError when there is a folder
+    and neither was asked for; every check of the recipe, its data and its model comes before any training.
+    """
+    pipeline = Pipeline(config, console)
+    _claim(config, resume=resume, fresh=fresh)
+    return pipeline.run()
+
+
+class Pipeline:
+    """One run of a recipe: its components are built, and so checked, before anything is written."""
+
+    def __init__(self, config: Config, console: ConsoleSink | None) -> None:
+        set_threads(config)
+        self.config, self.console, self.run_dir = config, console, config.run_dir
+        self.objective: Objective = build_objective(config.algorithm)
+        self.objective.check_group_size(config.rollout.samples_per_prompt)
+        if config.model.path is not None:
+            check_folder(config.model.path)
+        self.grader: Grader = build_grader(config.rewards, workers=config.grader_workers)
+
+    def run(self) -> Path:
+        write_config(self.config, self.run_dir)
+        with self.grader:
+            self._stage("problems", self._problems)
+            model = self._stage("model", self._model)
+            if "sft" in self.config.stages:
+                model = self._stage("sft", lambda folder: self._sft(folder, model))
+            if "rl" in self.config.stages:
+                start = model
+                model = self._stage("rl", lambda folder: self._rl(folder, start))
+        write_atomically(self.run_dir / "summary.json", json.dumps(self._summary(model), indent=2))
+        write_report(self.run_dir)
+        return self.run_dir
+
+    def _stage(self, name: str, work: Callable[[Path], Path | str]) -> str:
+        """Runs a stage unless it is done; returns its output."""
+        folder = self.run_dir / name
+        done = read_done(folder)
+        if done is None:
+            clock, before = Clock(), _seconds_before(folder)
+            write_config(self.config, folder)
+            output = work(folder)
+            write_done(folder, output=output, seconds=before + clock.lap())
+            done = {"output": str(output)}
+        return done["output"]
+
+    def _problems(self, folder: Path) -> Path:
+        for split in SPLITS:
+            section: dict[str, Any] | None = getattr(self.config.data, split)
+            if section is None or (split == "sft" and "sft" not in self.config.stages):
+                continue
+            write_problems(folder / f"{split}.jsonl", source_problems(section, key=f"data.{split}"))
+        return folder
+
+    def _model(self, folder: Path) -> str:
+        path = self.config.model.path
+        if path is None:
+            problems = self._read("sft" if "sft" in self.config.stages else "train")[:TOKENIZER_PROBLEMS]
+            template = template_text(self.config.data.template)
+            texts = [template.format(question=one.question) + (one.solution or "") for one in problems]
+            build_tiny_model(folder, texts=texts, seed=self.config.seed, **self.config.model.tiny)
+            path = str(folder)
+        policy = load_policy(path)
+        cast(policy, compute_dtype(self.config.model.dtype, policy.device))
+        evaluator = self._evaluator(policy)
+        tracker = Tracker(folder, console=self.console, tensorboard=self.config.save.tensorboard, total_steps=0)
+        tracker.evaluation(evaluator.run(self._sampler(policy), stage=folder.name, step=0))
+        tracker.close()
+        return path
+
+    def _sft(self, folder: Path, model_path: str) -> Path:
+        config = self.config
+        stage = open_stage(
+            config,
+            folder,
+            model_path=model_path,
+            problems=self._read("sft"),
+            total_steps=config.sft.steps,
+            console=self.console,
+        )
+        output = train_sft(stage)
+        evaluator = self._evaluator(stage.policy)
+        row = evaluator.run(self._sampler(stage.policy), stage=folder.name, step=config.sft.steps)
+        stage.tracker.evaluation(row)
+        stage.tracker.close()
+        return output
+
+    def _rl(self, folder: Path, model_path: str) -> Path:
+        config = self.config
+        stage = open_stage(
+            config,
+            folder,
+            model_path=model_path,
+            problems=self._read("train"),
+            total_steps=config.train.steps,
+            console=self.console,
+        )
+        sampler, evaluator = self._sampler(stage.policy), self._evaluator(stage.policy)
+        output = train_rl(
+            stage,
+            objective=self.objective,
+            sampler=sampler,
+            grader=self.grader,
+            evaluator=evaluator,
+            reference=self._reference(model_path) if self.objective.needs_ref else None,
+        )
+        stage.tracker.evaluation(evaluator.run(sampler, stage=folder.name, step=config.train.steps))
+        stage.tracker.close()
+        return output
+
+    def _reference(self, model_path: str) -> Policy:
+        policy = load_policy(model_path)
+        cast(policy, compute_dtype(self.config.model.dtype, policy.device))
+        return policy
+
+    def _sampler(self, policy: Policy) -> NativeSampler:
+        return NativeSampler(policy, max_concurrent=self.config.rollout.max_concurrent)
+
+    def _evaluator(self, policy: Policy) -> Evaluator:
+        config = self.config
+        return Evaluator(
+            prompts=self._prompts(policy, self._read("heldout")[: config.evaluate.problems]),
+            grader=self.grader,
+            sampling=Sampling(
+                num_samples=config.evaluate.samples,
+                max_response_tokens=config.rollout.max_response_tokens,
+                temperature=config.evaluate.temperature,
+                top_p=config.evaluate.top_p,
+                seed=config.seed,
+            ),
+            k=config.evaluate.k,
+            split="heldout",
+        )
+
+    def _prompts(self, policy: Policy, problems: Sequence[Problem]) -> list[Prompt]:
+        limit = self.config.rollout.max_prompt_tokens
+        return [
+            render(problem, self.config.data.template, policy.tokenizer, max_prompt_tokens=limit) for problem in problems
+        ]
+
+    def _read(self, split: str) -> Sequence[Problem]:
+        return read_problems(self.run_dir / "problems" / f"{split}.jsonl")
+
+    def _summary(self, model: str) -> dict[str, Any]:
+        folders = [self.run_dir / name for name in self.config.stages]
+        evaluations = [
+            json.loads(line)
+            for folder in folders
+            if (folder / "evaluations.jsonl").is_file()
+            for line in (folder / "evaluations.jsonl").read_text(encoding="utf-8").splitlines()
+        ]
+        seconds = sum(done["seconds"] for folder in folders if (done := read_done(folder)) is not None)
+        return {"seconds": round(seconds, 3), "model": model, "evaluations": evaluations}
+
+
+def source_problems(section: dict[str, Any], *, key: str) -> Sequence[Problem]:
+    """The problems of one `data` entry: {source: NAME, split: SPLIT, ...settings}."""
+    settings = dict(section)
+    try:
+        source, split = settings.pop("source"), settings.pop("split")
+    except KeyError as missing:
+        raise ConfigError(f"{key} lacks {missing}; give source (such as word_problems or jsonl) and split.") from missing
+    return load_problems(source, split=split, settings=settings)
+
+
+def resume_config(run_dir: str | Path) -> Config:
+    """The config of a run folder, which may have been moved since."""
+    path = Path(run_dir)
+    config = load_run(path)
+    return config.model_copy(update={"name": path.resolve().name, "out": str(path.resolve().parent)})
+
+
+def _claim(config: Config, *, resume: bool, fresh: bool) -> None:
+    run_dir = config.run_dir
+    if fresh:
+        shutil.rmtree(run_dir, ignore_errors=True)
+    elif not resume and (run_dir / "config.yaml").exists():
+        raise ConfigError(
+            f"{run_dir} holds a run already. Go on with it: --resume {run_dir}; start over: --fresh; "
+            "or give this run another name: --name NAME."
+        )
+    elif resume and dump(resume_config(run_dir)) != dump(config):
+        raise ConfigError(f"{run_dir} was made with another config; --resume takes the recipe from the run folder alone.")
+
+
+def _seconds_before(folder: Path) -> float:
+    """Seconds that an interrupted run of this stage had recorded."""
+    path = folder / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    try:
+        return float(json.loads(lines[-1])["seconds"]) if lines else 0.0
+    except ValueError:
+        return 0.0

@@ -1,0 +1,134 @@
+"""What a training stage holds while it runs, and how it starts, saves and goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ansatz.config.load import dump
+from ansatz.config.schema import Config
+from ansatz.data.cursor import ProblemStream
+from ansatz.models.load import Policy, compute_dtype, load_policy
+from ansatz.track.base import ConsoleSink, TrackerLike
+from ansatz.track.tracker import Tracker
+from ansatz.train import checkpoint
+from ansatz.train.optim import MasterAdamW
+from ansatz.types import Problem
+
+DONE_FILE = "done.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One training stage: its folder, the policy it changes, and the step to go on from."""
+
+    config: Config
+    folder: Path
+    policy: Policy
+    optimizer: MasterAdamW
+    stream: ProblemStream
+    tracker: TrackerLike
+    total_steps: int
+    first_step: int
+    version: int
+
+    def steps(self) -> range:
+        """The steps still to do, from 1; after a resume those past the checkpoint."""
+        return range(self.first_step, self.total_steps + 1)
+
+    def save(self, step: int, *, version: int) -> Path:
+        return checkpoint.save(
+            self.folder,
+            step=step,
+            policy=self.policy,
+            optimizer=self.optimizer,
+            state={"stream": self.stream.state(), "version": version},
+            keep=self.config.save.keep,
+        )
+
+    def save_due(self, step: int) -> bool:
+        return step % self.config.save.every == 0 or step == self.total_steps
+
+
+def open_stage(
+    config: Config,
+    folder: Path,
+    *,
+    model_path: str,
+    problems: Sequence[Problem],
+    total_steps: int,
+    console: ConsoleSink | None,
+) -> Stage:
+    """A stage at its start, or at its latest checkpoint where its folder holds one. The resolved config is written first."""
+    write_config(config, folder)
+    policy = load_policy(model_path)
+    optimizer = MasterAdamW(
+        policy.model,
+        dtype=compute_dtype(config.model.dtype, policy.device),
+        betas=config.train.betas,
+        weight_decay=config.train.weight_decay,
+    )
+    stream = ProblemStream(problems, seed=config.seed, shuffle=config.data.shuffle)
+    tracker = Tracker(folder, console=console, tensorboard=config.save.tensorboard, total_steps=total_steps)
+    step = version = 0
+    if (last := checkpoint.latest(folder)) is not None:
+        state = checkpoint.restore(last, optimizer=optimizer)
+        stream.restore(state["stream"])
+        step, version = state["step"], state["version"]
+    tracker.resume(step)
+    return Stage(
+        config=config,
+        folder=folder,
+        policy=policy,
+        optimizer=optimizer,
+        stream=stream,
+        tracker=tracker,
+        total_steps=total_steps,
+        first_step=step + 1,
+        version=version,
+    )
+
+
+def write_config(config: Config, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "config.yaml", dump(config))
+
+
+def set_threads(config: Config) -> None:
+    """As many CPU threads as the recipe says, or as the process may use."""
+    torch.set_num_threads(config.threads or len(os.sched_getaffinity(0)))
+
+
+def read_done(folder: Path) -> dict[str, Any] | None:
+    """{"output": path, "seconds": s} of a finished stage, None of an unfinished one."""
+    path = folder / DONE_FILE
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def write_done(folder: Path, *, output: Path | str, seconds: float) -> None:
+    write_atomically(folder / DONE_FILE, json.dumps({"output": str(output), "seconds": round(seconds, 3)}))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+class Clock:
+    """Seconds since it was made or last read by `lap`."""
+
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        now = time.perf_counter()
+        elapsed, self._last = now - self._last, now
+        return elapsed

@@ -1,0 +1,91 @@
+"""Log-probs and entropies of given tokens, in chunks: a [tokens, vocabulary] tensor of logits exists for one chunk only.
+
+Axes: T flat tokens, M the ones asked for, C tokens of a chunk, V vocabulary, H hidden, B rows, L padded length.
+logp_m = z_y / t - logsumexp(z / t); entropy_m = -sum_v p_v log p_v, both in nats with temperature t. The backward pass
+computes each chunk's logits again: d logp / dz = (onehot_y - p) / t and d entropy / dz = -p (log p + entropy) / t.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ansatz.models.load import Policy, head_logits
+
+CHUNK_LOGITS = 2**24  # logits of a chunk: 64 MB in float32
+
+
+class _ChunkedLogps(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        logp_M = hidden_MH.new_empty(len(target_M), dtype=torch.float32)
+        entropy_M = torch.empty_like(logp_M)
+        for rows in _chunks(len(target_M), len(weight_VH)):
+            log_p_CV = head_logits(hidden_MH[rows], weight_VH, temperature).log_softmax(-1)
+            logp_M[rows] = log_p_CV.gather(-1, target_M[rows, None]).squeeze(-1)
+            entropy_M[rows] = -(log_p_CV.exp() * log_p_CV).sum(-1)
+        ctx.save_for_backward(hidden_MH, weight_VH, target_M, entropy_M)
+        ctx.temperature = temperature
+        return logp_M, entropy_M
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        grad_logp_M, grad_entropy_M = grads
+        hidden_MH, weight_VH, target_M, entropy_M = ctx.saved_tensors
+        grad_hidden_MH = torch.empty_like(hidden_MH)
+        grad_weight_VH = torch.zeros_like(weight_VH, dtype=torch.float32)
+        has_entropy_grad = bool(grad_entropy_M.any())
+        for rows in _chunks(len(target_M), len(weight_VH)):
+            log_p_CV = head_logits(hidden_MH[rows], weight_VH, ctx.temperature).log_softmax(-1)
+            p_CV = log_p_CV.exp()
+            grad_CV = p_CV * -grad_logp_M[rows, None]
+            grad_CV.scatter_add_(-1, target_M[rows, None], grad_logp_M[rows, None])
+            if has_entropy_grad:
+                grad_CV -= p_CV * (log_p_CV + entropy_M[rows, None]) * grad_entropy_M[rows, None]
+            grad_CV = (grad_CV / ctx.temperature).to(weight_VH.dtype)
+            grad_hidden_MH[rows] = grad_CV @ weight_VH
+            grad_weight_VH += grad_CV.t() @ hidden_MH[rows]
+        return grad_hidden_MH, grad_weight_VH.to(weight_VH.dtype), None, None
+
+
+def chunked_logps(
+    hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, *, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """(logp_M, entropy_M), float32 nats, differentiable in hidden_MH and weight_VH."""
+    return _ChunkedLogps.apply(hidden_MH, weight_VH, target_M, temperature)  # pyright: ignore[reportReturnType]
+
+
+def token_logps(
+    policy: Policy,
+    token_T: Tensor,
+    position_T: Tensor,
+    segment_T: Tensor,
+    mask_T: Tensor,
+    *,
+    temperature: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """(logp_T, entropy_T) of the tokens in mask_T given what precedes them in their segment; 0 elsewhere.
+
+    The flat axis is padded into rows here and nowhere else: on the right, so that under causal attention no real token
+    sees a pad. The first token of a segment has no log-prob and must not be in mask_T.
+    """
+    length_N = torch.bincount(segment_T)
+    token_BL = token_T.new_zeros(len(length_N), int(length_N.max()))
+    token_BL[segment_T, position_T] = token_T
+    position_BL = torch.arange(token_BL.shape[1], device=token_T.device).expand_as(token_BL)
+    hidden_BLH = policy.hidden(token_BL, position_BL)
+    hidden_MH = hidden_BLH[segment_T[mask_T], position_T[mask_T] - 1]
+    logp_M, entropy_M = chunked_logps(hidden_MH, policy.head.weight, token_T[mask_T], temperature=temperature)
+    logp_T = torch.zeros_like(token_T, dtype=torch.float32)
+    return logp_T.masked_scatter(mask_T, logp_M), logp_T.masked_scatter(mask_T, entropy_M)
+
+
+def _chunks(num_tokens: int, vocab_size: int) -> list[slice]:
+    size = max(1, CHUNK_LOGITS // vocab_size)
+    return [slice(start, start + size) for start in range(0, num_tokens, size)]

@@ -1,0 +1,1 @@
+"""Rollout engines: prompts in, sampled responses with their log-probs out."""

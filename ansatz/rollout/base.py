@@ -1,0 +1,45 @@
+"""What every rollout engine offers. A backend is `rollout/<name>.py` with `generate`, `load_weights` and `close`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ansatz.types import Prompt, Rollout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How responses are drawn.
+
+    num_samples: responses a prompt. temperature: 0 is greedy (log-probs are then 0: the choice is certain).
+    top_k: 0 is off. top_p: in (0, 1]. Log-probs are those of the distribution after temperature, top-k and top-p.
+    seed, step: key the noise together with the problem's id, the sample's index and the token's position, so a response
+    does not depend on what else is in the batch.
+    """
+
+    num_samples: int
+    max_response_tokens: int
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    step: int = 0
+
+
+class Sampler(Protocol):
+    def generate(
+        self, prompts: Sequence[Prompt], sampling: Sampling, *, on_finished: Callable[[Rollout], None] | None = None
+    ) -> list[Rollout]:
+        """num_samples rollouts of each prompt, in the order of the prompts and then of the samples.
+
+        on_finished is told of each rollout as soon as it ends, in the order in which they end.
+        """
+        ...
+
+    def load_weights(self, weights: Any, *, version: int) -> None:
+        """From now on sample from these weights; version is the number of optimiser steps behind them."""
+        ...
+
+    def close(self) -> None: ...

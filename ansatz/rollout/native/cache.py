@@ -1,0 +1,79 @@
+"""A static key/value cache of slots, spoken to through transformers' cache interface.
+
+Axes: S slots, B active rows (always slots 0..B-1), K key/value heads, P cached positions, D head size, L prompt length.
+A row's token at position p lies at [slot, :, p]; what lies beyond a row's length is stale and masked by the caller.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache
+
+
+class PrefillCache(Cache):
+    """Keeps each layer's keys and values of a prefill, [B, K, L, D], and lets attention see just these."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.layers_kv: list[tuple[Tensor, Tensor]] = []
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        self.layers_kv.append((key_states, value_states))
+        return key_states, value_states
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        return query_length, 0
+
+
+class SlotCache(Cache):
+    """The decode cache. `begin` says which rows and lengths the next forward pass of one token a row works on."""
+
+    def __init__(self, num_slots: int, num_positions: int) -> None:
+        super().__init__(layers=[])
+        self.num_slots = num_slots
+        self.num_positions = num_positions
+        self._kv: list[tuple[Tensor, Tensor]] = []
+        self._rows = self._position = torch.empty(0, dtype=torch.long)
+        self._span = 0
+
+    def fill(self, slot_B: Tensor, source_B: Tensor, prefill: PrefillCache) -> None:
+        """Copy row source_B[i] of a prefill into slot_B[i]."""
+        if not self._kv:
+            for key, value in prefill.layers_kv:
+                shape = (self.num_slots, key.shape[1], self.num_positions, key.shape[3])
+                self._kv.append((key.new_zeros(shape), value.new_zeros(shape)))
+        for (key_SKPD, value_SKPD), (key_BKLD, value_BKLD) in zip(self._kv, prefill.layers_kv, strict=True):
+            length = key_BKLD.shape[2]
+            key_SKPD[slot_B, :, :length] = key_BKLD[source_B]
+            value_SKPD[slot_B, :, :length] = value_BKLD[source_B]
+
+    def move(self, source_M: Tensor, target_M: Tensor, span: int) -> None:
+        """Move slots (the first `span` positions of each) into holes left by finished rows."""
+        for key_SKPD, value_SKPD in self._kv:
+            key_SKPD[target_M, :, :span] = key_SKPD[source_M, :, :span]
+            value_SKPD[target_M, :, :span] = value_SKPD[source_M, :, :span]
+
+    def begin(self, position_B: Tensor, span: int) -> None:
+        """The next token of row b goes to position_B[b]; attention sees the first `span` positions."""
+        self._rows = torch.arange(len(position_B), device=position_B.device)
+        self._position = position_B
+        self._span = span
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        key_SKPD, value_SKPD = self._kv[layer_idx]
+        key_SKPD[self._rows, :, self._position] = key_states[:, :, 0]
+        value_SKPD[self._rows, :, self._position] = value_states[:, :, 0]
+        active = len(self._rows)
+        return key_SKPD[:active, :, : self._span], value_SKPD[:active, :, : self._span]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self._span - 1
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        return self._span, 0

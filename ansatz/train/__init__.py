@@ -1,0 +1,1 @@
+"""The update: batches on one flat token axis, one optimiser step, checkpoints that survive a kill."""

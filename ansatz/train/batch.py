@@ -1,0 +1,193 @@
+"""TrainBatch: a step's rollouts on one flat token axis, and the ways to cut it.
+
+Axes: N rollouts, T flat tokens (prompt and response of each rollout, one after the other). Rollouts are laid out by
+length, longest first, so that a slice pads little; no number depends on the order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ansatz.objectives.objective import Objective
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One rollout (or demonstration) before it joins a batch. group: its prompt, any number.
+
+    behavior_logps: the sampler's log-probs of response_ids; 0 for demonstrations, which nobody sampled.
+    """
+
+    prompt_ids: Sequence[int]
+    response_ids: Sequence[int]
+    behavior_logps: Sequence[float]
+    group: int
+    reward: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Rows as tensors, nothing computed yet.
+
+    token_T, position_T, segment_T: int64 token ids, positions within the rollout, rollout index 0..N-1.
+    mask_T: True where the policy chose the token. behavior_logp_T: float32 nats, 0 outside mask.
+    reward_N, group_N: by rollout, in the order of segment_T.
+    """
+
+    token_T: Tensor
+    position_T: Tensor
+    segment_T: Tensor
+    mask_T: Tensor
+    behavior_logp_T: Tensor
+    reward_N: Tensor
+    group_N: Tensor
+
+    @property
+    def num_rollouts(self) -> int:
+        return len(self.reward_N)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainBatch:
+    """What one optimiser step sees: a layout, and a number a token for each part of the objective.
+
+    old_logp_T: before this step's first update; None when this is the one update of its step, where the policy itself
+    is the old policy. ref_logp_T: None unless the objective has a KL term.
+    advantage_T, weight_T: 0 outside mask; weights are those of the whole batch, so slices add up. penalty_weight_T: those
+    of the KL and entropy terms, None when they are weight_T.
+    num_rollouts: of the whole batch, not of the slice.
+    """
+
+    layout: Layout
+    old_logp_T: Tensor | None
+    ref_logp_T: Tensor | None
+    advantage_T: Tensor
+    weight_T: Tensor
+    penalty_weight_T: Tensor | None
+    num_rollouts: int
+
+    @property
+    def segment_T(self) -> Tensor:
+        return self.layout.segment_T
+
+    @property
+    def mask_T(self) -> Tensor:
+        return self.layout.mask_T
+
+    @property
+    def behavior_logp_T(self) -> Tensor:
+        return self.layout.behavior_logp_T
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the policy chose."""
+        return int(self.layout.mask_T.sum())
+
+    def split(self, max_tokens: int) -> Iterator[TrainBatch]:
+        """Slices of whole rollouts, each at most max_tokens when padded (a longer rollout gets a slice of its own)."""
+        for segments in slices(self.layout, max_tokens):
+            yield self.pick(segments)
+
+    def pick(self, segments: Tensor) -> TrainBatch:
+        """The given rollouts (ascending) alone, with the numbers that they have in the whole."""
+        chosen_T = torch.isin(self.segment_T, segments)
+        return dataclasses.replace(
+            self,
+            layout=pick(self.layout, segments),
+            **{
+                name: None if value is None else value[chosen_T]
+                for name in ("old_logp_T", "ref_logp_T", "advantage_T", "weight_T", "penalty_weight_T")
+                for value in [getattr(self, name)]
+            },
+        )
+
+    def minibatches(self, count: int, objective: Objective) -> list[TrainBatch]:
+        """The prompts dealt into `count` parts, each weighted as a batch of its own: one optimiser step each."""
+        if count == 1:
+            return [self]
+        index_N = torch.unique(self.layout.group_N, return_inverse=True)[1]
+        parts: list[TrainBatch] = []
+        for part in range(count):
+            chosen = (index_N % count == part).nonzero().squeeze(-1)
+            if len(chosen):
+                batch = self.pick(chosen)
+                parts.append(dataclasses.replace(batch, num_rollouts=len(chosen), **weights(batch.layout, objective)))
+        return parts
+
+
+def build_batch(
+    layout: Layout, objective: Objective, *, old_logp_T: Tensor | None = None, ref_logp_T: Tensor | None = None
+) -> TrainBatch:
+    """Advantages and weights of a whole step, computed once."""
+    given = {"old_logp_T": old_logp_T, "ref_logp_T": ref_logp_T, "behavior_logp_T": layout.behavior_logp_T}
+    advantages = objective.advantages(
+        layout.reward_N, layout.group_N, segment_T=layout.segment_T, mask_T=layout.mask_T, **given
+    )
+    return TrainBatch(
+        layout=layout,
+        old_logp_T=old_logp_T,
+        ref_logp_T=ref_logp_T,
+        advantage_T=advantages.advantage_T,
+        num_rollouts=layout.num_rollouts,
+        **weights(layout, objective),
+    )
+
+
+def weights(layout: Layout, objective: Objective) -> dict[str, Tensor | None]:
+    """weight_T and penalty_weight_T of all that one optimiser step sees."""
+    of_what = {"num_rollouts": layout.num_rollouts, "group_N": layout.group_N}
+    return {
+        "weight_T": objective.token_weights(layout.segment_T, layout.mask_T, **of_what),
+        "penalty_weight_T": objective.penalty_token_weights(layout.segment_T, layout.mask_T, **of_what),
+    }
+
+
+def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
+    """Rows on one flat axis, longest first (rows of one length keep their order)."""
+    ordered = sorted(rows, key=lambda row: -(len(row.prompt_ids) + len(row.response_ids)))
+    sizes = [(len(row.prompt_ids), len(row.response_ids)) for row in ordered]
+    length_N = torch.tensor([prompt + response for prompt, response in sizes], device=device)
+    prompt_N = torch.tensor([prompt for prompt, _ in sizes], device=device)
+    segment_T = torch.repeat_interleave(torch.arange(len(ordered), device=device), length_N)
+    start_N = length_N.cumsum(0) - length_N
+    position_T = torch.arange(len(segment_T), device=device) - start_N[segment_T]
+    mask_T = position_T >= prompt_N[segment_T]
+    token_T = torch.tensor([token for row in ordered for token in (*row.prompt_ids, *row.response_ids)], device=device)
+    logp_M = torch.tensor([logp for row in ordered for logp in row.behavior_logps], device=device)
+    return Layout(
+        token_T=token_T,
+        position_T=position_T,
+        segment_T=segment_T,
+        mask_T=mask_T,
+        behavior_logp_T=torch.zeros(len(token_T), device=device).masked_scatter(mask_T, logp_M),
+        reward_N=torch.tensor([row.reward for row in ordered], device=device),
+        group_N=torch.tensor([row.group for row in ordered], device=device),
+    )
+
+
+def pick(layout: Layout, segments: Tensor) -> Layout:
+    """The given rollouts (ascending) as a layout of their own."""
+    chosen_T = torch.isin(layout.segment_T, segments)
+    values = {
+        field.name: getattr(layout, field.name)[segments if field.name.endswith("_N") else chosen_T]
+        for field in dataclasses.fields(layout)
+    }
+    return Layout(**{**values, "segment_T": torch.searchsorted(segments, values["segment_T"])})
+
+
+def slices(layout: Layout, max_tokens: int) -> Iterator[Tensor]:
+    """Runs of neighbouring rollouts whose padded size is at most max_tokens, at least one rollout each."""
+    length_N = torch.bincount(layout.segment_T).tolist()
+    first = 0
+    while first < len(length_N):
+        longest, last = length_N[first], first + 1
+        while last < len(length_N) and max(longest, length_N[last]) * (last + 1 - first) <= max_tokens:
+            longest = max(longest, length_N[last])
+            last += 1
+        yield torch.arange(first, last, device=layout.segment_T.device)
+        first = last

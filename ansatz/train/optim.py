@@ -1,0 +1,105 @@
+"""AdamW over float32 master weights, whatever type the model computes in.
+
+After each slice its gradients go into float32 sums (`accumulate`), so splitting a batch loses no precision; a step
+updates the masters and writes them back into the model. For a float32 model the masters are the parameters themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ansatz.errors import CheckpointError, NonFiniteError
+
+
+class MasterAdamW:
+    """AdamW (Loshchilov and Hutter, arXiv:1711.05101) for a transformers model held in `dtype`.
+
+    Casts the model's parameters to dtype in place (buffers keep their own type); the float32 values stay here.
+    """
+
+    def __init__(self, model: Any, *, dtype: torch.dtype, betas: tuple[float, float], weight_decay: float) -> None:
+        self.model_params: dict[str, Tensor] = dict(model.named_parameters())
+        self.masters: dict[str, Tensor] = {}
+        for name, parameter in self.model_params.items():
+            if dtype == torch.float32:
+                self.masters[name] = parameter
+            else:
+                self.masters[name] = parameter.detach().float().clone().requires_grad_()
+                parameter.data = parameter.data.to(dtype)
+        self.adam = torch.optim.AdamW(list(self.masters.values()), betas=betas, weight_decay=weight_decay, fused=True)
+
+    def accumulate(self) -> None:
+        """Move the model's gradients of one slice into the masters' sums."""
+        for name, parameter in self.model_params.items():
+            master = self.masters[name]
+            if master is parameter or parameter.grad is None:
+                continue
+            if master.grad is None:
+                master.grad = parameter.grad.float()
+            else:
+                master.grad += parameter.grad
+            parameter.grad = None
+
+    def step(self, *, lr: float, max_grad_norm: float) -> float:
+        """One update with the accumulated gradients, clipped to max_grad_norm (0: not). Returns the norm before clipping.
+
+        Raises NonFiniteError, having changed nothing, when the norm is nan or inf.
+        """
+        grads = [master.grad for master in self.masters.values() if master.grad is not None]
+        norm = float(torch.nn.utils.get_total_norm(grads))
+        if not math.isfinite(norm):
+            self.zero_grad()
+            raise NonFiniteError(f"the gradient norm is {norm}")
+        if 0 < max_grad_norm < norm:
+            torch._foreach_mul_(grads, max_grad_norm / norm)
+        self.adam.param_groups[0]["lr"] = lr
+        self.adam.step()
+        self.zero_grad()
+        self.publish()
+        return norm
+
+    def zero_grad(self) -> None:
+        for name, parameter in self.model_params.items():
+            parameter.grad = None
+            self.masters[name].grad = None
+
+    def publish(self) -> None:
+        """Write the masters into the model."""
+        for name, parameter in self.model_params.items():
+            if self.masters[name] is not parameter:
+                parameter.data.copy_(self.masters[name].data)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The float32 weights by parameter name."""
+        return {name: master.detach() for name, master in self.masters.items()}
+
+    def state(self) -> dict[str, Tensor]:
+        """Adam's moments and step counts, flat: "exp_avg/NAME" and so on. Empty before the first step."""
+        return {
+            f"{kind}/{name}": value.detach()
+            for name, master in self.masters.items()
+            for kind, value in self.adam.state[master].items()
+        }
+
+    def load(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+        """The inverse of `weights` and `state`, bit for bit."""
+        missing = self.masters.keys() - weights.keys()
+        if missing:
+            raise CheckpointError(f"the checkpoint lacks the weights {sorted(missing)[:3]}; it is of another model.")
+        with torch.no_grad():
+            for name, master in self.masters.items():
+                master.copy_(weights[name])
+        for key, value in state.items():
+            kind, _, name = key.partition("/")
+            self.adam.state[self.masters[name]][kind] = value.clone()
+        self.publish()
+
+
+def warmup(step: int, *, lr: float, warmup_steps: int) -> float:
+    """The learning rate of a step (from 1): a linear rise over warmup_steps, then constant."""
+    return lr * min(1.0, step / (warmup_steps + 1))
