@@ -20,6 +20,7 @@ from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
 SPLITS = ("train", "heldout")
+MOST_STEPS = 10  # a longer story would run out of kinds of container
 HELDOUT_SHARE = 1 / 8  # of all chains, and of all texts of a chain
 
 
@@ -46,10 +47,10 @@ def word_problems(
         raise ConfigError(f"word_problems: split = {split!r}, expected {' or '.join(map(repr, SPLITS))}.")
     if count < 1:
         raise ConfigError(f"word_problems: count = {count}, expected 1 or more.")
-    if not 2 <= min_steps <= max_steps <= 12:
+    if not 2 <= min_steps <= max_steps <= MOST_STEPS:
         raise ConfigError(
             f"word_problems: min_steps = {min_steps} and max_steps = {max_steps}, "
-            "expected 2 <= min_steps <= max_steps <= 12."
+            f"expected 2 <= min_steps <= max_steps <= {MOST_STEPS}."
         )
     if not 0 <= slip_rate <= 1:
         raise ConfigError(f"word_problems: slip_rate = {slip_rate}, expected a share from 0 to 1.")

@@ -79,7 +79,7 @@ SAYINGS: dict[str, tuple[Saying, ...]] = {
     "times": (
         Saying("{p} trades each {s} for {a} {r}.", thing="r"),
         Saying("{p} swaps each {s} for {a} {r}.", thing="r"),
-        Saying("With each {s} come {a} {r}.", thing="r"),
+        Saying("{p} gets {a} {r} for each {s}.", thing="r"),
         Saying("Soon {p} has {a} times as many."),
         Saying("{q} has {a} times as many {o} as {p}.", holder="q"),
         Saying("{q} has twice as many {o} as {p}.", holder="q", only=2),

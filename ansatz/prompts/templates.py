@@ -27,7 +27,8 @@ TEMPLATES = {
         "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The "
         "assistant first thinks about the reasoning process in the mind and then provides the user with the answer. "
         "The reasoning process and answer are enclosed within <think> </think> and <answer> </answer> tags, "
-        "respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>. User: {question}. Assistant:"
+        "respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>. "
+        "User: {question}. Assistant:"
     ),
     "gsm8k": (
         "Question: {question}\n"
