@@ -1,18 +1,260 @@
-"""The report of a pipeline: one HTML file that needs nothing else."""
+"""The report of a pipeline: one HTML file with what was run, what was learned, the curves and some rollouts.
+
+It loads nothing: style, script and charts are inlined, and its content security policy allows no other script to run,
+so text that a policy wrote stays text. It can be written while a pipeline runs.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
-import json
+from collections.abc import Sequence
 from pathlib import Path
+
+from ansatz.track.console import duration, percent
+from ansatz.track.figures import Panel, learning_curve, level_curve, panel_chart, panel_note, stage_panels
+from ansatz.track.health import signs
+from ansatz.track.jsonl import Row
+from ansatz.track.moments import Moment, Story, stories
+from ansatz.track.runs import PipelineRun, StageRun, read_pipeline
+from ansatz.track.svg import Chart, line_chart
+from ansatz.track.theme import PAGE_SCRIPT, PAGE_STYLE
+from ansatz.types import Reason
+
+MAX_RESPONSE_CHARS = 6000
+"""Of a longer response the beginning is shown, and how much was left out."""
 
 
 def write_report(pipeline_dir: Path) -> Path:
-    """Writes pipeline_dir/report.html and gives its path."""
-    summary = Path(pipeline_dir) / "summary.json"
-    text = summary.read_text(encoding="utf-8") if summary.exists() else "{}"
-    path = Path(pipeline_dir) / "report.html"
-    path.write_text(
-        f"<!doctype html><title>Ansatz</title><pre>{html.escape(json.dumps(json.loads(text), indent=1))}</pre>"
-    )
+    """Writes pipeline_dir/report.html and gives its path. DataError when the folder is no pipeline's."""
+    run = read_pipeline(Path(pipeline_dir))
+    path = run.folder / "report.html"
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(render(run), encoding="utf-8")
+    partial.replace(path)
     return path
+
+
+def render(run: PipelineRun) -> str:
+    """The whole page."""
+    body = [_header(run)]
+    body += [_split(run, split) for split in run.splits()]
+    body += [_stage(stage) for stage in run.stages if stage.metrics]
+    body += [_rollouts(stage) for stage in run.stages if stage.sample_files()]
+    body += [_config(run)]
+    digest = base64.b64encode(hashlib.sha256(PAGE_SCRIPT.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{_text(run.name)} - Ansatz report</title>\n<style>{PAGE_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(part for part in body if part)
+        + f"\n</main>\n<script>{PAGE_SCRIPT}</script>\n</body>\n</html>\n"
+    )
+
+
+def _header(run: PipelineRun) -> str:
+    rows = [row for row in run.evaluations() if row["split"] == next(iter(run.splits()))]
+    lede = "No evaluation yet."
+    tiles: list[tuple[str, str]] = []
+    if rows:
+        first, last = rows[0], rows[-1]
+        start, end = percent(first["pass@1"]), percent(last["pass@1"])
+        lede = f"pass@1 on held-out problems: {start} at the start, {end} at the end."
+        ends = {row["stage"]: row for row in rows}
+        tiles += [(percent(row["pass@1"]), f"pass@1 after {stage}, step {row['step']}") for stage, row in ends.items()]
+        if last["greedy"] is not None:
+            tiles.append((percent(last["greedy"]), "greedy at the end"))
+    tiles.append((duration(run.seconds), "wall time" if run.summary else "wall time of the steps so far"))
+    if "model" in run.summary:
+        tiles.append(("Model", str(run.summary["model"])))
+    cells = "".join(
+        f'<div class="card tile"><b>{_text(big)}</b><span>{_text(small)}</span></div>' for big, small in tiles
+    )
+    state = "" if run.summary else '<p class="soft">The pipeline is not through yet; this is what stands so far.</p>'
+    return (
+        f'<header><p class="kicker">Ansatz report</p><h1>{_text(run.name)}</h1><p class="lede">{_text(lede)}</p>{state}'
+        f'<div class="tiles">{cells}</div></header>'
+    )
+
+
+def _split(run: PipelineRun, split: str) -> str:
+    rows = [row for row in run.evaluations() if row["split"] == split]
+    hero = learning_curve(run, split)
+    levels = level_curve(run, split)
+    return (
+        f"<section><h2>What was learned: {_text(split)}</h2>"
+        "<p>Accuracy on problems that were never trained on. The stages stand side by side; within each, steps go from "
+        "left to right.</p>"
+        f'<div class="card full">{_both_widths(hero)}</div>'
+        + (f'<div class="card full"><h3>pass@1 by level</h3>{_both_widths(levels)}</div>' if levels else "")
+        + _results(rows)
+        + (_by_level(rows) if levels else "")
+        + "</section>"
+    )
+
+
+def _results(rows: Sequence[Row]) -> str:
+    k = next((row["k"] for row in rows if "k" in row), "k")
+    heads = ("stage", "step", "pass@1", "95 % interval", "greedy", f"pass@{k}", f"maj@{k}", "length", "cut off")
+    ends = _stage_ends(rows)
+    lines: list[str] = []
+    for row in rows:
+        cells = (
+            str(row["step"]),
+            percent(row["pass@1"]),
+            _interval(row),
+            *(percent(row[name]) for name in ("greedy", "pass@k", "maj@k")),
+            f"{row['mean_length']:.1f}",
+            percent(row["truncated_share"]),
+        )
+        mark = ' class="result"' if row in ends else ""
+        cell_text = "".join(f"<td>{_text(cell)}</td>" for cell in cells)
+        lines.append(f'<tr{mark}><th scope="row">{_text(row["stage"])}</th>{cell_text}</tr>')
+    return _table("Every evaluation", heads, lines, _how_measured(rows))
+
+
+def _by_level(rows: Sequence[Row]) -> str:
+    """Before and after: the first evaluation and the last one of each stage, level by level."""
+    ends = _stage_ends(rows)
+    chosen = ends if rows[0] in ends else [rows[0], *ends]
+    levels = list(dict.fromkeys(level for row in chosen for level in row.get("by_level", {})))
+    heads = ("level", "problems", *(f"{row['stage']}, step {row['step']}" for row in chosen))
+    lines: list[str] = []
+    for level in levels:
+        numbers = [row.get("by_level", {}).get(level) for row in chosen]
+        count = next((one["num_problems"] for one in numbers if one and "num_problems" in one), "-")
+        cells = "".join(_level_cell(one) for one in numbers)
+        lines.append(f'<tr><th scope="row">{_text(level)}</th><td>{count}</td>{cells}</tr>')
+    return _table("Before and after, by level", heads, lines, "pass@1, its 95 % interval, and greedy accuracy.")
+
+
+def _level_cell(numbers: Row | None) -> str:
+    if not numbers:
+        return "<td>-</td>"
+    greedy = f"greedy {percent(numbers['greedy'])}"
+    return f"<td>{percent(numbers['pass@1'])}<small>{_interval(numbers)}</small><small>{greedy}</small></td>"
+
+
+def _stage(stage: StageRun) -> str:
+    main, others = stage_panels(stage)
+    marks = "".join(
+        f'<li class="{"fine" if sign.fine else "warn"}"><b>{"✓" if sign.fine else "!"} {_text(sign.title)}</b> '
+        f"{_text(sign.text)}</li>"
+        for sign in signs(stage)
+    )
+    more = (
+        f"<details><summary>All other curves ({len(others)})</summary>"
+        f'<div class="grid">{"".join(_panel(stage, panel) for panel in others)}</div></details>'
+        if others
+        else ""
+    )
+    return (
+        f"<section><h2>Curves: {_text(stage.name)}</h2>"
+        f"<p>{stage.last_step} steps in {duration(stage.seconds)}. A faint line has every step, a bold one their "
+        "running mean; a dotted line is the edge of the healthy range.</p>"
+        + (f'<ul class="signs">{marks}</ul>' if marks else "")
+        + f'<div class="grid">{"".join(_panel(stage, panel) for panel in main)}</div>{more}</section>'
+    )
+
+
+def _panel(stage: StageRun, panel: Panel) -> str:
+    healthy, moves = panel_note(panel)
+    note = f"<p><b>Healthy:</b> {_text(healthy)}. {_text(moves)}</p>" if healthy else ""
+    return f'<div class="card"><h3>{_text(panel.title)}</h3>{line_chart(panel_chart(stage, panel))}{note}</div>'
+
+
+def _rollouts(stage: StageRun) -> str:
+    found = stories(stage)
+    if not found:
+        return ""
+    how = (
+        "The same problems at their first, middle and last saved step"
+        if found[0].one_problem
+        else "Problems of one level at the first, middle and last saved step (none came back)"
+    )
+    return (
+        f"<section><h2>Rollouts over time: {_text(stage.name)}</h2>"
+        f"<p>{how}, chosen by how far apart those steps lie and not by how well they went. Shown is each group's first "
+        'sample.</p><div class="rollouts">' + "".join(_story(story) for story in found) + "</div></section>"
+    )
+
+
+def _story(story: Story) -> str:
+    problem = story.moments[0].problem
+    level = f"Level {_text(problem.level)}" if problem.level else "Problem"
+    head = f"<h3>{level}</h3>{_question(story.moments[0])}" if story.one_problem else f"<h3>{level}</h3>"
+    moments = "".join(_moment(moment, question=not story.one_problem) for moment in story.moments)
+    return f'<article class="card">{head}<div class="moments">{moments}</div></article>'
+
+
+def _question(moment: Moment) -> str:
+    problem = moment.problem
+    return f'<p class="question">{_text(problem.question)}</p><p>Gold answer: <b>{_text(problem.answer)}</b></p>'
+
+
+def _moment(moment: Moment, *, question: bool) -> str:
+    verdict = moment.shown.score.verdict
+    rollout = moment.shown.rollout
+    kind = "good" if verdict.correct else "bad" if verdict.reason is Reason.DIFFERENT else "warn"
+    symbol = {"good": "✓", "bad": "✗", "warn": "!"}[kind]
+    answer = "" if verdict.extracted is None else f" answered {verdict.extracted}"
+    cut = len(rollout.text) - MAX_RESPONSE_CHARS
+    left_out = f"<p>{cut} more characters are in the samples file.</p>" if cut > 0 else ""
+    return (
+        f'<div class="moment {kind}"><header><b>Step {moment.step}</b>'
+        f'<span class="badge {kind}">{symbol} {_text(verdict.reason.value.replace("_", " "))}</span>'
+        f'<span class="soft">{_text(answer.strip())}</span></header>'
+        f"<p>{sum(moment.correct)} of {len(moment.correct)} samples right, {rollout.num_tokens} tokens</p>"
+        + (_question(moment) if question else "")
+        + f"<pre>{_text(rollout.text[:MAX_RESPONSE_CHARS])}</pre>{left_out}</div>"
+    )
+
+
+def _config(run: PipelineRun) -> str:
+    if not run.config_text:
+        return ""
+    return (
+        "<section><h2>What was run</h2><details><summary>The resolved recipe (config.yaml)</summary>"
+        f'<div class="card"><pre>{_text(run.config_text)}</pre></div></details></section>'
+    )
+
+
+def _table(caption: str, heads: Sequence[str], lines: Sequence[str], note: str) -> str:
+    head = "".join(f'<th scope="col">{_text(name)}</th>' for name in heads)
+    return (
+        f'<h3 class="caption">{_text(caption)}</h3><div class="card scroll" tabindex="0"><table><thead><tr>{head}'
+        f"</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+        + (f'<p class="soft">{_text(note)}</p>' if note else "")
+    )
+
+
+def _how_measured(rows: Sequence[Row]) -> str:
+    last = rows[-1]
+    if not all(name in last for name in ("num_problems", "samples_per_problem", "temperature")):
+        return ""
+    return (
+        f"{last['num_problems']} problems, {last['samples_per_problem']} samples each at temperature "
+        f"{last['temperature']:g}; intervals by bootstrap over problems. Bold: the last evaluation of a stage."
+    )
+
+
+def _stage_ends(rows: Sequence[Row]) -> list[Row]:
+    return list({row["stage"]: row for row in rows}.values())
+
+
+def _both_widths(chart: Chart) -> str:
+    """A wide drawing and one for a phone, so that its text stays readable; style shows one of them."""
+    wide, narrow = line_chart(chart, width=960, height=360), line_chart(chart, width=400, height=320)
+    return f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>'
+
+
+def _interval(row: Row) -> str:
+    low, high = row["pass@1_interval"]
+    return f"{percent(low)} to {percent(high)}"
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value))

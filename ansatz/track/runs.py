@@ -1,0 +1,116 @@
+"""A pipeline's folder, read back: what the report and the figures are made from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansatz.errors import DataError
+from ansatz.track.jsonl import Row, read_jsonl
+
+STAGE_FILES = ("config.yaml", "metrics.jsonl", "evaluations.jsonl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRun:
+    """One stage's folder. metrics: a row a step. evaluations: in the order of their steps."""
+
+    name: str
+    folder: Path
+    metrics: tuple[Row, ...]
+    evaluations: tuple[Row, ...]
+
+    @property
+    def last_step(self) -> int:
+        """The last step that anything is known of; 0 for a stage without steps."""
+        return max((int(row["step"]) for row in (*self.metrics, *self.evaluations)), default=0)
+
+    @property
+    def seconds(self) -> float:
+        return float(self.metrics[-1]["seconds"]) if self.metrics else 0.0
+
+    def curve(self, name: str) -> list[tuple[float, float]]:
+        """(step, value) of a metric, for the steps that have it."""
+        return [(row["step"], row[name]) for row in self.metrics if name in row]
+
+    def metric_names(self) -> list[str]:
+        """Every metric that some step has, in order of first appearance."""
+        names = dict.fromkeys(name for row in self.metrics for name in row)
+        return [name for name in names if name not in ("step", "seconds")]
+
+    def sample_files(self) -> list[tuple[int, Path]]:
+        """(step, path) of the saved rollouts, by step."""
+        found = ((re.fullmatch(r"step-(\d+)\.jsonl", path.name), path) for path in self.folder.glob("samples/*.jsonl"))
+        return sorted((int(match[1]), path) for match, path in found if match)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineRun:
+    """A pipeline's folder. summary is empty while the pipeline is not through; stages are in the order they ran."""
+
+    folder: Path
+    config_text: str
+    summary: dict[str, Any]
+    stages: tuple[StageRun, ...]
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the pipeline; of the stages' steps alone while it is not through."""
+        return float(self.summary.get("seconds", sum(stage.seconds for stage in self.stages)))
+
+    def evaluations(self) -> list[Row]:
+        """All evaluations in order: the summary's, or what the stages have so far."""
+        return self.summary.get("evaluations") or [row for stage in self.stages for row in stage.evaluations]
+
+    def splits(self) -> list[str]:
+        return list(dict.fromkeys(str(row["split"]) for row in self.evaluations()))
+
+
+def read_pipeline(folder: Path) -> PipelineRun:
+    """DataError when the folder is absent or holds neither a summary nor a stage."""
+    folder = Path(folder)
+    summary_path = folder / "summary.json"
+    summary = json.loads(summary_path.read_text(encoding="utf-8")) if summary_path.exists() else {}
+    stages = tuple(_in_order(_read_stages(folder), summary))
+    if not summary and not stages:
+        raise DataError(
+            f"{folder} is no pipeline folder: it holds neither summary.json nor a stage's files. "
+            "Give the folder that a training run wrote, such as runs/NAME."
+        )
+    return PipelineRun(folder=folder, config_text=_text(folder / "config.yaml"), summary=summary, stages=stages)
+
+
+def _read_stages(folder: Path) -> Iterator[StageRun]:
+    for place in sorted(path for path in folder.glob("*") if path.is_dir()):
+        if any((place / name).exists() for name in STAGE_FILES):
+            yield StageRun(
+                name=place.name,
+                folder=place,
+                metrics=tuple(read_jsonl(place / "metrics.jsonl")),
+                evaluations=tuple(sorted(read_jsonl(place / "evaluations.jsonl"), key=lambda row: int(row["step"]))),
+            )
+
+
+def _in_order(stages: Iterator[StageRun], summary: dict[str, Any]) -> list[StageRun]:
+    """By the summary where it names all with steps; else by the age of their first file, which a copy may have lost."""
+    found = list(stages)
+    named = [row["stage"] for row in summary.get("evaluations", [])]
+    if all(stage.name in named for stage in found if stage.metrics):
+        return sorted(found, key=lambda stage: named.index(stage.name) if stage.name in named else -1)
+    return sorted(found, key=lambda stage: (_born(stage.folder), stage.name))
+
+
+def _born(folder: Path) -> float:
+    return min(path.stat().st_mtime for name in STAGE_FILES if (path := folder / name).exists())
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
