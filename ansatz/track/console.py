@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from rich.console import Console
+from rich import box
+from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
@@ -20,8 +21,7 @@ HEADLINES = {
     "train/entropy": "entropy",
     "align/measure": "align",
 }
-"""Metric -> short label, in the order shown; of those that a step has, the first five."""
-SHOWN = 5
+"""Metric -> short label, in the order shown; of those that a step has, the first ones."""
 
 
 def open_console(console: Console | None = None) -> ConsoleSink:
@@ -65,7 +65,7 @@ class PlainConsole:
 
 
 class LiveConsole:
-    """A progress bar for the stage at work, with rate, time left and the numbers that matter."""
+    """A progress bar for the stage at work, with rate, time left and as many of its numbers as the terminal is wide for."""
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -79,11 +79,11 @@ class LiveConsole:
         self.end()
         self._stage, self._pace = stage, Pace(self._clock, total_steps)
         self._progress = Progress(
-            TextColumn("[bold]{task.description}", table_column=None),
-            BarColumn(bar_width=24),
+            TextColumn("{task.description}", style="bold", markup=False),
+            BarColumn(bar_width=24 if self._console.width >= 100 else 8),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[pace]}", style="dim"),
-            TextColumn("{task.fields[numbers]}"),
+            TextColumn("{task.fields[pace]}", style="dim", markup=False),
+            TextColumn("{task.fields[numbers]}", markup=False),
             console=self._console,
         )
         self._task = self._progress.add_task(stage, total=total_steps, pace="", numbers="")
@@ -92,7 +92,9 @@ class LiveConsole:
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         if self._progress is not None:
             self._pace.step(step)
-            self._progress.update(self._task, completed=step, pace=self._pace.text(), numbers=headline(metrics))
+            most = max(1, min(5, (self._console.width - 50) // 17))
+            numbers = headline(metrics, most=most)
+            self._progress.update(self._task, completed=step, pace=self._pace.text(), numbers=numbers)
 
     def evaluation(self, row: Evaluation) -> None:
         self._console.print(f"{self._stage}  {evaluation_line(row)}", markup=False, highlight=False)
@@ -126,9 +128,9 @@ class Pace:
         return f"{rate}, {duration(seconds * max(self.total - last, 0))} left"
 
 
-def headline(metrics: Mapping[str, float]) -> str:
+def headline(metrics: Mapping[str, float], *, most: int = 5) -> str:
     """The few numbers of a step that matter, as "reward 0.531  length 41.2"."""
-    present = [name for name in HEADLINES if name in metrics][:SHOWN]
+    present = [name for name in HEADLINES if name in metrics][:most]
     return "  ".join(f"{HEADLINES[name]} {short_number(metrics[name])}" for name in present)
 
 
@@ -142,29 +144,48 @@ def evaluation_line(row: Evaluation) -> str:
     )
 
 
-def results_table(evaluations: Sequence[Evaluation]) -> Table:
-    """What was learned: a row an evaluation, in order, with pass@1 by level at the end."""
+def results_table(evaluations: Sequence[Evaluation]) -> Group:
+    """What was learned: a row an evaluation, in order, and beneath it pass@1 and greedy by level where there are levels.
+
+    Shares in per cent. Both tables fit a terminal of 80 columns with up to five levels.
+    """
     k = next((row["k"] for row in evaluations if "k" in row), "k")
-    levels = list(dict.fromkeys(level for row in evaluations for level in row.get("by_level", {})))
-    table = Table(title="Held-out problems", title_justify="left", header_style="bold")
-    table.add_column("stage")
-    for name in ("step", "pass@1", "95 % interval", "greedy", f"pass@{k}", f"maj@{k}", "length", "cut off"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for level in levels:
-        table.add_column(f"level {level}", justify="right", no_wrap=True)
+    heads = ("step", "pass@1", "95 % interval", "greedy", f"pass@{k}", f"maj@{k}", "length", "cut off")
+    overall = _table("Held-out problems, %", heads)
     for row in evaluations:
         low, high = row["pass@1_interval"]
-        table.add_row(
+        overall.add_row(
             str(row["stage"]),
             str(row["step"]),
-            percent(row["pass@1"]),
-            f"{percent(low)} to {percent(high)}",
-            *(percent(row[name]) for name in ("greedy", "pass@k", "maj@k")),
+            _share(row["pass@1"]),
+            f"{_share(low)} to {_share(high)}",
+            *(_share(row[name]) for name in ("greedy", "pass@k", "maj@k")),
             f"{row['mean_length']:.1f}",
-            percent(row["truncated_share"]),
-            *(percent(row.get("by_level", {}).get(level, {}).get("pass@1")) for level in levels),
+            _share(row["truncated_share"]),
         )
+    levels = list(dict.fromkeys(level for row in evaluations for level in row.get("by_level", {})))
+    if not levels:
+        return Group(overall)
+    by_level = _table("By level: pass@1 / greedy, %", ("step", *(f"level {level}" for level in levels)))
+    for row in evaluations:
+        numbers = [row.get("by_level", {}).get(level, {}) for level in levels]
+        cells = (f"{_share(one.get('pass@1'))} / {_share(one.get('greedy'))}" for one in numbers)
+        by_level.add_row(str(row["stage"]), str(row["step"]), *cells)
+    return Group(overall, by_level)
+
+
+def _table(title: str, heads: Sequence[str]) -> Table:
+    table = Table(
+        title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False
+    )
+    table.add_column("stage", no_wrap=True)
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
     return table
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}"
 
 
 def percent(share: float | None) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ansatz.errors import DataError
+from ansatz.track.health import healthy_edges
 from ansatz.track.jsonl import Row
 from ansatz.track.metrics import find_metric
 from ansatz.track.runs import PipelineRun, StageRun, read_pipeline
@@ -20,7 +21,7 @@ class Panel:
     title: str
     metrics: tuple[tuple[str, str], ...]
     share: bool = False
-    mark: float | None = None
+    smooth: bool = True
 
     @property
     def explain(self) -> str:
@@ -36,7 +37,7 @@ PANELS = (
         metrics=(("rollout/response_length", "mean"), ("rollout/response_length_max", "longest")),
     ),
     Panel(title="Entropy (nats a token)", metrics=(("train/entropy", "entropy"),)),
-    Panel(title="Sampler against trainer", metrics=(("align/measure", "measure"),), mark=1.05),
+    Panel(title="Sampler against trainer", metrics=(("align/measure", "measure"),)),
     Panel(title="Clipped share of tokens", metrics=(("train/clip_frac", "clipped"),)),
     Panel(title="Gradient norm", metrics=(("train/grad_norm", "norm"),)),
     Panel(title="Importance ratio", metrics=(("train/ratio_max", "largest"), ("train/ratio_mean", "mean"))),
@@ -61,7 +62,7 @@ PANELS = (
             ("time/grade_s", "grading"),
         ),
     ),
-    Panel(title="Learning rate", metrics=(("train/lr", "learning rate"),)),
+    Panel(title="Learning rate", metrics=(("train/lr", "learning rate"),), smooth=False),
 )
 """In the order of the report. A metric in none of them gets a chart of its own under "all other curves"."""
 
@@ -75,13 +76,16 @@ def stage_panels(stage: StageRun) -> tuple[list[Panel], list[Panel]]:
 
 
 def panel_chart(stage: StageRun, panel: Panel) -> Chart:
-    # A panel's line keeps its colour when one beside it is absent.
-    series = [
-        Series(name=legend, points=stage.curve(name), smooth=True, colour=place)
-        for place, (name, legend) in enumerate(panel.metrics)
-        if stage.curve(name)
-    ]
-    return Chart(title=panel.title, series=series, share=panel.share, marks=() if panel.mark is None else (panel.mark,))
+    """Lines that coincide are drawn once, under both names; a line keeps its colour when one beside it is absent."""
+    series: list[Series] = []
+    for place, (name, legend) in enumerate(panel.metrics):
+        points = stage.curve(name)
+        twin = next((index for index, one in enumerate(series) if one.points == points), None)
+        if points and twin is None:
+            series.append(Series(name=legend, points=points, smooth=panel.smooth, colour=place))
+        elif points and twin is not None:
+            series[twin] = replace(series[twin], name=f"{series[twin].name} = {legend}")
+    return Chart(title=panel.title, series=series, share=panel.share, marks=healthy_edges(panel.explain))
 
 
 def panel_note(panel: Panel) -> tuple[str, str]:

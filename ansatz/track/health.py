@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf, isfinite
 from statistics import fmean
 
 from ansatz.track.runs import StageRun
@@ -24,8 +25,8 @@ class Limit:
 
     metric: str
     title: str
-    low: float = float("-inf")
-    high: float = float("inf")
+    low: float = -inf
+    high: float = inf
     peak: bool = False
     advice: str
 
@@ -91,6 +92,13 @@ LIMITS = (
 )
 
 
+def healthy_edges(metric: str) -> tuple[float, ...]:
+    """The finite ends of the metric's limit, to be drawn into its chart."""
+    return tuple(
+        edge for limit in LIMITS if limit.metric == metric for edge in (limit.low, limit.high) if isfinite(edge)
+    )
+
+
 def signs(stage: StageRun) -> list[Sign]:
     """A sign for each limit whose metric the stage has."""
     return list(_signs(stage))
@@ -106,9 +114,10 @@ def _signs(stage: StageRun) -> Iterator[Sign]:
         first, last = fmean(values[:tenth]), fmean(values[-tenth:])
         if limit.peak:
             step, worst = max(curve, key=lambda point: point[1])
-            fine, text = worst <= limit.high, f"at most {worst:.4g} (step {step}; limit {limit.high:g})."
+            fine = worst <= limit.high
+            text = f"at most {worst:.4g} (step {step}; limit {limit.high:g})." if worst else "none."
         else:
             fine = limit.low <= last <= limit.high
-            bound = f"over {limit.low:g}" if limit.low > float("-inf") else f"under {limit.high:g}"
+            bound = f"over {limit.low:g}" if limit.low > -inf else f"under {limit.high:g}"
             text = f"from {first:.3g} to {last:.3g} (means of the first and last tenth; healthy {bound})."
         yield Sign(fine=fine, title=limit.title, text=text if fine else f"{text} {limit.advice}")

@@ -68,15 +68,15 @@ def _header(run: PipelineRun) -> str:
         if last["greedy"] is not None:
             tiles.append((percent(last["greedy"]), "greedy at the end"))
     tiles.append((duration(run.seconds), "wall time" if run.summary else "wall time of the steps so far"))
-    if "model" in run.summary:
-        tiles.append(("Model", str(run.summary["model"])))
     cells = "".join(
         f'<div class="card tile"><b>{_text(big)}</b><span>{_text(small)}</span></div>' for big, small in tiles
     )
-    state = "" if run.summary else '<p class="soft">The pipeline is not through yet; this is what stands so far.</p>'
+    state = f"Trained model: {run.summary['model']}" if "model" in run.summary else ""
+    if not run.summary:
+        state = "The pipeline is not through yet; this is what stands so far."
     return (
-        f'<header><p class="kicker">Ansatz report</p><h1>{_text(run.name)}</h1><p class="lede">{_text(lede)}</p>{state}'
-        f'<div class="tiles">{cells}</div></header>'
+        f'<header><p class="kicker">Ansatz report</p><h1>{_text(run.name)}</h1><p class="lede">{_text(lede)}</p>'
+        f'<div class="tiles">{cells}</div><p class="soft">{_text(state)}</p></header>'
     )
 
 
@@ -162,7 +162,12 @@ def _stage(stage: StageRun) -> str:
 
 def _panel(stage: StageRun, panel: Panel) -> str:
     healthy, moves = panel_note(panel)
-    note = f"<p><b>Healthy:</b> {_text(healthy)}. {_text(moves)}</p>" if healthy else ""
+    note = (
+        f"<p><b>Healthy:</b> {_text(healthy)}.</p><details><summary>What it means when it moves</summary>"
+        f"<p>{_text(moves)}</p></details>"
+        if healthy
+        else ""
+    )
     return f'<div class="card"><h3>{_text(panel.title)}</h3>{line_chart(panel_chart(stage, panel))}{note}</div>'
 
 

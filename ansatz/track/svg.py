@@ -19,7 +19,7 @@ Point = tuple[float, float]
 Item = TypeVar("Item")
 
 FONT = 12.0  # px of the drawing's own units
-CHAR = 0.56 * FONT  # mean width of a character, for the legend's places
+CHAR = 0.6 * FONT  # mean width of a character, for the legend's places
 MAX_POINTS = 400  # a series; more cannot be told apart
 
 
@@ -90,7 +90,7 @@ class _Box:
         self.y_low, self.y_high = self.y_ticks[0], self.y_ticks[-1]
         self.left = 14 + CHAR * max(len(self.y_text(tick)) for tick in self.y_ticks)
         self.right = width - 14.0
-        self._legend_top = 40.0 if titled else 10.0
+        self._legend_top = 46.0 if titled else 10.0
         self._legend = self._legend_places()
         rows = self._legend[-1][2] + 1 if self._legend else 0
         self.top = self._legend_top + 18 * rows + (16 if chart.dividers else 4)
@@ -119,7 +119,7 @@ class _Box:
         return "".join(out)
 
     def _legend_places(self) -> list[tuple[Series, int, int, float]]:
-        """(series, place, row, x) of each entry, wrapped at the right edge; a single series has its name in the title."""
+        """(series, place, row, x) of each entry, wrapped at the right edge; a single series needs no legend."""
         if len(self.series) < 2:
             return []
         places: list[tuple[Series, int, int, float]] = []
@@ -155,10 +155,8 @@ class _Box:
             )
             out.append(f'<text class="tick" x="{x + 5:.1f}" y="{self.top - 4:.1f}">{html.escape(label)}</text>')
         if self.chart.x_label:
-            middle = (self.left + self.right) / 2
-            out.append(
-                f'<text class="tick middle" x="{middle:.1f}" y="{self.height - 6}">{html.escape(self.chart.x_label)}</text>'
-            )
+            middle, caption = (self.left + self.right) / 2, html.escape(self.chart.x_label)
+            out.append(f'<text class="tick middle" x="{middle:.1f}" y="{self.height - 6}">{caption}</text>')
         return "".join(out)
 
     def _x_ticks(self) -> Sequence[tuple[float, str]]:
@@ -168,13 +166,13 @@ class _Box:
         return [(tick, axis_number(tick)) for tick in ticks if self.x_low <= tick <= self.x_high]
 
     def data(self) -> str:
-        """What the pointer needs: the plot's edges, and each series as [name, colour, [[px, py, x text, y text], ...]]."""
+        """What the pointer needs: the plot's edges, and each series as [name, [[px, x text, y text], ...]]."""
         lines = []
-        for place, one in enumerate(self.series):
+        for one in self.series:
             labels = one.labels or [f"{self.chart.x_label} {axis_number(x)}".strip() for x, _ in one.points]
             kept = thin(list(zip(one.points, labels, strict=True)), value=lambda item: item[0][1])
-            points = [[round(self.x(x), 1), round(self.y(y), 1), text, self._exact(y)] for (x, y), text in kept]
-            lines.append([one.name, _colour(one, place), points])
+            points = [[round(self.x(x), 1), text, self._exact(y)] for (x, y), text in kept]
+            lines.append([one.name, points])
         return json.dumps(
             {"top": round(self.top, 1), "bottom": round(self.bottom, 1), "series": lines}, separators=(",", ":")
         )
@@ -216,14 +214,15 @@ def _y_span(ys: Sequence[float]) -> Point:
     low, high = min(ys), max(ys)
     if 0 <= low < 0.6 * high:
         low = 0.0
+    if low == high == 0:
+        return 0.0, 1.0
     if low == high:
-        room = abs(low) * 0.1 or 1.0
-        low, high = (0.0, high + room) if low == 0 else (low - room, high + room)
+        return min(1.25 * low, 0.0), max(1.25 * high, 0.0)
     return low, high
 
 
 def round_ticks(low: float, high: float, *, count: int) -> list[float]:
-    """About `count` round numbers (1, 2 or 5 times a power of ten apart) that reach from low or less to high or more."""
+    """About `count` round numbers, 1, 2 or 5 times a power of ten apart, from low or less to high or more."""
     raw = (high - low) / max(count - 1, 1)
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))
@@ -237,17 +236,18 @@ def axis_number(value: float) -> str:
 
 
 def running_mean(points: Sequence[Point]) -> list[Point]:
-    """Mean over a centred window of a tenth of the points (at least 5), cut at the ends."""
-    half = max(2, len(points) // 20)
+    """Mean over a centred window of a tenth of the points (at least 5), narrower towards the ends to stay centred."""
+    widest = max(2, len(points) // 20)
     out: list[Point] = []
     for index, (x, _) in enumerate(points):
-        window = points[max(0, index - half) : index + half + 1]
+        half = min(widest, index, len(points) - 1 - index)
+        window = points[index - half : index + half + 1]
         out.append((x, sum(y for _, y in window) / len(window)))
     return out
 
 
 def thin(items: Sequence[Item], *, value: Callable[[Item], float], most: int = MAX_POINTS) -> Sequence[Item]:
-    """At most `most` items in order: the smallest and the largest of each of most / 2 equal runs, so that spikes stay."""
+    """At most `most` items in order: the smallest and largest of each of most / 2 equal runs, so that spikes stay."""
     if len(items) <= most:
         return items
     runs = most // 2

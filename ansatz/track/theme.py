@@ -83,22 +83,25 @@ PAGE_STYLE = (
 :root{{color-scheme:light dark}}
 body{{margin:0;background:var(--page);color:var(--ink);font:16px/1.55 {_FONT}}}
 main{{max-width:1080px;margin:0 auto;padding:2.5rem 1.25rem 4rem}}
-h1{{font-size:clamp(1.6rem,4vw,2.3rem);line-height:1.2;margin:.1rem 0 .6rem;letter-spacing:-.01em;overflow-wrap:anywhere}}
+h1{{font-size:clamp(1.6rem,4vw,2.3rem);line-height:1.2;letter-spacing:-.01em;margin:.1rem 0 .6rem;
+overflow-wrap:anywhere}}
 h2{{font-size:1.3rem;margin:3rem 0 .3rem}}
 h3{{font-size:1rem;margin:0 0 .4rem}}
 h3.caption{{margin-top:1.6rem}}
 p{{margin:.3rem 0 1rem;max-width:70ch}}
+.soft{{overflow-wrap:anywhere}}
 .kicker,.soft{{color:var(--soft)}}
 .kicker{{font-size:.85rem;letter-spacing:.06em;text-transform:uppercase;margin:0}}
 .lede{{font-size:1.15rem}}
 .card{{background:var(--surface);border:1px solid var(--rule);border-radius:10px;padding:1rem}}
 .tiles{{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:.8rem;margin:1.4rem 0}}
 .tile b{{display:block;font-size:1.5rem;line-height:1.25;font-variant-numeric:tabular-nums}}
-.tile span{{color:var(--soft);font-size:.88rem;overflow-wrap:anywhere}}
+.tile span{{display:block;color:var(--soft);font-size:.88rem;line-height:1.35;overflow-wrap:anywhere}}
 .grid{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr));gap:1rem}}
 .grid>*,.full{{min-width:0}}
 .full{{margin:1rem 0}}
-.card p{{font-size:.88rem;margin:.5rem 0 0;color:var(--soft)}}
+.card p,.card details{{font-size:.88rem;margin:.5rem 0 0;color:var(--soft)}}
+.card summary{{font-weight:400}}
 svg.chart{{display:block;width:100%;height:auto;touch-action:pan-y}}
 .narrow{{display:none}}
 @media (max-width:640px){{.wide{{display:none}}.narrow{{display:block}}main{{padding:1.5rem .9rem 3rem}}}}
@@ -112,7 +115,8 @@ tbody th{{font-weight:600}}
 td small{{display:block;color:var(--soft);font-size:.8rem}}
 .result td,.result th{{font-weight:650}}
 .result small{{font-weight:400}}
-ul.signs{{list-style:none;padding:0;margin:.6rem 0 1.2rem;display:grid;gap:.4rem}}
+ul.signs{{list-style:none;padding:0;margin:.6rem 0 1.2rem;display:grid;gap:.4rem;
+grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr))}}
 ul.signs li{{padding:.45rem .8rem;border-radius:8px;font-size:.93rem;background:var(--good-bg)}}
 ul.signs li.warn{{background:var(--warn-bg)}}
 ul.signs b{{color:var(--good)}}
@@ -151,12 +155,12 @@ for (const svg of document.querySelectorAll("svg.chart")) {
   cursor.setAttribute("y2", bottom);
   const show = (event) => {
     const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse()).x;
-    const all = series.flatMap(([name, colour, points]) => points);
+    const all = series.flatMap(([name, points]) => points);
     const near = all.reduce((best, point) => Math.abs(point[0] - at) < Math.abs(best[0] - at) ? point : best);
-    tip.replaceChildren(Object.assign(document.createElement("b"), {textContent: near[2]}));
-    for (const [name, colour, points] of series) {
+    tip.replaceChildren(Object.assign(document.createElement("b"), {textContent: near[1]}));
+    for (const [name, points] of series) {
       const hit = points.findLast((point) => point[0] === near[0]);
-      if (hit) tip.append(Object.assign(document.createElement("div"), {textContent: name + "  " + hit[3]}));
+      if (hit) tip.append(Object.assign(document.createElement("div"), {textContent: name + "  " + hit[2]}));
     }
     cursor.setAttribute("x1", near[0]);
     cursor.setAttribute("x2", near[0]);
