@@ -65,7 +65,7 @@ class PlainConsole:
 
 
 class LiveConsole:
-    """A progress bar for the stage at work, with rate, time left and as many of its numbers as the terminal is wide for."""
+    """A progress bar for the stage at work, with rate, time left and as many numbers as fit the terminal."""
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -78,6 +78,8 @@ class LiveConsole:
     def begin(self, stage: str, *, total_steps: int) -> None:
         self.end()
         self._stage, self._pace = stage, Pace(self._clock, total_steps)
+        if total_steps == 0:  # a stage that only evaluates: a bar of 0/0 says nothing
+            return
         self._progress = Progress(
             TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=24 if self._console.width >= 100 else 8),
@@ -145,20 +147,19 @@ def evaluation_line(row: Evaluation) -> str:
 
 
 def results_table(evaluations: Sequence[Evaluation]) -> Group:
-    """What was learned: a row an evaluation, in order, and beneath it pass@1 and greedy by level where there are levels.
+    """What was learned: a row an evaluation, in order; beneath it pass@1 and greedy by level where there are levels.
 
     Shares in per cent. Both tables fit a terminal of 80 columns with up to five levels.
     """
     k = next((row["k"] for row in evaluations if "k" in row), "k")
-    heads = ("step", "pass@1", "95 % interval", "greedy", f"pass@{k}", f"maj@{k}", "length", "cut off")
+    heads = ("step", "pass@1 [95 % interval]", "greedy", f"pass@{k}", f"maj@{k}", "length", "cut off")
     overall = _table("Held-out problems, %", heads)
     for row in evaluations:
         low, high = row["pass@1_interval"]
         overall.add_row(
             str(row["stage"]),
             str(row["step"]),
-            _share(row["pass@1"]),
-            f"{_share(low)} to {_share(high)}",
+            f"{_share(row['pass@1'])} [{_share(low)}, {_share(high)}]",
             *(_share(row[name]) for name in ("greedy", "pass@k", "maj@k")),
             f"{row['mean_length']:.1f}",
             _share(row["truncated_share"]),
@@ -171,12 +172,19 @@ def results_table(evaluations: Sequence[Evaluation]) -> Group:
         numbers = [row.get("by_level", {}).get(level, {}) for level in levels]
         cells = (f"{_share(one.get('pass@1'))} / {_share(one.get('greedy'))}" for one in numbers)
         by_level.add_row(str(row["stage"]), str(row["step"]), *cells)
-    return Group(overall, by_level)
+    return Group(overall, "", by_level)
 
 
 def _table(title: str, heads: Sequence[str]) -> Table:
     table = Table(
-        title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False
+        title=title,
+        title_justify="left",
+        header_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1),
+        collapse_padding=True,
+        show_edge=False,
+        pad_edge=False,
     )
     table.add_column("stage", no_wrap=True)
     for head in heads:

@@ -103,7 +103,7 @@ def _in_order(stages: Iterator[StageRun], summary: dict[str, Any]) -> list[Stage
     """By the summary where it names all with steps; else by the age of their first file, which a copy may have lost."""
     found = list(stages)
     named = [row["stage"] for row in summary.get("evaluations", [])]
-    if all(stage.name in named for stage in found if stage.metrics):
+    if named and all(stage.name in named for stage in found if stage.metrics):
         return sorted(found, key=lambda stage: named.index(stage.name) if stage.name in named else -1)
     return sorted(found, key=lambda stage: (_born(stage.folder), stage.name))
 

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from ansatz.evaluate.estimators import Outcome, bootstrap_interval, maj_at_k, pass_at_1, pass_at_k, summarise
+
+
+def enumerated_pass_at_k(correct: tuple[bool, ...], k: int) -> float:
+    subsets = list(itertools.combinations(correct, k))
+    return float(Fraction(sum(any(subset) for subset in subsets), len(subsets)))
+
+
+def enumerated_vote(answers: tuple[str | None, ...], correct: tuple[bool, ...]) -> float:
+    """Each tied answer in turn, each of its samples in turn: the plain mean over all equally likely choices."""
+    voted = [answer for answer in answers if answer is not None]
+    most = max((voted.count(answer) for answer in voted), default=0)
+    tied = sorted({answer for answer in voted if voted.count(answer) == most})
+    chances = [Fraction(sum(c for a, c in zip(answers, correct, strict=True) if a == answer), most) for answer in tied]
+    return float(sum(chances) / len(chances)) if chances else 0.0
+
+
+def test_pass_at_k_equals_the_enumeration_of_all_subsets():
+    for num_samples in range(1, 7):
+        for correct in itertools.product([False, True], repeat=num_samples):
+            for k in range(1, num_samples + 1):
+                assert pass_at_k([correct], k=k)[0] == pytest.approx(enumerated_pass_at_k(correct, k), abs=1e-12)
+
+
+def test_pass_at_1_is_pass_at_k_with_k_1_and_the_plain_mean():
+    correct = [[True, False, False, True], [False] * 4]
+    assert pass_at_1(correct).tolist() == [0.5, 0.0]
+    assert pass_at_k(correct, k=1).tolist() == pytest.approx([0.5, 0.0])
+
+
+def test_pass_at_k_is_unbiased_for_a_policy_of_known_skill():
+    # Over all 2^6 outcomes of 6 samples, each right with chance p, the mean estimate is 1 - (1 - p)^3.
+    chance, mean = 0.3, 0.0
+    for correct in itertools.product([False, True], repeat=6):
+        weight = chance ** sum(correct) * (1 - chance) ** (6 - sum(correct))
+        mean += weight * pass_at_k([correct], k=3)[0]
+    assert mean == pytest.approx(1 - (1 - chance) ** 3, abs=1e-12)
+
+
+def test_pass_at_k_stays_exact_with_a_thousand_samples():
+    correct = np.zeros((1, 1000), dtype=bool)
+    correct[0, :10] = True
+    wanted = 1 - Fraction(np.prod([Fraction(990 - i, 1000 - i) for i in range(64)], dtype=object))
+    assert pass_at_k(correct, k=64)[0] == pytest.approx(float(wanted), rel=1e-12)
+
+
+@pytest.mark.parametrize("k", [0, 5, -1])
+def test_k_outside_the_number_of_samples_is_refused(k: int):
+    with pytest.raises(ValueError, match=f"k = {k} with 4 samples a problem; expected 1 to 4"):
+        pass_at_k([[True] * 4], k=k)
+    with pytest.raises(ValueError, match=f"k = {k} with 4 samples"):
+        maj_at_k(["1"] * 4, [True] * 4, k=k)
+
+
+def test_problems_with_different_numbers_of_samples_are_refused():
+    with pytest.raises(ValueError, match="same number"):
+        pass_at_1([[True], [True, False]])
+
+
+def test_no_problems_are_refused():
+    with pytest.raises(ValueError, match="at least one"):
+        pass_at_1([])
+
+
+def test_majority_equals_the_enumeration_of_choices_over_all_small_ballots():
+    for answers in itertools.product(["12", "13", None], repeat=4):
+        for correct in itertools.product([False, True], repeat=4):
+            assert maj_at_k(answers, correct, k=4) == pytest.approx(enumerated_vote(answers, correct), abs=1e-12)
+
+
+def test_a_clear_majority_decides_alone():
+    assert maj_at_k(["12", "12", "7"], [True, True, False], k=3) == 1.0
+    assert maj_at_k(["7", "7", "12"], [False, False, True], k=3) == 0.0
+
+
+def test_tied_answers_share_the_credit_in_place_of_the_first_one_winning():
+    assert maj_at_k(["12", "7"], [True, False], k=2) == 0.5
+    assert maj_at_k(["12", "7", "8"], [True, False, False], k=3) == pytest.approx(1 / 3)
+
+
+def test_samples_without_an_answer_do_not_vote():
+    assert maj_at_k([None, None, None, "12"], [False, False, False, True], k=4) == 1.0
+    assert maj_at_k([None, None], [False, False], k=2) == 0.0
+
+
+def test_majority_of_more_samples_than_k_is_the_mean_over_disjoint_runs():
+    answers, correct = ["12", "12", "7", "7", "12"], [True, True, False, False, True]
+    assert maj_at_k(answers, correct, k=2) == 0.5  # (12, 12) right, (7, 7) wrong, the fifth is left over
+
+
+def test_majority_needs_a_verdict_for_each_answer():
+    with pytest.raises(ValueError, match="2 answers and 1 verdicts"):
+        maj_at_k(["1", "2"], [True], k=1)
+
+
+def test_bootstrap_quantiles_equal_those_of_all_resamples_of_three_problems():
+    score = np.array([0.0, 0.5, 1.0])
+    means = [fmean(draw) for draw in itertools.product(score, repeat=3)]  # all 27 are equally likely
+    low, high = bootstrap_interval(score, seed=1, confidence=0.6, num_resamples=20_000)
+    wanted = np.quantile(means, [0.2, 0.8], method="inverted_cdf")
+    assert (low, high) == pytest.approx(tuple(wanted), abs=1e-9)
+
+
+def test_bootstrap_agrees_with_the_normal_interval_on_many_problems():
+    score = np.random.default_rng(0).random(2000)
+    low, high = bootstrap_interval(score, seed=0)
+    half = 1.96 * score.std() / np.sqrt(score.size)
+    assert (low, high) == pytest.approx((score.mean() - half, score.mean() + half), abs=1.5e-3)
+
+
+def test_bootstrap_is_a_function_of_its_seed():
+    score = np.random.default_rng(3).random(50)
+    assert bootstrap_interval(score, seed=4) == bootstrap_interval(score, seed=4)
+    assert bootstrap_interval(score, seed=4) != bootstrap_interval(score, seed=5)
+
+
+def test_equal_scores_give_an_interval_of_no_width():
+    assert bootstrap_interval([0.25] * 8, seed=0) == (0.25, 0.25)
+
+
+def test_bootstrap_refuses_nothing_and_impossible_confidence():
+    with pytest.raises(ValueError, match="at least one problem"):
+        bootstrap_interval([], seed=0)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        bootstrap_interval([1.0], seed=0, confidence=95)
+
+
+def outcome(level: str, correct: tuple[bool, ...], *, greedy: bool | None = True) -> Outcome:
+    answers = tuple("12" if right else None for right in correct)
+    lengths = tuple(range(10, 10 + len(correct)))
+    return Outcome(
+        level=level, correct=correct, answers=answers, lengths=lengths, truncated=(True, False), greedy=greedy
+    )
+
+
+def test_summary_has_the_numbers_of_all_and_of_each_level():
+    rows = [outcome("10", (True, True)), outcome("2", (True, False)), outcome("2", (False, False), greedy=False)]
+    found = summarise(rows, k=2, seed=0)
+    assert found["num_problems"] == 3
+    assert found["samples_per_problem"] == 2
+    assert found["pass@1"] == pytest.approx(0.5)
+    assert found["pass@k"] == pytest.approx(2 / 3)
+    assert found["maj@k"] == pytest.approx(2 / 3)
+    assert found["greedy"] == pytest.approx(2 / 3)
+    assert found["mean_length"] == pytest.approx(10.5)
+    assert found["truncated_share"] == pytest.approx(0.5)
+    assert found["pass@1_interval"][0] <= 0.5 <= found["pass@1_interval"][1]
+    assert list(found["by_level"]) == ["2", "10"]
+    assert found["by_level"]["2"]["pass@1"] == pytest.approx(0.25)
+    assert found["by_level"]["10"]["pass@1_interval"] == [1.0, 1.0]
+
+
+def test_problems_without_a_level_belong_to_none_and_greedy_may_be_unknown():
+    found = summarise([outcome("", (True, False), greedy=None)], k=1, seed=0)
+    assert found["by_level"] == {}
+    assert found["greedy"] is None
+
+
+def test_an_evaluation_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="0 problems"):
+        summarise([], k=1, seed=0)

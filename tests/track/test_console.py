@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from ansatz.track.console import (
+    LiveConsole,
+    Pace,
+    PlainConsole,
+    duration,
+    headline,
+    open_console,
+    results_table,
+    short_number,
+)
+
+METRICS = {"rollout/rewards": 0.53125, "rollout/response_length": 41.25, "train/entropy": 0.8, "time/step_s": 1.0}
+
+
+def terminal(width: int = 80) -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=width)
+
+
+def pipe() -> Console:
+    return Console(file=io.StringIO(), force_terminal=False)
+
+
+def written(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def evaluations(pipeline: Path):
+    return json.loads((pipeline / "summary.json").read_text())["evaluations"]
+
+
+def test_a_terminal_gets_the_live_display_and_a_pipe_plain_lines():
+    assert isinstance(open_console(terminal()), LiveConsole)
+    assert isinstance(open_console(pipe()), PlainConsole)
+
+
+def test_plain_lines_have_no_control_characters_and_come_every_few_seconds(pipeline: Path):
+    now, console = [0.0], pipe()
+    sink = PlainConsole(console, every_s=10, clock=lambda: now[0])
+    sink.begin("rl", total_steps=50)
+    for step in range(1, 51):
+        now[0] += 1
+        sink.step(step, METRICS)
+    sink.evaluation(evaluations(pipeline)[-1])
+    sink.end()
+    lines = written(console).splitlines()
+    assert [line.split()[2] for line in lines[:-1]] == ["1/50", "11/50", "21/50", "31/50", "41/50", "50/50"]
+    assert lines[1] == "rl  step 11/50  1.0 s/step, 39 s left  reward 0.531  length 41.2  entropy 0.800"
+    assert "pass@1" in lines[-1]
+    assert "pass@8" in lines[-1]
+    assert all(character.isprintable() for line in lines for character in line)
+
+
+def test_the_live_display_shows_stage_step_time_left_and_numbers(pipeline: Path):
+    console = terminal(width=140)
+    sink = LiveConsole(console)
+    sink.begin("rl [x]", total_steps=50)
+    sink.step(7, METRICS)
+    sink.evaluation(evaluations(pipeline)[-1])
+    sink.end()
+    text = written(console)
+    for part in ("rl [x]", "7/50", "left", "reward 0.531", "length 41.2", "evaluation at step"):
+        assert part in text
+
+
+def test_the_live_display_can_be_ended_twice_and_is_silent_for_a_stage_without_steps():
+    console = terminal()
+    sink = LiveConsole(console)
+    sink.begin("model", total_steps=0)
+    sink.end()
+    sink.end()
+    assert written(console) == ""
+
+
+def test_the_headline_leaves_out_what_does_not_matter():
+    assert headline(METRICS) == "reward 0.531  length 41.2  entropy 0.800"
+    assert headline(METRICS, most=1) == "reward 0.531"
+    assert headline({"time/step_s": 1.0}) == ""
+
+
+def test_time_left_follows_the_recent_rate_and_counts_from_a_resumed_step():
+    now = [0.0]
+    pace = Pace(lambda: now[0], total=200)
+    for step in range(101, 131):
+        now[0] += 30 if step == 101 else 2  # the first step after a resume is slow; it leaves the window
+        pace.step(step)
+    assert pace.text() == "2.0 s/step, 2:20 left"
+
+
+def test_the_results_table_has_every_number_and_fits_80_columns(pipeline: Path):
+    rows = evaluations(pipeline)
+    console = Console(file=io.StringIO(), width=80)
+    console.print(results_table(rows))
+    text = written(console)
+    assert "…" not in text
+    for row in rows:
+        low, high = (f"{100 * value:.1f}" for value in row["pass@1_interval"])
+        assert f"{100 * row['pass@1']:.1f} [{low}, {high}]" in text
+        for name in ("greedy", "pass@k", "maj@k", "truncated_share"):
+            assert f" {100 * row[name]:.1f}" in text
+        for numbers in row["by_level"].values():
+            assert f"{100 * numbers['pass@1']:.1f} / {100 * numbers['greedy']:.1f}" in text
+
+
+def test_the_results_table_of_problems_without_levels_has_one_part(pipeline: Path):
+    console = Console(file=io.StringIO(), width=80)
+    console.print(results_table([{**row, "by_level": {}} for row in evaluations(pipeline)]))
+    assert "By level" not in written(console)
+    assert "pass@8" in written(console)
+
+
+def test_numbers_and_durations_read_well():
+    assert [short_number(value) for value in (0.0, 0.5312, 41.25, 12345.6, 1e-4, -0.02)] == [
+        "0.000",
+        "0.531",
+        "41.2",
+        "12,346",
+        "1.0e-04",
+        "-0.020",
+    ]
+    assert [duration(seconds) for seconds in (0.4, 59, 187, 3750)] == ["0 s", "59 s", "3:07", "1:02:30"]

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from made_up import LEVELS, NASTY, make_pipeline
+
+from ansatz.errors import DataError
+from ansatz.track.figures import write_learning_curve
+from ansatz.track.report import write_report
+
+VOID = {"meta", "img", "br", "link", "input", "hr"}
+BROWSER = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+
+
+class Page(HTMLParser):
+    """Text outside of scripts and styles, all tags with their attributes, and the scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.scripts: list[str] = []
+        self.unbalanced: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        if self.open.pop() != tag:
+            self.unbalanced.append(tag)
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+        elif not self.open or self.open[-1] != "style":
+            self.text += data
+
+
+@pytest.fixture(scope="module")
+def report(pipeline: Path) -> str:
+    return write_report(pipeline).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(report: str) -> Page:
+    return Page(report)
+
+
+def test_the_page_is_well_formed(page: Page):
+    assert page.unbalanced == []
+    assert page.open == []
+    assert sum(tag == "h1" for tag, _ in page.tags) == 1
+
+
+def test_every_number_of_every_evaluation_stands_in_the_page(pipeline: Path, page: Page):
+    evaluations = json.loads((pipeline / "summary.json").read_text())["evaluations"]
+    assert len(evaluations) >= 3
+    for row in evaluations:
+        shares = [row["pass@1"], *row["pass@1_interval"], row["greedy"], row["pass@k"], row["maj@k"]]
+        for share in [*shares, row["truncated_share"]]:
+            assert f"{100 * share:.1f} %" in page.text
+        assert f"{row['mean_length']:.1f}" in page.text
+    for row in (evaluations[0], evaluations[1], evaluations[-1]):
+        for level in LEVELS:
+            numbers = row["by_level"][level]
+            for share in (numbers["pass@1"], *numbers["pass@1_interval"], numbers["greedy"]):
+                assert f"{100 * share:.1f} %" in page.text
+
+
+def test_a_table_row_has_the_numbers_of_its_own_evaluation(pipeline: Path, report: str):
+    last = json.loads((pipeline / "summary.json").read_text())["evaluations"][-1]
+    (row,) = [one for one in re.findall(r"<tr.*?</tr>", report) if f'scope="row">rl</th><td>{last["step"]}</td>' in one]
+    cells = re.findall(r"<td>(.*?)</td>", row)
+    assert cells[1] == f"{100 * last['pass@1']:.1f} %"
+    assert cells[3:6] == [f"{100 * last[name]:.1f} %" for name in ("greedy", "pass@k", "maj@k")]
+
+
+def test_it_loads_nothing(page: Page, report: str):
+    loading = {"src", "href", "srcset", "data", "action", "poster", "xlink:href"}
+    assert [(tag, attrs) for tag, attrs in page.tags if loading & set(attrs)] == []
+    assert "@import" not in report
+    assert "url(" not in report
+    (policy,) = [attrs["content"] for tag, attrs in page.tags if attrs.get("http-equiv") == "Content-Security-Policy"]
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+
+
+def test_script_text_in_a_rollout_stays_text(page: Page, report: str):
+    assert NASTY in page.text
+    assert NASTY not in report
+    assert len(page.scripts) == 1
+    assert "alert" not in page.scripts[0]
+    assert not [tag for tag, _ in page.tags if tag == "img"]
+    assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
+
+
+def test_curves_of_every_stage_and_metric_are_drawn(page: Page):
+    titles = [attrs.get("aria-label") or "" for tag, attrs in page.tags if tag == "svg"]
+    for wanted in ("held-out", "pass@1 by level", "Reward", "Response length", "Entropy", "Sampler", "Clipped"):
+        assert any(wanted in title for title in titles), wanted
+    for wanted in ("Gradient norm", "Time of a step", "Token accuracy", "rollout/verdict/different", "data/epoch"):
+        assert any(wanted in title for title in titles), wanted
+    assert "Self-repetition" in page.text
+
+
+def test_rollouts_show_question_gold_answer_verdict_and_step(page: Page):
+    for wanted in ("Mara packs", "Gold answer:", "samples right", "✓ equal", "Step 1"):
+        assert wanted in page.text
+
+
+def test_the_config_is_there_and_folded_away(page: Page, report: str):
+    assert "prompts_per_step: 32" in page.text
+    assert "<details><summary>The resolved recipe" in report
+
+
+def test_a_pipeline_at_work_has_a_report_too(tmp_path: Path):
+    folder = make_pipeline(tmp_path / "half", sft_steps=3, rl_steps=2, done=False)
+    page = Page(write_report(folder).read_text(encoding="utf-8"))
+    assert "not through yet" in page.text
+    assert page.unbalanced == []
+
+
+def test_a_pipeline_before_its_first_step_has_a_report_too(tmp_path: Path):
+    (tmp_path / "problems").mkdir()
+    (tmp_path / "problems" / "config.yaml").write_text("x: 1\n")
+    page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
+    assert "No evaluation yet" in page.text
+
+
+def test_a_name_with_markup_is_escaped(tmp_path: Path):
+    folder = make_pipeline(tmp_path / "a<b>&c", sft_steps=2, rl_steps=2)
+    text = write_report(folder).read_text(encoding="utf-8")
+    assert "a<b>" not in text
+    assert html.escape("a<b>&c") in text
+
+
+def test_writing_again_gives_the_same_bytes(pipeline: Path, report: str):
+    assert write_report(pipeline).read_text(encoding="utf-8") == report
+    assert not list(pipeline.glob("*.partial"))
+
+
+def test_the_learning_curve_of_several_runs_is_one_drawing(pipeline: Path, tmp_path: Path):
+    other = make_pipeline(tmp_path / "seed-1", seed=1, sft_steps=4, rl_steps=4)
+    path = write_learning_curve([pipeline, other], tmp_path / "docs" / "curve.svg")
+    root = ET.parse(path).getroot()
+    texts = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"made-up", "seed-1", "sft", "rl"} <= set(texts)
+    assert not [name for one in root.iter() for name in one.attrib if name.endswith("href")]
+
+
+def test_a_learning_curve_of_nothing_is_refused(tmp_path: Path):
+    with pytest.raises(DataError, match="0 pipelines"):
+        write_learning_curve([], tmp_path / "curve.svg")
+    (tmp_path / "sft").mkdir()
+    (tmp_path / "sft" / "config.yaml").write_text("x: 1\n")
+    with pytest.raises(DataError, match="no evaluations yet"):
+        write_learning_curve([tmp_path], tmp_path / "curve.svg")
+
+
+def test_a_browser_renders_it_and_its_script_runs(pipeline: Path, tmp_path: Path):
+    if BROWSER is None or subprocess.run([BROWSER, "--version"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no working chromium on this machine: the report is parsed above, but not rendered")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+    flags += [
+        "--disable-background-networking",
+        "--disable-component-update",
+        f"--user-data-dir={tmp_path / 'profile'}",
+    ]
+    report = write_report(pipeline)
+    result = subprocess.run(
+        [BROWSER, *flags, "--dump-dom", report.as_uri()], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert 'id="tip"' in result.stdout  # made by the script: its policy lets it run
+    assert "Content Security Policy" not in result.stderr

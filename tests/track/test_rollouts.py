@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+from made_up import group, problem, scored
+
+from ansatz.track.metrics import check_known
+from ansatz.track.rollouts import has_signal, repetition, rollout_metrics
+from ansatz.types import Finish, Reason
+
+
+def two_groups():
+    mixed = [
+        scored(reward=1.0, token_ids=(1, 2, 3, 4), parts={"accuracy": 1.0, "format": 1.0}),
+        scored(reward=0.0, reason=Reason.DIFFERENT, token_ids=(1, 2), parts={"accuracy": 0.0, "format": 1.0}),
+    ]
+    flat = [
+        scored(problem(index=1), reward=0.0, reason=Reason.NO_ANSWER, token_ids=(5,) * 12, parts={"accuracy": 0.0}),
+        scored(problem(index=1), reward=0.0, reason=Reason.TRUNCATED, finish=Finish.LENGTH, parts={"accuracy": 0.0}),
+    ]
+    return [group(mixed), group(flat)]
+
+
+def test_rollout_metrics_by_hand():
+    found = rollout_metrics(two_groups())
+    assert found["rollout/rewards"] == 0.25
+    assert found["rollout/reward_std"] == 0.25  # (0.5 + 0) / 2
+    assert found["rollout/accuracy"] == 0.25
+    assert found["rollout/response_length"] == (4 + 2 + 12 + 3) / 4
+    assert found["rollout/response_length_max"] == 12
+    assert found["rollout/truncated_frac"] == 0.25
+    assert found["rollout/no_answer_frac"] == 0.25
+    assert found["rollout/groups_with_signal_frac"] == 0.5
+    assert found["rollout/repetition"] == pytest.approx((1 - 1 / 5) / 4)  # five equal 8-grams in one of four
+    assert found["rollout/verdict/different"] == 0.25
+    assert found["rollout/verdict/timeout"] == 0
+
+
+def test_reward_parts_are_means_over_the_rollouts_that_have_them():
+    found = rollout_metrics(two_groups())
+    assert found["reward/accuracy"] == 0.25
+    assert found["reward/format"] == 1.0
+
+
+def test_verdict_shares_add_up_to_one():
+    found = rollout_metrics(two_groups())
+    shares = [value for name, value in found.items() if name.startswith("rollout/verdict/")]
+    assert len(shares) == len(Reason)
+    assert sum(shares) == pytest.approx(1)
+
+
+def test_the_order_of_groups_does_not_matter():
+    forward, backward = rollout_metrics(two_groups()), rollout_metrics(two_groups()[::-1])
+    assert forward == pytest.approx(backward)
+
+
+def test_every_rollout_metric_is_documented():
+    names = rollout_metrics(two_groups())
+    check_known(names)
+    assert "rollout/rewards" in names
+
+
+def test_a_step_without_groups_is_refused():
+    with pytest.raises(ValueError, match="0 groups"):
+        rollout_metrics([])
+
+
+def test_repetition_is_zero_for_distinct_and_short_and_high_for_loops():
+    assert repetition(range(100)) == 0
+    assert repetition([1] * 7) == 0
+    assert repetition([1, 2] * 50) == pytest.approx(1 - 2 / 93)  # 93 windows of 8, two distinct
+
+
+def test_rounding_is_no_signal():
+    assert not has_signal([0.1 + 0.2, 0.3])
+    assert not has_signal([0.0])
+    assert has_signal([0.0, 1e-3])
