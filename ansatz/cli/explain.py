@@ -18,7 +18,7 @@ def explain(
     overlay: Annotated[list[Path] | None, typer.Option(help="A YAML file laid over the recipe; may be repeated.")] = None,
 ) -> None:
     """Print what a recipe resolves to: its config, the arithmetic of a step, and the objective as a formula."""
-    from ansatz.objectives.presets import build_objective
+    from ansatz.objectives.build import build_objective
 
     config = load_recipe(recipe, overlays=overlay or [], overrides=parse_overrides(context.args))
     objective = build_objective(config.algorithm)

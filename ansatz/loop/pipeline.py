@@ -27,7 +27,7 @@ from ansatz.loop.state import Clock, open_stage, read_done, set_threads, write_a
 from ansatz.models.load import Policy, cast, check_folder, compute_dtype, load_policy
 from ansatz.models.tiny import build_tiny_model
 from ansatz.objectives.objective import Objective
-from ansatz.objectives.presets import build_objective
+from ansatz.objectives.build import build_objective
 from ansatz.prompts.render import render
 from ansatz.prompts.templates import template_text
 from ansatz.rewards.base import Grader

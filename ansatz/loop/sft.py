@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansatz.loop.state import Clock, Stage
-from ansatz.objectives.presets import build_objective
+from ansatz.objectives.build import build_objective
 from ansatz.prompts.render import render_demonstration
 from ansatz.train.batch import Row, build_batch, lay_out
 from ansatz.train.optim import warmup

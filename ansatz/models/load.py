@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from ansatz.errors import ModelError
 from ansatz.models import attention
 
+transformers.utils.logging.disable_progress_bar()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
@@ -40,13 +42,40 @@ class Policy:
     def num_parameters(self) -> int:
         return sum(p.numel() for p in self.model.parameters())
 
-    def hidden(self, token_BL: Tensor, position_BL: Tensor, **cache: Any) -> Tensor:
+    def hidden(self, token_BL: Tensor, position_BL: Tensor, **kwargs: Any) -> Tensor:
         """Last hidden states [B, L, H], after the final norm: what the output embedding is applied to."""
-        return self.model.base_model(input_ids=token_BL, position_ids=position_BL, **cache).last_hidden_state
+        return self.model.base_model(input_ids=token_BL, position_ids=position_BL, **kwargs).last_hidden_state
+
+    def packed_hidden(self, token_T: Tensor, position_T: Tensor, segment_T: Tensor) -> Tensor:
+        """Last hidden states [T, H] of many sequences on one flat axis, each attending within itself alone.
+
+        segment_T: 0..N-1, ascending; position_T: 0.. within each. Flat length and row length are filled up to round
+        numbers: kernels are compiled for each new shape, which on a CPU costs more than the fill.
+        """
+        num_tokens = len(token_T)
+        num_columns = round_up(int(position_T.max()) + 1, 16)
+        num_rows = int(segment_T[-1]) + 1
+        packing = attention.Packing(
+            cell_T=segment_T * num_columns + position_T, num_rows=num_rows, num_columns=num_columns
+        )
+        fill = (0, round_up(num_tokens, 512) - num_tokens)
+        no_mask = torch.zeros(1, 1, 1, 1, device=token_T.device)  # given, so that none of size T x T is made
+        hidden_1TH = self.hidden(
+            nn.functional.pad(token_T, fill)[None],
+            nn.functional.pad(position_T, fill)[None],
+            attention_mask=no_mask,
+            use_cache=False,
+            packing=packing,
+        )
+        return hidden_1TH[0, :num_tokens]
 
     @property
     def head(self) -> nn.Linear:
         return self.model.get_output_embeddings()
+
+
+def round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
 
 
 def head_logits(hidden_CH: Tensor, weight_VH: Tensor, temperature: float = 1.0) -> Tensor:
@@ -123,15 +152,17 @@ def _check_shape(policy: Policy) -> None:
     kinds = set(getattr(policy.model.config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
         raise ModelError(f"model.path = {policy.path!r} has layers of kind {sorted(kinds)}; only full attention is supported.")
-    token_BL = torch.arange(4, device=policy.device)[None] % policy.head.weight.shape[0]
-    position_BL = torch.arange(4, device=policy.device)[None]
+    token_BL = torch.arange(6, device=policy.device)[None] % policy.head.weight.shape[0]
+    position_BL = torch.arange(6, device=policy.device)[None]
+    short_T = torch.tensor([0, 1, 2, 3, 4, 5, 0, 1], device=policy.device)  # the same six tokens, then the first two again
     with torch.no_grad():
-        ours = head_logits(policy.hidden(token_BL, position_BL), policy.head.weight)
-        theirs = policy.model(input_ids=token_BL, position_ids=position_BL).logits.float()
-    if not torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3 * float(theirs.abs().max().clamp(min=1e-6))):
+        theirs = policy.model(input_ids=token_BL, position_ids=position_BL).logits[0].float()
+        hidden_TH = policy.packed_hidden(token_BL[0, short_T], short_T, (torch.arange(8, device=policy.device) > 5).long())
+        ours = head_logits(hidden_TH, policy.head.weight)
+    if not torch.allclose(ours, theirs[short_T], rtol=1e-3, atol=1e-3 * float(theirs.abs().max().clamp(min=1e-6))):
         raise ModelError(
-            f"model.path = {policy.path!r}: its logits are not its output embedding times its last hidden state "
-            "(a bias, soft-capped or scaled logits), which chunked log-probs need. Use another architecture."
+            f"model.path = {policy.path!r}: its logits are not its output embedding times its last hidden state (a bias, "
+            "scaled or soft-capped logits), or it has attention of its own. Use another architecture."
         )
 
 

@@ -1,6 +1,6 @@
 """Log-probs and entropies of given tokens, in chunks: a [tokens, vocabulary] tensor of logits exists for one chunk only.
 
-Axes: T flat tokens, M the ones asked for, C tokens of a chunk, V vocabulary, H hidden, B rows, L padded length.
+Axes: T flat tokens, M the ones asked for, C tokens of a chunk, V vocabulary, H hidden.
 logp_m = z_y / t - logsumexp(z / t); entropy_m = -sum_v p_v log p_v, both in nats with temperature t. The backward pass
 computes each chunk's logits again: d logp / dz = (onehot_y - p) / t and d entropy / dz = -p (log p + entropy) / t.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ansatz.models.load import Policy, head_logits
+from ansatz.models.load import Policy, head_logits, round_up
 
 CHUNK_LOGITS = 2**24  # logits of a chunk: 64 MB in float32
 
@@ -58,7 +58,12 @@ def chunked_logps(
     hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, *, temperature: float = 1.0
 ) -> tuple[Tensor, Tensor]:
     """(logp_M, entropy_M), float32 nats, differentiable in hidden_MH and weight_VH."""
-    return _ChunkedLogps.apply(hidden_MH, weight_VH, target_M, temperature)  # pyright: ignore[reportReturnType]
+    num_tokens = len(target_M)
+    fill = round_up(num_tokens, 256) - num_tokens  # kernels are compiled for each new shape
+    logp_M, entropy_M = _ChunkedLogps.apply(  # pyright: ignore[reportGeneralTypeIssues]
+        nn.functional.pad(hidden_MH, (0, 0, 0, fill)), weight_VH, nn.functional.pad(target_M, (0, fill)), temperature
+    )
+    return logp_M[:num_tokens], entropy_M[:num_tokens]
 
 
 def token_logps(
@@ -72,15 +77,10 @@ def token_logps(
 ) -> tuple[Tensor, Tensor]:
     """(logp_T, entropy_T) of the tokens in mask_T given what precedes them in their segment; 0 elsewhere.
 
-    The flat axis is padded into rows here and nowhere else: on the right, so that under causal attention no real token
-    sees a pad. The first token of a segment has no log-prob and must not be in mask_T.
+    segment_T: 0..N-1, ascending. The first token of a segment has no log-prob and must not be in mask_T.
     """
-    length_N = torch.bincount(segment_T)
-    token_BL = token_T.new_zeros(len(length_N), int(length_N.max()))
-    token_BL[segment_T, position_T] = token_T
-    position_BL = torch.arange(token_BL.shape[1], device=token_T.device).expand_as(token_BL)
-    hidden_BLH = policy.hidden(token_BL, position_BL)
-    hidden_MH = hidden_BLH[segment_T[mask_T], position_T[mask_T] - 1]
+    hidden_TH = policy.packed_hidden(token_T, position_T, segment_T)
+    hidden_MH = hidden_TH[mask_T.nonzero().squeeze(-1) - 1]
     logp_M, entropy_M = chunked_logps(hidden_MH, policy.head.weight, token_T[mask_T], temperature=temperature)
     logp_T = torch.zeros_like(token_T, dtype=torch.float32)
     return logp_T.masked_scatter(mask_T, logp_M), logp_T.masked_scatter(mask_T, entropy_M)

@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from ansatz.errors import ModelError
-from ansatz.models.load import Policy, head_logits
+from ansatz.models.load import Policy, head_logits, round_up
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native.cache import PrefillCache, SlotCache
 from ansatz.rollout.sampling import draw, noise_key, uniforms
 from ansatz.types import Finish, Prompt, Rollout
 
-_SPAN_STEP = 32  # the attended span grows in such steps, so shapes repeat
+# Rows and spans are filled up to multiples of these, so that few shapes occur: kernels are compiled for each new one.
+_ROW_STEP, _SPAN_STEP, _PREFILL_STEP = 32, 32, 16
 
 
 class NativeSampler:
@@ -122,7 +123,8 @@ class _Batch:
     def __init__(self, policy: Policy, sampling: Sampling, *, slots: int, longest: int) -> None:
         device = policy.device
         self.policy, self.sampling, self.slots = policy, sampling, slots
-        self.cache = SlotCache(slots, longest + sampling.max_response_tokens)
+        slots = round_up(slots, _ROW_STEP)
+        self.cache = SlotCache(slots, round_up(longest + sampling.max_response_tokens, _SPAN_STEP))
         self.active = 0
         self.end_ids = torch.tensor(policy.end_ids, device=device)
         columns = ("prompt", "sample", "key", "length", "drawn", "last")
@@ -143,7 +145,8 @@ class _Batch:
         """Prefill each (index, prompt, first sample number) once and start its whole group; draws a first token a row."""
         device, samples = self.policy.device, self.sampling.num_samples
         length_P = torch.tensor([len(prompt.token_ids) for _, prompt, _ in prompts], device=device)
-        token_PL = torch.zeros(len(prompts), int(length_P.max()), dtype=torch.long)
+        shape = round_up(len(prompts), _PREFILL_STEP), round_up(int(length_P.max()), _PREFILL_STEP)
+        token_PL = torch.zeros(shape, dtype=torch.long)
         for row, (_, prompt, _) in enumerate(prompts):
             token_PL[row, : len(prompt.token_ids)] = torch.tensor(prompt.token_ids)
         token_PL = token_PL.to(device)
@@ -169,16 +172,16 @@ class _Batch:
         self._draw(slot_B, logits_PV[source_B])
 
     def decode(self) -> None:
-        """One more token for each active row."""
-        row_B = torch.arange(self.active, device=self.policy.device)
-        position_B = self.column["length"][: self.active]
-        longest = int(position_B.max()) + 1
-        span = min(-(-longest // _SPAN_STEP) * _SPAN_STEP, self.cache.num_positions)
+        """One more token for each active row; the rows that fill the batch up compute on what they last held, unread."""
+        rows = round_up(self.active, _ROW_STEP)
+        position_B = self.column["length"][:rows].clamp(max=self.cache.num_positions - 1)
+        span = round_up(int(position_B[: self.active].max()) + 1, _SPAN_STEP)
+        position_B = position_B.clamp(max=span - 1)
         self.cache.begin(position_B, span)
         seen_BL = torch.arange(span, device=position_B.device) <= position_B[:, None]
         mask_B11L = torch.zeros(seen_BL.shape, device=seen_BL.device).masked_fill(~seen_BL, -torch.inf)[:, None, None]
         hidden_B1H = self.policy.hidden(
-            self.column["last"][: self.active, None],
+            self.column["last"][:rows, None],
             position_B[:, None],
             past_key_values=self.cache,
             use_cache=True,
@@ -186,7 +189,8 @@ class _Batch:
         )
         self.column["length"][: self.active] += 1
         logits_BV = head_logits(hidden_B1H[:, 0], self.policy.head.weight, self.sampling.temperature or 1.0)
-        self._draw(row_B, logits_BV)
+        active_B = torch.arange(self.active, device=self.policy.device)
+        self._draw(active_B, logits_BV[: self.active])
 
     def take_finished(self) -> list[_Row]:
         """Rows that ended, removed from the batch; the last active rows move into their slots."""
