@@ -1,8 +1,10 @@
-"""Advantages: how much better than expected a rollout, or a token, turned out.
+"""Advantages of rollouts: how much better a response did than expected of its prompt.
 
-Axes: N rollouts, T response tokens, K reward components. A piece that takes `segment_T` gives one number a token, any other
-one number a rollout, which every token of it takes. `group_N` holds the prompt of each rollout, any integers.
-Scalar pieces are shift-invariant in the reward and give 0, never NaN, on a group of equal rewards.
+Axes: N rollouts, K reward components; `group_N` holds the prompt of each rollout, any integers. Every token of a rollout
+takes its number (`token_advantages` has the pieces that tell tokens apart). Pieces with a group baseline are shift-invariant
+in the reward, sum to 0 over a group (but `opo`, `remax` and `prior_mean`), and give 0, never NaN, on a group of equal rewards.
+
+"Unbiased" below means: the expected gradient is that of the mean reward, up to a positive constant.
 """
 
 from __future__ import annotations
@@ -17,10 +19,24 @@ from ansatz.registry import Registry
 ADVANTAGES: Registry[Function] = Registry("advantage")
 
 
-@ADVANTAGES.register("group_mean", "dr_grpo", "centered")
-@formula("A = r - mean of the prompt's rewards")
+@ADVANTAGES.register("reward", "raw")
+@formula("A = r")
+def reward(reward_N: Tensor) -> Tensor:
+    """The reward itself, no baseline: unbiased, most variance (REINFORCE, Williams 1992)."""
+    return reward_N.clone()
+
+
+@ADVANTAGES.register("accepted")
+@formula("A = 1 where r > {solved}, else 0")
+def accepted(reward_N: Tensor, *, solved: float = 0.5) -> Tensor:
+    """Right answers are imitated, wrong ones ignored: online rejection-sampling fine-tuning (arXiv:2402.03300 sec. 5.2)."""
+    return (reward_N > solved).to(reward_N.dtype)
+
+
+@ADVANTAGES.register("group_mean", "dr_grpo", "centered", "reinforce_baseline")
+@formula("A = r - mean reward of the prompt")
 def group_mean(reward_N: Tensor, group_N: Tensor, *, single: str = "zero") -> Tensor:
-    """r - mean(group): unbiased up to the factor (n-1)/n (Dr. GRPO, arXiv:2503.20783).
+    """r - mean(group): unbiased, scaled by (n - 1) / n (Dr. GRPO, arXiv:2503.20783).
 
     single: what a group of one gets, "zero" or "keep" (its reward as it is).
     """
@@ -28,8 +44,8 @@ def group_mean(reward_N: Tensor, group_N: Tensor, *, single: str = "zero") -> Te
     return _keep_singles(segments.centered(reward_N, index_N, groups), reward_N, index_N, groups, single)
 
 
-@ADVANTAGES.register("group_zscore", "grpo", "group_norm")
-@formula("A = (r - mean) / (std + {eps}), over the rewards of the {std_over}, std with ddof {ddof}")
+@ADVANTAGES.register("group_zscore", "grpo", "group_norm", "standard")
+@formula("A = (r - mean reward of the prompt) / (std of the {std_over}'s rewards (ddof {ddof}) + {eps})")
 def group_zscore(
     reward_N: Tensor,
     group_N: Tensor,
@@ -39,50 +55,226 @@ def group_zscore(
     std_over: str = "group",
     single: str = "zero",
 ) -> Tensor:
-    """(r - mean(group)) / (std + eps) (GRPO, arXiv:2402.03300 eq. 4.1; the paper fixes neither ddof nor eps).
+    """(r - mean) / (std + eps) (GRPO, arXiv:2402.03300 sec. 4.1.2; the paper fixes neither ddof nor eps).
 
-    std_over: "group", or "batch" to divide every group by one std of all rewards. Biased: easy and hard prompts weigh more.
+    Biased: prompts that are almost always or almost never solved weigh more. std_over: "group", or "batch" to divide all
+    groups by the std of all rewards, which is unbiased for a fixed batch. single: as in `group_mean`.
     """
     index_N, groups = _groups(group_N)
     centered_N = segments.centered(reward_N, index_N, groups)
     if std_over == "batch":
-        whole_N = torch.zeros_like(index_N)
-        std_N = segments.deviation(segments.centered(reward_N, whole_N, 1), whole_N, 1, ddof=ddof)[whole_N]
+        std_N = _batch_deviation(reward_N, ddof)
     else:
         std_N = segments.deviation(centered_N, index_N, groups, ddof=ddof)[index_N]
     return _keep_singles(centered_N / (std_N + eps), reward_N / (1 + eps), index_N, groups, single)
 
 
+@ADVANTAGES.register("group_smoothed")
+@formula("A = (r - mean) / sqrt(the prompt's variance shrunk to the batch's, as if by {strength} more rollouts)")
+def group_smoothed(reward_N: Tensor, group_N: Tensor, *, strength: float = 4.0, eps: float = 1e-6) -> Tensor:
+    """(r - mean) / (s + eps), s^2 = (n var(group) + strength var(batch)) / (n + strength), both with ddof 0.
+
+    A remedy for the uneven scaling of `group_zscore`: strength 0 is the z-score, strength -> inf divides all prompts alike
+    and so is unbiased for a fixed batch.
+    """
+    index_N, groups = _groups(group_N)
+    centered_N = segments.centered(reward_N, index_N, groups)
+    size_N = segments.count(index_N, groups)[index_N]
+    group_N = segments.deviation(centered_N, index_N, groups, ddof=0)[index_N] ** 2
+    batch_N = _batch_deviation(reward_N, 0) ** 2
+    return centered_N / (((size_N * group_N + strength * batch_N) / (size_N + strength)).sqrt() + eps)
+
+
+@ADVANTAGES.register("prior_mean")
+@formula("A = r - (sum of the prompt's other rewards + {strength} x mean reward of other prompts) / (others + {strength})")
+def prior_mean(reward_N: Tensor, group_N: Tensor, *, strength: float = 1.0) -> Tensor:
+    """r minus a leave-one-out baseline with `strength` pseudo-rollouts at the mean reward of the other prompts.
+
+    A remedy for groups of equal rewards: a prompt that is always solved still pushes up in a batch that mostly is not.
+    Unbiased, as the baseline never sees the rollout's own reward. One prompt alone: 0 for equal rewards.
+    """
+    index_N, groups = _groups(group_N)
+    size_N = segments.count(index_N, groups)[index_N]
+    total_N = segments.total(reward_N, index_N, groups)[index_N]
+    outside = len(reward_N) - size_N
+    prior_N = (reward_N.sum() - total_N) / outside.clamp(min=1)
+    weight_N = strength * (outside > 0)
+    baseline_N = (total_N - reward_N + weight_N * prior_N) / (size_N - 1 + weight_N).clamp(min=1e-12)
+    return torch.where(size_N - 1 + weight_N > 0, reward_N - baseline_N, torch.zeros_like(reward_N))
+
+
 @ADVANTAGES.register("leave_one_out", "rloo")
-@formula("A = r - mean of the other rewards of the prompt")
+@formula("A = r - mean of the prompt's other rewards")
 def leave_one_out(reward_N: Tensor, group_N: Tensor, *, single: str = "zero") -> Tensor:
-    """r - mean(others of the group) = n/(n-1) (r - mean): unbiased (RLOO, arXiv:2402.14740 eq. 3)."""
+    """r - mean(others) = n/(n-1) (r - mean): unbiased (RLOO, arXiv:2402.14740). single: as in `group_mean`."""
     index_N, groups = _groups(group_N)
     size_N = segments.count(index_N, groups)[index_N]
     advantage_N = segments.centered(reward_N, index_N, groups) * size_N / (size_N - 1).clamp(min=1)
     return _keep_singles(advantage_N, reward_N, index_N, groups, single)
 
 
+@ADVANTAGES.register("leave_one_out_std")
+@formula("A = (r - mean) / (std (ddof {ddof}) + {eps}), both of the prompt's other rewards; undivided where that std is 0")
+def leave_one_out_std(reward_N: Tensor, group_N: Tensor, *, ddof: int = 1, eps: float = 1e-6) -> Tensor:
+    """The reward standardised by the others of its group (NeMo-RL's default).
+
+    Biased, and it does not sum to 0: the one success of a group is not divided, as its others have std 0.
+    """
+    index_N, groups = _groups(group_N)
+    centered_N = segments.centered(reward_N, index_N, groups)
+    others_N = segments.count(index_N, groups)[index_N] - 1
+    squares_N = segments.total(centered_N**2, index_N, groups)[index_N]
+    mean_N = -centered_N / others_N.clamp(min=1)
+    spread_N = squares_N - centered_N**2 - others_N * mean_N**2
+    uniform_N = spread_N <= 1e-12 * squares_N
+    std_N = (spread_N.clamp(min=0) / (others_N - ddof).clamp(min=1)).sqrt()
+    return (centered_N - mean_N) / torch.where(uniform_N, torch.ones_like(std_N), std_N + eps)
+
+
+@ADVANTAGES.register("mean_ratio", "max_rl", "maxrl")
+@formula("A = (r - mean reward of the prompt) / (mean + {eps})")
+def mean_ratio(reward_N: Tensor, group_N: Tensor, *, eps: float = 1e-6, signed: bool = False) -> Tensor:
+    """(r - mean) / (mean + eps): the gradient of log pass rate, to first order of maximum likelihood (MaxRL, arXiv:2602.02710).
+
+    For rewards >= 0; a mean <= 0 gives 0. signed: divide by negative means too, which turns the sign round.
+    """
+    index_N, groups = _groups(group_N)
+    mean_N = segments.mean(reward_N, index_N, groups)[index_N]
+    usable_N = mean_N != 0 if signed else mean_N > 0
+    divisor_N = torch.where(usable_N, mean_N + eps, torch.ones_like(mean_N))
+    return segments.centered(reward_N, index_N, groups) / divisor_N * usable_N
+
+
 @ADVANTAGES.register("batch_zscore")
-@formula("A = (r - mean of the batch) / (std of the batch + {eps}), std with ddof {ddof}")
+@formula("A = (r - mean reward of the batch) / (std of the batch's rewards (ddof {ddof}) + {eps})")
 def batch_zscore(reward_N: Tensor, *, ddof: int = 1, eps: float = 1e-8) -> Tensor:
-    """The reward whitened over all rollouts of the step; works with one rollout a prompt (REINFORCE++, arXiv:2501.03262)."""
+    """The reward whitened over all rollouts of the step; works with one rollout a prompt.
+
+    (REINFORCE++, arXiv:2501.03262.) Unbiased up to scale for a large batch; hard prompts push down as a whole.
+    """
     whole_N = torch.zeros_like(reward_N, dtype=torch.long)
-    centered_N = segments.centered(reward_N, whole_N, 1)
-    return centered_N / (segments.deviation(centered_N, whole_N, 1, ddof=ddof) + eps)
+    return segments.centered(reward_N, whole_N, 1) / (_batch_deviation(reward_N, ddof) + eps)
 
 
-@ADVANTAGES.register("reward", "raw", "none")
-@formula("A = r")
-def reward(reward_N: Tensor) -> Tensor:
-    """The reward itself, no baseline (REINFORCE, Williams 1992)."""
-    return reward_N.clone()
+@ADVANTAGES.register("pass_at_k", "passk")
+@formula("A = (share of draws of {k} that a rollout's success saves) / std: the gain in pass@{k}")
+def pass_at_k(reward_N: Tensor, group_N: Tensor, *, k: int = 4, solved: float = 0.5) -> Tensor:
+    """The advantage of being in a random draw of k rollouts that counts as solved when one is (arXiv:2508.10751).
+
+    solved: a reward above this is a success. Groups smaller than k, and draws that are always or never solved, give 0.
+    """
+    index_N, groups = _groups(group_N)
+    correct_N = reward_N > solved
+    size_N = segments.count(index_N, groups)[index_N]
+    wrong_N = segments.total((~correct_N).to(reward_N.dtype), index_N, groups)[index_N]
+    fails_N = torch.ones_like(reward_N)
+    fails_beside_N = torch.ones_like(reward_N)  # the other k-1 of a draw with this wrong one in it all fail
+    for drawn in range(k):
+        fails_N = fails_N * ((wrong_N - drawn) / (size_N - drawn).clamp(min=1)).clamp(min=0)
+        if drawn:
+            fails_beside_N = fails_beside_N * ((wrong_N - drawn) / (size_N - drawn).clamp(min=1)).clamp(min=0)
+    rate_N = 1 - fails_N
+    std_N = (rate_N * fails_N).sqrt()
+    gain_N = torch.where(correct_N, fails_N, fails_N - fails_beside_N)
+    usable_N = (std_N > 0) & (size_N >= k)
+    return torch.where(usable_N, gain_N / torch.where(usable_N, std_N, torch.ones_like(std_N)), torch.zeros_like(gain_N))
+
+
+@ADVANTAGES.register("best_gap", "grpo_passk")
+@formula("A = r_best - r_second for the prompt's best rollout, 0 for the others")
+def best_gap(
+    reward_N: Tensor, group_N: Tensor, *, divide_by_std: bool = False, ddof: int = 1, eps: float = 1e-6
+) -> Tensor:
+    """Leave-one-out advantage of the best reward of the group (arXiv:2503.19595): only a single best one counts.
+
+    divide_by_std: by std + eps of the group.
+    """
+    index_N, groups = _groups(group_N)
+    best_N = segments.largest(reward_N, index_N, groups)[index_N]
+    is_best_N = reward_N == best_N
+    second_N = segments.largest(reward_N.masked_fill(is_best_N, -torch.inf), index_N, groups)[index_N]
+    alone_N = segments.total(is_best_N.to(reward_N.dtype), index_N, groups)[index_N] == 1
+    counts_N = is_best_N & alone_N & second_N.isfinite()
+    gap_N = torch.where(counts_N, reward_N - second_N, torch.zeros_like(reward_N))
+    if not divide_by_std:
+        return gap_N
+    centered_N = segments.centered(reward_N, index_N, groups)
+    return gap_N / (segments.deviation(centered_N, index_N, groups, ddof=ddof)[index_N] + eps)
+
+
+@ADVANTAGES.register("opo", "length_weighted")
+@formula("A = r - length-weighted mean reward of the prompt")
+def opo(reward_N: Tensor, group_N: Tensor, length_N: Tensor, *, single: str = "zero") -> Tensor:
+    """r - sum(length r) / sum(length): the baseline of least variance when gradients grow with length (arXiv:2505.23585).
+
+    single: as in `group_mean`.
+    """
+    index_N, groups = _groups(group_N)
+    length_N = length_N.to(reward_N.dtype)
+    weighted_S = segments.total(length_N * reward_N, index_N, groups)
+    baseline_N = (weighted_S / segments.total(length_N, index_N, groups).clamp(min=1))[index_N]
+    uniform_N = segments.centered(reward_N, index_N, groups).abs()
+    uneven_N = segments.largest(uniform_N, index_N, groups)[index_N] > 0
+    advantage_N = torch.where(uneven_N, reward_N - baseline_N, torch.zeros_like(reward_N))
+    return _keep_singles(advantage_N, reward_N, index_N, groups, single)
+
+
+@ADVANTAGES.register("remax", "greedy_baseline")
+@formula("A = r - reward of a greedy rollout of the prompt")
+def remax(reward_N: Tensor, baseline_N: Tensor) -> Tensor:
+    """r - r(greedy): unbiased (ReMax, arXiv:2310.10505). baseline_N: the greedy rollout's reward for each rollout's prompt."""
+    return reward_N - baseline_N
+
+
+@ADVANTAGES.register("gpg")
+@formula("A = (r - mean reward of the prompt) x rollouts / rollouts with a reward that is not 0")
+def gpg(reward_N: Tensor, group_N: Tensor, *, single: str = "zero") -> Tensor:
+    """The centred reward scaled up for rollouts that carry no signal (GPG, arXiv:2504.02546)."""
+    return group_mean(reward_N, group_N, single=single) * len(reward_N) / (reward_N != 0).sum().clamp(min=1)
+
+
+@ADVANTAGES.register("log_partition")
+@formula("A = r - {tau} log mean exp(r / {tau}) over the prompt")
+def log_partition(reward_N: Tensor, group_N: Tensor, *, tau: float = 1.0) -> Tensor:
+    """r - tau log Z, the exact baseline of mirror descent (Kimi k1.5, arXiv:2501.12599); tau -> inf: the group mean."""
+    index_N, groups = _groups(group_N)
+    best_N = segments.largest(reward_N, index_N, groups)[index_N]
+    shifted_N = reward_N - best_N
+    return shifted_N - tau * segments.mean((shifted_N / tau).exp(), index_N, groups)[index_N].log()
+
+
+@ADVANTAGES.register("gdpo", "normalize_then_sum")
+@formula("A = weighted sum over reward components of their z-scores (ddof {ddof}, eps {eps}) within the prompt")
+def gdpo(
+    component_NK: Tensor,
+    group_N: Tensor,
+    *,
+    component_weights: tuple[float, ...] | None = None,
+    ddof: int = 1,
+    eps: float = 1e-4,
+) -> Tensor:
+    """Each reward normalised over the group before they are added, so none drowns another (GDPO, arXiv:2601.05242).
+
+    component_weights: one a component, None for all 1. Usually followed by `whiten`.
+    """
+    weights = component_weights or (1.0,) * component_NK.shape[1]
+    parts = [
+        weight * group_zscore(component_N, group_N, ddof=ddof, eps=eps)
+        for weight, component_N in zip(weights, component_NK.unbind(1), strict=True)
+    ]
+    return torch.stack(parts).sum(0)
 
 
 def _groups(group_N: Tensor) -> tuple[Tensor, int]:
     """Groups renumbered 0..G-1, and G."""
-    unique: tuple[Tensor, Tensor] = torch.unique(group_N, return_inverse=True)  # pyright: ignore
-    return unique[1], len(unique[0])
+    values_G = group_N.unique()
+    return torch.searchsorted(values_G, group_N), len(values_G)
+
+
+def _batch_deviation(reward_N: Tensor, ddof: int) -> Tensor:
+    """The std of all rewards, once a rollout."""
+    whole_N = torch.zeros_like(reward_N, dtype=torch.long)
+    return segments.deviation(segments.centered(reward_N, whole_N, 1), whole_N, 1, ddof=ddof)[whole_N]
 
 
 def _keep_singles(advantage_N: Tensor, reward_N: Tensor, index_N: Tensor, groups: int, single: str) -> Tensor:

@@ -1,7 +1,7 @@
-"""Corrections of what the ratio cannot see: a factor on each token's surrogate, without gradient.
+"""Corrections: a factor on each token's surrogate, without gradient. The denominators of the weights stay as they are.
 
-Axes: T response tokens. Sampler and trainer are two programs and disagree a little about log-probs; the ratio
-w = exp(old_logp - behavior_logp) weighs that difference. Factors leave the denominators of the weights as they are.
+Axes: T response tokens. Most undo that sampler and trainer, two programs, disagree about log-probs: w = old / behavior.
+`level` is what w is taken of: "token", "sequence" (product over the rollout) or "mean" (geometric mean over it).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ansatz.objectives import segments
-from ansatz.objectives.pieces import Function, formula
+from ansatz.objectives.pieces import Function, formula, whole_minibatch
 from ansatz.registry import Registry
 
 CORRECTIONS: Registry[Function] = Registry("correction")
@@ -26,10 +26,15 @@ def truncate(
     level: str = "token",
     low: float | None = None,
     high: float | None = 2.0,
+    self_normalize: bool = False,
 ) -> Tensor:
-    """w clipped into [low, high] (truncated importance sampling, fengyao.notion.site/off-policy-rl)."""
+    """w clipped into [low, high]: truncated importance sampling (fengyao.notion.site/off-policy-rl).
+
+    self_normalize: divided by its mean over the tokens of the minibatch, which then must be one slice.
+    """
     lowest, highest = -torch.inf if low is None else low, torch.inf if high is None else high
-    return _weight(old_logp_T, behavior_logp_T, segment_T, level).clamp(lowest, highest)
+    weight_T = _weight(old_logp_T, behavior_logp_T, segment_T, level).clamp(lowest, highest)
+    return weight_T / weight_T.mean() if self_normalize else weight_T
 
 
 @CORRECTIONS.register("mask_outside", "icepop")
@@ -41,16 +46,89 @@ def mask_outside(
     *,
     level: str = "token",
     low: float | None = 0.5,
+    high: float | None = 5.0,
+) -> Tensor:
+    """w within [low, high], 0 elsewhere (IcePop, arXiv:2510.18855)."""
+    weight_T = _weight(old_logp_T, behavior_logp_T, segment_T, level)
+    return weight_T * _inside(weight_T, low, high)
+
+
+@CORRECTIONS.register("drop_outside")
+@formula("x 1 where {low} <= w <= {high}, else 0, w = old / behavior of each {level}")
+def drop_outside(
+    old_logp_T: Tensor,
+    behavior_logp_T: Tensor,
+    segment_T: Tensor,
+    *,
+    level: str = "mean",
+    low: float | None = 0.5,
     high: float | None = 2.0,
 ) -> Tensor:
-    """w where it lies within [low, high], 0 elsewhere (IcePop, ringtech.notion.site/icepop)."""
-    weight_T = _weight(old_logp_T, behavior_logp_T, segment_T, level)
-    return torch.where(_inside(weight_T, low, high), weight_T, torch.zeros_like(weight_T))
+    """1 within [low, high], 0 elsewhere: filters without weighing (geometric masking, MIS). level "any": a rollout is
+    dropped whole when any of its tokens is outside."""
+    if level != "any":
+        return _inside(_weight(old_logp_T, behavior_logp_T, segment_T, level), low, high).to(old_logp_T.dtype)
+    outside_T = ~_inside(_weight(old_logp_T, behavior_logp_T, segment_T, "token"), low, high)
+    outside_N = segments.total(outside_T.to(old_logp_T.dtype), segment_T, segments.num_segments(segment_T))
+    return (outside_N == 0)[segment_T].to(old_logp_T.dtype)
+
+
+@CORRECTIONS.register("stale_negatives", "opsm")
+@formula("x 0 on rollouts with A < 0 whose mean log({sampler} / policy) > {threshold}")
+def stale_negatives(
+    policy_logp_T: Tensor,
+    old_logp_T: Tensor,
+    behavior_logp_T: Tensor,
+    advantage_T: Tensor,
+    segment_T: Tensor,
+    *,
+    threshold: float = 0.1,
+    sampler: str = "old",
+) -> Tensor:
+    """Off-policy sequence masking (DeepSeek-V3.2, arXiv:2512.02556): bad responses that the policy left long ago."""
+    sampler_T = behavior_logp_T if sampler == "behavior" else old_logp_T
+    gap_T = (sampler_T - policy_logp_T).detach()
+    gap_N = segments.mean(gap_T, segment_T, segments.num_segments(segment_T))
+    return (~((advantage_T < 0) & (gap_N[segment_T] > threshold))).to(policy_logp_T.dtype)
+
+
+@CORRECTIONS.register("high_entropy")
+@whole_minibatch
+@formula("x 1 on the share {share} of tokens with the highest entropy, else 0")
+def high_entropy(entropy_T: Tensor, *, share: float = 0.2) -> Tensor:
+    """Only the forking tokens learn (arXiv:2506.01939): entropy >= its (1 - share) quantile over the minibatch."""
+    entropy_T = entropy_T.detach()
+    return (entropy_T >= _quantile(entropy_T, 1 - share)).to(entropy_T.dtype)
+
+
+@CORRECTIONS.register("trust_region", "dppo")
+@formula("x 0 where the {divergence} divergence of policy from anchor passes {high} (A > 0) or {low}, away from it")
+def trust_region(
+    policy_logp_T: Tensor,
+    anchor_logp_T: Tensor,
+    advantage_T: Tensor,
+    *,
+    divergence: str = "tv",
+    low: float = 0.2,
+    high: float = 0.2,
+    sided: bool = True,
+) -> Tensor:
+    """Tokens stop learning by how far their probability moved, not by the ratio (DPPO, arXiv:2602.04879).
+
+    divergence: "tv", |p - q|, or "kl", the KL of anchor to policy between this token and all others. sided: only moves that
+    the advantage asks for (up where A > 0, down else) count; False: any move.
+    """
+    p_T, q_T = policy_logp_T.detach().exp(), anchor_logp_T.exp()
+    moved_T = p_T - q_T
+    distance_T = moved_T.abs() if divergence == "tv" else _binary_kl(q_T, p_T)
+    bound_T = torch.where(advantage_T > 0, high, low)
+    away_T = torch.where(advantage_T > 0, moved_T > 0, moved_T < 0) if sided else torch.ones_like(moved_T).bool()
+    return (~((distance_T > bound_T) & away_T)).to(policy_logp_T.dtype)
 
 
 def _weight(old_logp_T: Tensor, behavior_logp_T: Tensor, segment_T: Tensor, level: str) -> Tensor:
-    """exp(old - behavior): of the token, of the product over its rollout ("sequence"), or its geometric mean ("mean")."""
-    log_T = (old_logp_T - behavior_logp_T).detach()
+    """old / behavior of the token, of the product over its rollout ("sequence"), or of its geometric mean ("mean")."""
+    log_T = old_logp_T - behavior_logp_T
     if level == "token":
         return log_T.exp()
     reduce = segments.mean if level == "mean" else segments.total
@@ -64,3 +142,19 @@ def _inside(value_T: Tensor, low: float | None, high: float | None) -> Tensor:
     if high is not None:
         inside_T &= value_T <= high
     return inside_T
+
+
+def _binary_kl(q_T: Tensor, p_T: Tensor) -> Tensor:
+    """KL between the coins (q, 1 - q) and (p, 1 - p)."""
+    tiny = torch.finfo(p_T.dtype).tiny
+    others_T = (1 - q_T) * ((1 - q_T).clamp(min=tiny) / (1 - p_T).clamp(min=tiny)).log()
+    return q_T * (q_T.clamp(min=tiny) / p_T.clamp(min=tiny)).log() + others_T
+
+
+def _quantile(value_T: Tensor, share: float) -> Tensor:
+    """Linear interpolation between order statistics; torch.quantile refuses more than 16 million entries."""
+    ordered_T = value_T.sort().values
+    place = share * (len(ordered_T) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered_T) - 1)
+    return torch.lerp(ordered_T[below], ordered_T[above], place - below)

@@ -5,8 +5,10 @@ Axes: N rollouts, T response tokens; each gives True where a token stays.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
+from ansatz.objectives import segments
 from ansatz.objectives.pieces import Function, formula
 from ansatz.registry import Registry
 
@@ -14,7 +16,33 @@ MASKS: Registry[Function] = Registry("mask")
 
 
 @MASKS.register("not_truncated", "overlong", "mask_truncated")
-@formula("rollouts that hit the length limit are left out of the loss (their rewards stay in the group)")
+@formula("rollouts that hit the length limit are left out of the loss; their rewards stay in the group")
 def not_truncated(segment_T: Tensor, truncated_N: Tensor) -> Tensor:
-    """Overlong filtering (DAPO, arXiv:2503.14476 sec. 3.4): a response that was cut off is neither right nor wrong."""
+    """Overlong filtering (DAPO, arXiv:2503.14476): a response that was cut off is neither right nor wrong."""
     return ~truncated_N.bool()[segment_T]
+
+
+@MASKS.register("rejection")
+@formula("tokens are left out where the {level} {estimator} of behavior to old is outside [{low}, {high}]")
+def rejection(
+    old_logp_T: Tensor,
+    behavior_logp_T: Tensor,
+    segment_T: Tensor,
+    *,
+    estimator: str = "k2",
+    level: str = "token",
+    low: float | None = None,
+    high: float | None = 0.1,
+) -> Tensor:
+    """Rejection sampling of what sampler and trainer disagree about too much (verl's rollout correction).
+
+    estimator, of x = log(old / behavior): "k1", -x; "k2", x^2 / 2; "k3", exp(x) - 1 - x. level: "token", or the "sum",
+    "mean" or "max" over a rollout, which is then taken or left whole.
+    """
+    x_T = old_logp_T - behavior_logp_T
+    value_T = {"k1": -x_T, "k2": x_T.square() / 2, "k3": torch.expm1(x_T) - x_T}[estimator]
+    if level != "token":
+        reduce = {"sum": segments.total, "mean": segments.mean, "max": segments.largest}[level]
+        value_T = reduce(value_T, segment_T, segments.num_segments(segment_T))[segment_T]
+    above_T = value_T >= (-torch.inf if low is None else low)
+    return above_T & (value_T <= (torch.inf if high is None else high))

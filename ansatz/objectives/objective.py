@@ -87,11 +87,14 @@ class Objective:
     penalty_weights: Piece | None = None
     correction: tuple[Piece, ...] = ()
     masks: tuple[Piece, ...] = ()
+    whiten: Piece | None = None
+    value: Piece | None = None
     anchor: str = "old"
     kl_coef: float = 0.0
     kl_in: str = "loss"
     kl_to: str = "ref"
     entropy_coef: float = 0.0
+    entropy_target: float | None = None
     max_ratio: float | None = None
 
     @property
@@ -153,7 +156,8 @@ class Objective:
         """Advantages of the whole step.
 
         given: what the pieces ask for beyond rewards and groups, on the N or T axis of the step: old_logp_T, ref_logp_T,
-        value_T, baseline_N, component_NK, step_reward_T, step_end_T.
+        value_T, baseline_N, component_NK, step_reward_T, step_end_T, and token_reward_T for dense rewards (in place of
+        `reward_N` at the last token).
         """
         chosen_T = segment_T[mask_T]
         inputs = {
@@ -163,14 +167,45 @@ class Objective:
             "segment_T": chosen_T,
             "length_N": segments.count(chosen_T, len(reward_N)),
         }
-        advantage = self.advantage(inputs)
-        per_token = "segment_T" in self.advantage.inputs
-        advantage_T = advantage if per_token else advantage[chosen_T]
+        kl_T = self._kl_penalty(inputs)
+        if self.kl_in == "reward":
+            inputs["reward_N"] = reward_N - segments.total(kl_T, chosen_T, len(reward_N))
+        ends_T = segments.last_of_segment(chosen_T)
+        dense_T = inputs.get("token_reward_T")
+        reward_T = ends_T * reward_N[chosen_T] if dense_T is None else dense_T
+        inputs["token_reward_T"] = reward_T - kl_T if self.kl_in == "reward" else reward_T
+
+        advantage_N: Tensor | None = None
+        if "segment_T" in self.advantage.inputs:
+            advantage_T = self.advantage(inputs)
+        else:
+            advantage_N = self._whitened("advantage_N", self.advantage(inputs))
+            advantage_T = advantage_N[chosen_T]
+        return_T = advantage_T + inputs["value_T"] if self.needs_values else None
+        if self.kl_in == "return":
+            advantage_T = advantage_T - segments.discounted_sum(kl_T, chosen_T, 1.0)
+        elif self.kl_in == "advantage":
+            advantage_T = advantage_T - kl_T
+        advantage_T = self._whitened("advantage_T", advantage_T)
         return Advantages(
             advantage_T=_scattered(advantage_T, mask_T),
-            advantage_N=None if per_token else advantage,
-            return_T=None,
+            advantage_N=advantage_N,
+            return_T=None if return_T is None else _scattered(return_T, mask_T),
         )
+
+    def _kl_penalty(self, inputs: Mapping[str, Any]) -> Tensor:
+        """kl_coef x KL of the policy before the update at each response token; 0 where the KL is not in the reward."""
+        if self.kl_coef == 0 or self.kl_in == "loss":
+            return torch.zeros_like(inputs["segment_T"], dtype=inputs["reward_N"].dtype)
+        old_T = inputs.get("old_logp_T")
+        same_T = None if old_T is None else torch.zeros_like(old_T)
+        given = {"behavior_logp_T": old_T, **inputs, "policy_logp_T": old_T, "log_ratio_T": same_T}
+        return self.kl_coef * self.kl(given).detach()
+
+    def _whitened(self, axis: str, advantage: Tensor) -> Tensor:
+        if self.whiten is None or axis not in self.whiten.inputs:
+            return advantage
+        return self.whiten({axis: advantage})
 
     def loss_mask(self, segment_T: Tensor, mask_T: Tensor, **given: Tensor | None) -> Tensor:
         """The tokens that count in the loss and in its denominators: `mask_T` less what the `masks` take out.
@@ -269,7 +304,8 @@ class Objective:
         return {
             "segment_T": batch.segment_T[mask_T],
             "policy_logp_T": policy_T,
-            "old_logp_T": anchors[self.anchor],
+            "old_logp_T": anchors["old"],
+            "anchor_logp_T": anchors[self.anchor],
             "behavior_logp_T": anchors["behavior"],
             "ref_logp_T": reference_T,
             "advantage_T": batch.advantage_T[mask_T],

@@ -1,33 +1,17 @@
 """Every algorithm is a row of one table; a recipe's `algorithm:` section names a row and overrides its pieces.
 
-A piece is written as a name ("group_mean"), as a mapping with a name and settings ({name: clip, low: 0.2, high: 0.28}), or as
-settings alone ({high: 0.28}), which keep the preset's piece. `correction` takes one piece, a list, or "none".
-A user's own preset is a row in a YAML file or a mapping in a Python file: `preset: path/to/mine.yaml`, `path/to/mine.py:row`.
+A piece is written as a name ("group_mean"), as a mapping with a name and settings ({name: clip, low: 0.2, high: 0.28}),
+or as settings alone ({high: 0.28}), which keep the preset's piece. `correction` and `masks` also take lists, or "none".
+A user's own row is a YAML file or a mapping in a Python file: `preset: path/to/mine.yaml`, `preset: path/to/mine.py:row`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-import yaml
-
-from ansatz.errors import ConfigError
-from ansatz.objectives.advantages import ADVANTAGES
-from ansatz.objectives.corrections import CORRECTIONS
-from ansatz.objectives.kl import KLS
-from ansatz.objectives.masks import MASKS
-from ansatz.objectives.objective import Objective
-from ansatz.objectives.pieces import Piece, build_piece
-from ansatz.objectives.ratios import RATIOS
-from ansatz.objectives.surrogates import SURROGATES
-from ansatz.objectives.weights import WEIGHTS
-from ansatz.registry import Registry, load_attribute, suggest
 
 KEYS: dict[str, str] = {
     "preset": "a row of the table below, or a file's own row",
-    "like": "a project whose defaults are taken (trl, verl, openrlhf, ...), or null",
+    "like": "a project whose defaults are taken (trl, verl, openrlhf, ...); null",
     "advantage": "piece: rewards -> advantages",
     "whiten": "piece: advantages -> advantages, over the step's tokens or rollouts; none",
     "anchor": "what the ratio compares the policy with: old | behavior | policy (its own value, always on-policy)",
@@ -35,127 +19,145 @@ KEYS: dict[str, str] = {
     "surrogate": "piece: ratio, advantage -> loss of a token",
     "kl": "piece: log-probs -> KL of a token",
     "kl_coef": "strength of the KL; 0 needs no reference model",
-    "kl_in": "where the KL acts: loss | reward (before the baseline) | return (to-go, after it) | advantage (own token)",
+    "kl_in": "where the KL acts: loss | reward (before the baseline) | return (to go, after it) | advantage (own token)",
     "kl_to": "what the KL holds the policy to: ref | old | behavior",
     "weights": "piece: how token losses become one number",
     "penalty_weights": "the same for the KL and entropy terms; null: as weights",
     "correction": "piece, list of pieces or none: factors on the surrogate of a token",
     "masks": "piece, list of pieces or none: tokens that leave the loss and its denominators",
     "entropy_coef": "strength of the entropy bonus",
-    "entropy_target": "entropy (nats a token) that an adaptive bonus holds up, or null for a fixed one",
-    "max_ratio": "early stop: a minibatch whose mean ratio passes this is dropped with the rest of the step's updates; null",
-    "value": "piece: the critic's loss (presets with a critic alone)",
+    "entropy_target": "entropy (nats a token) that an adaptive bonus holds up; null: the bonus is fixed",
+    "max_ratio": "early stop: a minibatch whose mean ratio passes it is dropped, and the step's later updates; null",
+    "value": "piece: the critic's loss (presets with a critic only); none",
 }
+
+COMMON: dict[str, Any] = {
+    "advantage": "group_zscore",
+    "whiten": "none",
+    "anchor": "old",
+    "ratio": "token",
+    "surrogate": "clip",
+    "kl": "k3",
+    "kl_coef": 0.0,
+    "kl_in": "loss",
+    "kl_to": "ref",
+    "weights": "sequence_mean",
+    "penalty_weights": None,
+    "correction": "none",
+    "masks": "none",
+    "entropy_coef": 0.0,
+    "entropy_target": None,
+    "max_ratio": None,
+    "value": "none",
+}
+
+_UNBIASED = {"name": "fixed_length", "max_tokens": "max_response_tokens"}
+_REINFORCE = {"surrogate": "log_prob", "weights": _UNBIASED}
+_REWARD_KL = {"kl": {"name": "k1", "at_least": 0.0}, "kl_in": "reward"}
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "reinforce": {"advantage": "reward", "surrogate": "log_prob", "weights": "sequence_mean"},
-    "rloo": {"advantage": "leave_one_out", "surrogate": "log_prob", "weights": "sequence_mean"},
-    "grpo": {"advantage": "group_zscore", "surrogate": "clip", "weights": "sequence_mean"},
+    "reinforce": {"advantage": "reward", **_REINFORCE, "source": "Williams 1992"},
+    "rloo": {"advantage": "leave_one_out", **_REINFORCE, "source": "arXiv:2402.14740"},
+    "remax": {"advantage": "remax", **_REINFORCE, "source": "arXiv:2310.10505"},
+    "opo": {"advantage": "opo", **_REINFORCE, "weights": "token_mean", "source": "arXiv:2505.23585"},
+    "gpg": {"advantage": "gpg", "surrogate": "log_prob", "weights": "token_mean", "source": "arXiv:2504.02546"},
+    "online_rft": {"advantage": "accepted", **_REINFORCE, "source": "arXiv:2402.03300 sec. 5.2"},
+    "reinforce_pp": {
+        "advantage": "reward_to_go",
+        "whiten": "tokens",
+        "kl": "k1",
+        "kl_in": "reward",
+        "weights": "token_mean",
+        "source": "arXiv:2501.03262",
+        "aliases": ("reinforce++", "reinforce_plus_plus"),
+    },
+    "reinforce_pp_baseline": {
+        "advantage": "group_mean",
+        "whiten": "tokens",
+        "kl": "k2",
+        "weights": "token_mean",
+        "source": "arXiv:2501.03262",
+        "aliases": ("reinforce++-baseline", "reinforce_plus_plus_baseline", "reinforce_baseline"),
+    },
+    "a2c": {
+        "advantage": {"name": "gae", "lam": 0.95},
+        "surrogate": "log_prob",
+        "weights": "token_mean",
+        "value": {"name": "squared_error", "clip": None},
+        "source": "arXiv:1602.01783",
+    },
+    "ppo": {
+        "advantage": {"name": "gae", "lam": 0.95},
+        "whiten": "tokens",
+        **_REWARD_KL,
+        "weights": "token_mean",
+        "value": "squared_error",
+        "source": "arXiv:1707.06347",
+        "aliases": ("gae",),
+    },
+    "grpo": {"source": "arXiv:2402.03300", "aliases": ("group_norm",)},
+    "grpo_process": {"advantage": "process", "source": "arXiv:2402.03300 sec. 4.1.3"},
     "dr_grpo": {
         "advantage": "group_mean",
-        "surrogate": "clip",
-        "weights": {"name": "fixed_length", "max_tokens": "max_response_tokens"},
+        "weights": _UNBIASED,
+        "source": "arXiv:2503.20783",
+        "aliases": ("drgrpo",),
     },
     "dapo": {
-        "advantage": "group_zscore",
         "surrogate": {"name": "clip", "low": 0.2, "high": 0.28},
         "weights": "token_mean",
+        "source": "arXiv:2503.14476",
+        "aliases": ("bnpo",),
+    },
+    "gspo": {
+        "ratio": "sequence",
+        "surrogate": {"name": "clip", "low": 3e-4, "high": 4e-4},
+        "source": "arXiv:2507.18071",
+    },
+    "gspo_token": {
+        "ratio": {"name": "sequence", "gradient": "token"},
+        "surrogate": {"name": "clip", "low": 3e-4, "high": 4e-4},
+        "source": "arXiv:2507.18071",
+    },
+    "gmpo": {"surrogate": "geometric", "source": "arXiv:2507.20673", "aliases": ("geo_mean",)},
+    "cispo": {"surrogate": "detached", "weights": "token_mean", "source": "arXiv:2506.13585"},
+    "sapo": {"surrogate": "soft_gate", "source": "arXiv:2511.20347"},
+    "luspo": {"ratio": "sequence", "weights": "sequence_sum", "source": "TRL loss_type luspo"},
+    "dppo": {
+        "anchor": "behavior",
+        "surrogate": "plain",
+        "correction": "trust_region",
+        "weights": "token_mean",
+        "source": "arXiv:2602.04879",
+        "aliases": ("dppo_tv",),
+    },
+    "clip_cov": {"surrogate": "clip_cov", "weights": "token_mean", "source": "arXiv:2505.22617"},
+    "kl_cov": {"surrogate": "kl_cov", "weights": "token_mean", "source": "arXiv:2505.22617"},
+    "high_entropy": {
+        "surrogate": {"name": "clip", "low": 0.2, "high": 0.28},
+        "correction": "high_entropy",
+        "weights": "token_mean",
+        "source": "arXiv:2506.01939",
+    },
+    "max_rl": {
+        "advantage": "mean_ratio",
+        "weights": "token_mean",
+        "source": "arXiv:2602.02710",
+        "aliases": ("maxrl",),
+    },
+    "pass_at_k": {
+        "advantage": "pass_at_k",
+        "weights": "token_mean",
+        "source": "arXiv:2508.10751",
+        "aliases": ("passk",),
+    },
+    "gdpo": {"advantage": "gdpo", "whiten": "rollouts", "source": "arXiv:2601.05242"},
+    "opmd": {
+        "advantage": "group_mean",
+        "ratio": "product",
+        "surrogate": "mirror_descent",
+        "source": "arXiv:2501.12599",
+        "aliases": ("kimi", "kimi_opmd", "mirror_descent"),
     },
 }
-
-COMMON: dict[str, Any] = {"ratio": "token", "kl": "k3", "correction": "none"}
-
-_REGISTRIES: dict[str, Registry[Any]] = {
-    "advantage": ADVANTAGES,
-    "ratio": RATIOS,
-    "surrogate": SURROGATES,
-    "kl": KLS,
-    "weights": WEIGHTS,
-    "penalty_weights": WEIGHTS,
-    "correction": CORRECTIONS,
-    "masks": MASKS,
-}
-_CHOICES = {
-    "anchor": ("old", "behavior", "policy"),
-    "kl_in": ("loss", "reward", "return", "advantage"),
-    "kl_to": ("ref", "old", "behavior"),
-}
-
-
-def build_objective(spec: Mapping[str, Any], *, max_response_tokens: int | None = None) -> Objective:
-    """The objective of a recipe's `algorithm:` section; ConfigErrors name the key and the near name where there is one.
-
-    max_response_tokens: the run's length limit, for weights that divide by it.
-    """
-    for key in spec:
-        if key not in KEYS:
-            raise ConfigError(f"algorithm has no key {key!r}.{suggest(key, KEYS)}")
-    preset = str(spec.get("preset") or "grpo")
-    row: dict[str, Any] = {**COMMON, **preset_row(preset)}
-    for key, value in spec.items():
-        if key not in ("preset", "like") and value is not None:
-            row[key] = _merged(row.get(key), value)
-    fields: dict[str, Any] = {}
-    for key, value in row.items():
-        if key in ("correction", "masks"):
-            fields[key] = tuple(_piece(key, item, max_response_tokens) for item in _listed(value))
-        elif key in _REGISTRIES:
-            fields[key] = _piece(key, value, max_response_tokens)
-        else:
-            fields[key] = _checked(key, value)
-    return Objective(preset=preset, **fields)
-
-
-def _with_length(settings: dict[str, Any], max_response_tokens: int | None) -> dict[str, Any]:
-    """Settings with "max_response_tokens" replaced by the run's number."""
-    if "max_response_tokens" in settings.values() and max_response_tokens is None:
-        raise ConfigError("algorithm.weights.max_tokens = 'max_response_tokens' needs a run; give a number instead.")
-    return {k: max_response_tokens if v == "max_response_tokens" else v for k, v in settings.items()}
-
-
-def preset_row(name: str) -> Mapping[str, Any]:
-    """The row of that name, or the user's own out of a file."""
-    if name in PRESETS:
-        return PRESETS[name]
-    if ":" in name:
-        row: Any = load_attribute(name, kind="preset")
-    elif name.endswith((".yaml", ".yml")):
-        path = Path(name)
-        if not path.is_file():
-            raise ConfigError(f"algorithm.preset: there is no file {name!r} (looked in {Path.cwd()}).")
-        row = yaml.safe_load(path.read_text())
-    else:
-        raise ConfigError(f"algorithm.preset = {name!r} is unknown.{suggest(name, PRESETS)}")
-    if not isinstance(row, Mapping):
-        raise ConfigError(f"algorithm.preset {name!r} holds a {type(row).__name__}; a row is a mapping of piece names.")
-    return dict(row)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-
-
-def _merged(old: Any, new: Any) -> Any:
-    """A recipe's value over the preset's: settings without a name keep the preset's piece."""
-    if isinstance(new, Mapping) and "name" not in new and old is not None:
-        base: dict[str, Any] = dict(old) if isinstance(old, Mapping) else {"name": old}  # pyright: ignore
-        return {**base, **new}  # pyright: ignore
-    return new  # pyright: ignore
-
-
-def _piece(key: str, value: Any, max_response_tokens: int | None) -> Piece:
-    registry = _REGISTRIES[key]
-    if isinstance(value, str):
-        return build_piece(registry, value, {})
-    if isinstance(value, Mapping) and isinstance(value.get("name"), str):  # pyright: ignore
-        settings: dict[str, Any] = {k: v for k, v in value.items() if k != "name"}  # pyright: ignore
-        return build_piece(registry, value["name"], _with_length(settings, max_response_tokens))  # pyright: ignore
-    raise ConfigError(f"algorithm.{key} = {value!r}: expected a name or a mapping with a name and settings.")
-
-
-def _listed(value: Any) -> list[Any]:
-    if value in (None, "none"):
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]  # pyright: ignore
-
-
-def _checked(key: str, value: Any) -> Any:
-    if key in _CHOICES and value not in _CHOICES[key]:
-        raise ConfigError(f"algorithm.{key} = {value!r}: expected one of {', '.join(_CHOICES[key])}.")
-    return value
+"""Rows over COMMON. `source` and `aliases` describe the row; the other keys are those of KEYS."""

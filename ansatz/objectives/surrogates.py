@@ -1,7 +1,8 @@
-"""Surrogates: the loss of one response token, before weights.
+"""Surrogates: the loss of one response token, before weights; lower is better.
 
-Axes: T response tokens. Each takes what it names of `log_ratio_T` (log rho, with gradient), `policy_logp_T`, `old_logp_T` and
-`advantage_T`, and gives `loss_T`; lower is better. At rho = 1 all of them have the gradient -A grad log pi.
+Axes: T response tokens. `log_ratio_T` is log rho with gradient. At rho = 1 each has REINFORCE's gradient, -A grad log pi,
+on its ratio's tokens (times 2 tau for `squared`). With a ratio shared by a rollout, a rollout's loss stands at each of its
+tokens and `sequence_mean` makes it count once.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ansatz.objectives.pieces import Function, formula
+from ansatz.objectives import segments
+from ansatz.objectives.pieces import Function, formula, whole_minibatch
 from ansatz.registry import Registry
 
 SURROGATES: Registry[Function] = Registry("surrogate")
@@ -25,7 +27,7 @@ def plain(log_ratio_T: Tensor, advantage_T: Tensor) -> Tensor:
 @SURROGATES.register("log_prob", "reinforce", "gpg")
 @formula("-A log policy")
 def log_prob(policy_logp_T: Tensor, advantage_T: Tensor) -> Tensor:
-    """-A log pi: REINFORCE (Williams 1992); ignores how far the policy has moved."""
+    """-A log pi: REINFORCE (Williams 1992); does not see how far the policy has moved."""
     return -advantage_T * policy_logp_T
 
 
@@ -35,3 +37,118 @@ def clip(log_ratio_T: Tensor, advantage_T: Tensor, *, low: float = 0.2, high: fl
     """PPO's clipped surrogate (arXiv:1707.06347 eq. 7) with the two ranges of DAPO (arXiv:2503.14476 eq. 10)."""
     ratio_T = log_ratio_T.exp()
     return torch.maximum(-ratio_T * advantage_T, -ratio_T.clamp(1 - low, 1 + high) * advantage_T)
+
+
+@SURROGATES.register("dual_clip")
+@formula("-min(rho A, clip(rho, 1 - {low}, 1 + {high}) A), at most -{dual} A where A < 0")
+def dual_clip(
+    log_ratio_T: Tensor, advantage_T: Tensor, *, low: float = 0.2, high: float = 0.2, dual: float = 3.0
+) -> Tensor:
+    """`clip` whose loss is bounded for bad tokens that became likely (dual-clip PPO, arXiv:1912.09729). dual > 1."""
+    clipped_T = clip(log_ratio_T, advantage_T, low=low, high=high)
+    return torch.where(advantage_T < 0, torch.minimum(clipped_T, -dual * advantage_T), clipped_T)
+
+
+@SURROGATES.register("two_sided")
+@formula("-min(min(rho, {delta}) A, clip(rho, 1 - {low}, 1 + {high}) A)")
+def two_sided(
+    log_ratio_T: Tensor, advantage_T: Tensor, *, low: float = 0.2, high: float = 0.2, delta: float = 4.0
+) -> Tensor:
+    """`clip` with rho itself bounded above by delta > 1 + high (INTELLECT-2, arXiv:2505.07291)."""
+    ratio_T = log_ratio_T.exp()
+    return torch.maximum(-ratio_T.clamp(max=delta) * advantage_T, -ratio_T.clamp(1 - low, 1 + high) * advantage_T)
+
+
+@SURROGATES.register("detached", "cispo")
+@formula("-constant(clip(rho, {floor}, {cap})) A log policy")
+def detached(
+    log_ratio_T: Tensor, policy_logp_T: Tensor, advantage_T: Tensor, *, floor: float = 0.0, cap: float = 5.0
+) -> Tensor:
+    """REINFORCE weighted by the clipped ratio without gradient: every token learns (CISPO, arXiv:2506.13585)."""
+    return -log_ratio_T.detach().exp().clamp(floor, cap) * advantage_T * policy_logp_T
+
+
+@SURROGATES.register("soft_gate", "sapo")
+@formula("-A (4 / tau) sigmoid(tau (rho - 1)), tau = {tau_pos} where A > 0, else {tau_neg}")
+def soft_gate(
+    log_ratio_T: Tensor, advantage_T: Tensor, *, tau_pos: float = 1.0, tau_neg: float = 1.05
+) -> Tensor:
+    """A smooth gate in place of the hard clip (SAPO, arXiv:2511.20347); gradient factor 1 at rho = 1."""
+    tau_T = torch.where(advantage_T > 0, tau_pos, tau_neg).to(log_ratio_T.dtype)
+    return -advantage_T * 4 / tau_T * torch.sigmoid(tau_T * (log_ratio_T.exp() - 1))
+
+
+@SURROGATES.register("squared", "opmd")
+@formula("(A - {tau} log rho)^2")
+def squared(log_ratio_T: Tensor, advantage_T: Tensor, *, tau: float = 1.0) -> Tensor:
+    """Policy mirror descent as a regression (Kimi k1.5, arXiv:2501.12599); with the `product` ratio."""
+    return (advantage_T - tau * log_ratio_T).square()
+
+
+@SURROGATES.register("mirror_descent")
+@formula("-(A log rho - {tau} / 2 (log rho)^2)")
+def mirror_descent(log_ratio_T: Tensor, advantage_T: Tensor, *, tau: float = 1.0) -> Tensor:
+    """`squared` / (2 tau) up to a constant: the policy gradient with a squared log-ratio pull of strength tau/2."""
+    return -(advantage_T * log_ratio_T - tau / 2 * log_ratio_T.square())
+
+
+@SURROGATES.register("geometric", "gmpo", "geo_mean")
+@formula("-A geometric mean over the rollout of rho, each token's log rho clipped to [-{low}, {high}] on its side")
+def geometric(
+    log_ratio_T: Tensor, advantage_T: Tensor, segment_T: Tensor, *, low: float = 0.4, high: float = 0.4
+) -> Tensor:
+    """-A exp(mean of clipped log rho): outlier tokens hardly count (GMPO, arXiv:2507.20673); with the `token` ratio.
+
+    One number a rollout, so use `sequence_mean`.
+    """
+    sign_T = advantage_T.sign()
+    inside_T = torch.minimum(sign_T * log_ratio_T, sign_T * log_ratio_T.clamp(-low, high)) * sign_T
+    mean_T = segments.mean(inside_T, segment_T, segments.num_segments(segment_T))[segment_T]
+    return -advantage_T * mean_T.exp()
+
+
+@SURROGATES.register("clip_cov")
+@whole_minibatch
+@formula("as clip({low}, {high}), 0 at up to a share {share} of the tokens with covariance in ({cov_low}, {cov_high})")
+def clip_cov(
+    log_ratio_T: Tensor,
+    policy_logp_T: Tensor,
+    advantage_T: Tensor,
+    *,
+    low: float = 0.2,
+    high: float = 0.2,
+    cov_low: float = 1.0,
+    cov_high: float = 5.0,
+    share: float = 0.0002,
+) -> Tensor:
+    """`clip` without tokens whose log-prob and advantage covary most, which eat the entropy (arXiv:2505.22617).
+
+    Of the tokens inside the bounds that the clip leaves, the first max(1, share x tokens) by covariance are dropped (the
+    paper draws them at random).
+    """
+    ratio_T = log_ratio_T.exp()
+    loss_T = clip(log_ratio_T, advantage_T, low=low, high=high)
+    unclipped_T = loss_T <= -ratio_T * advantage_T
+    cov_T = _covariance(policy_logp_T, advantage_T)
+    candidates_T = (cov_T > cov_low) & (cov_T < cov_high) & unclipped_T
+    order = cov_T.masked_fill(~candidates_T, -torch.inf).argsort(descending=True)
+    chosen = order[: min(max(int(share * len(cov_T)), 1), int(candidates_T.sum()))]
+    return loss_T.index_fill(0, chosen, 0.0)
+
+
+@SURROGATES.register("kl_cov")
+@whole_minibatch
+@formula("-rho A, + {coef} |log rho| at the share {share} of tokens of highest covariance")
+def kl_cov(
+    log_ratio_T: Tensor, policy_logp_T: Tensor, advantage_T: Tensor, *, share: float = 0.002, coef: float = 1.0
+) -> Tensor:
+    """No clip, but a pull to the anchor on the tokens whose log-prob and advantage covary most (arXiv:2505.22617)."""
+    count = max(int(share * len(log_ratio_T)), 1)
+    chosen = _covariance(policy_logp_T, advantage_T).topk(min(count, len(log_ratio_T))).indices
+    pull_T = torch.zeros_like(log_ratio_T).index_fill(0, chosen, coef)
+    return plain(log_ratio_T, advantage_T) + pull_T * log_ratio_T.abs()
+
+
+def _covariance(policy_logp_T: Tensor, advantage_T: Tensor) -> Tensor:
+    logp_T = policy_logp_T.detach()
+    return (advantage_T - advantage_T.mean()) * (logp_T - logp_T.mean())

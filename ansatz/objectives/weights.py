@@ -1,8 +1,8 @@
 """Per-token weights: how token losses become one number.
 
-Axes: N rollouts of the step, T response tokens. Weights are computed once on the whole step's batch (or the minibatch of an
-update), so the loss of any slice is a plain weighted sum and slices add up exactly. Each says what its weights sum to.
-Weights are made in float64; `Objective.token_weights` casts them.
+Axes: N rollouts of the step, T response tokens. Weights are computed once on the whole step's batch (or an update's
+minibatch), so the loss of any slice is a plain weighted sum and slices add up exactly. Each says what it sums to. They are
+made in float64; `Objective.token_weights` casts them.
 """
 
 from __future__ import annotations
@@ -24,26 +24,53 @@ def token_mean(segment_T: Tensor, *, eps: float = 0.0) -> Tensor:
     return _filled(segment_T, 1 / (max(len(segment_T), 1) + eps))
 
 
+@WEIGHTS.register("token_sum", "token-sum")
+@formula("1 / {divisor}")
+def token_sum(segment_T: Tensor, *, divisor: float = 1.0) -> Tensor:
+    """The plain sum over a constant; the step grows with the batch. Sums to the number of tokens / divisor."""
+    return _filled(segment_T, 1 / divisor)
+
+
 @WEIGHTS.register("sequence_mean", "seq-mean-token-mean", "grpo")
 @formula("1 / ({rollouts} rollouts of the step x response tokens of the rollout)")
 def sequence_mean(segment_T: Tensor, num_rollouts: int, *, rollouts: str = "all", eps: float = 0.0) -> Tensor:
-    """Every rollout counts the same, whatever its length (GRPO, arXiv:2402.03300). Sums to 1 without empty rollouts.
+    """Every rollout counts the same, whatever its length (GRPO, arXiv:2402.03300 eq. 3). Sums to 1 without empty rollouts.
 
     rollouts: "all", or "nonempty" to leave rollouts without a token out of the count. eps: added to each length.
     """
     length_N = segments.count(segment_T, num_rollouts)
-    counted = int((length_N > 0).sum()) if rollouts == "nonempty" else num_rollouts
-    return 1 / (max(counted, 1) * (length_N[segment_T].double() + eps))
+    return 1 / (_counted(length_N, rollouts) * (length_N[segment_T].double() + eps))
+
+
+@WEIGHTS.register("sequence_sum", "seq-mean-token-sum", "luspo")
+@formula("1 / {rollouts} rollouts of the step")
+def sequence_sum(segment_T: Tensor, num_rollouts: int, *, rollouts: str = "all") -> Tensor:
+    """The mean over rollouts of token sums: unbiased, long rollouts count for more. Sums to the mean length."""
+    return _filled(segment_T, 1 / _counted(segments.count(segment_T, num_rollouts), rollouts))
 
 
 @WEIGHTS.register("fixed_length", "seq-mean-token-sum-norm", "dr_grpo")
-@formula("1 / (rollouts of the step x {max_tokens})")
-def fixed_length(segment_T: Tensor, num_rollouts: int, *, max_tokens: int) -> Tensor:
-    """Every token counts 1 / max_tokens of a rollout: unbiased in length (Dr. GRPO, arXiv:2503.20783 sec. 3.2).
+@formula("1 / ({rollouts} rollouts of the step x {max_tokens})")
+def fixed_length(segment_T: Tensor, num_rollouts: int, *, max_tokens: float, rollouts: str = "all") -> Tensor:
+    """`sequence_sum` / max_tokens, a constant such as the length limit: unbiased (Dr. GRPO, arXiv:2503.20783 sec. 3.2).
 
-    max_tokens: a constant such as max_response_tokens. Sums to the mean length / max_tokens.
+    Sums to the mean length / max_tokens.
     """
-    return _filled(segment_T, 1 / (max(num_rollouts, 1) * max_tokens))
+    counted = _counted(segments.count(segment_T, num_rollouts), rollouts)
+    return _filled(segment_T, 1 / (counted * max_tokens))
+
+
+@WEIGHTS.register("prompt_mean")
+@formula("1 / (prompts of the step x response tokens of the prompt)")
+def prompt_mean(segment_T: Tensor, group_N: Tensor) -> Tensor:
+    """Every prompt counts the same and its tokens alike. Sums to 1 without prompts that have no token."""
+    prompts_G = group_N.unique()
+    prompt_T = torch.searchsorted(prompts_G, group_N)[segment_T]
+    return 1 / (len(prompts_G) * segments.count(prompt_T, len(prompts_G))[prompt_T].double())
+
+
+def _counted(length_N: Tensor, rollouts: str) -> int:
+    return max(int((length_N > 0).sum()) if rollouts == "nonempty" else len(length_N), 1)
 
 
 def _filled(segment_T: Tensor, value: float) -> Tensor:

@@ -1,0 +1,158 @@
+"""From a recipe's `algorithm:` section to an Objective."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from ansatz.errors import ConfigError
+from ansatz.objectives import token_advantages
+from ansatz.objectives.advantages import ADVANTAGES
+from ansatz.objectives.corrections import CORRECTIONS
+from ansatz.objectives.kl import KLS
+from ansatz.objectives.like import project_spec
+from ansatz.objectives.masks import MASKS
+from ansatz.objectives.objective import Objective
+from ansatz.objectives.pieces import Piece, build_piece
+from ansatz.objectives.presets import COMMON, KEYS, PRESETS
+from ansatz.objectives.ratios import RATIOS
+from ansatz.objectives.surrogates import SURROGATES
+from ansatz.objectives.value import VALUES
+from ansatz.objectives.weights import WEIGHTS
+from ansatz.registry import Registry, load_attribute, suggest
+
+Spec = Mapping[str, Any]
+
+_PIECES: dict[str, Registry[Any]] = {
+    "advantage": ADVANTAGES,
+    "whiten": token_advantages.WHITENS,
+    "ratio": RATIOS,
+    "surrogate": SURROGATES,
+    "kl": KLS,
+    "weights": WEIGHTS,
+    "penalty_weights": WEIGHTS,
+    "correction": CORRECTIONS,
+    "masks": MASKS,
+    "value": VALUES,
+}
+_LISTS = ("correction", "masks")
+_OPTIONAL = ("whiten", "penalty_weights", "value")
+_CHOICES = {
+    "anchor": ("old", "behavior", "policy"),
+    "kl_in": ("loss", "reward", "return", "advantage"),
+    "kl_to": ("ref", "old", "behavior"),
+}
+
+
+def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Objective:
+    """The objective of a recipe's `algorithm:` section; a ConfigError names the key, and the near name where there is one.
+
+    max_response_tokens: the run's length limit, for weights that divide by it.
+    """
+    for key in spec:
+        if key not in KEYS:
+            raise ConfigError(f"algorithm has no key {key!r}.{suggest(key, KEYS)}")
+    row = resolved_row(spec.get("preset"), spec.get("like"))
+    for key, value in spec.items():
+        if key not in ("preset", "like") and (value is not None or key in _OPTIONAL):
+            row[key] = _over(row[key], value)
+    fields = {key: _field(key, value, max_response_tokens) for key, value in row.items()}
+    objective = Objective(preset=_title(spec), **fields)
+    if objective.value is not None and not objective.needs_values:
+        raise ConfigError(
+            f"algorithm.value is set, but algorithm.advantage = {objective.advantage.name!r} uses no critic. "
+            'Use "gae" or leave value out.'
+        )
+    return objective
+
+
+def resolved_row(preset: str | None, like: str | None) -> dict[str, Any]:
+    """COMMON, then the preset's row, then the project's defaults.
+
+    Where both are named the preset keeps its pieces: of a project's advantage, ratio, surrogate and weights only the
+    settings of pieces of the same name are taken, so `like: verl, preset: gspo` is verl's clip range only if it has one.
+    """
+    row = {**COMMON, **(preset_row(preset or "grpo") if preset or not like else {})}
+    if like:
+        for key, value in project_spec(like).items():
+            own = preset and key in ("advantage", "whiten", "ratio", "surrogate", "weights", "anchor", "kl_in")
+            if not own:
+                row[key] = value
+            elif _name(row[key]) == _name(value):
+                row[key] = _over(row[key], _settings(value))
+    return row
+
+
+def preset_row(name: str) -> dict[str, Any]:
+    """The row of that name or alias, or the user's own out of a file, without its description."""
+    row: Any
+    aliases = {alias: title for title, entry in PRESETS.items() for alias in entry.get("aliases", ())}
+    if name in PRESETS or name in aliases:
+        row = PRESETS[aliases.get(name, name)]
+    elif ":" in name:
+        row = load_attribute(name, kind="preset")
+    elif name.endswith((".yaml", ".yml")):
+        if not Path(name).is_file():
+            raise ConfigError(f"algorithm.preset: there is no file {name!r} (looked in {Path.cwd()}).")
+        row = yaml.safe_load(Path(name).read_text())
+    else:
+        raise ConfigError(f"algorithm.preset = {name!r} is unknown.{suggest(name, [*PRESETS, *aliases])}")
+    if not isinstance(row, Mapping):
+        raise ConfigError(f"algorithm.preset {name!r} holds a {type(row).__name__}; a row maps keys to piece names.")
+    entries = {key: value for key, value in cast(Spec, row).items() if key not in ("source", "aliases")}
+    for key in entries:
+        if key not in COMMON:
+            raise ConfigError(f"algorithm.preset {name!r} has no key {key!r}.{suggest(key, COMMON)}")
+    return entries
+
+
+def _title(spec: Spec) -> str:
+    preset, like = spec.get("preset"), spec.get("like")
+    if like and preset:
+        return f"{preset} like {like}"
+    return str(preset or (f"like {like}" if like else "grpo"))
+
+
+def _name(value: Any) -> Any:
+    return cast(Spec, value).get("name") if isinstance(value, Mapping) else value
+
+
+def _settings(value: Any) -> dict[str, Any]:
+    return {k: v for k, v in cast(Spec, value).items() if k != "name"} if isinstance(value, Mapping) else {}
+
+
+def _over(old: Any, new: Any) -> Any:
+    """A recipe's value over the preset's: settings without a name keep the preset's piece."""
+    if isinstance(new, Mapping) and "name" not in new:
+        return {"name": _name(old), **_settings(old), **cast(Spec, new)}
+    return new
+
+
+def _field(key: str, value: Any, max_response_tokens: int | None) -> Any:
+    if key in _LISTS:
+        items: list[Any] = [] if value in (None, "none") else value if isinstance(value, list) else [value]
+        return tuple(_piece(key, item, max_response_tokens) for item in items)
+    if key in _OPTIONAL and value in (None, "none"):
+        return None
+    if key in _PIECES:
+        return _piece(key, value, max_response_tokens)
+    if key in _CHOICES and value not in _CHOICES[key]:
+        raise ConfigError(f"algorithm.{key} = {value!r}: expected one of {', '.join(_CHOICES[key])}.")
+    if key not in _CHOICES and value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        raise ConfigError(f"algorithm.{key} = {value!r}: expected a number.")
+    return value
+
+
+def _piece(key: str, value: Any, max_response_tokens: int | None) -> Piece:
+    name, settings = _name(value), _settings(value)
+    if not isinstance(name, str):
+        raise ConfigError(f"algorithm.{key} = {value!r}: expected a name, or a mapping with a name and settings.")
+    for setting, given in settings.items():
+        if given == "max_response_tokens":
+            if max_response_tokens is None:
+                raise ConfigError(f"algorithm.{key}.{setting} = 'max_response_tokens' needs a run's number here.")
+            settings[setting] = max_response_tokens
+    return build_piece(_PIECES[key], name, settings)

@@ -1,0 +1,105 @@
+"""Walk a certificate file and say, by project and family, what agrees."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ansatz.errors import DataError
+from ansatz.objectives.parity.cases import Case, error
+from ansatz.objectives.parity.families import find
+
+TOLERANCE = 1e-9
+ADVANTAGE_TOLERANCE = 1e-8  # peers that add 1e-8 to a mean's denominator, which we do not
+NOT_COMPARED = ("metrics",)
+
+LEFT_OUT: dict[str, str] = {}
+"""Families that we do not claim, each with its reason; docs/parity.md has the same list."""
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyResult:
+    """worst: largest error over cases and outputs, each over its tolerance's scale; where: the output it is in."""
+
+    project: str
+    family: str
+    cases: int
+    agreeing: int
+    worst: float
+    where: str
+
+    @property
+    def left_out(self) -> str | None:
+        return LEFT_OUT.get(self.family)
+
+    @property
+    def agrees(self) -> bool:
+        return self.agreeing == self.cases and self.left_out is None
+
+
+def certify(path: Path) -> list[FamilyResult]:
+    """Every family of the file in its order; DataError where the file is not one of these."""
+    families: dict[str, list[Case]] = {}
+    for case in _read(path):
+        families.setdefault(case.family, []).append(case)
+    return [_family(name, cases) for name, cases in families.items()]
+
+
+def render(results: list[FamilyResult]) -> Iterator[str]:
+    """Lines for people; the last says how many families agree out of all."""
+    project = ""
+    for result in sorted(results, key=lambda r: r.project):
+        if result.project != project:
+            project = result.project
+            mine = [r for r in results if r.project == project]
+            yield f"{project}: {sum(r.agrees for r in mine)} of {len(mine)} families agree"
+        if result.left_out is not None:
+            yield f"  {result.family:44} {result.cases:2} cases  left out: {result.left_out}"
+            continue
+        state = "ok" if result.agrees else f"DIFFERS in {result.where}"
+        yield f"  {result.family:44} {result.agreeing:2} of {result.cases:2} agree  worst {result.worst:.1e}  {state}"
+    yield f"{sum(result.agrees for result in results)} of {len(results)} families agree"
+
+
+def _read(path: Path) -> Iterator[Case]:
+    try:
+        data: Any = json.loads(path.read_text())
+        yield from (Case.from_json(entry) for entry in data)
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise DataError(f"{path}: expected a JSON list of parity cases ({problem!r}).") from problem
+
+
+def _family(name: str, cases: list[Case]) -> FamilyResult:
+    project = cases[0].peer
+    run = find(name)
+    if name in LEFT_OUT or run is None:
+        return FamilyResult(project, name, len(cases), 0, math.inf, "" if name in LEFT_OUT else "nothing: no run")
+    agreeing, worst, where = 0, 0.0, ""
+    for case in cases:
+        gap, output, fits = _compare(case, run(case))
+        agreeing += fits
+        if gap >= worst:
+            worst, where = gap, f"{output} of {case.id}"
+    return FamilyResult(project, name, len(cases), agreeing, worst, where)
+
+
+def _compare(case: Case, ours: dict[str, Any]) -> tuple[float, str, bool]:
+    """The worst error, the output it is in, and whether every output is within its tolerance."""
+    mask = case.array("mask").bool() if "mask" in case.inputs else None
+    worst, where, fits = 0.0, "", True
+    for name, expected in case.outputs.items():
+        if name in NOT_COMPARED:
+            continue
+        per_rollout = name == "advantages" and torch.as_tensor(expected).dim() == 1 and "advantage_N" in ours
+        made = ours["advantage_N"] if per_rollout else ours.get(name)
+        gap = error(made, expected, None if name.startswith("grad") else mask)
+        fits = fits and gap <= (ADVANTAGE_TOLERANCE if "advantages" in name or name == "returns" else TOLERANCE)
+        if gap >= worst:
+            worst, where = gap, name
+    return worst, where, fits

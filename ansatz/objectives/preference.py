@@ -1,0 +1,243 @@
+"""Preference losses: pure functions of the log-probs of chosen and rejected responses, averaged over pairs by the caller.
+
+Axes: P pairs. `chosen_gain_P`, `rejected_gain_P`: log(policy / reference) of the response, summed over its tokens;
+`*_logp_P`: log policy, summed; `*_length_P`: response tokens. beta is the strength of the KL that they stand for. Each
+gives `loss_P`. The implicit reward of a response is beta x gain.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ansatz.objectives.pieces import Function, formula
+from ansatz.registry import Registry
+
+PREFERENCES: Registry[Function] = Registry("preference")
+
+
+@PREFERENCES.register("dpo", "sigmoid")
+@formula("-log sigmoid({beta} (gain_chosen - gain_rejected)), labels flipped with probability {label_smoothing}")
+def dpo(
+    chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.0
+) -> Tensor:
+    """DPO (arXiv:2305.18290 eq. 7); with label_smoothing conservative DPO (ericmitchell.ai/cdpo.pdf)."""
+    return _smoothed(beta * (chosen_gain_P - rejected_gain_P), label_smoothing)
+
+
+@PREFERENCES.register("dpo_norm", "sigmoid_norm")
+@formula("-log sigmoid({beta} (gain_chosen / tokens - gain_rejected / tokens))")
+def dpo_norm(
+    chosen_gain_P: Tensor,
+    rejected_gain_P: Tensor,
+    chosen_length_P: Tensor,
+    rejected_length_P: Tensor,
+    *,
+    beta: float = 2.0,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Length-normalised DPO (Tulu 3, arXiv:2411.15124 sec. 5.1)."""
+    gap_P = chosen_gain_P / chosen_length_P - rejected_gain_P / rejected_length_P
+    return _smoothed(beta * gap_P, label_smoothing)
+
+
+@PREFERENCES.register("robust")
+@formula("DPO's loss made unbiased for labels flipped with probability {label_smoothing}")
+def robust(
+    chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.1
+) -> Tensor:
+    """rDPO (arXiv:2403.00409): -(1-e) log s(x) + e log s(-x), over 1 - 2e."""
+    logit_P = beta * (chosen_gain_P - rejected_gain_P)
+    kept_P = (1 - label_smoothing) * F.logsigmoid(logit_P)
+    return (label_smoothing * F.logsigmoid(-logit_P) - kept_P) / (1 - 2 * label_smoothing)
+
+
+@PREFERENCES.register("ipo")
+@formula("(gain_chosen - gain_rejected - 1 / (2 {beta}))^2")
+def ipo(
+    chosen_gain_P: Tensor,
+    rejected_gain_P: Tensor,
+    chosen_length_P: Tensor,
+    rejected_length_P: Tensor,
+    *,
+    beta: float = 0.1,
+    per_token: bool = False,
+) -> Tensor:
+    """IPO (arXiv:2310.12036 eq. 17), a bounded margin. per_token: gains averaged over tokens, as TRL does."""
+    if per_token:
+        chosen_gain_P, rejected_gain_P = chosen_gain_P / chosen_length_P, rejected_gain_P / rejected_length_P
+    return (chosen_gain_P - rejected_gain_P - 1 / (2 * beta)).square()
+
+
+@PREFERENCES.register("hinge")
+@formula("max(0, 1 - {beta} (gain_chosen - gain_rejected))")
+def hinge(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1) -> Tensor:
+    """SLiC-HF's hinge (arXiv:2305.10425) on the implicit rewards (RSO, arXiv:2309.06657)."""
+    return torch.relu(1 - beta * (chosen_gain_P - rejected_gain_P))
+
+
+@PREFERENCES.register("cpo")
+@formula("-log sigmoid({beta} (log policy(chosen) - log policy(rejected)))")
+def cpo(chosen_logp_P: Tensor, rejected_logp_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.0) -> Tensor:
+    """DPO without a reference (CPO, arXiv:2401.08417), less its likelihood term."""
+    return _smoothed(beta * (chosen_logp_P - rejected_logp_P), label_smoothing)
+
+
+@PREFERENCES.register("simpo")
+@formula("-log sigmoid({beta} (mean log policy(chosen) - mean log policy(rejected)) - {margin})")
+def simpo(
+    chosen_logp_P: Tensor,
+    rejected_logp_P: Tensor,
+    chosen_length_P: Tensor,
+    rejected_length_P: Tensor,
+    *,
+    beta: float = 2.0,
+    margin: float = 1.0,
+    label_smoothing: float = 0.0,
+    alpha: float = 0.0,
+) -> Tensor:
+    """SimPO (arXiv:2405.14734 eq. 6). alpha: each mean log-prob x becomes (1 - exp(-alpha x)) / alpha (AlphaPO,
+    arXiv:2501.03884)."""
+    chosen_P, rejected_P = chosen_logp_P / chosen_length_P, rejected_logp_P / rejected_length_P
+    if alpha != 0:
+        chosen_P, rejected_P = -torch.expm1(-alpha * chosen_P) / alpha, -torch.expm1(-alpha * rejected_P) / alpha
+    return _smoothed(beta * (chosen_P - rejected_P) - margin, label_smoothing)
+
+
+@PREFERENCES.register("exo", "exo_pair")
+@formula("KL of the policy's pair probabilities to (1 - {label_smoothing}, {label_smoothing})")
+def exo(
+    chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 1e-3
+) -> Tensor:
+    """EXO for pairs (arXiv:2402.00856): the reverse KL to smoothed labels. label_smoothing > 0."""
+    logit_P = beta * (chosen_gain_P - rejected_gain_P)
+    right_P = logit_P.sigmoid() * (F.logsigmoid(logit_P) - _log(1 - label_smoothing))
+    return right_P + (-logit_P).sigmoid() * (F.logsigmoid(-logit_P) - _log(label_smoothing))
+
+
+@PREFERENCES.register("nca", "nca_pair")
+@formula("-log s(c) - log s(-c) / 2 - log s(-r) / 2, c and r the implicit rewards, {beta} x gain")
+def nca(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1) -> Tensor:
+    """NCA for pairs (arXiv:2402.05369): absolute likelihood of the chosen does not fall."""
+    chosen_P, rejected_P = beta * chosen_gain_P, beta * rejected_gain_P
+    return -F.logsigmoid(chosen_P) - F.logsigmoid(-chosen_P) / 2 - F.logsigmoid(-rejected_P) / 2
+
+
+@PREFERENCES.register("bco", "bco_pair")
+@formula("-log s(c - shift) - log s(shift - r), shift = mean implicit reward of the batch")
+def bco(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1) -> Tensor:
+    """BCO for pairs (arXiv:2404.04656): a binary classifier of implicit rewards around the batch's mean."""
+    chosen_P, rejected_P = beta * chosen_gain_P, beta * rejected_gain_P
+    shift = torch.cat([chosen_P, rejected_P]).mean().detach()
+    return -F.logsigmoid(chosen_P - shift) - F.logsigmoid(shift - rejected_P)
+
+
+@PREFERENCES.register("sppo", "sppo_hard")
+@formula("(gain_chosen - 1 / (2 {beta}))^2 + (gain_rejected + 1 / (2 {beta}))^2")
+def sppo(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1) -> Tensor:
+    """SPPO with hard labels (arXiv:2405.00675)."""
+    half = 1 / (2 * beta)
+    return (chosen_gain_P - half).square() + (rejected_gain_P + half).square()
+
+
+@PREFERENCES.register("apo_zero")
+@formula("1 - s({beta} gain_chosen) + s({beta} gain_rejected)")
+def apo_zero(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1) -> Tensor:
+    """APO-zero (arXiv:2408.06266): chosen up, rejected down; for chosen responses better than the policy's own."""
+    return 1 - (beta * chosen_gain_P).sigmoid() + (beta * rejected_gain_P).sigmoid()
+
+
+@PREFERENCES.register("apo_down")
+@formula("s({beta} gain_chosen) + 1 - s({beta} (gain_chosen - gain_rejected))")
+def apo_down(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1) -> Tensor:
+    """APO-down (arXiv:2408.06266): both down, rejected more; for a policy better than the chosen responses."""
+    return (beta * chosen_gain_P).sigmoid() + 1 - (beta * (chosen_gain_P - rejected_gain_P)).sigmoid()
+
+
+@PREFERENCES.register("discopop")
+@formula("logistic and exponential loss of {beta} (gain_chosen - gain_rejected), mixed by sigmoid(x / {tau})")
+def discopop(
+    chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, tau: float = 0.05
+) -> Tensor:
+    """DiscoPOP, a loss found by search (arXiv:2406.08414)."""
+    logit_P = beta * (chosen_gain_P - rejected_gain_P)
+    share_P = (logit_P / tau).sigmoid()
+    return -F.logsigmoid(logit_P) * (1 - share_P) + (-logit_P).exp() * share_P
+
+
+@PREFERENCES.register("aot")
+@formula("DPO's loss between sorted policy gaps and sorted reference gaps")
+def aot(
+    chosen_logp_P: Tensor,
+    rejected_logp_P: Tensor,
+    chosen_gain_P: Tensor,
+    rejected_gain_P: Tensor,
+    *,
+    beta: float = 0.1,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """AOT for pairs (arXiv:2406.05882): stochastic dominance of the policy's margins over the reference's."""
+    policy_P = chosen_logp_P - rejected_logp_P
+    reference_P = policy_P - (chosen_gain_P - rejected_gain_P)
+    return _smoothed(beta * (policy_P.sort().values - reference_P.sort().values), label_smoothing)
+
+
+@PREFERENCES.register("aot_unpaired")
+@formula("DPO's loss between sorted gains of chosen and sorted gains of rejected responses")
+def aot_unpaired(
+    chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.0
+) -> Tensor:
+    """AOT without pairs (arXiv:2406.05882)."""
+    return _smoothed(beta * (chosen_gain_P.sort().values - rejected_gain_P.sort().values), label_smoothing)
+
+
+@PREFERENCES.register("f_dpo")
+@formula("-log sigmoid({beta} (f'(chosen) - f'(rejected))), f the {divergence} divergence")
+def f_dpo(
+    chosen_gain_P: Tensor,
+    rejected_gain_P: Tensor,
+    *,
+    beta: float = 0.1,
+    divergence: str = "forward_kl",
+    alpha: float = 0.5,
+) -> Tensor:
+    """DPO for other divergences than the reverse KL (f-DPO, arXiv:2309.16240): f' of the likelihood ratio, not its log.
+
+    divergence: "forward_kl", "js" or "alpha" (of exponent alpha).
+    """
+    slopes = {
+        "forward_kl": lambda gain_P: -(-gain_P).exp(),
+        "js": lambda gain_P: F.logsigmoid(gain_P),
+        "alpha": lambda gain_P: -(-alpha * gain_P).exp() / alpha,
+    }
+    slope = slopes[divergence]
+    return _smoothed(beta * (slope(chosen_gain_P) - slope(rejected_gain_P)), 0.0)
+
+
+@PREFERENCES.register("sft")
+@formula("-mean log policy(chosen)")
+def sft(chosen_logp_P: Tensor, chosen_length_P: Tensor) -> Tensor:
+    """Likelihood of the chosen responses, a token of the batch counting once (RPO, arXiv:2404.19733 eq. 1)."""
+    return -chosen_logp_P * len(chosen_logp_P) / chosen_length_P.sum()
+
+
+def bradley_terry(
+    chosen_reward_P: Tensor, rejected_reward_P: Tensor, margin_P: Tensor | None = None, *, center: float = 0.0
+) -> Tensor:
+    """-log sigmoid(c - r - margin) + center (c + r)^2: a reward model's loss (arXiv:2203.02155 eq. 1; margin, Llama 2).
+
+    center: keeps rewards near 0, as only their differences are determined (arXiv:2312.09244).
+    """
+    gap_P = chosen_reward_P - rejected_reward_P
+    if margin_P is not None:
+        gap_P = gap_P - margin_P
+    return -F.logsigmoid(gap_P) + center * (chosen_reward_P + rejected_reward_P).square()
+
+
+def _smoothed(logit_P: Tensor, label_smoothing: float) -> Tensor:
+    return -(1 - label_smoothing) * F.logsigmoid(logit_P) - label_smoothing * F.logsigmoid(-logit_P)
+
+
+def _log(number: float) -> float:
+    return torch.tensor(number, dtype=torch.float64).log().item()

@@ -1,0 +1,100 @@
+"""Advantages that tell the tokens of a rollout apart, and the whitening of any advantages.
+
+Axes: N rollouts, T response tokens. `token_reward_T` holds the reward at a rollout's last token, less the KL where the
+recipe puts it in the reward.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ansatz.objectives import segments
+from ansatz.objectives.advantages import ADVANTAGES
+from ansatz.objectives.pieces import Function, formula
+from ansatz.registry import Registry
+
+WHITENS: Registry[Function] = Registry("whiten")
+
+
+@ADVANTAGES.register("reward_to_go", "reinforce_pp")
+@formula("A = rewards from the token on, discounted by {gamma} a token")
+def reward_to_go(token_reward_T: Tensor, segment_T: Tensor, *, gamma: float = 1.0) -> Tensor:
+    """sum_{s >= t} gamma^(s - t) r_s: the return of a token (REINFORCE++, arXiv:2501.03262, without its whitening)."""
+    return segments.discounted_sum(token_reward_T, segment_T, gamma)
+
+
+@ADVANTAGES.register("gae", "ppo")
+@formula("A = generalized advantage of the critic (gamma {gamma}, lambda {lam})")
+def gae(
+    token_reward_T: Tensor,
+    value_T: Tensor,
+    segment_T: Tensor,
+    *,
+    gamma: float = 1.0,
+    lam: float = 1.0,
+    lam_length: float | None = None,
+) -> Tensor:
+    """A_t = delta_t + gamma lambda A_{t+1}, delta_t = r_t + gamma V_{t+1} - V_t, V = 0 after the end (arXiv:1506.02438 eq. 16).
+
+    gamma = lambda = 1 is the reward-to-go minus the value. lam_length a: lambda = 1 - 1 / (a x response length) in place of
+    lam (VAPO, arXiv:2504.05118).
+    """
+    delta_T = token_reward_T + gamma * segments.next_in_segment(value_T, segment_T) - value_T
+    factor: float | Tensor = gamma * lam
+    if lam_length is not None:
+        length_S = segments.count(segment_T, segments.num_segments(segment_T)).to(value_T.dtype)
+        factor = gamma * (1 - 1 / (lam_length * length_S.clamp(min=1))).clamp(min=0)
+    return segments.discounted_sum(delta_T, segment_T, factor)
+
+
+@ADVANTAGES.register("process")
+@formula("A = sum of the z-scored (ddof {ddof}, eps {eps}) rewards of the steps that end at or after the token")
+def process(
+    step_reward_T: Tensor,
+    step_end_T: Tensor,
+    segment_T: Tensor,
+    group_N: Tensor,
+    *,
+    ddof: int = 1,
+    eps: float = 1e-6,
+) -> Tensor:
+    """GRPO with process supervision (arXiv:2402.03300 sec. 4.1.3): step rewards are pooled over the prompt's group.
+
+    step_reward_T: the reward of a step at its last token, ignored elsewhere; step_end_T: True at those tokens.
+    """
+    ends_T = step_end_T.bool()
+    group_T = group_N[segment_T]
+    normal_T = torch.zeros_like(step_reward_T)
+    scores_S = ADVANTAGES.get("group_zscore")(step_reward_T[ends_T], group_T[ends_T], ddof=ddof, eps=eps)
+    normal_T[ends_T] = scores_S
+    return segments.discounted_sum(normal_T, segment_T, 1.0)
+
+
+@WHITENS.register("tokens")
+@formula("whitened over response tokens ({center}, ddof {ddof}, eps {eps} in the {eps_in})")
+def tokens(
+    advantage_T: Tensor, *, center: bool = True, ddof: int = 1, eps: float = 1e-8, eps_in: str = "var"
+) -> Tensor:
+    """Mean 0 and variance 1 over all response tokens of the step, so long rollouts count for more (PPO practice).
+
+    eps_in: "var", 1/sqrt(var + eps); "std", 1/(std + eps); "floor", 1/sqrt(max(var, eps)).
+    """
+    return _whitened(advantage_T, center, ddof, eps, eps_in)
+
+
+@WHITENS.register("rollouts")
+@formula("whitened over rollouts ({center}, ddof {ddof}, eps {eps} in the {eps_in})")
+def rollouts(
+    advantage_N: Tensor, *, center: bool = True, ddof: int = 1, eps: float = 1e-8, eps_in: str = "var"
+) -> Tensor:
+    """The same over rollouts, each counting once whatever its length; for pieces with one number a rollout."""
+    return _whitened(advantage_N, center, ddof, eps, eps_in)
+
+
+def _whitened(values: Tensor, center: bool, ddof: int, eps: float, eps_in: str) -> Tensor:
+    whole = torch.zeros_like(values, dtype=torch.long)
+    centered = segments.centered(values, whole, 1)
+    std = segments.deviation(centered, whole, 1, ddof=ddof)
+    divisor = {"var": (std**2 + eps).sqrt(), "std": std + eps, "floor": (std**2).clamp(min=eps).sqrt()}[eps_in]
+    return (centered if center else values) / divisor
