@@ -93,7 +93,7 @@ def test_samples_without_an_answer_do_not_vote():
 
 
 def test_majority_of_more_samples_than_k_is_the_mean_over_disjoint_runs():
-    answers, correct = ["12", "12", "7", "7", "12"], [True, True, False, False, True]
+    answers, correct = ["12", "12", "7", "7", "7"], [True, True, False, False, False]
     assert maj_at_k(answers, correct, k=2) == 0.5  # (12, 12) right, (7, 7) wrong, the fifth is left over
 
 
