@@ -1,27 +1,157 @@
-"""Layer 2: from an answer string to a value."""
+"""Layer 2: from an answer string to a value. Read whole, once; what cannot be read says why, and never raises further."""
 
 from __future__ import annotations
 
 import re
-from fractions import Fraction
+from dataclasses import dataclass
+from functools import lru_cache
 
-_PLAIN = re.compile(r"[-+]?\d{1,1000}(?:\.\d{0,1000})?")
-_FRACTION = re.compile(r"(-?)\\?[dt]?frac\{(-?\d{1,1000})\}\{(\d{1,1000})\}|(-?)(\d{1,1000})/(\d{1,1000})")
+from ansatz.rewards.math_answer import values as v
+from ansatz.rewards.math_answer.clean import clean, squeeze
+from ansatz.rewards.math_answer.grammar import Parser
+from ansatz.rewards.math_answer.lexer import MAX_LENGTH, Lexer
+from ansatz.rewards.math_answer.options import DEFAULT, Options
+from ansatz.rewards.math_answer.values import Undefined, Unreadable, Value
+from ansatz.rewards.math_answer.words import (
+    EMPTY_PHRASES,
+    FUNCTIONS,
+    GREEK,
+    HEDGES,
+    INFINITE_PHRASES,
+    REAL_PHRASES,
+    UNDEFINED_PHRASES,
+    number_from_words,
+)
+
+_TEXT = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|normal|sc)?|math(?:rm|bf|sf|it|tt)|operatorname|mbox|hbox|emph)\s*\{([^{}]*)\}"
+)
+_WORDY = re.compile(r"[A-Za-z][A-Za-z\s'.,\-]*")
+_LETTER = re.compile(
+    r"(?:(?:option|choice|answer)\s*:?\s+)?(?:\(\s*([A-Za-z])\s*\)|([A-Za-z])\s?[).:]|([A-Z]))", re.IGNORECASE
+)
+_LETTERED = re.compile(r"(?:\(\s*([A-J])\s*\)|([A-J])\s?[).:])\s*[:.~]?\s*(?:\\[ ,;:]|\\qquad|\\quad)*\s*(\S.*)")
+_CLOCK = re.compile(r"(\d{1,2})(?:\s*[:.]\s*(\d{2}))?(?:\s*:\s*(\d{2}))?\s*([AaPp])\.?\s*[Mm]\.?")
+_PIECES = re.compile(r"\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+")
+_ARTICLE = re.compile(r"^(?:the|a|an)\s+(?=\S)")
+_HEDGE = re.compile(r"\b(?:" + "|".join(sorted(HEDGES)) + r")\b")
+_ABOUT = re.compile(r"^(?:\\approx|\\sim|≈|=)\s*")
+_BARE_WORDS = frozenset({"yes", "no", "odd", "even", "true", "false", "none", "all", "dne"})
 
 
-def is_choice(text: str) -> bool:
-    return re.fullmatch(r"\(?[A-J]\)?", text.strip()) is not None
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text as read. value: None when it cannot be; problem: why not, "" when it can.
+
+    undefined: it has no value (0/0, nan) or is empty, so it equals nothing. unreduced: it holds a fraction of integers
+    that is not in lowest terms. hedged: its words doubt it ("5 or 6", "not 5"). squeezed: cleaned, for comparing texts.
+    """
+
+    value: Value | None
+    squeezed: str
+    problem: str = ""
+    undefined: bool = False
+    unreduced: bool = False
+    hedged: bool = False
 
 
-def parse_number(text: str) -> Fraction | None:
-    text = text.strip().strip("$").replace("{,}", "").replace("\\!", "")
-    if re.fullmatch(r"\d{1,3}(,\d{3})+", text):
-        text = text.replace(",", "")
-    if _PLAIN.fullmatch(text):
-        return Fraction(text.rstrip("."))
-    match = _FRACTION.fullmatch(text)
-    if match is None:
+def read(text: str, options: Options = DEFAULT) -> Reading:
+    """The value of an answer string. Never raises."""
+    if len(text) > MAX_LENGTH * 4:
+        return Reading(None, "", f"longer than {MAX_LENGTH} characters")
+    cleaned = clean(text)
+    squeezed = squeeze(cleaned)
+    if not cleaned:
+        return Reading(None, "", "empty", undefined=True)
+    hedged = len(cleaned) <= MAX_LENGTH and bool(_HEDGE.search(plain(cleaned).lower()))
+    try:
+        value, unreduced = _value(cleaned, options)
+    except Undefined as error:
+        return Reading(None, squeezed, str(error), undefined=True)
+    except Unreadable as error:
+        return Reading(None, squeezed, str(error), hedged=hedged)
+    return Reading(value, squeezed, unreduced=unreduced, hedged=hedged)
+
+
+@lru_cache(maxsize=8_192)
+def read_gold(text: str, options: Options = DEFAULT) -> Reading:
+    """`read`, remembered: a group of rollouts has one gold."""
+    return read(text, options)
+
+
+def is_choice(gold: str) -> bool:
+    """Whether a gold is a choice letter."""
+    return isinstance(read_gold(gold).value, v.Choice)
+
+
+def fold(text: str) -> str:
+    """A text as it is compared: by case, leading article, punctuation at the end and spacing."""
+    words = re.sub(r"[\s\-~]+", " ", text.lower()).strip(" .,;:!\"'()")
+    return _ARTICLE.sub("", words)
+
+
+def plain(cleaned: str) -> str:
+    """Without the wrappers of \\text{} and the like."""
+    if "\\" not in cleaned:
+        return cleaned
+    return _TEXT.sub(r" \1 ", cleaned).replace("~", " ").replace("\\ ", " ").strip()
+
+
+def _value(cleaned: str, options: Options) -> tuple[Value, bool]:
+    if len(cleaned) > MAX_LENGTH:
+        raise Unreadable(f"longer than {MAX_LENGTH} characters")
+    unwrapped = plain(cleaned)
+    letter = _LETTER.fullmatch(unwrapped)
+    if letter:
+        found = letter[1] or letter[2] or letter[3]
+        if found.isupper() or letter[1] or letter[2]:
+            return v.Choice(found), False
+    lettered = _LETTERED.fullmatch(unwrapped)
+    if lettered and not lettered[3].startswith(("^", "(", "_", "=", "+", "-", "/", "*")):
+        return v.Choice(lettered[1] or lettered[2], lettered[3]), False
+    words = _worded(unwrapped, wrapped=unwrapped != cleaned, options=options)
+    if words is not None:
+        return words, False
+    clock = _CLOCK.fullmatch(unwrapped)
+    if clock and int(clock[1]) <= 12 and int(clock[2] or 0) < 60:
+        return v.Clock(int(clock[1]), int(clock[2] or 0), int(clock[3] or 0), clock[4].lower() + "m"), False
+    lexer = Lexer(
+        _ABOUT.sub("", cleaned), decimal_comma=options.decimal_comma, locale_thousands=options.locale_thousands
+    )
+    parser = Parser(lexer.tokens)
+    return parser.answer(), parser.unreduced
+
+
+def _worded(words: str, *, wrapped: bool, options: Options) -> Value | None:
+    """The value of what is words alone; None for what may be mathematics."""
+    if not _WORDY.fullmatch(words):
         return None
-    top, bottom = int(match[2] or match[5]), int(match[3] or match[6])
-    sign = -1 if match[1] or match[4] else 1
-    return Fraction(sign * top, bottom) if bottom else None
+    folded = fold(words)
+    if folded in EMPTY_PHRASES:
+        return v.Collection(())
+    if folded in REAL_PHRASES:
+        return v.REALS
+    if folded in UNDEFINED_PHRASES:
+        return v.Text("undefined")
+    if folded in INFINITE_PHRASES:
+        return v.Text("infinitely many")
+    if folded == "nan":
+        raise Undefined("nan")
+    if options.number_words:
+        number = number_from_words(folded)
+        if number is not None:
+            return v.integer(number)
+    if words in FUNCTIONS or words in GREEK or folded in ("infinity", "inf", "oo", "infty", "pi"):
+        return None
+    spaced = " " in words
+    if not (spaced or wrapped or len(folded) > 3 or folded in _BARE_WORDS) or len(folded) < 2:
+        return None
+    pieces = [piece for piece in _PIECES.split(words) if piece.strip()]
+    if len(pieces) > 1 and not folded.startswith(("not ", "neither ")):
+        choice = bool(re.search(r"\bor\b", words))
+        return v.Listing(tuple(v.Text(_case(piece, options)) for piece in pieces), choice)
+    return v.Text(_case(words, options))
+
+
+def _case(text: str, options: Options) -> str:
+    return " ".join(text.split()) if options.case_sensitive else fold(text)

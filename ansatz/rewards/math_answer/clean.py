@@ -1,0 +1,93 @@
+"""Before parsing: one spelling for what looks the same, and wrappers off. Linear in the length of the text."""
+
+from __future__ import annotations
+
+import re
+
+_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
+_SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉ₙ", "0123456789n", strict=True))
+_VULGAR = {"½": "1 2", "⅓": "1 3", "⅔": "2 3", "¼": "1 4", "¾": "3 4", "⅕": "1 5", "⅖": "2 5", "⅗": "3 5", "⅘": "4 5"}
+_VULGAR |= {"⅙": "1 6", "⅚": "5 6", "⅛": "1 8", "⅜": "3 8", "⅝": "5 8", "⅞": "7 8", "⅐": "1 7", "⅑": "1 9", "⅒": "1 10"}
+_SPELLINGS = {
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ",
+    "÷": r"\div ", "∕": "/", "⁄": "/", "π": r"\pi ", "∞": r"\infty ", "√": r"\sqrt ", "∛": r"\sqrt[3]", "°": r"^\circ ",
+    "º": r"^\circ ", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∪": r"\cup ",
+    "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "±": r"\pm ", "∓": r"\mp ", "ℝ": r"\mathbb{R}", "≡": r"\equiv ",
+    "⟨": r"\langle ", "⟩": r"\rangle ", "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "、": ", ", "。": ".",
+    "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "φ": r"\phi ", "ϕ": r"\phi ", "λ": r"\lambda ",
+    "μ": r"\mu ", "σ": r"\sigma ", "ω": r"\omega ", "Δ": r"\Delta ", "δ": r"\delta ", "ε": r"\epsilon ",
+    "…": r"\ldots ", "⋯": r"\ldots ", "∶": ":", "∖": r"\setminus ", "¢": r"\text{ cents}", "∧": r"\text{ and }",
+    "\u00a0": " ", "\u2009": r"\,", "\u202f": r"\,", "\u2002": " ", "\u2003": " ", "\u3000": " ",
+    "\t": " ", "\n": " ", "\r": " ",
+}  # fmt: skip
+_INVISIBLE = [*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F, 0xAD, *range(0x200B, 0x2010), *range(0x202A, 0x202F)]
+_INVISIBLE += [*range(0x2060, 0x2070), 0xFE0F, 0xFEFF]
+_TABLE: dict[int, str | None] = {ord(source): target for source, target in _SPELLINGS.items()}
+_TABLE |= {ord(c): c_ for c, c_ in zip("，；：（）［］｛｝＝＜＞＋－／％！", ",;:()[]{}=<>+-/%!", strict=True)}
+_TABLE |= {0xFF10 + n: str(n) for n in range(10)} | {0xFF21 + n: chr(65 + n) for n in range(26)}
+_TABLE |= {ord(source): r"\frac{%s}{%s} " % tuple(parts.split()) for source, parts in _VULGAR.items()}
+_TABLE |= dict.fromkeys(_INVISIBLE)
+_RAISED = re.compile("[" + "".join(_SUPERSCRIPTS) + "]+")
+_LOWERED = re.compile("[" + "".join(_SUBSCRIPTS) + "]+")
+
+_SIZING = re.compile(
+    r"\\(?:left|right|middle|[bB]igg?[lrm]?|displaystyle|textstyle|scriptstyle|limits|nolimits|normalsize|large|Large"
+    r"|mathstrut|strut|rm|bf|it|sf|tt|cal)(?![A-Za-z])\.?"
+)
+_DOUBLED = re.compile(r"\\\\(?=[A-Za-z%$!,;{}])")
+_FRACTION = re.compile(r"\\[dtc]frac(?![A-Za-z])")
+_WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'))
+_LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
+
+
+def clean(text: str) -> str:
+    """The text with plain spellings, without sizing commands and without what is wrapped around the whole of it."""
+    if not text.isascii():
+        text = _RAISED.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
+        text = _LOWERED.sub(lambda m: "_{" + "".join(_SUBSCRIPTS[c] for c in m[0]) + "}", text)
+    text = text.translate(_TABLE).strip()
+    if "\\" in text:
+        if "\\\\" in text and "\\begin" not in text:  # written by a program that escaped twice
+            text = _DOUBLED.sub(r"\\", text)
+        text = _FRACTION.sub(r"\\frac", _SIZING.sub("", text))
+    return unwrap(text)
+
+
+def unwrap(text: str) -> str:
+    """Without outer dollars, math brackets, boxes, bold marks and final punctuation."""
+    while True:
+        before = text
+        text = text.strip()
+        while text.endswith((".", ",", ";", ":", "\\\\", "~", "\\ ")) and not text.endswith(
+            ("\\,", "\\;", "\\:", "...")
+        ):
+            text = text[:-1].rstrip() if not text.endswith("\\\\") else text[:-2].rstrip()
+        text = text.removesuffix("\\,").removesuffix("\\;").removesuffix("\\!")
+        for left, right in _WRAPPERS:
+            if len(text) >= len(left) + len(right) and text.startswith(left) and text.endswith(right):
+                inner = text[len(left) : -len(right)]
+                if left not in inner and right not in inner and not inner.endswith("\\"):
+                    text = inner
+        for command in (r"\boxed{", r"\fbox{"):
+            if text.startswith(command) and _closes_last(text, len(command) - 1):
+                text = text[len(command) : -1]
+        if text == before:
+            return text
+
+
+def _closes_last(text: str, start: int) -> bool:
+    """Whether the brace at `start` is closed by the last character."""
+    depth = 0
+    for index in range(start, len(text)):
+        if text[index] == "{" and text[index - 1] != "\\":
+            depth += 1
+        elif text[index] == "}" and text[index - 1] != "\\":
+            depth -= 1
+            if depth == 0:
+                return index == len(text) - 1
+    return False
+
+
+def squeeze(text: str) -> str:
+    """Cleaned text without the spaces that have no meaning. Those between digits or letters stay: `1 1/2` is not `11/2`."""
+    return _LOOSE_SPACE.sub("", text)

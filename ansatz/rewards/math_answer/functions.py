@@ -1,0 +1,136 @@
+"""Functions of expressions: folded exactly where small, kept as trees where not."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from ansatz.rewards.math_answer import values as v
+from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
+
+MAX_FACTORIAL = 1_000
+_BASE_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+
+
+def _int(value: Expr) -> int | None:
+    return int(value.value) if isinstance(value, v.Num) and value.value.denominator == 1 else None
+
+
+def factorial(value: Expr, *, double: bool = False) -> Expr:
+    n = _int(value)
+    if n is not None and 0 <= n <= MAX_FACTORIAL:
+        return v.integer(math.prod(range(n, 0, -2)) if double else math.factorial(n))
+    return v.Apply("factorial2" if double else "factorial", (value,))
+
+
+def binomial(top: Expr, bottom: Expr) -> Expr:
+    n, k = _int(top), _int(bottom)
+    if n is not None and k is not None and 0 <= n <= MAX_FACTORIAL and k >= 0:
+        return v.integer(math.comb(n, k))
+    return v.Apply("binomial", (top, bottom))
+
+
+def modulo(left: Expr, right: Expr) -> Expr:
+    modulus = _int(right)
+    if modulus is None or modulus <= 0:
+        return v.Apply("mod", (left, right))
+    residue = _residue(left, modulus)
+    return v.integer(residue) if residue is not None else v.Apply("mod", (left, right))
+
+
+def _residue(value: Expr, modulus: int) -> int | None:
+    """The residue of an integer tree, powers by fast exponentiation; None for what is no integer."""
+    n = _int(value)
+    if n is not None:
+        return n % modulus
+    if isinstance(value, v.Power):
+        exponent, base = _int(value.exponent), _residue(value.base, modulus)
+        return None if exponent is None or exponent < 0 or base is None else pow(base, exponent, modulus)
+    if isinstance(value, v.Sum | v.Product):
+        parts = [_residue(part, modulus) for part in v.children(value) if isinstance(part, v.EXPRESSIONS)]
+        known = [part for part in parts if part is not None]
+        if len(known) == len(parts):
+            return (sum(known) if isinstance(value, v.Sum) else math.prod(known)) % modulus
+    return None
+
+
+def apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
+    """A function of a closed list, applied. base: of a logarithm."""
+    first = arguments[0]
+    if name == "sqrt":
+        return v.power(first, v.HALF)
+    if name == "cbrt":
+        return v.power(first, v.Num(Fraction(1, 3)))
+    if name == "exp":
+        return v.power(v.E, first)
+    if name in ("log", "lg", "ln"):
+        return _logarithm(name, arguments, base)
+    numbers = [a.value for a in arguments if isinstance(a, v.Num)]
+    if len(numbers) == len(arguments):
+        folded = _folded(name, numbers)
+        if folded is not None:
+            return v.Num(folded)
+    if len(arguments) > 1 and name not in ("max", "min", "gcd", "lcm"):
+        raise Unreadable(f"{name} of {len(arguments)} arguments")
+    return v.Apply(name, arguments)
+
+
+def _logarithm(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
+    """A quotient of natural logarithms; `log` without a base is natural, as in most of mathematics, or an own atom."""
+    if len(arguments) > 1:
+        raise Unreadable("a logarithm of several arguments")
+    if name == "ln" or base == v.E:
+        return v.ZERO if arguments[0] == v.ONE else v.Apply("ln", arguments)
+    base = base or (v.integer(10) if name == "lg" else None)
+    if base is None:
+        return v.ZERO if arguments[0] == v.ONE else v.Apply("log", arguments)
+    return v.divide(v.Apply("ln", arguments), v.Apply("ln", (base,)))
+
+
+def _folded(name: str, numbers: list[Fraction]) -> Fraction | None:
+    if name == "abs":
+        return abs(numbers[0])
+    if name == "floor":
+        return Fraction(math.floor(numbers[0]))
+    if name == "ceil":
+        return Fraction(math.ceil(numbers[0]))
+    if name == "sgn":
+        return Fraction((numbers[0] > 0) - (numbers[0] < 0))
+    if name in ("max", "min"):
+        return max(numbers) if name == "max" else min(numbers)
+    if name in ("gcd", "lcm") and all(n.denominator == 1 for n in numbers):
+        return Fraction((math.gcd if name == "gcd" else math.lcm)(*(int(n) for n in numbers)))
+    return None
+
+
+def based(value: Value, label: str) -> Value:
+    """Digits with their base. Digits that the base does not have are unreadable."""
+    label = label.strip("()").lower()
+    base = int(label) if label.isdigit() and len(label) < 4 else _BASE_WORDS.get(label, 0)
+    if isinstance(value, v.Num):
+        digits = str(value.value) if value.places is None and value.value >= 0 else ""
+    else:
+        digits = _letters(value)
+    try:
+        int(digits, base if 2 <= base <= 36 else 0)
+    except ValueError as error:
+        raise Unreadable(f"{digits!r} in base {label!r}") from error
+    if not 2 <= base <= 36:
+        raise Unreadable(f"base {label!r}")
+    return v.Based(digits.lstrip("0").upper() or "0", base)
+
+
+def _letters(value: Value) -> str:
+    """The digits of a number such as 1A, which reads as a product of a number and names."""
+    if isinstance(value, v.Product):
+        parts = (str(f.value) if isinstance(f, v.Num) else getattr(f, "name", "?") for f in value.factors)
+        return "".join(parts)
+    return ""
+
+
+def transposed(value: Value) -> Value:
+    if isinstance(value, v.Matrix):
+        return v.Matrix(tuple(zip(*value.rows, strict=True)))
+    if isinstance(value, v.Bracket):
+        return value
+    raise Unreadable("a transpose of no matrix")

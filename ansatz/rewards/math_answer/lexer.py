@@ -1,0 +1,301 @@
+"""From cleaned text to tokens. One pass; every pattern is anchored and linear."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+from ansatz.rewards.math_answer.values import Num, Unreadable
+from ansatz.rewards.math_answer.words import (
+    CONNECTIVES,
+    FUNCTIONS,
+    GREEK,
+    LONG_UNITS,
+    NUMBER_WORDS,
+    SCALES,
+    UNIT_GRAMMAR,
+    unit_name,
+)
+
+MAX_LENGTH = 2_000  # characters of an answer that is read; a longer one can only equal the gold letter by letter
+MAX_EXPONENT = 5_000  # of scientific notation
+_MAX_NESTED_TEXT = 5
+
+
+class Token(NamedTuple):
+    """kind: num, name, func, word, op, open, close, cmd, env, end. text: what it says. upright: from \\text{} or the like."""
+
+    kind: str
+    text: str
+    number: Num | None = None
+    upright: bool = False
+
+
+_GAP = r"(?:\s*,\s?\\[!,;:]\s*|\{,\}|\\[,;:!]|\\ |~)"
+_MARKED = r"\(\d+\)|\\overline\{\d+\}|\\bar\{\d+\}|\\dot\{\d+\}|\.\.\.|\s?\\l?dots"
+_TAIL = rf"(?:(?P<point>\.\d*)(?P<recur>{_MARKED})?)?"
+_EXPONENT = r"(?P<exp>[eE][+-]?\d+(?![\dA-Za-z]))?"
+
+
+def _number_pattern(gap: str) -> re.Pattern[str]:
+    grouped = rf"(?<!\d,)[1-9]\d{{0,2}}(?:{gap}\d{{3}})+(?!\d|,\d)"
+    return re.compile(rf"(?P<whole>{grouped}|\d+|(?=\.\d)){_TAIL}{_EXPONENT}")
+
+
+_INSIDE = _number_pattern(_GAP)
+_OUTSIDE = _number_pattern(rf"(?:{_GAP}|,)")
+_LOCALE = _number_pattern(rf"(?:{_GAP}|,|\s|')")
+_LOCALE_COMMA = _number_pattern(rf"(?:{_GAP}|\.|\s|')")
+_INDIAN = re.compile(r"[1-9]\d?(?:,\d{2})+,\d{3}(?!\d|,\d)")
+
+_TEXT_COMMANDS = frozenset(
+    "text textbf textit textrm textsf texttt textnormal textsc mathrm mathbf mathsf mathit mathtt operatorname mbox hbox "
+    "emph bold bm boldsymbol mathcal mathbb mathfrak mathscr underline".split()
+)
+_IGNORED = frozenset("quad qquad hspace hfill hskip thinspace medspace thickspace enspace color nonumber break".split())
+_OPERATORS = {
+    "cdot": "*", "times": "*", "ast": "*", "div": "/", "le": "<=", "leq": "<=", "leqslant": "<=", "ge": ">=", "geq": ">=",
+    "geqslant": ">=", "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "~", "simeq": "~", "sim": "~", "in": "in",
+    "cup": "cup", "cap": "cap", "setminus": "minus", "backslash": "minus", "pm": "pm", "mp": "mp", "bmod": "mod",
+    "mod": "mod", "to": "to", "colon": ":", "vert": "|", "mid": "|", "lvert": "|", "rvert": "|", "prime": "'",
+    "circ": "circ", "degree": "deg", "percent": "%", "equiv": "equiv", "implies": "implies", "Rightarrow": "implies",
+    "ldots": "dots", "dots": "dots", "cdots": "dots", "wedge": "and", "land": "and", "lor": "or", "vee": "or", "bigcup": "cup",
+}  # fmt: skip
+_OPENERS = {"lbrace": "\\{", "langle": "langle", "lfloor": "lfloor", "lceil": "lceil", "lbrack": "["}
+_CLOSERS = {"rbrace": "\\}", "rangle": "rangle", "rfloor": "rfloor", "rceil": "rceil", "rbrack": "]"}
+_SYMBOLS = {"infty": "inf", "pi": "pi", "imath": "i", "reals": "reals", "R": "reals", "varnothing": "empty"}
+_SYMBOLS |= {"emptyset": "empty", "exponentialE": "e", "imaginaryI": "i"}
+_PLAIN_NAMES = {
+    "pi": "pi",
+    "inf": "inf",
+    "infty": "inf",
+    "infinity": "inf",
+    "Infinity": "inf",
+    "oo": "inf",
+    "nan": "nan",
+}
+_PLAIN_NAMES |= {"NaN": "nan", "NAN": "nan", "emptyset": "empty", "Inf": "inf"}
+_LATEX = frozenset(
+    {"frac", "sqrt", "binom", "overline", "bar", "hat", "vec", "tilde", "dot", "widehat", "choose", "pmod"}
+)
+_LATEX |= {"sum", "prod", "int", "lim", "overrightarrow", "not", "stackrel", "underbrace", "substack", "phantom"}
+_TWO = {"**": "^", "<=": "<=", ">=": ">=", "!=": "!=", "==": "=", "=<": "<=", "=>": "implies", "->": "to"}
+_ONE = {c: c for c in "+-*/^_!':;,|=<>%&"} | {"∣": "|"}
+_COMMAND = re.compile(r"\\([A-Za-z]+)\s*")
+_LETTERS = re.compile(r"[A-Za-z]+")
+_UPRIGHT = re.compile(r"[A-Za-z]+(?:[.'’-][A-Za-z]+)*")
+_BEGIN = re.compile(r"\s*\{\s*([A-Za-z]+)(\*?)\s*\}(?:\s*(?:\[[a-z]\])?\s*\{[lcr|\s@]*\})?")
+
+
+class Lexer:
+    """tokens of one text. Raises Unreadable on what has no place in an answer."""
+
+    def __init__(self, text: str, *, decimal_comma: bool = False, locale_thousands: bool = False) -> None:
+        if len(text) > MAX_LENGTH:
+            raise Unreadable(f"longer than {MAX_LENGTH} characters")
+        self._comma, self._locale = decimal_comma, locale_thousands
+        self._depth = 0
+        self.tokens: list[Token] = []
+        self._lex(text, upright=False, nesting=0)
+        self.tokens.append(Token("end", ""))
+
+    def _lex(self, text: str, *, upright: bool, nesting: int) -> None:
+        position, size = 0, len(text)
+        while position < size:
+            char = text[position]
+            if char.isspace() or char in '~$"`':
+                position += 1
+            elif char.isdigit() or (char == "." and text[position + 1 : position + 2].isdigit()):
+                position = self._number(text, position)
+            elif char == "\\":
+                position = self._command(text, position, nesting)
+            elif char.isalpha():
+                position = self._letters(text, position, upright)
+            elif text[position : position + 2] in _TWO:
+                self._add("op", _TWO[text[position : position + 2]])
+                position += 2
+            elif text.startswith("...", position):
+                self._add("op", "dots")
+                position += 3
+            elif char in _ONE:
+                self._add("op", _ONE[char])
+                position += 1
+            elif char in "([{":
+                self._depth += char != "{"
+                self._add("open", char)
+                position += 1
+            elif char in ")]}":
+                self._depth -= char != "}"
+                self._add("close", char)
+                position += 1
+            elif char in ".?#" and upright:
+                position += 1
+            else:
+                raise Unreadable(f"{char!r} has no meaning here")
+
+    def _add(self, kind: str, text: str, *, upright: bool = False) -> None:
+        self.tokens.append(Token(kind, text, None, upright))
+
+    def _number(self, text: str, position: int) -> int:
+        if self._locale:
+            indian = _INDIAN.match(text, position)
+            if indian:
+                self.tokens.append(Token("num", indian[0], Num(Fraction(int(indian[0].replace(",", ""))))))
+                return indian.end()
+        pattern = _INSIDE if self._depth > 0 else _LOCALE if self._locale else _OUTSIDE
+        if self._comma:
+            comma = re.compile(r"\d+(?:\.\d{3})*,\d+(?!\d|,)").match(text, position) if self._depth <= 0 else None
+            if comma:
+                whole, _, decimals = comma[0].replace(".", "").partition(",")
+                value = Num(Fraction(int(whole + decimals), 10 ** len(decimals)), len(decimals))
+                self.tokens.append(Token("num", comma[0], value))
+                return comma.end()
+            pattern = _LOCALE_COMMA if self._depth <= 0 else _INSIDE
+        match = pattern.match(text, position)
+        if match is None:
+            raise Unreadable("a number that is none")
+        digits = re.sub(r"\D", "", match["whole"])
+        self.tokens.append(Token("num", match[0].strip(), _number(digits, match)))
+        return match.end()
+
+    def _letters(self, text: str, position: int, upright: bool) -> int:
+        match = (_UPRIGHT if upright else _LETTERS).match(text, position)
+        if match is None:
+            raise Unreadable(f"{text[position]!r} has no meaning here")
+        run = match[0]
+        self._run(run, upright)
+        return match.end()
+
+    def _run(self, run: str, upright: bool) -> None:
+        if run in _PLAIN_NAMES:
+            self._add("name", _PLAIN_NAMES[run])
+        elif run in FUNCTIONS:
+            self._add("func", FUNCTIONS[run])
+        elif run in GREEK and len(run) > 2:
+            self._add("name", run)
+        elif len(run) == 1 and not upright:
+            self._add("name", run)
+        elif upright or _is_word(run):
+            self._add("word", run, upright=upright)
+        elif run.isupper() or len(run) > 3:
+            self._add("name", run)
+        else:
+            for letter in run:
+                self._add("name", letter)
+
+    def _command(self, text: str, position: int, nesting: int) -> int:
+        match = _COMMAND.match(text, position)
+        if match is None:
+            return self._escaped(text, position)
+        name, after = match[1], match.end()
+        if name in _TEXT_COMMANDS:
+            return self._text(name, text, after, nesting)
+        if name in ("begin", "end"):
+            environment = _BEGIN.match(text, after)
+            if environment is None:
+                raise Unreadable(f"\\{name} without a name")
+            self._depth += 1 if name == "begin" else -1
+            self._add("env", f"{name} {environment[1]}")
+            return environment.end()
+        if name in _OPERATORS:
+            self._add("op", _OPERATORS[name])
+        elif name in _OPENERS:
+            self._depth += 1
+            self._add("open", _OPENERS[name])
+        elif name in _CLOSERS:
+            self._depth -= 1
+            self._add("close", _CLOSERS[name])
+        elif name in _SYMBOLS:
+            self._add("name", _SYMBOLS[name])
+        elif name in _LATEX:
+            self._add("cmd", name)
+        elif name in FUNCTIONS:
+            self._add("func", FUNCTIONS[name])
+        elif name in GREEK:
+            self._add("name", name)
+        elif name not in _IGNORED:
+            raise Unreadable(f"\\{name} is unknown")
+        return after
+
+    def _escaped(self, text: str, position: int) -> int:
+        char = text[position + 1 : position + 2]
+        if char in ("{", "}"):
+            self._depth += 1 if char == "{" else -1
+            self._add("open" if char == "{" else "close", "\\" + char)
+        elif char == "%":
+            self._add("op", "%")
+        elif char == "$":
+            self._add("op", "$")
+        elif char == "|":
+            self._add("op", "|")
+        elif char == "\\":
+            self._add("op", "\\\\")
+        elif char not in (",", ";", ":", "!", " ", "_", "&", "#", ""):
+            raise Unreadable(f"\\{char} is unknown")
+        return position + 2
+
+    def _text(self, name: str, text: str, position: int, nesting: int) -> int:
+        if nesting >= _MAX_NESTED_TEXT:
+            raise Unreadable("text within text within text")
+        if not text.startswith("{", position):  # \mathbb R
+            content, end = text[position : position + 1], position + 1
+        else:
+            end = _group_end(text, position)
+            content = text[position + 1 : end - 1]
+        content = content.strip()
+        if name == "mathbb":
+            self._add("name", "reals" if content == "R" else f"blackboard {content}")
+        elif name == "operatorname" and content in FUNCTIONS:
+            self._add("func", FUNCTIONS[content])
+        elif name not in ("text", "mbox", "hbox", "textrm") and len(content) == 1:
+            self._add("word" if content in "mgslLNJWVAKCF" and name == "mathrm" else "name", content, upright=True)
+        else:
+            self._lex(content, upright=True, nesting=nesting + 1)
+        return end
+
+
+def _group_end(text: str, start: int) -> int:
+    depth = 0
+    for index in range(start, len(text)):
+        if text[index] == "{":
+            depth += 1
+        elif text[index] == "}":
+            depth -= 1
+            if depth == 0:
+                return index + 1
+    raise Unreadable("a brace that does not close")
+
+
+def _is_word(run: str) -> bool:
+    low = run.lower()
+    if run in LONG_UNITS or low in UNIT_GRAMMAR or low in CONNECTIVES or low in SCALES or low in NUMBER_WORDS:
+        return len(run) > 1
+    return len(run) > 2 and unit_name(run) is not None
+
+
+def _number(digits: str, match: re.Match[str]) -> Num:
+    """The value of a matched number; its point, recurring part and exponent included."""
+    decimals = (match["point"] or "")[1:]
+    exponent = int(match["exp"][1:]) if match["exp"] else 0
+    if abs(exponent) > MAX_EXPONENT:
+        raise Unreadable("an exponent beyond the limit")
+    places = len(decimals)
+    value = Fraction(int((digits or "0") + decimals), 10**places) * Fraction(10) ** exponent
+    if match["recur"]:
+        period = _period(match["recur"], decimals)
+        value += Fraction(int(period), 10**places * (10 ** len(period) - 1)) * Fraction(10) ** exponent
+        return Num(value)
+    return Num(value, places - exponent if decimals or exponent else None)
+
+
+def _period(recurring: str, decimals: str) -> str:
+    """The digits that recur: marked ones, or of `0.333...` the last, when it stands there three times or more."""
+    digits = re.sub(r"\D", "", recurring)
+    if digits:
+        return digits
+    for length in (1, 2, 3):
+        period = decimals[-length:]
+        if len(decimals) >= 3 * length and decimals.endswith(period * (3 if length == 1 else 2)):
+            return period
+    raise Unreadable("digits that go on, one cannot tell how")

@@ -1,0 +1,108 @@
+"""Units: reading one from the tokens after an amount, and saying how two stand to each other."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from ansatz.rewards.math_answer.words import (
+    CONNECTIVES,
+    SCALES,
+    TO_BASE,
+    UNIT_RAISERS,
+    is_single_letter_unit,
+    unit_name,
+)
+
+if TYPE_CHECKING:
+    from ansatz.rewards.math_answer.lexer import Token
+
+Unit = tuple[tuple[str, int], ...]
+"""Canonical name -> power, sorted. Count nouns begin with '#'."""
+
+
+def read_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
+    """The unit at `at`, and where it ends; the empty unit where none stands. Words of no list are a count noun's label."""
+    powers: dict[str, int] = {}
+    sign, raised, label = 1, 1, ""
+    start = at
+    while True:
+        token = tokens[at]
+        word = token.text
+        if token.kind == "word" and word.lower() in UNIT_RAISERS and tokens[at + 1].kind == "word":
+            raised = UNIT_RAISERS[word.lower()]
+        elif token.kind == "word" and word.lower() == "per":
+            sign = -1
+        elif token.kind == "word" and word.lower() == "of" and powers:
+            pass
+        elif token.kind == "word" and (name := _name(token)):
+            power = raised
+            if tokens[at + 1].text == "^" and (written := _power(tokens, at + 2)):
+                power, at = written
+            if name.startswith("#"):
+                label = name
+            else:
+                powers[name] = powers.get(name, 0) + sign * power
+            raised = 1
+        elif token.kind == "op" and word in ("/", "*") and powers and tokens[at + 1].kind == "word":
+            sign = -1 if word == "/" else sign
+        else:
+            break
+        at += 1
+    if not powers and label:
+        powers[label] = 1
+    if not powers:
+        return (), start
+    return tuple(sorted((name, power) for name, power in powers.items() if power)), at
+
+
+def _name(token: Token) -> str | None:
+    """The canonical name of a unit word. A single letter must be upright; so must a word of no list."""
+    if len(token.text) == 1:
+        return unit_name(token.text) if token.upright and is_single_letter_unit(token.text) else None
+    known = unit_name(token.text)
+    if known or not token.upright or token.text.lower() in CONNECTIVES or token.text.lower() in SCALES:
+        return known
+    return "#" + token.text.lower()
+
+
+def _power(tokens: list[Token], at: int) -> tuple[int, int] | None:
+    """The small integer power at `at` and the index of its last token."""
+    if tokens[at].kind == "num" and tokens[at].text in ("2", "3"):
+        return int(tokens[at].text), at
+    if tokens[at].text == "{" and tokens[at + 1].text in ("2", "3") and tokens[at + 2].text == "}":
+        return int(tokens[at + 1].text), at + 2
+    return None
+
+
+def compatible(gold: Unit, answer: Unit) -> bool:
+    """Whether an answer may carry this unit. One that is missing on either side is fine, a different one is not.
+
+    A count noun of no list is fine only where the gold has it too.
+    """
+    if not answer or not gold:
+        return all(_listed(name) for name, _ in answer)
+    if gold == answer:
+        return True
+    if _counts(gold) and _counts(answer):
+        return {"unit"} & {name for name, _ in (*gold, *answer)} != set()
+    return False
+
+
+def _counts(unit: Unit) -> bool:
+    return all(name.startswith("#") or name == "unit" for name, _ in unit)
+
+
+def _listed(name: str) -> bool:
+    return not name.startswith("#") or unit_name(name[1:]) is not None
+
+
+def conversion(unit: Unit) -> tuple[Fraction, Unit]:
+    """The factor to base units, and those."""
+    factor = Fraction(1)
+    powers: dict[str, int] = {}
+    for name, power in unit:
+        base, top, bottom = TO_BASE.get(name, (name, 1, 1))
+        factor *= Fraction(top, bottom) ** power
+        powers[base] = powers.get(base, 0) + power
+    return factor, tuple(sorted((name, power) for name, power in powers.items() if power))

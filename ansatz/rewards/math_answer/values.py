@@ -1,0 +1,300 @@
+"""What an answer is, once read: a small tree of frozen records.
+
+Expressions (Num, Name, Sum, Product, Power, Apply) are built by `add`, `multiply`, `power`, which fold rational numbers
+exactly and within limits. What has no value (0/0, infinity - infinity) raises Undefined; what is too large to
+fold stays a tree. The other records are answers that are not one expression: lists, intervals, matrices, texts, ...
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeAlias
+
+MAX_BITS = 40_000  # of an integer that is folded; 2^{4181} is an answer, 9^{9^9} is not
+
+
+class Unreadable(Exception):
+    """The text is no answer that we know how to read."""
+
+
+class Undefined(Unreadable):
+    """The text is readable and has no value: 0/0, nan, infinity - infinity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Num:
+    """A rational number. places: digits after the point where it was written as a decimal (None: exact).
+
+    3.83e35 has places -33: a decimal stands for a value rounded to its last digit.
+    """
+
+    value: Fraction
+    places: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A variable or a constant; the constants are pi, e, i, inf."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    terms: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    factors: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    base: Expr
+    exponent: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A function of a closed list (sin, log, factorial, ...), or an unknown one (f, g)."""
+
+    function: str
+    arguments: tuple[Expr, ...]
+
+
+Expr: TypeAlias = Num | Name | Sum | Product | Power | Apply
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """`(a, b)`, `[a, b)`, ...: a point or an interval; which one, only the other side can tell."""
+
+    left: str
+    items: tuple[Value, ...]
+    right: str
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A set in braces; the empty one is "no solution"."""
+
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A bare list. choice: joined by "or"."""
+
+    items: tuple[Value, ...]
+    choice: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    rows: tuple[tuple[Value, ...], ...]
+    determinant: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """sides[0] operators[0] sides[1] ...; operators are = < <= > >= != ~ (about) in."""
+
+    sides: tuple[Value, ...]
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """Sets joined: operator is union, intersection or difference."""
+
+    operator: str
+    parts: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Based:
+    """Digits written in a base, as in 204_5."""
+
+    digits: str
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """An amount of something. unit: canonical, such as (("cm", 2),); ("%", 1) is percent, ("deg", 1) degrees."""
+
+    amount: Expr
+    unit: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    terms: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """half: "am", "pm" or "" when not said."""
+
+    hour: int
+    minute: int
+    second: int
+    half: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A choice letter, with the text that followed it if any."""
+
+    letter: str
+    rest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    words: str
+
+
+Value: TypeAlias = (
+    Num | Name | Sum | Product | Power | Apply | Bracket | Collection | Listing | Matrix | Relation | Combination
+    | Based | Quantity | Ratio | Clock | Choice | Text
+)  # fmt: skip
+
+EXPRESSIONS = (Num, Name, Sum, Product, Power, Apply)
+ZERO, ONE, MINUS_ONE, HALF = Num(Fraction(0)), Num(Fraction(1)), Num(Fraction(-1)), Num(Fraction(1, 2))
+INFINITY, PI, E, I = Name("inf"), Name("pi"), Name("e"), Name("i")
+REALS = Name("reals")
+CONSTANTS = frozenset({"pi", "e", "i", "inf"})
+
+
+def integer(value: int) -> Num:
+    return Num(Fraction(value))
+
+
+def add(*terms: Expr) -> Expr:
+    flat: list[Expr] = []
+    total = Num(Fraction(0))
+    seen = False
+    for term in terms:
+        for part in term.terms if isinstance(term, Sum) else (term,):
+            if isinstance(part, Num):
+                total = part if not seen else Num(total.value + part.value)
+                seen = True
+            else:
+                flat.append(part)
+    infinities = {_sign_of_infinity(part) for part in flat} - {0}
+    if len(infinities) > 1:
+        raise Undefined("infinity - infinity")
+    if infinities:
+        return INFINITY if infinities == {1} else Product((MINUS_ONE, INFINITY))
+    if total.value or not flat:
+        flat.append(total)
+    return flat[0] if len(flat) == 1 else Sum(tuple(flat))
+
+
+def multiply(*factors: Expr) -> Expr:
+    flat: list[Expr] = []
+    scale = ONE
+    for factor in factors:
+        for part in factor.factors if isinstance(factor, Product) else (factor,):
+            if isinstance(part, Num):
+                scale = _scaled(scale, part)
+            else:
+                flat.append(part)
+    if INFINITY in flat:
+        if not scale.value or len(flat) > 1:
+            raise Undefined("infinity times something")
+        return INFINITY if scale.value > 0 else Product((MINUS_ONE, INFINITY))
+    if not scale.value:
+        return scale
+    if scale != ONE or not flat:
+        flat.insert(0, scale)
+    return flat[0] if len(flat) == 1 else Product(tuple(flat))
+
+
+def negate(value: Expr) -> Expr:
+    return multiply(MINUS_ONE, value)
+
+
+def divide(top: Expr, bottom: Expr) -> Expr:
+    if isinstance(bottom, Num) and bottom.value == 0:
+        raise Undefined("division by zero")
+    if top == INFINITY == bottom:
+        raise Undefined("infinity / infinity")
+    return multiply(top, power(bottom, MINUS_ONE))
+
+
+def power(base: Expr, exponent: Expr) -> Expr:
+    if INFINITY in (base, exponent):
+        raise Undefined("a power with infinity")
+    if exponent == ONE:
+        return base
+    if isinstance(exponent, Num) and exponent.value.denominator == 1:
+        count = exponent.value.numerator
+        if count == 0 and base != ZERO:
+            return ONE
+        if isinstance(base, Num):
+            if base.value == 0 and count <= 0:
+                raise Undefined("zero to that power")
+            size = max(base.value.numerator.bit_length(), base.value.denominator.bit_length())
+            if base.value in (0, 1, -1) or size * abs(count) <= MAX_BITS:
+                count = count % 2 if base.value == -1 else min(count, 1) if base.value in (0, 1) else count
+                return Num(base.value**count)
+        if isinstance(base, Power) and isinstance(base.exponent, Num) and base.exponent.value.denominator == 1:
+            return power(base.base, multiply(base.exponent, exponent))
+    return Power(base, exponent)
+
+
+def _scaled(left: Num, right: Num) -> Num:
+    """The product; a decimal times a power of ten, or times -1, stays a decimal."""
+    value = left.value * right.value
+    for decimal, other in ((left, right), (right, left)):
+        if decimal.places is not None and other.places is None:
+            shift = _power_of_ten(abs(other.value))
+            if shift is not None:
+                return Num(value, decimal.places - shift)
+    return Num(value)
+
+
+def _power_of_ten(value: Fraction) -> int | None:
+    top, bottom = value.numerator, value.denominator
+    if (top != 1 and bottom != 1) or top == 0:
+        return None
+    digits = str(max(top, bottom)) if max(top, bottom).bit_length() < 12_000 else ""
+    if not digits.startswith("1") or digits.strip("0") != "1":
+        return None
+    return (len(digits) - 1) * (1 if bottom == 1 else -1)
+
+
+def _sign_of_infinity(value: Expr) -> int:
+    return 1 if value == INFINITY else -1 if value == Product((MINUS_ONE, INFINITY)) else 0
+
+
+def names_in(value: object) -> frozenset[str]:
+    """The free variables of a value, constants left out."""
+    if isinstance(value, Name):
+        return frozenset() if value.name in CONSTANTS else frozenset({value.name})
+    found: set[str] = set()
+    for part in children(value):
+        found |= names_in(part)
+    return frozenset(found)
+
+
+def children(value: object) -> tuple[object, ...]:
+    if isinstance(value, Sum):
+        return value.terms
+    if isinstance(value, Product):
+        return value.factors
+    if isinstance(value, Power):
+        return (value.base, value.exponent)
+    if isinstance(value, Apply):
+        return value.arguments
+    if isinstance(value, Bracket | Collection | Listing):
+        return value.items
+    if isinstance(value, Relation):
+        return value.sides
+    if isinstance(value, Quantity):
+        return (value.amount,)
+    return ()
