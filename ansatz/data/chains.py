@@ -182,14 +182,15 @@ SLIPS = ("one_more", "one_less", "ten_more", "ten_less", "wrong_operation", "dro
 def slip(equations: Sequence[Equation], draw: Draw) -> tuple[Equation, ...]:
     """The chain with one slip at a drawn step, carried on from the wrong value without a further mistake.
 
-    The last value differs from the true one. A slip after which a later division would leave a rest, or a value fall
-    under 0, is drawn again; one more at the last step is always possible.
+    The last value differs from the true one, since every move is one-to-one in the amount so far. A slip after which a
+    later division would leave a rest, or a value fall under 0, is drawn again; one more at the last step is always
+    possible.
     """
     options = [(step, kind) for step in range(len(equations)) for kind in SLIPS]
     for step, kind in draw.shuffled(options):
         wrong = _slipped(equations[step], kind)
         carried = wrong and _carry_on(equations, step, wrong)
-        if carried and carried[-1].value != equations[-1].value:
+        if carried:
             return carried
     raise AssertionError("one more at the last step is a slip of every chain")
 

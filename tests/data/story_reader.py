@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-P, Q, THING, N = r"(?P<p>[A-Z]\w*)", r"(?P<q>[A-Z]\w*)", r"(?P<o>[a-z]+)", r"(?P<n>\d+)"
+P, Q, T, N = r"(?P<p>[A-Z]\w*)", r"(?P<q>[A-Z]\w*)", r"(?P<o>[a-z]+)", r"(?P<n>\d+)"
 R = r"(?P<r>[a-z]+)"
 GROUPS = r"(?P<a>\d+) [a-z]+ (?:of|with) (?P<b>\d+) (?P<o>[a-z]+)"
 
@@ -41,34 +41,34 @@ def exact(left: int, right: int) -> int:
 Rule = Callable[[Books, dict[str, Any]], None]
 RULES: list[tuple[str, Rule]] = [
     (
-        rf"{P} (?:buys|gets|finds) {N} (?:more )?{THING}(?: from \w+| at the \w+)?",
+        rf"{P} (?:buys|gets|finds) {N} (?:more )?{T}(?: from \w+| at the \w+)?",
         lambda w, m: w.change(m["p"], m["n"]),
     ),
-    (rf"{Q} gives {P} {N} {THING}", lambda w, m: w.change(m["p"], m["n"])),
+    (rf"{Q} gives {P} {N} {T}", lambda w, m: w.change(m["p"], m["n"])),
     (rf"Then {P} wins {N} more", lambda w, m: w.change(m["p"], m["n"])),
-    (rf"{Q} has {N} {THING} and gives all of them to {P}", lambda w, m: w.change(m["p"], m["n"])),
-    (rf"{Q} has {N} more (?:{THING} )?than {P}", lambda w, m: w.set(m["q"], w.of(m["p"]) + m["n"])),
-    (rf"{Q} has {N} fewer (?:{THING} )?than {P}", lambda w, m: w.set(m["q"], w.of(m["p"]) - m["n"])),
-    (rf"{P} has {N} fewer {THING} than {Q}", lambda w, m: w.set(m["q"], w.of(m["p"]) + m["n"])),
-    (rf"{P} has {N} more {THING} than {Q}", lambda w, m: w.set(m["q"], w.of(m["p"]) - m["n"])),
-    (rf"{P} (?:gives|loses|leaves) {N} {THING}(?: to \w+| at the \w+)?", lambda w, m: w.change(m["p"], -m["n"])),
+    (rf"{Q} has {N} {T} and gives all of them to {P}", lambda w, m: w.change(m["p"], m["n"])),
+    (rf"{Q} has {N} more (?:{T} )?than {P}", lambda w, m: w.set(m["q"], w.of(m["p"]) + m["n"])),
+    (rf"{Q} has {N} fewer (?:{T} )?than {P}", lambda w, m: w.set(m["q"], w.of(m["p"]) - m["n"])),
+    (rf"{P} has {N} fewer {T} than {Q}", lambda w, m: w.set(m["q"], w.of(m["p"]) + m["n"])),
+    (rf"{P} has {N} more {T} than {Q}", lambda w, m: w.set(m["q"], w.of(m["p"]) - m["n"])),
+    (rf"{P} (?:gives|loses|leaves) {N} {T}(?: to \w+| at the \w+)?", lambda w, m: w.change(m["p"], -m["n"])),
     (rf"{P} sells {N} of them", lambda w, m: w.change(m["p"], -m["n"])),
-    (rf"Then {P} uses {N} of the {THING}", lambda w, m: w.change(m["p"], -m["n"])),
-    (rf"{Q} takes {N} {THING} from {P}", lambda w, m: w.change(m["p"], -m["n"])),
+    (rf"Then {P} uses {N} of the {T}", lambda w, m: w.change(m["p"], -m["n"])),
+    (rf"{Q} takes {N} {T} from {P}", lambda w, m: w.change(m["p"], -m["n"])),
     (
         rf"{P} (?:swaps|trades) each \w+ for {N} (?P<r>[a-z]+)",
         lambda w, m: w.set(m["p"], w.of(m["p"]) * m["n"], m["r"]),
     ),
     (rf"{P} gets {N} (?P<r>[a-z]+) for each \w+", lambda w, m: w.set(m["p"], w.of(m["p"]) * m["n"], m["r"])),
-    (rf"{Q} has twice as many {THING} as {P}", lambda w, m: w.set(m["q"], w.of(m["p"]) * 2)),
-    (rf"{Q} has {N} times as many {THING} as {P}", lambda w, m: w.set(m["q"], w.of(m["p"]) * m["n"])),
-    (rf"{P} has {N} times as many {THING} as {Q}", lambda w, m: w.set(m["q"], exact(w.of(m["p"]), m["n"]))),
+    (rf"{Q} has twice as many {T} as {P}", lambda w, m: w.set(m["q"], w.of(m["p"]) * 2)),
+    (rf"{Q} has {N} times as many {T} as {P}", lambda w, m: w.set(m["q"], w.of(m["p"]) * m["n"])),
+    (rf"{P} has {N} times as many {T} as {Q}", lambda w, m: w.set(m["q"], exact(w.of(m["p"]), m["n"]))),
     (rf"Soon {P} has {N} times as many", lambda w, m: w.set(m["p"], w.of(m["p"]) * m["n"])),
-    (rf"{P} doubles the number of {THING}", lambda w, m: w.set(m["p"], w.of(m["p"]) * 2)),
-    (rf"{P} triples the number of {THING}", lambda w, m: w.set(m["p"], w.of(m["p"]) * 3)),
+    (rf"{P} doubles the number of {T}", lambda w, m: w.set(m["p"], w.of(m["p"]) * 2)),
+    (rf"{P} triples the number of {T}", lambda w, m: w.set(m["p"], w.of(m["p"]) * 3)),
     (rf"{P} packs them into {R} of {N}", lambda w, m: w.set(m["p"], exact(w.of(m["p"]), m["n"]), m["r"])),
     (
-        rf"{P} trades every {N} {THING} for one {R}",
+        rf"{P} trades every {N} {T} for one {R}",
         lambda w, m: w.set(m["p"], exact(w.of(m["p"]), m["n"]), m["r"] + "s"),
     ),
     (rf"{P} splits them into {N} equal groups and keeps one", lambda w, m: w.set(m["p"], exact(w.of(m["p"]), m["n"]))),
@@ -76,30 +76,30 @@ RULES: list[tuple[str, Rule]] = [
         rf"{P} shares them equally among {N} friends, and {Q} is one",
         lambda w, m: w.set(m["q"], exact(w.of(m["p"]), m["n"])),
     ),
-    (rf"{P} gives half of the {THING} to {Q}", lambda w, m: w.set(m["p"], exact(w.of(m["p"]), 2))),
+    (rf"{P} gives half of the {T} to {Q}", lambda w, m: w.set(m["p"], exact(w.of(m["p"]), 2))),
     (rf"{P} loses half of them", lambda w, m: w.set(m["p"], exact(w.of(m["p"]), 2))),
-    (rf"{Q} has half as many {THING} as {P}", lambda w, m: w.set(m["q"], exact(w.of(m["p"]), 2))),
+    (rf"{Q} has half as many {T} as {P}", lambda w, m: w.set(m["q"], exact(w.of(m["p"]), 2))),
     (rf"{P} (?:buys|finds) {GROUPS}(?: each)?", lambda w, m: w.change(m["p"], m["a"] * m["b"])),
     (rf"{Q} gives {P} {GROUPS}", lambda w, m: w.change(m["p"], m["a"] * m["b"])),
-    (rf"Each of (?P<a>\d+) friends gives {P} (?P<b>\d+) {THING}", lambda w, m: w.change(m["p"], m["a"] * m["b"])),
+    (rf"Each of (?P<a>\d+) friends gives {P} (?P<b>\d+) {T}", lambda w, m: w.change(m["p"], m["a"] * m["b"])),
     (rf"{P} (?:sells|loses) {GROUPS}", lambda w, m: w.change(m["p"], -m["a"] * m["b"])),
-    (rf"{P} gives (?P<b>\d+) {THING} to each of (?P<a>\d+) friends", lambda w, m: w.change(m["p"], -m["a"] * m["b"])),
+    (rf"{P} gives (?P<b>\d+) {T} to each of (?P<a>\d+) friends", lambda w, m: w.change(m["p"], -m["a"] * m["b"])),
     (rf"{P} fills {GROUPS} each and gives them to {Q}", lambda w, m: w.change(m["p"], -m["a"] * m["b"])),
     (
-        rf"{Q} (?:has|brings) (?P<k>\d+ times|twice) as many {THING} as {P} (?:has )?and gives (?:all of )?them to (?P=p)",
+        rf"{Q} (?:has|brings) (?P<k>\d+ times|twice) as many {T} as {P} (?:has )?and gives (?:all of )?them to (?P=p)",
         lambda w, m: w.change(m["p"], w.of(m["p"]) * (2 if m["k"] == "twice" else int(m["k"].split()[0]))),
     ),
     (
-        rf"{Q} (?:has|brings) {N} more {THING} than {P} (?:has )?and gives (?:all of )?them to (?P=p)",
+        rf"{Q} (?:has|brings) {N} more {T} than {P} (?:has )?and gives (?:all of )?them to (?P=p)",
         lambda w, m: w.change(m["p"], w.of(m["p"]) + m["n"]),
     ),
     (
-        rf"{Q} (?:has|brings) {N} fewer {THING} than {P} (?:has )?and gives (?:all of )?them to (?P=p)",
+        rf"{Q} (?:has|brings) {N} fewer {T} than {P} (?:has )?and gives (?:all of )?them to (?P=p)",
         lambda w, m: w.change(m["p"], w.of(m["p"]) - m["n"]),
     ),
 ]
-OPENING = rf"(?:At the \w+, )?{P} (?:has|starts with|owns|brings|buys|counts) {N} {THING}(?: (?:to|at) the \w+)?"
-QUESTION = rf"(?:How|So how) many {THING} (?:does {P} have|has (?P<p2>\w+))(?: now| in the end)?\?"
+OPENING = rf"(?:At the \w+, )?{P} (?:has|starts with|owns|brings|buys|counts) {N} {T}(?: (?:to|at) the \w+)?"
+QUESTION = rf"(?:How|So how) many {T} (?:does {P} have|has (?P<p2>\w+))(?: now| in the end)?\?"
 
 
 def solve(question: str) -> int:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansatz.data.cursor import ProblemStream
@@ -19,6 +19,7 @@ def ids(taken: list[Problem]) -> list[str]:
     return [p.id for p in taken]
 
 
+@settings(deadline=None)
 @given(
     size=st.integers(1, 12),
     seed=st.integers(0, 5),
@@ -41,6 +42,7 @@ def test_a_restored_stream_goes_on_as_the_first_would_have(
     assert second.state() == first.state()
 
 
+@settings(deadline=None)
 @given(size=st.integers(1, 12), seed=st.integers(0, 5), batch=st.integers(1, 9))
 def test_every_problem_comes_once_an_epoch_however_it_is_taken(size: int, seed: int, batch: int) -> None:
     stream = ProblemStream(problems(size), seed=seed)
@@ -68,6 +70,7 @@ def test_without_shuffle_the_order_is_the_sources() -> None:
     [
         (ProblemStream(problems(5), seed=0), "size"),
         (ProblemStream(problems(4, "q"), seed=0), "first_id"),
+        (ProblemStream([*problems(3), *problems(1, "last")], seed=0), "last_id"),
         (ProblemStream(problems(4), seed=1), "seed"),
         (ProblemStream(problems(4), seed=0, shuffle=False), "shuffle"),
     ],

@@ -114,6 +114,7 @@ GOOD = {"question": "?", "answer": "1"}
         ({"question": "?", "answer": True}, {}, r"'answer' is True, expected"),
         ({"question": "", "answer": "1"}, {}, r"'question' is empty"),
         ({"question": [{"role": "system", "content": "x"}], "answer": "1"}, {}, r"no user turn"),
+        ({"question": [{"role": "user", "content": c} for c in ("1+1?", " ")], "answer": "1"}, {}, r"no user turn"),
         (GOOD, {"answer_from": "####"}, r"'#### ANSWER' at its end, got '1'"),
         ({"question": "?", "answer": "####"}, {"answer_from": "####"}, r"'#### ANSWER' at its end"),
         (GOOD, {"answer_from": "boxed"}, r"no a? ?\\boxed"),

@@ -49,7 +49,7 @@ def test_an_unknown_source_suggests_the_nearest() -> None:
 
 
 def test_unknown_and_missing_settings_are_named() -> None:
-    with pytest.raises(ConfigError, match="no setting 'slip_rat'.*'slip_rate'"):
+    with pytest.raises(ConfigError, match=r"no setting 'slip_rat'.*'slip_rate'"):
         load_problems("word_problems", split="train", settings={"slip_rat": 0.1})
     with pytest.raises(ConfigError, match="needs the setting 'path'"):
         load_problems("jsonl", split="train")

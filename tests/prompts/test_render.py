@@ -48,7 +48,7 @@ def test_the_chat_template_is_the_tokenizers_around_the_boxed_instruction() -> N
 
 
 def test_chat_without_a_chat_template_is_refused() -> None:
-    with pytest.raises(ModelError, match="needs a tokenizer with a chat template.*'boxed'"):
+    with pytest.raises(ModelError, match=r"needs a tokenizer with a chat template.*'boxed'"):
         render(problem(), "chat", ByteTokenizer(chat=False))
 
 

@@ -25,7 +25,7 @@ def test_a_users_file_is_a_template(tmp_path: Path) -> None:
 
 
 def test_what_is_no_template_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'boxd' is unknown. Did you mean 'boxed'"):
+    with pytest.raises(ConfigError, match=r"'boxd' is unknown\. Did you mean 'boxed'"):
         template_text("boxd")
     with pytest.raises(ConfigError, match="no such file"):
         template_text(str(tmp_path / "none.txt"))
