@@ -1,0 +1,31 @@
+# Every target below sets itself up: `env` makes .venv and nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: env demo test test-unit test-slow check
+
+env: .venv/.ready
+
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Ansatz needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: env
+	$(BIN)/ansatz train recipes/tiny_arithmetic_grpo_cpu.yaml --fresh
+
+test: test-unit
+	$(BIN)/python -m pytest -m 'e2e and not slow'
+
+test-unit: env
+	$(BIN)/python -m pytest -m 'not e2e and not slow'
+
+test-slow: env
+	$(BIN)/python -m pytest -m slow
+
+check: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
