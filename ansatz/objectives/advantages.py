@@ -1,8 +1,9 @@
 """Advantages of rollouts: how much better a response did than expected of its prompt.
 
-Axes: N rollouts, K reward components; `group_N` holds the prompt of each rollout, any integers. Every token of a rollout
-takes its number (`token_advantages` has the pieces that tell tokens apart). Pieces with a group baseline are shift-invariant
-in the reward, sum to 0 over a group (but `opo`, `remax` and `prior_mean`), and give 0, never NaN, on a group of equal rewards.
+Axes: N rollouts, K reward components; `group_N` holds the prompt of each rollout, any integers. Every token of a
+rollout takes its number (`token_advantages` has the pieces that tell tokens apart). Pieces with a group baseline are
+shift-invariant in the reward, sum to 0 over a group (but `opo`, `remax` and `prior_mean`), and give 0, never NaN, on
+a group of equal rewards.
 
 "Unbiased" below means: the expected gradient is that of the mean reward, up to a positive constant.
 """
@@ -29,7 +30,8 @@ def reward(reward_N: Tensor) -> Tensor:
 @ADVANTAGES.register("accepted")
 @formula("A = 1 where r > {solved}, else 0")
 def accepted(reward_N: Tensor, *, solved: float = 0.5) -> Tensor:
-    """Right answers are imitated, wrong ones ignored: online rejection-sampling fine-tuning (arXiv:2402.03300 sec. 5.2)."""
+    """Right answers are imitated, wrong ones ignored: online rejection-sampling fine-tuning (arXiv:2402.03300 sec.
+    5.2)."""
     return (reward_N > solved).to(reward_N.dtype)
 
 
@@ -40,7 +42,7 @@ def group_mean(reward_N: Tensor, group_N: Tensor, *, single: str = "zero") -> Te
 
     single: what a group of one gets, "zero" or "keep" (its reward as it is).
     """
-    index_N, groups = _groups(group_N)
+    index_N, groups = segments.renumbered(group_N)
     return _keep_singles(segments.centered(reward_N, index_N, groups), reward_N, index_N, groups, single)
 
 
@@ -57,10 +59,10 @@ def group_zscore(
 ) -> Tensor:
     """(r - mean) / (std + eps) (GRPO, arXiv:2402.03300 sec. 4.1.2; the paper fixes neither ddof nor eps).
 
-    Biased: prompts that are almost always or almost never solved weigh more. std_over: "group", or "batch" to divide all
-    groups by the std of all rewards, which is unbiased for a fixed batch. single: as in `group_mean`.
+    Biased: prompts that are almost always or almost never solved weigh more. std_over: "group", or "batch" to divide
+    all groups by the std of all rewards, which is unbiased for a fixed batch. single: as in `group_mean`.
     """
-    index_N, groups = _groups(group_N)
+    index_N, groups = segments.renumbered(group_N)
     centered_N = segments.centered(reward_N, index_N, groups)
     if std_over == "batch":
         std_N = _batch_deviation(reward_N, ddof)
@@ -74,10 +76,10 @@ def group_zscore(
 def group_smoothed(reward_N: Tensor, group_N: Tensor, *, strength: float = 4.0, eps: float = 1e-6) -> Tensor:
     """(r - mean) / (s + eps), s^2 = (n var(group) + strength var(batch)) / (n + strength), both with ddof 0.
 
-    A remedy for the uneven scaling of `group_zscore`: strength 0 is the z-score, strength -> inf divides all prompts alike
-    and so is unbiased for a fixed batch.
+    A remedy for the uneven scaling of `group_zscore`: strength 0 is the z-score, strength -> inf divides all prompts
+    alike and so is unbiased for a fixed batch.
     """
-    index_N, groups = _groups(group_N)
+    index_N, groups = segments.renumbered(group_N)
     centered_N = segments.centered(reward_N, index_N, groups)
     size_N = segments.count(index_N, groups)[index_N]
     group_N = segments.deviation(centered_N, index_N, groups, ddof=0)[index_N] ** 2
@@ -86,14 +88,16 @@ def group_smoothed(reward_N: Tensor, group_N: Tensor, *, strength: float = 4.0, 
 
 
 @ADVANTAGES.register("prior_mean")
-@formula("A = r - (sum of the prompt's other rewards + {strength} x mean reward of other prompts) / (others + {strength})")
+@formula(
+    "A = r - (sum of the prompt's other rewards + {strength} x mean reward of other prompts) / (others + {strength})"
+)
 def prior_mean(reward_N: Tensor, group_N: Tensor, *, strength: float = 1.0) -> Tensor:
     """r minus a leave-one-out baseline with `strength` pseudo-rollouts at the mean reward of the other prompts.
 
     A remedy for groups of equal rewards: a prompt that is always solved still pushes up in a batch that mostly is not.
     Unbiased, as the baseline never sees the rollout's own reward. One prompt alone: 0 for equal rewards.
     """
-    index_N, groups = _groups(group_N)
+    index_N, groups = segments.renumbered(group_N)
     size_N = segments.count(index_N, groups)[index_N]
     total_N = segments.total(reward_N, index_N, groups)[index_N]
     outside = len(reward_N) - size_N
@@ -107,20 +111,22 @@ def prior_mean(reward_N: Tensor, group_N: Tensor, *, strength: float = 1.0) -> T
 @formula("A = r - mean of the prompt's other rewards")
 def leave_one_out(reward_N: Tensor, group_N: Tensor, *, single: str = "zero") -> Tensor:
     """r - mean(others) = n/(n-1) (r - mean): unbiased (RLOO, arXiv:2402.14740). single: as in `group_mean`."""
-    index_N, groups = _groups(group_N)
+    index_N, groups = segments.renumbered(group_N)
     size_N = segments.count(index_N, groups)[index_N]
     advantage_N = segments.centered(reward_N, index_N, groups) * size_N / (size_N - 1).clamp(min=1)
     return _keep_singles(advantage_N, reward_N, index_N, groups, single)
 
 
 @ADVANTAGES.register("leave_one_out_std")
-@formula("A = (r - mean) / (std (ddof {ddof}) + {eps}), both of the prompt's other rewards; undivided where that std is 0")
+@formula(
+    "A = (r - mean) / (std (ddof {ddof}) + {eps}), both of the prompt's other rewards; undivided where that std is 0"
+)
 def leave_one_out_std(reward_N: Tensor, group_N: Tensor, *, ddof: int = 1, eps: float = 1e-6) -> Tensor:
     """The reward standardised by the others of its group (NeMo-RL's default).
 
     Biased, and it does not sum to 0: the one success of a group is not divided, as its others have std 0.
     """
-    index_N, groups = _groups(group_N)
+    index_N, groups = segments.renumbered(group_N)
     centered_N = segments.centered(reward_N, index_N, groups)
     others_N = segments.count(index_N, groups)[index_N] - 1
     squares_N = segments.total(centered_N**2, index_N, groups)[index_N]
@@ -134,11 +140,12 @@ def leave_one_out_std(reward_N: Tensor, group_N: Tensor, *, ddof: int = 1, eps: 
 @ADVANTAGES.register("mean_ratio", "max_rl", "maxrl")
 @formula("A = (r - mean reward of the prompt) / (mean + {eps})")
 def mean_ratio(reward_N: Tensor, group_N: Tensor, *, eps: float = 1e-6, signed: bool = False) -> Tensor:
-    """(r - mean) / (mean + eps): the gradient of log pass rate, to first order of maximum likelihood (MaxRL, arXiv:2602.02710).
+    """(r - mean) / (mean + eps): the gradient of log pass rate, to first order of maximum likelihood (MaxRL,
+    arXiv:2602.02710).
 
     For rewards >= 0; a mean <= 0 gives 0. signed: divide by negative means too, which turns the sign round.
     """
-    index_N, groups = _groups(group_N)
+    index_N, groups = segments.renumbered(group_N)
     mean_N = segments.mean(reward_N, index_N, groups)[index_N]
     usable_N = mean_N != 0 if signed else mean_N > 0
     divisor_N = torch.where(usable_N, mean_N + eps, torch.ones_like(mean_N))
@@ -163,7 +170,7 @@ def pass_at_k(reward_N: Tensor, group_N: Tensor, *, k: int = 4, solved: float = 
 
     solved: a reward above this is a success. Groups smaller than k, and draws that are always or never solved, give 0.
     """
-    index_N, groups = _groups(group_N)
+    index_N, groups = segments.renumbered(group_N)
     correct_N = reward_N > solved
     size_N = segments.count(index_N, groups)[index_N]
     wrong_N = segments.total((~correct_N).to(reward_N.dtype), index_N, groups)[index_N]
@@ -177,7 +184,9 @@ def pass_at_k(reward_N: Tensor, group_N: Tensor, *, k: int = 4, solved: float = 
     std_N = (rate_N * fails_N).sqrt()
     gain_N = torch.where(correct_N, fails_N, fails_N - fails_beside_N)
     usable_N = (std_N > 0) & (size_N >= k)
-    return torch.where(usable_N, gain_N / torch.where(usable_N, std_N, torch.ones_like(std_N)), torch.zeros_like(gain_N))
+    return torch.where(
+        usable_N, gain_N / torch.where(usable_N, std_N, torch.ones_like(std_N)), torch.zeros_like(gain_N)
+    )
 
 
 @ADVANTAGES.register("best_gap", "grpo_passk")
@@ -189,7 +198,7 @@ def best_gap(
 
     divide_by_std: by std + eps of the group.
     """
-    index_N, groups = _groups(group_N)
+    index_N, groups = segments.renumbered(group_N)
     best_N = segments.largest(reward_N, index_N, groups)[index_N]
     is_best_N = reward_N == best_N
     second_N = segments.largest(reward_N.masked_fill(is_best_N, -torch.inf), index_N, groups)[index_N]
@@ -205,11 +214,12 @@ def best_gap(
 @ADVANTAGES.register("opo", "length_weighted")
 @formula("A = r - length-weighted mean reward of the prompt")
 def opo(reward_N: Tensor, group_N: Tensor, length_N: Tensor, *, single: str = "zero") -> Tensor:
-    """r - sum(length r) / sum(length): the baseline of least variance when gradients grow with length (arXiv:2505.23585).
+    """r - sum(length r) / sum(length): the baseline of least variance when gradients grow with length
+    (arXiv:2505.23585).
 
     single: as in `group_mean`.
     """
-    index_N, groups = _groups(group_N)
+    index_N, groups = segments.renumbered(group_N)
     length_N = length_N.to(reward_N.dtype)
     weighted_S = segments.total(length_N * reward_N, index_N, groups)
     baseline_N = (weighted_S / segments.total(length_N, index_N, groups).clamp(min=1))[index_N]
@@ -222,7 +232,8 @@ def opo(reward_N: Tensor, group_N: Tensor, length_N: Tensor, *, single: str = "z
 @ADVANTAGES.register("remax", "greedy_baseline")
 @formula("A = r - reward of a greedy rollout of the prompt")
 def remax(reward_N: Tensor, baseline_N: Tensor) -> Tensor:
-    """r - r(greedy): unbiased (ReMax, arXiv:2310.10505). baseline_N: the greedy rollout's reward for each rollout's prompt."""
+    """r - r(greedy): unbiased (ReMax, arXiv:2310.10505). baseline_N: the greedy rollout's reward for each rollout's
+    prompt."""
     return reward_N - baseline_N
 
 
@@ -237,7 +248,7 @@ def gpg(reward_N: Tensor, group_N: Tensor, *, single: str = "zero") -> Tensor:
 @formula("A = r - {tau} log mean exp(r / {tau}) over the prompt")
 def log_partition(reward_N: Tensor, group_N: Tensor, *, tau: float = 1.0) -> Tensor:
     """r - tau log Z, the exact baseline of mirror descent (Kimi k1.5, arXiv:2501.12599); tau -> inf: the group mean."""
-    index_N, groups = _groups(group_N)
+    index_N, groups = segments.renumbered(group_N)
     best_N = segments.largest(reward_N, index_N, groups)[index_N]
     shifted_N = reward_N - best_N
     return shifted_N - tau * segments.mean((shifted_N / tau).exp(), index_N, groups)[index_N].log()
@@ -263,12 +274,6 @@ def gdpo(
         for weight, component_N in zip(weights, component_NK.unbind(1), strict=True)
     ]
     return torch.stack(parts).sum(0)
-
-
-def _groups(group_N: Tensor) -> tuple[Tensor, int]:
-    """Groups renumbered 0..G-1, and G."""
-    values_G = group_N.unique()
-    return torch.searchsorted(values_G, group_N), len(values_G)
 
 
 def _batch_deviation(reward_N: Tensor, ddof: int) -> Tensor:

@@ -48,7 +48,8 @@ _CHOICES = {
 
 
 def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Objective:
-    """The objective of a recipe's `algorithm:` section; a ConfigError names the key, and the near name where there is one.
+    """The objective of a recipe's `algorithm:` section; a ConfigError names the key, and the near name where there is
+    one.
 
     max_response_tokens: the run's length limit, for weights that divide by it.
     """
@@ -73,7 +74,8 @@ def resolved_row(preset: str | None, like: str | None) -> dict[str, Any]:
     """COMMON, then the preset's row, then the project's defaults.
 
     Where both are named the preset keeps its pieces: of a project's advantage, ratio, surrogate and weights only the
-    settings of pieces of the same name are taken, so `like: verl, preset: gspo` is verl's clip range only if it has one.
+    settings of pieces of the same name are taken, so `like: verl, preset: gspo` is verl's clip range only if it has
+    one.
     """
     row = {**COMMON, **(preset_row(preset or "grpo") if preset or not like else {})}
     if like:
@@ -128,12 +130,12 @@ def _over(old: Any, new: Any) -> Any:
     """A recipe's value over the preset's: settings without a name keep the preset's piece."""
     if isinstance(new, Mapping) and "name" not in new:
         return {"name": _name(old), **_settings(old), **cast(Spec, new)}
-    return new
+    return cast(Any, new)
 
 
 def _field(key: str, value: Any, max_response_tokens: int | None) -> Any:
     if key in _LISTS:
-        items: list[Any] = [] if value in (None, "none") else value if isinstance(value, list) else [value]
+        items = [] if value in (None, "none") else cast(list[Any], value) if isinstance(value, list) else [value]
         return tuple(_piece(key, item, max_response_tokens) for item in items)
     if key in _OPTIONAL and value in (None, "none"):
         return None

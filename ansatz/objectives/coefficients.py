@@ -6,7 +6,8 @@ from __future__ import annotations
 def adapt_kl_coef(coef: float, kl: float, *, target: float, horizon: int, num_rollouts: int) -> float:
     """Proportional control of the KL (Ziegler et al., arXiv:1909.08593).
 
-    kl: observed, nats, of what target is in; num_rollouts: seen since the last call; horizon: rollouts of a full response.
+    kl: observed, nats, of what target is in; num_rollouts: seen since the last call; horizon: rollouts of a full
+    response.
     """
     error = min(max(kl / target - 1, -0.2), 0.2)
     return coef * (1 + error * num_rollouts / horizon)
@@ -15,7 +16,8 @@ def adapt_kl_coef(coef: float, kl: float, *, target: float, horizon: int, num_ro
 def adapt_entropy_coef(
     coef: float, entropy: float, *, target: float, step: float = 1e-3, highest: float = 0.02
 ) -> float:
-    """Up a step while entropy (nats a token) is below target, else down, within [0, highest] (Skywork-OR1, arXiv:2505.22312).
+    """Up a step while entropy (nats a token) is below target, else down, within [0, highest] (Skywork-OR1,
+    arXiv:2505.22312).
 
     Without a ceiling the bonus can win over the reward and the policy dissolves into noise.
     """

@@ -30,11 +30,15 @@ def truncate(
 ) -> Tensor:
     """w clipped into [low, high]: truncated importance sampling (fengyao.notion.site/off-policy-rl).
 
-    self_normalize: divided by its mean over the tokens of the minibatch, which then must be one slice.
+    self_normalize: divided by its mean over the minibatch, which then must be one slice: over tokens, or over rollouts
+    where they share it.
     """
     lowest, highest = -torch.inf if low is None else low, torch.inf if high is None else high
     weight_T = _weight(old_logp_T, behavior_logp_T, segment_T, level).clamp(lowest, highest)
-    return weight_T / weight_T.mean() if self_normalize else weight_T
+    if not self_normalize:
+        return weight_T
+    each = weight_T if level == "token" else weight_T[segments.last_of_segment(segment_T)]
+    return weight_T / each.mean()
 
 
 @CORRECTIONS.register("mask_outside", "icepop")
@@ -115,13 +119,13 @@ def trust_region(
 ) -> Tensor:
     """Tokens stop learning by how far their probability moved, not by the ratio (DPPO, arXiv:2602.04879).
 
-    divergence: "tv", |p - q|, or "kl", the KL of anchor to policy between this token and all others. sided: only moves that
-    the advantage asks for (up where A > 0, down else) count; False: any move.
+    divergence: "tv", |p - q|, or "kl", the KL of anchor to policy between this token and all others. sided: only
+    moves that the advantage asks for (up where A > 0, down else) count; False: any move.
     """
     p_T, q_T = policy_logp_T.detach().exp(), anchor_logp_T.exp()
     moved_T = p_T - q_T
     distance_T = moved_T.abs() if divergence == "tv" else _binary_kl(q_T, p_T)
-    bound_T = torch.where(advantage_T > 0, high, low)
+    bound_T = torch.full_like(p_T, low).masked_fill(advantage_T > 0, high)
     away_T = torch.where(advantage_T > 0, moved_T > 0, moved_T < 0) if sided else torch.ones_like(moved_T).bool()
     return (~((distance_T > bound_T) & away_T)).to(policy_logp_T.dtype)
 

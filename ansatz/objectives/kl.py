@@ -1,13 +1,15 @@
 """Estimators of KL(policy || reference) from the token that was drawn, and the exact sum.
 
 Axes: T response tokens, V vocabulary. With x = policy_logp - ref_logp and tokens drawn from the policy (J. Schulman,
-joschu.net/blog/kl-approx.html): k1 = x and k3 = exp(-x) - 1 + x are unbiased, k2 = x^2 / 2 and |x| are not; all but k1 are >= 0.
+joschu.net/blog/kl-approx.html): k1 = x and k3 = exp(-x) - 1 + x are unbiased, k2 = x^2 / 2 and |x| are not; all but
+k1 are >= 0.
 
 Every estimator has the same settings:
 clamp_in, clamp_out: bounds on |x| and on the value, no gradient beyond.
-weight: a factor with gradient: "none"; "on_policy", policy / constant(policy): value 1, adds the score-function part that
-  makes the gradient unbiased on-policy; "ratio", the objective's rho; "behavior", policy / behavior (both: off-policy too).
-straight_through: the value of the estimator with the gradient of k2, which is the KL's own on-policy.
+weight: a factor with gradient: "none"; "on_policy", policy / constant(policy): value 1, adds the score-function part
+that makes the gradient unbiased on-policy; "ratio", the objective's rho; "behavior", policy / behavior (both:
+off-policy too). straight_through: the value of the estimator with the gradient of k2, which is the KL's own
+on-policy.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def k1(
     """
     x_T = _difference(policy_logp_T, ref_logp_T, clamp_in)
     value_T = x_T if at_least is None else x_T.clamp(min=at_least)
-    return _finish(value_T, policy_logp_T, ref_logp_T, log_ratio_T, behavior_logp_T, clamp_out, weight, straight_through)
+    return _finish(
+        value_T, policy_logp_T, ref_logp_T, log_ratio_T, behavior_logp_T, clamp_out, weight, straight_through
+    )
 
 
 @KLS.register("k2", "mse")
@@ -59,7 +63,9 @@ def k2(
 ) -> Tensor:
     """x^2 / 2: biased value, whose gradient is the KL's own on-policy."""
     value_T = _difference(policy_logp_T, ref_logp_T, clamp_in).square() / 2
-    return _finish(value_T, policy_logp_T, ref_logp_T, log_ratio_T, behavior_logp_T, clamp_out, weight, straight_through)
+    return _finish(
+        value_T, policy_logp_T, ref_logp_T, log_ratio_T, behavior_logp_T, clamp_out, weight, straight_through
+    )
 
 
 @KLS.register("k3", "low_var_kl")
@@ -78,7 +84,9 @@ def k3(
     """exp(-x) - 1 + x: unbiased, never negative (GRPO, arXiv:2402.03300 eq. 4)."""
     x_T = _difference(policy_logp_T, ref_logp_T, clamp_in)
     value_T = torch.expm1(-x_T) + x_T
-    return _finish(value_T, policy_logp_T, ref_logp_T, log_ratio_T, behavior_logp_T, clamp_out, weight, straight_through)
+    return _finish(
+        value_T, policy_logp_T, ref_logp_T, log_ratio_T, behavior_logp_T, clamp_out, weight, straight_through
+    )
 
 
 @KLS.register("abs")
@@ -96,7 +104,9 @@ def abs_(
 ) -> Tensor:
     """|x|: biased; the same pull however far the policy has gone."""
     value_T = _difference(policy_logp_T, ref_logp_T, clamp_in).abs()
-    return _finish(value_T, policy_logp_T, ref_logp_T, log_ratio_T, behavior_logp_T, clamp_out, weight, straight_through)
+    return _finish(
+        value_T, policy_logp_T, ref_logp_T, log_ratio_T, behavior_logp_T, clamp_out, weight, straight_through
+    )
 
 
 @KLS.register("full")

@@ -12,7 +12,6 @@ Tokens outside `mask_T` may hold any finite values: they are cut away before a p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,7 +19,8 @@ import torch
 from torch import Tensor
 
 from ansatz.errors import ConfigError
-from ansatz.objectives import segments
+from ansatz.objectives import diagnostics
+from ansatz.objectives.advantage_rule import AdvantageRule, Advantages, at, chosen, scattered
 from ansatz.objectives.pieces import Piece
 
 
@@ -28,8 +28,8 @@ class TokenBatch(Protocol):
     """A slice of whole rollouts on one flat token axis, float32 or float64.
 
     segment_T: rollout of each token, 0..N-1 within the slice. mask_T: True where the policy chose the token.
-    weight_T, advantage_T: 0 outside the mask; made on the whole step. penalty_weight_T: weights of the KL and entropy terms,
-    None when they are `weight_T`. ref_logp_T: None unless `objective.needs_ref`.
+    weight_T, advantage_T: 0 outside the mask; made on the whole step. penalty_weight_T: weights of the KL and entropy
+    terms, None when they are `weight_T`. ref_logp_T: None unless `objective.needs_ref`.
     """
 
     @property
@@ -51,22 +51,13 @@ class TokenBatch(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advantages:
-    """advantage_T is 0 outside the mask; advantage_N is None when the piece gives one number a token;
-    return_T, the critic's target, is None without a critic."""
-
-    advantage_T: Tensor
-    advantage_N: Tensor | None
-    return_T: Tensor | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LossParts:
     """loss: scalar with gradient. sums: detached scalars that add up over slices and ranks. maxima: take the largest.
 
-    sums: tokens, surrogate (weighted, the policy's part of the loss), ratio, clipped_low, clipped_high, moved (k1 of old
-    over policy), dropped (tokens whose correction is 0), and where they exist kl, kl_loss, entropy. Counts and plain sums over
-    response tokens but for surrogate and kl_loss, which carry the weights. maxima: ratio, log_ratio_abs.
+    sums: tokens, surrogate (weighted, the policy's part of the loss), ratio, clipped_low, clipped_high, moved (k1 of
+    old over policy), dropped (tokens whose correction is 0), and where they exist kl, kl_loss, entropy. Counts and
+    plain sums over response tokens but for surrogate and kl_loss, which carry the weights. maxima: ratio,
+    log_ratio_abs.
     """
 
     loss: Tensor
@@ -151,61 +142,27 @@ class Objective:
             )
 
     def advantages(
-        self, reward_N: Tensor, group_N: Tensor, *, segment_T: Tensor, mask_T: Tensor, **given: Tensor | None
+        self,
+        reward_N: Tensor,
+        group_N: Tensor,
+        *,
+        segment_T: Tensor,
+        mask_T: Tensor,
+        state_T: Tensor | None = None,
+        **given: Tensor | None,
     ) -> Advantages:
         """Advantages of the whole step.
 
-        given: what the pieces ask for beyond rewards and groups, on the N or T axis of the step: old_logp_T, ref_logp_T,
-        value_T, baseline_N, component_NK, step_reward_T, step_end_T, and token_reward_T for dense rewards (in place of
-        `reward_N` at the last token).
+        state_T: the tokens over which token-level pieces discount and bootstrap, `mask_T` when None; give all response
+        tokens to let tool output count as time. given: what the pieces ask for beyond rewards and groups, on the N or T
+        axis of the step: old_logp_T, ref_logp_T, value_T, baseline_N, component_NK, step_reward_T, step_end_T, and
+        token_reward_T for dense rewards (in place of `reward_N` at the last token).
         """
-        chosen_T = segment_T[mask_T]
-        inputs = {
-            **_chosen(given, mask_T),
-            "reward_N": reward_N,
-            "group_N": group_N,
-            "segment_T": chosen_T,
-            "length_N": segments.count(chosen_T, len(reward_N)),
-        }
-        kl_T = self._kl_penalty(inputs)
-        if self.kl_in == "reward":
-            inputs["reward_N"] = reward_N - segments.total(kl_T, chosen_T, len(reward_N))
-        ends_T = segments.last_of_segment(chosen_T)
-        dense_T = inputs.get("token_reward_T")
-        reward_T = ends_T * reward_N[chosen_T] if dense_T is None else dense_T
-        inputs["token_reward_T"] = reward_T - kl_T if self.kl_in == "reward" else reward_T
-
-        advantage_N: Tensor | None = None
-        if "segment_T" in self.advantage.inputs:
-            advantage_T = self.advantage(inputs)
-        else:
-            advantage_N = self._whitened("advantage_N", self.advantage(inputs))
-            advantage_T = advantage_N[chosen_T]
-        return_T = advantage_T + inputs["value_T"] if self.needs_values else None
-        if self.kl_in == "return":
-            advantage_T = advantage_T - segments.discounted_sum(kl_T, chosen_T, 1.0)
-        elif self.kl_in == "advantage":
-            advantage_T = advantage_T - kl_T
-        advantage_T = self._whitened("advantage_T", advantage_T)
-        return Advantages(
-            advantage_T=_scattered(advantage_T, mask_T),
-            advantage_N=advantage_N,
-            return_T=None if return_T is None else _scattered(return_T, mask_T),
+        rule = AdvantageRule(
+            advantage=self.advantage, whiten=self.whiten, kl=self.kl, kl_coef=self.kl_coef, kl_in=self.kl_in
         )
-
-    def _kl_penalty(self, inputs: Mapping[str, Any]) -> Tensor:
-        """kl_coef x KL of the policy before the update at each response token; 0 where the KL is not in the reward."""
-        if self.kl_coef == 0 or self.kl_in == "loss":
-            return torch.zeros_like(inputs["segment_T"], dtype=inputs["reward_N"].dtype)
-        old_T = inputs.get("old_logp_T")
-        same_T = None if old_T is None else torch.zeros_like(old_T)
-        given = {"behavior_logp_T": old_T, **inputs, "policy_logp_T": old_T, "log_ratio_T": same_T}
-        return self.kl_coef * self.kl(given).detach()
-
-    def _whitened(self, axis: str, advantage: Tensor) -> Tensor:
-        if self.whiten is None or axis not in self.whiten.inputs:
-            return advantage
-        return self.whiten({axis: advantage})
+        states_T = mask_T if state_T is None else state_T
+        return rule(reward_N, group_N, segment_T=segment_T, mask_T=mask_T, state_T=states_T, given=given)
 
     def loss_mask(self, segment_T: Tensor, mask_T: Tensor, **given: Tensor | None) -> Tensor:
         """The tokens that count in the loss and in its denominators: `mask_T` less what the `masks` take out.
@@ -213,11 +170,11 @@ class Objective:
         given: what masks ask for: truncated_N (True where a rollout hit the length limit), old_logp_T, behavior_logp_T.
         Without masks it is `mask_T`. Masks look at the original tokens each, so their order does not matter.
         """
-        inputs = {**_chosen(given, mask_T), "segment_T": segment_T[mask_T]}
+        inputs = {**chosen(given, mask_T), "segment_T": segment_T[mask_T]}
         kept_T = torch.ones_like(inputs["segment_T"], dtype=torch.bool)
         for piece in self.masks:
             kept_T = kept_T & piece(inputs)
-        return _scattered(kept_T, mask_T)
+        return scattered(kept_T, mask_T)
 
     def token_weights(
         self,
@@ -273,7 +230,7 @@ class Objective:
         for piece in self.correction:
             factor_T = factor_T * piece(given)
         loss = surrogate = (self.surrogate(given) * factor_T * weight_T).sum()
-        sums, maxima = self._ratio_metrics(given, factor_T)
+        sums = diagnostics.ratio_sums(given["log_ratio_T"], given["advantage_T"], factor_T, self.surrogate)
         sums["surrogate"] = surrogate.detach()
 
         if kl_coef != 0 and self.kl_in == "loss":
@@ -287,7 +244,7 @@ class Objective:
                 loss = loss - entropy_coef * (given["entropy_T"] * penalty_weight_T).sum()
         elif entropy_coef != 0:
             raise ValueError("algorithm.entropy_coef is not 0, but the loss was given no entropy_T.")
-        return LossParts(loss=loss, sums=sums, maxima=maxima)
+        return LossParts(loss=loss, sums=sums, maxima=diagnostics.ratio_maxima(given["log_ratio_T"]))
 
     def _chosen(
         self, batch: TokenBatch, policy_logp_T: Tensor, entropy_T: Tensor | None, full_kl_T: Tensor | None
@@ -300,7 +257,7 @@ class Objective:
             "behavior": batch.behavior_logp_T[mask_T],
             "policy": policy_T.detach(),
         }
-        reference_T = {**anchors, "ref": _at(batch.ref_logp_T, mask_T)}[self.kl_to]
+        reference_T = {**anchors, "ref": at(batch.ref_logp_T, mask_T)}[self.kl_to]
         return {
             "segment_T": batch.segment_T[mask_T],
             "policy_logp_T": policy_T,
@@ -310,49 +267,12 @@ class Objective:
             "ref_logp_T": reference_T,
             "advantage_T": batch.advantage_T[mask_T],
             "weight_T": batch.weight_T[mask_T],
-            "penalty_weight_T": _at(batch.penalty_weight_T, mask_T),
-            "entropy_T": _at(entropy_T, mask_T),
-            "full_kl_T": _at(full_kl_T, mask_T),
+            "penalty_weight_T": at(batch.penalty_weight_T, mask_T),
+            "entropy_T": at(entropy_T, mask_T),
+            "full_kl_T": at(full_kl_T, mask_T),
         }
-
-    def _ratio_metrics(self, given: dict[str, Any], factor_T: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        log_ratio_T = given["log_ratio_T"].detach()
-        advantage_T = given["advantage_T"]
-        ratio_T = log_ratio_T.exp()
-        low, high = (self.surrogate.settings.get(side) for side in ("low", "high"))
-        never_T = torch.zeros_like(ratio_T, dtype=torch.bool)
-        below_T = never_T if low is None else (ratio_T < 1 - low) & (advantage_T < 0)
-        above_T = never_T if high is None else (ratio_T > 1 + high) & (advantage_T > 0)
-        sums = {
-            "tokens": torch.ones_like(ratio_T).sum(),
-            "ratio": ratio_T.sum(),
-            "clipped_low": below_T.to(ratio_T.dtype).sum(),
-            "clipped_high": above_T.to(ratio_T.dtype).sum(),
-            "moved": -log_ratio_T.sum(),
-            "dropped": (factor_T == 0).to(ratio_T.dtype).sum(),
-        }
-        none = ratio_T.new_zeros(())
-        maxima = {
-            "ratio": ratio_T.max() if len(ratio_T) else none,
-            "log_ratio_abs": log_ratio_T.abs().max() if len(ratio_T) else none,
-        }
-        return sums, maxima
 
 
 def _weights(piece: Piece, segment_T: Tensor, mask_T: Tensor, num_rollouts: int, group_N: Tensor | None) -> Tensor:
     given = {"segment_T": segment_T[mask_T], "num_rollouts": num_rollouts, "group_N": group_N}
-    return _scattered(piece(given), mask_T)
-
-
-def _scattered(value_T: Tensor, mask_T: Tensor) -> Tensor:
-    """Values of the chosen tokens back on the whole token axis, 0 elsewhere."""
-    return value_T.new_zeros(mask_T.shape).masked_scatter(mask_T, value_T)
-
-
-def _chosen(given: Mapping[str, Tensor | None], mask_T: Tensor) -> dict[str, Any]:
-    """Arrays on the token axis cut down to the chosen tokens; those on other axes as they are."""
-    return {key: _at(value, mask_T) if key.endswith("_T") else value for key, value in given.items()}
-
-
-def _at(value_T: Tensor | None, mask_T: Tensor) -> Tensor | None:
-    return None if value_T is None else value_T[mask_T]
+    return scattered(piece(given), mask_T)

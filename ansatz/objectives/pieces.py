@@ -3,8 +3,8 @@
 A piece names what it needs by its positional parameters (`reward_N`, `segment_T`, ...) and what a recipe may set by its
 keyword-only ones, so nothing is declared twice: `Objective` hands over exactly what the signature asks for.
 
-Axes everywhere in this package: N rollouts, T flat tokens, K reward components. Pieces see only the tokens that the policy
-chose; what lies outside the mask (prompts, tool output) is cut away before, so it cannot leak.
+Axes everywhere in this package: N rollouts, T flat tokens, K reward components. Pieces see only the tokens that the
+policy chose; what lies outside the mask (prompts, tool output) is cut away before, so it cannot leak.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Preference losses: pure functions of the log-probs of chosen and rejected responses, averaged over pairs by the caller.
+"""Preference losses: pure functions of the log-probs of chosen and rejected responses, averaged over pairs by the
+caller.
 
 Axes: P pairs. `chosen_gain_P`, `rejected_gain_P`: log(policy / reference) of the response, summed over its tokens;
 `*_logp_P`: log policy, summed; `*_length_P`: response tokens. beta is the strength of the KL that they stand for. Each
@@ -19,9 +20,7 @@ PREFERENCES: Registry[Function] = Registry("preference")
 
 @PREFERENCES.register("dpo", "sigmoid")
 @formula("-log sigmoid({beta} (gain_chosen - gain_rejected)), labels flipped with probability {label_smoothing}")
-def dpo(
-    chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.0
-) -> Tensor:
+def dpo(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.0) -> Tensor:
     """DPO (arXiv:2305.18290 eq. 7); with label_smoothing conservative DPO (ericmitchell.ai/cdpo.pdf)."""
     return _smoothed(beta * (chosen_gain_P - rejected_gain_P), label_smoothing)
 
@@ -107,9 +106,7 @@ def simpo(
 
 @PREFERENCES.register("exo", "exo_pair")
 @formula("KL of the policy's pair probabilities to (1 - {label_smoothing}, {label_smoothing})")
-def exo(
-    chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 1e-3
-) -> Tensor:
+def exo(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 1e-3) -> Tensor:
     """EXO for pairs (arXiv:2402.00856): the reverse KL to smoothed labels. label_smoothing > 0."""
     logit_P = beta * (chosen_gain_P - rejected_gain_P)
     right_P = logit_P.sigmoid() * (F.logsigmoid(logit_P) - _log(1 - label_smoothing))
@@ -125,11 +122,12 @@ def nca(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1) ->
 
 
 @PREFERENCES.register("bco", "bco_pair")
-@formula("-log s(c - shift) - log s(shift - r), shift = mean implicit reward of the batch")
-def bco(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1) -> Tensor:
-    """BCO for pairs (arXiv:2404.04656): a binary classifier of implicit rewards around the batch's mean."""
+@formula("-log s(c - shift) - log s(shift - r), c and r {beta} x gain, shift their mean where centered ({centered})")
+def bco(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, centered: bool = True) -> Tensor:
+    """BCO for pairs (arXiv:2404.04656): a binary classifier of implicit rewards around the batch's mean, or around
+    0."""
     chosen_P, rejected_P = beta * chosen_gain_P, beta * rejected_gain_P
-    shift = torch.cat([chosen_P, rejected_P]).mean().detach()
+    shift = torch.cat([chosen_P, rejected_P]).mean().detach() * centered
     return -F.logsigmoid(chosen_P - shift) - F.logsigmoid(shift - rejected_P)
 
 
@@ -157,9 +155,7 @@ def apo_down(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.
 
 @PREFERENCES.register("discopop")
 @formula("logistic and exponential loss of {beta} (gain_chosen - gain_rejected), mixed by sigmoid(x / {tau})")
-def discopop(
-    chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, tau: float = 0.05
-) -> Tensor:
+def discopop(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, tau: float = 0.05) -> Tensor:
     """DiscoPOP, a loss found by search (arXiv:2406.08414)."""
     logit_P = beta * (chosen_gain_P - rejected_gain_P)
     share_P = (logit_P / tau).sigmoid()
@@ -206,12 +202,13 @@ def f_dpo(
 
     divergence: "forward_kl", "js" or "alpha" (of exponent alpha).
     """
-    slopes = {
-        "forward_kl": lambda gain_P: -(-gain_P).exp(),
-        "js": lambda gain_P: F.logsigmoid(gain_P),
-        "alpha": lambda gain_P: -(-alpha * gain_P).exp() / alpha,
-    }
-    slope = slopes[divergence]
+
+    def slope(gain_P: Tensor) -> Tensor:
+        if divergence == "js":
+            return F.logsigmoid(gain_P)
+        power = 1.0 if divergence == "forward_kl" else alpha
+        return -(-power * gain_P).exp() / power
+
     return _smoothed(beta * (slope(chosen_gain_P) - slope(rejected_gain_P)), 0.0)
 
 

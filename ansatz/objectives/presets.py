@@ -2,7 +2,8 @@
 
 A piece is written as a name ("group_mean"), as a mapping with a name and settings ({name: clip, low: 0.2, high: 0.28}),
 or as settings alone ({high: 0.28}), which keep the preset's piece. `correction` and `masks` also take lists, or "none".
-A user's own row is a YAML file or a mapping in a Python file: `preset: path/to/mine.yaml`, `preset: path/to/mine.py:row`.
+A user's own row is a YAML file or a mapping in a Python file: `preset: path/to/mine.yaml`, `preset:
+path/to/mine.py:row`.
 """
 
 from __future__ import annotations

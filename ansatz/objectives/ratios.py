@@ -1,7 +1,7 @@
 """Importance ratios: log rho, policy over anchor, per token or shared by a rollout.
 
-Axes: T response tokens. `anchor_logp_T`: log-probs before the update, the sampler's, or the policy's own without gradient
-(recipe key `anchor`: old, behavior, policy).
+Axes: T response tokens. `anchor_logp_T`: log-probs before the update, the sampler's, or the policy's own without
+gradient (recipe key `anchor`: old, behavior, policy).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def sequence(
 ) -> Tensor:
     """log rho = mean over the rollout of log-ratios, the same at all its tokens (GSPO, arXiv:2507.18071 eq. 7).
 
-    gradient: "sequence", through the mean; "token", each token its own (GSPO-token, eq. 13). clamp: upper bound on log rho.
+    gradient: "sequence", through the mean; "token", each token its own (GSPO-token, eq. 13). clamp: upper bound on
+    log rho.
     """
     log_ratio_T = policy_logp_T - anchor_logp_T
     mean_T = segments.mean(log_ratio_T, segment_T, segments.num_segments(segment_T))[segment_T]

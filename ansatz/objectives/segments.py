@@ -1,13 +1,21 @@
 """Sums, means and scans over the segments of a flat axis: tokens of a rollout, rollouts of a prompt.
 
-Axes: T flat tokens (or N rollouts), S segments; `segment_T` holds the segment of each entry, 0..S-1. Scans need the entries
-of a segment in order and side by side.
+Axes: T flat tokens (or N rollouts), S segments; `segment_T` holds the segment of each entry, 0..S-1. Scans need the
+entries of a segment in order and side by side.
 """
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
+
+
+def renumbered(label_N: Tensor) -> tuple[Tensor, int]:
+    """Any integer labels as 0..S-1 in rising order, and S."""
+    label_S = cast(Tensor, label_N.unique())  # pyright: ignore[reportUnknownMemberType]
+    return torch.searchsorted(label_S, label_N), len(label_S)
 
 
 def count(segment_T: Tensor, num_segments: int) -> Tensor:

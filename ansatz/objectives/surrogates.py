@@ -1,8 +1,8 @@
 """Surrogates: the loss of one response token, before weights; lower is better.
 
-Axes: T response tokens. `log_ratio_T` is log rho with gradient. At rho = 1 each has REINFORCE's gradient, -A grad log pi,
-on its ratio's tokens (times 2 tau for `squared`). With a ratio shared by a rollout, a rollout's loss stands at each of its
-tokens and `sequence_mean` makes it count once.
+Axes: T response tokens. `log_ratio_T` is log rho with gradient. At rho = 1 each has REINFORCE's gradient, -A grad log
+pi, on its ratio's tokens (times 2 tau for `squared`). With a ratio shared by a rollout, a rollout's loss stands at
+each of its tokens and `sequence_mean` makes it count once.
 """
 
 from __future__ import annotations
@@ -70,11 +70,9 @@ def detached(
 
 @SURROGATES.register("soft_gate", "sapo")
 @formula("-A (4 / tau) sigmoid(tau (rho - 1)), tau = {tau_pos} where A > 0, else {tau_neg}")
-def soft_gate(
-    log_ratio_T: Tensor, advantage_T: Tensor, *, tau_pos: float = 1.0, tau_neg: float = 1.05
-) -> Tensor:
+def soft_gate(log_ratio_T: Tensor, advantage_T: Tensor, *, tau_pos: float = 1.0, tau_neg: float = 1.05) -> Tensor:
     """A smooth gate in place of the hard clip (SAPO, arXiv:2511.20347); gradient factor 1 at rho = 1."""
-    tau_T = torch.where(advantage_T > 0, tau_pos, tau_neg).to(log_ratio_T.dtype)
+    tau_T = torch.full_like(log_ratio_T, tau_neg).masked_fill(advantage_T > 0, tau_pos)
     return -advantage_T * 4 / tau_T * torch.sigmoid(tau_T * (log_ratio_T.exp() - 1))
 
 
@@ -123,8 +121,8 @@ def clip_cov(
 ) -> Tensor:
     """`clip` without tokens whose log-prob and advantage covary most, which eat the entropy (arXiv:2505.22617).
 
-    Of the tokens inside the bounds that the clip leaves, the first max(1, share x tokens) by covariance are dropped (the
-    paper draws them at random).
+    Of the tokens inside the bounds that the clip leaves, the first max(1, share x tokens) by covariance are dropped
+    (the paper draws them at random).
     """
     ratio_T = log_ratio_T.exp()
     loss_T = clip(log_ratio_T, advantage_T, low=low, high=high)

@@ -35,10 +35,11 @@ def gae(
     lam: float = 1.0,
     lam_length: float | None = None,
 ) -> Tensor:
-    """A_t = delta_t + gamma lambda A_{t+1}, delta_t = r_t + gamma V_{t+1} - V_t, V = 0 after the end (arXiv:1506.02438 eq. 16).
+    """A_t = delta_t + gamma lambda A_{t+1}, delta_t = r_t + gamma V_{t+1} - V_t, V = 0 after the end
+    (arXiv:1506.02438 eq. 16).
 
-    gamma = lambda = 1 is the reward-to-go minus the value. lam_length a: lambda = 1 - 1 / (a x response length) in place of
-    lam (VAPO, arXiv:2504.05118).
+    gamma = lambda = 1 is the reward-to-go minus the value. lam_length a: lambda = 1 - 1 / (a x response length) in
+    place of lam (VAPO, arXiv:2504.05118).
     """
     delta_T = token_reward_T + gamma * segments.next_in_segment(value_T, segment_T) - value_T
     factor: float | Tensor = gamma * lam
@@ -72,29 +73,45 @@ def process(
 
 
 @WHITENS.register("tokens")
-@formula("whitened over response tokens ({center}, ddof {ddof}, eps {eps} in the {eps_in})")
+@formula("whitened over response tokens (center {center}, scale {scale}, ddof {ddof}, eps {eps} in the {eps_in})")
 def tokens(
-    advantage_T: Tensor, *, center: bool = True, ddof: int = 1, eps: float = 1e-8, eps_in: str = "var"
+    advantage_T: Tensor,
+    *,
+    center: bool = True,
+    scale: bool = True,
+    ddof: int = 1,
+    eps: float = 1e-8,
+    eps_in: str = "var",
 ) -> Tensor:
     """Mean 0 and variance 1 over all response tokens of the step, so long rollouts count for more (PPO practice).
 
-    eps_in: "var", 1/sqrt(var + eps); "std", 1/(std + eps); "floor", 1/sqrt(max(var, eps)).
+    center, scale: whether to take off the mean, whether to divide. eps_in: "var", 1/sqrt(var + eps); "std", 1/(std +
+    eps); "floor", 1/sqrt(max(var, eps)).
     """
-    return _whitened(advantage_T, center, ddof, eps, eps_in)
+    return _whitened(advantage_T, center, scale, ddof, eps, eps_in)
 
 
 @WHITENS.register("rollouts")
-@formula("whitened over rollouts ({center}, ddof {ddof}, eps {eps} in the {eps_in})")
+@formula("whitened over rollouts (center {center}, scale {scale}, ddof {ddof}, eps {eps} in the {eps_in})")
 def rollouts(
-    advantage_N: Tensor, *, center: bool = True, ddof: int = 1, eps: float = 1e-8, eps_in: str = "var"
+    advantage_N: Tensor,
+    *,
+    center: bool = True,
+    scale: bool = True,
+    ddof: int = 1,
+    eps: float = 1e-8,
+    eps_in: str = "var",
 ) -> Tensor:
     """The same over rollouts, each counting once whatever its length; for pieces with one number a rollout."""
-    return _whitened(advantage_N, center, ddof, eps, eps_in)
+    return _whitened(advantage_N, center, scale, ddof, eps, eps_in)
 
 
-def _whitened(values: Tensor, center: bool, ddof: int, eps: float, eps_in: str) -> Tensor:
+def _whitened(values: Tensor, center: bool, scale: bool, ddof: int, eps: float, eps_in: str) -> Tensor:
     whole = torch.zeros_like(values, dtype=torch.long)
     centered = segments.centered(values, whole, 1)
     std = segments.deviation(centered, whole, 1, ddof=ddof)
+    centered = centered if center else values
+    if not scale:
+        return centered
     divisor = {"var": (std**2 + eps).sqrt(), "std": std + eps, "floor": (std**2).clamp(min=eps).sqrt()}[eps_in]
-    return (centered if center else values) / divisor
+    return centered / divisor

@@ -1,8 +1,8 @@
 """Per-token weights: how token losses become one number.
 
 Axes: N rollouts of the step, T response tokens. Weights are computed once on the whole step's batch (or an update's
-minibatch), so the loss of any slice is a plain weighted sum and slices add up exactly. Each says what it sums to. They are
-made in float64; `Objective.token_weights` casts them.
+minibatch), so the loss of any slice is a plain weighted sum and slices add up exactly. Each says what it sums to.
+They are made in float64; `Objective.token_weights` casts them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def token_sum(segment_T: Tensor, *, divisor: float = 1.0) -> Tensor:
 @WEIGHTS.register("sequence_mean", "seq-mean-token-mean", "grpo")
 @formula("1 / ({rollouts} rollouts of the step x response tokens of the rollout)")
 def sequence_mean(segment_T: Tensor, num_rollouts: int, *, rollouts: str = "all", eps: float = 0.0) -> Tensor:
-    """Every rollout counts the same, whatever its length (GRPO, arXiv:2402.03300 eq. 3). Sums to 1 without empty rollouts.
+    """Every rollout counts the same, whatever its length (GRPO, arXiv:2402.03300 eq. 3). Sums to 1 without empty
+    rollouts.
 
     rollouts: "all", or "nonempty" to leave rollouts without a token out of the count. eps: added to each length.
     """
@@ -64,9 +65,9 @@ def fixed_length(segment_T: Tensor, num_rollouts: int, *, max_tokens: float, rol
 @formula("1 / (prompts of the step x response tokens of the prompt)")
 def prompt_mean(segment_T: Tensor, group_N: Tensor) -> Tensor:
     """Every prompt counts the same and its tokens alike. Sums to 1 without prompts that have no token."""
-    prompts_G = group_N.unique()
-    prompt_T = torch.searchsorted(prompts_G, group_N)[segment_T]
-    return 1 / (len(prompts_G) * segments.count(prompt_T, len(prompts_G))[prompt_T].double())
+    prompt_N, prompts = segments.renumbered(group_N)
+    prompt_T = prompt_N[segment_T]
+    return 1 / (prompts * segments.count(prompt_T, prompts)[prompt_T].double())
 
 
 def _counted(length_N: Tensor, rollouts: str) -> int:

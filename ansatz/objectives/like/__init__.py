@@ -1,7 +1,7 @@
 """Other projects' settings, read as ours: `like: NAME` in a recipe takes that project's defaults.
 
-Each module has the project's own knobs with their defaults (`DEFAULTS`) and `spec(knobs)`, which says them in the keys of a
-recipe's `algorithm:` section. The certificates (`ansatz parity`) run over the same functions.
+Each module has the project's own knobs with their defaults (`DEFAULTS`) and `spec(knobs)`, which says them in the
+keys of a recipe's `algorithm:` section. The certificates (`ansatz parity`) run over the same functions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ PROJECTS: dict[str, tuple[Callable[[Knobs], dict[str, Any]], Knobs]] = {
     "nano-aha": (small.nano, {"kl_coeff": 0.001}),
     "torchtune": (small.torchtune, {"epsilon": 0.1, "kl_coeff": 0.1}),
 }
-ALIASES = {"trl-1.16": "trl", "nemo": "nemo-rl", "open_instruct": "open-instruct", "prime": "prime-rl", "nano": "nano-aha"}
+ALIASES = {
+    "trl-1.16": "trl",
+    "nemo": "nemo-rl",
+    "open_instruct": "open-instruct",
+    "prime": "prime-rl",
+    "nano": "nano-aha",
+}
 
 
 def project_spec(name: str) -> dict[str, Any]:

@@ -49,7 +49,10 @@ def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kl_piece(name: str, knobs: Mapping[str, Any]) -> dict[str, Any]:
-    clamps = {"clamp_in": knobs.get("kl_input_clamp_value", 20.0), "clamp_out": knobs.get("kl_output_clamp_value", 10.0)}
+    clamps = {
+        "clamp_in": knobs.get("kl_input_clamp_value", 20.0),
+        "clamp_out": knobs.get("kl_output_clamp_value", 10.0),
+    }
     return {"name": name, **clamps}
 
 

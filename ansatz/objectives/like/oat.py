@@ -45,5 +45,9 @@ def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
         else "sequence_mean",
         "correction": truncate if knobs["tis_c"] is not None and not knobs["reinforce_update"] else "none",
         "masks": "not_truncated" if knobs["ignore_no_eos"] else "none",
-        **({"value": {"coef": knobs["vf_coef"], "clip": knobs["cliprange_value"]}} if critic == "ppo" else {}),
+        **(
+            {"value": {"name": "squared_error", "coef": knobs["vf_coef"], "clip": knobs["cliprange_value"]}}
+            if critic == "ppo"
+            else {}
+        ),
     }

@@ -46,7 +46,7 @@ def _corrections(knobs: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A bound of 0 is no bound. First masked, then clamped; a sequence-level mask replaces the token's weight."""
     mask = {"low": knobs["rho_mask_lower_bound"] or None, "high": knobs["rho_mask_upper_bound"] or None}
     clamp = {"low": knobs["rho_clamp_lower_bound"] or None, "high": knobs["rho_clamp_upper_bound"] or None}
-    level = "sequence" if knobs["rho_mask_sequence_level"] else "token"
+    level = "mean" if knobs["rho_mask_sequence_level"] else "token"
     pieces: list[dict[str, Any]] = [{"name": "truncate", "level": level, **clamp}]
     if mask["low"] is not None or mask["high"] is not None:
         pieces.append({"name": "drop_outside", "level": level, **mask})

@@ -44,9 +44,10 @@ def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def advantage(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """The estimators. With group baselines the KL is a reward to go after the baseline, else part of the token rewards."""
+    """The estimators. With group baselines the KL is a reward to go after the baseline, else part of the token
+    rewards."""
     name = knobs["estimator"]
-    whiten = {**_WHITEN, "eps_in": "floor"} if not knobs.get("no_std_norm") else "none"
+    whiten = {**_WHITEN, "scale": not knobs.get("no_std_norm", False)}
     table: dict[str, dict[str, Any]] = {
         "group_norm": {"advantage": {"name": "group_zscore", "ddof": 1, "eps": 1e-9}, "kl_in": "return"},
         "dr_grpo": {"advantage": "group_mean", "kl_in": "return"},

@@ -60,7 +60,9 @@ def advantage(knobs: Mapping[str, Any]) -> dict[str, Any]:
     whiten = {"name": "tokens", "ddof": 1, "eps": 1e-8, "eps_in": "var"}
     gamma = knobs.get("gamma", 1.0)
     table: dict[str, dict[str, Any]] = {
-        "grpo": {"advantage": grpo if knobs.get("grpo_norm_by_std", True) else {"name": "group_mean", "single": "keep"}},
+        "grpo": {
+            "advantage": grpo if knobs.get("grpo_norm_by_std", True) else {"name": "group_mean", "single": "keep"}
+        },
         "rloo": {"advantage": "leave_one_out"},
         "maxrl": {"advantage": {"name": "mean_ratio", "eps": 1e-6, "signed": True}},
         "reinforce++": {"advantage": {"name": "reward_to_go", "gamma": gamma}, "whiten": whiten},

@@ -7,6 +7,7 @@ from typing import Any
 
 DEFAULTS: dict[str, Any] = {
     "advantage_estimator": "grpo",
+    "rewards_normalization": True,
     "grpo_std_normalization": True,
     "kl_coef": 0.0,
     "kl_loss_type": "k1",
@@ -51,13 +52,19 @@ def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
         "weights": "token_mean" if knobs["calculate_per_token_loss"] else "sequence_mean",
         "entropy_coef": knobs["entropy_coef"],
         "correction": _corrections(knobs),
-        **({"value": {"scale": 1.0, "clip": knobs["value_clip"]}} if estimator == "ppo" else {}),
+        **(
+            {"value": {"name": "squared_error", "scale": 1.0, "clip": knobs["value_clip"]}}
+            if estimator == "ppo"
+            else {}
+        ),
     }
 
 
 def _advantage(knobs: Mapping[str, Any]) -> dict[str, Any]:
     by_std = knobs["grpo_std_normalization"]
     grpo = {"name": "group_zscore", "ddof": 1, "eps": 1e-6} if by_std else {"name": "group_mean"}
+    if not knobs["rewards_normalization"]:
+        grpo = {"name": "reward"}
     kl = {"kl": _kl(knobs["kl_loss_type"]), "kl_coef": knobs["kl_coef"]}
     table: dict[str, dict[str, Any]] = {
         "reinforce_plus_plus": {

@@ -39,8 +39,8 @@ _OWN_MEAN = ("sapo", "geo_mean")  # losses that take the mean over rollouts what
 def spec(knobs: Mapping[str, Any], *, columns: int | None = None, sequence_gspo: bool = False) -> dict[str, Any]:
     """The actor's loss with the estimator of `knobs["adv"]`.
 
-    columns: response columns of the padded batch, what `seq-mean-token-sum-norm` divides by without a loss_scale_factor.
-    sequence_gspo: gspo forces seq-mean-token-mean (0.10.0.dev).
+    columns: response columns of the padded batch, what `seq-mean-token-sum-norm` divides by without a
+    loss_scale_factor. sequence_gspo: gspo forces seq-mean-token-mean (0.10.0.dev).
     """
     loss_mode = knobs["policy_loss"]["loss_mode"]
     bypass = knobs["policy_loss"].get("rollout_correction", {}) if loss_mode == "bypass_mode" else None
@@ -125,9 +125,7 @@ def kl(name: str) -> dict[str, Any]:
 
 def _surrogate(knobs: Mapping[str, Any], bypass: Mapping[str, Any] | None) -> dict[str, Any]:
     loss = knobs["policy_loss"]
-    low, high = (
-        knobs["clip_ratio"] if knobs[key] is None else knobs[key] for key in ("clip_ratio_low", "clip_ratio_high")
-    )
+    low, high = _range(knobs)
     dual_clip = {"name": "dual_clip", "low": low, "high": high, "dual": knobs["clip_ratio_c"]}
     if bypass is not None:
         return {"name": "log_prob"} if bypass.get("loss_type") == "reinforce" else dual_clip
@@ -152,8 +150,14 @@ def _trust_region(knobs: Mapping[str, Any]) -> list[dict[str, Any]]:
     name = knobs["policy_loss"]["loss_mode"]
     if name not in ("dppo_tv", "dppo_kl"):
         return []
-    bounds = {"low": knobs["clip_ratio_low"], "high": knobs["clip_ratio_high"]}
-    return [{"name": "trust_region", "divergence": name.removeprefix("dppo_"), **bounds}]
+    low, high = _range(knobs)
+    return [{"name": "trust_region", "divergence": name.removeprefix("dppo_"), "low": low, "high": high}]
+
+
+def _range(knobs: Mapping[str, Any]) -> tuple[float, float]:
+    """clip_ratio stands in for a side that is null."""
+    low, high = knobs["clip_ratio_low"], knobs["clip_ratio_high"]
+    return knobs["clip_ratio"] if low is None else low, knobs["clip_ratio"] if high is None else high
 
 
 def _importance(settings: Mapping[str, Any], bypass: Mapping[str, Any] | None) -> list[dict[str, Any]]:

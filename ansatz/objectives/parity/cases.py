@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -44,7 +44,8 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """`new` over `old`, nested dictionaries key by key."""
     out = dict(old)
     for key, value in new.items():
-        out[key] = merged(out[key], value) if isinstance(value, dict) and isinstance(out.get(key), dict) else value
+        nested = isinstance(value, dict) and isinstance(out.get(key), dict)
+        out[key] = merged(out[key], cast(dict[str, Any], value)) if nested else value
     return out
 
 
@@ -54,7 +55,8 @@ def error(ours: Any, expected: Any, mask: Tensor | None = None) -> float:
     mask: where an N x C array counts.
     """
     if isinstance(expected, Mapping):
-        return max((error(ours.get(key), value, mask) for key, value in expected.items()), default=0.0)
+        parts = cast(Mapping[str, Any], expected)
+        return max((error(ours.get(key), value, mask) for key, value in parts.items()), default=0.0)
     if ours is None:
         return math.inf
     want = torch.as_tensor(expected, dtype=torch.float64)

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ansatz.objectives import advantages, coefficients, preference
 from ansatz.objectives.like import nemo, oat, open_instruct, openrlhf, prime, skyrl, slime, small, trl, verl
+from ansatz.objectives.parity import others
 from ansatz.objectives.parity.cases import Case
 from ansatz.objectives.parity.runs import (
     Outputs,
@@ -56,7 +56,8 @@ def _trl_rloo(case: Case) -> Outputs:
 
 def _trl_dpo(case: Case) -> Outputs:
     knobs = case.knobs
-    names = knobs["loss_type"] if isinstance(knobs["loss_type"], list) else [knobs["loss_type"]]
+    named: Any = knobs["loss_type"]
+    names: list[str] = [named] if isinstance(named, str) else named
     weights = knobs["loss_weights"] or [1.0] * len(names)
     losses: dict[str, tuple[float, Mapping[str, Any]]] = {}
     for name, weight in zip(names, weights, strict=True):
@@ -65,12 +66,14 @@ def _trl_dpo(case: Case) -> Outputs:
             settings["label_smoothing"] = knobs["label_smoothing"]
         if name == "discopop":
             settings["tau"] = knobs["discopop_tau"]
+        if name == "bco_pair":
+            settings["centered"] = False
         if name == "ipo":
             settings["per_token"] = True
         divergence = knobs["f_divergence_type"]
         if name == "sigmoid" and divergence != "reverse_kl":
             short = {"js_divergence": "js", "alpha_divergence": "alpha"}.get(divergence, divergence)
-            name, settings = "f_dpo", {**settings, "divergence": short, "alpha": knobs["f_alpha_divergence_coef"]}
+            name, settings = "f_dpo", {**settings, "divergence": short, "alpha": 1 - knobs["f_alpha_divergence_coef"]}
         losses[name] = (weight, settings)
     return preference_run(case, losses, token_weights=knobs["ld_alpha"])
 
@@ -84,26 +87,9 @@ def _trl_cpo(case: Case) -> Outputs:
     return preference_run(case, {"cpo": (1.0, smooth)})
 
 
-def _bradley_terry(case: Case) -> Outputs:
-    chosen = case.array("rewards_chosen").requires_grad_()
-    rejected = case.array("rewards_rejected").requires_grad_()
-    center = case.knobs["center_rewards_coefficient"] or 0.0
-    loss = preference.bradley_terry(chosen, rejected, case.optional("margin"), center=center).mean()
-    up, down = torch.autograd.grad(loss, (chosen, rejected))
-    return {"loss": loss, "grad_rewards_chosen": up, "grad_rewards_rejected": down}
-
-
-def _soft_overlong(case: Case) -> Outputs:
-    limit, buffer = case.knobs["max_completion_len"], case.knobs["soft_punish_cache"]
-    lengths = case.inputs["length"]
-    return {"rewards": [penalties.soft_overlong(int(n), max_tokens=limit, buffer=buffer) for n in lengths]}
-
-
 def _verl(case: Case) -> Outputs:
     knobs = case.knobs
-    spec = verl.spec(
-        knobs, columns=case.array("mask").shape[1], sequence_gspo=case.family.startswith("verl_dev.")
-    )
+    spec = verl.spec(knobs, columns=case.array("mask").shape[1], sequence_gspo=case.family.startswith("verl_dev."))
     case = Case(case.id, case.family, case.peer, {**knobs, **knobs["adv"]}, case.inputs, case.outputs)
     setup = Setup(
         micro_batches=knobs["micro_batches"],
@@ -141,17 +127,6 @@ def _verl_kl_reward(case: Case) -> Outputs:
     return {"token_level_rewards": (last * case.array("rewards")[:, None] - knobs["kl_coef"] * kl) * mask}
 
 
-def _verl_controller(case: Case) -> Outputs:
-    knobs = case.knobs
-    coef, seen = knobs["kl_coef"], []
-    for observed in knobs["observed_kl"]:
-        coef = coefficients.adapt_kl_coef(
-            coef, observed, target=knobs["target_kl"], horizon=knobs["horizon"], num_rollouts=knobs["n_steps"]
-        )
-        seen.append(coef)
-    return {"kl_coef_after_each_update": seen}
-
-
 def _openrlhf_rewards(case: Case) -> Tensor:
     """Length penalty, then the penalty of responses that did not stop, before any baseline."""
     knobs, reward_N = case.knobs, case.array("rewards")
@@ -169,7 +144,7 @@ def _openrlhf_rewards(case: Case) -> Tensor:
 
 
 def _openrlhf_advantage(case: Case) -> Outputs:
-    return advantage_run(case, openrlhf.advantage(case.knobs), Setup(reward_N=_openrlhf_rewards(case)))
+    return advantage_run(case, openrlhf.advantage(case.knobs), Setup(reward_N=_openrlhf_rewards(case), states="span"))
 
 
 def _openrlhf_kl(case: Case) -> Outputs:
@@ -178,7 +153,7 @@ def _openrlhf_kl(case: Case) -> Outputs:
 
 
 def _openrlhf_policy(case: Case) -> Outputs:
-    return policy_run(case, openrlhf.spec(case.knobs), Setup(micro_batches=case.knobs["micro_batches"]))
+    return policy_run(case, openrlhf.spec(case.knobs), Setup(micro_batches=case.knobs["micro_batches"], states="span"))
 
 
 def _openrlhf_value(case: Case) -> Outputs:
@@ -196,7 +171,6 @@ def _openrlhf_dpo(case: Case) -> Outputs:
 
 def _oat(case: Case) -> Outputs:
     knobs = case.knobs
-    setup = Setup(values="old_values", micro_batches=knobs["micro_batches"])
     reward_N = case.array("rewards") * knobs["reward_scale"]
     setup = Setup(values="old_values", micro_batches=knobs["micro_batches"], reward_N=reward_N)
     made = policy_run(case, oat.spec(knobs), setup)
@@ -208,15 +182,19 @@ def _oat(case: Case) -> Outputs:
 
 def _nemo_advantage(case: Case) -> Outputs:
     parts = [case.array(name) for name in case.inputs if name.startswith("reward/")]
-    components = torch.stack(parts, 1) if parts else None
-    return advantage_run(case, nemo.advantage(case.knobs), Setup(component_NK=components))
+    setup = Setup(component_NK=torch.stack(parts, 1) if parts else None)
+    made = advantage_run(case, nemo.advantage(case.knobs), setup)
+    if "returns" in made and case.knobs["gae_lambda_value"] is not None:
+        critic = {**case.knobs, "gae_lambda_policy": case.knobs["gae_lambda_value"], "length_adaptive_alpha": 0}
+        made["returns"] = advantage_run(case, nemo.advantage(critic), setup)["returns"]
+    return made
 
 
 def _nemo_dpo(case: Case) -> Outputs:
     knobs = case.knobs
     name = "dpo_norm" if knobs["preference_average_log_probs"] else "dpo"
     settings = {"beta": knobs["reference_policy_kl_penalty"]}
-    return preference_run(case, {name: (knobs["preference_loss_weight"], settings)})
+    return preference_run(case, {name: (knobs["preference_loss_weight"], settings)}, eps=1e-8)
 
 
 def _skyrl(case: Case) -> Outputs:
@@ -228,17 +206,20 @@ def _skyrl(case: Case) -> Outputs:
 
 
 def _skyrl_value(case: Case) -> Outputs:
-    return value_run(case, "token_mean", {"clip": case.knobs["value_clip"]})
+    return value_run(case, "sequence_mean", {"clip": case.knobs["value_clip"]})
 
 
 def _slime(case: Case) -> Outputs:
-    return policy_run(case, slime.spec(case.knobs), Setup(values="old_values"))
+    return policy_run(case, slime.spec(case.knobs), Setup(values="old_values", states="response"))
 
 
 def _slime_value(case: Case) -> Outputs:
     spec = slime.spec(case.knobs)
-    made = advantage_run(case, spec, Setup(values="old_values"))
-    return {**made, **value_run(case, spec["weights"], spec["value"], made["returns"])}
+    made = advantage_run(case, spec, Setup(values="old_values", states="response"))
+    return {
+        **made,
+        **value_run(case, spec["weights"], {"scale": 1.0, "clip": case.knobs["value_clip"]}, made["returns"]),
+    }
 
 
 def _prime(case: Case) -> Outputs:
@@ -252,16 +233,20 @@ def _prime_rewards(case: Case) -> Tensor | None:
         return None
     reward_N, group_N = case.array("rewards"), torch.tensor(case.inputs["group"])
     output_N, total_N = case.array("num_output_tokens"), case.array("num_total_tokens")
-    costs = {"num_output_tokens": output_N, "num_input_tokens": total_N - output_N, "num_turns": case.array("num_turns")}
+    costs = {
+        "num_output_tokens": output_N,
+        "num_input_tokens": total_N - output_N,
+        "num_turns": case.array("num_turns"),
+    }
     shaped_N = reward_N.clone()
-    for group in group_N.unique():
+    for group in sorted(set(case.inputs["group"])):
         inside = group_N == group
-        rewards = reward_N[inside].tolist()
+        rewards = [float(reward) for reward in reward_N[inside]]
         for name, cost_N in costs.items():
-            weight = knobs[f"{name}_weight"]
-            shaped_N[inside] -= torch.tensor(
-                penalties.relative_length(cost_N[inside].tolist(), rewards, weight=weight), dtype=torch.float64
+            taken = penalties.relative_length(
+                [float(cost) for cost in cost_N[inside]], rewards, weight=knobs[f"{name}_weight"]
             )
+            shaped_N[inside] -= torch.tensor(taken, dtype=torch.float64)
     return shaped_N
 
 
@@ -283,85 +268,6 @@ def _kimi_descent(case: Case) -> Outputs:
     }
 
 
-def _process(case: Case) -> Outputs:
-    lengths = case.inputs["length"]
-    segment_T = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
-    reward_T = torch.zeros(len(segment_T), dtype=torch.float64)
-    end_T = torch.zeros(len(segment_T), dtype=torch.bool)
-    start = 0
-    for length, ends, rewards in zip(lengths, case.inputs["step_end"], case.inputs["step_reward"], strict=True):
-        for end, reward in zip(ends, rewards, strict=True):
-            reward_T[start + end], end_T[start + end] = reward, True
-        start += length
-    piece = advantages.ADVANTAGES.bind("process", {"ddof": case.knobs["ddof"], "eps": case.knobs["eps"]})
-    made_T = piece(reward_T, end_T, segment_T, torch.zeros(len(lengths), dtype=torch.long))
-    expected = torch.tensor(case.outputs["advantages"])
-    padded = torch.zeros(expected.shape, dtype=torch.float64)
-    for row, part in enumerate(made_T.split(lengths)):
-        padded[row, : len(part)] = part
-    return {"advantages": padded}
-
-
-def _kimi_length(case: Case) -> Outputs:
-    group_N, lengths, correct = (case.inputs[name] for name in ("group", "length", "correct"))
-    rewards = [0.0] * len(lengths)
-    for group in set(group_N):
-        rows = [row for row, other in enumerate(group_N) if other == group]
-        made = penalties.group_length([lengths[row] for row in rows], [bool(correct[row]) for row in rows])
-        for row, value in zip(rows, made, strict=True):
-            rewards[row] = value
-    weight = case.knobs["weight"]
-    return {
-        "length_reward": rewards,
-        "total_reward": [right + weight * value for right, value in zip(correct, rewards, strict=True)],
-    }
-
-
-def _l1_paper(case: Case) -> Outputs:
-    knobs = case.knobs
-    made: list[float] = []
-    for length, correct in zip(case.inputs["length"], case.inputs["correct"], strict=True):
-        given = {"target": knobs["n_gold"], "alpha": knobs["alpha"]}
-        if knobs["mode"] == "exact":
-            made.append(penalties.lcpo_exact(length, bool(correct), **given))
-        else:
-            made.append(penalties.lcpo_max(length, bool(correct), **given, delta=knobs["delta"]))
-    return {"rewards": made}
-
-
-def _l1_code(case: Case) -> Outputs:
-    """A negative num_tokens is the ceiling's form, with half the slope of the paper."""
-    target, alpha = case.knobs["num_tokens"], case.knobs["alpha"]
-    rows = zip(case.inputs["length"], case.inputs["correct"], strict=True)
-    if target >= 0:
-        return {"rewards": [penalties.lcpo_exact(n, bool(c), target=target, alpha=alpha) for n, c in rows]}
-    return {"rewards": [penalties.lcpo_max(n, bool(c), target=-target, alpha=alpha / 2) for n, c in rows]}
-
-
-def _open_r1_length(case: Case) -> Outputs:
-    return {"rewards": penalties.group_length(case.inputs["length"], [bool(c) for c in case.inputs["correct"]])}
-
-
-def _open_r1_cosine(case: Case) -> Outputs:
-    knobs = {
-        "min_value_wrong": -1.0,
-        "max_value_wrong": -0.5,
-        "min_value_correct": 0.5,
-        "max_value_correct": 1.0,
-        "max_len": 1000,
-        **case.knobs,
-    }
-    ends = {
-        "max_tokens": knobs["max_len"],
-        "correct_short": knobs["max_value_correct"],
-        "correct_long": knobs["min_value_correct"],
-        "wrong_short": knobs["min_value_wrong"],
-        "wrong_long": knobs["max_value_wrong"],
-    }
-    rows = zip(case.inputs["length"], case.inputs["correct"], strict=True)
-    return {"rewards": [penalties.cosine_length(n, bool(c), **ends) for n, c in rows]}
-
-
 def _without(outputs: Outputs, name: str) -> Outputs:
     return {key: value for key, value in outputs.items() if key != name}
 
@@ -375,15 +281,15 @@ RUNS: dict[str, Run] = {
     "trl.rloo": _trl_rloo,
     "trl.dpo.": _trl_dpo,
     "trl.cpo.": _trl_cpo,
-    "trl.reward_model.": _bradley_terry,
-    "trl.soft_overlong_punishment": _soft_overlong,
+    "trl.reward_model.": others.bradley_terry,
+    "trl.soft_overlong_punishment": others.soft_overlong,
     "verl.": _verl,
     "verl_dev.": _verl,
     "verl.adv.": _verl_advantage,
     "verl.value_loss": _verl_value,
     "verl.kl_penalty.": _verl_kl,
     "verl.kl_in_reward": _verl_kl_reward,
-    "verl.adaptive_kl_controller": _verl_controller,
+    "verl.adaptive_kl_controller": others.verl_controller,
     "openrlhf.": _openrlhf_policy,
     "openrlhf.adv.": _openrlhf_advantage,
     "openrlhf.kl.": _openrlhf_kl,
@@ -410,10 +316,10 @@ RUNS: dict[str, Run] = {
     "nano.grpo": lambda case: policy_run(case, small.nano(case.knobs)),
     "torchtune.GRPO": lambda case: policy_run(case, small.torchtune(case.knobs)),
     "derivation.kimi_mirror_descent": _kimi_descent,
-    "derivation.grpo_process_supervision": _process,
-    "derivation.kimi_length_reward": _kimi_length,
-    "derivation.l1_length_reward": _l1_paper,
-    "l1.lcpo_reward": _l1_code,
-    "open_r1.len_reward": _open_r1_length,
-    "open_r1.cosine_scaled_reward": _open_r1_cosine,
+    "derivation.grpo_process_supervision": others.process,
+    "derivation.kimi_length_reward": others.kimi_length,
+    "derivation.l1_length_reward": others.l1_paper,
+    "l1.lcpo_reward": others.l1_code,
+    "open_r1.len_reward": others.open_r1_length,
+    "open_r1.cosine_scaled_reward": others.open_r1_cosine,
 }

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ansatz.objectives.objective import Advantages, Objective
+from ansatz.objectives.advantage_rule import Advantages
+from ansatz.objectives.build import build_objective
+from ansatz.objectives.objective import Objective
 from ansatz.objectives.parity.cases import Case
 from ansatz.objectives.pieces import build_piece
 from ansatz.objectives.preference import PREFERENCES
-from ansatz.objectives.build import build_objective
 from ansatz.objectives.value import VALUES
 
 Outputs = dict[str, Any]
@@ -40,16 +41,16 @@ class Batch:
 class Setup:
     """How a project feeds its loss, beyond the knobs.
 
-    reward_N: rewards after shaping, when not the case's own. component_NK: reward components. values: name of the critic's
-    array. states: name of the mask whose tokens are the states of token-level advantages. micro_batches: equal parts in row
-    order. own_weights: each part is averaged by itself, then the parts. loss_scale: data-parallel factor. bypass: the policy
-    stands in for old log-probs that were never computed.
+    reward_N: rewards after shaping, when not the case's own. component_NK: reward components. values: name of the
+    critic's array, which is 0 where nothing was chosen. states: see `_states`. micro_batches: equal parts in row
+    order. own_weights: each part is averaged by itself, then the parts. loss_scale: data-parallel factor. bypass: the
+    policy stands in for old log-probs that were never computed.
     """
 
     reward_N: Tensor | None = None
     component_NK: Tensor | None = None
     values: str = "values"
-    states: str = "mask"
+    states: str = "chosen"
     micro_batches: int = 1
     own_weights: bool = False
     loss_scale: float = 1.0
@@ -63,8 +64,8 @@ def advantage_run(case: Case, spec: Mapping[str, Any], setup: Setup | None = Non
     mask = case.array("mask").bool()
     made = _advantages(case, objective, setup)
     advantage = made.advantage_T.view(mask.shape)
-    returns = advantage if made.return_T is None else made.return_T.view(mask.shape)
-    return {"advantages": advantage, "returns": returns, "advantage_N": made.advantage_N}
+    made_outputs = {"advantages": advantage, "advantage_N": made.advantage_N}
+    return made_outputs if made.return_T is None else {**made_outputs, "returns": made.return_T.view(mask.shape)}
 
 
 def policy_run(case: Case, spec: Mapping[str, Any], setup: Setup | None = None) -> Outputs:
@@ -89,13 +90,13 @@ def policy_run(case: Case, spec: Mapping[str, Any], setup: Setup | None = None) 
     return {
         "advantages": made.advantage_T.view(shape),
         "advantage_N": made.advantage_N,
-        "returns": None if made.return_T is None else made.return_T.view(shape),
-        "scaled_advantages": (made.advantage_T * batch.weight_T).view(shape),
+        **({} if made.return_T is None else {"returns": made.return_T.view(shape)}),
+        **({} if setup.own_weights else {"scaled_advantages": (made.advantage_T * batch.weight_T).view(shape)}),
         "modified_response_mask": batch.mask_T.view(shape).double(),
         "loss": total,
         "loss_per_micro_batch": torch.stack(losses),
         "grad_policy_logp": gradient.view(shape),
-        **_factors(objective, batch, policy, shape),
+        **_factors(case, objective, batch),
     }
 
 
@@ -116,11 +117,15 @@ def value_run(case: Case, weights: Any, settings: Mapping[str, Any], returns: Te
 
 
 def preference_run(
-    case: Case, losses: Mapping[str, tuple[float, Mapping[str, Any]]], *, token_weights: float | None = None
+    case: Case,
+    losses: Mapping[str, tuple[float, Mapping[str, Any]]],
+    *,
+    token_weights: float | None = None,
+    eps: float = 0.0,
 ) -> Outputs:
     """Weighted sum of named preference losses, mean over pairs, and its two gradients.
 
-    token_weights: what tokens beyond the shorter response of a pair count.
+    token_weights: what tokens beyond the shorter response of a pair count. eps: added to the number of pairs.
     """
     arrays = {side: case.array(f"{side}_policy_logp").requires_grad_() for side in ("chosen", "rejected")}
     masks = {side: case.array(f"{side}_mask") for side in arrays}
@@ -137,7 +142,8 @@ def preference_run(
         if reference is not None:
             given[f"{side}_gain_P"] = ((policy - reference) * weight).sum(1)
     parts = [
-        weight * build_piece(PREFERENCES, name, settings)(given).mean() for name, (weight, settings) in losses.items()
+        weight * build_piece(PREFERENCES, name, settings)(given).sum() / (len(masks["chosen"]) + eps)
+        for name, (weight, settings) in losses.items()
     ]
     loss = torch.stack(parts).sum()
     chosen, rejected = torch.autograd.grad(loss, list(arrays.values()))
@@ -160,21 +166,35 @@ def _segments(shape: torch.Size) -> Tensor:
 
 def _advantages(case: Case, objective: Objective, setup: Setup) -> Advantages:
     mask = case.array("mask").bool()
-    states_T = case.array(setup.states).bool().view(-1)
     reward_N = case.array("rewards") if setup.reward_N is None else setup.reward_N
-    made = objective.advantages(
+    return objective.advantages(
         reward_N,
         torch.tensor(case.inputs["group"]),
         segment_T=_segments(mask.shape),
-        mask_T=states_T,
+        mask_T=mask.view(-1),
+        state_T=_states(case, setup.states),
         old_logp_T=case.flat("old_logp"),
         ref_logp_T=case.flat("ref_logp"),
-        value_T=case.flat(setup.values),
+        value_T=_masked(case.flat(setup.values), mask.view(-1)),
         token_reward_T=case.flat("token_level_rewards") if case.knobs.get("dense_rewards") else None,
         baseline_N=case.optional("reward_baselines"),
         component_NK=setup.component_NK,
     )
-    return made
+
+
+def _masked(value_T: Tensor | None, mask_T: Tensor) -> Tensor | None:
+    return None if value_T is None else value_T * mask_T
+
+
+def _states(case: Case, states: str) -> Tensor:
+    """The tokens that count as time: "chosen", "span" (to the last chosen one) or "response" (all that exist)."""
+    mask = case.array("mask").bool()
+    if states == "chosen":
+        return mask.view(-1)
+    columns = torch.arange(mask.shape[1])
+    if states == "span":
+        return (columns <= (columns * mask).max(1, keepdim=True).values).view(-1)
+    return (columns < case.array("length")[:, None]).view(-1)
 
 
 def _batch(case: Case, objective: Objective, setup: Setup, made: Advantages) -> Batch:
@@ -234,18 +254,24 @@ def _slice(batch: Batch, inside_T: Tensor, objective: Objective, own_rows: int) 
     return _weighted(part, objective, own_rows, None) if own_rows else part
 
 
-def _factors(objective: Objective, batch: Batch, policy: Tensor, shape: torch.Size) -> Outputs:
-    """The importance weights of sampler mismatch, N x C, 0 outside the mask."""
-    names = ("truncate", "mask_outside")
-    factor_T = torch.zeros_like(batch.old_logp_T)
-    mask_T = batch.mask_T
-    for piece in objective.correction:
-        if piece.name in names:
-            factor_T[mask_T] = piece(
-                {
-                    "old_logp_T": batch.old_logp_T[mask_T],
-                    "behavior_logp_T": batch.behavior_logp_T[mask_T],
-                    "segment_T": batch.segment_T[mask_T],
-                }
-            )
-    return {"rollout_is_weights": factor_T.view(shape), "importance_sampling_ratio": factor_T.view(shape)}
+def _factors(case: Case, objective: Objective, batch: Batch) -> Outputs:
+    """The importance weights of sampler mismatch over the original mask: N x C, and one a rollout where it shares
+    one."""
+    pieces = [piece for piece in objective.correction if piece.name in ("truncate", "mask_outside")]
+    if len(pieces) != 1:
+        return {}
+    mask = case.array("mask").bool()
+    mask_T = mask.view(-1)
+    factor_T = pieces[0](
+        {
+            "old_logp_T": batch.old_logp_T[mask_T],
+            "behavior_logp_T": batch.behavior_logp_T[mask_T],
+            "segment_T": batch.segment_T[mask_T],
+        }
+    )
+    factor = torch.zeros(mask.shape, dtype=factor_T.dtype).masked_scatter(mask, factor_T)
+    if pieces[0].settings["level"] == "token":
+        return {"rollout_is_weights": factor, "importance_sampling_ratio": factor}
+    per_rollout = factor.max(1, keepdim=True).values
+    per_rollout[~mask.any(1)] = 1.0
+    return {"rollout_is_weights": factor, "importance_sampling_ratio": per_rollout}

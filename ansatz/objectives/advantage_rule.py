@@ -1,0 +1,109 @@
+"""From rewards to one advantage a token: KL in the reward, the advantage piece, whitening, in that order.
+
+Axes: N rollouts, T tokens of the step (prompts and responses).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ansatz.objectives import segments
+from ansatz.objectives.pieces import Piece
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advantages:
+    """advantage_T is 0 outside the mask; advantage_N is None when the piece gives one number a token;
+    return_T, the critic's target, is None without a critic."""
+
+    advantage_T: Tensor
+    advantage_N: Tensor | None
+    return_T: Tensor | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvantageRule:
+    """The part of an objective that sees rewards."""
+
+    advantage: Piece
+    whiten: Piece | None
+    kl: Piece
+    kl_coef: float
+    kl_in: str
+
+    def __call__(
+        self,
+        reward_N: Tensor,
+        group_N: Tensor,
+        *,
+        segment_T: Tensor,
+        mask_T: Tensor,
+        state_T: Tensor,
+        given: Mapping[str, Tensor | None],
+    ) -> Advantages:
+        """As `Objective.advantages`. The pieces see the tokens of state_T, of which those of mask_T are kept."""
+        state_segment_T = segment_T[state_T]
+        inputs: dict[str, Any] = {
+            **chosen(given, state_T),
+            "reward_N": reward_N,
+            "group_N": group_N,
+            "segment_T": state_segment_T,
+            "length_N": segments.count(segment_T[mask_T], len(reward_N)),
+        }
+        kept_T = mask_T[state_T]
+        kl_T = self._kl(inputs) * kept_T
+        if inputs.get("token_reward_T") is None:
+            inputs["token_reward_T"] = segments.last_of_segment(state_segment_T) * reward_N[state_segment_T]
+        if self.kl_in == "reward":
+            inputs["token_reward_T"] = inputs["token_reward_T"] - kl_T
+            inputs["reward_N"] = reward_N - segments.total(kl_T, state_segment_T, len(reward_N))
+
+        advantage_N: Tensor | None = None
+        if "segment_T" in self.advantage.inputs:
+            advantage_T = self.advantage(inputs)
+        else:
+            advantage_N = self._whitened("advantage_N", self.advantage(inputs))
+            advantage_T = advantage_N[state_segment_T]
+        return_T = advantage_T + inputs["value_T"] if "value_T" in self.advantage.inputs else None
+        if self.kl_in == "return":
+            advantage_T = advantage_T - segments.discounted_sum(kl_T, state_segment_T, 1.0)
+        elif self.kl_in == "advantage":
+            advantage_T = advantage_T - kl_T
+        return Advantages(
+            advantage_T=scattered(self._whitened("advantage_T", advantage_T[kept_T]), mask_T),
+            advantage_N=advantage_N,
+            return_T=None if return_T is None else scattered(return_T[kept_T], mask_T),
+        )
+
+    def _kl(self, inputs: Mapping[str, Any]) -> Tensor:
+        """kl_coef x KL of the policy before the update at each token; 0 where the KL is not in the reward."""
+        if self.kl_coef == 0 or self.kl_in == "loss":
+            return torch.zeros_like(inputs["segment_T"], dtype=inputs["reward_N"].dtype)
+        old_T = inputs.get("old_logp_T")
+        same_T = None if old_T is None else torch.zeros_like(old_T)
+        given = {"behavior_logp_T": old_T, **inputs, "policy_logp_T": old_T, "log_ratio_T": same_T}
+        return self.kl_coef * self.kl(given).detach()
+
+    def _whitened(self, axis: str, advantage: Tensor) -> Tensor:
+        if self.whiten is None or axis not in self.whiten.inputs:
+            return advantage
+        return self.whiten({axis: advantage})
+
+
+def scattered(value_T: Tensor, mask_T: Tensor) -> Tensor:
+    """Values of the chosen tokens back on the whole token axis, 0 elsewhere."""
+    return value_T.new_zeros(mask_T.shape).masked_scatter(mask_T, value_T)
+
+
+def chosen(given: Mapping[str, Tensor | None], mask_T: Tensor) -> dict[str, Any]:
+    """Arrays on the token axis cut down to the tokens of the mask; those on other axes as they are."""
+    return {key: at(value, mask_T) if key.endswith("_T") else value for key, value in given.items()}
+
+
+def at(value_T: Tensor | None, mask_T: Tensor) -> Tensor | None:
+    return None if value_T is None else value_T[mask_T]
