@@ -17,6 +17,7 @@ from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.parse import Reading, fold, plain, read, read_gold
 from ansatz.rewards.math_answer.units import Unit, compatible, conversion
 from ansatz.rewards.math_answer.values import Expr, Value
+from ansatz.rewards.math_answer.words import is_single_letter_unit, unit_name
 from ansatz.types import Reason
 
 Question = Literal["equal", "rounded", "proportional", "same_direction"]
@@ -150,7 +151,8 @@ class Comparison:
                 number = as_number(exact)
                 if number is not None:
                     return self._numbers(v.Num(number), decimal)
-                return _digits(decimal) >= self._options.digits and self._algebra("rounded", exact, decimal)
+                rounded = _digits(decimal) >= self._options.digits and self._algebra("rounded", exact, decimal)
+                return rounded or (not (left.pure and right.pure) and self._algebra("equal", gold, answer))
         if left.pure and right.pure:
             return False
         return self._algebra("equal", gold, answer)
@@ -177,6 +179,10 @@ class Comparison:
     def _quantities(self, gold: Value, answer: Value) -> bool:
         expected, unit = _parted(gold)
         given, other = _parted(answer)
+        if unit and not other:
+            given, other = _with_letter_unit(given, unit)
+        elif other and not unit:
+            expected, unit = _with_letter_unit(expected, other)
         percent = (("%", 1),)
         if isinstance(expected, v.EXPRESSIONS) and isinstance(given, v.EXPRESSIONS) and percent in (unit, other):
             return self._percents(expected, unit == percent, given, other == percent) and not (
@@ -469,6 +475,15 @@ def _parted(value: Value) -> tuple[Value, Unit]:
     return (value.amount, value.unit) if isinstance(value, v.Quantity) else (value, ())
 
 
+def _with_letter_unit(value: Value, unit: Unit) -> tuple[Value, Unit]:
+    """`5 m` as 5 metres, where the other side has that unit; elsewhere the letter is a variable."""
+    if isinstance(value, v.Product) and isinstance(value.factors[-1], v.Name):
+        letter = value.factors[-1].name
+        if is_single_letter_unit(letter) and ((unit_name(letter), 1),) == unit:
+            return v.multiply(*value.factors[:-1]), unit
+    return value, ()
+
+
 def _items(value: Value) -> tuple[Value, ...] | None:
     return value.items if isinstance(value, v.Listing | v.Collection) else None
 
@@ -489,7 +504,7 @@ def _label(value: Value) -> bool:
     if isinstance(value, v.Bracket):
         return all(isinstance(item, v.Name) and item.name not in v.CONSTANTS for item in value.items)
     if isinstance(value, v.Apply):
-        return len(value.function) == 1
+        return len(value.function.rstrip("'")) == 1
     return isinstance(value, v.Name) and value.name not in v.CONSTANTS
 
 

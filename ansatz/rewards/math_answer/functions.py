@@ -9,6 +9,8 @@ from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
 
 MAX_FACTORIAL = 1_000
+MAX_SUMMANDS = 200
+OPERATORS = frozenset({"sum", "prod", "int", "lim"})
 _BASE_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
 
 
@@ -103,14 +105,10 @@ def _folded(name: str, numbers: list[Fraction]) -> Fraction | None:
     return None
 
 
-def based(value: Value, label: str) -> Value:
+def based(digits: str, label: str) -> v.Based:
     """Digits with their base. Digits that the base does not have are unreadable."""
     label = label.strip("()").lower()
     base = int(label) if label.isdigit() and len(label) < 4 else _BASE_WORDS.get(label, 0)
-    if isinstance(value, v.Num):
-        digits = str(value.value) if value.places is None and value.value >= 0 else ""
-    else:
-        digits = _letters(value)
     try:
         int(digits, base if 2 <= base <= 36 else 0)
     except ValueError as error:
@@ -120,12 +118,51 @@ def based(value: Value, label: str) -> Value:
     return v.Based(digits.lstrip("0").upper() or "0", base)
 
 
-def _letters(value: Value) -> str:
-    """The digits of a number such as 1A, which reads as a product of a number and names."""
+def with_bounds(name: str, low: Value | None, high: Expr | None, body: Expr) -> Expr:
+    """sum, prod, int or lim. A short sum or product of numbers is carried out; the rest is for algebra, or unreadable."""
+    if name == "int":
+        variable, inner = _integrand(body)
+        bounds = () if low is None and high is None else (_expression(low), _expression(high))
+        return v.Apply("int", (inner, variable, *bounds))
+    if not isinstance(low, v.Relation) or not isinstance(low.sides[0], v.Name):
+        raise Unreadable(f"\\{name} without its variable")
+    variable, start = low.sides[0], _expression(low.sides[1])
+    if name == "lim":
+        return v.Apply("lim", (body, variable, start))
+    first, last = _int(start), _int(_expression(high))
+    if first is not None and last is not None:
+        if last - first > MAX_SUMMANDS:
+            raise Unreadable(f"more than {MAX_SUMMANDS} summands")
+        terms = [substitute(body, variable.name, v.integer(k)) for k in range(first, last + 1)]
+        return (v.add if name == "sum" else v.multiply)(v.ZERO if name == "sum" else v.ONE, *terms)
+    return v.Apply(name, (body, variable, start, _expression(high)))
+
+
+def substitute(value: Expr, name: str, by: Expr) -> Expr:
+    """The tree with a number for a name, folded again."""
+    if isinstance(value, v.Num | v.Name):
+        return by if value == v.Name(name) else value
+    if isinstance(value, v.Sum):
+        return v.add(*(substitute(term, name, by) for term in value.terms))
     if isinstance(value, v.Product):
-        parts = (str(f.value) if isinstance(f, v.Num) else getattr(f, "name", "?") for f in value.factors)
-        return "".join(parts)
-    return ""
+        return v.multiply(*(substitute(factor, name, by) for factor in value.factors))
+    if isinstance(value, v.Power):
+        return v.power(substitute(value.base, name, by), substitute(value.exponent, name, by))
+    return apply(value.function, tuple(substitute(argument, name, by) for argument in value.arguments), None)
+
+
+def _expression(value: Value | None) -> Expr:
+    if value is None or not isinstance(value, v.EXPRESSIONS):
+        raise Unreadable("a bound that is no expression")
+    return value
+
+
+def _integrand(body: Expr) -> tuple[v.Name, Expr]:
+    """The variable and what stands before its d: `x^2 dx` reads as a product with d and x at its end."""
+    factors = body.factors if isinstance(body, v.Product) else (body,)
+    if len(factors) >= 2 and factors[-2] == v.Name("d") and isinstance(factors[-1], v.Name):
+        return factors[-1], v.multiply(v.ONE, *factors[:-2])
+    raise Unreadable("an integral without its variable")
 
 
 def transposed(value: Value) -> Value:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.environments import matrix_from
-from ansatz.rewards.math_answer.functions import apply, based, binomial, factorial, modulo, transposed
+from ansatz.rewards.math_answer.functions import OPERATORS, apply, based, binomial, factorial, modulo, transposed, with_bounds
 from ansatz.rewards.math_answer.lexer import Token
-from ansatz.rewards.math_answer.units import read_unit
+from ansatz.rewards.math_answer.units import Unit, conversion, read_unit
 from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
 from ansatz.rewards.math_answer.words import CONNECTIVES, INVERSES, SCALES, unit_name
 
@@ -23,7 +23,7 @@ MAX_DEPTH = 50
 _RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~", "in", "equiv"})
 _SETS = {"cup": "union", "cap": "intersection", "minus": "difference"}
 _CLOSED_BY = {"(": ")]", "[": "])", "langle": "rangle", "lfloor": "rfloor", "lceil": "rceil", "\\{": "\\}", "{": "}"}
-_UNKNOWN_FUNCTIONS = frozenset("fgFG")
+_UNKNOWN_FUNCTIONS = frozenset("fgFGP")
 _DEGREE = v.divide(v.PI, v.integer(180))
 
 
@@ -118,8 +118,12 @@ class Parser:
             operators.append(self.token.text)
             self.at += 1
             sides.append(self._quantity())
+        if self.token.kind == "cmd" and self.token.text == "pmod":
+            self.at += 1
+            modulus = self._argument()
+            sides[-1] = v.Apply("residues", (modulo(expression(sides[-1]), modulus), modulus))
         if operators:
-            return v.Relation(tuple(sides), tuple(operators))
+            return v.Relation(tuple(sides), tuple("=" if o == "equiv" else o for o in operators))
         if self.is_op(":"):
             terms = [sides[0]]
             while self.take_op(":"):
@@ -147,14 +151,26 @@ class Parser:
         if self.is_op("%", "$"):
             unit = (("%" if self.token.text == "%" else "dollar", 1),)
             self.at += 1
-        if not unit or self.token.kind == "word":
+        if not unit or self.token.kind in ("word", "cmd"):
             read, self.at = read_unit(self.tokens, self.at)
             unit = unit or read
+        if unit and self.token.kind == "num" and isinstance(value, v.EXPRESSIONS):
+            return self._compound(value, unit)
         if unit and isinstance(value, v.EXPRESSIONS):
             return v.Quantity(value, unit)
         if unit and unit != (("deg", 1),) and not isinstance(value, v.Bracket | v.Matrix):
             raise Unreadable("a unit of something that has none")
         return value
+
+    def _compound(self, first: Expr, unit: Unit) -> Value:
+        """`1 hour 30 minutes`: both amounts in the second unit."""
+        rest = self._quantity()
+        if not isinstance(rest, v.Quantity):
+            return _bad("a number after a unit")
+        (factor, base), (small, other) = conversion(unit), conversion(rest.unit)
+        if base != other or factor <= small:
+            return _bad("two units that do not add")
+        return v.Quantity(v.add(v.multiply(first, v.Num(factor / small)), rest.amount), rest.unit)
 
     def _next_is(self, text: str) -> bool:
         following = self.tokens[self.at + 1] if self.at + 1 < len(self.tokens) else self.token
@@ -223,6 +239,10 @@ class Parser:
         if kind == "num":
             previous = self.tokens[self.at - 1]
             return previous.kind in ("close", "name") or (previous.kind == "op" and previous.text in ("!", "'", "circ"))
+        if kind == "cmd" and text in ("choose", "pmod"):
+            return False
+        if kind == "cmd" and text == "frac" and self.tokens[self.at + 2].kind == "word":
+            return False  # a unit such as m/s
         return kind in ("name", "func", "cmd") or (kind == "env" and text.startswith("begin"))
 
     def _unary(self) -> Value:
@@ -313,7 +333,8 @@ class Parser:
         text = "".join(label)
         if isinstance(value, v.Name):
             return v.Name(f"{value.name}_{text}")
-        return based(value, text)
+        digits = str(value.value) if isinstance(value, v.Num) and value.places is None else ""
+        return based(digits, text)
 
     def _primary(self) -> Value:
         token = self.token
@@ -347,8 +368,14 @@ class Parser:
             raise v.Undefined("nan")
         if token.text == "empty":
             return v.Collection(())
-        if token.text in _UNKNOWN_FUNCTIONS and self.token.kind == "open" and self.token.text == "(":
-            return v.Apply(token.text, self._arguments())
+        if token.text in _UNKNOWN_FUNCTIONS:
+            name = token.text
+            while self.is_op("'"):
+                self.at += 1
+                name += "'"
+            if self.token.kind == "open" and self.token.text == "(":
+                return v.Apply(name, self._arguments())
+            return v.Name(name)
         if token.text == "reals":
             return v.REALS
         return v.Name(token.text)
@@ -403,11 +430,42 @@ class Parser:
             return self._root()
         if name == "binom":
             return binomial(self._argument(), self._argument())
+        if name in OPERATORS:
+            return self._with_bounds(name)
+        if name == "triangle":
+            return v.Name(f"triangle {expression(self._primary())}")
         if name in ("overline", "bar", "hat", "vec", "tilde", "widehat", "overrightarrow"):
             inner = self._argument()
             label = "".join(sorted(v.names_in(inner))) if name == "overline" else getattr(inner, "name", "")
             return v.Name(f"{name} {label}") if label else _bad(f"\\{name}")
         raise Unreadable(f"\\{name} has no meaning here")
+
+    def _with_bounds(self, name: str) -> Value:
+        """A sum, product, integral or limit: its variable, bounds and body."""
+        self._deeper()
+        low: Value | None = None
+        high: Expr | None = None
+        while self.is_op("^", "_"):
+            if self.take_op("_"):
+                low = self._bound()
+            elif self.take_op("^"):
+                high = self._exponent()
+        body = self._body()
+        self.depth -= 1
+        return with_bounds(name, low, high, body)
+
+    def _bound(self) -> Value:
+        if self.token.kind != "open" or self.token.text != "{":
+            return self._primary()
+        self.at += 1
+        value = self._clause()
+        if self.take_op("to"):
+            value = v.Relation((value, self.expr()), ("to",))
+        self._expect_close("}")
+        return value
+
+    def _body(self) -> Expr:
+        return expression(self._product())
 
     def _root(self) -> Value:
         index: Expr = v.integer(2)
@@ -480,12 +538,15 @@ class Parser:
             self.at += 1
             self.depth -= 1
             return v.Collection(()) if opening == "\\{" else _bad("an empty bracket")
+        described = opening == "\\{" and self._skip_to_condition()
         value = self._list()
-        if opening == "\\{" and self.take_op("|", ":"):  # {x | x > 3}: what holds of x is the set
-            value = self._list()
+        if described:  # {x | x > 3}: what holds of x is the set
             self._expect_close(*closing)
             self.depth -= 1
-            return value if isinstance(value, v.Relation) else _bad("a set without a condition")
+            return value if sets_of_one(value) else _bad("a set without a condition")
+        if opening in ("{", "(") and self.token.kind == "cmd" and self.token.text == "choose":
+            self.at += 1
+            value = binomial(expression(value), self.expr())
         close = self._expect_close(*closing)
         self.depth -= 1
         if opening in ("lfloor", "lceil"):
@@ -502,6 +563,24 @@ class Parser:
         if isinstance(value, v.Listing) and value.choice:
             raise Unreadable("a choice within brackets")
         return v.Bracket(opening, items, close)
+
+
+    def _skip_to_condition(self) -> bool:
+        """Past `x |`, `x :` or `x in R |` at the head of a set, if one stands there."""
+        ahead = [token.text for token in self.tokens[self.at : self.at + 4]]
+        if self.token.kind == "name" and len(ahead) == 4:
+            if ahead[1] in ("|", ":"):
+                self.at += 2
+                return True
+            if ahead[1] == "in" and ahead[2] == "reals" and ahead[3] in ("|", ":", ","):
+                self.at += 4
+                return True
+        return False
+
+
+def sets_of_one(value: Value) -> bool:
+    """Whether a condition is one that a set can be read from."""
+    return isinstance(value, v.Relation) or (isinstance(value, v.Listing) and isinstance(value.items[0], v.Relation))
 
 
 class _Both(v.Listing):

@@ -53,7 +53,8 @@ _TEXT_COMMANDS = frozenset(
     "text textbf textit textrm textsf texttt textnormal textsc mathrm mathbf mathsf mathit mathtt operatorname mbox hbox "
     "emph bold bm boldsymbol mathcal mathbb mathfrak mathscr underline".split()
 )
-_IGNORED = frozenset("quad qquad hspace hfill hskip thinspace medspace thickspace enspace color nonumber break".split())
+_DERIVATIVE = re.compile(r"\\frac\s*\{d\s*([A-Za-z])\}\s*\{d\s*([A-Za-z])\}")
+_IGNORED = frozenset("angle measuredangle quad qquad hspace hfill hskip thinspace medspace thickspace enspace color nonumber break".split())
 _OPERATORS = {
     "cdot": "*", "times": "*", "ast": "*", "div": "/", "le": "<=", "leq": "<=", "leqslant": "<=", "ge": ">=", "geq": ">=",
     "geqslant": ">=", "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "~", "simeq": "~", "sim": "~", "in": "in",
@@ -79,7 +80,7 @@ _PLAIN_NAMES |= {"NaN": "nan", "NAN": "nan", "emptyset": "empty", "Inf": "inf"}
 _LATEX = frozenset(
     {"frac", "sqrt", "binom", "overline", "bar", "hat", "vec", "tilde", "dot", "widehat", "choose", "pmod"}
 )
-_LATEX |= {"sum", "prod", "int", "lim", "overrightarrow", "not", "stackrel", "underbrace", "substack", "phantom"}
+_LATEX |= {"sum", "prod", "int", "lim", "overrightarrow", "triangle"}
 _TWO = {"**": "^", "<=": "<=", ">=": ">=", "!=": "!=", "==": "=", "=<": "<=", "=>": "implies", "->": "to"}
 _ONE = {c: c for c in "+-*/^_!':;,|=<>%&"} | {"∣": "|"}
 _COMMAND = re.compile(r"\\([A-Za-z]+)\s*")
@@ -189,6 +190,10 @@ class Lexer:
         if match is None:
             return self._escaped(text, position)
         name, after = match[1], match.end()
+        derivative = _DERIVATIVE.match(text, position) if name == "frac" else None
+        if derivative:
+            self._add("name", f"d{derivative[1]}/d{derivative[2]}")
+            return derivative.end()
         if name in _TEXT_COMMANDS:
             return self._text(name, text, after, nesting)
         if name in ("begin", "end"):
@@ -248,7 +253,7 @@ class Lexer:
             self._add("name", "reals" if content == "R" else f"blackboard {content}")
         elif name == "operatorname" and content in FUNCTIONS:
             self._add("func", FUNCTIONS[content])
-        elif name not in ("text", "mbox", "hbox", "textrm") and len(content) == 1:
+        elif name not in ("text", "mbox", "hbox", "textrm") and len(content) == 1 and content.isalpha():
             self._add("word" if content in "mgslLNJWVAKCF" and name == "mathrm" else "name", content, upright=True)
         else:
             self._lex(content, upright=True, nesting=nesting + 1)

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.clean import clean, squeeze
+from ansatz.rewards.math_answer.functions import based
 from ansatz.rewards.math_answer.grammar import Parser
 from ansatz.rewards.math_answer.lexer import MAX_LENGTH, Lexer
 from ansatz.rewards.math_answer.options import DEFAULT, Options
@@ -32,6 +33,7 @@ _LETTER = re.compile(
 )
 _LETTERED = re.compile(r"(?:\(\s*([A-J])\s*\)|([A-J])\s?[).:])\s*[:.~]?\s*(?:\\[ ,;:]|\\qquad|\\quad)*\s*(\S.*)")
 _CLOCK = re.compile(r"(\d{1,2})(?:\s*[:.]\s*(\d{2}))?(?:\s*:\s*(\d{2}))?\s*([AaPp])\.?\s*[Mm]\.?")
+_BASED = re.compile(r"\(?([0-9A-Za-z]+)\)?_\{?\(?(\d{1,2}|[a-z]{3,5})\)?\}?")
 _PIECES = re.compile(r"\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+")
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+(?=\S)")
 _HEDGE = re.compile(r"\b(?:" + "|".join(sorted(HEDGES)) + r")\b")
@@ -112,6 +114,9 @@ def _value(cleaned: str, options: Options) -> tuple[Value, bool]:
     words = _worded(unwrapped, wrapped=unwrapped != cleaned, options=options)
     if words is not None:
         return words, False
+    in_base = _BASED.fullmatch(unwrapped.replace(" ", ""))
+    if in_base and any(c.isdigit() for c in in_base[1]):
+        return based(in_base[1], in_base[2]), False
     clock = _CLOCK.fullmatch(unwrapped)
     if clock and int(clock[1]) <= 12 and int(clock[2] or 0) < 60:
         return v.Clock(int(clock[1]), int(clock[2] or 0), int(clock[3] or 0), clock[4].lower() + "m"), False

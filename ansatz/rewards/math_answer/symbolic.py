@@ -7,6 +7,7 @@ from typing import Any
 import sympy
 
 from ansatz.rewards.math_answer import values as v
+from ansatz.rewards.math_answer.functions import OPERATORS
 from ansatz.rewards.math_answer.values import Expr
 
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "inf": sympy.oo}
@@ -36,6 +37,8 @@ def build(value: Expr) -> Any:
         exponent = value.exponent
         small = isinstance(exponent, v.Num) and abs(exponent.value) <= _MAX_EXPONENT
         return sympy.Pow(build(value.base), build(exponent), evaluate=small or bool(v.names_in(value)))
+    if value.function in OPERATORS:
+        return _with_bounds(value)
     arguments = [build(argument) for argument in value.arguments]
     name = _NAMES.get(value.function, value.function)
     small = all(not argument.is_number or abs(argument) <= _MAX_EXPONENT for argument in arguments)
@@ -43,3 +46,12 @@ def build(value: Expr) -> Any:
     if function is None:
         return sympy.Function(name)(*arguments)
     return function(*arguments) if small else sympy.Function(name)(*arguments)
+
+
+def _with_bounds(value: v.Apply) -> Any:
+    """A sum, product, integral or limit, worked out."""
+    body, variable, *bounds = (build(argument) for argument in value.arguments)
+    if value.function == "lim":
+        return sympy.limit(body, variable, bounds[0])
+    kind = {"sum": sympy.Sum, "prod": sympy.Product, "int": sympy.Integral}[value.function]
+    return kind(body, (variable, *bounds)).doit()

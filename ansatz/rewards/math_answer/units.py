@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ansatz.rewards.math_answer.words import (
+    COMPOUND_UNITS,
     CONNECTIVES,
     SCALES,
     TO_BASE,
@@ -23,6 +24,9 @@ Unit = tuple[tuple[str, int], ...]
 
 def read_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
     """The unit at `at`, and where it ends; the empty unit where none stands. Words of no list are a count noun's label."""
+    fraction = _fraction(tokens, at)
+    if fraction is not None:
+        return fraction
     powers: dict[str, int] = {}
     sign, raised, label = 1, 1, ""
     start = at
@@ -41,6 +45,8 @@ def read_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
                 power, at = written
             if name.startswith("#"):
                 label = name
+            elif name in COMPOUND_UNITS:
+                powers |= dict(COMPOUND_UNITS[name])
             else:
                 powers[name] = powers.get(name, 0) + sign * power
             raised = 1
@@ -64,6 +70,17 @@ def _name(token: Token) -> str | None:
     if known or not token.upright or token.text.lower() in CONNECTIVES or token.text.lower() in SCALES:
         return known
     return "#" + token.text.lower()
+
+
+def _fraction(tokens: list[Token], at: int) -> tuple[Unit, int] | None:
+    """`\\frac{\\text{m}}{\\text{s}}` as a unit, and where it ends."""
+    ahead = tokens[at : at + 7]
+    if len(ahead) < 7 or [token.text for token in ahead[:2]] != ["frac", "{"] or ahead[2].kind != "word":
+        return None
+    if [token.text for token in ahead[3:5]] != ["}", "{"] or ahead[6].text != "}":
+        return None
+    top, bottom = _name(ahead[2]), _name(ahead[5])
+    return (tuple(sorted(((top, 1), (bottom, -1)))), at + 7) if top and bottom else None
 
 
 def _power(tokens: list[Token], at: int) -> tuple[int, int] | None:

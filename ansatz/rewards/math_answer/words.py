@@ -16,7 +16,7 @@ milliseconds | L: liter liters litre litres | mL: ml milliliter milliliters mill
 | N: newton newtons | J: joule joules | W: watt watts | V: volt volts | A: amp amps ampere amperes | Hz: hertz | Pa: pascal
 pascals | K: kelvin kelvins | kJ: kilojoule kilojoules | kW: kilowatt kilowatts | kWh: kilowatthour | mol: mole moles
 | ohm: ohms | cal: calorie calories | byte: bytes | bit: bits | decade: decades | century: centuries | th: st nd rd
-| C: celsius | F: fahrenheit | mph: | eV: | nm: nanometer nanometers | erg: ergs | AU: | pc: parsec parsecs | rpm: | GB:
+| C: celsius | F: fahrenheit | mph: | kph: | kmh: | eV: | nm: nanometer nanometers | erg: ergs | AU: | pc: parsec parsecs | rpm: | GB:
 | unit: units u.
 """
 _SINGLE_LETTER_UNITS = frozenset({"m", "g", "s", "h", "L", "N", "J", "W", "V", "A", "K", "C", "F", "l"})
@@ -46,6 +46,7 @@ NOUNS = frozenset(_COUNTED.split())
 LONG_UNITS = frozenset(name for name in UNIT_OF if len(name) > 1) - {"in", "pt", "rs", "st", "pc", "min"}
 """Spellings that are units even when written bare; a single letter is a unit only as \\text."""
 
+COMPOUND_UNITS = {"mph": (("mi", 1), ("h", -1)), "kph": (("km", 1), ("h", -1)), "kmh": (("km", 1), ("h", -1))}
 UNIT_RAISERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 UNIT_GRAMMAR = frozenset({*UNIT_RAISERS, "per"})
 
