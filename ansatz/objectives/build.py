@@ -40,6 +40,7 @@ _PIECES: dict[str, Registry[Any]] = {
 }
 _LISTS = ("correction", "masks")
 _OPTIONAL = ("whiten", "penalty_weights", "value")
+_PRESETS_OWN = ("advantage", "whiten", "ratio", "surrogate", "weights", "anchor", "kl_in", "value")
 _CHOICES = {
     "anchor": ("old", "behavior", "policy"),
     "kl_in": ("loss", "reward", "return", "advantage"),
@@ -80,10 +81,10 @@ def resolved_row(preset: str | None, like: str | None) -> dict[str, Any]:
     row = {**COMMON, **(preset_row(preset or "grpo") if preset or not like else {})}
     if like:
         for key, value in project_spec(like).items():
-            own = preset and key in ("advantage", "whiten", "ratio", "surrogate", "weights", "anchor", "kl_in")
+            own = preset and key in _PRESETS_OWN
             if not own:
                 row[key] = value
-            elif _name(row[key]) == _name(value):
+            elif key in _PIECES and _name(row[key]) == _name(value):
                 row[key] = _over(row[key], _settings(value))
     return row
 

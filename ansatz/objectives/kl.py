@@ -24,7 +24,7 @@ KLS: Registry[Function] = Registry("kl")
 
 
 @KLS.register("k1", "kl")
-@formula("log(policy / reference)")
+@formula("log(policy / reference)", "1")
 def k1(
     policy_logp_T: Tensor,
     ref_logp_T: Tensor,
@@ -49,7 +49,7 @@ def k1(
 
 
 @KLS.register("k2", "mse")
-@formula("log(policy / reference)^2 / 2")
+@formula("log(policy / reference)^2 / 2", "log(policy / reference)")
 def k2(
     policy_logp_T: Tensor,
     ref_logp_T: Tensor,
@@ -69,7 +69,7 @@ def k2(
 
 
 @KLS.register("k3", "low_var_kl")
-@formula("reference / policy - 1 - log(reference / policy)")
+@formula("reference / policy - 1 - log(reference / policy)", "1 - reference / policy")
 def k3(
     policy_logp_T: Tensor,
     ref_logp_T: Tensor,
@@ -90,7 +90,7 @@ def k3(
 
 
 @KLS.register("abs")
-@formula("|log(policy / reference)|")
+@formula("|log(policy / reference)|", "sign(log(policy / reference))")
 def abs_(
     policy_logp_T: Tensor,
     ref_logp_T: Tensor,

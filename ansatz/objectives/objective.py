@@ -12,6 +12,7 @@ Tokens outside `mask_T` may hold any finite values: they are cut away before a p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -99,13 +100,19 @@ class Objective:
         return "value_T" in self.advantage.inputs
 
     @property
+    def advantages_need_old_logp(self) -> bool:
+        """Whether `advantages` must be given log-probs from before the update: for a KL in the reward."""
+        return self.kl_coef != 0 and self.kl_in != "loss"
+
+    @property
     def needs_group(self) -> bool:
         """Whether a rollout is compared with others of its prompt."""
         return "group_N" in self.advantage.inputs
 
     @property
     def needs_entropy(self) -> bool:
-        return self.entropy_coef != 0 or any("entropy_T" in piece.inputs for piece in self.correction)
+        asked = any("entropy_T" in piece.inputs for piece in self.correction)
+        return asked or self.entropy_coef != 0 or self.entropy_target is not None
 
     @property
     def whole_minibatch(self) -> bool:
@@ -128,18 +135,47 @@ class Objective:
         ]
         if self.penalty_weights is not None:
             lines.append(f"  penalties   weigh {self.penalty_weights.formula()}")
+        if self.whiten is not None:
+            lines.insert(2, f"              then {self.whiten.formula()}")
         lines += [f"  correction  {piece.formula()}" for piece in self.correction]
+        lines += [f"  mask        {piece.formula()}" for piece in self.masks]
         if self.kl_coef:
             lines.append(f"  KL          {self.kl.formula()}, reference = {self.kl_to}, in the {self.kl_in}")
+        if self.value is not None:
+            lines.append(f"  critic      {self.value.formula()}")
+        if self.entropy_target is not None:
+            lines.append(f"  entropy     the bonus adapts to hold {self.entropy_target} nats a token")
+        if self.max_ratio is not None:
+            lines.append(f"  early stop  a minibatch with mean rho > {self.max_ratio} ends the step's updates, unused")
         return "\n".join(lines)
 
     def check_group_size(self, samples_per_prompt: int) -> None:
-        """ConfigError where every advantage would be 0 whatever the rewards."""
-        if samples_per_prompt == 1 and self.needs_group and self.advantage.settings.get("single") != "keep":
+        """ConfigError where every advantage would be 0 whatever the rewards: tried on two prompts with unequal
+        rewards."""
+        if not set(self.advantage.inputs) <= {"reward_N", "group_N", "length_N"}:
+            return
+        span = max(samples_per_prompt - 1, 1)
+        rewards = [(rank + prompt) / span % 1.5 for prompt in range(2) for rank in range(samples_per_prompt)]
+        group_N = torch.arange(2).repeat_interleave(samples_per_prompt)
+        tried = {"reward_N": torch.tensor(rewards), "group_N": group_N, "length_N": torch.ones_like(group_N)}
+        if not self.advantage(tried).any():
+            enough = max(self.advantage.settings.get("k", 1) + 1, 2)
             raise ConfigError(
-                f"rollout.samples_per_prompt = 1: {self.advantage.name} gives every rollout advantage 0. "
-                'Use 2 or more, or algorithm.advantage = "batch_zscore".'
+                f"rollout.samples_per_prompt = {samples_per_prompt}: {self.advantage.name} gives every rollout "
+                f'advantage 0. Use {enough} or more, or algorithm.advantage = "batch_zscore".'
             )
+
+    def stops(self, sums: Mapping[str, Tensor | float]) -> bool:
+        """Whether a minibatch (its sums over all slices and ranks) is to be dropped with the step's later updates."""
+        return self.max_ratio is not None and float(sums["ratio"]) > self.max_ratio * float(sums["tokens"])
+
+    def value_loss(self, batch: TokenBatch, value_T: Tensor, old_value_T: Tensor, return_T: Tensor) -> Tensor:
+        """The critic's loss on a slice, weighted as the policy's; `value_T` has gradient, the others none."""
+        if self.value is None:
+            raise ValueError(f"{self.preset} has no critic: set algorithm.value.")
+        mask_T = batch.mask_T
+        given = {"value_T": value_T[mask_T], "old_value_T": old_value_T[mask_T], "return_T": return_T[mask_T]}
+        return (self.value(given) * batch.weight_T[mask_T]).sum()
 
     def advantages(
         self,

@@ -48,11 +48,15 @@ INPUTS = {
 }
 
 
-def formula(text: str) -> Callable[[F], F]:
-    """Decorator: the piece as a formula in words; `{setting}` is filled in with the value of that setting."""
+def formula(text: str, gradient: str = "") -> Callable[[F], F]:
+    """Decorator: the piece as a formula in words; `{setting}` is filled in with the value of that setting.
+
+    gradient: of a surrogate or KL: what it multiplies grad log policy(token) by (a surrogate: in the direction of
+    ascent).
+    """
 
     def add(function: F) -> F:
-        function.__dict__["formula"] = text
+        function.__dict__.update(formula=text, gradient=gradient)
         return function
 
     return add
@@ -87,6 +91,10 @@ class Piece:
         if text is not None:
             return text.format(**self.settings)
         return f"{self.name}({', '.join(f'{key} {value}' for key, value in self.settings.items())})"
+
+    def gradient(self) -> str:
+        text: str = getattr(self.function, "gradient", "")
+        return f"({text.format(**self.settings)})" if text else f"(the gradient of {self.name})"
 
     def __call__(self, given: Mapping[str, Any]) -> Tensor:
         """The function on its inputs out of `given`; an input that is absent is a ConfigError that says what it is."""

@@ -20,7 +20,7 @@ KEYS: dict[str, str] = {
     "surrogate": "piece: ratio, advantage -> loss of a token",
     "kl": "piece: log-probs -> KL of a token",
     "kl_coef": "strength of the KL; 0 needs no reference model",
-    "kl_in": "where the KL acts: loss | reward (before the baseline) | return (to go, after it) | advantage (own token)",
+    "kl_in": "where the KL acts: loss | reward (before the baseline) | return (to go, after it) | advantage (own)",
     "kl_to": "what the KL holds the policy to: ref | old | behavior",
     "weights": "piece: how token losses become one number",
     "penalty_weights": "the same for the KL and entropy terms; null: as weights",

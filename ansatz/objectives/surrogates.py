@@ -18,21 +18,21 @@ SURROGATES: Registry[Function] = Registry("surrogate")
 
 
 @SURROGATES.register("plain", "importance_sampling")
-@formula("-rho A")
+@formula("-rho A", "rho A")
 def plain(log_ratio_T: Tensor, advantage_T: Tensor) -> Tensor:
     """-rho A: the importance-weighted policy gradient, no bound on the step."""
     return -log_ratio_T.exp() * advantage_T
 
 
 @SURROGATES.register("log_prob", "reinforce", "gpg")
-@formula("-A log policy")
+@formula("-A log policy", "A")
 def log_prob(policy_logp_T: Tensor, advantage_T: Tensor) -> Tensor:
     """-A log pi: REINFORCE (Williams 1992); does not see how far the policy has moved."""
     return -advantage_T * policy_logp_T
 
 
 @SURROGATES.register("clip", "ppo", "vanilla", "regular")
-@formula("-min(rho A, clip(rho, 1 - {low}, 1 + {high}) A)")
+@formula("-min(rho A, clip(rho, 1 - {low}, 1 + {high}) A)", "rho A, 0 where the clip holds")
 def clip(log_ratio_T: Tensor, advantage_T: Tensor, *, low: float = 0.2, high: float = 0.2) -> Tensor:
     """PPO's clipped surrogate (arXiv:1707.06347 eq. 7) with the two ranges of DAPO (arXiv:2503.14476 eq. 10)."""
     ratio_T = log_ratio_T.exp()
@@ -40,7 +40,10 @@ def clip(log_ratio_T: Tensor, advantage_T: Tensor, *, low: float = 0.2, high: fl
 
 
 @SURROGATES.register("dual_clip")
-@formula("-min(rho A, clip(rho, 1 - {low}, 1 + {high}) A), at most -{dual} A where A < 0")
+@formula(
+    "-min(rho A, clip(rho, 1 - {low}, 1 + {high}) A), at most -{dual} A where A < 0",
+    "rho A, 0 where a clip holds",
+)
 def dual_clip(
     log_ratio_T: Tensor, advantage_T: Tensor, *, low: float = 0.2, high: float = 0.2, dual: float = 3.0
 ) -> Tensor:
@@ -50,7 +53,7 @@ def dual_clip(
 
 
 @SURROGATES.register("two_sided")
-@formula("-min(min(rho, {delta}) A, clip(rho, 1 - {low}, 1 + {high}) A)")
+@formula("-min(min(rho, {delta}) A, clip(rho, 1 - {low}, 1 + {high}) A)", "rho A, 0 where a clip holds")
 def two_sided(
     log_ratio_T: Tensor, advantage_T: Tensor, *, low: float = 0.2, high: float = 0.2, delta: float = 4.0
 ) -> Tensor:
@@ -60,7 +63,7 @@ def two_sided(
 
 
 @SURROGATES.register("detached", "cispo")
-@formula("-constant(clip(rho, {floor}, {cap})) A log policy")
+@formula("-constant(clip(rho, {floor}, {cap})) A log policy", "clip(rho, {floor}, {cap}) A")
 def detached(
     log_ratio_T: Tensor, policy_logp_T: Tensor, advantage_T: Tensor, *, floor: float = 0.0, cap: float = 5.0
 ) -> Tensor:
@@ -69,7 +72,10 @@ def detached(
 
 
 @SURROGATES.register("soft_gate", "sapo")
-@formula("-A (4 / tau) sigmoid(tau (rho - 1)), tau = {tau_pos} where A > 0, else {tau_neg}")
+@formula(
+    "-A (4 / tau) sigmoid(tau (rho - 1)), tau = {tau_pos} where A > 0, else {tau_neg}",
+    "4 p (1 - p) rho A, p = sigmoid(tau (rho - 1))",
+)
 def soft_gate(log_ratio_T: Tensor, advantage_T: Tensor, *, tau_pos: float = 1.0, tau_neg: float = 1.05) -> Tensor:
     """A smooth gate in place of the hard clip (SAPO, arXiv:2511.20347); gradient factor 1 at rho = 1."""
     tau_T = torch.full_like(log_ratio_T, tau_neg).masked_fill(advantage_T > 0, tau_pos)
@@ -77,32 +83,42 @@ def soft_gate(log_ratio_T: Tensor, advantage_T: Tensor, *, tau_pos: float = 1.0,
 
 
 @SURROGATES.register("squared", "opmd")
-@formula("(A - {tau} log rho)^2")
+@formula("(A - {tau} log rho)^2", "2 {tau} (A - {tau} log rho)")
 def squared(log_ratio_T: Tensor, advantage_T: Tensor, *, tau: float = 1.0) -> Tensor:
     """Policy mirror descent as a regression (Kimi k1.5, arXiv:2501.12599); with the `product` ratio."""
     return (advantage_T - tau * log_ratio_T).square()
 
 
 @SURROGATES.register("mirror_descent")
-@formula("-(A log rho - {tau} / 2 (log rho)^2)")
+@formula("-(A log rho - {tau} / 2 (log rho)^2)", "A - {tau} log rho")
 def mirror_descent(log_ratio_T: Tensor, advantage_T: Tensor, *, tau: float = 1.0) -> Tensor:
     """`squared` / (2 tau) up to a constant: the policy gradient with a squared log-ratio pull of strength tau/2."""
     return -(advantage_T * log_ratio_T - tau / 2 * log_ratio_T.square())
 
 
 @SURROGATES.register("geometric", "gmpo", "geo_mean")
-@formula("-A geometric mean over the rollout of rho, each token's log rho clipped to [-{low}, {high}] on its side")
+@formula(
+    "-A geometric mean over the rollout of rho, each token's log rho clipped to [-{low}, {high}] on its side",
+    "geometric mean of rho x A / tokens of the rollout, 0 where the clip holds",
+)
 def geometric(
-    log_ratio_T: Tensor, advantage_T: Tensor, segment_T: Tensor, *, low: float = 0.4, high: float = 0.4
+    log_ratio_T: Tensor,
+    advantage_T: Tensor,
+    segment_T: Tensor,
+    *,
+    low: float = 0.4,
+    high: float = 0.4,
+    eps: float = 0.0,
 ) -> Tensor:
     """-A exp(mean of clipped log rho): outlier tokens hardly count (GMPO, arXiv:2507.20673); with the `token` ratio.
 
-    One number a rollout, so use `sequence_mean`.
+    One number a rollout, so use `sequence_mean`. eps: added to the length that the mean divides by.
     """
     sign_T = advantage_T.sign()
     inside_T = torch.minimum(sign_T * log_ratio_T, sign_T * log_ratio_T.clamp(-low, high)) * sign_T
-    mean_T = segments.mean(inside_T, segment_T, segments.num_segments(segment_T))[segment_T]
-    return -advantage_T * mean_T.exp()
+    rollouts = segments.num_segments(segment_T)
+    length_N = segments.count(segment_T, rollouts) + eps
+    return -advantage_T * (segments.total(inside_T, segment_T, rollouts) / length_N)[segment_T].exp()
 
 
 @SURROGATES.register("clip_cov")
@@ -136,7 +152,10 @@ def clip_cov(
 
 @SURROGATES.register("kl_cov")
 @whole_minibatch
-@formula("-rho A, + {coef} |log rho| at the share {share} of tokens of highest covariance")
+@formula(
+    "-rho A, + {coef} |log rho| at the share {share} of tokens of highest covariance",
+    "rho A, - {coef} sign(log rho) at the chosen tokens",
+)
 def kl_cov(
     log_ratio_T: Tensor, policy_logp_T: Tensor, advantage_T: Tensor, *, share: float = 0.002, coef: float = 1.0
 ) -> Tensor:

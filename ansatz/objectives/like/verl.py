@@ -137,7 +137,7 @@ def _surrogate(knobs: Mapping[str, Any], bypass: Mapping[str, Any] | None) -> di
         "sapo": {"name": "soft_gate", "tau_pos": knobs["tau_pos"], "tau_neg": knobs["tau_neg"]},
         "gpg": {"name": "log_prob"},
         "dro": {"name": "log_prob"},
-        "geo_mean": {"name": "geometric", "low": low, "high": high},
+        "geo_mean": {"name": "geometric", "low": low, "high": high, "eps": 1e-8},
         "clip_cov": {"name": "clip_cov", "low": low, "high": high, **cov},
         "kl_cov": {"name": "kl_cov", "share": loss["kl_cov_ratio"], "coef": loss["ppo_kl_coef"]},
         "dppo_tv": {"name": "detached", "floor": 0.0, "cap": knobs["clip_ratio_c"]},

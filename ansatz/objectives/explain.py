@@ -1,0 +1,95 @@
+"""An objective in words: its formula, the gradient coefficient of a token, and how other projects' defaults differ.
+
+The gradient of every method here is a sum over tokens of coefficient x grad log policy(token); methods differ in
+where the tokens come from, what rewards them, and the coefficient (DeepSeekMath's unified view, arXiv:2402.03300 sec.
+5.2.1).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from ansatz.objectives.build import build_objective
+from ansatz.objectives.like import PROJECTS
+from ansatz.objectives.objective import Objective
+from ansatz.objectives.pieces import Piece
+
+
+def explain(objective: Objective, *, max_response_tokens: int = 1024) -> str:
+    """Formula, coefficient and comparison, as lines for people."""
+    lines = [objective.formula(), "", *coefficient(objective), "", "Other projects' defaults, where they differ:"]
+    lines += [f"  {name}: {text}" for name, text in comparisons(objective, max_response_tokens)]
+    return "\n".join(lines)
+
+
+def coefficient(objective: Objective) -> list[str]:
+    """Data source, reward and the factor of grad log policy at one response token (the ascent direction)."""
+    source = "responses drawn by the policy" + (", several a prompt" if objective.needs_group else "")
+    terms = [f"weight x {objective.surrogate.gradient()}"]
+    terms += [f"{piece.formula()}" for piece in objective.correction]
+    text = " ".join(terms)
+    if objective.kl_coef and objective.kl_in == "loss":
+        text += f" - {objective.kl_coef} x weight x {objective.kl.gradient()}"
+    reward = "the recipe's rewards"
+    if objective.kl_coef and objective.kl_in != "loss":
+        reward += f" - {objective.kl_coef} x KL ({objective.kl_in})"
+    if "step_reward_T" in objective.advantage.inputs:
+        reward = "one reward a reasoning step"
+    return [
+        "Gradient of a token = coefficient x grad log policy(token):",
+        f"  data source  {source}",
+        f"  reward       {reward}",
+        f"  coefficient  {text}" + (" + the entropy's own gradient" if objective.entropy_coef else ""),
+    ]
+
+
+def comparisons(objective: Objective, max_response_tokens: int) -> Iterator[tuple[str, str]]:
+    """Each project with what its defaults do otherwise, or "the same"."""
+    mine = _settings(objective)
+    for name in PROJECTS:
+        other = build_objective({"like": name}, max_response_tokens=max_response_tokens)
+        theirs = _settings(other)
+        unused = () if other.kl_coef else ("kl", "kl_in", "kl_to")
+        told = [key for key in mine if mine[key] != theirs[key] and key not in unused]
+        differences = [f"{key} {_difference(mine[key], theirs[key])}" for key in told]
+        yield name, "; ".join(differences) or "the same"
+
+
+def _settings(objective: Objective) -> dict[str, Any]:
+    """What shapes the loss, comparable: pieces as (name, settings); the KL only where it acts."""
+    out: dict[str, Any] = {}
+    for field in dataclasses.fields(objective):
+        value = getattr(objective, field.name)
+        if field.name == "preset" or (field.name in ("kl", "kl_in", "kl_to") and objective.kl_coef == 0):
+            continue
+        out[field.name] = _plain(value)
+    if not (objective.kl_coef or objective.entropy_coef):
+        out["penalty_weights"] = None
+    return {**out, **{key: out.get(key) for key in ("kl", "kl_in", "kl_to")}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Piece):
+        return value.name, dict(value.settings)
+    return [(piece.name, dict(piece.settings)) for piece in value] if isinstance(value, tuple) else value  # pyright:
+    ignore
+
+
+def _difference(mine: Any, theirs: Any) -> str:
+    """The settings that differ where the piece is the same, else their whole piece."""
+    if isinstance(mine, tuple) and isinstance(theirs, tuple) and mine[0] == theirs[0]:
+        return ", ".join(f"{key} {value}" for key, value in theirs[1].items() if mine[1].get(key) != value)  #
+        pyright: ignore
+    if isinstance(theirs, list):
+        return " and ".join(_shown(piece) for piece in theirs) or "none"  # pyright: ignore
+    return _shown(theirs)
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, tuple):
+        return "none" if value is None else str(value)
+    name, settings = value  # pyright: ignore
+    given = ", ".join(f"{key} {setting}" for key, setting in settings.items() if setting is not None)  # pyright: ignore
+    return f"{name} ({given})" if given else str(name)  # pyright: ignore
