@@ -17,6 +17,9 @@ from ansatz.objectives.objective import Objective
 from ansatz.objectives.pieces import Piece
 
 
+_SILENT = (None, False, "none", 0.0)
+
+
 def explain(objective: Objective, *, max_response_tokens: int = 1024) -> str:
     """Formula, coefficient and comparison, as lines for people."""
     lines = [objective.formula(), "", *coefficient(objective), "", "Other projects' defaults, where they differ:"]
@@ -58,38 +61,25 @@ def comparisons(objective: Objective, max_response_tokens: int) -> Iterator[tupl
 
 
 def _settings(objective: Objective) -> dict[str, Any]:
-    """What shapes the loss, comparable: pieces as (name, settings); the KL only where it acts."""
-    out: dict[str, Any] = {}
-    for field in dataclasses.fields(objective):
-        value = getattr(objective, field.name)
-        if field.name == "preset" or (field.name in ("kl", "kl_in", "kl_to") and objective.kl_coef == 0):
-            continue
-        out[field.name] = _plain(value)
-    if not (objective.kl_coef or objective.entropy_coef):
-        out["penalty_weights"] = None
-    return {**out, **{key: out.get(key) for key in ("kl", "kl_in", "kl_to")}}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Piece):
-        return value.name, dict(value.settings)
-    return [(piece.name, dict(piece.settings)) for piece in value] if isinstance(value, tuple) else value  # pyright:
-    ignore
+    """What shapes the loss, field by field; the KL and the penalties' weights only where they act."""
+    out = {field.name: getattr(objective, field.name) for field in dataclasses.fields(objective)}
+    del out["preset"]
+    if objective.kl_coef == 0:
+        out |= {"kl": None, "kl_in": None, "kl_to": None}
+        if objective.entropy_coef == 0:
+            out["penalty_weights"] = None
+    return out
 
 
 def _difference(mine: Any, theirs: Any) -> str:
     """The settings that differ where the piece is the same, else their whole piece."""
-    if isinstance(mine, tuple) and isinstance(theirs, tuple) and mine[0] == theirs[0]:
-        return ", ".join(f"{key} {value}" for key, value in theirs[1].items() if mine[1].get(key) != value)  #
-        pyright: ignore
-    if isinstance(theirs, list):
-        return " and ".join(_shown(piece) for piece in theirs) or "none"  # pyright: ignore
-    return _shown(theirs)
-
-
-def _shown(value: Any) -> str:
-    if not isinstance(value, tuple):
-        return "none" if value is None else str(value)
-    name, settings = value  # pyright: ignore
-    given = ", ".join(f"{key} {setting}" for key, setting in settings.items() if setting is not None)  # pyright: ignore
-    return f"{name} ({given})" if given else str(name)  # pyright: ignore
+    if isinstance(mine, Piece) and isinstance(theirs, Piece) and mine.name == theirs.name:
+        changed = {key: value for key, value in theirs.settings.items() if mine.settings[key] != value}
+        return ", ".join(f"{key} {value}" for key, value in changed.items())
+    if isinstance(theirs, Piece):
+        given = ", ".join(f"{key} {value}" for key, value in theirs.settings.items() if value not in _SILENT)
+        return f"{theirs.name} ({given})" if given else theirs.name
+    if isinstance(theirs, tuple):
+        pieces: tuple[Piece, ...] = theirs
+        return " and ".join(_difference(None, piece) for piece in pieces) or "none"
+    return "none" if theirs is None else str(theirs)

@@ -27,7 +27,7 @@ PROJECTS: dict[str, tuple[Callable[[Knobs], dict[str, Any]], Knobs]] = {
     "prime-rl": (prime.spec, prime.DEFAULTS),
     "grpo-zero": (small.grpo_zero, {}),
     "nano-aha": (small.nano, {"kl_coeff": 0.001}),
-    "torchtune": (small.torchtune, {"epsilon": 0.1, "kl_coeff": 0.1}),
+    "torchtune": (small.torchtune, {"loss": "GRPOSimpleLoss", "epsilon": 0.1, "kl_coeff": 0.1}),
 }
 ALIASES = {
     "trl-1.16": "trl",
