@@ -246,12 +246,11 @@ class Comparison:
     # lists, matrices, sets
 
     def _lists(self, gold: Value, answer: Value) -> bool:
-        if (
-            self._options.assignments
-            and isinstance(answer, v.Bracket | v.Listing)
-            and isinstance(gold, v.Bracket | v.Listing)
-        ):
-            pass
+        if _distinct_names(gold) != _distinct_names(answer):  # x=1, y=2 for 1, 2: names say more than a place in a list
+            sequences = v.Listing | v.Bracket
+            if not (self._options.assignments and isinstance(gold, sequences) and isinstance(answer, sequences)):
+                return False
+            return self._in_order(gold.items, answer.items)
         if sets.is_set_form(gold) or sets.is_set_form(answer):
             return self._sets(gold, answer)
         golds, answers = _items(gold), _items(answer)
@@ -519,6 +518,14 @@ def _assigned(relation: v.Relation) -> tuple[Value, Value] | None:
         ):
             return name, value
     return None
+
+
+def _distinct_names(value: Value) -> bool:
+    """Whether a list gives values to different names; x_1 and x_2 are one name."""
+    if not isinstance(value, v.Listing):
+        return False
+    assigned = [_assigned(item) if isinstance(item, v.Relation) else None for item in value.items]
+    return len({repr(pair[0]).partition("_")[0] for pair in assigned if pair}) > 1
 
 
 def _difference(relation: v.Relation) -> tuple[Expr, str] | None:

@@ -17,7 +17,7 @@ from ansatz.rewards.math_answer.functions import OPERATORS, apply, based, binomi
 from ansatz.rewards.math_answer.lexer import Token
 from ansatz.rewards.math_answer.units import Unit, conversion, read_unit
 from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
-from ansatz.rewards.math_answer.words import CONNECTIVES, INVERSES, SCALES, unit_name
+from ansatz.rewards.math_answer.words import CONNECTIVES, CURRENCIES, INVERSES, SCALES, unit_name
 
 MAX_DEPTH = 50
 _RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~", "in", "equiv"})
@@ -118,26 +118,37 @@ class Parser:
             operators.append(self.token.text)
             self.at += 1
             sides.append(self._quantity())
-        if self.token.kind == "cmd" and self.token.text == "pmod":
-            self.at += 1
-            modulus = self._argument()
+        modulus = self._modulus()
+        if modulus is not None:
             sides[-1] = v.Apply("residues", (modulo(expression(sides[-1]), modulus), modulus))
         if operators:
             return v.Relation(tuple(sides), tuple("=" if o == "equiv" else o for o in operators))
-        if self.is_op(":"):
+        if self.is_op(":") or self._is_word("to"):
             terms = [sides[0]]
-            while self.take_op(":"):
+            while self.is_op(":") or self._is_word("to"):
+                self.at += 1
                 terms.append(self._quantity())
             return v.Ratio(tuple(expression(term) for term in terms))
         return sides[0]
 
+    def _modulus(self) -> Expr | None:
+        """`\\pmod 7` or `(mod 7)` after a side."""
+        if self.token.kind == "cmd" and self.token.text == "pmod":
+            self.at += 1
+            return self._argument()
+        if self.token.text == "(" and self._next_is("mod"):
+            self.at += 2
+            modulus = self.expr()
+            self._expect_close(")")
+            return modulus
+        return None
+
     def _quantity(self) -> Value:
         """Sets, with the unit that follows if one does."""
-        currency = (("dollar", 1),) if self.take_op("$") else ()
-        negative = bool(not currency and self.is_op("-") and self._next_is("$"))
-        if negative:
-            self.at += 2
-            currency = (("dollar", 1),)
+        negative = self.is_op("-") and any(self._next_is(sign) for sign in CURRENCIES)
+        self.at += negative
+        sign = self.take_op(*CURRENCIES)
+        currency = ((CURRENCIES[sign], 1),) if sign else ()
         outer, self._degrees = self._degrees, False
         value = self._sets()
         scale = self.token.text.lower() if self.token.kind == "word" else ""
@@ -148,9 +159,8 @@ class Parser:
             value = v.negate(expression(value))
         unit = currency or ((("deg", 1),) if self._degrees else ())
         self._degrees = outer
-        if self.is_op("%", "$"):
-            unit = (("%" if self.token.text == "%" else "dollar", 1),)
-            self.at += 1
+        if after := self.take_op("%", *CURRENCIES):
+            unit = ((CURRENCIES.get(after, after), 1),)
         if not unit or self.token.kind in ("word", "cmd"):
             read, self.at = read_unit(self.tokens, self.at)
             unit = unit or read
@@ -171,6 +181,9 @@ class Parser:
         if base != other or factor <= small:
             return _bad("two units that do not add")
         return v.Quantity(v.add(v.multiply(first, v.Num(factor / small)), rest.amount), rest.unit)
+
+    def _is_word(self, text: str) -> bool:
+        return self.token.kind == "word" and self.token.text.lower() == text
 
     def _next_is(self, text: str) -> bool:
         following = self.tokens[self.at + 1] if self.at + 1 < len(self.tokens) else self.token
@@ -235,7 +248,7 @@ class Parser:
         if kind == "op" and text == "|":
             return not self._bars
         if kind == "open":
-            return text not in ("\\{",)
+            return text != "\\{" and not self._next_is("mod")
         if kind == "num":
             previous = self.tokens[self.at - 1]
             return previous.kind in ("close", "name") or (previous.kind == "op" and previous.text in ("!", "'", "circ"))

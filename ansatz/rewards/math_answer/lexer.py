@@ -119,6 +119,9 @@ class Lexer:
             elif text.startswith("...", position):
                 self._add("op", "dots")
                 position += 3
+            elif char in "€£¥₹":
+                self._add("op", char)
+                position += 1
             elif char in _ONE:
                 self._add("op", _ONE[char])
                 position += 1
@@ -169,7 +172,9 @@ class Lexer:
         return match.end()
 
     def _run(self, run: str, upright: bool) -> None:
-        if run in _PLAIN_NAMES:
+        if run == "mod":
+            self._add("op", "mod")
+        elif run in _PLAIN_NAMES:
             self._add("name", _PLAIN_NAMES[run])
         elif run in FUNCTIONS:
             self._add("func", FUNCTIONS[run])

@@ -32,12 +32,15 @@ _LETTER = re.compile(
     r"(?:(?:option|choice|answer)\s*:?\s+)?(?:\(\s*([A-Za-z])\s*\)|([A-Za-z])\s?[).:]|([A-Z]))", re.IGNORECASE
 )
 _LETTERED = re.compile(r"(?:\(\s*([A-J])\s*\)|([A-J])\s?[).:])\s*[:.~]?\s*(?:\\[ ,;:]|\\qquad|\\quad)*\s*(\S.*)")
+_OTHER_LETTER = re.compile(r"\([A-J]\)|\b(?:and|or|&|,)\s*\(?[A-J]\b")
 _CLOCK = re.compile(r"(\d{1,2})(?:\s*[:.]\s*(\d{2}))?(?:\s*:\s*(\d{2}))?\s*([AaPp])\.?\s*[Mm]\.?")
 _BASED = re.compile(r"\(?([0-9A-Za-z]+)\)?_\{?\(?(\d{1,2}|[a-z]{3,5})\)?\}?")
 _PIECES = re.compile(r"\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+")
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+(?=\S)")
 _HEDGE = re.compile(r"\b(?:" + "|".join(sorted(HEDGES)) + r")\b")
 _ABOUT = re.compile(r"^(?:\\approx|\\sim|≈|=)\s*")
+_PROSE = re.compile(r"[A-Za-z0-9\s'.,:\-]+")
+_LONG_WORD = re.compile(r"[A-Za-z]{3}")
 _BARE_WORDS = frozenset({"yes", "no", "odd", "even", "true", "false", "none", "all", "dne"})
 
 
@@ -71,6 +74,9 @@ def read(text: str, options: Options = DEFAULT) -> Reading:
     except Undefined as error:
         return Reading(None, squeezed, str(error), undefined=True)
     except Unreadable as error:
+        words = plain(cleaned)
+        if not hedged and len(cleaned) <= MAX_LENGTH and _PROSE.fullmatch(words) and _LONG_WORD.search(words):
+            return Reading(v.Text(_case(words, options)), squeezed)  # such as "June 20"
         return Reading(None, squeezed, str(error), hedged=hedged)
     return Reading(value, squeezed, unreduced=unreduced, hedged=hedged)
 
@@ -109,7 +115,8 @@ def _value(cleaned: str, options: Options) -> tuple[Value, bool]:
         if found.isupper() or letter[1] or letter[2]:
             return v.Choice(found), False
     lettered = _LETTERED.fullmatch(unwrapped)
-    if lettered and not lettered[3].startswith(("^", "(", "_", "=", "+", "-", "/", "*")):
+    doubted = lettered and (_OTHER_LETTER.search(lettered[3]) or _HEDGE.search(lettered[3].lower()))
+    if lettered and not doubted and not lettered[3].startswith(("^", "(", "_", "=", "+", "-", "/", "*")):
         return v.Choice(lettered[1] or lettered[2], lettered[3]), False
     words = _worded(unwrapped, wrapped=unwrapped != cleaned, options=options)
     if words is not None:

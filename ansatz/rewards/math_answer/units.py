@@ -22,6 +22,9 @@ Unit = tuple[tuple[str, int], ...]
 """Canonical name -> power, sorted. Count nouns begin with '#'."""
 
 
+_FILLERS = frozenset({"of", "a", "an", "the"})
+
+
 def read_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
     """The unit at `at`, and where it ends; the empty unit where none stands. Words of no list are a count noun's label."""
     fraction = _fraction(tokens, at)
@@ -37,7 +40,7 @@ def read_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
             raised = UNIT_RAISERS[word.lower()]
         elif token.kind == "word" and word.lower() == "per":
             sign = -1
-        elif token.kind == "word" and word.lower() == "of" and powers:
+        elif token.kind == "word" and word.lower() in _FILLERS and tokens[at + 1].kind == "word":
             pass
         elif token.kind == "word" and (name := _name(token)):
             power = raised

@@ -46,6 +46,7 @@ NOUNS = frozenset(_COUNTED.split())
 LONG_UNITS = frozenset(name for name in UNIT_OF if len(name) > 1) - {"in", "pt", "rs", "st", "pc", "min"}
 """Spellings that are units even when written bare; a single letter is a unit only as \\text."""
 
+CURRENCIES = {"$": "dollar", "€": "euro", "£": "gbp", "¥": "yen", "₹": "rupee"}
 COMPOUND_UNITS = {"mph": (("mi", 1), ("h", -1)), "kph": (("km", 1), ("h", -1)), "kmh": (("km", 1), ("h", -1))}
 UNIT_RAISERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 UNIT_GRAMMAR = frozenset({*UNIT_RAISERS, "per"})
