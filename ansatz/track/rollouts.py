@@ -7,10 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 
+from ansatz.ngrams import repeated_share
 from ansatz.types import Group, Reason
-
-REPETITION_NGRAM = 8
-"""Tokens. Short enough to see loops, long enough that set phrases of an honest derivation seldom count."""
 
 
 def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
@@ -30,7 +28,7 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "rollout/truncated_frac": sum(rollout.truncated for rollout in rollouts) / count,
         "rollout/no_answer_frac": reasons[Reason.NO_ANSWER] / count,
         "rollout/groups_with_signal_frac": fmean(has_signal(group.rewards) for group in groups),
-        "rollout/repetition": fmean(repetition(rollout.token_ids) for rollout in rollouts),
+        "rollout/repetition": fmean(repeated_share(rollout.token_ids) for rollout in rollouts),
         **{f"rollout/verdict/{reason.value}": reasons[reason] / count for reason in Reason},
         **_reward_parts(groups),
     }
@@ -39,14 +37,6 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
 def has_signal(rewards: Sequence[float]) -> bool:
     """True when a group advantage is not 0 for all: some two rewards differ by more than rounding (1e-9)."""
     return not math.isclose(min(rewards), max(rewards), rel_tol=1e-9, abs_tol=1e-9)
-
-
-def repetition(token_ids: Sequence[int], *, ngram: int = REPETITION_NGRAM) -> float:
-    """Share of repeated n-grams, 1 - distinct / all: 0 when all differ (or there is none), towards 1 for a loop."""
-    total = len(token_ids) - ngram + 1
-    if total < 1:
-        return 0.0
-    return 1 - len({tuple(token_ids[start : start + ngram]) for start in range(total)}) / total
 
 
 def _reward_parts(groups: Sequence[Group]) -> dict[str, float]:

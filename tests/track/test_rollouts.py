@@ -4,7 +4,7 @@ import pytest
 from made_up import group, problem, scored
 
 from ansatz.track.metrics import check_known
-from ansatz.track.rollouts import has_signal, repetition, rollout_metrics
+from ansatz.track.rollouts import has_signal, rollout_metrics
 from ansatz.types import Finish, Reason
 
 
@@ -62,12 +62,6 @@ def test_every_rollout_metric_is_documented():
 def test_a_step_without_groups_is_refused():
     with pytest.raises(ValueError, match="0 groups"):
         rollout_metrics([])
-
-
-def test_repetition_is_zero_for_distinct_and_short_and_high_for_loops():
-    assert repetition(range(100)) == 0
-    assert repetition([1] * 7) == 0
-    assert repetition([1, 2] * 50) == pytest.approx(1 - 2 / 93)  # 93 windows of 8, two distinct
 
 
 def test_rounding_is_no_signal():
