@@ -1,23 +1,30 @@
 """Name -> component. A name is a registered one, or `path/to/file.py:function`, or `package.module:function`.
 
-A component's keyword-only parameters are its settings: `settings_of` reads them from the signature, `bind` checks what a
-recipe says against them. Nothing is declared twice.
+A component's keyword-only parameters are its settings: `settings_of` reads them from the signature, `bind` checks what
+a recipe says against them. Nothing is declared twice.
 """
 
 from __future__ import annotations
 
 import difflib
 import functools
+import hashlib
 import importlib
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from types import ModuleType
+from typing import Any, Generic, TypeVar, cast
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ansatz.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_ANY_TYPE = ConfigDict(arbitrary_types_allowed=True)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -57,42 +64,73 @@ class Registry(Generic[F]):
             return load_attribute(name, kind=self.kind)
         raise ConfigError(f"{self.kind} {name!r} is unknown.{suggest(name, self._entries)}")
 
-    def bind(self, name: str, settings: Mapping[str, Any]) -> Callable[..., Any]:
-        """The component with its keyword-only settings filled in; unknown or missing settings are ConfigErrors."""
+    def bind(self, name: str, settings: Mapping[str, Any]) -> F:
+        """The component with settings filled in, checked by `bind` below."""
         return bind(self.get(name), settings, what=f"{self.kind} {name!r}")
 
 
 def settings_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The keyword-only parameters, in order: what a recipe may set."""
-    parameters = inspect.signature(function).parameters.values()
-    return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    """The keyword-only parameters, in order: what a recipe may set. Annotations written as text are resolved."""
+    if not callable(function):
+        raise ConfigError(f"{function!r} is no function; give the name of one.")
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except NameError:  # a name that only type checkers import
+        signature = inspect.signature(function)
+    return {p.name: p for p in signature.parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-def bind(function: Callable[..., Any], settings: Mapping[str, Any], *, what: str) -> Callable[..., Any]:
+def bind(function: F, settings: Mapping[str, Any], *, what: str) -> F:
+    """The function with settings filled in. ConfigError for an unknown one, or one of another type than annotated."""
     known = settings_of(function)
     for key in settings:
         if key not in known:
             raise ConfigError(f"{what} has no setting {key!r}.{suggest(key, known) if known else ' It has none.'}")
-    return functools.partial(function, **settings) if settings else function
+    values = {key: _typed(value, known[key], what) for key, value in settings.items()}
+    return cast(F, functools.partial(function, **values)) if values else function
+
+
+def _typed(value: Any, parameter: inspect.Parameter, what: str) -> Any:
+    """The value as the parameter's annotation has it (1e3 is an int where one is meant)."""
+    if parameter.annotation is inspect.Parameter.empty or isinstance(parameter.annotation, str):
+        return value
+    try:
+        return TypeAdapter[Any](parameter.annotation, config=_ANY_TYPE).validate_python(value)
+    except ValidationError as error:
+        message = error.errors(include_url=False)[0]["msg"]
+        raise ConfigError(f"{what}: {parameter.name} = {value!r}: {message[:1].lower()}{message[1:]}.") from error
 
 
 def load_attribute(reference: str, *, kind: str) -> Any:
     """`file.py:name` or `package.module:name`, imported; what is wrong with it is said in one sentence."""
     place, _, attribute = reference.rpartition(":")
-    if place.endswith(".py"):
-        path = Path(place)
-        if not path.is_file():
-            raise ConfigError(f"{kind} {reference!r}: there is no file {place!r} (looked in {Path.cwd()}).")
-        spec = importlib.util.spec_from_file_location(f"ansatz_user_{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    else:
-        try:
-            module = importlib.import_module(place)
-        except ModuleNotFoundError as error:
-            raise ConfigError(f"{kind} {reference!r}: cannot import {place!r} ({error}).") from error
+    try:
+        module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{kind} {reference!r}: there is no file {place!r} (looked in {Path.cwd()}).") from error
+    except Exception as error:  # whatever a user's own code may do while it is imported
+        said = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{kind} {reference!r}: cannot import {place!r} ({said}).") from error
     if not hasattr(module, attribute):
         raise ConfigError(f"{kind} {reference!r}: {place!r} has no {attribute!r}.")
     return getattr(module, attribute)
+
+
+def _load_file(path: Path) -> ModuleType:
+    """The file as a module, once a process: two names out of one file share its state."""
+    name = f"ansatz_user_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # without this, a dataclass in the file cannot be made
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -143,29 +143,23 @@ class Group:
 
 
 def to_json(value: Any) -> Json:
-    """A plain JSON object of any type above; `scored_from_json` gives back an equal value."""
+    """A plain JSON object of any type above; `scored_from_json` gives back an equal one (tuples in `meta` as lists)."""
     return dataclasses.asdict(value)
 
 
 def scored_from_json(data: Json) -> ScoredRollout:
     """The inverse of `to_json` for a ScoredRollout, the widest of the types."""
-    rollout, score = data["rollout"], data["score"]
-    prompt = rollout["prompt"]
+    rollout: Json = dict(data["rollout"])
+    prompt: Json = dict(rollout.pop("prompt"))
+    score: Json = dict(data["score"])
+    verdict: Json = dict(score.pop("verdict"))
     return ScoredRollout(
         rollout=Rollout(
-            **{
-                **rollout,
-                "prompt": Prompt(
-                    problem=Problem(**prompt["problem"]), text=prompt["text"], token_ids=tuple(prompt["token_ids"])
-                ),
-                "token_ids": tuple(rollout["token_ids"]),
-                "behavior_logps": tuple(rollout["behavior_logps"]),
-                "finish": Finish(rollout["finish"]),
-            }
+            prompt=Prompt(problem=Problem(**prompt.pop("problem")), token_ids=tuple(prompt.pop("token_ids")), **prompt),
+            token_ids=tuple(rollout.pop("token_ids")),
+            behavior_logps=tuple(rollout.pop("behavior_logps")),
+            finish=Finish(rollout.pop("finish")),
+            **rollout,
         ),
-        score=Score(
-            value=score["value"],
-            parts=score["parts"],
-            verdict=Verdict(**{**score["verdict"], "reason": Reason(score["verdict"]["reason"])}),
-        ),
+        score=Score(verdict=Verdict(reason=Reason(verdict.pop("reason")), **verdict), **score),
     )

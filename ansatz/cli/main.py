@@ -13,11 +13,11 @@ import sys
 
 import typer
 
+from ansatz.cli.recipe import RecipeCommand
 from ansatz.errors import AnsatzError
 
-
-# Read by torch's thread pool when it is loaded, so set before that. Waiting threads sleep instead of spinning: as fast on
-# an idle machine, and some thirty times faster than spinning where another process wants a core.
+# Read by torch's thread pool when it is loaded, so set before that. Waiting threads sleep instead of spinning: as fast
+# on an idle machine, and some thirty times faster than spinning where another process wants a core.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
@@ -33,8 +33,8 @@ def build_app() -> typer.Typer:
     for info in pkgutil.iter_modules(package.__path__):
         verb = getattr(importlib.import_module(f"ansatz.cli.{info.name}"), info.name, None)
         if inspect.isfunction(verb) and info.name != "main":
-            takes_settings = "context" in inspect.signature(verb).parameters  # dotted overrides such as --train.lr 3e-4
-            app.command(context_settings={"allow_extra_args": takes_settings, "ignore_unknown_options": takes_settings})(verb)
+            takes_settings = "context" in inspect.signature(verb).parameters
+            app.command(cls=RecipeCommand if takes_settings else None)(verb)
     return app
 
 

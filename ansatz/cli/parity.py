@@ -11,7 +11,8 @@ import typer
 def parity(
     file: Annotated[Path, typer.Argument(help="A file of parity cases (JSON), such as ../shared/parity/visible.json.")],
 ) -> None:
-    """Compare our advantages, losses and gradients with other projects' own, family by family; exit 1 when one differs."""
+    """Compare our advantages, losses and gradients with other projects' own, family by family; exit 1 when one
+    differs."""
     from ansatz.objectives.parity import certify, render
 
     results = certify(file)

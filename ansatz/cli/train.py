@@ -8,15 +8,14 @@ from typing import Annotated
 
 import typer
 
-from ansatz.cli.recipe import parse_overrides
 from ansatz.config import load_recipe
 from ansatz.errors import ConfigError
 
 
 def train(
     context: typer.Context,
-    recipe: Annotated[Path | None, typer.Argument(help="A recipe, such as recipes/tiny_arithmetic_grpo_cpu.yaml.")] = None,
-    overlay: Annotated[list[Path] | None, typer.Option(help="A YAML file laid over the recipe; may be repeated.")] = None,
+    recipe: Annotated[Path | None, typer.Argument(help="A recipe file.")] = None,
+    overlay: Annotated[list[Path] | None, typer.Option(help="A YAML file laid over the recipe; repeatable.")] = None,
     resume: Annotated[Path | None, typer.Option(help="A run folder to go on with; takes no recipe.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete a run folder of the same name first.")] = False,
 ) -> None:
@@ -24,10 +23,10 @@ def train(
 
     Writes runs/NAME (metrics, rollouts, checkpoints, summary.json, report.html) and prints what was learned.
     """
-    overrides = parse_overrides(context.args)
+    overrides: dict[str, str] = context.obj
     if resume is not None:
         if recipe is not None or overlay or overrides or fresh:
-            raise ConfigError(f"--resume {resume} goes on with the recipe in that folder; leave the other arguments out.")
+            raise ConfigError(f"--resume {resume} takes its recipe from that folder; leave the other arguments out.")
         from ansatz.loop.pipeline import resume_config
 
         config = resume_config(resume)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -26,12 +26,12 @@ class _Loader(yaml.SafeLoader):
     """SafeLoader with floats as YAML 1.2 has them and without silent duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key: Any = self.construct_object(key_node, deep=True)  # pyright: ignore[reportUnknownMemberType]
-            if key in seen:
-                raise ConfigError(f"the key {key!r} stands twice (line {key_node.start_mark.line + 1}). Keep one.")
-            seen.add(key)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise ConfigError(f"the key {key.value!r} stands twice (line {key.start_mark.line + 1}). Keep one.")
+                seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -39,14 +39,19 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:float"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+_Loader.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType]
+    "tag:yaml.org,2002:float", _FLOAT, list("-+0123456789.")
+)
 
 
 def parse_yaml(text: str, *, where: str) -> Any:
     try:
-        return yaml.load(text, _Loader)  # noqa: S506 (a SafeLoader)
+        return yaml.load(text, _Loader)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
+    except yaml.MarkedYAMLError as error:
+        line = f" (line {error.problem_mark.line + 1})" if error.problem_mark else ""
+        raise ConfigError(f"{where} is not valid YAML: {error.problem}{line}.") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}.") from error
 
@@ -58,19 +63,16 @@ def load_recipe(
     data = _read(path)
     for overlay in overlays:
         data = merge(data, _read(overlay))
-    for name, text in (overrides or {}).items():
-        value = parse_yaml(text, where=f"the value of --{name}")
-        for part in reversed(name.split(".")):
-            value = {part: value}
-        data = merge(data, value)
-    return check(data)
+    return check(merge(data, _overriding(overrides or {})))
 
 
 def load_run(run_dir: str | Path) -> Config:
     """The config that a run folder was made with."""
     path = Path(run_dir) / "config.yaml"
     if not path.is_file():
-        raise ConfigError(f"{str(run_dir)!r} is no run folder: it has no config.yaml. Give the folder that `ansatz train` made.")
+        raise ConfigError(
+            f"{str(run_dir)!r} is no run folder: it has no config.yaml. Give the folder that `ansatz train` made."
+        )
     return check(_read(path))
 
 
@@ -80,12 +82,13 @@ def dump(config: BaseModel) -> str:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Key by key; a mapping on both sides is merged, except that naming another component drops the old one's settings."""
+    """Key by key; mappings on both sides are merged, but naming another component drops the old one's settings."""
     out = dict(base)
     for key, value in over.items():
         old = out.get(key)
-        if isinstance(old, Mapping) and isinstance(value, Mapping) and not _renames(old, value):  # pyright: ignore[reportUnknownArgumentType]
-            out[key] = merge(old, value)  # pyright: ignore[reportUnknownArgumentType]
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            old_settings, new_settings = cast(Mapping[str, Any], old), cast(Mapping[str, Any], value)
+            out[key] = new_settings if _renames(old_settings, new_settings) else merge(old_settings, new_settings)
         else:
             out[key] = value
     return out
@@ -99,6 +102,17 @@ def check(data: Mapping[str, Any]) -> Config:
         raise ConfigError(" ".join(dict.fromkeys(problems))) from error
 
 
+def _overriding(overrides: Mapping[str, str]) -> dict[str, Any]:
+    """{"train.lr": "3e-4"} -> {"train": {"lr": 3e-4}}: one layer, so the order of the overrides does not matter."""
+    out: dict[str, Any] = {}
+    for name, text in overrides.items():
+        value = parse_yaml(text, where=f"the value of --{name}")
+        for part in reversed(name.split(".")):
+            value = {part: value}
+        out = merge(out, value)
+    return out
+
+
 def _renames(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return any(key in old and key in new and old[key] != new[key] for key in ("source", "name"))
 
@@ -109,15 +123,22 @@ def _read(path: str | Path) -> dict[str, Any]:
         known = sorted(p.stem for p in Path("recipes").glob("*.yaml"))
         hint = suggest(file.stem, known) if known else ""
         raise ConfigError(f"there is no recipe file {str(path)!r} (looked in {Path.cwd()}).{hint}")
-    data = parse_yaml(file.read_text(encoding="utf-8"), where=str(path))
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path} is no text file ({error.reason} at byte {error.start}); give a YAML recipe."
+        ) from error
+    data = parse_yaml(text, where=str(path))
     if not isinstance(data, dict):
-        raise ConfigError(f"{path} holds {type(data).__name__}, expected a mapping of sections such as `train:`.")
-    return data  # pyright: ignore[reportUnknownVariableType]
+        got = "nothing" if data is None else f"a {type(data).__name__}"
+        raise ConfigError(f"{path} holds {got}, expected a mapping of sections such as `train:`.")
+    return cast(dict[str, Any], data)
 
 
 def _sentence(detail: ErrorDetails) -> str:
     """One pydantic error in the words of the recipe: what, got, expected, what to do."""
-    name = ".".join(str(part) for part in detail["loc"])
+    name = ".".join(str(part) for part in detail["loc"] if part != "[key]")
     if detail["type"] == "extra_forbidden":
         *parents, last = [str(part) for part in detail["loc"]]
         section = _section(parents)
@@ -125,11 +146,12 @@ def _sentence(detail: ErrorDetails) -> str:
         return f"{name}: {where} no key {last!r}.{suggest(last, section.model_fields)}"
     if detail["type"] == "missing":
         return f"{name} is missing; it has no default, so the recipe must give it."
-    message = detail["msg"].removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:] if message.startswith("Input") else message
-    if detail["type"] == "value_error":
-        return f"{name}: {message}." if name else f"{message}."
-    return f"{name} = {detail['input']!r}: {message}."
+    if detail["type"] == "value_error":  # a section's own check, which names its key
+        return f"{name}.{detail['msg'].removeprefix('Value error, ')}."
+    if detail["type"] in ("model_type", "dict_type"):
+        return f"{name} = {detail['input']!r}: it should be a mapping of keys to values."
+    message = detail["msg"].removeprefix("Input ").removeprefix("String ").removeprefix("Value error, ")
+    return f"{name} = {detail['input']!r}: it {message}."
 
 
 def _section(parents: Sequence[str]) -> type[BaseModel]:

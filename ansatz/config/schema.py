@@ -10,12 +10,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
-Positive = Annotated[int, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise PydanticCustomError("number_type", "should be a number")
+    return value
+
+
+Int = Annotated[int, BeforeValidator(_no_bool)]
+Float = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
+Positive = Annotated[Int, Field(gt=0)]
+Count = Annotated[Int, Field(ge=0)]
+Rate = Annotated[Float, Field(ge=0)]
+Decay = Annotated[Float, Field(ge=0, lt=1)]
+Share = Annotated[Float, Field(gt=0, le=1)]
 
 
 class Section(BaseModel):
@@ -46,10 +57,10 @@ class RolloutSection(Section):
     samples_per_prompt: Positive = 8
     max_prompt_tokens: Positive = 256
     max_response_tokens: Positive = 96
-    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    temperature: Rate = 1.0
     top_k: Count = 0
     """0: off."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_p: Share = 1.0
     max_concurrent: Positive = 256
     """Rollouts that are decoded side by side; bounds the cache and changes no number."""
 
@@ -60,7 +71,7 @@ class RolloutSection(Section):
     @model_validator(mode="after")
     def training_needs_a_distribution(self) -> RolloutSection:
         if self.temperature == 0:
-            raise ValueError("temperature = 0 draws the same response each time; training needs more than 0, such as 1.0")
+            raise ValueError("temperature = 0: every response would be the same; training needs more, such as 1.0")
         return self
 
 
@@ -74,10 +85,14 @@ class TrainSection(Section):
     """How often the step's rollouts are gone through."""
     tokens_per_slice: Positive = 16384
     """Bounds memory and changes no number."""
-    betas: tuple[Share, Share] = (0.9, 0.99)
+    betas: tuple[Decay, Decay] = (0.9, 0.99)
     weight_decay: Rate = 0.0
     max_grad_norm: Rate = 1.0
     """0: no clipping."""
+    critic_lr: Rate = 1e-3
+    """Of the critic, for algorithms that have one."""
+    reference_every: Count = 0
+    """Each so many steps the reference of the KL becomes the policy (iterative GRPO); 0: it stays the stage's start."""
     max_misalignment: Annotated[float, Field(ge=1)] = 1.05
     """The first step is refused when exp(mean |behavior_logp - old_logp|) is over this."""
 
@@ -100,15 +115,17 @@ class EvaluateSection(Section):
     samples: Positive = 8
     k: Positive = 8
     """pass@k and maj@k; at most `samples`."""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    temperature: Annotated[Float, Field(gt=0)] = 1.0
+    top_p: Share = 1.0
     every: Count = 25
     """Also during RL, each so many steps; 0: only before and after each stage."""
 
     @model_validator(mode="after")
     def k_fits(self) -> EvaluateSection:
         if self.k > self.samples:
-            raise ValueError(f"k = {self.k} needs at least that many samples, got samples = {self.samples}")
+            raise ValueError(
+                f"k = {self.k}: pass@k needs at least that many samples, got evaluate.samples = {self.samples}"
+            )
         return self
 
 
@@ -124,7 +141,8 @@ class SaveSection(Section):
 class Config(Section):
     """A whole recipe."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
+    """The run folder's name: letters, digits, _ - and dots, none of the last two first."""
     seed: Count = 0
     out: str = "runs"
     """Folder that holds run folders; the run is out/name."""
