@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from ansatz.types import Prompt, Reason, ScoredRollout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluator:
-    """Held-out prompts and how they are sampled; the same noise each time, so two evaluations differ by the policy alone."""
+    """Held-out prompts and how they are sampled; with the same noise each time, so that the policy alone differs."""
 
     prompts: Sequence[Prompt]
     grader: Grader
@@ -27,9 +26,8 @@ class Evaluator:
     def run(self, sampler: Sampler, *, stage: str, step: int) -> dict[str, Any]:
         """One row of evaluations.jsonl (see `estimators.summarise`), with where it was taken and how."""
         started = time.perf_counter()
-        greedy = dataclasses.replace(self.sampling, num_samples=1, temperature=0.0, top_k=0, top_p=1.0)
         sampled = self.grader.score(sampler.generate(self.prompts, self.sampling), step=step)
-        certain = self.grader.score(sampler.generate(self.prompts, greedy), step=step)
+        certain = self.grader.score(sampler.generate(self.prompts, self.sampling.greedy()), step=step)
         count = self.sampling.num_samples
         outcomes = [
             _outcome(prompt, sampled[index * count : (index + 1) * count], certain[index])

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,21 @@ from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.rl import train_rl
-from ansatz.loop.sft import train_sft
-from ansatz.loop.state import Clock, open_stage, read_done, set_threads, write_atomically, write_config, write_done
+from ansatz.loop.sft import SFT_OBJECTIVE, train_sft
+from ansatz.loop.state import (
+    Clock,
+    Stage,
+    open_stage,
+    read_done,
+    set_threads,
+    write_atomically,
+    write_config,
+    write_done,
+)
 from ansatz.models.load import Policy, cast, check_folder, compute_dtype, load_policy
 from ansatz.models.tiny import build_tiny_model
-from ansatz.objectives.objective import Objective
 from ansatz.objectives.build import build_objective
+from ansatz.objectives.objective import Objective
 from ansatz.prompts.render import render
 from ansatz.prompts.templates import template_text
 from ansatz.rewards.base import Grader
@@ -37,17 +47,20 @@ from ansatz.rollout.native import NativeSampler
 from ansatz.track.base import ConsoleSink
 from ansatz.track.report import write_report
 from ansatz.track.tracker import Tracker
+from ansatz.train.learner import Learner
 from ansatz.types import Problem, Prompt
 
 SPLITS = ("sft", "train", "heldout")
 TOKENIZER_PROBLEMS = 4000  # enough for every name and phrase of a generator; more only cost time
 
 
-def run_pipeline(config: Config, *, resume: bool = False, fresh: bool = False, console: ConsoleSink | None = None) -> Path:
+def run_pipeline(
+    config: Config, *, resume: bool = False, fresh: bool = False, console: ConsoleSink | None = None
+) -> Path:
     """Runs what is still to do of the recipe and returns the run folder.
 
-    resume: go on in an existing folder. fresh: delete an existing folder first. Raises ConfigError when there is a folder
-    and neither was asked for; every check of the recipe, its data and its model comes before any training.
+    resume: go on in an existing folder. fresh: delete an existing folder first. Raises ConfigError when there is a
+    folder and neither was asked for; every check of the recipe, its data and its model comes before any training.
     """
     pipeline = Pipeline(config, console)
     _claim(config, resume=resume, fresh=fresh)
@@ -60,7 +73,9 @@ class Pipeline:
     def __init__(self, config: Config, console: ConsoleSink | None) -> None:
         set_threads(config)
         self.config, self.console, self.run_dir = config, console, config.run_dir
-        self.objective: Objective = build_objective(config.algorithm)
+        self.objective: Objective = build_objective(
+            config.algorithm, max_response_tokens=config.rollout.max_response_tokens
+        )
         self.objective.check_group_size(config.rollout.samples_per_prompt)
         if config.model.path is not None:
             check_folder(config.model.path)
@@ -112,54 +127,52 @@ class Pipeline:
         cast(policy, compute_dtype(self.config.model.dtype, policy.device))
         evaluator = self._evaluator(policy)
         tracker = Tracker(folder, console=self.console, tensorboard=self.config.save.tensorboard, total_steps=0)
-        tracker.evaluation(evaluator.run(self._sampler(policy), stage=folder.name, step=0))
-        tracker.close()
+        with closing(tracker):
+            tracker.evaluation(evaluator.run(self._sampler(policy), stage=folder.name, step=0))
         return path
 
     def _sft(self, folder: Path, model_path: str) -> Path:
-        config = self.config
-        stage = open_stage(
-            config,
-            folder,
-            model_path=model_path,
-            problems=self._read("sft"),
-            total_steps=config.sft.steps,
-            console=self.console,
+        sft = self.config.sft
+        once = self.config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
+        learner = self._learner(
+            model_path, build_objective(SFT_OBJECTIVE), settings=once, lr=sft.lr, warmup_steps=sft.warmup_steps
         )
-        output = train_sft(stage)
-        evaluator = self._evaluator(stage.policy)
-        row = evaluator.run(self._sampler(stage.policy), stage=folder.name, step=config.sft.steps)
-        stage.tracker.evaluation(row)
-        stage.tracker.close()
+        with self._open("sft", folder, learner, steps=sft.steps) as stage:
+            output = train_sft(stage)
+            row = self._evaluator(learner.policy).run(
+                self._sampler(learner.policy), stage=folder.name, step=stage.total_steps
+            )
+            stage.tracker.evaluation(row)
         return output
 
     def _rl(self, folder: Path, model_path: str) -> Path:
-        config = self.config
-        stage = open_stage(
-            config,
-            folder,
-            model_path=model_path,
-            problems=self._read("train"),
-            total_steps=config.train.steps,
-            console=self.console,
+        train = self.config.train
+        learner = self._learner(
+            model_path,
+            self.objective,
+            settings=train,
+            lr=train.lr,
+            warmup_steps=train.warmup_steps,
+            temperature=self.config.rollout.temperature,
         )
-        sampler, evaluator = self._sampler(stage.policy), self._evaluator(stage.policy)
-        output = train_rl(
-            stage,
-            objective=self.objective,
-            sampler=sampler,
-            grader=self.grader,
-            evaluator=evaluator,
-            reference=self._reference(model_path) if self.objective.needs_ref else None,
-        )
-        stage.tracker.evaluation(evaluator.run(sampler, stage=folder.name, step=config.train.steps))
-        stage.tracker.close()
+        sampler, evaluator = self._sampler(learner.policy), self._evaluator(learner.policy)
+        with self._open("train", folder, learner, steps=train.steps) as stage:
+            output = train_rl(stage, sampler=sampler, grader=self.grader, evaluator=evaluator)
+            stage.tracker.evaluation(evaluator.run(sampler, stage=folder.name, step=stage.total_steps))
         return output
 
-    def _reference(self, model_path: str) -> Policy:
+    def _learner(self, model_path: str, objective: Objective, **how: Any) -> Learner:
         policy = load_policy(model_path)
-        cast(policy, compute_dtype(self.config.model.dtype, policy.device))
-        return policy
+        dtype = compute_dtype(self.config.model.dtype, policy.device)
+        return Learner(policy, objective, dtype=dtype, **how)
+
+    @contextmanager
+    def _open(self, split: str, folder: Path, learner: Learner, *, steps: int) -> Iterator[Stage]:
+        stage = open_stage(
+            self.config, folder, learner=learner, problems=self._read(split), total_steps=steps, console=self.console
+        )
+        with closing(stage.tracker):
+            yield stage
 
     def _sampler(self, policy: Policy) -> NativeSampler:
         return NativeSampler(policy, max_concurrent=self.config.rollout.max_concurrent)
@@ -183,7 +196,8 @@ class Pipeline:
     def _prompts(self, policy: Policy, problems: Sequence[Problem]) -> list[Prompt]:
         limit = self.config.rollout.max_prompt_tokens
         return [
-            render(problem, self.config.data.template, policy.tokenizer, max_prompt_tokens=limit) for problem in problems
+            render(problem, self.config.data.template, policy.tokenizer, max_prompt_tokens=limit)
+            for problem in problems
         ]
 
     def _read(self, split: str) -> Sequence[Problem]:
@@ -207,7 +221,9 @@ def source_problems(section: dict[str, Any], *, key: str) -> Sequence[Problem]:
     try:
         source, split = settings.pop("source"), settings.pop("split")
     except KeyError as missing:
-        raise ConfigError(f"{key} lacks {missing}; give source (such as word_problems or jsonl) and split.") from missing
+        raise ConfigError(
+            f"{key} lacks {missing}; give source (such as word_problems or jsonl) and split."
+        ) from missing
     return load_problems(source, split=split, settings=settings)
 
 
@@ -228,7 +244,9 @@ def _claim(config: Config, *, resume: bool, fresh: bool) -> None:
             "or give this run another name: --name NAME."
         )
     elif resume and dump(resume_config(run_dir)) != dump(config):
-        raise ConfigError(f"{run_dir} was made with another config; --resume takes the recipe from the run folder alone.")
+        raise ConfigError(
+            f"{run_dir} was made with another config; --resume takes the recipe from the run folder alone."
+        )
 
 
 def _seconds_before(folder: Path) -> float:

@@ -9,19 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansatz.loop.state import Clock, Stage
-from ansatz.objectives.build import build_objective
 from ansatz.prompts.render import render_demonstration
-from ansatz.train.batch import Row, build_batch, lay_out
-from ansatz.train.optim import warmup
-from ansatz.train.step import train_step
+from ansatz.train.batch import Row
 
-OBJECTIVE = {"preset": "reinforce", "weights": "token_mean"}
+SFT_OBJECTIVE = {"preset": "reinforce", "weights": "token_mean"}
 METRICS = ("train/loss", "train/entropy", "train/tokens", "train/grad_norm", "train/lr")
 
 
 def train_sft(stage: Stage) -> Path:
     """Runs the stage to its end; returns its last checkpoint."""
-    config, objective = stage.config, build_objective(OBJECTIVE)
+    config = stage.config
     for step in stage.steps():
         clock = Clock()
         demonstrations = [
@@ -44,20 +41,15 @@ def train_sft(stage: Stage) -> Path:
             )
             for index, one in enumerate(demonstrations)
         ]
-        report = train_step(
-            stage.policy,
-            stage.optimizer,
-            build_batch(lay_out(rows, device=stage.policy.device), objective),
-            objective,
-            step=step,
-            lr=warmup(step, lr=config.sft.lr, warmup_steps=config.sft.warmup_steps),
-            max_grad_norm=config.train.max_grad_norm,
-            tokens_per_slice=config.train.tokens_per_slice,
-        )
+        (report,) = stage.learner.update(stage.learner.batch(rows), step=step)
         seconds = clock.lap()
         metrics = {name: report.metrics[name] for name in METRICS}
-        speed = {"time/update_s": report.seconds, "time/step_s": seconds, "perf/train_tokens_per_s": report.tokens / seconds}
+        speed = {
+            "time/update_s": report.seconds,
+            "time/step_s": seconds,
+            "perf/train_tokens_per_s": report.tokens / seconds,
+        }
         stage.tracker.log(step, metrics | speed)
         if stage.save_due(step):
-            stage.save(step, version=step)
+            stage.save(step)
     return stage.folder / "checkpoints" / f"step-{stage.total_steps:06d}"

@@ -15,11 +15,11 @@ import torch
 from ansatz.config.load import dump
 from ansatz.config.schema import Config
 from ansatz.data.cursor import ProblemStream
-from ansatz.models.load import Policy, compute_dtype, load_policy
+from ansatz.models.load import Policy
 from ansatz.track.base import ConsoleSink, TrackerLike
 from ansatz.track.tracker import Tracker
 from ansatz.train import checkpoint
-from ansatz.train.optim import MasterAdamW
+from ansatz.train.learner import Learner
 from ansatz.types import Problem
 
 DONE_FILE = "done.json"
@@ -31,25 +31,26 @@ class Stage:
 
     config: Config
     folder: Path
-    policy: Policy
-    optimizer: MasterAdamW
+    learner: Learner
     stream: ProblemStream
     tracker: TrackerLike
     total_steps: int
     first_step: int
-    version: int
 
     def steps(self) -> range:
         """The steps still to do, from 1; after a resume those past the checkpoint."""
         return range(self.first_step, self.total_steps + 1)
 
-    def save(self, step: int, *, version: int) -> Path:
+    @property
+    def policy(self) -> Policy:
+        return self.learner.policy
+
+    def save(self, step: int) -> Path:
         return checkpoint.save(
             self.folder,
             step=step,
-            policy=self.policy,
-            optimizer=self.optimizer,
-            state={"stream": self.stream.state(), "version": version},
+            learner=self.learner,
+            state={"stream": self.stream.state()},
             keep=self.config.save.keep,
         )
 
@@ -61,38 +62,27 @@ def open_stage(
     config: Config,
     folder: Path,
     *,
-    model_path: str,
+    learner: Learner,
     problems: Sequence[Problem],
     total_steps: int,
     console: ConsoleSink | None,
 ) -> Stage:
-    """A stage at its start, or at its latest checkpoint where its folder holds one. The resolved config is written first."""
-    write_config(config, folder)
-    policy = load_policy(model_path)
-    optimizer = MasterAdamW(
-        policy.model,
-        dtype=compute_dtype(config.model.dtype, policy.device),
-        betas=config.train.betas,
-        weight_decay=config.train.weight_decay,
-    )
+    """A stage at its start, or at its latest checkpoint where its folder holds one."""
     stream = ProblemStream(problems, seed=config.seed, shuffle=config.data.shuffle)
     tracker = Tracker(folder, console=console, tensorboard=config.save.tensorboard, total_steps=total_steps)
-    step = version = 0
+    step = 0
     if (last := checkpoint.latest(folder)) is not None:
-        state = checkpoint.restore(last, optimizer=optimizer)
+        step, state = checkpoint.restore(last, learner=learner)
         stream.restore(state["stream"])
-        step, version = state["step"], state["version"]
     tracker.resume(step)
     return Stage(
         config=config,
         folder=folder,
-        policy=policy,
-        optimizer=optimizer,
+        learner=learner,
         stream=stream,
         tracker=tracker,
         total_steps=total_steps,
         first_step=step + 1,
-        version=version,
     )
 
 

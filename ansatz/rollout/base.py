@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,6 +27,10 @@ class Sampling:
     top_p: float = 1.0
     seed: int = 0
     step: int = 0
+
+    def greedy(self) -> Sampling:
+        """One response a prompt, always the likeliest token."""
+        return dataclasses.replace(self, num_samples=1, temperature=0.0, top_k=0, top_p=1.0)
 
 
 class Sampler(Protocol):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from ansatz.objectives.objective import Objective
+from ansatz.objectives.objective import Objective, TokenBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,9 @@ class Row:
     """One rollout (or demonstration) before it joins a batch. group: its prompt, any number.
 
     behavior_logps: the sampler's log-probs of response_ids; 0 for demonstrations, which nobody sampled.
+    truncated: whether the response hit the length limit. components: the rewards before they are added up.
+    steps: (index of the response token that ends a reasoning step, its reward); without any, the whole response is one
+    step with the whole reward.
     """
 
     prompt_ids: Sequence[int]
@@ -28,6 +32,9 @@ class Row:
     behavior_logps: Sequence[float]
     group: int
     reward: float
+    truncated: bool = False
+    components: Sequence[float] = ()
+    steps: Sequence[tuple[int, float]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +43,8 @@ class Layout:
 
     token_T, position_T, segment_T: int64 token ids, positions within the rollout, rollout index 0..N-1.
     mask_T: True where the policy chose the token. behavior_logp_T: float32 nats, 0 outside mask.
-    reward_N, group_N: by rollout, in the order of segment_T.
+    step_end_T, step_reward_T: True and the reward where a reasoning step ends.
+    reward_N, group_N, truncated_N, component_NK: by rollout, in the order of segment_T.
     """
 
     token_T: Tensor
@@ -44,8 +52,12 @@ class Layout:
     segment_T: Tensor
     mask_T: Tensor
     behavior_logp_T: Tensor
+    step_end_T: Tensor
+    step_reward_T: Tensor
     reward_N: Tensor
     group_N: Tensor
+    truncated_N: Tensor
+    component_NK: Tensor
 
     @property
     def num_rollouts(self) -> int:
@@ -58,8 +70,9 @@ class TrainBatch:
 
     old_logp_T: before this step's first update; None when this is the one update of its step, where the policy itself
     is the old policy. ref_logp_T: None unless the objective has a KL term.
-    advantage_T, weight_T: 0 outside mask; weights are those of the whole batch, so slices add up. penalty_weight_T: those
-    of the KL and entropy terms, None when they are weight_T.
+    advantage_T, weight_T: 0 outside mask; weights are those of the whole batch, so slices add up. penalty_weight_T:
+    those of the KL and entropy terms, None when they are weight_T.
+    old_value_T, return_T: the critic's values before this step's first update and their targets; None without a critic.
     num_rollouts: of the whole batch, not of the slice.
     """
 
@@ -69,6 +82,8 @@ class TrainBatch:
     advantage_T: Tensor
     weight_T: Tensor
     penalty_weight_T: Tensor | None
+    old_value_T: Tensor | None
+    return_T: Tensor | None
     num_rollouts: int
 
     @property
@@ -83,6 +98,12 @@ class TrainBatch:
     def behavior_logp_T(self) -> Tensor:
         return self.layout.behavior_logp_T
 
+    def anchored(self, policy_logp_T: Tensor) -> TokenBatch:
+        """The slice with old log-probs in any case: its own, or the policy's where this is the step's one update."""
+        if self.old_logp_T is not None:
+            return cast(TokenBatch, self)
+        return cast(TokenBatch, dataclasses.replace(self, old_logp_T=policy_logp_T.detach()))
+
     @property
     def num_tokens(self) -> int:
         """Tokens that the policy chose."""
@@ -96,15 +117,12 @@ class TrainBatch:
     def pick(self, segments: Tensor) -> TrainBatch:
         """The given rollouts (ascending) alone, with the numbers that they have in the whole."""
         chosen_T = torch.isin(self.segment_T, segments)
-        return dataclasses.replace(
-            self,
-            layout=pick(self.layout, segments),
-            **{
-                name: None if value is None else value[chosen_T]
-                for name in ("old_logp_T", "ref_logp_T", "advantage_T", "weight_T", "penalty_weight_T")
-                for value in [getattr(self, name)]
-            },
-        )
+        per_token = {
+            field.name: value[chosen_T]
+            for field in dataclasses.fields(self)
+            if field.name.endswith("_T") and (value := getattr(self, field.name)) is not None
+        }
+        return dataclasses.replace(self, layout=pick(self.layout, segments), **per_token)
 
     def minibatches(self, count: int, objective: Objective) -> list[TrainBatch]:
         """The prompts dealt into `count` parts, each weighted as a batch of its own: one optimiser step each."""
@@ -121,24 +139,40 @@ class TrainBatch:
 
 
 def build_batch(
-    layout: Layout, objective: Objective, *, old_logp_T: Tensor | None = None, ref_logp_T: Tensor | None = None
+    layout: Layout,
+    objective: Objective,
+    *,
+    old_logp_T: Tensor | None = None,
+    ref_logp_T: Tensor | None = None,
+    value_T: Tensor | None = None,
+    baseline_N: Tensor | None = None,
 ) -> TrainBatch:
-    """Advantages and weights of a whole step, computed once."""
-    given = {"old_logp_T": old_logp_T, "ref_logp_T": ref_logp_T, "behavior_logp_T": layout.behavior_logp_T}
-    advantages = objective.advantages(
-        layout.reward_N, layout.group_N, segment_T=layout.segment_T, mask_T=layout.mask_T, **given
-    )
+    """Advantages, masks and weights of a whole step, computed once.
+
+    value_T: the critic's values; baseline_N: the reward of a greedy response to the same prompt; where asked for.
+    """
+    given = {
+        name: getattr(layout, name)
+        for name in ("behavior_logp_T", "step_end_T", "step_reward_T", "component_NK", "truncated_N")
+    }
+    given |= {"old_logp_T": old_logp_T, "ref_logp_T": ref_logp_T, "value_T": value_T, "baseline_N": baseline_N}
+    whose = {"segment_T": layout.segment_T, "mask_T": layout.mask_T}
+    advantages = objective.advantages(layout.reward_N, layout.group_N, **whose, **given)
+    kept_T = objective.loss_mask(**whose, **given)
+    layout = dataclasses.replace(layout, mask_T=kept_T)
     return TrainBatch(
         layout=layout,
         old_logp_T=old_logp_T,
         ref_logp_T=ref_logp_T,
-        advantage_T=advantages.advantage_T,
+        advantage_T=advantages.advantage_T * kept_T,
+        old_value_T=value_T,
+        return_T=advantages.return_T,
         num_rollouts=layout.num_rollouts,
         **weights(layout, objective),
     )
 
 
-def weights(layout: Layout, objective: Objective) -> dict[str, Tensor | None]:
+def weights(layout: Layout, objective: Objective) -> dict[str, Any]:
     """weight_T and penalty_weight_T of all that one optimiser step sees."""
     of_what = {"num_rollouts": layout.num_rollouts, "group_N": layout.group_N}
     return {
@@ -159,14 +193,24 @@ def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
     mask_T = position_T >= prompt_N[segment_T]
     token_T = torch.tensor([token for row in ordered for token in (*row.prompt_ids, *row.response_ids)], device=device)
     logp_M = torch.tensor([logp for row in ordered for logp in row.behavior_logps], device=device)
+    steps = [row.steps or [(len(row.response_ids) - 1, row.reward)] for row in ordered]
+    first_N = start_N + prompt_N
+    end_K = torch.tensor([index for row in steps for index, _ in row], device=device, dtype=torch.long)
+    end_K = end_K + first_N.repeat_interleave(torch.tensor([len(row) for row in steps], device=device))
+    step_reward_K = torch.tensor([reward for row in steps for _, reward in row], device=device)
+    zero_T = torch.zeros(len(token_T), device=device)
     return Layout(
         token_T=token_T,
         position_T=position_T,
         segment_T=segment_T,
         mask_T=mask_T,
-        behavior_logp_T=torch.zeros(len(token_T), device=device).masked_scatter(mask_T, logp_M),
+        behavior_logp_T=zero_T.masked_scatter(mask_T, logp_M),
+        step_end_T=zero_T.bool().index_fill(0, end_K, True),
+        step_reward_T=zero_T.index_copy(0, end_K, step_reward_K),
         reward_N=torch.tensor([row.reward for row in ordered], device=device),
         group_N=torch.tensor([row.group for row in ordered], device=device),
+        truncated_N=torch.tensor([row.truncated for row in ordered], device=device),
+        component_NK=torch.tensor([list(row.components) for row in ordered], device=device),
     )
 
 
@@ -174,7 +218,7 @@ def pick(layout: Layout, segments: Tensor) -> Layout:
     """The given rollouts (ascending) as a layout of their own."""
     chosen_T = torch.isin(layout.segment_T, segments)
     values = {
-        field.name: getattr(layout, field.name)[segments if field.name.endswith("_N") else chosen_T]
+        field.name: getattr(layout, field.name)[chosen_T if field.name.endswith("_T") else segments]
         for field in dataclasses.fields(layout)
     }
     return Layout(**{**values, "segment_T": torch.searchsorted(segments, values["segment_T"])})

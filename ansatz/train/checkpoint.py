@@ -1,7 +1,7 @@
 """Checkpoints: folders that appear whole or not at all, each of them an ordinary Hugging Face folder too.
 
     checkpoints/step-000025/    config.json, model.safetensors (float32 masters), tokenizer files
-                                optimizer.safetensors, state.json (step, data cursor, random states)
+                                optimizer.safetensors (and critic, reference where there are), state.json
 
 A checkpoint is written beside its place, flushed to disk, and renamed; a kill at any moment leaves the last one whole.
 """
@@ -18,38 +18,46 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ansatz.errors import CheckpointError
-from ansatz.models.load import Policy, save_model
-from ansatz.train.optim import MasterAdamW
+from ansatz.errors import CheckpointError, ModelError
+from ansatz.models.load import load_model, save_model
+from ansatz.train.learner import Learner
 
-OPTIMIZER_FILE, STATE_FILE = "optimizer.safetensors", "state.json"
+STATE_FILE = "state.json"
 
 
-def save(folder: Path, *, step: int, policy: Policy, optimizer: MasterAdamW, state: dict[str, Any], keep: int) -> Path:
-    """Write checkpoints/step-NNNNNN of `folder` and drop all but the newest `keep`. state: the loop's own, as JSON."""
+def save(folder: Path, *, step: int, learner: Learner, state: dict[str, Any], keep: int) -> Path:
+    """Write checkpoints/step-NNNNNN of `folder` and drop all but the newest `keep`. state: the loop's own, as JSON.
+
+    Clears away what killed saves left. CheckpointError when the step has a checkpoint: replacing it could lose it.
+    """
     root = folder / "checkpoints"
     final, draft = root / f"step-{step:06d}", root / f".step-{step:06d}.draft"
-    shutil.rmtree(draft, ignore_errors=True)
+    if final.exists():
+        raise CheckpointError(f"{final} exists; a step is saved once. Remove it, or start the run under another name.")
+    for leftover in root.glob(".step-*.draft"):
+        shutil.rmtree(leftover)
     draft.mkdir(parents=True)
-    save_model(policy, draft, state=optimizer.weights())
-    save_file({name: value.contiguous() for name, value in optimizer.state().items()}, draft / OPTIMIZER_FILE)
-    whole = {"step": step, **state, "random": random_states()}
+    save_model(learner.policy, draft, state=learner.optimizer.weights())
+    for name, tensors in learner.tensors().items():
+        save_file({key: value.contiguous() for key, value in tensors.items()}, draft / f"{name}.safetensors")
+    whole = {"step": step, "learner": learner.state(), "loop": state, "random": random_states()}
     (draft / STATE_FILE).write_text(json.dumps(whole), encoding="utf-8")
-    for path in (*draft.iterdir(), draft):
+    for path in (*draft.rglob("*"), draft):
         _flush(path)
-    shutil.rmtree(final, ignore_errors=True)
     draft.rename(final)
     _flush(root)
     for old in list_checkpoints(folder)[:-keep]:
-        shutil.rmtree(old)
+        shutil.rmtree(old.rename(root / f".{old.name}.draft"))  # a half removed one must not look whole
     return final
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """The whole checkpoints of a stage folder, oldest first."""
-    return sorted((folder / "checkpoints").glob("step-*"))
+    found = (folder / "checkpoints").glob("step-*")
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
 def latest(folder: Path) -> Path | None:
@@ -57,17 +65,20 @@ def latest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def restore(checkpoint: Path, *, optimizer: MasterAdamW) -> dict[str, Any]:
-    """Put weights, optimiser and random states back; returns the loop's state with its "step"."""
+def restore(checkpoint: Path, *, learner: Learner) -> tuple[int, dict[str, Any]]:
+    """Put learner and random states back, bit for bit; returns the step and the loop's own state.
+
+    Raises CheckpointError for a folder that is not whole or is another model's.
+    """
     try:
         state: dict[str, Any] = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
-        weights = load_file(checkpoint / "model.safetensors")
-        moments = load_file(checkpoint / OPTIMIZER_FILE)
-    except (OSError, ValueError) as error:
+        weights = dict(load_model(checkpoint).named_parameters())  # transformers may store them under other names
+        tensors = {name: load_file(checkpoint / f"{name}.safetensors") for name in learner.tensors()}
+    except (OSError, ValueError, SafetensorError, ModelError) as error:
         raise CheckpointError(f"{checkpoint} is no whole checkpoint ({error}). Resume from another one.") from error
-    optimizer.load(weights, moments)
+    learner.restore(weights, tensors, state["learner"])
     set_random_states(state["random"])
-    return state
+    return state["step"], state["loop"]
 
 
 def random_states() -> dict[str, Any]:

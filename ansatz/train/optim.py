@@ -46,7 +46,7 @@ class MasterAdamW:
             parameter.grad = None
 
     def step(self, *, lr: float, max_grad_norm: float) -> float:
-        """One update with the accumulated gradients, clipped to max_grad_norm (0: not). Returns the norm before clipping.
+        """One update with the accumulated gradients, clipped to max_grad_norm (0: not). Returns the norm before that.
 
         Raises NonFiniteError, having changed nothing, when the norm is nan or inf.
         """
@@ -56,7 +56,8 @@ class MasterAdamW:
             self.zero_grad()
             raise NonFiniteError(f"the gradient norm is {norm}")
         if 0 < max_grad_norm < norm:
-            torch._foreach_mul_(grads, max_grad_norm / norm)
+            for grad in grads:
+                grad.mul_(max_grad_norm / norm)
         self.adam.param_groups[0]["lr"] = lr
         self.adam.step()
         self.zero_grad()
@@ -87,17 +88,27 @@ class MasterAdamW:
         }
 
     def load(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
-        """The inverse of `weights` and `state`, bit for bit."""
-        missing = self.masters.keys() - weights.keys()
-        if missing:
-            raise CheckpointError(f"the checkpoint lacks the weights {sorted(missing)[:3]}; it is of another model.")
+        """The inverse of `weights` and `state`, bit for bit. Raises CheckpointError, having changed nothing, when they are
+        another model's."""
+        moments = [(*key.split("/", 1), value) for key, value in state.items()]
+        odd = {name for name, master in self.masters.items() if _shape(weights.get(name)) != master.shape}
+        odd |= {name for _, name, _ in moments if name not in self.masters}
+        if odd:
+            raise CheckpointError(
+                f"the checkpoint is another model's: {len(odd)} of its weights do not fit, such as {min(odd)}."
+            )
         with torch.no_grad():
             for name, master in self.masters.items():
                 master.copy_(weights[name])
-        for key, value in state.items():
-            kind, _, name = key.partition("/")
-            self.adam.state[self.masters[name]][kind] = value.clone()
+        self.adam.state.clear()
+        for kind, name, value in moments:
+            master = self.masters[name]
+            self.adam.state[master][kind] = value.to(master.device, copy=True)
         self.publish()
+
+
+def _shape(value: Tensor | None) -> torch.Size | None:
+    return None if value is None else value.shape
 
 
 def warmup(step: int, *, lr: float, warmup_steps: int) -> float:

@@ -6,7 +6,6 @@ Axes: T flat tokens. Weights were computed on the whole batch, so the slices' lo
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from dataclasses import dataclass
@@ -17,19 +16,24 @@ from torch import Tensor
 from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.models.load import Policy
 from ansatz.models.logps import token_logps
-from ansatz.objectives.objective import LossParts, Objective
+from ansatz.objectives.objective import LossParts, Objective, TokenBatch
 from ansatz.train.batch import Layout, TrainBatch, pick, slices
+from ansatz.train.critic import Critic
 from ansatz.train.optim import MasterAdamW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """What one update did. metrics: under the names of docs/metrics.md. tokens: response tokens that it learned from."""
+    """What one update did. metrics: under the names of docs/metrics.md. tokens: response tokens that it learned from.
+
+    stopped: the minibatch was dropped, because its mean ratio passed the objective's max_ratio; nothing was changed.
+    """
 
     loss: float
     metrics: dict[str, float]
     tokens: int
     seconds: float
+    stopped: bool = False
 
 
 def train_step(
@@ -43,9 +47,10 @@ def train_step(
     max_grad_norm: float,
     tokens_per_slice: int,
     temperature: float = 1.0,
+    entropy_coef: float | None = None,
     max_misalignment: float = math.inf,
 ) -> StepReport:
-    """One update of the policy on the batch.
+    """One update of the policy on the batch. entropy_coef: of an adaptive bonus, in place of the objective's own.
 
     Raises, before anything has changed: NonFiniteError when the loss or the gradient is nan or inf; AlignmentError when
     exp(mean |behavior_logp - old_logp|) is over max_misalignment.
@@ -58,30 +63,37 @@ def train_step(
         policy_logp_T, entropy_T = token_logps(
             policy, layout.token_T, layout.position_T, layout.segment_T, layout.mask_T, temperature=temperature
         )
-        if part.old_logp_T is None:
-            part = dataclasses.replace(part, old_logp_T=policy_logp_T.detach())
-        parts = objective.loss(part, policy_logp_T, entropy_T)
-        _refuse_non_finite(parts.loss, step)
+        anchored = part.anchored(policy_logp_T)
+        parts = objective.loss(anchored, policy_logp_T, entropy_T, entropy_coef=entropy_coef)
+        if not math.isfinite(loss := float(parts.loss.detach())):
+            optimizer.zero_grad()
+            raise NonFiniteError(_stopped(step, f"the loss is {loss}"))
         parts.loss.backward()
         optimizer.accumulate()
-        total.add(parts, part)
+        total.add(parts, anchored)
     measure = total.alignment()
-    if measure > max_misalignment:
+    if not measure <= max_misalignment:  # so that nan is refused
         optimizer.zero_grad()
         raise AlignmentError(
-            f"step {step}: sampler and trainer disagree about log-probs: exp(mean |behavior_logp - old_logp|) = {measure:.4f}, "
-            f"at most train.max_misalignment = {max_misalignment} is allowed. Check that both use the same weights, "
-            "temperature and precision (model.dtype = float32 rules rounding out)."
+            f"step {step}: sampler and trainer disagree about log-probs: exp(mean |behavior_logp - old_logp|) = "
+            f"{measure:.4f}, at most train.max_misalignment = {max_misalignment} is allowed. Check that both use the "
+            "same weights, temperature and precision (model.dtype = float32 rules rounding out)."
         )
-    try:
-        grad_norm = optimizer.step(lr=lr, max_grad_norm=max_grad_norm)
-    except NonFiniteError as error:
-        raise NonFiniteError(_stopped(step, str(error))) from error
+    metrics = total.metrics()
+    stopped = objective.max_ratio is not None and metrics["train/ratio_mean"] > objective.max_ratio
+    if stopped:
+        optimizer.zero_grad()
+    else:
+        try:
+            metrics["train/grad_norm"] = optimizer.step(lr=lr, max_grad_norm=max_grad_norm)
+        except NonFiniteError as error:
+            raise NonFiniteError(_stopped(step, str(error))) from error
     return StepReport(
         loss=total.loss,
-        metrics={**total.metrics(), "train/grad_norm": grad_norm, "train/lr": lr},
+        metrics={**metrics, "train/lr": lr},
         tokens=int(total.sums["tokens"]),
         seconds=time.perf_counter() - started,
+        stopped=stopped,
     )
 
 
@@ -98,6 +110,52 @@ def logps_of(policy: Policy, layout: Layout, *, tokens_per_slice: int, temperatu
     return torch.cat(logps)
 
 
+def critic_step(
+    critic: Critic,
+    optimizer: MasterAdamW,
+    batch: TrainBatch,
+    objective: Objective,
+    *,
+    lr: float,
+    max_grad_norm: float,
+    tokens_per_slice: int,
+) -> dict[str, float]:
+    """One update of the critic towards the batch's returns. Returns train/value_loss and train/explained_variance.
+
+    The squared errors are averaged over the batch's response tokens, whatever the policy's weights are.
+    """
+    if objective.value is None or batch.return_T is None:
+        raise ValueError("critic_step needs an objective with a value loss and a batch with returns")
+    total_tokens, value_loss = batch.num_tokens, 0.0
+    for part in batch.split(tokens_per_slice):
+        mask_T = part.mask_T
+        assert part.old_value_T is not None
+        assert part.return_T is not None
+        loss_M = objective.value(
+            {
+                "value_T": critic.values(part.layout)[mask_T],
+                "old_value_T": part.old_value_T[mask_T],
+                "return_T": part.return_T[mask_T],
+            }
+        )
+        loss = loss_M.sum() / total_tokens
+        loss.backward()
+        optimizer.accumulate()
+        value_loss += float(loss.detach())
+    optimizer.step(lr=lr, max_grad_norm=max_grad_norm)
+    assert batch.old_value_T is not None
+    returns_M, error_M = batch.return_T[batch.mask_T], (batch.return_T - batch.old_value_T)[batch.mask_T]
+    spread = float(returns_M.var(correction=0))
+    explained = 1 - float(error_M.var(correction=0)) / spread if spread > 0 else 0.0
+    return {"train/value_loss": value_loss, "train/explained_variance": explained}
+
+
+@torch.no_grad()
+def values_of(critic: Critic, layout: Layout, *, tokens_per_slice: int) -> Tensor:
+    """The critic's values [T] at a layout's response tokens, without gradient; 0 outside its mask."""
+    return torch.cat([critic.values(pick(layout, segments)) for segments in slices(layout, tokens_per_slice)])
+
+
 class _Totals:
     """Sums and maxima over the slices of a batch."""
 
@@ -106,9 +164,8 @@ class _Totals:
         self.sums: dict[str, float] = {}
         self.maxima: dict[str, float] = {}
 
-    def add(self, parts: LossParts, part: TrainBatch) -> None:
+    def add(self, parts: LossParts, part: TokenBatch) -> None:
         self.loss += float(parts.loss.detach())
-        assert part.old_logp_T is not None
         gap_T = (part.behavior_logp_T - part.old_logp_T).abs()[part.mask_T]
         sums = {**parts.sums, "gap": gap_T.sum()}
         maxima = {**parts.maxima, "gap": gap_T.max() if len(gap_T) else gap_T.sum()}
@@ -138,13 +195,8 @@ class _Totals:
         return out
 
 
-def _refuse_non_finite(loss: Tensor, step: int) -> None:
-    if not math.isfinite(float(loss.detach())):
-        raise NonFiniteError(_stopped(step, f"the loss is {float(loss.detach())}"))
-
-
 def _stopped(step: int, what: str) -> str:
     return (
-        f"step {step}: {what}; expected a finite number. Stopped before the update: the weights and the last checkpoint "
-        "are untouched. Lower train.lr or look at the step's samples, then go on with --resume."
+        f"step {step}: {what}; expected a finite number. Stopped before the update: the weights and the last "
+        "checkpoint are untouched. Lower train.lr or look at the step's samples, then go on with --resume."
     )

@@ -1,0 +1,181 @@
+"""The learner: a policy, what updates it, and what its objective asks for besides (reference, critic, adaptive bonus).
+
+It turns scored groups into a batch and a batch into optimiser steps; between steps its whole state is `tensors` and
+`state`, so a checkpoint of these goes on bit for bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ansatz.config.schema import TrainSection
+from ansatz.models.load import Policy
+from ansatz.objectives.coefficients import adapt_entropy_coef
+from ansatz.objectives.objective import Objective
+from ansatz.train.batch import Layout, Row, TrainBatch, build_batch, lay_out
+from ansatz.train.critic import Critic
+from ansatz.train.optim import MasterAdamW, warmup
+from ansatz.train.step import StepReport, critic_step, logps_of, train_step, values_of
+
+
+class Learner:
+    """Trains `policy` (cast to dtype in place) on an objective. The reference, where one is needed, is the policy as it
+    is now.
+
+    lr, warmup_steps: of the policy; the critic's rate is settings.critic_lr. temperature: the one that rollouts are
+    sampled at. version: optimiser steps so far.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        objective: Objective,
+        *,
+        settings: TrainSection,
+        dtype: torch.dtype,
+        lr: float,
+        warmup_steps: int,
+        temperature: float = 1.0,
+    ) -> None:
+        self.policy, self.objective, self.settings = policy, objective, settings
+        self.lr, self.warmup_steps, self.temperature = lr, warmup_steps, temperature
+        self.version = 0
+        self.entropy_coef = objective.entropy_coef
+        how = {"dtype": dtype, "betas": settings.betas, "weight_decay": settings.weight_decay}
+        critic = Critic(policy) if objective.needs_values else None
+        self.optimizer = MasterAdamW(policy.model, **how)
+        self.critic = None if critic is None else (critic, MasterAdamW(critic, **how))
+        self.reference = _frozen(policy) if objective.needs_ref else None
+
+    def batch(self, rows: Sequence[Row], *, baseline_of_group: Mapping[int, float] | None = None) -> TrainBatch:
+        """A whole step's rows with everything that the objective asks for, computed once.
+
+        baseline_of_group: the reward of a greedy response to each prompt, where `needs_greedy`. Old log-probs are
+        computed only where a second update, or a piece outside the loss, will need them.
+        """
+        layout = lay_out(rows, device=self.policy.device)
+        baselines = baseline_of_group or {}
+        return build_batch(
+            layout,
+            self.objective,
+            old_logp_T=self._logps(self.policy, layout) if self._needs_old else None,
+            ref_logp_T=None if self.reference is None else self._logps(self.reference, layout),
+            value_T=None if self.critic is None else values_of(self.critic[0], layout, tokens_per_slice=self._slice),
+            baseline_N=torch.tensor([baselines[group] for group in layout.group_N.tolist()], device=self.policy.device)
+            if self.needs_greedy
+            else None,
+        )
+
+    def update(self, batch: TrainBatch, *, step: int, check_alignment: bool = False) -> list[StepReport]:
+        """Every optimiser step on one step's batch: epochs_per_step times through its minibatches.
+
+        After a minibatch whose ratio passes the objective's max_ratio the step's later updates are left out.
+        check_alignment: raise AlignmentError before the first of them where sampler and trainer disagree by more than
+        train.max_misalignment.
+        """
+        settings, reports = self.settings, list[StepReport]()
+        for minibatch in batch.minibatches(settings.updates_per_step, self.objective) * settings.epochs_per_step:
+            report = train_step(
+                self.policy,
+                self.optimizer,
+                minibatch,
+                self.objective,
+                step=step,
+                lr=warmup(step, lr=self.lr, warmup_steps=self.warmup_steps),
+                max_grad_norm=settings.max_grad_norm,
+                tokens_per_slice=self._slice,
+                temperature=self.temperature,
+                entropy_coef=self.entropy_coef,
+                max_misalignment=settings.max_misalignment if check_alignment and not reports else math.inf,
+            )
+            if not report.stopped and self.critic is not None:
+                critic_metrics = critic_step(
+                    *self.critic,
+                    minibatch,
+                    self.objective,
+                    lr=warmup(step, lr=settings.critic_lr, warmup_steps=self.warmup_steps),
+                    max_grad_norm=settings.max_grad_norm,
+                    tokens_per_slice=self._slice,
+                )
+                report = dataclasses.replace(report, metrics=report.metrics | critic_metrics)
+            reports.append(report)
+            if report.stopped:
+                break
+            self.version += 1
+        self._after_step(reports, step)
+        return reports
+
+    @property
+    def needs_greedy(self) -> bool:
+        """Whether each prompt's greedy response must be sampled and graded too (ReMax)."""
+        return "baseline_N" in self.objective.advantage.inputs
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """What a checkpoint keeps beside the policy's own weights, by file name."""
+        out = {"optimizer": self.optimizer.state()}
+        if self.critic is not None:
+            _, optimizer = self.critic
+            weights = {f"weights/{name}": value for name, value in optimizer.weights().items()}
+            out["critic"] = weights | optimizer.state()
+        if self.reference is not None:
+            out["reference"] = {name: value.detach() for name, value in self.reference.model.named_parameters()}
+        return out
+
+    def state(self) -> dict[str, Any]:
+        return {"version": self.version, "entropy_coef": self.entropy_coef}
+
+    def restore(
+        self, weights: Mapping[str, Tensor], tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]
+    ) -> None:
+        """The inverse of `tensors` and `state`, bit for bit. weights: the policy's float32 ones."""
+        self.optimizer.load(weights, tensors["optimizer"])
+        if self.critic is not None:
+            own = {
+                name.removeprefix("weights/"): value
+                for name, value in tensors["critic"].items()
+                if name.startswith("weights/")
+            }
+            moments = {name: value for name, value in tensors["critic"].items() if not name.startswith("weights/")}
+            self.critic[1].load(own, moments)
+        if self.reference is not None:
+            for name, parameter in self.reference.model.named_parameters():
+                parameter.data.copy_(tensors["reference"][name])
+        self.version, self.entropy_coef = state["version"], state["entropy_coef"]
+
+    @property
+    def _slice(self) -> int:
+        return self.settings.tokens_per_slice
+
+    @property
+    def _needs_old(self) -> bool:
+        objective = self.objective
+        several = self.settings.optimizer_steps_per_step > 1
+        asked = any("old_logp_T" in piece.inputs for piece in (objective.advantage, *objective.masks))
+        return several or asked or (objective.kl_coef != 0 and objective.kl_in != "loss")
+
+    def _logps(self, policy: Policy, layout: Layout) -> Tensor:
+        return logps_of(policy, layout, tokens_per_slice=self._slice, temperature=self.temperature)
+
+    def _after_step(self, reports: Sequence[StepReport], step: int) -> None:
+        target = self.objective.entropy_target
+        if target is not None:
+            entropy = sum(report.metrics["train/entropy"] for report in reports) / len(reports)
+            self.entropy_coef = adapt_entropy_coef(self.entropy_coef, entropy, target=target)
+        every = self.settings.reference_every
+        if self.reference is not None and every and step % every == 0:  # iterative GRPO, arXiv:2402.03300 alg. 1
+            for mine, current in zip(self.reference.model.parameters(), self.policy.model.parameters(), strict=True):
+                mine.data.copy_(current.data)
+
+
+def _frozen(policy: Policy) -> Policy:
+    model = copy.deepcopy(policy.model)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    return dataclasses.replace(policy, model=model)
