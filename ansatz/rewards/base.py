@@ -7,6 +7,8 @@ A reward is a function over the rollouts of ONE prompt, so it may compare them w
 Its keyword-only parameters are its settings in the recipe, save those in `INJECTED`, which the grader fills in.
 It is found by name: `ansatz/rewards/<name>.py` (or package) holding a function `<name>`; nothing else is to be edited.
 A name with a colon is a user's own: `path/to/file.py:function` or `package.module:function`.
+A built-in reward also takes an empty group: it then checks its settings and what it needs, so that a wrong recipe is an
+error before a run.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from ansatz.types import Rollout, ScoredRollout, Verdict
 
 RewardFunction = Callable[..., Sequence["Judgement"]]
 
-INJECTED = ("step", "pool")
-"""Parameters that a reward may declare and the grader fills in: the training step (int, from 0), the worker pool."""
+INJECTED = ("step", "pool", "verdicts")
+"""Parameters that a reward may declare and the grader fills in: the training step (int, from 0), the worker pool, and
+what the recipe's first reward that grades answers found: one Verdict a rollout. A reward that asks for verdicts runs
+after all that do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

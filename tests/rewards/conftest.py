@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
-from ansatz.types import Finish, Problem, Prompt, Rollout
+from ansatz.types import Finish, Problem, Prompt, Reason, Rollout, Verdict
 
 MakeRollout = Callable[..., Rollout]
 
@@ -21,13 +22,17 @@ def rollout() -> MakeRollout:
         tokens: int = 3,
         finish: Finish = Finish.STOP,
         sample: int = 0,
+        prompt: str = "?",
+        meta: Mapping[str, Any] | None = None,
+        token_ids: Sequence[int] | None = None,
     ) -> Rollout:
-        question = Problem(id=problem, question="?", answer=gold, source="test", split="train")
+        question = Problem(id=problem, question="?", answer=gold, source="test", split="train", meta=meta or {})
+        ids = tuple(range(tokens)) if token_ids is None else tuple(token_ids)
         return Rollout(
-            prompt=Prompt(problem=question, text="?", token_ids=(1,)),
+            prompt=Prompt(problem=question, text=prompt, token_ids=(1,)),
             sample=sample,
-            token_ids=tuple(range(tokens)),
-            behavior_logps=(-1.0,) * tokens,
+            token_ids=ids,
+            behavior_logps=(-1.0,) * len(ids),
             text=text,
             finish=finish,
             version_min=0,
@@ -36,3 +41,13 @@ def rollout() -> MakeRollout:
         )
 
     return make
+
+
+RIGHT = Verdict(correct=True, reason=Reason.EQUAL)
+WRONG = Verdict(correct=False, reason=Reason.DIFFERENT)
+
+
+@pytest.fixture
+def verdicts() -> Callable[[str], list[Verdict]]:
+    """One verdict a letter: "rrw" is right, right, wrong."""
+    return lambda letters: [RIGHT if letter == "r" else WRONG for letter in letters]
