@@ -16,12 +16,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ansatz.config.load import dump, load_run
+from ansatz.config.load import load_run
 from ansatz.config.schema import Config
 from ansatz.data.base import load_problems
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError
 from ansatz.evaluate.evaluate import Evaluator
+from ansatz.loop.fit import Fit
 from ansatz.loop.rl import train_rl
 from ansatz.loop.sft import SFT_OBJECTIVE, train_sft
 from ansatz.loop.state import (
@@ -39,18 +40,19 @@ from ansatz.models.tiny import build_tiny_model
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.prompts.render import render
-from ansatz.prompts.templates import template_text
+from ansatz.prompts.templates import CHAT, QUESTION, template_text
+from ansatz.registry import bind
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
 from ansatz.track.base import ConsoleSink
+from ansatz.track.jsonl import read_jsonl
 from ansatz.track.report import write_report
 from ansatz.track.tracker import Tracker
 from ansatz.train.learner import Learner
 from ansatz.types import Problem, Prompt
 
-SPLITS = ("sft", "train", "heldout")
 TOKENIZER_PROBLEMS = 4000  # enough for every name and phrase of a generator; more only cost time
 
 
@@ -62,15 +64,15 @@ def run_pipeline(
     resume: go on in an existing folder. fresh: delete an existing folder first. Raises ConfigError when there is a
     folder and neither was asked for; every check of the recipe, its data and its model comes before any training.
     """
-    pipeline = Pipeline(config, console)
-    _claim(config, resume=resume, fresh=fresh)
+    pipeline = Pipeline(config, console, resume=resume)
+    _claim(config.run_dir, resume=resume, fresh=fresh)
     return pipeline.run()
 
 
 class Pipeline:
     """One run of a recipe: its components are built, and so checked, before anything is written."""
 
-    def __init__(self, config: Config, console: ConsoleSink | None) -> None:
+    def __init__(self, config: Config, console: ConsoleSink | None, *, resume: bool) -> None:
         set_threads(config)
         self.config, self.console, self.run_dir = config, console, config.run_dir
         self.objective: Objective = build_objective(
@@ -79,13 +81,20 @@ class Pipeline:
         self.objective.check_group_size(config.rollout.samples_per_prompt)
         if config.model.path is not None:
             check_folder(config.model.path)
+        tiny = {"seed": config.seed, **config.model.tiny}
+        self.build_tiny_model = bind(build_tiny_model, tiny, what="model.tiny")
+        if config.data.template != CHAT:
+            template_text(config.data.template)
+        has_problems = resume and read_done(self.run_dir / "problems") is not None
+        self.sources = {} if has_problems else self._sources()
         self.grader: Grader = build_grader(config.rewards, workers=config.grader_workers)
 
     def run(self) -> Path:
         write_config(self.config, self.run_dir)
         with self.grader:
             self._stage("problems", self._problems)
-            model = self._stage("model", self._model)
+            made = self._stage("model", self._model)
+            model = self.config.model.path or made
             if "sft" in self.config.stages:
                 model = self._stage("sft", lambda folder: self._sft(folder, model))
             if "rl" in self.config.stages:
@@ -95,41 +104,58 @@ class Pipeline:
         write_report(self.run_dir)
         return self.run_dir
 
-    def _stage(self, name: str, work: Callable[[Path], Path | str]) -> str:
-        """Runs a stage unless it is done; returns its output."""
+    def _stage(self, name: str, work: Callable[[Path], Path]) -> str:
+        """Runs a stage unless it is done; returns the path of its output, which stands in its folder."""
         folder = self.run_dir / name
         done = read_done(folder)
         if done is None:
             clock, before = Clock(), _seconds_before(folder)
             write_config(self.config, folder)
-            output = work(folder)
-            write_done(folder, output=output, seconds=before + clock.lap())
-            done = {"output": str(output)}
-        return done["output"]
+            done = {"output": str(work(folder).relative_to(folder))}
+            write_done(folder, **done, seconds=before + clock.lap())
+        return str(folder / done["output"])
+
+    def _sources(self) -> dict[str, Sequence[Problem]]:
+        """The problems of each split that a stage uses."""
+        data, stages = self.config.data, self.config.stages
+        sections = {"sft": data.sft if "sft" in stages else None, "train": data.train, "heldout": data.heldout}
+        return {
+            split: source_problems(section, key=f"data.{split}")
+            for split, section in sections.items()
+            if section is not None
+        }
 
     def _problems(self, folder: Path) -> Path:
-        for split in SPLITS:
-            section: dict[str, Any] | None = getattr(self.config.data, split)
-            if section is None or (split == "sft" and "sft" not in self.config.stages):
-                continue
-            write_problems(folder / f"{split}.jsonl", source_problems(section, key=f"data.{split}"))
+        for split, problems in self.sources.items():
+            write_problems(folder / f"{split}.jsonl", problems)
         return folder
 
-    def _model(self, folder: Path) -> str:
-        path = self.config.model.path
-        if path is None:
-            problems = self._read("sft" if "sft" in self.config.stages else "train")[:TOKENIZER_PROBLEMS]
-            template = template_text(self.config.data.template)
-            texts = [template.format(question=one.question) + (one.solution or "") for one in problems]
-            build_tiny_model(folder, texts=texts, seed=self.config.seed, **self.config.model.tiny)
-            path = str(folder)
-        policy = load_policy(path)
+    def _model(self, folder: Path) -> Path:
+        if self.config.model.path is None:
+            self.build_tiny_model(folder, texts=self._tokenizer_texts())
+        policy = load_policy(self.config.model.path or folder)
+        self._check_fit(policy)
         cast(policy, compute_dtype(self.config.model.dtype, policy.device))
         evaluator = self._evaluator(policy)
         tracker = Tracker(folder, console=self.console, tensorboard=self.config.save.tensorboard, total_steps=0)
         with closing(tracker):
             tracker.evaluation(evaluator.run(self._sampler(policy), stage=folder.name, step=0))
-        return path
+        return folder
+
+    def _tokenizer_texts(self) -> list[str]:
+        """Prompts and solutions as the policy will see them."""
+        problems = self._read("sft" if "sft" in self.config.stages else "train")[:TOKENIZER_PROBLEMS]
+        name = self.config.data.template
+        template = template_text("boxed" if name == CHAT else name)
+        return [template.replace(QUESTION, one.question) + (one.solution or "") for one in problems]
+
+    def _check_fit(self, policy: Policy) -> None:
+        fit = Fit(policy, self.config)
+        fit.check_prompts(self._read("heldout")[: self.config.evaluate.problems])
+        if "rl" in self.config.stages:
+            fit.check_prompts(self._read("train"))
+        if "sft" in self.config.stages:
+            fit.check_demonstrations(self._read("sft"))
 
     def _sft(self, folder: Path, model_path: str) -> Path:
         sft = self.config.sft
@@ -205,12 +231,7 @@ class Pipeline:
 
     def _summary(self, model: str) -> dict[str, Any]:
         folders = [self.run_dir / name for name in self.config.stages]
-        evaluations = [
-            json.loads(line)
-            for folder in folders
-            if (folder / "evaluations.jsonl").is_file()
-            for line in (folder / "evaluations.jsonl").read_text(encoding="utf-8").splitlines()
-        ]
+        evaluations = [row for folder in folders for row in read_jsonl(folder / "evaluations.jsonl")]
         seconds = sum(done["seconds"] for folder in folders if (done := read_done(folder)) is not None)
         return {"seconds": round(seconds, 3), "model": model, "evaluations": evaluations}
 
@@ -231,29 +252,29 @@ def resume_config(run_dir: str | Path) -> Config:
     """The config of a run folder, which may have been moved since."""
     path = Path(run_dir)
     config = load_run(path)
-    return config.model_copy(update={"name": path.resolve().name, "out": str(path.resolve().parent)})
+    if path.name in ("", ".."):
+        path = path.resolve()
+    return config.model_copy(update={"name": path.name, "out": str(path.parent)})
 
 
-def _claim(config: Config, *, resume: bool, fresh: bool) -> None:
-    run_dir = config.run_dir
-    if fresh:
-        shutil.rmtree(run_dir, ignore_errors=True)
-    elif not resume and (run_dir / "config.yaml").exists():
+def _claim(run_dir: Path, *, resume: bool, fresh: bool) -> None:
+    """Makes way for the run. ConfigError where the folder holds a run that has begun to learn, or no run at all."""
+    if resume or not run_dir.exists() or not any(run_dir.iterdir()):
+        return
+    if not (run_dir / "config.yaml").exists():
+        raise ConfigError(
+            f"{run_dir} is no run folder, and it holds other files, which are left alone. "
+            "Give this run another name: --name NAME."
+        )
+    if not fresh and read_done(run_dir / "model") is not None:
         raise ConfigError(
             f"{run_dir} holds a run already. Go on with it: --resume {run_dir}; start over: --fresh; "
             "or give this run another name: --name NAME."
         )
-    elif resume and dump(resume_config(run_dir)) != dump(config):
-        raise ConfigError(
-            f"{run_dir} was made with another config; --resume takes the recipe from the run folder alone."
-        )
+    shutil.rmtree(run_dir)
 
 
 def _seconds_before(folder: Path) -> float:
     """Seconds that an interrupted run of this stage had recorded."""
-    path = folder / "metrics.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    try:
-        return float(json.loads(lines[-1])["seconds"]) if lines else 0.0
-    except ValueError:
-        return 0.0
+    rows = read_jsonl(folder / "metrics.jsonl")
+    return float(rows[-1]["seconds"]) if rows else 0.0

@@ -69,11 +69,11 @@ def open_stage(
 ) -> Stage:
     """A stage at its start, or at its latest checkpoint where its folder holds one."""
     stream = ProblemStream(problems, seed=config.seed, shuffle=config.data.shuffle)
-    tracker = Tracker(folder, console=console, tensorboard=config.save.tensorboard, total_steps=total_steps)
     step = 0
     if (last := checkpoint.latest(folder)) is not None:
         step, state = checkpoint.restore(last, learner=learner)
         stream.restore(state["stream"])
+    tracker = Tracker(folder, console=console, tensorboard=config.save.tensorboard, total_steps=total_steps)
     tracker.resume(step)
     return Stage(
         config=config,
@@ -93,17 +93,18 @@ def write_config(config: Config, folder: Path) -> None:
 
 def set_threads(config: Config) -> None:
     """As many CPU threads as the recipe says, or as the process may use."""
-    torch.set_num_threads(config.threads or len(os.sched_getaffinity(0)))
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    torch.set_num_threads(config.threads or usable or 1)
 
 
 def read_done(folder: Path) -> dict[str, Any] | None:
-    """{"output": path, "seconds": s} of a finished stage, None of an unfinished one."""
+    """{"output": path within the folder, "seconds": s} of a finished stage, None of an unfinished one."""
     path = folder / DONE_FILE
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def write_done(folder: Path, *, output: Path | str, seconds: float) -> None:
-    write_atomically(folder / DONE_FILE, json.dumps({"output": str(output), "seconds": round(seconds, 3)}))
+def write_done(folder: Path, *, output: str, seconds: float) -> None:
+    write_atomically(folder / DONE_FILE, json.dumps({"output": output, "seconds": round(seconds, 3)}))
 
 
 def write_atomically(path: Path, text: str) -> None:
