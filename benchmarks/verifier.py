@@ -1,22 +1,215 @@
-"""What the verifier's claims are measured with: accuracy and speed, side by side with math-verify in one run.
+"""What the verifier's claims are measured with: accuracy and speed, beside math-verify on the same cases in one run.
 
     python benchmarks/verifier.py CASES            a folder with cases/, real/, hacks.jsonl, adversarial.jsonl
-    python benchmarks/verifier.py CASES --peer     also math-verify (pip install "math-verify[antlr4_13_2]==0.9.0")
+    python benchmarks/verifier.py CASES --peer     also math-verify: pip install "math-verify[antlr4_13_2]==0.9.0"
 
-`grade` and the functions of `POLICIES` have the shape function(gold, prediction, kind) -> bool for other harnesses.
+`grade` and the `grade_<tag>` functions have the shape function(gold, prediction, kind) -> bool for other harnesses.
+Each case is a call in this process, timed apart. A hostile case is clean when it ends within a second without a raise.
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
 from ansatz.rewards.math_answer import ALGEBRA_TARGET, equivalent, verify
 from ansatz.rewards.pool import WorkerPool
 
-POOL = WorkerPool(ALGEBRA_TARGET, timeout_s=0.9)
-POOL.start()
+POOL = WorkerPool(ALGEBRA_TARGET, workers=2, timeout_s=0.9)
+"""Hostile inputs are to be refused within one second, the second of the harness's own clock."""
+
+ANCHORED = {"mode": "anchored"}
+STRICT = {"mode": "strict"}
+POLICIES: dict[str, dict[str, Any]] = {
+    "ordered_list": {"ordered": True},
+    "double_escaped": {},
+    "percent_drop": {"percent_as_number": True},
+    "percent_as_number": {"percent_as_number": True},
+    "unsimplified_ok": {},
+    "reduced_fraction_required": {"reduced": True},
+    "loose_tolerance": {"digits": 2, "rounded_decimals": True},
+    "rounding_digits": {"digits": 2, "rounded_decimals": True},
+    "case_of_choice": {"case_sensitive": True},
+    "based_value": {"based_values": True},
+    "same_form": {"same_form": True},
+    "decimal_comma": {"decimal_comma": True},
+    "locale_thousands": {"locale_thousands": True},
+    "locale": {},
+    "units_ignored": {"units": "ignore"},
+    "units_converted": {"units": "convert"},
+    "assignment_list": {"assignments": True},
+    "number_words": {"number_words": True},
+    "joined_boxes": {"join_boxes": True},
+    "unclosed_think_ok": {"ignore_unclosed_think": True},
+    "think_stripped": {},
+    "think_required": {"require_think": True},
+    "boxed_required": STRICT,
+    "answer_tag_required": STRICT,
+    "hash_required": STRICT,
+    "unanchored": {"mode": "last_number"},
+}
+"""The option under which each disputed verdict is right; docs/verifier.md says what each is."""
+
+_OF_RESPONSES = ("mode", "join_boxes", "ignore_unclosed_think", "require_think")
+Grade = Callable[[str, str, str], bool]
 
 
-def grade(gold: str, prediction: str, kind: str = "full_response") -> bool:
-    """The defaults. A whole response is read with anchors ("the answer is"), a bare answer as it stands."""
-    if kind == "answer_equivalence":
-        return bool(equivalent(gold, prediction, pool=POOL))
-    return bool(verify(gold, prediction, mode="anchored", pool=POOL))
+def grader(settings: dict[str, Any]) -> Grade:
+    """A function(gold, prediction, kind): a whole response is extracted from, a bare answer taken as it stands."""
+    responses = {**ANCHORED, **settings}
+    answers = {name: value for name, value in settings.items() if name not in _OF_RESPONSES}
+
+    def grade(gold: str, prediction: str, kind: str = "full_response") -> bool:
+        if kind == "answer_equivalence":
+            return bool(equivalent(gold, prediction, pool=POOL, **answers))
+        return bool(verify(gold, prediction, pool=POOL, **responses))
+
+    return grade
+
+
+grade = grader({})
+globals().update({f"grade_{tag}": grader(settings) for tag, settings in POLICIES.items()})
+
+
+def math_verify() -> Grade:
+    """math-verify with its sensible settings: gold in dollars, responses read by its own extraction."""
+    try:
+        from math_verify import parse, verify as equal  # pyright: ignore
+    except ImportError:
+        sys.exit('--peer needs math-verify: pip install "math-verify[antlr4_13_2]==0.9.0"')
+
+    def grade(gold: str, prediction: str, kind: str = "full_response") -> bool:
+        answer = f"${prediction}$" if kind == "answer_equivalence" and "$" not in prediction else prediction
+        return bool(equal(parse(f"${gold}$"), parse(answer)))
+
+    return grade
+
+
+def load(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+
+
+def policy_of(case: dict[str, Any]) -> str:
+    note = case["note"]
+    return note[7:].split(";")[0].strip() if note.startswith("policy:") else ""
+
+
+class Tally:
+    """Right, false positives and negatives, and the time of each call."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.false_positives, self.false_negatives, self.raised = name, 0, 0, 0
+        self.seconds: list[float] = []
+
+    def judge(self, grade: Grade, case: dict[str, Any]) -> bool:
+        begin = time.perf_counter()
+        try:
+            verdict = grade(case["gold"], case["prediction"], case["kind"])
+        except Exception:
+            verdict, self.raised = False, self.raised + 1
+        self.seconds.append(time.perf_counter() - begin)
+        self.false_positives += verdict and not case["expected"]
+        self.false_negatives += case["expected"] and not verdict
+        return verdict == case["expected"]
+
+    def row(self) -> str:
+        count = max(len(self.seconds), 1)
+        right = count - self.false_positives - self.false_negatives
+        times = sorted(self.seconds) or [0.0]
+        p50, p99 = times[count // 2], times[min(count - 1, int(count * 0.99))]
+        counts = f"{100 * right / count:6.1f} % {self.false_positives:4d} {self.false_negatives:4d} {self.raised:4d}"
+        return f"{self.name:28s} {count:5d} {counts} {1e3 * p50:9.3f} {1e3 * p99:9.2f} {1e3 * times[-1]:9.1f}"
+
+
+HEAD = f"{'':28s} {'cases':>5s} {'right':>8s} {'FP':>4s} {'FN':>4s} {'err':>4s} {'p50 ms':>9s} {'p99 ms':>9s} {'max ms':>9s}"
+
+
+def accuracy(folder: Path, name: str, grade: Grade, *, policies: bool, show: bool) -> None:
+    print(f"\n{name}\n{HEAD}")
+    core, policy = Tally("core"), Tally("policy")
+    every = Tally("all of them")
+    for file in [
+        *sorted((folder / "cases").glob("*.jsonl")),
+        *sorted((folder / "real").glob("*.jsonl")),
+        folder / "hacks.jsonl",
+    ]:
+        own = Tally(file.stem)
+        for case in load(file):
+            if case["kind"] == "format":
+                continue
+            tag = policy_of(case)
+            if tag and not policies:
+                continue
+            tally = policy if tag else core if file.parent.name == "cases" else own
+            right = tally.judge(grader(POLICIES.get(tag, {})) if tag else grade, case)
+            every.seconds.append(tally.seconds[-1])
+            if not right and show:
+                print(
+                    f"    {case['id']}: gold {case['gold'][:60]!r}, got {case['prediction'][-60:]!r}, {case['note'][:60]}"
+                )
+        if own.seconds:
+            print(own.row())
+    print(core.row())
+    if policies:
+        print(policy.row())
+    print(f"{'throughput':28s} {len(every.seconds) / sum(every.seconds):,.0f} verdicts a second on one core")
+
+
+def hostile(folder: Path, name: str, grade: Grade) -> None:
+    """The hostile inputs from the main thread, a worker thread and asyncio."""
+    cases = load(folder / "adversarial.jsonl")
+
+    def clean(case: dict[str, Any]) -> bool:
+        begin = time.perf_counter()
+        try:
+            verdict = grade(case["gold"], case["prediction"], "full_response")
+        except Exception:
+            return False
+        return time.perf_counter() - begin < 1 and (case["expected"] is None or verdict == case["expected"])
+
+    def in_thread() -> list[bool]:
+        found: list[bool] = []
+        thread = threading.Thread(target=lambda: found.extend(map(clean, cases)))
+        thread.start()
+        thread.join()
+        return found
+
+    async def in_asyncio() -> list[bool]:
+        return [clean(case) for case in cases]
+
+    ways: Iterable[tuple[str, list[bool]]] = (
+        ("main thread", [clean(case) for case in cases]),
+        ("worker thread", in_thread()),
+        ("asyncio", asyncio.run(in_asyncio())),
+    )
+    for way, found in ways:
+        print(f"hostile, {way:13s} {name}: clean {sum(found)} of {len(cases)}")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    arguments.add_argument("cases", type=Path)
+    arguments.add_argument("--peer", action="store_true", help="also math-verify, on the same cases")
+    arguments.add_argument("--show", action="store_true", help="print every case that is not right")
+    options = arguments.parse_args()
+    POOL.start()
+    accuracy(options.cases, "ansatz", grade, policies=True, show=options.show)
+    hostile(options.cases, "ansatz", grade)
+    if options.peer:
+        peer = math_verify()
+        accuracy(options.cases, "math-verify 0.9.0", peer, policies=False, show=False)
+        print("(its policy cases are left out, for it has not these options; its hostile cases are timed by adv.py)")
+    POOL.close()
+
+
+if __name__ == "__main__":
+    main()
+else:
+    POOL.start()

@@ -185,5 +185,5 @@ class WorkerPool:
         with self._changed:
             if worker in self._all:
                 self._all.remove(worker)
-                self._idle.append(self._spawn())  # imports while the parent goes on
+                self._idle.insert(0, self._spawn())  # taken last, for it is still importing
             self._changed.notify()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import threading
 from typing import Any
 
-from ansatz.rewards.math_answer import numeric, symbolic
+from ansatz.rewards.math_answer import numeric
 from ansatz.rewards.math_answer.compare import Question, settle
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.values import Expr
 from ansatz.types import Reason
+
+
+_SYMBOLIC = "ansatz.rewards.math_answer.symbolic"
+# sympy takes half a second to import and few answers need it: a new worker takes jobs while this goes on.
+threading.Thread(target=importlib.import_module, args=(_SYMBOLIC,), daemon=True).start()
 
 
 def decide(job: dict[str, Any]) -> dict[str, Any]:
@@ -32,4 +39,14 @@ def answer_question(question: Question, gold: Expr, answer: Expr) -> bool:
     except numeric.NoNumber:
         if question != "equal":
             raise
+        return _provably_equal(gold, answer)
+
+
+def _provably_equal(gold: Expr, answer: Expr) -> bool:
+    symbolic = importlib.import_module(_SYMBOLIC)
+    try:
         return symbolic.provably_equal(gold, answer)
+    except (numeric.NoNumber, MemoryError):
+        raise
+    except Exception:  # sympy raises of every kind on what has no value; such an equality is not proven
+        return False

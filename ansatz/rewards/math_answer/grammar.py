@@ -13,7 +13,16 @@ from __future__ import annotations
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.environments import matrix_from
-from ansatz.rewards.math_answer.functions import OPERATORS, apply, based, binomial, factorial, modulo, transposed, with_bounds
+from ansatz.rewards.math_answer.functions import (
+    OPERATORS,
+    apply,
+    based,
+    binomial,
+    factorial,
+    modulo,
+    transposed,
+    with_bounds,
+)
 from ansatz.rewards.math_answer.lexer import Token
 from ansatz.rewards.math_answer.units import Unit, conversion, read_unit
 from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
@@ -576,7 +585,6 @@ class Parser:
         if isinstance(value, v.Listing) and value.choice:
             raise Unreadable("a choice within brackets")
         return v.Bracket(opening, items, close)
-
 
     def _skip_to_condition(self) -> bool:
         """Past `x |`, `x :` or `x in R |` at the head of a set, if one stands there."""

@@ -20,6 +20,7 @@ from ansatz.rewards.math_answer.words import (
 
 MAX_LENGTH = 2_000  # characters of an answer that is read; a longer one can only equal the gold letter by letter
 MAX_EXPONENT = 5_000  # of scientific notation
+LOOKAHEAD = 8  # end tokens, so that a parser may look this far ahead without asking
 _MAX_NESTED_TEXT = 5
 
 
@@ -54,7 +55,9 @@ _TEXT_COMMANDS = frozenset(
     "emph bold bm boldsymbol mathcal mathbb mathfrak mathscr underline".split()
 )
 _DERIVATIVE = re.compile(r"\\frac\s*\{d\s*([A-Za-z])\}\s*\{d\s*([A-Za-z])\}")
-_IGNORED = frozenset("angle measuredangle quad qquad hspace hfill hskip thinspace medspace thickspace enspace color nonumber break".split())
+_IGNORED = frozenset(
+    "angle measuredangle quad qquad hspace hfill hskip thinspace medspace thickspace enspace color nonumber break".split()
+)
 _OPERATORS = {
     "cdot": "*", "times": "*", "ast": "*", "div": "/", "le": "<=", "leq": "<=", "leqslant": "<=", "ge": ">=", "geq": ">=",
     "geqslant": ">=", "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "~", "simeq": "~", "sim": "~", "in": "in",
@@ -99,7 +102,7 @@ class Lexer:
         self._depth = 0
         self.tokens: list[Token] = []
         self._lex(text, upright=False, nesting=0)
-        self.tokens.append(Token("end", ""))
+        self.tokens += [Token("end", "")] * LOOKAHEAD
 
     def _lex(self, text: str, *, upright: bool, nesting: int) -> None:
         position, size = 0, len(text)

@@ -99,6 +99,8 @@ def _of_listing(value: v.Listing) -> list[Interval]:
         parts = [v.Relation((first.sides[0], p), ("!=",)) if not isinstance(p, v.Relation) else p for p in parts]
     if not all(isinstance(part, v.Relation | v.Bracket | v.Combination) for part in parts):
         raise Unordered
+    if len(v.names_in(value)) > 1 or not any(is_set_form(part) for part in parts):
+        raise Unordered  # x = 1, y = 2 is no set of numbers
     if value.choice or not all(isinstance(part, v.Relation) for part in parts):
         return [interval for part in parts for interval in _parts(part)]
     result = [_ALL]

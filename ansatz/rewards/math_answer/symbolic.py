@@ -8,13 +8,16 @@ import sympy
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.functions import OPERATORS
+from ansatz.rewards.math_answer.numeric import NoNumber
 from ansatz.rewards.math_answer.values import Expr
 
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "inf": sympy.oo}
-_NAMES = {
+_FUNCTIONS = {
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "ln": "log", "abs": "Abs", "ceil": "ceiling",
     "sgn": "sign", "max": "Max", "min": "Min", "Re": "re", "Im": "im",
+    "factorial2": "factorial2",
 }  # fmt: skip
+_FUNCTIONS |= {name: name for name in "sin cos tan cot sec csc sinh cosh tanh coth log floor arg factorial binomial".split()}
 _MAX_EXPONENT = 1_000
 
 
@@ -24,7 +27,7 @@ def provably_equal(gold: Expr, answer: Expr) -> bool:
 
 
 def build(value: Expr) -> Any:
-    """The sympy object of a tree. Powers, factorials and the like that are too large to work out are left as they are."""
+    """The sympy object of a tree. Raises NoNumber for powers, factorials and the like that are too large to work out."""
     if isinstance(value, v.Num):
         return sympy.Rational(value.value.numerator, value.value.denominator)
     if isinstance(value, v.Name):
@@ -34,18 +37,18 @@ def build(value: Expr) -> Any:
     if isinstance(value, v.Product):
         return sympy.Mul(*(build(factor) for factor in value.factors))
     if isinstance(value, v.Power):
-        exponent = value.exponent
-        small = isinstance(exponent, v.Num) and abs(exponent.value) <= _MAX_EXPONENT
-        return sympy.Pow(build(value.base), build(exponent), evaluate=small or bool(v.names_in(value)))
+        base, exponent = build(value.base), build(value.exponent)
+        if exponent.is_number and not abs(exponent) <= _MAX_EXPONENT:
+            raise NoNumber("a power too large to work out")
+        return sympy.Pow(base, exponent)
     if value.function in OPERATORS:
         return _with_bounds(value)
     arguments = [build(argument) for argument in value.arguments]
-    name = _NAMES.get(value.function, value.function)
-    small = all(not argument.is_number or abs(argument) <= _MAX_EXPONENT for argument in arguments)
-    function = getattr(sympy, name, None) if len(name) > 1 else None
-    if function is None:
-        return sympy.Function(name)(*arguments)
-    return function(*arguments) if small else sympy.Function(name)(*arguments)
+    if any(argument.is_number and not abs(argument) <= _MAX_EXPONENT for argument in arguments):
+        raise NoNumber("an argument too large to work out")
+    known = _FUNCTIONS.get(value.function)
+    function = getattr(sympy, known) if known else sympy.Function(value.function)
+    return function(*arguments)
 
 
 def _with_bounds(value: v.Apply) -> Any:

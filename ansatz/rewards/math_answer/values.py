@@ -166,7 +166,7 @@ EXPRESSIONS = (Num, Name, Sum, Product, Power, Apply)
 ZERO, ONE, MINUS_ONE, HALF = Num(Fraction(0)), Num(Fraction(1)), Num(Fraction(-1)), Num(Fraction(1, 2))
 INFINITY, PI, E, I = Name("inf"), Name("pi"), Name("e"), Name("i")
 REALS = Name("reals")
-CONSTANTS = frozenset({"pi", "e", "i", "inf"})
+CONSTANTS = frozenset({"pi", "e", "i", "inf", "reals"})
 
 
 def integer(value: int) -> Num:

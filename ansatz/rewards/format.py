@@ -1,0 +1,134 @@
+"""The form of a response: a closed thought, then an answer in a tag, in a box, or as it comes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ansatz.rewards.base import Judgement
+from ansatz.rewards.math_answer.extract import extract
+from ansatz.types import Rollout
+
+Shape = Literal["think", "think_answer", "think_boxed", "answer", "boxed"]
+
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
+
+
+def format(
+    rollouts: Sequence[Rollout],
+    *,
+    shape: Shape = "think",
+    strict: bool = True,
+    whole: float = 1.0,
+    thought: float = 0.0,
+    answered: float = 0.0,
+) -> list[Judgement]:
+    """`whole` where the response is well formed, else `thought` for a closed think block + `answered` for an answer.
+
+    shape, strict: see `well_formed`. GRPO-Zero pays whole 1, thought 0.1, answered 0.5, at weight 0.1, for the strict
+    shape think_answer. Where the prompt itself ends in `<think>`, the response is read as if it began with it.
+    """
+    return [
+        Judgement(value=_value(_with_opened_thought(rollout), shape, strict, whole, thought, answered))
+        for rollout in rollouts
+    ]
+
+
+def well_formed(text: str, *, shape: Shape = "think", strict: bool = True) -> bool:
+    """Whether a response has the shape.
+
+    think: a thought, then any answer; answer: <answer> tags; boxed: a \\boxed or \\fbox; think_answer, think_boxed: a
+    thought, then that. An answer is never blank, a thought may be.
+    strict: one thought, at the start; one answer tag or box, whole; nothing but blanks around an answer tag that
+    follows a thought, nothing after one that does not. loose: at least one thought anywhere, an answer after it.
+    """
+    parts = _strict_parts(text) if strict else _loose_parts(text)
+    if parts is None or (parts.thought is None and shape.startswith("think")):
+        return False
+    if shape.endswith("answer"):
+        return _answer_tag(parts, strict=strict)
+    if shape.endswith("boxed"):
+        return _box(parts, strict=strict)
+    return _any_answer(parts, strict=strict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A response cut behind its thought. thought: None without one."""
+
+    thought: str | None
+    answer: str
+
+
+def _strict_parts(text: str) -> _Parts | None:
+    text = text.strip()
+    opened, closed = text.count("<think>"), text.count("</think>")
+    if (opened, closed) == (0, 0):
+        return _Parts(None, text)
+    if (opened, closed) != (1, 1) or not text.startswith("<think>"):
+        return None
+    thought, _, answer = text.removeprefix("<think>").partition("</think>")
+    if _spans(thought, "answer"):
+        return None  # answers twice, or hides its answer in the thought
+    return _Parts(thought, answer.strip())
+
+
+def _loose_parts(text: str) -> _Parts:
+    thoughts = _spans(text, "think")
+    if not thoughts:
+        return _Parts(None, text.strip())
+    start, end = thoughts[0]
+    return _Parts(text[start:end], text[end:].removeprefix("</think>").strip())
+
+
+def _answer_tag(parts: _Parts, *, strict: bool) -> bool:
+    text = parts.answer
+    answers = [text[start:end] for start, end in _spans(text, "answer")]
+    if not strict:
+        return any(answer.strip() for answer in answers)
+    if not text.count("<answer>") == text.count("</answer>") == len(answers) == 1:
+        return False
+    in_place = text.endswith("</answer>") and (text.startswith("<answer>") or parts.thought is None)
+    return in_place and bool(answers[0].strip())
+
+
+def _box(parts: _Parts, *, strict: bool) -> bool:
+    """Read with the extraction that pays: without this, a box could be praised that holds no answer."""
+    boxes = len(_BOX.findall(parts.answer))
+    return boxes > 0 and (boxes == 1 or not strict) and extract(parts.answer) is not None
+
+
+def _any_answer(parts: _Parts, *, strict: bool) -> bool:
+    if "<answer>" in parts.answer or "</answer>" in parts.answer:
+        return _answer_tag(parts, strict=strict)
+    if _BOX.search(parts.answer):
+        return extract(parts.answer) is not None
+    return bool(parts.answer)
+
+
+def _value(text: str, shape: Shape, strict: bool, whole: float, thought: float, answered: float) -> float:
+    if well_formed(text, shape=shape, strict=strict):
+        return whole
+    has_answer = any(text[start:end].strip() for start, end in _spans(text, "answer")) or extract(text) is not None
+    return thought * bool(_spans(text, "think")) + answered * has_answer
+
+
+def _spans(text: str, tag: str) -> list[tuple[int, int]]:
+    """Where the insides of all closed `<tag>...</tag>` stand, in one pass: a lazy regex is quadratic on open tags."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    spans: list[tuple[int, int]] = []
+    start = text.find(opening)
+    while start >= 0:
+        start += len(opening)
+        end = text.find(closing, start)
+        if end < 0:
+            break
+        spans.append((start, end))
+        start = text.find(opening, end)
+    return spans
+
+
+def _with_opened_thought(rollout: Rollout) -> str:
+    return f"<think>{rollout.text}" if rollout.prompt.text.rstrip().endswith("<think>") else rollout.text
