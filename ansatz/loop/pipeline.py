@@ -30,12 +30,12 @@ from ansatz.loop.state import (
     Stage,
     open_stage,
     read_done,
-    set_threads,
     write_atomically,
     write_config,
     write_done,
 )
 from ansatz.models.load import Policy, cast, check_folder, compute_dtype, load_policy
+from ansatz.models.threads import set_threads
 from ansatz.models.tiny import build_tiny_model
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
@@ -73,7 +73,7 @@ class Pipeline:
     """One run of a recipe: its components are built, and so checked, before anything is written."""
 
     def __init__(self, config: Config, console: ConsoleSink | None, *, resume: bool) -> None:
-        set_threads(config)
+        set_threads(config.threads)
         self.config, self.console, self.run_dir = config, console, config.run_dir
         self.objective: Objective = build_objective(
             config.algorithm, max_response_tokens=config.rollout.max_response_tokens

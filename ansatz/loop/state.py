@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from ansatz.config.load import dump
 from ansatz.config.schema import Config
@@ -89,12 +86,6 @@ def open_stage(
 def write_config(config: Config, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "config.yaml", dump(config))
-
-
-def set_threads(config: Config) -> None:
-    """As many CPU threads as the recipe says, or as the process may use."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    torch.set_num_threads(config.threads or usable or 1)
 
 
 def read_done(folder: Path) -> dict[str, Any] | None:

@@ -1,0 +1,98 @@
+import dataclasses
+import json
+
+import pytest
+
+from ansatz.types import (
+    Finish,
+    Group,
+    Problem,
+    Prompt,
+    Reason,
+    Rollout,
+    Score,
+    ScoredRollout,
+    Verdict,
+    scored_from_json,
+    to_json,
+)
+
+
+def problem(**changes) -> Problem:
+    fields = {"id": "p1", "question": "2 + 2?", "answer": "4", "source": "made", "split": "train"}
+    return Problem(**{**fields, **changes})
+
+
+def rollout(**changes) -> Rollout:
+    fields = {
+        "prompt": Prompt(problem=problem(), text="2 + 2?", token_ids=(5, 6)),
+        "sample": 3,
+        "token_ids": (7, 8, 1),
+        "behavior_logps": (-0.5, -0.1234567890123, -2.0),
+        "text": "4 ü \u2028 \\boxed{4}",
+        "finish": Finish.STOP,
+        "version_min": 4,
+        "version_max": 5,
+        "seed": 11,
+    }
+    return Rollout(**{**fields, **changes})
+
+
+def scored(**changes) -> ScoredRollout:
+    verdict = Verdict(correct=True, reason=Reason.EQUAL, extracted="4", stage="number", seconds=0.25)
+    return ScoredRollout(
+        rollout=rollout(**changes), score=Score(value=1.5, parts={"math_answer": 1.0}, verdict=verdict)
+    )
+
+
+def test_a_scored_rollout_survives_json_whole():
+    prompt = Prompt(
+        problem=problem(level="3", solution="so 4", meta={"steps": [[2, "+", 2, 4]], "slip": False}),
+        text="2 + 2?",
+        token_ids=(5, 6),
+    )
+    before = scored(prompt=prompt)
+    after = scored_from_json(json.loads(json.dumps(to_json(before))))
+    assert after == before
+    assert after.score.verdict.seconds == 0.25
+    assert isinstance(after.rollout.finish, Finish)
+    assert isinstance(after.score.verdict.reason, Reason)
+    assert isinstance(after.rollout.token_ids, tuple)
+    assert isinstance(after.rollout.prompt.token_ids, tuple)
+
+
+def test_reading_json_leaves_it_as_it_was():
+    data = to_json(scored())
+    kept = json.dumps(data)
+    scored_from_json(data)
+    assert json.dumps(data) == kept
+
+
+@pytest.mark.parametrize("finish", list(Finish))
+def test_every_finish_but_stop_is_a_truncation(finish):
+    assert rollout(finish=finish).truncated is (finish is not Finish.STOP)
+
+
+def test_a_rollout_needs_a_log_prob_a_token():
+    with pytest.raises(ValueError, match="3 tokens and 2 log-probs"):
+        rollout(behavior_logps=(-1.0, -1.0))
+
+
+def test_a_group_needs_a_member():
+    with pytest.raises(ValueError, match="'p1' has no members"):
+        Group(prompt=rollout().prompt, members=())
+    assert Group(prompt=rollout().prompt, members=(scored(), scored())).rewards == (1.5, 1.5)
+
+
+def test_a_verdict_is_truthy_when_correct_and_its_time_is_no_part_of_it():
+    right = Verdict(correct=True, reason=Reason.EQUAL, seconds=1.0)
+    assert right
+    assert not Verdict(correct=False, reason=Reason.DIFFERENT)
+    assert right == Verdict(correct=True, reason=Reason.EQUAL, seconds=2.0)
+
+
+@pytest.mark.parametrize("value", [problem(), rollout(), scored(), scored().score])
+def test_what_flows_is_frozen_and_slotted(value):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, dataclasses.fields(value)[0].name, None)
+    assert not hasattr(value, "__dict__")
