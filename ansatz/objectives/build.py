@@ -84,7 +84,7 @@ def resolved_row(preset: str | None, like: str | None) -> dict[str, Any]:
             own = preset and key in _PRESETS_OWN
             if not own:
                 row[key] = value
-            elif key in _PIECES and _name(row[key]) == _name(value):
+            elif _settings(value) and _name(row[key]) == _name(value):
                 row[key] = _over(row[key], _settings(value))
     return row
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.like import PROJECTS
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.pieces import Piece
-
 
 _SILENT = (None, False, "none", 0.0)
 
@@ -80,6 +79,5 @@ def _difference(mine: Any, theirs: Any) -> str:
         given = ", ".join(f"{key} {value}" for key, value in theirs.settings.items() if value not in _SILENT)
         return f"{theirs.name} ({given})" if given else theirs.name
     if isinstance(theirs, tuple):
-        pieces: tuple[Piece, ...] = theirs
-        return " and ".join(_difference(None, piece) for piece in pieces) or "none"
+        return " and ".join(_difference(None, piece) for piece in cast(tuple[Piece, ...], theirs)) or "none"
     return "none" if theirs is None else str(theirs)

@@ -89,8 +89,8 @@ def process(case: Case) -> Outputs:
     made_T = piece(reward_T, end_T, segment_T, torch.zeros(len(lengths), dtype=torch.long))
     expected = torch.tensor(case.outputs["advantages"])
     padded = torch.zeros(expected.shape, dtype=torch.float64)
-    for row, part in enumerate(made_T.split(lengths)):
-        padded[row, : len(part)] = part
+    for row, length in enumerate(lengths):
+        padded[row, :length] = made_T[segment_T == row]
     return {"advantages": padded}
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -87,7 +87,9 @@ def render(results: list[FamilyResult]) -> Iterator[str]:
 def _read(path: Path) -> Iterator[Case]:
     try:
         data: Any = json.loads(path.read_text())
-        yield from (Case.from_json(entry) for entry in data)
+        if not isinstance(data, list):
+            raise ValueError(f"got a {type(data).__name__}")
+        yield from (Case.from_json(entry) for entry in cast(list[dict[str, Any]], data))
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise DataError(f"{path}: expected a JSON list of parity cases ({problem!r}).") from problem
 

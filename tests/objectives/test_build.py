@@ -1,0 +1,135 @@
+"""Recipes to objectives: presets, overrides, users' files, projects' defaults, and errors in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ansatz.errors import ConfigError
+from ansatz.objectives.build import build_objective
+from ansatz.objectives.explain import explain
+from ansatz.objectives.like import ALIASES, PROJECTS
+from ansatz.objectives.presets import COMMON, KEYS, PRESETS
+
+
+def test_the_default_is_grpo_with_a_symmetric_clip_and_no_reference():
+    objective = build_objective({})
+    assert (objective.preset, objective.advantage.name, objective.weights.name) == (
+        "grpo",
+        "group_zscore",
+        "sequence_mean",
+    )
+    assert objective.surrogate.settings == {"low": 0.2, "high": 0.2}
+    assert objective.kl_coef == 0
+
+
+def test_settings_without_a_name_keep_the_presets_piece():
+    objective = build_objective({"preset": "dapo", "surrogate": {"high": 0.4}, "advantage": {"ddof": 0}})
+    assert objective.surrogate.name == "clip"
+    assert objective.surrogate.settings == {"low": 0.2, "high": 0.4}
+    assert objective.advantage.settings["ddof"] == 0
+
+
+def test_a_named_piece_takes_its_own_defaults():
+    objective = build_objective({"preset": "dapo", "surrogate": "clip"})
+    assert objective.surrogate.settings["high"] == 0.2
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_builds_explains_itself_and_names_its_source(preset: str):
+    objective = build_objective({"preset": preset}, max_response_tokens=64)
+    assert objective.formula().startswith(f"{preset}: loss = ")
+    assert "{" not in objective.formula()
+    assert PRESETS[preset]["source"]
+    for alias in PRESETS[preset].get("aliases", ()):
+        assert build_objective({"preset": alias}, max_response_tokens=64).advantage == objective.advantage
+
+
+def test_aliases_are_nobodys_name_twice():
+    aliases = [alias for row in PRESETS.values() for alias in row.get("aliases", ())]
+    assert len({*aliases, *PRESETS}) == len(aliases) + len(PRESETS)
+
+
+def test_the_keys_of_rows_are_documented_keys():
+    assert {"preset", "like", *COMMON} == set(KEYS)
+    for row in PRESETS.values():
+        assert set(row) - {"source", "aliases"} <= set(COMMON)
+
+
+@pytest.mark.parametrize("project", [*PROJECTS, *ALIASES])
+def test_every_project_gives_an_objective(project: str):
+    objective = build_objective({"like": project}, max_response_tokens=64)
+    assert objective.preset == f"like {project}"
+
+
+def test_a_project_keeps_to_its_conventions():
+    assert build_objective({"like": "verl"}).surrogate.settings["dual"] == 3.0
+    assert build_objective({"like": "trl-1.16"}).correction[0].settings["level"] == "sequence"
+    assert build_objective({"like": "openrlhf"}).kl_in == "return"
+    assert build_objective({"like": "nemo-rl"}).advantage.name == "leave_one_out_std"
+    assert build_objective({"like": "grpo-zero"}).advantage.settings["ddof"] == 0
+    oat = build_objective({"like": "oat"}, max_response_tokens=3000)
+    assert oat.weights.settings["max_tokens"] == 3000
+
+
+def test_a_preset_like_a_project_takes_the_projects_settings_of_the_same_pieces():
+    objective = build_objective({"like": "verl", "preset": "dr_grpo"}, max_response_tokens=64)
+    assert objective.advantage.name == "group_mean"
+    assert objective.weights.name == "fixed_length"
+    assert objective.ratio.settings["clamp"] == 20.0
+    zscored = build_objective({"like": "slime", "preset": "dapo", "surrogate": {"low": 0.1}})
+    assert zscored.advantage.settings["eps"] == 1e-6
+    assert zscored.surrogate.settings == {"low": 0.1, "high": 0.2}
+
+
+def test_a_users_own_row_in_yaml_and_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("advantage: leave_one_out\nsurrogate: {name: clip, high: 0.5}\n")
+    Path("mine.py").write_text(
+        "import torch\n\n\ndef halved(reward_N, *, by=2.0):\n    return reward_N / by\n\n\n"
+        "row = {'advantage': {'name': 'mine.py:halved', 'by': 4.0}}\n"
+    )
+    assert build_objective({"preset": "mine.yaml"}).surrogate.settings["high"] == 0.5
+    objective = build_objective({"preset": "mine.py:row"})
+    assert objective.advantage.settings == {"by": 4.0}
+    assert "halved(by 4.0)" in objective.formula()
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"advantag": "x"}, "algorithm has no key 'advantag'. Did you mean 'advantage'?"),
+        ({"preset": "grop"}, "algorithm.preset = 'grop' is unknown. Did you mean 'grpo'?"),
+        ({"like": "ver"}, "algorithm.like = 'ver' is unknown. Did you mean 'verl'?"),
+        ({"advantage": "group_zscor"}, "advantage 'group_zscor' is unknown. Did you mean 'group_zscore'?"),
+        ({"surrogate": {"hihg": 1}}, "surrogate 'clip' has no setting 'hihg'. Did you mean 'high'?"),
+        ({"kl_in": "los"}, "algorithm.kl_in = 'los': expected one of loss, reward, return, advantage."),
+        ({"kl_coef": "much"}, "algorithm.kl_coef = 'much': expected a number."),
+        ({"surrogate": 3}, "algorithm.surrogate = 3: expected a name, or a mapping with a name and settings."),
+        ({"weights": "fixed_length"}, "algorithm.weights = 'fixed_length' needs a value for 'max_tokens'."),
+        ({"preset": "dr_grpo"}, "algorithm.weights.max_tokens = 'max_response_tokens' needs a run's number here."),
+        (
+            {"value": "squared_error"},
+            "algorithm.value is set, but algorithm.advantage = 'group_zscore' uses no critic.",
+        ),
+        ({"preset": "none.yaml"}, "algorithm.preset: there is no file 'none.yaml'"),
+    ],
+)
+def test_mistakes_are_said_in_one_sentence(spec: dict[str, object], words: str):
+    with pytest.raises(ConfigError) as caught:
+        build_objective(spec)
+    assert words in str(caught.value)
+
+
+def test_explain_prints_formula_coefficient_and_what_projects_do_otherwise():
+    text = explain(build_objective({"preset": "grpo", "kl_coef": 0.04}))
+    assert "-min(rho A, clip(rho, 1 - 0.2, 1 + 0.2) A)" in text
+    assert "coefficient  weight x (rho A, 0 where the clip holds) - 0.04 x weight x (1 - reference / policy)" in text
+    assert "verl: advantage eps 1e-06" in text
+    assert "torchtune:" in text
+    same = explain(build_objective({"like": "slime"}))
+    assert "slime: the same" in same
+    assert "several a prompt" in same
+    process = explain(build_objective({"preset": "grpo_process", "kl_in": "reward", "kl_coef": 0.1}))
+    assert "one reward a reasoning step" in process

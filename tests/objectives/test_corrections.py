@@ -1,0 +1,119 @@
+"""Corrections and masks, by hand on two rollouts of two tokens."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from ansatz.objectives.build import build_objective
+from ansatz.objectives.pieces import Piece
+
+SEGMENT_T = torch.tensor([0, 0, 1, 1])
+OLD_T = torch.tensor([-1.0, -1.0, -1.0, -1.0], dtype=torch.float64)
+WEIGHTS = [2.0, 0.6, 1.1, 1.0]  # old / behavior
+BEHAVIOR_T = OLD_T - torch.tensor(WEIGHTS, dtype=torch.float64).log()
+
+
+def correction(name: str, **settings: Any) -> Piece:
+    return build_objective({"correction": {"name": name, **settings}}).correction[0]
+
+
+def factors(piece: Piece, **given: torch.Tensor) -> list[float]:
+    base = {"segment_T": SEGMENT_T, "old_logp_T": OLD_T, "behavior_logp_T": BEHAVIOR_T}
+    return piece({**base, **given}).tolist()
+
+
+def test_truncation_clips_token_and_sequence_weights():
+    assert factors(correction("truncate", high=1.5, low=0.8)) == pytest.approx([1.5, 0.8, 1.1, 1.0])
+    assert factors(correction("truncate", level="sequence", high=1.15)) == pytest.approx([1.15, 1.15, 1.1, 1.1])
+    assert factors(correction("truncate", level="mean", high=None)) == pytest.approx(
+        [math.sqrt(1.2)] * 2 + [math.sqrt(1.1)] * 2
+    )
+    assert factors(correction("truncate", high=None)) == pytest.approx(WEIGHTS)
+
+
+def test_self_normalised_weights_average_to_one_token_or_rollout():
+    tokens = correction("truncate", high=None, self_normalize=True)
+    assert sum(factors(tokens)) / 4 == pytest.approx(1.0)
+    rollouts = factors(correction("truncate", level="sequence", high=None, self_normalize=True))
+    assert (rollouts[0] + rollouts[2]) / 2 == pytest.approx(1.0)
+    assert build_objective({"correction": {"name": "truncate", "self_normalize": True}}).whole_minibatch
+
+
+def test_mask_outside_zeroes_and_keeps_the_weight_inside_and_drop_outside_only_filters():
+    assert factors(correction("mask_outside", low=0.9, high=1.5)) == pytest.approx([0.0, 0.0, 1.1, 1.0])
+    assert factors(correction("drop_outside", level="token", low=0.9, high=1.5)) == [0.0, 0.0, 1.0, 1.0]
+    assert factors(correction("drop_outside", level="mean", low=0.9, high=1.05)) == [0.0, 0.0, 1.0, 1.0]
+    assert factors(correction("drop_outside", level="sequence", low=None, high=1.15)) == [0.0, 0.0, 1.0, 1.0]
+    assert factors(correction("drop_outside", level="any", low=0.7, high=None)) == [0.0, 0.0, 1.0, 1.0]
+
+
+def test_stale_negatives_drops_bad_rollouts_that_the_policy_left():
+    policy_T = OLD_T - torch.tensor([0.5, 0.0, 0.5, 0.0], dtype=torch.float64)
+    given = {"policy_logp_T": policy_T, "advantage_T": torch.tensor([-1.0, -1.0, 1.0, 1.0])}
+    assert factors(correction("stale_negatives", threshold=0.2), **given) == [0.0, 0.0, 1.0, 1.0]
+    assert factors(correction("stale_negatives", threshold=0.3), **given) == [1.0] * 4
+    # the sampler's log-probs are below the policy's mean here, so nothing is stale to them
+    shifted = {**given, "policy_logp_T": BEHAVIOR_T}
+    assert factors(correction("stale_negatives", threshold=0.0, sampler="behavior"), **shifted) == [1.0] * 4
+
+
+def test_only_the_highest_entropies_learn_and_the_quantile_interpolates():
+    entropy_T = torch.tensor([0.1, 0.4, 0.2, 0.3], dtype=torch.float64)
+    assert factors(correction("high_entropy", share=0.5), entropy_T=entropy_T) == [0.0, 1.0, 0.0, 1.0]
+    assert factors(correction("high_entropy", share=1.0), entropy_T=entropy_T) == [1.0] * 4
+    made = correction("high_entropy", share=0.4)({"entropy_T": torch.arange(11.0)})
+    assert made.tolist() == [0.0] * 6 + [1.0] * 5  # the 0.6 quantile of 0..10 is 6
+
+
+def test_trust_region_stops_moves_that_the_advantage_asks_for_and_no_others():
+    anchor_T = torch.tensor([0.5, 0.5, 0.5, 0.5], dtype=torch.float64).log()
+    policy_T = torch.tensor([0.8, 0.8, 0.2, 0.2], dtype=torch.float64).log()
+    given = {
+        "policy_logp_T": policy_T,
+        "anchor_logp_T": anchor_T,
+        "advantage_T": torch.tensor([1.0, -1.0, 1.0, -1.0]),
+    }
+    assert factors(correction("trust_region"), **given) == [0.0, 1.0, 1.0, 0.0]
+    assert factors(correction("trust_region", sided=False), **given) == [0.0] * 4
+    assert factors(correction("trust_region", low=0.4, high=0.2), **given) == [0.0, 1.0, 1.0, 1.0]
+    # KL(0.5 || 0.8) over a coin: 0.5 ln(0.5/0.8) + 0.5 ln(0.5/0.2) = 0.2231
+    kl = {"divergence": "kl", "low": 1.0}
+    assert factors(correction("trust_region", high=0.22, **kl), **given)[0] == 0.0
+    assert factors(correction("trust_region", high=0.23, **kl), **given)[0] == 1.0
+
+
+def test_corrections_multiply_and_leave_denominators_alone():
+    objective = build_objective({"correction": ["truncate", {"name": "drop_outside", "level": "token", "low": 0.9}]})
+    assert [piece.name for piece in objective.correction] == ["truncate", "drop_outside"]
+    weight_T = objective.token_weights(SEGMENT_T, torch.ones(4).bool(), num_rollouts=2)
+    assert weight_T.tolist() == [0.25] * 4
+
+
+def test_masks_leave_the_denominators_too():
+    objective = build_objective({"masks": "not_truncated", "weights": "token_mean"})
+    mask_T = torch.tensor([True, True, False, True])
+    kept_T = objective.loss_mask(SEGMENT_T, mask_T, truncated_N=torch.tensor([True, False]))
+    assert kept_T.tolist() == [False, False, False, True]
+    assert objective.token_weights(SEGMENT_T, kept_T, num_rollouts=2).tolist() == [0, 0, 0, 1]
+    assert torch.equal(build_objective({}).loss_mask(SEGMENT_T, mask_T), mask_T)
+
+
+@pytest.mark.parametrize(
+    ("level", "estimator", "high", "kept"),
+    [
+        ("token", "k2", 0.15, [False, True, True, True]),  # ln(2)^2/2 = 0.24, ln(.6)^2/2 = 0.13
+        ("sum", "k2", 0.3, [False, False, True, True]),
+        ("mean", "k3", 0.15, [False, False, True, True]),  # k3: 2-1-ln2 = 0.307, 0.6-1-ln.6 = 0.111
+        ("max", "k3", 0.4, [True, True, True, True]),
+        ("token", "k1", 0.0, [True, False, True, True]),  # log(behavior/old) is positive for the second alone
+    ],
+)
+def test_rejection_bounds_the_statistic_it_names(level: str, estimator: str, high: float, kept: list[bool]):
+    piece = {"name": "rejection", "level": level, "estimator": estimator, "high": high}
+    objective = build_objective({"masks": piece})
+    made = objective.loss_mask(SEGMENT_T, torch.ones(4).bool(), old_logp_T=OLD_T, behavior_logp_T=BEHAVIOR_T)
+    assert made.tolist() == kept

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import objective_twin as twin
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from token_batches import EXAMPLES, extras, make_step
+
+from ansatz.objectives.build import build_objective
+from ansatz.objectives.segments import discounted_sum
+
+SMALL = st.lists(st.floats(-2, 2), min_size=1, max_size=6)
+
+
+@EXAMPLES
+@given(st.lists(SMALL, min_size=1, max_size=4), st.floats(0, 1))
+def test_discounted_sums_stay_within_their_segment(rollouts: list[list[float]], gamma: float):
+    segment_T = torch.tensor([n for n, rollout in enumerate(rollouts) for _ in rollout])
+    value_T = torch.tensor([x for rollout in rollouts for x in rollout], dtype=torch.float64)
+    expected = [y for rollout in rollouts for y in twin.reward_to_go(rollout, gamma)]
+    assert discounted_sum(value_T, segment_T, gamma).tolist() == pytest.approx(expected, abs=1e-10)
+
+
+def advantages(spec: dict, step, **given_inputs):
+    arrays = {name: getattr(step, name) for name in ("segment_T", "mask_T", "old_logp_T", "ref_logp_T", "value_T")}
+    return build_objective(spec).advantages(step.reward_N, step.group_N, **arrays, **given_inputs)
+
+
+def by_rollout(value_T: torch.Tensor, step) -> list[list[float]]:
+    return [value_T[(step.segment_T == n) & step.mask_T].tolist() for n in range(step.rollouts)]
+
+
+def test_gae_equals_the_explicit_sum_and_returns_add_the_value():
+    step = make_step(3)
+    made = advantages({"advantage": {"name": "gae", "gamma": 0.97, "lam": 0.9}}, step)
+    values, got = step.lists("value_T"), by_rollout(made.advantage_T, step)
+    for n in range(step.rollouts - 1):
+        rewards = [0.0] * (len(values[n]) - 1) + [step.reward_N[n].item()]
+        assert got[n] == pytest.approx(twin.gae(rewards, values[n], 0.97, 0.9), abs=1e-12)
+    assert torch.allclose(made.return_T, (made.advantage_T + step.value_T) * step.mask_T)
+
+
+def test_gae_with_gamma_and_lambda_one_is_reward_to_go_minus_value():
+    step = make_step(4)
+    made = advantages({"advantage": "gae"}, step)
+    togo = advantages({"advantage": "reward_to_go"}, step)
+    assert torch.allclose(made.advantage_T, (togo.advantage_T - step.value_T) * step.mask_T, atol=1e-12)
+
+
+def test_length_adaptive_lambda_uses_each_rollouts_own_length():
+    step = make_step(5)
+    made = advantages({"advantage": {"name": "gae", "lam_length": 0.5}}, step)
+    values, got = step.lists("value_T"), by_rollout(made.advantage_T, step)
+    for n in range(step.rollouts - 1):
+        lam = max(1 - 1 / (0.5 * len(values[n])), 0)
+        rewards = [0.0] * (len(values[n]) - 1) + [step.reward_N[n].item()]
+        assert got[n] == pytest.approx(twin.gae(rewards, values[n], 1.0, lam), abs=1e-12)
+
+
+def test_process_supervision_sums_the_steps_that_end_at_or_after_a_token():
+    step = make_step(6, groups=1, size=5)
+    given_inputs = extras(step)
+    made = advantages({"preset": "grpo_process", "advantage": {"eps": 0.0}}, step, **given_inputs)
+    ends, rewards, lengths = [], [], []
+    for n in range(step.rollouts):
+        inside = (step.segment_T == n) & step.mask_T
+        hits = given_inputs["step_end_T"][inside]
+        ends.append(hits.nonzero().flatten().tolist())
+        rewards.append(given_inputs["step_reward_T"][inside][hits].tolist())
+        lengths.append(int(inside.sum()))
+    expected = twin.process(rewards, ends, lengths)
+    assert [x for row in by_rollout(made.advantage_T, step) for x in row] == pytest.approx(
+        [x for row in expected for x in row], abs=1e-10
+    )
+
+
+def test_whitening_over_tokens_and_over_rollouts_differ_by_length():
+    step = make_step(7)
+    tokens = advantages({"advantage": "group_mean", "whiten": {"name": "tokens", "eps": 0.0}}, step)
+    flat = [x for row in by_rollout(tokens.advantage_T, step) for x in row]
+    plain = advantages({"advantage": "group_mean"}, step)
+    assert flat == pytest.approx(twin.whitened([x for row in by_rollout(plain.advantage_T, step) for x in row]))
+    rollouts = advantages({"advantage": "group_mean", "whiten": {"name": "rollouts", "eps": 0.0}}, step)
+    assert rollouts.advantage_N.tolist() == pytest.approx(twin.whitened(plain.advantage_N.tolist()))
+
+
+def test_kl_in_the_reward_comes_off_before_the_baseline_and_in_the_return_after_it():
+    step = make_step(8)
+    spec = {"advantage": "group_mean", "kl": "k1", "kl_coef": 0.1}
+    gaps = [
+        [twin.k1(p, q) for p, q in zip(a, b, strict=True)]
+        for a, b in zip(step.lists("old_logp_T"), step.lists("ref_logp_T"), strict=True)
+    ]
+    shaped = [r - 0.1 * sum(gap) for r, gap in zip(step.reward_N.tolist(), gaps, strict=True)]
+    before = advantages({**spec, "kl_in": "reward"}, step).advantage_N.tolist()
+    assert before[:4] == pytest.approx(twin.group_mean(shaped[:4]))
+    plain = advantages({**spec, "kl_coef": 0.0}, step)
+    after = by_rollout(advantages({**spec, "kl_in": "return"}, step).advantage_T, step)
+    own = by_rollout(advantages({**spec, "kl_in": "advantage"}, step).advantage_T, step)
+    for n in range(step.rollouts - 1):
+        base = plain.advantage_N[n].item()
+        togo = twin.reward_to_go(gaps[n], 1.0)
+        assert after[n] == pytest.approx([base - 0.1 * x for x in togo])
+        assert own[n] == pytest.approx([base - 0.1 * x for x in gaps[n]])
+
+
+def test_ppos_reward_clamps_the_kl_at_zero_from_below():
+    step = make_step(9)
+    kl = {"name": "k1", "at_least": 0.0}
+    made = advantages({"advantage": "reward_to_go", "kl": kl, "kl_coef": 1.0, "kl_in": "reward"}, step)
+    last = [row[-1] for row in by_rollout(made.advantage_T, step)[:-1]]
+    gaps = [a[-1] - b[-1] for a, b in zip(step.lists("old_logp_T")[:-1], step.lists("ref_logp_T")[:-1], strict=True)]
+    assert last == pytest.approx([r - max(gap, 0) for r, gap in zip(step.reward_N.tolist(), gaps, strict=False)])
+
+
+def test_tool_output_counts_as_time_only_when_it_is_a_state():
+    # one rollout: chosen, tool, chosen. gamma 0.5: the first chosen token is one or two steps from the reward.
+    segment_T, mask_T = torch.zeros(3).long(), torch.tensor([True, False, True])
+    objective = build_objective({"advantage": {"name": "reward_to_go", "gamma": 0.5}})
+    one = (torch.ones(1, dtype=torch.float64), torch.zeros(1).long())
+    near = objective.advantages(*one, segment_T=segment_T, mask_T=mask_T).advantage_T
+    far = objective.advantages(*one, segment_T=segment_T, mask_T=mask_T, state_T=torch.ones(3).bool()).advantage_T
+    assert near.tolist() == [0.5, 0.0, 1.0]
+    assert far.tolist() == [0.25, 0.0, 1.0]
