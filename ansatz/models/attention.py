@@ -55,14 +55,16 @@ def attend(
     packing: Packing | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """[B, L, Q, D]: causal within each row of a packing; one query a row with an additive mask [B, 1, 1, L]; or sdpa's."""
+    """[B, L, Q, D]: causal within each row of a packing; one query a row with an additive mask; otherwise sdpa's."""
     rows, query_heads, length, head_dim = query_BQLD.shape
     if packing is not None:
         rows_qkv = [packing.spread(value) for value in (query_BQLD, key_BKLD, value_BKLD)]
         if _dense_pays(rows_qkv[0]) and not dropout:
             out_BLQD = _dense_causal(*rows_qkv, scale=head_dim**-0.5 if scaling is None else scaling)
         else:
-            out_BLQD, _ = sdpa_attention_forward(module, *rows_qkv, None, scaling=scaling, dropout=dropout, is_causal=True)
+            out_BLQD, _ = sdpa_attention_forward(
+                module, *rows_qkv, None, scaling=scaling, dropout=dropout, is_causal=True
+            )
         return packing.gather(out_BLQD, length), None
     if length != 1 or attention_mask is None:
         return sdpa_attention_forward(
@@ -78,7 +80,7 @@ def attend(
 
 
 def _dense_pays(query_BQLD: Tensor) -> bool:
-    """On a CPU in bfloat16 the fused kernel's backward pass takes five times as long as plain matrix products, as long as
+    """On a CPU in bfloat16 the fused kernel's backward pass takes five times as long as plain matrix products, while
     the scores (two bytes each) stay small."""
     rows, heads, length, _ = query_BQLD.shape
     on_cpu_bf16 = query_BQLD.device.type == "cpu" and query_BQLD.dtype == torch.bfloat16

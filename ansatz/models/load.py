@@ -1,7 +1,7 @@
 """Hugging Face folders in and out, and what of a model the rest of the house needs to know.
 
-A causal LM here is a transformers model whose logits are its output embedding applied to its last hidden state (checked
-at load, on real tokens) and whose layers all attend to the full past. Everything else about it is its own business.
+A causal LM here is a transformers model whose logits are its output embedding applied to its last hidden state, and
+whose layers all attend to the full past in the plain way, both checked at load. All else about it is its own business.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ansatz.errors import ModelError
 from ansatz.models import attention
 
 transformers.utils.logging.disable_progress_bar()
+
+TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,7 @@ def round_up(number: int, multiple: int) -> int:
 
 
 def head_logits(hidden_CH: Tensor, weight_VH: Tensor, temperature: float = 1.0) -> Tensor:
-    """Float32 logits [C, V] over temperature: the one place where sampler and trainer turn hidden states into logits."""
+    """Float32 logits [C, V] over temperature: the one way from hidden states to logits, for sampler and trainer."""
     logits_CV = nn.functional.linear(hidden_CH, weight_VH).float()
     return logits_CV if temperature == 1.0 else logits_CV / temperature
 
@@ -105,35 +108,60 @@ def cast(policy: Policy, dtype: torch.dtype) -> None:
 def load_policy(path: str | Path, *, device: str | torch.device = "cpu") -> Policy:
     """The model of a Hugging Face folder in float32, with its tokenizer.
 
-    Raises ModelError when the folder is no model, lacks a tokenizer or an end token, or computes its logits otherwise.
+    Raises ModelError when the folder is no model, lacks weights, a tokenizer or an end token, or when its model attends
+    or computes its logits in a way of its own.
     """
-    folder = Path(path)
-    check_folder(folder)
-    device = torch.device(device)
+    check_folder(path)
+    model = load_model(path).to(torch.device(device))
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"model.path = {str(path)!r} does not load as a causal LM: {_first_line(error)}") from error
-    model = model.to(device).eval()
-    attention.use(model)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelError(
+            f"model.path = {str(path)!r} has a tokenizer that does not load: {_first_line(error)}"
+        ) from error
     end_ids = _end_ids(model, tokenizer)
     if not end_ids:
-        raise ModelError(f"model.path = {str(path)!r}: neither its tokenizer nor its generation config names an end token.")
-    max_context = int(getattr(model.config, "max_position_embeddings", 0)) or 2048
-    policy = Policy(model=model, tokenizer=tokenizer, max_context=max_context, end_ids=end_ids, path=str(path))
-    _check_shape(policy)
+        raise ModelError(
+            f"model.path = {str(path)!r}: neither its tokenizer nor its generation config names an end token."
+        )
+    policy = Policy(
+        model=model, tokenizer=tokenizer, max_context=_max_context(model.config), end_ids=end_ids, path=str(path)
+    )
+    if what := _oddity(policy):
+        raise ModelError(f"model.path = {str(path)!r} has {what}, which Ansatz does not support. Use another model.")
     return policy
 
 
+def load_model(path: str | Path) -> Any:
+    """The bare causal LM of a folder in float32, in eval mode, attending in transformers' plainest way.
+
+    Raises ModelError when it does not load whole; transformers itself would fill missing weights with random numbers.
+    """
+    try:
+        model, report = transformers.AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32, attn_implementation="eager", local_files_only=True, output_loading_info=True
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"model.path = {str(path)!r} does not load as a causal LM: {_first_line(error)}") from error
+    if missing := sorted(report["missing_keys"]):
+        raise ModelError(
+            f"model.path = {str(path)!r} lacks {len(missing)} weights, such as {missing[0]}; it is no whole model."
+        )
+    return model.eval()
+
+
 def check_folder(path: str | Path) -> None:
-    """ModelError unless the folder looks like a model's: cheap, for use before any work."""
+    """ModelError unless the folder looks like a model's with a tokenizer: cheap, for use before any work."""
     folder = Path(path)
     if not (folder / "config.json").is_file():
         what = "has no config.json" if folder.is_dir() else "is no folder"
-        raise ModelError(
-            f"model.path = {str(path)!r} {what}; give a Hugging Face model folder (config.json, weights, tokenizer)."
-        )
+    elif not any(found for pattern in TOKENIZER_FILES for found in folder.glob(pattern)):
+        what = "has no tokenizer"  # transformers would make up an empty one
+    else:
+        return
+    raise ModelError(
+        f"model.path = {str(path)!r} {what}; give a Hugging Face model folder (config.json, weights, tokenizer)."
+    )
 
 
 def save_model(policy: Policy, folder: Path, *, state: dict[str, Tensor]) -> None:
@@ -148,23 +176,50 @@ def _end_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
     return tuple(sorted({int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None}))
 
 
-def _check_shape(policy: Policy) -> None:
-    kinds = set(getattr(policy.model.config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"}:
-        raise ModelError(f"model.path = {policy.path!r} has layers of kind {sorted(kinds)}; only full attention is supported.")
-    token_BL = torch.arange(6, device=policy.device)[None] % policy.head.weight.shape[0]
-    position_BL = torch.arange(6, device=policy.device)[None]
-    short_T = torch.tensor([0, 1, 2, 3, 4, 5, 0, 1], device=policy.device)  # the same six tokens, then the first two again
+def _max_context(config: Any) -> int:
+    return int(getattr(config, "max_position_embeddings", 0)) or 2048
+
+
+def _oddity(policy: Policy) -> str | None:
+    """What of the model the sampler and the update would get wrong, None when all is well; then it has our attention."""
+    model, config = policy.model, policy.model.config
+    if what := _odd_setting(config):
+        return what
+    if getattr(policy.head, "bias", None) is not None:
+        return "a bias on its output embedding"
+    six_T = torch.arange(6, device=policy.device)
+    token_T = six_T % policy.head.weight.shape[0]
     with torch.no_grad():
-        theirs = policy.model(input_ids=token_BL, position_ids=position_BL).logits[0].float()
-        hidden_TH = policy.packed_hidden(token_BL[0, short_T], short_T, (torch.arange(8, device=policy.device) > 5).long())
-        ours = head_logits(hidden_TH, policy.head.weight)
-    if not torch.allclose(ours, theirs[short_T], rtol=1e-3, atol=1e-3 * float(theirs.abs().max().clamp(min=1e-6))):
-        raise ModelError(
-            f"model.path = {policy.path!r}: its logits are not its output embedding times its last hidden state (a bias, "
-            "scaled or soft-capped logits), or it has attention of its own. Use another architecture."
-        )
+        theirs_TV = model(input_ids=token_T[None]).logits[0].float()
+    attention.use(model)
+    if config._attn_implementation != attention.NAME:
+        return "attention that cannot be replaced"
+    twice_T = torch.cat([six_T, six_T[:2]])  # the same six tokens, then the first two again as a second segment
+    with torch.no_grad():
+        hidden_TH = policy.packed_hidden(token_T[twice_T], twice_T, (torch.arange(8, device=policy.device) > 5).long())
+        ours_TV = head_logits(hidden_TH, policy.head.weight)
+    tolerance = 1e-3 * float(theirs_TV.abs().max().clamp(min=1e-6))
+    if not torch.allclose(ours_TV, theirs_TV[twice_T], rtol=1e-3, atol=tolerance):
+        return "logits that are not its output embedding times its last hidden state, or attention of its own kind"
+    return None
+
+
+def _odd_setting(config: Any) -> str | None:
+    """Settings that a short text of a small model does not show."""
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        return f"layers of kind {', '.join(sorted(kinds - {'full_attention'}))}"
+    window = getattr(config, "sliding_window", None)
+    if window and getattr(config, "layer_types", None) is None and window < _max_context(config):
+        return f"a sliding window of {window} tokens in a context of {_max_context(config)}"
+    for name in ("final_logit_softcapping", "attn_logit_softcapping"):
+        if getattr(config, name, None):
+            return f"soft-capped logits ({name})"
+    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
+    if rope in ("dynamic", "longrope"):
+        return f"{rope} rotary positions, which depend on the longest row of a batch"
+    return None
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:300]
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]

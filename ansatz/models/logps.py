@@ -1,4 +1,4 @@
-"""Log-probs and entropies of given tokens, in chunks: a [tokens, vocabulary] tensor of logits exists for one chunk only.
+"""Log-probs and entropies of given tokens, in chunks: a [tokens, vocabulary] tensor exists for one chunk only.
 
 Axes: T flat tokens, M the ones asked for, C tokens of a chunk, V vocabulary, H hidden.
 logp_m = z_y / t - logsumexp(z / t); entropy_m = -sum_v p_v log p_v, both in nats with temperature t. The backward pass

@@ -1,7 +1,8 @@
 """Drawing tokens: counter-based noise, and one distribution after temperature, top-k and top-p.
 
-Axes: B rows, V vocabulary. One uniform number a token, made from (seed, step, problem, sample, position) alone, picks it
-by inverting the cumulative distribution; so a token's noise does not depend on batch, slot or order.
+Axes: B rows, V vocabulary. One uniform number a token, made from (seed, step, problem, sample, position) alone, picks
+it by inverting the cumulative distribution; so a token's noise does not depend on batch, slot or order. Noise and
+cumulative sums are float64: in float32 the tail of a large vocabulary, tokens below 6e-8 each, comes out in lumps.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ def noise_key(seed: int, step: int, problem_id: str, sample: int) -> int:
 
 
 def uniforms(key_B: Tensor, position_B: Tensor) -> Tensor:
-    """Uniform float32 numbers in [0, 1), one a row: SplitMix64 (Steele, Lea and Flood, 2014) at counter `position`."""
+    """Uniform float64 numbers in [0, 1), one a row: SplitMix64 (Steele, Lea and Flood, 2014) at counter `position`."""
     z = key_B + (position_B + 1) * _GOLDEN
     z = (z ^ _shift(z, 30)) * _MIX_1
     z = (z ^ _shift(z, 27)) * _MIX_2
     z = z ^ _shift(z, 31)
-    return _shift(z, 40).float() * 2.0**-24
+    return _shift(z, 11).double() * 2.0**-53
 
 
 def _shift(z: Tensor, bits: int) -> Tensor:
@@ -37,13 +38,14 @@ def _shift(z: Tensor, bits: int) -> Tensor:
 
 
 def restrict(logits_BV: Tensor, *, top_k: int, top_p: float) -> Tensor:
-    """Logits with everything outside the support at -inf: the top_k largest (0: all), then of these the smallest set
-    whose mass reaches top_p (the first token past the bound included; Holtzman et al., arXiv:1904.09751)."""
+    """Logits with everything outside the support at -inf: the top_k largest (0: all; tokens that tie with the last of
+    them stay too), then of these the smallest set whose mass reaches top_p, of equal tokens those with the smaller ids
+    (the token that passes the bound included; Holtzman et al., arXiv:1904.09751)."""
     if 0 < top_k < logits_BV.shape[-1]:
         bound_B1 = logits_BV.topk(top_k, dim=-1).values[:, -1:]
         logits_BV = logits_BV.masked_fill(logits_BV < bound_B1, -torch.inf)
     if top_p < 1.0:
-        sorted_BV, order_BV = logits_BV.sort(dim=-1, descending=True)
+        sorted_BV, order_BV = logits_BV.sort(dim=-1, descending=True, stable=True)
         mass_BV = sorted_BV.softmax(-1)
         drop_BV = mass_BV.cumsum(-1) - mass_BV >= top_p
         logits_BV = logits_BV.masked_fill(torch.zeros_like(drop_BV).scatter(-1, order_BV, drop_BV), -torch.inf)
@@ -51,15 +53,15 @@ def restrict(logits_BV: Tensor, *, top_k: int, top_p: float) -> Tensor:
 
 
 def draw(logits_BV: Tensor, uniform_B: Tensor, *, top_k: int, top_p: float, greedy: bool) -> tuple[Tensor, Tensor]:
-    """(token_B, logp_B): a token a row and its log-prob under the distribution that it was drawn from.
+    """(token_B, logp_B): a token a row and its log-prob, float32, under the distribution that it was drawn from.
 
     logits_BV: float32, already over temperature. greedy: the largest logit, with log-prob 0.
     """
     if greedy:
         token_B = logits_BV.argmax(-1)
-        return token_B, torch.zeros_like(uniform_B)
+        return token_B, logits_BV.new_zeros(len(token_B))
     logp_BV = restrict(logits_BV, top_k=top_k, top_p=top_p).log_softmax(-1)
-    mass_BV = logp_BV.exp().cumsum(-1)
+    mass_BV = logp_BV.exp().cumsum(-1, dtype=torch.float64)
     target_B1 = uniform_B[:, None] * mass_BV[:, -1:]
     token_B1 = torch.searchsorted(mass_BV, target_B1, right=True).clamp(max=mass_BV.shape[-1] - 1)
     return token_B1.squeeze(-1), logp_BV.gather(-1, token_B1).squeeze(-1)

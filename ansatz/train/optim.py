@@ -88,8 +88,10 @@ class MasterAdamW:
         }
 
     def load(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
-        """The inverse of `weights` and `state`, bit for bit. Raises CheckpointError, having changed nothing, when they are
-        another model's."""
+        """The inverse of `weights` and `state`, bit for bit.
+
+        Raises CheckpointError, having changed nothing, when they are another model's.
+        """
         moments = [(*key.split("/", 1), value) for key, value in state.items()]
         odd = {name for name, master in self.masters.items() if _shape(weights.get(name)) != master.shape}
         odd |= {name for _, name, _ in moments if name not in self.masters}

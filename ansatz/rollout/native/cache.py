@@ -20,7 +20,9 @@ class PrefillCache(Cache):
         super().__init__(layers=[])
         self.layers_kv: list[tuple[Tensor, Tensor]] = []
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
         self.layers_kv.append((key_states, value_states))
         return key_states, value_states
 
@@ -65,7 +67,9 @@ class SlotCache(Cache):
         self._position = position_B
         self._span = span
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
         key_SKPD, value_SKPD = self._kv[layer_idx]
         key_SKPD[self._rows, :, self._position] = key_states[:, :, 0]
         value_SKPD[self._rows, :, self._position] = value_states[:, :, 0]

@@ -51,14 +51,18 @@ class NativeSampler:
     ) -> list[Rollout]:
         if not prompts:
             return []
+        if empty := next((prompt for prompt in prompts if not prompt.token_ids), None):
+            raise ModelError(f"the prompt of problem {empty.problem.id!r} has no tokens; its template needs some text.")
         limit = self.policy.max_context
         longest = max(len(prompt.token_ids) for prompt in prompts)
         if longest + sampling.max_response_tokens > limit:
             raise ModelError(
-                f"a prompt of {longest} tokens plus rollout.max_response_tokens = {sampling.max_response_tokens} is over "
-                f"the model's context of {limit}. Lower one of them or leave the prompt out (rollout.max_prompt_tokens)."
+                f"a prompt of {longest} tokens plus rollout.max_response_tokens = {sampling.max_response_tokens} is "
+                f"over the model's context of {limit}. Lower one of them or leave the prompt out "
+                "(rollout.max_prompt_tokens)."
             )
-        batch = _Batch(self.policy, sampling, slots=max(self.max_concurrent, sampling.num_samples), longest=longest)
+        slots = min(max(self.max_concurrent, sampling.num_samples), len(prompts) * sampling.num_samples)
+        batch = _Batch(self.policy, sampling, slots=slots, longest=longest)
         first_sample = _first_samples(prompts, sampling.num_samples)
         waiting = list(range(len(prompts)))[::-1]
         out: dict[tuple[int, int], Rollout] = {}
@@ -142,7 +146,7 @@ class _Batch:
         return groups > 0 and self.free >= groups * self.sampling.num_samples
 
     def admit(self, prompts: Sequence[tuple[int, Prompt, int]]) -> None:
-        """Prefill each (index, prompt, first sample number) once and start its whole group; draws a first token a row."""
+        """Prefill each (index, prompt, first sample number) once and start its whole group with a first token a row."""
         device, samples = self.policy.device, self.sampling.num_samples
         length_P = torch.tensor([len(prompt.token_ids) for _, prompt, _ in prompts], device=device)
         shape = round_up(len(prompts), _PREFILL_STEP), round_up(int(length_P.max()), _PREFILL_STEP)
@@ -172,7 +176,7 @@ class _Batch:
         self._draw(slot_B, logits_PV[source_B])
 
     def decode(self) -> None:
-        """One more token for each active row; the rows that fill the batch up compute on what they last held, unread."""
+        """One more token for each active row; rows that fill the batch up compute on what they last held, unread."""
         rows = round_up(self.active, _ROW_STEP)
         position_B = self.column["length"][:rows].clamp(max=self.cache.num_positions - 1)
         span = round_up(int(position_B[: self.active].max()) + 1, _SPAN_STEP)

@@ -1,0 +1,121 @@
+"""What every sampler keeps to, the fake included."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+from tiny_models import END_ID, prompt, some_prompts, tiny_policy
+
+from ansatz.rollout.base import Sampler, Sampling
+from ansatz.rollout.fake import END, FakeSampler
+from ansatz.rollout.native import NativeSampler
+from ansatz.types import Finish, Rollout
+
+PROMPTS = some_prompts(5)
+SAMPLING = Sampling(num_samples=4, max_response_tokens=12, seed=3, step=2)
+POLICY = tiny_policy()
+
+
+def native() -> tuple[Sampler, object, set[int]]:
+    policy = dataclasses.replace(POLICY, end_ids=(END_ID, 5, 9, 13))
+    return NativeSampler(policy, max_concurrent=8), policy.model, set(policy.end_ids)
+
+
+def fake() -> tuple[Sampler, object, set[int]]:
+    return FakeSampler(lambda prompt, sample: f"{prompt.problem.id}: " + "x" * (3 * sample)), "weights", {END}
+
+
+Make = Callable[[], tuple[Sampler, object, set[int]]]
+SAMPLERS = pytest.mark.parametrize("make", [native, fake])
+
+
+def keys(rollouts: list[Rollout]) -> list[tuple[str, int]]:
+    return [(one.prompt.problem.id, one.sample) for one in rollouts]
+
+
+@SAMPLERS
+def test_rollouts_come_in_the_order_of_prompts_and_samples(make: Make) -> None:
+    rollouts = make()[0].generate(PROMPTS, SAMPLING)
+    assert keys(rollouts) == [(one.problem.id, sample) for one in PROMPTS for sample in range(4)]
+    assert [one.prompt for one in rollouts] == [one for one in PROMPTS for _ in range(4)]
+    assert {one.seed for one in rollouts} == {3}
+
+
+@SAMPLERS
+def test_each_rollout_ends_by_an_end_token_or_at_the_limit_and_says_which(make: Make) -> None:
+    sampler, _, end_ids = make()
+    rollouts = sampler.generate(PROMPTS, SAMPLING)
+    assert {one.finish for one in rollouts} == {Finish.STOP, Finish.LENGTH}
+    for one in rollouts:
+        assert 1 <= one.num_tokens <= 12
+        assert not end_ids.intersection(one.token_ids[:-1])
+        assert (one.token_ids[-1] in end_ids) == (one.finish is Finish.STOP)
+        assert one.finish is Finish.STOP or one.num_tokens == 12
+
+
+@SAMPLERS
+def test_log_probs_are_not_positive_and_zero_when_greedy(make: Make) -> None:
+    sampler, _, _ = make()
+    assert all(logp <= 0 for one in sampler.generate(PROMPTS, SAMPLING) for logp in one.behavior_logps)
+    greedy = sampler.generate(PROMPTS, SAMPLING.greedy())
+    assert keys(greedy) == [(one.problem.id, 0) for one in PROMPTS]
+    assert {logp for one in greedy for logp in one.behavior_logps} == {0.0}
+
+
+@SAMPLERS
+def test_greedy_gives_every_sample_of_a_prompt_the_same_response(make: Make) -> None:
+    rollouts = make()[0].generate(PROMPTS, dataclasses.replace(SAMPLING, temperature=0.0))
+    assert len({(one.prompt.problem.id, one.token_ids) for one in rollouts}) == len(PROMPTS)
+
+
+@SAMPLERS
+def test_the_same_call_gives_the_same_rollouts_and_order_does_not_matter(make: Make) -> None:
+    sampler, _, _ = make()
+    first, again = sampler.generate(PROMPTS, SAMPLING), sampler.generate(PROMPTS, SAMPLING)
+    assert first == again
+    turned = sampler.generate(PROMPTS[::-1], SAMPLING)
+    assert sorted((*key, one.token_ids) for key, one in zip(keys(turned), turned, strict=True)) == sorted(
+        (*key, one.token_ids) for key, one in zip(keys(first), first, strict=True)
+    )
+
+
+@SAMPLERS
+def test_on_finished_is_told_of_every_rollout_once(make: Make) -> None:
+    told: list[Rollout] = []
+    rollouts = make()[0].generate(PROMPTS, SAMPLING, on_finished=told.append)
+    assert len(told) == len(rollouts)
+    assert {id(one) for one in told} == {id(one) for one in rollouts}
+
+
+@SAMPLERS
+def test_a_problem_that_comes_again_goes_on_counting_its_samples(make: Make) -> None:
+    again = [PROMPTS[0], PROMPTS[1], PROMPTS[0]]
+    assert [one.sample for one in make()[0].generate(again, SAMPLING)] == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7]
+
+
+@SAMPLERS
+def test_a_version_stands_on_what_is_sampled_after_it(make: Make) -> None:
+    sampler, weights, _ = make()
+    before = sampler.generate(PROMPTS[:1], SAMPLING)
+    sampler.load_weights(weights, version=9)
+    after = sampler.generate(PROMPTS[:1], SAMPLING)
+    assert {(one.version_min, one.version_max) for one in before} == {(0, 0)}
+    assert {(one.version_min, one.version_max) for one in after} == {(9, 9)}
+
+
+@SAMPLERS
+def test_no_prompts_give_no_rollouts(make: Make) -> None:
+    sampler, _, _ = make()
+    assert sampler.generate([], SAMPLING) == []
+    sampler.close()
+
+
+def test_the_fake_says_what_it_was_told_to_say() -> None:
+    sampler = FakeSampler(lambda prompt, sample: f"naïve {sample}")
+    whole, cut = (
+        sampler.generate([prompt(2)], dataclasses.replace(SAMPLING, max_response_tokens=n))[1] for n in (9, 3)
+    )
+    assert (whole.text, whole.finish, whole.num_tokens) == ("naïve 1", Finish.STOP, 9)
+    assert (cut.text, cut.finish, cut.num_tokens) == ("na", Finish.LENGTH, 3)

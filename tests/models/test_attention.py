@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_models import ARCHITECTURES, packed, some_sequences, tiny_policy
+from torch import Tensor
+
+from ansatz.models import attention
+from ansatz.models.load import Policy
+
+LENGTHS = (19, 33, 1, 8)
+
+
+def loss_of(hidden_TH: Tensor) -> Tensor:
+    """Some function of every hidden state."""
+    direction_TH = torch.randn(hidden_TH.shape, generator=torch.Generator().manual_seed(1))
+    return (hidden_TH.float() * direction_TH).sum()
+
+
+def gradients(policy: Policy, hidden_TH: Tensor) -> dict[str, Tensor]:
+    policy.model.zero_grad()
+    loss_of(hidden_TH).backward()
+    return {name: p.grad.clone() for name, p in policy.model.named_parameters() if p.grad is not None}
+
+
+def alone(policy: Policy, sequences: list[list[int]]) -> Tensor:
+    """Each sequence in a forward pass of its own, by transformers' plain attention."""
+    policy.model.set_attn_implementation("eager")
+    rows = [policy.model.base_model(torch.tensor([sequence])).last_hidden_state[0] for sequence in sequences]
+    attention.use(policy.model)
+    return torch.cat(rows)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_packed_hidden_states_and_gradients_equal_those_of_each_sequence_alone(name: str) -> None:
+    policy, sequences = tiny_policy(name), some_sequences(*LENGTHS)
+    together_TH, alone_TH = policy.packed_hidden(*packed(sequences)), alone(policy, sequences)
+    torch.testing.assert_close(together_TH, alone_TH, rtol=1e-4, atol=1e-5)
+    mine, theirs = gradients(policy, together_TH), gradients(policy, alone_TH)
+    assert mine.keys() == theirs.keys()
+    for parameter, gradient in theirs.items():
+        gap = (mine[parameter] - gradient).abs().max() / gradient.abs().max().clamp(min=1e-6)
+        assert gap < 1e-4, parameter
+
+
+def test_a_segment_does_not_see_its_neighbours() -> None:
+    policy = tiny_policy()
+    first, second, third = some_sequences(12, 20, 7)
+    other = some_sequences(12, seed=9)[0]
+    with torch.no_grad():
+        one_TH = policy.packed_hidden(*packed([first, second, third]))
+        two_TH = policy.packed_hidden(*packed([other, second, third]))
+    assert torch.equal(one_TH[12:], two_TH[12:])
+    assert not torch.allclose(one_TH[:12], two_TH[:12])
+
+
+def test_a_token_does_not_see_what_follows_it() -> None:
+    policy = tiny_policy()
+    sequence = some_sequences(20)[0]
+    changed = [*sequence[:15], *(token % 7 + 2 for token in sequence[15:])]
+    with torch.no_grad():
+        one_TH, two_TH = (policy.packed_hidden(*packed([tokens])) for tokens in (sequence, changed))
+    assert torch.equal(one_TH[:15], two_TH[:15])
+    assert not torch.allclose(one_TH[15:], two_TH[15:])
+
+
+@pytest.mark.parametrize("name", ["qwen3, grouped heads, tied", "llama, one key head a query head, untied"])
+def test_dense_attention_of_short_bfloat16_rows_is_the_fused_one_to_rounding(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, sequences = tiny_policy(name, dtype=torch.bfloat16), some_sequences(*LENGTHS)
+    dense_TH = policy.packed_hidden(*packed(sequences))
+    dense = gradients(policy, dense_TH)
+    monkeypatch.setattr(attention, "_dense_pays", lambda query: False)
+    fused_TH = policy.packed_hidden(*packed(sequences))
+    fused = gradients(policy, fused_TH)
+    assert not torch.equal(dense_TH, fused_TH)  # else both went the same way
+    assert relative(dense_TH, fused_TH) < 0.03
+    assert max(relative(dense[name], fused[name]) for name in fused) < 0.1
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_dense_and_one_query_attention_equal_the_definition_in_float64(kv_heads: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(3, heads, 9, 8, generator=generator) for heads in (4, kv_heads, kv_heads))
+    scale, groups = 0.3, 4 // kv_heads
+    keys, values = (one.double().repeat_interleave(groups, 1) for one in (key, value))
+    score = query.double() @ keys.transpose(-1, -2) * scale
+    future = torch.ones(9, 9).triu(1).bool()
+    expected = (score.masked_fill(future, -torch.inf).softmax(-1) @ values).transpose(1, 2)
+    dense = attention._dense_causal(query, key, value, scale=scale)
+    torch.testing.assert_close(dense.double(), expected, rtol=1e-5, atol=1e-6)
+
+    last = query[:, :, -1:]
+    seen = torch.tensor([9, 4, 1])
+    mask = torch.zeros(3, 1, 1, 9).masked_fill(torch.arange(9) >= seen[:, None, None, None], -torch.inf)
+    share = (score[:, :, -1:] + mask).softmax(-1)
+    one_query, _ = attention.attend(torch.nn.Identity(), last, key, value, mask, scaling=scale)
+    torch.testing.assert_close(one_query.double(), (share @ values).transpose(1, 2), rtol=1e-5, atol=1e-6)
+
+
+def relative(one: Tensor, other: Tensor) -> float:
+    return ((one.float() - other.float()).norm() / other.float().norm()).item()

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tiny_models import ARCHITECTURES, END_ID, MAX_CONTEXT, VOCAB_SIZE, tiny_folder, tiny_policy
+from transformers import AutoModelForCausalLM
+
+from ansatz.errors import ModelError
+from ansatz.models.load import cast, check_folder, compute_dtype, head_logits, load_policy, save_model
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_policy_has_the_folders_weights_in_float32_its_end_token_and_its_context(tmp_path: Path, name: str) -> None:
+    policy = load_policy(tiny_folder(tmp_path, name))
+    weights = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).state_dict()
+    assert all(torch.equal(value, weights[key]) for key, value in policy.model.state_dict().items())
+    assert policy.dtype == torch.float32
+    assert policy.end_ids == (END_ID,)
+    assert policy.max_context == MAX_CONTEXT
+    assert policy.head.weight.shape == (VOCAB_SIZE, 32)
+    assert policy.num_parameters == sum(p.numel() for p in policy.model.parameters())
+    assert not policy.model.training
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_head_logits_of_hidden_states_are_the_models_own_logits(name: str) -> None:
+    policy = tiny_policy(name)
+    token_BL, position_BL = torch.arange(20)[None] % VOCAB_SIZE, torch.arange(20)[None]
+    with torch.no_grad():
+        mine = head_logits(policy.hidden(token_BL, position_BL), policy.head.weight, 0.5)
+        theirs = policy.model(token_BL).logits.float() / 0.5
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_end_tokens_are_those_of_generation_config_and_tokenizer_together(tmp_path: Path) -> None:
+    tiny_folder(tmp_path)
+    edit_json(tmp_path / "generation_config.json", eos_token_id=[5, 9])
+    assert load_policy(tmp_path).end_ids == (END_ID, 5, 9)
+
+
+def edit_json(path: Path, **values: Any) -> None:
+    content = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+def edit_weights(path: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> None:
+    save_file(change(load_file(path)), path, metadata={"format": "pt"})
+
+
+def no_end_token(folder: Path) -> None:
+    edit_json(folder / "config.json", eos_token_id=None)
+    edit_json(folder / "generation_config.json", eos_token_id=None)
+    edit_json(folder / "tokenizer_config.json", eos_token=None)
+
+
+def no_tokenizer(folder: Path) -> None:
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+
+
+def half_of_the_weights(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:3000])
+
+
+def a_layer_missing(folder: Path) -> None:
+    edit_weights(
+        folder / "model.safetensors", lambda own: {name: value for name, value in own.items() if "layers.1" not in name}
+    )
+
+
+def a_weight_of_another_shape(folder: Path) -> None:
+    name = "model.layers.0.mlp.up_proj.weight"
+    edit_weights(folder / "model.safetensors", lambda own: own | {name: own[name][:5].clone()})
+
+
+BROKEN: dict[Callable[[Path], object], str] = {
+    no_end_token: "names an end token",
+    no_tokenizer: "has no tokenizer; give",
+    half_of_the_weights: "does not load as a causal LM",
+    a_layer_missing: "lacks 11 weights, such as model.layers.1",
+    a_weight_of_another_shape: "does not load as a causal LM",
+    lambda folder: (folder / "config.json").unlink(): "has no config.json; give",
+    lambda folder: (folder / "config.json").write_text("{"): "not a valid JSON file",
+    lambda folder: (folder / "config.json").write_text('{"model_type": "t5"}'): "does not load as a causal LM",
+    lambda folder: (folder / "model.safetensors").unlink(): "no file named model.safetensors",
+    lambda folder: (folder / "tokenizer.json").write_text("{}"): "has a tokenizer that does not load",
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), BROKEN.items())
+def test_a_broken_folder_is_refused_in_one_sentence_that_names_it(
+    tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    damage(tiny_folder(tmp_path))
+    with pytest.raises(ModelError, match=message) as caught:
+        load_policy(tmp_path)
+    assert str(caught.value).startswith(f"model.path = {str(tmp_path)!r}")
+    assert "\n" not in str(caught.value)
+
+
+ODD: dict[str, tuple[str, dict[str, Any], str]] = {
+    "soft-capped logits": (
+        "Gemma2Config",
+        {"layer_types": ["full_attention"] * 2, "attn_logit_softcapping": None},
+        "soft-capped logits",
+    ),
+    "soft-capped attention": (
+        "Gemma2Config",
+        {"layer_types": ["full_attention"] * 2, "final_logit_softcapping": None},
+        "soft-capped logits",
+    ),
+    "scaled logits": ("GraniteConfig", {"logits_scaling": 4.0}, "logits that are not"),
+    "other scaled logits": ("CohereConfig", {}, "logits that are not"),
+    "some sliding layers": ("Gemma2Config", {}, "layers of kind sliding_attention"),
+    "one sliding window": ("MistralConfig", {"sliding_window": 16}, "a sliding window of 16 tokens"),
+    "a recurrent model": ("MambaConfig", {}, "layers of kind linear_attention"),
+    "a head bias": ("PhiConfig", {}, "a bias on its output embedding"),
+    "attention of its own": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "attention that cannot be replaced"),
+    "positions that depend on the batch": (
+        "LlamaConfig",
+        {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}},
+        "dynamic rotary positions",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_a_model_that_would_be_computed_wrongly_is_refused(tmp_path: Path, case: str) -> None:
+    name, settings, message = ODD[case]
+    with pytest.raises(ModelError, match=f"has {message}") as caught:
+        load_policy(tiny_folder(tmp_path, name, **settings))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_window_as_wide_as_the_context_is_no_window(tmp_path: Path) -> None:
+    policy = load_policy(tiny_folder(tmp_path, "MistralConfig", sliding_window=MAX_CONTEXT))
+    assert policy.max_context == MAX_CONTEXT
+
+
+def test_a_path_that_is_no_folder_is_refused_before_any_loading(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is no folder; give a Hugging Face model folder"):
+        check_folder(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_saved_policy_loads_with_the_given_weights_and_gives_the_same_hidden_states(
+    tmp_path: Path, name: str
+) -> None:
+    policy = tiny_policy(name)
+    state = {key: value.detach() + 0.01 for key, value in policy.model.named_parameters()}
+    save_model(policy, tmp_path, state=state)
+    again = load_policy(tmp_path)
+    policy.model.load_state_dict(state, strict=False)
+    token_BL = torch.arange(20)[None]
+    with torch.no_grad():
+        mine, theirs = (one.packed_hidden(token_BL[0], token_BL[0], 0 * token_BL[0]) for one in (policy, again))
+    assert all(torch.equal(value, state[key]) for key, value in again.model.named_parameters())
+    assert torch.equal(mine, theirs)
+    assert again.end_ids == policy.end_ids
+
+
+def test_casting_changes_parameters_but_not_the_rotary_frequencies() -> None:
+    policy = tiny_policy("qwen3, untied")
+    before = {name: value.clone() for name, value in policy.model.named_buffers()}
+    cast(policy, torch.bfloat16)
+    assert {p.dtype for p in policy.model.parameters()} == {torch.bfloat16}
+    assert before
+    assert all(torch.equal(value, before[name]) for name, value in policy.model.named_buffers())
+
+
+def test_auto_is_bfloat16_only_where_the_processor_multiplies_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    for capabilities, expected in [({}, torch.float32), ({"avx512_bf16": True}, torch.bfloat16)]:
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=capabilities: found)
+        assert compute_dtype("auto", cpu) == expected
+        assert compute_dtype("float32", cpu) == torch.float32
+        assert compute_dtype("bfloat16", cpu) == torch.bfloat16

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import VOCAB_SIZE, packed, some_sequences, tiny_policy
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ansatz.models import logps
+from ansatz.models.logps import chunked_logps, token_logps
+
+TOKENS, VOCAB, HIDDEN = 37, 101, 16
+
+
+def inputs(scale: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    hidden_MH = torch.randn(TOKENS, HIDDEN, generator=generator) * scale
+    weight_VH = torch.randn(VOCAB, HIDDEN, generator=generator)
+    return hidden_MH, weight_VH, torch.randint(VOCAB, (TOKENS,), generator=generator)
+
+
+def twin(hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, temperature: float) -> tuple[Tensor, ...]:
+    """Log-probs, entropies, and the gradients of 0.7 logp + 0.3 entropy, differently weighted a token, in float64."""
+    hidden_MH, weight_VH = (value.double().requires_grad_() for value in (hidden_MH, weight_VH))
+    log_p_MV = (hidden_MH @ weight_VH.t() / temperature).log_softmax(-1)
+    logp_M = log_p_MV[torch.arange(len(target_M)), target_M]
+    entropy_M = -(log_p_MV.exp() * log_p_MV).sum(-1)
+    mixed(logp_M, entropy_M).backward()
+    return logp_M.detach(), entropy_M.detach(), hidden_MH.grad, weight_VH.grad
+
+
+def mixed(logp_M: Tensor, entropy_M: Tensor) -> Tensor:
+    weight_M = torch.linspace(-1, 2, len(logp_M), dtype=logp_M.dtype)
+    return (0.7 * weight_M * logp_M + 0.3 * weight_M.flip(0) * entropy_M).sum()
+
+
+def ours(hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, temperature: float) -> tuple[Tensor, ...]:
+    hidden_MH, weight_VH = hidden_MH.clone().requires_grad_(), weight_VH.clone().requires_grad_()
+    logp_M, entropy_M = chunked_logps(hidden_MH, weight_VH, target_M, temperature=temperature)
+    mixed(logp_M, entropy_M).backward()
+    return logp_M.detach(), entropy_M.detach(), hidden_MH.grad, weight_VH.grad
+
+
+def assert_close(got: tuple[Tensor, ...], expected: tuple[Tensor, ...], *, rel: float = 2e-5) -> None:
+    for one, other in zip(got, expected, strict=True):
+        gap = (one.double() - other.double()).abs().max() / other.abs().max()
+        assert gap < rel
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 1.7])
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+def test_log_probs_entropies_and_both_gradients_equal_the_plain_float64_ones(scale: float, temperature: float) -> None:
+    given = inputs(scale)
+    assert_close(ours(*given, temperature), twin(*given, temperature))
+
+
+@pytest.mark.parametrize("chunk_logits", [1, VOCAB, 3 * VOCAB, 3 * VOCAB + 7, 10**6])
+def test_the_size_of_a_chunk_changes_no_number(monkeypatch: pytest.MonkeyPatch, chunk_logits: int) -> None:
+    """Also where the vocabulary is bigger than a chunk: then a chunk is one token."""
+    given = inputs()
+    expected = twin(*given, 1.3)
+    monkeypatch.setattr(logps, "CHUNK_LOGITS", chunk_logits)
+    assert_close(ours(*given, 1.3), expected)
+
+
+def test_each_gradient_comes_alone_too() -> None:
+    hidden_MH, weight_VH, target_M = inputs()
+    for pick in (0, 1):
+        mine, plain = hidden_MH.clone().requires_grad_(), hidden_MH.double().requires_grad_()
+        chunked_logps(mine, weight_VH, target_M)[pick].sum().backward()
+        log_p_MV = (plain @ weight_VH.double().t()).log_softmax(-1)
+        (log_p_MV[torch.arange(TOKENS), target_M], -(log_p_MV.exp() * log_p_MV).sum(-1))[pick].sum().backward()
+        assert_close((mine.grad,), (plain.grad,))
+
+
+def test_no_tokens_give_no_numbers_and_zero_gradients() -> None:
+    hidden_MH, weight_VH = torch.zeros(0, HIDDEN).requires_grad_(), inputs()[1].requires_grad_()
+    logp_M, entropy_M = chunked_logps(hidden_MH, weight_VH, torch.zeros(0, dtype=torch.long))
+    (logp_M.sum() + entropy_M.sum()).backward()
+    assert logp_M.shape == entropy_M.shape == (0,)
+    assert not weight_VH.grad.any()
+
+
+class Largest(TorchDispatchMode):
+    """The most rows that any tensor with a vocabulary axis had, the weights aside."""
+
+    def __init__(self, vocab_size: int, weight_shape: torch.Size) -> None:
+        super().__init__()
+        self.vocab_size, self.weight_shapes = vocab_size, {weight_shape, weight_shape[::-1]}
+        self.rows = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for value in out if isinstance(out, (tuple, list)) else [out]:
+            if isinstance(value, Tensor) and self.vocab_size in value.shape and value.shape not in self.weight_shapes:
+                self.rows = max(self.rows, value.numel() // self.vocab_size)
+        return out
+
+
+def test_logits_exist_for_one_chunk_only_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logps, "CHUNK_LOGITS", 3 * VOCAB_SIZE + 5)
+    policy = tiny_policy("qwen3, untied")
+    token_T, position_T, segment_T = packed(some_sequences(40, 23, 30))
+    with Largest(VOCAB_SIZE, policy.head.weight.shape) as largest:
+        logp_T, entropy_T = token_logps(policy, token_T, position_T, segment_T, position_T > 4)
+        forward = largest.rows
+        (logp_T.sum() + entropy_T.sum()).backward()
+    assert forward == largest.rows == 3
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_token_log_probs_are_those_of_transformers_own_forward_pass(temperature: float) -> None:
+    policy = tiny_policy()
+    sequences = some_sequences(17, 9, 30)
+    token_T, position_T, segment_T = packed(sequences)
+    mask_T = (position_T > 0) & (torch.arange(len(token_T)) % 3 > 0)
+    with torch.no_grad():
+        logp_T, entropy_T = token_logps(policy, token_T, position_T, segment_T, mask_T, temperature=temperature)
+        logits = [policy.model(torch.tensor([sequence])).logits[0] / temperature for sequence in sequences]
+    log_p_TV = torch.cat([value.double().log_softmax(-1).roll(1, 0) for value in logits])
+    expected_T = log_p_TV.gather(1, token_T[:, None])[:, 0] * mask_T
+    assert_close((logp_T, entropy_T), (expected_T, -(log_p_TV.exp() * log_p_TV).sum(-1) * mask_T))
+    assert not logp_T[~mask_T].any()
+    assert not entropy_T[~mask_T].any()
+
+
+def test_bfloat16_weights_give_float32_log_probs_near_the_float64_ones() -> None:
+    hidden_MH, weight_VH, target_M = inputs(0.3)
+    given = hidden_MH.bfloat16(), weight_VH.bfloat16(), target_M
+    got = ours(*given, 1.0)
+    assert [value.dtype for value in got] == [torch.float32, torch.float32, torch.bfloat16, torch.bfloat16]
+    assert_close(got, twin(*given, 1.0), rel=0.02)

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from test_sampling import restricted_twin
+from tiny_models import ARCHITECTURES, END_ID, MAX_CONTEXT, VOCAB_SIZE, packed, prompt, some_prompts, tiny_policy
+
+from ansatz.errors import ModelError
+from ansatz.models.load import Policy
+from ansatz.models.logps import token_logps
+from ansatz.rollout.base import Sampling
+from ansatz.rollout.native import NativeSampler
+from ansatz.rollout.native import sampler as native
+from ansatz.types import Finish, Prompt, Rollout
+
+PROMPTS = some_prompts(11)
+SAMPLING = Sampling(num_samples=3, max_response_tokens=20, seed=7, step=4)
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    """With five end tokens, so that lengths differ: some stop at once, some never."""
+    return dataclasses.replace(tiny_policy(), end_ids=(END_ID, 5, 9, 13, 17))
+
+
+def generate(
+    policy: Policy, prompts: Sequence[Prompt] = PROMPTS, sampling: Sampling = SAMPLING, *, max_concurrent: int = 1000
+) -> list[Rollout]:
+    return NativeSampler(policy, max_concurrent=max_concurrent).generate(prompts, sampling)
+
+
+def recomputed(policy: Policy, rollouts: Sequence[Rollout], *, temperature: float = 1.0) -> list[float]:
+    """The trainer's log-probs of all response tokens, one rollout after the other."""
+    token_T, position_T, segment_T = packed([(*one.prompt.token_ids, *one.token_ids) for one in rollouts])
+    start_N = torch.tensor([len(one.prompt.token_ids) for one in rollouts])
+    mask_T = position_T >= start_N[segment_T]
+    with torch.no_grad():
+        logp_T, _ = token_logps(policy, token_T, position_T, segment_T, mask_T, temperature=temperature)
+    return logp_T[mask_T].tolist()
+
+
+def sampled(rollouts: Sequence[Rollout]) -> list[float]:
+    return [logp for one in rollouts for logp in one.behavior_logps]
+
+
+def by_key(rollouts: Sequence[Rollout]) -> dict[tuple[str, int], Rollout]:
+    return {(one.prompt.problem.id, one.sample): one for one in rollouts}
+
+
+def assert_same(rollouts: Sequence[Rollout], expected: Sequence[Rollout]) -> None:
+    """The same responses to the same problems and samples, log-probs to rounding."""
+    got, wanted = by_key(rollouts), by_key(expected)
+    assert got.keys() == wanted.keys()
+    for key, one in got.items():
+        other = wanted[key]
+        assert (one.token_ids, one.finish, one.text) == (other.token_ids, other.finish, other.text)
+        assert one.behavior_logps == pytest.approx(other.behavior_logps, abs=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_behavior_log_prob_is_the_trainers(name: str, temperature: float) -> None:
+    policy = tiny_policy(name)
+    rollouts = generate(policy, sampling=dataclasses.replace(SAMPLING, temperature=temperature), max_concurrent=16)
+    assert sampled(rollouts) == pytest.approx(recomputed(policy, rollouts, temperature=temperature), abs=1e-4)
+    assert min(sampled(rollouts)) < -2
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), [(5, 1.0), (0, 0.8), (9, 0.9)])
+def test_with_top_k_and_top_p_log_probs_are_those_of_the_restricted_distribution(
+    policy: Policy, top_k: int, top_p: float
+) -> None:
+    rollouts = generate(policy, sampling=dataclasses.replace(SAMPLING, temperature=1.3, top_k=top_k, top_p=top_p))
+    for one in rollouts:
+        start = len(one.prompt.token_ids) - 1
+        with torch.no_grad():
+            logits = policy.model(torch.tensor([[*one.prompt.token_ids, *one.token_ids]])).logits[0, start:-1] / 1.3
+        shares = [restricted_twin(row, top_k=top_k, top_p=top_p) for row in logits.double().tolist()]
+        expected = [math.log(share[token]) for share, token in zip(shares, one.token_ids, strict=True)]
+        assert one.behavior_logps == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_greedy_is_what_transformers_generates(name: str) -> None:
+    policy = tiny_policy(name)
+    plain = copy.deepcopy(policy.model)
+    plain.set_attn_implementation("eager")
+    for one in generate(policy, sampling=SAMPLING.greedy(), max_concurrent=4):
+        token_ids = torch.tensor([one.prompt.token_ids])
+        whole = plain.generate(token_ids, attention_mask=torch.ones_like(token_ids), max_new_tokens=20, do_sample=False)
+        assert one.token_ids == tuple(whole[0, token_ids.shape[1] :].tolist())
+        assert set(one.behavior_logps) == {0.0}
+
+
+def test_a_response_does_not_depend_on_the_batch_it_is_in(policy: Policy) -> None:
+    together = generate(policy)
+    assert {one.finish for one in together} == {Finish.STOP, Finish.LENGTH}
+    assert len({one.num_tokens for one in together}) > 5
+    assert_same([one for each in PROMPTS for one in generate(policy, [each])], together)
+    assert_same(generate(policy, PROMPTS[::-1]), together)
+    assert_same(generate(policy, PROMPTS[3:6]), [one for one in together if one.prompt in PROMPTS[3:6]])
+
+
+@pytest.mark.parametrize("max_concurrent", [1, 3, 7, 12, 33])
+def test_max_concurrent_changes_no_number(policy: Policy, max_concurrent: int) -> None:
+    assert_same(generate(policy, max_concurrent=max_concurrent), generate(policy))
+
+
+def test_finished_rows_leave_and_waiting_groups_enter(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every decoded row of a step yields a token that is kept: the batch holds no finished row."""
+    active: list[int] = []
+    decode = native._Batch.decode
+
+    def recorded(batch: native._Batch) -> None:
+        active.append(batch.active)
+        decode(batch)
+
+    monkeypatch.setattr(native._Batch, "decode", recorded)
+    rollouts = generate(policy, max_concurrent=9)
+    assert max(active) == 9
+    assert sum(active) == sum(one.num_tokens - 1 for one in rollouts)
+    assert len(active) < sum(max(one.num_tokens for one in rollouts[n : n + 9]) for n in range(0, 33, 9))
+
+
+def test_a_problem_that_comes_twice_gets_other_samples(policy: Policy) -> None:
+    twice = generate(policy, [PROMPTS[1], PROMPTS[2], PROMPTS[1]])
+    assert [one.sample for one in twice] == [0, 1, 2, 0, 1, 2, 3, 4, 5]
+    assert len({one.token_ids for one in twice if one.prompt == PROMPTS[1]}) == 6
+    assert_same(twice[:3] + twice[6:], generate(policy, [PROMPTS[1]], dataclasses.replace(SAMPLING, num_samples=6)))
+
+
+@pytest.mark.parametrize("change", [{"seed": 8}, {"step": 5}])
+def test_seed_and_step_change_the_noise(policy: Policy, change: dict[str, int]) -> None:
+    one, other = generate(policy), generate(policy, sampling=dataclasses.replace(SAMPLING, **change))
+    assert sum(a.token_ids == b.token_ids for a, b in zip(one, other, strict=True)) < 3
+
+
+def test_a_response_ends_with_the_first_end_token_and_keeps_it(policy: Policy) -> None:
+    for one in generate(policy):
+        ends = [token in policy.end_ids for token in one.token_ids]
+        assert not any(ends[:-1])
+        assert ends[-1] == (one.finish is Finish.STOP)
+        assert one.finish is Finish.STOP or one.num_tokens == 20
+
+
+def test_a_first_token_may_be_the_end(policy: Policy) -> None:
+    rollouts = generate(dataclasses.replace(policy, end_ids=tuple(range(VOCAB_SIZE))), max_concurrent=5)
+    assert [one.num_tokens for one in rollouts] == [1] * 33
+    assert {one.finish for one in rollouts} == {Finish.STOP}
+
+
+def test_without_an_end_token_a_response_fills_the_limit_also_of_one_token(policy: Policy) -> None:
+    endless = dataclasses.replace(policy, end_ids=(VOCAB_SIZE + 1,))
+    for limit in (1, 7):
+        rollouts = generate(endless, sampling=dataclasses.replace(SAMPLING, max_response_tokens=limit))
+        assert [one.num_tokens for one in rollouts] == [limit] * 33
+        assert {one.finish for one in rollouts} == {Finish.LENGTH}
+
+
+def test_the_context_may_be_filled_to_its_last_token_but_not_beyond(policy: Policy) -> None:
+    endless = dataclasses.replace(policy, end_ids=(VOCAB_SIZE + 1,))
+    prompts, limit = [prompt(*range(2, 30)), prompt(7, name="short")], MAX_CONTEXT - 28
+    rollouts = generate(endless, prompts, dataclasses.replace(SAMPLING, max_response_tokens=limit))
+    assert len(rollouts[0].token_ids) == limit
+    assert sampled(rollouts) == pytest.approx(recomputed(policy, rollouts), abs=1e-4)
+    with pytest.raises(
+        ModelError, match=r"a prompt of 28 tokens plus rollout.max_response_tokens = 101 is over .* 128"
+    ):
+        generate(policy, prompts, dataclasses.replace(SAMPLING, max_response_tokens=limit + 1))
+
+
+def test_an_empty_prompt_is_refused(policy: Policy) -> None:
+    with pytest.raises(ModelError, match="the prompt of problem 'p' has no tokens"):
+        generate(policy, [PROMPTS[0], prompt()])
+
+
+def test_in_bfloat16_sampler_and_trainer_agree_within_a_few_percent() -> None:
+    policy = tiny_policy(dtype=torch.bfloat16)
+    rollouts = generate(policy, max_concurrent=12)
+    gaps = [abs(a - b) for a, b in zip(sampled(rollouts), recomputed(policy, rollouts), strict=True)]
+    assert 1 < math.exp(sum(gaps) / len(gaps)) < 1.05
+
+
+def test_the_text_is_the_decoded_response_without_the_end_token() -> None:
+    policy = tiny_policy()
+    for one in generate(policy, sampling=dataclasses.replace(SAMPLING, max_response_tokens=100)):
+        words = [f"t{token}" for token in one.token_ids if token > END_ID]
+        assert one.text.split() == words
+
+
+def test_the_sampler_takes_no_weights_but_the_policys_own(policy: Policy) -> None:
+    sampler = NativeSampler(policy, max_concurrent=8, version=3)
+    with pytest.raises(ModelError, match="shares the trainer's model"):
+        sampler.load_weights(torch.nn.Linear(2, 2), version=4)
+    assert {(one.version_min, one.version_max) for one in sampler.generate(PROMPTS[:1], SAMPLING)} == {(3, 3)}
+    sampler.load_weights(policy.model, version=4)
+    assert {(one.version_min, one.version_max) for one in sampler.generate(PROMPTS[:1], SAMPLING)} == {(4, 4)}
+
+
+def test_new_weights_are_sampled_from_at_once() -> None:
+    policy = tiny_policy()
+    sampler = NativeSampler(policy, max_concurrent=8)
+    before = sampler.generate(PROMPTS, SAMPLING)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter += 0.05
+    after = sampler.generate(PROMPTS, SAMPLING)
+    assert sampled(after) == pytest.approx(recomputed(policy, after), abs=1e-4)
+    assert [one.token_ids for one in before] != [one.token_ids for one in after]

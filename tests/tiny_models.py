@@ -1,0 +1,107 @@
+"""Tiny policies of several architectures, prompts for them, and what the tests of models, rollout and train share."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
+
+from ansatz.models.load import Policy, cast, load_policy
+from ansatz.types import Problem, Prompt
+
+PAD_ID, END_ID, VOCAB_SIZE, MAX_CONTEXT = 0, 1, 61, 128
+
+_SIZES = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": MAX_CONTEXT,
+    "initializer_range": 0.3,  # far from uniform next-token distributions
+    "eos_token_id": END_ID,
+    "pad_token_id": PAD_ID,
+    "bos_token_id": None,
+    "tie_word_embeddings": True,
+}
+ARCHITECTURES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "qwen3, grouped heads, tied": (transformers.Qwen3Config, {}),
+    "qwen3, untied": (transformers.Qwen3Config, {"tie_word_embeddings": False}),
+    "llama, one key head a query head, untied": (
+        transformers.LlamaConfig,
+        {"num_key_value_heads": 4, "tie_word_embeddings": False},
+    ),
+    "qwen2, biases, untied": (transformers.Qwen2Config, {"tie_word_embeddings": False}),
+    "gemma, one key head, scaled embeddings": (transformers.GemmaConfig, {"num_key_value_heads": 1}),
+    "qwen3 mixture of experts": (
+        transformers.Qwen3MoeConfig,
+        {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+    ),
+}
+
+
+def tiny_folder(folder: Path, name: str = "qwen3, grouped heads, tied", *, seed: int = 0, **settings: Any) -> Path:
+    """A Hugging Face folder with random weights. name: of ARCHITECTURES, or a transformers config class."""
+    config_class, own = ARCHITECTURES[name] if name in ARCHITECTURES else (getattr(transformers, name), {})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = transformers.AutoModelForCausalLM.from_config(config_class(**{**_SIZES, **own, **settings}))
+        for parameter in model.parameters():  # biases and norms too, which start as zeros and ones
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    model.save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+def tiny_policy(
+    name: str = "qwen3, grouped heads, tied", *, dtype: torch.dtype = torch.float32, **settings: Any
+) -> Policy:
+    with tempfile.TemporaryDirectory() as folder:
+        policy = load_policy(tiny_folder(Path(folder), name, **settings))
+    cast(policy, dtype)
+    return policy
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Token n is the word "tn"."""
+    words = {"<|pad|>": PAD_ID, "<|end|>": END_ID, **{f"t{n}": n for n in range(2, VOCAB_SIZE)}}
+    backend = Tokenizer(models.WordLevel(words, unk_token="<|pad|>"))
+    backend.decoder = decoders.WordPiece(prefix="##", cleanup=False)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>", pad_token="<|pad|>")
+
+
+def prompt(*token_ids: int, name: str = "p") -> Prompt:
+    problem = Problem(id=name, question="?", answer="5", source="test", split="train")
+    return Prompt(problem=problem, text=" ".join(f"t{n}" for n in token_ids), token_ids=token_ids)
+
+
+def some_prompts(count: int, *, longest: int = 24, seed: int = 0) -> list[Prompt]:
+    """Prompts p0, p1, ... of 1 to `longest` tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, longest + 1, (count,), generator=generator).tolist()
+    return [
+        prompt(*torch.randint(2, VOCAB_SIZE, (length,), generator=generator).tolist(), name=f"p{index}")
+        for index, length in enumerate(lengths)
+    ]
+
+
+def packed(sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(token_T, position_T, segment_T) of sequences one after the other."""
+    return (
+        torch.tensor([token for sequence in sequences for token in sequence]),
+        torch.tensor([position for sequence in sequences for position in range(len(sequence))]),
+        torch.tensor([segment for segment, sequence in enumerate(sequences) for _ in sequence]),
+    )
+
+
+def some_sequences(*lengths: int, seed: int = 0) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(2, VOCAB_SIZE, (length,), generator=generator).tolist() for length in lengths]
