@@ -15,7 +15,9 @@ from ansatz.objectives.build import build_objective
 from ansatz.objectives.like import PROJECTS
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.pieces import Piece
+from ansatz.objectives.presets import PRESETS
 
+_LIMIT = 123456  # stands for the run's max_response_tokens
 _SILENT = (None, False, "none", 0.0)
 
 
@@ -24,6 +26,25 @@ def explain(objective: Objective, *, max_response_tokens: int = 1024) -> str:
     lines = [objective.formula(), "", *coefficient(objective), "", "Other projects' defaults, where they differ:"]
     lines += [f"  {name}: {text}" for name, text in comparisons(objective, max_response_tokens)]
     return "\n".join(lines)
+
+
+def preset_table() -> Iterator[str]:
+    """The table of docs/algorithms.md: one Markdown row a preset, its pieces as formulas with their constants."""
+    for name, row in PRESETS.items():
+        objective = build_objective({"preset": name}, max_response_tokens=_LIMIT)
+        advantage = objective.advantage.formula()
+        if objective.whiten is not None:
+            advantage += f", then whitened over {objective.whiten.name}"
+        extras = [piece.formula() for piece in objective.correction]
+        cells = [
+            " ".join(f"`{alias}`" for alias in (name, *row.get("aliases", ()))),
+            advantage,
+            objective.ratio.formula() if "log_ratio_T" in objective.surrogate.inputs else "none",
+            " ".join([objective.surrogate.formula(), *extras]),
+            objective.weights.formula().replace(str(_LIMIT), "max_response_tokens"),
+            row["source"],
+        ]
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def coefficient(objective: Objective) -> list[str]:

@@ -8,8 +8,9 @@ import pytest
 
 from ansatz.errors import ConfigError
 from ansatz.objectives.build import build_objective
-from ansatz.objectives.explain import explain
+from ansatz.objectives.explain import explain, preset_table
 from ansatz.objectives.like import ALIASES, PROJECTS
+from ansatz.objectives.parity.report import LEFT_OUT
 from ansatz.objectives.presets import COMMON, KEYS, PRESETS
 
 
@@ -120,6 +121,22 @@ def test_mistakes_are_said_in_one_sentence(spec: dict[str, object], words: str):
     with pytest.raises(ConfigError) as caught:
         build_objective(spec)
     assert words in str(caught.value)
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_table_of_the_docs_is_the_table_of_the_code():
+    lines = (DOCS / "algorithms.md").read_text().splitlines()
+    missing = [row for row in preset_table() if row not in lines]
+    assert not missing, (
+        "docs/algorithms.md: replace the presets' rows by those of ansatz.objectives.explain.preset_table"
+    )
+
+
+def test_every_family_that_is_left_out_has_its_reason_in_the_docs():
+    text = (DOCS / "parity.md").read_text()
+    assert all(f"| `{family}` | {reason} |" in text for family, reason in LEFT_OUT.items())
 
 
 def test_explain_prints_formula_coefficient_and_what_projects_do_otherwise():
