@@ -7,7 +7,7 @@ divisions exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from ansatz.data.draw import Draw
@@ -66,12 +66,13 @@ def compute(left: int, op: str, right: int) -> int | None:
     return left // right if right and left % right == 0 else None
 
 
-def draw_chain(draw: Draw, *, steps: int, max_value: int) -> Chain:
-    """A chain of exactly that many equations (2 or more)."""
+def draw_chain(draw: Draw, *, steps: int, max_value: int, kinds: Collection[str] | None = None) -> Chain:
+    """A chain of exactly that many equations (2 or more). kinds: the keys of MOVES to draw from; None: all."""
+    weighted = [kind for kind in _WEIGHTED_KINDS if kinds is None or kind in kinds]
     start = draw.between(SMALLEST + 1, min(LARGEST_TERM, max_value))
     amount, moves, done = Amount(start), list[Move](), 0
     while done < steps:
-        kind = draw.pick(_WEIGHTED_KINDS)
+        kind = draw.pick(weighted)
         if done + MOVES[kind].steps > steps:
             continue
         numbers = MOVES[kind].numbers(draw, amount.value, max_value)

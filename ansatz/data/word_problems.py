@@ -15,11 +15,12 @@ from typing import overload
 
 from ansatz.data.chains import Equation, draw_chain, slip
 from ansatz.data.draw import Draw
-from ansatz.data.wording import tell
+from ansatz.data.wording import PLAIN_MOVES, tell
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
 SPLITS = ("train", "heldout")
+WORDINGS = ("full", "plain")
 MOST_STEPS = 10  # a longer story would run out of kinds of container
 HELDOUT_SHARE = 1 / 8  # of all chains, and of all texts of a chain
 
@@ -33,12 +34,14 @@ def word_problems(
     max_steps: int = 6,
     slip_rate: float = 0.0,
     max_value: int = 200,
+    wording: str = "full",
 ) -> Sequence[Problem]:
     """`count` problems, computed when they are asked for.
 
     slip_rate: share (0 to 1) of demonstrations with one slip that ends in a wrong answer; `answer` stays the true one
     and `meta["slip"]` says so. It changes no question, and what slips at some rate slips the same at every higher one.
-    max_value: the largest value in a chain.
+    max_value: the largest value in a chain. wording: "full", or "plain" without comparisons between people, which a model
+    made from nothing needs many more examples to understand.
     `meta["steps"]` holds the true equations as [left, op, right, value].
 
     Raises ConfigError for a setting out of its range.
@@ -59,6 +62,8 @@ def word_problems(
             f"word_problems: max_value = {max_value}, expected 50 to 1000: under 50 the answers can be guessed, "
             "over 1000 the sentences make no sense."
         )
+    if wording not in WORDINGS:
+        raise ConfigError(f"word_problems: wording = {wording!r}, expected {' or '.join(map(repr, WORDINGS))}.")
     return WordProblems(
         split=split,
         size=count,
@@ -67,6 +72,7 @@ def word_problems(
         max_steps=max_steps,
         slip_rate=slip_rate,
         max_value=max_value,
+        plain=wording == "plain",
     )
 
 
@@ -81,6 +87,7 @@ class WordProblems(Sequence[Problem]):
     max_steps: int
     slip_rate: float
     max_value: int
+    plain: bool
 
     def __len__(self) -> int:
         return self.size
@@ -103,11 +110,12 @@ class WordProblems(Sequence[Problem]):
         draw = Draw(self.seed, self.split, index)
         steps = draw.between(self.min_steps, self.max_steps)
         while True:
-            chain = draw_chain(draw, steps=steps, max_value=self.max_value)
+            kinds = PLAIN_MOVES if self.plain else None
+            chain = draw_chain(draw, steps=steps, max_value=self.max_value, kinds=kinds)
             if split_of(demonstration(chain.equations)) == self.split:
                 break
         while True:
-            question = tell(chain, draw)
+            question = tell(chain, draw, plain=self.plain)
             if split_of(question) == self.split:
                 break
         equations, slipped = chain.equations, draw.uniform() < self.slip_rate

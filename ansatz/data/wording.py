@@ -42,6 +42,11 @@ class Saying(NamedTuple):
     thing: str = "o"
     only: int | None = None
 
+    @property
+    def plain(self) -> bool:
+        """Whether it tells directly what happens to the holder's things, with no comparison to be turned round."""
+        return self.holder == "p" and not any(word in self.text for word in (" than ", "{q} has", "{q} brings"))
+
 
 OPENINGS = (
     "{p} has {n} {o}.",
@@ -131,14 +136,18 @@ QUESTIONS = (
 )
 
 
-def tell(chain: Chain, draw: Draw) -> str:
-    """The question text of a chain."""
+PLAIN_MOVES = tuple(kind for kind, sayings in SAYINGS.items() if any(saying.plain for saying in sayings))
+"""Kinds of move that can be told plainly."""
+
+
+def tell(chain: Chain, draw: Draw, *, plain: bool = False) -> str:
+    """The question text of a chain. plain: with plain sayings alone (the chain then has PLAIN_MOVES alone)."""
     names, things, containers = iter(draw.shuffled(NAMES)), iter(draw.shuffled(THINGS)), iter(draw.shuffled(CONTAINERS))
     holder, thing = next(names), next(things)
     opening = draw.pick(OPENINGS).format(p=holder, o=thing + "s", n=chain.start, place=draw.pick(PLACES))
     sentences = [opening]
     for move in chain.moves:
-        saying = _saying(move, draw)
+        saying = _saying(move, draw, plain=plain)
         words = {"p": holder, "s": thing, "o": thing + "s", "place": draw.pick(PLACES)}
         words |= dict(zip("ab", map(str, move.numbers), strict=False))
         if "{q}" in saying.text:
@@ -154,8 +163,8 @@ def tell(chain: Chain, draw: Draw) -> str:
     return " ".join([*sentences, draw.pick(QUESTIONS).format(o=thing + "s", p=holder)])
 
 
-def _saying(move: Move, draw: Draw) -> Saying:
+def _saying(move: Move, draw: Draw, *, plain: bool) -> Saying:
     while True:
         saying = draw.pick(SAYINGS[move.kind])
-        if saying.only in (None, move.numbers[0]):
+        if saying.only in (None, move.numbers[0]) and (saying.plain or not plain):
             return saying

@@ -11,6 +11,7 @@ import pytest
 
 from ansatz.data.word_problems import split_of, word_problems
 from ansatz.errors import ConfigError
+from tests.data.story_reader import solve
 from ansatz.types import Problem
 from tests.data.story_reader import solve
 
@@ -201,3 +202,11 @@ def test_the_longest_and_widest_stories_can_be_told() -> None:
     problems = word_problems(split="train", count=300, min_steps=10, max_steps=10, max_value=1000, slip_rate=1.0)
     assert {p.level for p in problems} == {"10"}
     assert all(solve(p.question) == int(p.answer) for p in problems)
+
+
+def test_plain_wording_compares_nobody_and_keeps_the_chains_exact():
+    problems = word_problems(split="train", count=300, seed=4, wording="plain", max_value=100)
+    for problem in problems:
+        assert " than " not in problem.question
+        assert max(value for *_, value in problem.meta["steps"]) <= 100
+        assert solve(problem.question) == int(problem.answer)
