@@ -48,19 +48,25 @@ TOY: dict[str, Any] = {
 }
 
 
-def toy(folder: Path, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The toy recipe's mapping with its runs under `folder`, and nested changes laid over it."""
-    return merge({**copy.deepcopy(TOY), "out": str(folder / "runs")}, changes or {})
+def toy(folder: Path, changes: Mapping[str, Any] | None = None, *, without: str = "") -> dict[str, Any]:
+    """The toy recipe's mapping, its runs under `folder`, with nested changes laid over it and one dotted key left out."""
+    recipe = merge({**copy.deepcopy(TOY), "out": str(folder / "runs")}, changes or {})
+    section: Any = recipe
+    *parents, last = without.split(".")
+    for name in parents:
+        section = section[name]
+    section.pop(last, None)
+    return recipe
 
 
 def toy_config(folder: Path, changes: Mapping[str, Any] | None = None) -> Config:
     return check(toy(folder, changes))
 
 
-def toy_recipe(folder: Path, changes: Mapping[str, Any] | None = None) -> Path:
+def toy_recipe(folder: Path, changes: Mapping[str, Any] | None = None, *, without: str = "") -> Path:
     """The same as a file."""
     path = folder / "toy.yaml"
-    path.write_text(yaml.safe_dump(toy(folder, changes)), encoding="utf-8")
+    path.write_text(yaml.safe_dump(toy(folder, changes, without=without), sort_keys=False), encoding="utf-8")
     return path
 
 

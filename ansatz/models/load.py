@@ -119,6 +119,8 @@ def load_policy(path: str | Path, *, device: str | torch.device = "cpu") -> Poli
         raise ModelError(
             f"model.path = {str(path)!r} has a tokenizer that does not load: {_first_line(error)}"
         ) from error
+    # Lengths are checked by the rooms that know the limits; without this transformers prints a warning of its own.
+    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     end_ids = _end_ids(model, tokenizer)
     if not end_ids:
         raise ModelError(

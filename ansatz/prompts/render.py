@@ -49,7 +49,7 @@ def render(problem: Problem, template: str, tokenizer: Tokenizer, *, max_prompt_
     if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
         raise ModelError(
             f"the prompt of problem {problem.id!r} has {len(ids)} tokens, the limit is {max_prompt_tokens}. "
-            "Raise max_prompt_tokens (and the model's context if that is the bound), use a shorter prompt template, or "
+            "Raise rollout.max_prompt_tokens (and the model's context if that is the bound), use a shorter prompt template, or "
             "take the problem out."
         )
     return Prompt(problem=problem, text=text, token_ids=tuple(ids))
@@ -80,7 +80,7 @@ def render_demonstration(
     if max_response_tokens is not None and len(response) > max_response_tokens:
         raise ModelError(
             f"the demonstration of problem {problem.id!r} has {len(response)} tokens, the limit is "
-            f"{max_response_tokens}. Raise max_response_tokens, or take the problem out."
+            f"{max_response_tokens}. Raise rollout.max_response_tokens, or take the problem out."
         )
     return Demonstration(prompt=prompt, response_ids=response)
 

@@ -60,7 +60,9 @@ def test_a_begin_token_stays_and_an_end_token_goes_or_the_answer_would_follow_th
 
 def test_a_prompt_that_is_too_long_is_named_with_its_length() -> None:
     assert len(render(problem("12345"), "none", ByteTokenizer(), max_prompt_tokens=5).token_ids) == 5
-    with pytest.raises(ModelError, match=r"problem 'p7' has 6 tokens, the limit is 5\. Raise max_prompt_tokens"):
+    with pytest.raises(
+        ModelError, match=r"problem 'p7' has 6 tokens, the limit is 5\. Raise rollout\.max_prompt_tokens"
+    ):
         render(problem("123456"), "none", ByteTokenizer(), max_prompt_tokens=5)
 
 

@@ -1,0 +1,198 @@
+import re
+
+import pytest
+import yaml
+from toy_runs import REPOSITORY, TOY, toy, toy_config, toy_recipe
+
+from ansatz.config import load_recipe, load_run
+from ansatz.config.load import check, dump, merge, parse_yaml
+from ansatz.errors import ConfigError
+
+
+def load(tmp_path, *, overlays=(), **overrides):
+    return load_recipe(toy_recipe(tmp_path), overlays=overlays, overrides=overrides)
+
+
+def refused(tmp_path, **overrides) -> str:
+    with pytest.raises(ConfigError) as error:
+        load_recipe(toy_recipe(tmp_path), overrides=overrides)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("recipe", sorted((REPOSITORY / "recipes").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_recipe_of_the_project_loads_and_is_named_as_its_file(recipe):
+    config = load_recipe(recipe)
+    assert config.name == recipe.stem
+    assert check(yaml.safe_load(dump(config))) == config
+
+
+def test_the_resolved_config_written_down_loads_as_the_same(tmp_path):
+    config = toy_config(tmp_path, {"train": {"lr": 1e-6, "max_misalignment": float("inf")}})
+    (tmp_path / "config.yaml").write_text(dump(config))
+    assert load_run(tmp_path) == config
+    assert load_recipe(tmp_path / "config.yaml") == config
+
+
+@pytest.mark.parametrize("text", ["1e-6", "1E-6", "1.0e-6", "+1e-6", "0.000001"])
+def test_scientific_notation_is_a_number_in_recipe_and_override(tmp_path, text):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"name: x\ndata: {{train: {{}}, heldout: {{}}}}\ntrain: {{lr: {text}}}\n")
+    assert load_recipe(path).train.lr == 1e-6
+    assert load(tmp_path, **{"train.lr": text}).train.lr == 1e-6
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e3", 1000.0), ("-2.5e-3", -0.0025), (".5", 0.5), ("7", 7), ("1_000", 1000), (".inf", float("inf"))],
+)
+def test_numbers_are_read_as_people_write_them(text, value):
+    assert parse_yaml(text, where="x") == value
+    assert type(parse_yaml(text, where="x")) is type(value)
+
+
+@pytest.mark.parametrize("text", ["1e-6m", "e5", "1.2.3", "v1", "+"])
+def test_what_only_begins_like_a_number_is_text(text):
+    assert parse_yaml(text, where="x") == text
+
+
+def test_a_key_written_twice_is_refused_with_its_line():
+    with pytest.raises(ConfigError, match=r"^r.yaml: the key 'lr' stands twice \(line 3\)\. Keep one\.$"):
+        parse_yaml("train:\n  lr: 1\n  lr: 2\n", where="r.yaml")
+    with pytest.raises(ConfigError, match="the key 'seed' stands twice"):
+        parse_yaml("seed: 1\nname: x\nseed: 1\n", where="r.yaml")
+
+
+def test_a_mapping_may_be_merged_from_an_anchor():
+    assert parse_yaml("a: &base {x: 1, y: 2}\nb: {<<: *base, y: 3}\n", where="r")["b"] == {"x": 1, "y": 3}
+
+
+@pytest.mark.parametrize("text", ["train: [1", "a: b: c", "{[1]: 2}", "\tx: 1", "x: !!python/object:os.system 1"])
+def test_broken_yaml_is_one_sentence(text):
+    with pytest.raises(ConfigError, match=r"^r\.yaml is not valid YAML: .*\.$"):
+        parse_yaml(text, where="r.yaml")
+
+
+@pytest.mark.parametrize("content", ["", "- 1\n- 2\n", "just text\n"])
+def test_a_recipe_must_be_a_mapping(tmp_path, content):
+    (tmp_path / "r.yaml").write_text(content)
+    with pytest.raises(ConfigError, match=r"expected a mapping of sections such as `train:`\.$"):
+        load_recipe(tmp_path / "r.yaml")
+
+
+def test_a_recipe_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "r.yaml").write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(ConfigError, match=r"r\.yaml is no text file"):
+        load_recipe(tmp_path / "r.yaml")
+
+
+def test_a_missing_recipe_is_named_with_the_nearest_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    with pytest.raises(ConfigError, match=r"there is no recipe file 'tiny_arithmetic_grpo.yaml' \(looked in .*Did you"):
+        load_recipe("tiny_arithmetic_grpo.yaml")
+    with pytest.raises(ConfigError, match="there is no recipe file"):
+        load_recipe(tmp_path)
+
+
+def test_later_layers_win_recipe_then_overlays_in_order_then_overrides(tmp_path):
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text("train: {lr: 0.1, steps: 1, warmup_steps: 1}\n")
+    second.write_text("train: {lr: 0.2, steps: 2}\n")
+    config = load(tmp_path, overlays=[first, second], **{"train.lr": "0.3"})
+    assert (config.train.lr, config.train.steps, config.train.warmup_steps) == (0.3, 2, 1)
+    assert config.rollout.prompts_per_step == TOY["rollout"]["prompts_per_step"]
+    assert load(tmp_path, overlays=[second, first]).train.lr == 0.1
+
+
+def test_a_renamed_component_drops_the_settings_of_the_old_one(tmp_path):
+    overlay = tmp_path / "over.yaml"
+    overlay.write_text("data: {train: {source: jsonl, path: p.jsonl, split: train}}\n")
+    assert load(tmp_path, overlays=[overlay]).data.train == {"source": "jsonl", "path": "p.jsonl", "split": "train"}
+    overlay.write_text("data: {train: {source: word_problems, count: 7}}\n")
+    assert load(tmp_path, overlays=[overlay]).data.train == {**TOY["data"]["train"], "count": 7}
+    pieces = merge({"surrogate": {"name": "clip", "high": 0.3}}, {"surrogate": {"name": "detached"}})
+    assert pieces == {"surrogate": {"name": "detached"}}
+
+
+def test_the_order_of_overrides_does_not_matter(tmp_path):
+    overrides = {"data.train.path": "p.jsonl", "data.train.source": "jsonl", "data.train.split": "train"}
+    expected = {"source": "jsonl", "path": "p.jsonl", "split": "train"}
+    assert load(tmp_path, **overrides).data.train == expected
+    assert load(tmp_path, **dict(reversed(overrides.items()))).data.train == expected
+
+
+def test_an_override_may_be_a_whole_mapping_or_null(tmp_path):
+    config = load(tmp_path, **{"rewards": "{format: {weight: 0.1}}", "data.sft": "null", "model.path": "some/dir"})
+    assert config.rewards["format"] == {"weight": 0.1}
+    assert config.data.sft is None
+    assert config.stages == ("problems", "model", "rl")
+    assert config.model.path == "some/dir"
+
+
+def test_merging_changes_neither_side():
+    base, over = {"a": {"b": 1}}, {"a": {"c": 2}}
+    assert merge(base, over) == {"a": {"b": 1, "c": 2}}
+    assert (base, over) == ({"a": {"b": 1}}, {"a": {"c": 2}})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("trian.lr", "1", "trian: a recipe has no key 'trian'. Did you mean 'train'?"),
+        ("train.lrr", "1", "train.lrr: train has no key 'lrr'. Did you mean 'lr'?"),
+        ("rollout.samples_per_promt", "1", "Did you mean 'samples_per_prompt'?"),
+        ("data.heldot", "{}", "data.heldot: data has no key 'heldot'. Did you mean 'heldout'?"),
+        ("train", "3", "train = 3: it should be a mapping of keys to values."),
+        ("train", "null", "train = None: it should be a mapping of keys to values."),
+        ("train.lr", "fast", "train.lr = 'fast': it should be a valid number"),
+        ("train.lr", "-1", "train.lr = -1: it should be greater than or equal to 0."),
+        ("train.lr", ".inf", "train.lr = inf: it should be a finite number."),
+        ("train.lr", ".nan", "train.lr = nan: it should be a finite number."),
+        ("train.steps", "1.5", "train.steps = 1.5: it should be a valid integer"),
+        ("train.steps", "true", "train.steps = True: it should be a number."),
+        ("train.betas", "[0.9, 1.0]", "train.betas.1 = 1.0: it should be less than 1."),
+        ("train.max_misalignment", "0.9", "train.max_misalignment = 0.9: it should be greater than or equal to 1."),
+        ("sft.batch_size", "0", "sft.batch_size = 0: it should be greater than 0."),
+        ("model.dtype", "fp16", "model.dtype = 'fp16': it should be 'auto', 'float32' or 'bfloat16'."),
+        ("model.path", "7", "model.path = 7: it should be a valid string."),
+        ("data.sft", "3", "data.sft = 3: it should be a mapping of keys to values."),
+        ("rollout.temperature", "0", "rollout.temperature = 0: every response would be the same"),
+        ("rollout.top_p", "0", "rollout.top_p = 0: it should be greater than 0."),
+        ("evaluate.k", "9", "evaluate.k = 9: pass@k needs at least that many samples, got evaluate.samples = 2."),
+        ("evaluate.temperature", ".inf", "evaluate.temperature = inf: it should be a finite number."),
+        ("save.keep", "0", "save.keep = 0: it should be greater than 0."),
+        ("save.samples", "some", "save.samples = 'some': it should be a valid boolean"),
+        ("seed", "-1", "seed = -1: it should be greater than or equal to 0."),
+        ("name", "..", "name = '..': it should match pattern"),
+        ("name", "a/b", "name = 'a/b': it should match pattern"),
+        ("algorithm", "grpo", "algorithm = 'grpo': it should be a mapping of keys to values."),
+        ("rewards.math_answer", "1", "rewards.math_answer = 1: it should be a mapping of keys to values."),
+        ("train.lr", "[1", "the value of --train.lr is not valid YAML: "),
+    ],
+)
+def test_a_wrong_value_is_one_sentence_in_the_words_of_the_recipe(tmp_path, key, value, sentence):
+    message = refused(tmp_path, **{key: value})
+    assert sentence in message
+    assert message.count("\n") == 0
+    assert not re.search(r"pydantic|Section|validation error|https?:", message)
+
+
+def test_several_wrong_values_are_told_at_once(tmp_path):
+    message = refused(tmp_path, **{"train.lr": "-1", "sft.lr": "-1"})
+    assert "train.lr = -1" in message
+    assert "sft.lr = -1" in message
+
+
+def test_what_has_no_default_must_be_given():
+    with pytest.raises(ConfigError, match=r"data\.heldout is missing; it has no default, so the recipe must give it\."):
+        check({"name": "x", "data": {"train": {}}})
+
+
+def test_a_folder_without_a_config_is_no_run(tmp_path):
+    with pytest.raises(ConfigError, match=r"is no run folder: it has no config\.yaml\."):
+        load_run(tmp_path)
+
+
+def test_the_toy_recipe_of_the_tests_is_unchanged_by_its_changes(tmp_path):
+    toy(tmp_path, {"train": {"steps": 9}, "data": {"train": {"count": 1}}})
+    assert TOY["train"] == {"steps": 4}
+    assert TOY["data"]["train"]["count"] == 100

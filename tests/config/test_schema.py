@@ -1,0 +1,41 @@
+import pytest
+from pydantic import ValidationError
+from toy_runs import toy_config
+
+from ansatz.config.schema import Config, count_keys, flat_keys
+
+
+def test_the_common_path_has_at_most_sixty_keys():
+    assert 40 < count_keys(Config) <= 60
+
+
+def test_a_config_is_frozen_in_every_section(tmp_path):
+    config = toy_config(tmp_path)
+    for section in (config, config.train, config.data, config.rollout, config.evaluate, config.save, config.model):
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(section, next(iter(type(section).model_fields)), None)
+
+
+def test_derived_numbers(tmp_path):
+    config = toy_config(tmp_path, {"train": {"updates_per_step": 2, "epochs_per_step": 3}})
+    assert config.rollout.rollouts_per_step == 16
+    assert config.train.optimizer_steps_per_step == 6
+    assert config.run_dir == tmp_path / "runs" / "toy"
+
+
+@pytest.mark.parametrize(
+    ("changes", "stages"),
+    [
+        ({}, ("problems", "model", "sft", "rl")),
+        ({"data": {"sft": None}}, ("problems", "model", "rl")),
+        ({"sft": {"steps": 0}}, ("problems", "model", "rl")),
+        ({"train": {"steps": 0}}, ("problems", "model", "sft")),
+        ({"train": {"steps": 0}, "sft": {"steps": 0}}, ("problems", "model")),
+    ],
+)
+def test_a_stage_without_steps_is_left_out(tmp_path, changes, stages):
+    assert toy_config(tmp_path, changes).stages == stages
+
+
+def test_flat_keys_are_dotted_names():
+    assert flat_keys({"a": 1, "b": {"c": 2, "d": {"e": 3}}, "f": {}}) == {"a": 1, "b.c": 2, "b.d.e": 3, "f": {}}
