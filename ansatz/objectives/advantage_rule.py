@@ -64,7 +64,7 @@ class AdvantageRule:
             inputs["reward_N"] = reward_N - segments.total(kl_T, state_segment_T, len(reward_N))
 
         advantage_N: Tensor | None = None
-        if "segment_T" in self.advantage.inputs:
+        if self.advantage.per_token:
             advantage_T = self.advantage(inputs)
         else:
             advantage_N = self._whitened("advantage_N", self.advantage(inputs))

@@ -10,6 +10,8 @@ a group of equal rewards.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -18,6 +20,7 @@ from ansatz.objectives.pieces import Function, formula
 from ansatz.registry import Registry
 
 ADVANTAGES: Registry[Function] = Registry("advantage")
+Single = Literal["zero", "keep"]
 
 
 @ADVANTAGES.register("reward", "raw")
@@ -37,7 +40,7 @@ def accepted(reward_N: Tensor, *, solved: float = 0.5) -> Tensor:
 
 @ADVANTAGES.register("group_mean", "dr_grpo", "centered", "reinforce_baseline")
 @formula("A = r - mean reward of the prompt")
-def group_mean(reward_N: Tensor, group_N: Tensor, *, single: str = "zero") -> Tensor:
+def group_mean(reward_N: Tensor, group_N: Tensor, *, single: Single = "zero") -> Tensor:
     """r - mean(group): unbiased, scaled by (n - 1) / n (Dr. GRPO, arXiv:2503.20783).
 
     single: what a group of one gets, "zero" or "keep" (its reward as it is).
@@ -54,8 +57,8 @@ def group_zscore(
     *,
     ddof: int = 1,
     eps: float = 1e-4,
-    std_over: str = "group",
-    single: str = "zero",
+    std_over: Literal["group", "batch"] = "group",
+    single: Single = "zero",
 ) -> Tensor:
     """(r - mean) / (std + eps) (GRPO, arXiv:2402.03300 sec. 4.1.2; the paper fixes neither ddof nor eps).
 
@@ -82,9 +85,9 @@ def group_smoothed(reward_N: Tensor, group_N: Tensor, *, strength: float = 4.0, 
     index_N, groups = segments.renumbered(group_N)
     centered_N = segments.centered(reward_N, index_N, groups)
     size_N = segments.count(index_N, groups)[index_N]
-    group_N = segments.deviation(centered_N, index_N, groups, ddof=0)[index_N] ** 2
+    own_N = segments.deviation(centered_N, index_N, groups, ddof=0)[index_N] ** 2
     batch_N = _batch_deviation(reward_N, 0) ** 2
-    return centered_N / (((size_N * group_N + strength * batch_N) / (size_N + strength)).sqrt() + eps)
+    return centered_N / (((size_N * own_N + strength * batch_N) / (size_N + strength)).sqrt() + eps)
 
 
 @ADVANTAGES.register("prior_mean")
@@ -109,7 +112,7 @@ def prior_mean(reward_N: Tensor, group_N: Tensor, *, strength: float = 1.0) -> T
 
 @ADVANTAGES.register("leave_one_out", "rloo")
 @formula("A = r - mean of the prompt's other rewards")
-def leave_one_out(reward_N: Tensor, group_N: Tensor, *, single: str = "zero") -> Tensor:
+def leave_one_out(reward_N: Tensor, group_N: Tensor, *, single: Single = "zero") -> Tensor:
     """r - mean(others) = n/(n-1) (r - mean): unbiased (RLOO, arXiv:2402.14740). single: as in `group_mean`."""
     index_N, groups = segments.renumbered(group_N)
     size_N = segments.count(index_N, groups)[index_N]
@@ -213,7 +216,7 @@ def best_gap(
 
 @ADVANTAGES.register("opo", "length_weighted")
 @formula("A = r - length-weighted mean reward of the prompt")
-def opo(reward_N: Tensor, group_N: Tensor, length_N: Tensor, *, single: str = "zero") -> Tensor:
+def opo(reward_N: Tensor, group_N: Tensor, length_N: Tensor, *, single: Single = "zero") -> Tensor:
     """r - sum(length r) / sum(length): the baseline of least variance when gradients grow with length
     (arXiv:2505.23585).
 
@@ -239,7 +242,7 @@ def remax(reward_N: Tensor, baseline_N: Tensor) -> Tensor:
 
 @ADVANTAGES.register("gpg")
 @formula("A = (r - mean reward of the prompt) x rollouts / rollouts with a reward that is not 0")
-def gpg(reward_N: Tensor, group_N: Tensor, *, single: str = "zero") -> Tensor:
+def gpg(reward_N: Tensor, group_N: Tensor, *, single: Single = "zero") -> Tensor:
     """The centred reward scaled up for rollouts that carry no signal (GPG, arXiv:2504.02546)."""
     return group_mean(reward_N, group_N, single=single) * len(reward_N) / (reward_N != 0).sum().clamp(min=1)
 
@@ -282,7 +285,7 @@ def _batch_deviation(reward_N: Tensor, ddof: int) -> Tensor:
     return segments.deviation(segments.centered(reward_N, whole_N, 1), whole_N, 1, ddof=ddof)[whole_N]
 
 
-def _keep_singles(advantage_N: Tensor, reward_N: Tensor, index_N: Tensor, groups: int, single: str) -> Tensor:
+def _keep_singles(advantage_N: Tensor, reward_N: Tensor, index_N: Tensor, groups: int, single: Single) -> Tensor:
     if single != "keep":
         return advantage_N
     return torch.where(segments.count(index_N, groups)[index_N] == 1, reward_N, advantage_N)

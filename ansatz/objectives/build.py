@@ -68,6 +68,16 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
             f"algorithm.value is set, but algorithm.advantage = {objective.advantage.name!r} uses no critic. "
             'Use "gae" or leave value out.'
         )
+    if objective.whiten is not None and objective.whiten.name == "rollouts" and objective.advantage.per_token:
+        raise ConfigError(
+            f"algorithm.whiten = 'rollouts', but algorithm.advantage = {objective.advantage.name!r} gives one number "
+            'a token. Use "tokens".'
+        )
+    if objective.kl_coef != 0 and objective.kl_in != "loss" and objective.kl_to != "ref":
+        raise ConfigError(
+            f"algorithm.kl_to = {objective.kl_to!r} with kl_in = {objective.kl_in!r}: a KL in the reward is to the "
+            'reference. Use kl_to = "ref", or kl_in = "loss".'
+        )
     return objective
 
 

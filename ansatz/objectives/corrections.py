@@ -6,6 +6,8 @@ Axes: T response tokens. Most undo that sampler and trainer, two programs, disag
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,7 @@ from ansatz.objectives.pieces import Function, formula, whole_minibatch
 from ansatz.registry import Registry
 
 CORRECTIONS: Registry[Function] = Registry("correction")
+Level = Literal["token", "sequence", "mean"]
 
 
 @CORRECTIONS.register("truncate", "tis", "truncated")
@@ -23,7 +26,7 @@ def truncate(
     behavior_logp_T: Tensor,
     segment_T: Tensor,
     *,
-    level: str = "token",
+    level: Level = "token",
     low: float | None = None,
     high: float | None = 2.0,
     self_normalize: bool = False,
@@ -48,7 +51,7 @@ def mask_outside(
     behavior_logp_T: Tensor,
     segment_T: Tensor,
     *,
-    level: str = "token",
+    level: Level = "token",
     low: float | None = 0.5,
     high: float | None = 5.0,
 ) -> Tensor:
@@ -64,7 +67,7 @@ def drop_outside(
     behavior_logp_T: Tensor,
     segment_T: Tensor,
     *,
-    level: str = "mean",
+    level: Literal["token", "sequence", "mean", "any"] = "mean",
     low: float | None = 0.5,
     high: float | None = 2.0,
 ) -> Tensor:
@@ -87,7 +90,7 @@ def stale_negatives(
     segment_T: Tensor,
     *,
     threshold: float = 0.1,
-    sampler: str = "old",
+    sampler: Literal["old", "behavior"] = "old",
 ) -> Tensor:
     """Off-policy sequence masking (DeepSeek-V3.2, arXiv:2512.02556): bad responses that the policy left long ago."""
     sampler_T = behavior_logp_T if sampler == "behavior" else old_logp_T
@@ -112,7 +115,7 @@ def trust_region(
     anchor_logp_T: Tensor,
     advantage_T: Tensor,
     *,
-    divergence: str = "tv",
+    divergence: Literal["tv", "kl"] = "tv",
     low: float = 0.2,
     high: float = 0.2,
     sided: bool = True,
@@ -130,7 +133,7 @@ def trust_region(
     return (~((distance_T > bound_T) & away_T)).to(policy_logp_T.dtype)
 
 
-def _weight(old_logp_T: Tensor, behavior_logp_T: Tensor, segment_T: Tensor, level: str) -> Tensor:
+def _weight(old_logp_T: Tensor, behavior_logp_T: Tensor, segment_T: Tensor, level: Level) -> Tensor:
     """old / behavior of the token, of the product over its rollout ("sequence"), or of its geometric mean ("mean")."""
     log_T = old_logp_T - behavior_logp_T
     if level == "token":

@@ -14,6 +14,8 @@ on-policy.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,7 @@ from ansatz.objectives.pieces import Function, formula
 from ansatz.registry import Registry
 
 KLS: Registry[Function] = Registry("kl")
+Weight = Literal["none", "on_policy", "ratio", "behavior"]
 
 
 @KLS.register("k1", "kl")
@@ -34,7 +37,7 @@ def k1(
     at_least: float | None = None,
     clamp_in: float | None = None,
     clamp_out: float | None = None,
-    weight: str = "none",
+    weight: Weight = "none",
     straight_through: bool = False,
 ) -> Tensor:
     """x: unbiased, any sign; its plain gradient in the loss is 0 on average, so use it in the reward or with a weight.
@@ -58,7 +61,7 @@ def k2(
     *,
     clamp_in: float | None = None,
     clamp_out: float | None = None,
-    weight: str = "none",
+    weight: Weight = "none",
     straight_through: bool = False,
 ) -> Tensor:
     """x^2 / 2: biased value, whose gradient is the KL's own on-policy."""
@@ -78,7 +81,7 @@ def k3(
     *,
     clamp_in: float | None = None,
     clamp_out: float | None = None,
-    weight: str = "none",
+    weight: Weight = "none",
     straight_through: bool = False,
 ) -> Tensor:
     """exp(-x) - 1 + x: unbiased, never negative (GRPO, arXiv:2402.03300 eq. 4)."""
@@ -99,7 +102,7 @@ def abs_(
     *,
     clamp_in: float | None = None,
     clamp_out: float | None = None,
-    weight: str = "none",
+    weight: Weight = "none",
     straight_through: bool = False,
 ) -> Tensor:
     """|x|: biased; the same pull however far the policy has gone."""
@@ -133,7 +136,7 @@ def _finish(
     log_ratio_T: Tensor,
     behavior_logp_T: Tensor,
     bound: float | None,
-    weight: str,
+    weight: Weight,
     straight_through: bool,
 ) -> Tensor:
     if weight != "none":

@@ -5,6 +5,8 @@ Axes: N rollouts, T response tokens; each gives True where a token stays.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -29,8 +31,8 @@ def rejection(
     behavior_logp_T: Tensor,
     segment_T: Tensor,
     *,
-    estimator: str = "k2",
-    level: str = "token",
+    estimator: Literal["k1", "k2", "k3"] = "k2",
+    level: Literal["token", "sum", "mean", "max"] = "token",
     low: float | None = None,
     high: float | None = 0.1,
 ) -> Tensor:

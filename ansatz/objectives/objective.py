@@ -68,7 +68,7 @@ class LossParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """Built by `presets.build_objective`; every field is a key of the recipe's `algorithm:` section."""
+    """Built by `build.build_objective`; every field is a key of the recipe's `algorithm:` section."""
 
     preset: str
     advantage: Piece

@@ -9,6 +9,7 @@ policy chose; what lies outside the mask (prompts, tool output) is cut away befo
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -83,6 +84,11 @@ class Piece:
         return tuple(p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY)
 
     @property
+    def per_token(self) -> bool:
+        """Whether it tells the tokens of a rollout apart."""
+        return "segment_T" in self.inputs
+
+    @property
     def whole_minibatch(self) -> bool:
         return bool(getattr(self.function, "whole_minibatch", False)) or bool(self.settings.get("self_normalize"))
 
@@ -106,11 +112,11 @@ class Piece:
 
 def build_piece(registry: Registry[Any], name: str, settings: Mapping[str, Any]) -> Piece:
     """The named function with its settings checked; unknown names and settings are ConfigErrors with near names."""
-    registry.bind(name, settings)
-    function = registry.get(name)
+    function, bound = registry.get(name), registry.bind(name, settings)
+    given: Mapping[str, Any] = bound.keywords if isinstance(bound, functools.partial) else {}
     known = settings_of(function)
     for key, parameter in known.items():
         if parameter.default is inspect.Parameter.empty and key not in settings:
             raise ConfigError(f"algorithm.{registry.kind} = {name!r} needs a value for {key!r}.")
     defaults = {key: parameter.default for key, parameter in known.items()}
-    return Piece(registry.kind, function.__name__.rstrip("_"), {**defaults, **settings}, function)
+    return Piece(registry.kind, function.__name__.rstrip("_"), {**defaults, **given}, function)

@@ -8,6 +8,8 @@ gives `loss_P`. The implicit reward of a response is beta x gain.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -195,7 +197,7 @@ def f_dpo(
     rejected_gain_P: Tensor,
     *,
     beta: float = 0.1,
-    divergence: str = "forward_kl",
+    divergence: Literal["forward_kl", "js", "alpha"] = "forward_kl",
     alpha: float = 0.5,
 ) -> Tensor:
     """DPO for other divergences than the reverse KL (f-DPO, arXiv:2309.16240): f' of the likelihood ratio, not its log.

@@ -6,6 +6,8 @@ gradient (recipe key `anchor`: old, behavior, policy).
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor
 
 from ansatz.objectives import segments
@@ -30,7 +32,7 @@ def sequence(
     anchor_logp_T: Tensor,
     segment_T: Tensor,
     *,
-    gradient: str = "sequence",
+    gradient: Literal["sequence", "token"] = "sequence",
     clamp: float | None = None,
 ) -> Tensor:
     """log rho = mean over the rollout of log-ratios, the same at all its tokens (GSPO, arXiv:2507.18071 eq. 7).

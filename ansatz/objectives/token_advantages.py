@@ -6,6 +6,8 @@ recipe puts it in the reward.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from ansatz.objectives.pieces import Function, formula
 from ansatz.registry import Registry
 
 WHITENS: Registry[Function] = Registry("whiten")
+EpsIn = Literal["var", "std", "floor"]
 
 
 @ADVANTAGES.register("reward_to_go", "reinforce_pp")
@@ -81,7 +84,7 @@ def tokens(
     scale: bool = True,
     ddof: int = 1,
     eps: float = 1e-8,
-    eps_in: str = "var",
+    eps_in: EpsIn = "var",
 ) -> Tensor:
     """Mean 0 and variance 1 over all response tokens of the step, so long rollouts count for more (PPO practice).
 
@@ -100,13 +103,13 @@ def rollouts(
     scale: bool = True,
     ddof: int = 1,
     eps: float = 1e-8,
-    eps_in: str = "var",
+    eps_in: EpsIn = "var",
 ) -> Tensor:
     """The same over rollouts, each counting once whatever its length; for pieces with one number a rollout."""
     return _whitened(advantage_N, center, scale, ddof, eps, eps_in)
 
 
-def _whitened(values: Tensor, center: bool, scale: bool, ddof: int, eps: float, eps_in: str) -> Tensor:
+def _whitened(values: Tensor, center: bool, scale: bool, ddof: int, eps: float, eps_in: EpsIn) -> Tensor:
     whole = torch.zeros_like(values, dtype=torch.long)
     centered = segments.centered(values, whole, 1)
     std = segments.deviation(centered, whole, 1, ddof=ddof)

@@ -7,6 +7,8 @@ They are made in float64; `Objective.token_weights` casts them.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from ansatz.objectives.pieces import Function, formula
 from ansatz.registry import Registry
 
 WEIGHTS: Registry[Function] = Registry("weights")
+Counted = Literal["all", "nonempty"]
 
 
 @WEIGHTS.register("token_mean", "token-mean", "dapo", "bnpo")
@@ -33,7 +36,7 @@ def token_sum(segment_T: Tensor, *, divisor: float = 1.0) -> Tensor:
 
 @WEIGHTS.register("sequence_mean", "seq-mean-token-mean", "grpo")
 @formula("1 / ({rollouts} rollouts of the step x response tokens of the rollout)")
-def sequence_mean(segment_T: Tensor, num_rollouts: int, *, rollouts: str = "all", eps: float = 0.0) -> Tensor:
+def sequence_mean(segment_T: Tensor, num_rollouts: int, *, rollouts: Counted = "all", eps: float = 0.0) -> Tensor:
     """Every rollout counts the same, whatever its length (GRPO, arXiv:2402.03300 eq. 3). Sums to 1 without empty
     rollouts.
 
@@ -45,14 +48,14 @@ def sequence_mean(segment_T: Tensor, num_rollouts: int, *, rollouts: str = "all"
 
 @WEIGHTS.register("sequence_sum", "seq-mean-token-sum", "luspo")
 @formula("1 / {rollouts} rollouts of the step")
-def sequence_sum(segment_T: Tensor, num_rollouts: int, *, rollouts: str = "all") -> Tensor:
+def sequence_sum(segment_T: Tensor, num_rollouts: int, *, rollouts: Counted = "all") -> Tensor:
     """The mean over rollouts of token sums: unbiased, long rollouts count for more. Sums to the mean length."""
     return _filled(segment_T, 1 / _counted(segments.count(segment_T, num_rollouts), rollouts))
 
 
 @WEIGHTS.register("fixed_length", "seq-mean-token-sum-norm", "dr_grpo")
 @formula("1 / ({rollouts} rollouts of the step x {max_tokens})")
-def fixed_length(segment_T: Tensor, num_rollouts: int, *, max_tokens: float, rollouts: str = "all") -> Tensor:
+def fixed_length(segment_T: Tensor, num_rollouts: int, *, max_tokens: int | float, rollouts: Counted = "all") -> Tensor:
     """`sequence_sum` / max_tokens, a constant such as the length limit: unbiased (Dr. GRPO, arXiv:2503.20783 sec. 3.2).
 
     Sums to the mean length / max_tokens.
@@ -70,7 +73,7 @@ def prompt_mean(segment_T: Tensor, group_N: Tensor) -> Tensor:
     return 1 / (prompts * segments.count(prompt_T, prompts)[prompt_T].double())
 
 
-def _counted(length_N: Tensor, rollouts: str) -> int:
+def _counted(length_N: Tensor, rollouts: Counted) -> int:
     return max(int((length_N > 0).sum()) if rollouts == "nonempty" else len(length_N), 1)
 
 

@@ -114,6 +114,13 @@ def test_a_users_own_row_in_yaml_and_python(tmp_path: Path, monkeypatch: pytest.
             {"value": "squared_error"},
             "algorithm.value is set, but algorithm.advantage = 'group_zscore' uses no critic.",
         ),
+        (
+            {"correction": {"name": "truncate", "level": "tokn"}},
+            "level = 'tokn': input should be 'token', 'sequence' or",
+        ),
+        ({"surrogate": {"high": "wide"}}, "high = 'wide': input should be a valid number"),
+        ({"whiten": "rollouts", "advantage": "gae"}, 'gives one number a token. Use "tokens".'),
+        ({"kl_coef": 1, "kl_in": "reward", "kl_to": "old"}, "a KL in the reward is to the reference"),
         ({"preset": "none.yaml"}, "algorithm.preset: there is no file 'none.yaml'"),
     ],
 )
@@ -137,6 +144,12 @@ def test_the_table_of_the_docs_is_the_table_of_the_code():
 def test_every_family_that_is_left_out_has_its_reason_in_the_docs():
     text = (DOCS / "parity.md").read_text()
     assert all(f"| `{family}` | {reason} |" in text for family, reason in LEFT_OUT.items())
+
+
+def test_a_bound_may_be_null_where_the_signature_says_so():
+    assert build_objective({"correction": {"name": "truncate", "high": None}}).correction[0].settings["high"] is None
+    with pytest.raises(ConfigError, match="should be a valid number"):
+        build_objective({"surrogate": {"high": None}})
 
 
 def test_explain_prints_formula_coefficient_and_what_projects_do_otherwise():
