@@ -81,7 +81,8 @@ globals().update({f"grade_{tag}": grader(settings) for tag, settings in POLICIES
 def math_verify() -> Grade:
     """math-verify with its sensible settings: gold in dollars, responses read by its own extraction."""
     try:
-        from math_verify import parse, verify as equal  # pyright: ignore
+        from math_verify import parse  # pyright: ignore
+        from math_verify import verify as equal
     except ImportError:
         sys.exit('--peer needs math-verify: pip install "math-verify[antlr4_13_2]==0.9.0"')
 
@@ -128,18 +129,16 @@ class Tally:
         return f"{self.name:28s} {count:5d} {counts} {1e3 * p50:9.3f} {1e3 * p99:9.2f} {1e3 * times[-1]:9.1f}"
 
 
-HEAD = f"{'':28s} {'cases':>5s} {'right':>8s} {'FP':>4s} {'FN':>4s} {'err':>4s} {'p50 ms':>9s} {'p99 ms':>9s} {'max ms':>9s}"
+HEAD = f"{'':28s} cases    right   FP   FN  err    p50 ms    p99 ms    max ms"
 
 
 def accuracy(folder: Path, name: str, grade: Grade, *, policies: bool, show: bool) -> None:
     print(f"\n{name}\n{HEAD}")
     core, policy = Tally("core"), Tally("policy")
     every = Tally("all of them")
-    for file in [
-        *sorted((folder / "cases").glob("*.jsonl")),
-        *sorted((folder / "real").glob("*.jsonl")),
-        folder / "hacks.jsonl",
-    ]:
+    files = [file for kind in ("cases", "real") for file in sorted((folder / kind).glob("*.jsonl"))]
+    files.append(folder / "hacks.jsonl")
+    for file in files:
         own = Tally(file.stem)
         for case in load(file):
             if case["kind"] == "format":
@@ -151,9 +150,7 @@ def accuracy(folder: Path, name: str, grade: Grade, *, policies: bool, show: boo
             right = tally.judge(grader(POLICIES.get(tag, {})) if tag else grade, case)
             every.seconds.append(tally.seconds[-1])
             if not right and show:
-                print(
-                    f"    {case['id']}: gold {case['gold'][:60]!r}, got {case['prediction'][-60:]!r}, {case['note'][:60]}"
-                )
+                print(f"    {case['id']}: gold {case['gold'][:60]!r}, got {case['prediction'][-60:]!r}")
         if own.seconds:
             print(own.row())
     print(core.row())

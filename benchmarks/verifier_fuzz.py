@@ -12,7 +12,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "rewards"))
-from latex import answers, check_verdict  # noqa: E402
+from latex import answers, check_verdict
 
 CHUNK = 2_000
 

@@ -20,8 +20,10 @@ from ansatz.rewards.pool import WorkerPool
 
 HOSTILE = [
     "9**9**9", "10^{10^{10^{10}}}", "99999999!", "\\binom{1000000000}{500000000}", "\\sqrt{" * 400 + "2" + "}" * 400,
-    "(" * 1_900, "\\sin(" * 45 + "x" + ")" * 45, "(x+y+z)^{39}(a+b+c)^{39}", "\\int_0^1 \\frac{\\sin(x^x)}{\\ln(x+\\cos x)} dx",
-    "\\sum_{k=1}^{n} \\sin(k!)", "\\lim_{x\\to 0} \\frac{\\tan(\\sin x)-\\sin(\\tan x)}{x^7}", "1,000" * 400, "\\boxed{" * 500,
+    "(" * 1_900, "\\sin(" * 45 + "x" + ")" * 45, "(x+y+z)^{39}(a+b+c)^{39}",
+    "\\int_0^1 \\frac{\\sin(x^x)}{\\ln(x+\\cos x)} dx",
+    "\\sum_{k=1}^{n} \\sin(k!)", "\\lim_{x\\to 0} \\frac{\\tan(\\sin x)-\\sin(\\tan x)}{x^7}", "1,000" * 400,
+    "\\boxed{" * 500,
 ]  # fmt: skip
 
 
@@ -63,9 +65,8 @@ def main() -> None:
                     flush=True,
                 )
     seconds = time.monotonic() - begin
-    print(
-        f"{rows} rows ({hostile} hostile) in {seconds:.0f} s, {rows / seconds:,.0f} a second; workers alive {pool.started}"
-    )
+    print(f"{rows} rows ({hostile} hostile) in {seconds:.0f} s, {rows / seconds:,.0f} a second")
+    print(f"processes alive {pool.started}")
     print(dict(reasons))
     pool.close()
 

@@ -16,15 +16,24 @@ def score(
     file: Path = typer.Argument(help="JSONL with one response a line"),
     gold_key: str = typer.Option("answer", help="field that holds the gold answer"),
     response_key: str = typer.Option("response", help="field that holds the response"),
-    mode: str = typer.Option("strict", help="strict (box or tag), anchored (phrases too), last_number (evaluation only)"),
-    out: Path | None = typer.Option(None, help="where to write the rows with their verdicts; FILE.scored.jsonl if not given"),
+    mode: str = typer.Option(
+        "strict", help="strict (box or tag), anchored (phrases too), last_number (evaluation only)"
+    ),
+    out: Path | None = typer.Option(
+        None, help="where to write the rows with their verdicts; FILE.scored.jsonl if not given"
+    ),
     workers: int = typer.Option(1, help="processes for algebra"),
 ) -> None:
     """Grade FILE, print the verdicts by reason, and write each row with its verdict."""
     from rich.console import Console
 
     counts = score_file(
-        file, out or file.with_suffix(".scored.jsonl"), gold_key=gold_key, response_key=response_key, mode=mode, workers=workers
+        file,
+        out or file.with_suffix(".scored.jsonl"),
+        gold_key=gold_key,
+        response_key=response_key,
+        mode=mode,
+        workers=workers,
     )
     Console().print(_table(counts))
 

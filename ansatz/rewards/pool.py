@@ -3,7 +3,8 @@
 The parent holds the deadline: a worker that misses it is killed and replaced, so a call returns in time whatever the
 job does, from any thread, inside asyncio, in a daemonic process or a Ray actor. No signals, alarms or forks in the
 parent: a worker is a fresh interpreter on two pipes. It does not import the parent's main module, so it never
-loads torch, and it needs no `if __name__ == "__main__"` guard. Workers start when the first job comes.
+loads torch, and it needs no `if __name__ == "__main__"` guard. Workers start when the first job comes; after it a
+spare stands by, so that a job that follows a killed one need not wait for an interpreter to start.
 """
 
 from __future__ import annotations
@@ -123,17 +124,18 @@ class WorkerPool:
         self._changed = threading.Condition()
         self._all: list[_Worker] = []
         self._idle: list[_Worker] = []
+        self._busy = 0
         self._finalizer = weakref.finalize(self, _kill_all, self._all, self._owner)
 
     @property
     def started(self) -> int:
-        """Processes now alive."""
+        """Processes now alive: at most `workers`, and the spare."""
         return len(self._all)
 
     def start(self) -> None:
-        """Starts all workers and waits until each is ready, so that no job waits for an import."""
+        """Starts all workers and the spare and waits until each is ready, so that no job waits for an import."""
         with self._changed:
-            while len(self._all) < self.workers:
+            while len(self._all) < self.workers + 1:
                 self._idle.append(self._spawn())
             idle = list(self._idle)
         for worker in idle:
@@ -156,8 +158,14 @@ class WorkerPool:
     def close(self) -> None:
         """Ends all workers; may be called twice. A later call starts new ones."""
         with self._changed:
+            if os.getpid() == self._owner:
+                for worker in self._all:
+                    if worker in self._idle:
+                        worker.kill()
+                    else:  # its pipes are in use; the thread that waits on them sees the end and closes them
+                        worker.process.kill()
             self._idle.clear()
-            _kill_all(self._all, self._owner)
+            self._all.clear()
             self._changed.notify_all()
 
     def _spawn(self) -> _Worker:
@@ -167,23 +175,22 @@ class WorkerPool:
 
     def _take(self) -> _Worker:
         with self._changed:
-            while True:
-                if self._idle:
-                    return self._idle.pop()
-                if len(self._all) < self.workers:
-                    return self._spawn()
+            while self._busy >= self.workers:
                 self._changed.wait()
+            self._busy += 1
+            return self._idle.pop() if self._idle else self._spawn()
 
     def _give_back(self, worker: _Worker, *, healthy: bool) -> None:
-        if healthy:
-            with self._changed:
-                if worker in self._all:  # not so after a close
-                    self._idle.append(worker)
-                self._changed.notify()
-            return
-        worker.kill()
+        if not healthy:
+            worker.kill()
         with self._changed:
-            if worker in self._all:
-                self._all.remove(worker)
-                self._idle.insert(0, self._spawn())  # taken last, for it is still importing
+            self._busy -= 1
             self._changed.notify()
+            if worker not in self._all:  # closed in the meantime
+                return
+            if healthy:
+                self._idle.append(worker)
+            else:
+                self._all.remove(worker)
+            if len(self._all) < self.workers + 1:
+                self._idle.insert(0, self._spawn())  # taken last, for it is still importing

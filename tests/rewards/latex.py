@@ -2,81 +2,25 @@
 
 from __future__ import annotations
 
-import time
-
 from hypothesis import strategies as st
 
 from ansatz.rewards.math_answer import Reason, Verdict, equivalent, verify
 
 LIMIT_S = 4.0  # the deadline of a job, a new worker after a killed one, and a busy machine
 
-_ATOMS = st.sampled_from(
-    [
-        *"0123456789xyznabie",
-        "12",
-        "1,234",
-        "0.5",
-        "10^{20}",
-        "9^{9^{9}}",
-        "99999!",
-        "\\pi",
-        "e",
-        "\\infty",
-        "\\alpha",
-        "3.14",
-    ]
-    + [
-        "2\\frac12",
-        "50\\%",
-        "30^\\circ",
-        "\\$5",
-        "5\\text{ cm}",
-        "204_5",
-        "0.\\overline{3}",
-        "\\text{or}",
-        "B",
-        "\\emptyset",
-    ]
-)
+_ATOMS = st.sampled_from([
+    *"0123456789xyznabie", "12", "1,234", "0.5", "10^{20}", "9^{9^{9}}", "99999!", "\\pi", "e", "\\infty",
+    "\\alpha", "3.14", "2\\frac12", "50\\%", "30^\\circ", "\\$5", "5\\text{ cm}", "204_5", "0.\\overline{3}",
+    "\\text{or}", "B", "\\emptyset",
+])  # fmt: skip
 _SIGNS = st.sampled_from(
     ["+", "-", "*", "/", "^", "_", "=", "<", "\\le ", ",", "\\cup ", "\\pm ", "\\cdot ", ":", " ", "!", "\\text{ or }"]
 )
-_JUNK = st.sampled_from(
-    [
-        "{",
-        "}",
-        "(",
-        ")",
-        "[",
-        "]",
-        "\\{",
-        "\\}",
-        "|",
-        "$",
-        "\\",
-        "\\\\",
-        "&",
-        "%",
-        "\\left",
-        "\\frac",
-        "\\sqrt",
-        "\\sum_{k=1}^{n}",
-    ]
-    + [
-        "\\begin{pmatrix}",
-        "\\end{pmatrix}",
-        "\\boxed{",
-        "\\text{",
-        "\\int",
-        "\\lim_{x\\to 0}",
-        "\u200b",
-        "\x00",
-        "é",
-        "∑",
-        "'",
-        "#",
-    ]
-)
+_JUNK = st.sampled_from([
+    "{", "}", "(", ")", "[", "]", "\\{", "\\}", "|", "$", "\\", "\\\\", "&", "%", "\\left", "\\frac", "\\sqrt",
+    "\\sum_{k=1}^{n}", "\\begin{pmatrix}", "\\end{pmatrix}", "\\boxed{", "\\text{", "\\int", "\\lim_{x\\to 0}",
+    "\u200b", "\x00", "é", "∑", "'", "#",
+])  # fmt: skip
 
 
 def _wrap(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:

@@ -51,7 +51,7 @@ def test_a_job_that_breaks_its_worker_is_a_crash_and_the_next_one_runs(pool: Wor
     with pytest.raises(JobCrashed):
         pool.call({"kind": kind})
     assert [echo(pool, n) for n in range(3)] == [0, 1, 2]
-    assert pool.started == 2
+    assert pool.started == 3  # two and the spare
 
 
 def test_what_a_job_prints_does_not_get_into_the_answer(pool: WorkerPool):
@@ -111,3 +111,16 @@ def test_closing_while_a_job_runs_ends_the_job():
 def test_a_pool_that_cannot_work_is_refused(settings):
     with pytest.raises(ValueError, match=r"workers|timeout_s"):
         WorkerPool(TARGET, **settings)
+
+
+def test_a_spare_takes_the_job_after_a_killed_one():
+    """Without it, that job would wait for a new interpreter; the pids say that it was there before."""
+    pool = WorkerPool(TARGET, timeout_s=0.4)
+    pool.start()
+    first = pool.call({"kind": "echo", "value": 0})["pid"]
+    with pytest.raises(JobTimeout):
+        pool.call({"kind": "sleep", "seconds": 60})
+    begin = time.monotonic()
+    assert pool.call({"kind": "echo", "value": 0})["pid"] != first
+    assert time.monotonic() - begin < 0.1
+    pool.close()

@@ -7,11 +7,11 @@ import threading
 from typing import Any
 
 from ansatz.rewards.math_answer import numeric
-from ansatz.rewards.math_answer.compare import Question, settle
+from ansatz.rewards.math_answer.compare import Question
 from ansatz.rewards.math_answer.options import Options
+from ansatz.rewards.math_answer.settle import settle
 from ansatz.rewards.math_answer.values import Expr
 from ansatz.types import Reason
-
 
 _SYMBOLIC = "ansatz.rewards.math_answer.symbolic"
 # sympy takes half a second to import and few answers need it: a new worker takes jobs while this goes on.

@@ -15,7 +15,8 @@ from fractions import Fraction
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.values import Expr
 
-MAX_TERMS = 250
+MAX_TERMS = 120
+MAX_PRODUCTS = 2_000  # of terms, in one multiplication
 MAX_DEGREE = 40
 _PRIMES = [p for p in range(2, 1000) if all(p % q for q in range(2, int(p**0.5) + 1))]
 
@@ -86,7 +87,7 @@ def times(left: Polynomial, right: Polynomial) -> Polynomial:
         return right
     if right is _ONE:
         return left
-    if len(left) * len(right) > MAX_TERMS * 16:
+    if len(left) * len(right) > MAX_PRODUCTS:
         raise TooLarge
     total: Polynomial = {}
     for first, a in left.items():

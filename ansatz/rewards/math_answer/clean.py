@@ -6,13 +6,16 @@ import re
 
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
 _SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉ₙ", "0123456789n", strict=True))
-_VULGAR = {"½": "1 2", "⅓": "1 3", "⅔": "2 3", "¼": "1 4", "¾": "3 4", "⅕": "1 5", "⅖": "2 5", "⅗": "3 5", "⅘": "4 5"}
-_VULGAR |= {"⅙": "1 6", "⅚": "5 6", "⅛": "1 8", "⅜": "3 8", "⅝": "5 8", "⅞": "7 8", "⅐": "1 7", "⅑": "1 9", "⅒": "1 10"}
+_VULGAR = {
+    "½": "1 2", "⅓": "1 3", "⅔": "2 3", "¼": "1 4", "¾": "3 4", "⅕": "1 5", "⅖": "2 5", "⅗": "3 5", "⅘": "4 5",
+    "⅙": "1 6", "⅚": "5 6", "⅛": "1 8", "⅜": "3 8", "⅝": "5 8", "⅞": "7 8", "⅐": "1 7", "⅑": "1 9", "⅒": "1 10",
+}  # fmt: skip
 _SPELLINGS = {
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ",
     "÷": r"\div ", "∕": "/", "⁄": "/", "π": r"\pi ", "∞": r"\infty ", "√": r"\sqrt ", "∛": r"\sqrt[3]", "°": r"^\circ ",
-    "º": r"^\circ ", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∪": r"\cup ",
+    "º": r"^\circ ", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
     "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "±": r"\pm ", "∓": r"\mp ", "ℝ": r"\mathbb{R}", "≡": r"\equiv ",
+    "∪": r"\cup ",
     "⟨": r"\langle ", "⟩": r"\rangle ", "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "、": ", ", "。": ".",
     "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "φ": r"\phi ", "ϕ": r"\phi ", "λ": r"\lambda ",
     "μ": r"\mu ", "σ": r"\sigma ", "ω": r"\omega ", "Δ": r"\Delta ", "δ": r"\delta ", "ε": r"\epsilon ",
@@ -20,13 +23,22 @@ _SPELLINGS = {
     "\u00a0": " ", "\u2009": r"\,", "\u202f": r"\,", "\u2002": " ", "\u2003": " ", "\u3000": " ",
     "\t": " ", "\n": " ", "\r": " ",
 }  # fmt: skip
-_INVISIBLE = [*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F, 0xAD, *range(0x200B, 0x2010), *range(0x202A, 0x202F)]
-_INVISIBLE += [*range(0x2060, 0x2070), 0xFE0F, 0xFEFF]
-_TABLE: dict[int, str | None] = {ord(source): target for source, target in _SPELLINGS.items()}
-_TABLE |= {ord(c): c_ for c, c_ in zip("，；：（）［］｛｝＝＜＞＋－／％！", ",;:()[]{}=<>+-/%!", strict=True)}
-_TABLE |= {0xFF10 + n: str(n) for n in range(10)} | {0xFF21 + n: chr(65 + n) for n in range(26)}
-_TABLE |= {ord(source): r"\frac{%s}{%s} " % tuple(parts.split()) for source, parts in _VULGAR.items()}
-_TABLE |= dict.fromkeys(_INVISIBLE)
+_INVISIBLE = [
+    *range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F, 0xAD, *range(0x200B, 0x2010), *range(0x202A, 0x202F),
+    *range(0x2060, 0x2070), 0xFE0F, 0xFEFF,
+]  # fmt: skip
+_WIDE = "，；：（）［］｛｝＝＜＞＋－／％！"
+_TABLE: dict[int, str | None] = {
+    **{ord(source): target for source, target in _SPELLINGS.items()},
+    **{
+        ord(source): target
+        for source, target in zip("，；：（）［］｛｝＝＜＞＋－／％！", ",;:()[]{}=<>+-/%!", strict=True)
+    },
+    **{0xFF10 + n: str(n) for n in range(10)},
+    **{0xFF21 + n: chr(65 + n) for n in range(26)},
+    **{ord(source): "\\frac{" + parts.replace(" ", "}{") + "} " for source, parts in _VULGAR.items()},
+    **dict.fromkeys(_INVISIBLE),
+}
 _RAISED = re.compile("[" + "".join(_SUPERSCRIPTS) + "]+")
 _LOWERED = re.compile("[" + "".join(_SUBSCRIPTS) + "]+")
 
@@ -89,5 +101,5 @@ def _closes_last(text: str, start: int) -> bool:
 
 
 def squeeze(text: str) -> str:
-    """Cleaned text without the spaces that have no meaning. Those between digits or letters stay: `1 1/2` is not `11/2`."""
+    """Cleaned text without the spaces that mean nothing. Those between digits or letters stay: `1 1/2` is no `11/2`."""
     return _LOOSE_SPACE.sub("", text)

@@ -1,24 +1,35 @@
-"""Layer 3: whether two values are the same answer. Exact; what cannot be settled exactly is asked of `algebra`.
-
-Stages, cheapest first: the cleaned strings, rational numbers, structure and the normal form of expressions, algebra.
-"""
+"""Layer 3: whether two values are the same answer. Exact; what cannot be settled exactly is asked of `algebra`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Literal
 
 from ansatz.rewards.math_answer import sets
 from ansatz.rewards.math_answer import values as v
-from ansatz.rewards.math_answer.canonical import Polynomial, TooLarge, canonical, difference
+from ansatz.rewards.math_answer.canonical import TooLarge, canonical, difference
 from ansatz.rewards.math_answer.options import Options
-from ansatz.rewards.math_answer.parse import Reading, fold, plain, read, read_gold
-from ansatz.rewards.math_answer.units import Unit, compatible, conversion
+from ansatz.rewards.math_answer.parse import read
+from ansatz.rewards.math_answer.units import compatible, conversion
 from ansatz.rewards.math_answer.values import Expr, Value
-from ansatz.rewards.math_answer.words import is_single_letter_unit, unit_name
-from ansatz.types import Reason
+from ansatz.rewards.math_answer.views import (
+    as_number,
+    assigned,
+    clock_terms,
+    difference_of,
+    factor_between,
+    flattened,
+    form_of,
+    has_distinct_names,
+    has_rational_coefficients,
+    is_label,
+    items_of,
+    parted,
+    significant_digits,
+    with_letter_unit,
+    words_of,
+)
 
 Question = Literal["equal", "rounded", "proportional", "same_direction"]
 Algebra = Callable[[Question, Expr, Expr], bool]
@@ -28,64 +39,6 @@ their quotient a constant other than zero; is it a positive one."""
 
 class Undecided(Exception):
     """Not settled without algebra."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """reason None: not settled without algebra."""
-
-    reason: Reason | None
-    stage: str
-
-
-def settle(gold: str, answer: str, options: Options, algebra: Algebra | None = None) -> Outcome:
-    """Grades an answer string against a gold string. Without `algebra` the reason may be None."""
-    expected = read_gold(gold, options)
-    if expected.undefined:
-        return Outcome(Reason.DIFFERENT, "parse")
-    if gold == answer and not options.reduced:
-        return Outcome(Reason.EQUAL, "string")
-    given = read(answer, options)
-    if given.undefined:
-        return Outcome(Reason.DIFFERENT, "parse")
-    if given.unreduced and options.reduced and not expected.unreduced:
-        return Outcome(Reason.DIFFERENT, "parse")
-    if given.squeezed and expected.squeezed == given.squeezed:
-        return Outcome(Reason.EQUAL, "string")
-    if given.value is None:
-        return Outcome(Reason.HEDGED if given.hedged else Reason.UNPARSED, "parse")
-    if expected.value is None:
-        same_words = fold(plain(expected.squeezed)) == fold(plain(given.squeezed)) != ""
-        return Outcome(Reason.EQUAL if same_words else Reason.DIFFERENT, "string")
-    return _settle_values(expected, given, options, algebra)
-
-
-def _settle_values(expected: Reading, given: Reading, options: Options, algebra: Algebra | None) -> Outcome:
-    gold, answer = expected.value, given.value
-    assert gold is not None
-    assert answer is not None
-    if isinstance(gold, v.Text) or isinstance(answer, v.Text):
-        words = fold(plain(expected.squeezed)), fold(plain(given.squeezed))
-        cased = plain(expected.squeezed) == plain(given.squeezed) or not options.case_sensitive
-        same = gold == answer or (words[0] == words[1] and cased)
-        return Outcome(Reason.EQUAL if same else Reason.HEDGED if given.hedged else Reason.DIFFERENT, "string")
-    stage = "number" if isinstance(gold, v.Num) and isinstance(answer, v.Num) else "structure"
-    try:
-        same = Comparison(options, algebra or _undecided).same(gold, answer)
-    except Undecided:
-        return Outcome(None, "algebra")
-    except Hedged:
-        return Outcome(Reason.HEDGED, stage)
-    except (v.Unreadable, sets.Unordered):
-        return Outcome(Reason.DIFFERENT, stage)
-    if same:
-        return Outcome(Reason.EQUAL, stage)
-    hedged = given.hedged or (isinstance(answer, v.Listing) and not isinstance(gold, v.Listing | v.Collection))
-    return Outcome(Reason.HEDGED if hedged else Reason.DIFFERENT, stage)
-
-
-def _undecided(question: Question, gold: Expr, answer: Expr) -> bool:
-    raise Undecided
 
 
 class Hedged(Exception):
@@ -119,7 +72,7 @@ class Comparison:
         if isinstance(gold, v.Based | v.Ratio | v.Clock) or isinstance(answer, v.Based | v.Ratio | v.Clock):
             return self._written(gold, answer)
         if isinstance(gold, v.Text) or isinstance(answer, v.Text):
-            return _words(gold) == _words(answer) != ""
+            return words_of(gold) == words_of(answer) != ""
         if isinstance(gold, v.Bracket) and isinstance(answer, v.Bracket):
             ends = (gold.left, gold.right) == (answer.left, answer.right)
             return ends and self._in_order(gold.items, answer.items)
@@ -133,7 +86,7 @@ class Comparison:
         """Equal as functions of their variables; a decimal for an exact value as its rounding."""
         if isinstance(gold, v.Num) and isinstance(answer, v.Num):
             return self._numbers(gold, answer)
-        if self._options.same_form and _form(gold) != _form(answer):
+        if self._options.same_form and form_of(gold) != form_of(answer):
             return False
         if gold == answer:
             return True
@@ -151,7 +104,9 @@ class Comparison:
                 number = as_number(exact)
                 if number is not None:
                     return self._numbers(v.Num(number), decimal)
-                rounded = _digits(decimal) >= self._options.digits and self._algebra("rounded", exact, decimal)
+                rounded = significant_digits(decimal) >= self._options.digits and self._algebra(
+                    "rounded", exact, decimal
+                )
                 return rounded or (not (left.pure and right.pure) and self._algebra("equal", gold, answer))
         if left.pure and right.pure:
             return False
@@ -172,17 +127,17 @@ class Comparison:
                 return False  # an integer is not known by a rounding
         assert decimal.places is not None
         near = abs(exact.value - decimal.value) <= Fraction(1, 2) * Fraction(10) ** -decimal.places
-        return near and _digits(decimal) >= self._options.digits
+        return near and significant_digits(decimal) >= self._options.digits
 
     # units, written forms, choices
 
     def _quantities(self, gold: Value, answer: Value) -> bool:
-        expected, unit = _parted(gold)
-        given, other = _parted(answer)
+        expected, unit = parted(gold)
+        given, other = parted(answer)
         if unit and not other:
-            given, other = _with_letter_unit(given, unit)
+            given, other = with_letter_unit(given, unit)
         elif other and not unit:
-            expected, unit = _with_letter_unit(expected, other)
+            expected, unit = with_letter_unit(expected, other)
         percent = (("%", 1),)
         if isinstance(expected, v.EXPRESSIONS) and isinstance(given, v.EXPRESSIONS) and percent in (unit, other):
             return self._percents(expected, unit == percent, given, other == percent) and not (
@@ -215,7 +170,7 @@ class Comparison:
             return gold == answer
         for one, other in ((gold, answer), (answer, gold)):
             if isinstance(one, v.Ratio) and isinstance(other, v.Clock):
-                return _clock_terms(one) == (other.hour, other.minute, other.second)
+                return clock_terms(one) == (other.hour, other.minute, other.second)
             if isinstance(one, v.Ratio) and isinstance(other, v.EXPRESSIONS) and len(one.terms) == 2:
                 return one.terms[1] != v.ZERO and self.equal(v.divide(*one.terms), other)
             if isinstance(one, v.Based) and isinstance(other, v.EXPRESSIONS) and self._options.based_values:
@@ -232,28 +187,27 @@ class Comparison:
 
     def _choices(self, gold: Value, answer: Value) -> bool:
         if isinstance(gold, v.Choice):
-            letter = answer.letter if isinstance(answer, v.Choice) else _words(answer)
+            letter = answer.letter if isinstance(answer, v.Choice) else words_of(answer)
             if self._options.case_sensitive:
                 name = letter if isinstance(answer, v.Choice) else getattr(answer, "name", letter)
                 return gold.letter == name
             return gold.letter.lower() == letter.lower()
         assert isinstance(answer, v.Choice)
         if not answer.rest:
-            return isinstance(gold, v.Name | v.Text) and _words(gold) == answer.letter.lower()
+            return isinstance(gold, v.Name | v.Text) and words_of(gold) == answer.letter.lower()
         rest = read(answer.rest, self._options).value
         return rest is not None and not isinstance(rest, v.Choice) and self.same(gold, rest)
 
     # lists, matrices, sets
 
     def _lists(self, gold: Value, answer: Value) -> bool:
-        if _distinct_names(gold) != _distinct_names(answer):  # x=1, y=2 for 1, 2: names say more than a place in a list
-            sequences = v.Listing | v.Bracket
-            if not (self._options.assignments and isinstance(gold, sequences) and isinstance(answer, sequences)):
-                return False
-            return self._in_order(gold.items, answer.items)
+        if has_distinct_names(gold) != has_distinct_names(answer):
+            if isinstance(gold, v.Listing | v.Bracket) and isinstance(answer, v.Listing | v.Bracket):
+                return self._options.assignments and self._in_order(gold.items, answer.items)
+            return False
         if sets.is_set_form(gold) or sets.is_set_form(answer):
             return self._sets(gold, answer)
-        golds, answers = _items(gold), _items(answer)
+        golds, answers = items_of(gold), items_of(answer)
         if golds is None or answers is None:
             one, single = (golds, answer) if golds is not None else (answers, gold)
             if one is None or len(one) != 1 or isinstance(single, v.Listing | v.Collection):
@@ -274,10 +228,10 @@ class Comparison:
     def _in_order(self, golds: Sequence[Value], answers: Sequence[Value]) -> bool:
         return len(golds) == len(answers) and self._all(zip(golds, answers, strict=True))
 
-    def _all(self, pairs: object) -> bool:
+    def _all(self, pairs: Iterable[tuple[Value, Value]]) -> bool:
         """Whether all pairs are the same; one that differs settles it, whatever the others need."""
         undecided: Undecided | None = None
-        for gold, answer in pairs:  # pyright: ignore
+        for gold, answer in pairs:
             try:
                 if not self.same(gold, answer):
                     return False
@@ -313,11 +267,8 @@ class Comparison:
         """Entry by entry. A row or a column also equals the point with its entries."""
         if isinstance(gold, v.Matrix) and isinstance(answer, v.Matrix):
             shape = gold.determinant == answer.determinant and len(gold.rows) == len(answer.rows)
-            return shape and self._all(
-                pair
-                for g, a in zip(gold.rows, answer.rows, strict=True)
-                for pair in ((v.Bracket("(", g, ")"), v.Bracket("(", a, ")")),)
-            )
+            rows = zip(gold.rows, answer.rows, strict=True) if shape else ()
+            return shape and self._all((v.Bracket("(", g, ")"), v.Bracket("(", a, ")")) for g, a in rows)
         matrix, point = (gold, answer) if isinstance(gold, v.Matrix) else (answer, gold)
         if (
             not isinstance(matrix, v.Matrix)
@@ -349,7 +300,7 @@ class Comparison:
     def _pieces(self, gold: Value, answer: Value) -> bool:
         """Unions whose ends hold variables, piece by piece."""
         if isinstance(gold, v.Combination) and isinstance(answer, v.Combination) and gold.operator == answer.operator:
-            golds, answers = _flattened(gold), _flattened(answer)
+            golds, answers = flattened(gold), flattened(answer)
             return len(golds) == len(answers) and self._matched(golds, answers, once=True)
         raise sets.Unordered
 
@@ -360,16 +311,16 @@ class Comparison:
         if not isinstance(expected, v.Relation) and not isinstance(given, v.Relation):
             return self.same(expected, given)
         if isinstance(expected, v.Relation) and isinstance(given, v.Relation):
-            named, other = _assigned(expected), _assigned(given)
+            named, other = assigned(expected), assigned(given)
             if named and other and named[0] == other[0] and self.same(named[1], other[1]):
                 return True
             if self._as_relations(expected, given):
                 return True
         elif isinstance(expected, v.Relation) and "=" in expected.operators:
-            named = _assigned(expected)
+            named = assigned(expected)
             return named is not None and self.same(named[1], given)
         elif isinstance(given, v.Relation) and "=" in given.operators:
-            named = _assigned(given)
+            named = assigned(given)
             return named is not None and self.same(expected, named[1])
         if (
             isinstance(gold, v.Relation)
@@ -383,7 +334,7 @@ class Comparison:
             return False
 
     def _resolved(self, value: Value) -> Value:
-        """A chain of equalities as the one value it states, or one relation. Raises Hedged where it contradicts itself."""
+        """A chain of equalities as the one value it states, or one relation. Raises Hedged for a contradiction."""
         if not isinstance(value, v.Relation):
             return value
         if value.operators == ("in",):
@@ -393,13 +344,13 @@ class Comparison:
         sides = list(value.sides)
         if (
             len(sides) == 2
-            and (_assigned(value) or any(v.names_in(side) for side in sides))
+            and (assigned(value) or any(v.names_in(side) for side in sides))
             and "~" not in value.operators
         ):
-            if _assigned(value) is None and self._identity(sides):
+            if assigned(value) is None and self._identity(sides):
                 return sides[-1]
             return value
-        label = sides[0] if _label(sides[0]) else None
+        label = sides[0] if is_label(sides[0]) else None
         stated = sides[1:] if label is not None else sides
         for index in range(1, len(stated)):
             about = value.operators[index - len(stated)] == "~"
@@ -413,7 +364,7 @@ class Comparison:
 
     def _rounds(self, exact: Value, decimal: Value) -> bool:
         """Whether `x ~ 3.33` holds to the digits written, two or more."""
-        exact, decimal = _parted(exact)[0], _parted(decimal)[0]
+        exact, decimal = parted(exact)[0], parted(decimal)[0]
         if not isinstance(exact, v.EXPRESSIONS) or not isinstance(decimal, v.Num):
             return False
         return abs(sets.approximate(exact) - float(decimal.value)) <= 0.51 * 10.0 ** -(decimal.places or 0)
@@ -422,7 +373,7 @@ class Comparison:
         """Two equations or two inequalities: the same up to a factor (a positive one for inequalities)."""
         if len(gold.sides) != 2 or len(answer.sides) != 2:
             return False
-        expected, given = _difference(gold), _difference(answer)
+        expected, given = difference_of(gold), difference_of(answer)
         if expected is None or given is None or expected[1] != given[1]:
             return False
         operator, (left, right) = expected[1], (expected[0], given[0])
@@ -431,127 +382,9 @@ class Comparison:
             top, other = canonical(left), canonical(right)
         except TooLarge:
             return self._algebra("same_direction" if directed else "proportional", left, right)
-        factor = _factor(top.top, other.top)
+        factor = factor_between(top.top, other.top)
         if factor is not None and (not directed or (factor > 0 and len(top.bottom) == len(other.bottom) == 1)):
             return True
-        if top.pure and other.pure and _rational(top.top) and _rational(other.top):
+        if top.pure and other.pure and has_rational_coefficients(top.top) and has_rational_coefficients(other.top):
             return False
         return self._algebra("same_direction" if directed else "proportional", left, right)
-
-
-def as_number(value: Expr) -> Fraction | None:
-    """The rational number that an expression is, None for any other."""
-    form = canonical(value)
-    if set(form.top) | set(form.bottom) <= {()}:
-        return form.top.get((), Fraction(0)) / form.bottom[()]
-    return None
-
-
-def _digits(number: v.Num) -> int:
-    """Significant digits of a decimal."""
-    assert number.places is not None
-    return len(str(abs(int(number.value * Fraction(10) ** number.places))))
-
-
-def _form(value: Expr) -> tuple[str, int]:
-    """The outermost shape: how many sums are multiplied."""
-    if isinstance(value, v.Product):
-        return "product", sum(isinstance(_base(factor), v.Sum) for factor in value.factors)
-    if isinstance(value, v.Power) and isinstance(value.base, v.Sum) and value.exponent != v.MINUS_ONE:
-        return "product", 1
-    return ("sum", 1) if isinstance(value, v.Sum) else ("product", 0)
-
-
-def _base(factor: Expr) -> Expr:
-    return factor.base if isinstance(factor, v.Power) else factor
-
-
-def _words(value: Value) -> str:
-    if isinstance(value, v.Text):
-        return value.words.lower()
-    return fold(value.name) if isinstance(value, v.Name) else ""
-
-
-def _parted(value: Value) -> tuple[Value, Unit]:
-    return (value.amount, value.unit) if isinstance(value, v.Quantity) else (value, ())
-
-
-def _with_letter_unit(value: Value, unit: Unit) -> tuple[Value, Unit]:
-    """`5 m` as 5 metres, where the other side has that unit; elsewhere the letter is a variable."""
-    if isinstance(value, v.Product) and isinstance(value.factors[-1], v.Name):
-        letter = value.factors[-1].name
-        if is_single_letter_unit(letter) and ((unit_name(letter), 1),) == unit:
-            return v.multiply(*value.factors[:-1]), unit
-    return value, ()
-
-
-def _items(value: Value) -> tuple[Value, ...] | None:
-    return value.items if isinstance(value, v.Listing | v.Collection) else None
-
-
-def _flattened(value: Value) -> list[Value]:
-    if isinstance(value, v.Combination) and value.operator == "union":
-        return [piece for part in value.parts for piece in _flattened(part)]
-    return [value]
-
-
-def _clock_terms(ratio: v.Ratio) -> tuple[int, ...] | None:
-    terms = [int(t.value) if isinstance(t, v.Num) and t.value.denominator == 1 else -1 for t in ratio.terms]
-    return tuple([*terms, 0][:3]) if len(terms) in (2, 3) else None
-
-
-def _label(value: Value) -> bool:
-    """Whether the left side of an equation merely names the right one: x, AB, f(x), (x, y)."""
-    if isinstance(value, v.Bracket):
-        return all(isinstance(item, v.Name) and item.name not in v.CONSTANTS for item in value.items)
-    if isinstance(value, v.Apply):
-        return len(value.function.rstrip("'")) == 1
-    return isinstance(value, v.Name) and value.name not in v.CONSTANTS
-
-
-def _assigned(relation: v.Relation) -> tuple[Value, Value] | None:
-    """(name, value) of an equation that gives a name its value, on whichever side the name stands."""
-    if relation.operators != ("=",):
-        return None
-    left, right = relation.sides
-    for name, value in ((left, right), (right, left)):
-        if _label(name) and not (v.names_in(name) if not isinstance(name, v.Apply) else {name.function}) & v.names_in(
-            value
-        ):
-            return name, value
-    return None
-
-
-def _distinct_names(value: Value) -> bool:
-    """Whether a list gives values to different names; x_1 and x_2 are one name."""
-    if not isinstance(value, v.Listing):
-        return False
-    assigned = [_assigned(item) if isinstance(item, v.Relation) else None for item in value.items]
-    return len({repr(pair[0]).partition("_")[0] for pair in assigned if pair}) > 1
-
-
-def _difference(relation: v.Relation) -> tuple[Expr, str] | None:
-    """(left - right, operator), with greater turned into less."""
-    left, right = (_parted(side)[0] for side in relation.sides)
-    operator = relation.operators[0]
-    if not isinstance(left, v.EXPRESSIONS) or not isinstance(right, v.EXPRESSIONS):
-        return None
-    if v.INFINITY in (left, right):
-        return None
-    if operator in (">", ">="):
-        left, right, operator = right, left, operator.replace(">", "<")
-    return v.add(left, v.negate(right)), operator
-
-
-def _factor(left: Polynomial, right: Polynomial) -> Fraction | None:
-    """The number other than zero that turns one polynomial into the other, None where there is none."""
-    if left.keys() != right.keys() or not left:
-        return None
-    monomial = next(iter(left))
-    factor = right[monomial] / left[monomial]
-    return factor if all(right[m] == c * factor for m, c in left.items()) else None
-
-
-def _rational(polynomial: Polynomial) -> bool:
-    """Whether the coefficients are plain rational numbers, no roots or pi."""
-    return all(atom[0] == "v" and atom[1] not in v.CONSTANTS for monomial in polynomial for atom, _ in monomial)

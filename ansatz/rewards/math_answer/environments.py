@@ -8,7 +8,7 @@ from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.values import Unreadable, Value
 
 if TYPE_CHECKING:
-    from ansatz.rewards.math_answer.grammar import Parser
+    from ansatz.rewards.math_answer.expressions import Expressions
 
 _MATRICES = frozenset(
     {"matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix", "array", "psmallmatrix", "bsmallmatrix"}
@@ -16,7 +16,7 @@ _MATRICES = frozenset(
 _TRANSPARENT = frozenset({"aligned", "align", "gathered", "split", "equation", "math", "displaymath"})
 
 
-def matrix_from(parser: Parser, name: str) -> Value:
+def matrix_from(parser: Expressions, name: str) -> Value:
     """The environment whose begin was just taken, through its end. Empty last rows are left out."""
     if name in _TRANSPARENT:
         value = parser.expr()
@@ -39,7 +39,7 @@ def matrix_from(parser: Parser, name: str) -> Value:
     return v.Matrix(tuple(tuple(row) for row in rows), determinant=name == "vmatrix")
 
 
-def _end(parser: Parser, name: str) -> None:
+def _end(parser: Expressions, name: str) -> None:
     if parser.token.kind != "env" or parser.token.text != f"end {name}":
         raise Unreadable(f"{name} does not end")
     parser.at += 1

@@ -66,7 +66,9 @@ def apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
     if name == "exp":
         return v.power(v.E, first)
     if name in ("log", "lg", "ln"):
-        return _logarithm(name, arguments, base)
+        if len(arguments) > 1:
+            raise Unreadable("a logarithm of several arguments")
+        return _logarithm(name, first, base)
     numbers = [a.value for a in arguments if isinstance(a, v.Num)]
     if len(numbers) == len(arguments):
         folded = _folded(name, numbers)
@@ -77,16 +79,14 @@ def apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
     return v.Apply(name, arguments)
 
 
-def _logarithm(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
+def _logarithm(name: str, argument: Expr, base: Expr | None) -> Expr:
     """A quotient of natural logarithms; `log` without a base is natural, as in most of mathematics, or an own atom."""
-    if len(arguments) > 1:
-        raise Unreadable("a logarithm of several arguments")
     if name == "ln" or base == v.E:
-        return v.ZERO if arguments[0] == v.ONE else v.Apply("ln", arguments)
+        return v.ZERO if argument == v.ONE else v.Apply("ln", (argument,))
     base = base or (v.integer(10) if name == "lg" else None)
     if base is None:
-        return v.ZERO if arguments[0] == v.ONE else v.Apply("log", arguments)
-    return v.divide(v.Apply("ln", arguments), v.Apply("ln", (base,)))
+        return v.ZERO if argument == v.ONE else v.Apply("log", (argument,))
+    return v.divide(v.Apply("ln", (argument,)), v.Apply("ln", (base,)))
 
 
 def _folded(name: str, numbers: list[Fraction]) -> Fraction | None:
@@ -119,7 +119,7 @@ def based(digits: str, label: str) -> v.Based:
 
 
 def with_bounds(name: str, low: Value | None, high: Expr | None, body: Expr) -> Expr:
-    """sum, prod, int or lim. A short sum or product of numbers is carried out; the rest is for algebra, or unreadable."""
+    """sum, prod, int or lim. A short sum or product is carried out; the rest is for algebra, or unreadable."""
     if name == "int":
         variable, inner = _integrand(body)
         bounds = () if low is None and high is None else (_expression(low), _expression(high))

@@ -16,6 +16,7 @@ from ansatz.rewards.math_answer.words import (
     SCALES,
     UNIT_GRAMMAR,
     unit_name,
+    words_of_text,
 )
 
 MAX_LENGTH = 2_000  # characters of an answer that is read; a longer one can only equal the gold letter by letter
@@ -25,7 +26,7 @@ _MAX_NESTED_TEXT = 5
 
 
 class Token(NamedTuple):
-    """kind: num, name, func, word, op, open, close, cmd, env, end. text: what it says. upright: from \\text{} or the like."""
+    """kind: num, name, func, word, op, open, close, cmd, env, end. upright: from \\text{} or the like."""
 
     kind: str
     text: str
@@ -50,40 +51,42 @@ _LOCALE = _number_pattern(rf"(?:{_GAP}|,|\s|')")
 _LOCALE_COMMA = _number_pattern(rf"(?:{_GAP}|\.|\s|')")
 _INDIAN = re.compile(r"[1-9]\d?(?:,\d{2})+,\d{3}(?!\d|,\d)")
 
-_TEXT_COMMANDS = frozenset(
-    "text textbf textit textrm textsf texttt textnormal textsc mathrm mathbf mathsf mathit mathtt operatorname mbox hbox "
-    "emph bold bm boldsymbol mathcal mathbb mathfrak mathscr underline".split()
+_TEXT_COMMANDS = words_of_text(
+    """
+    text textbf textit textrm textsf texttt textnormal textsc mathrm mathbf mathsf mathit mathtt operatorname
+    mbox hbox emph bold bm boldsymbol mathcal mathbb mathfrak mathscr underline
+    """
 )
 _DERIVATIVE = re.compile(r"\\frac\s*\{d\s*([A-Za-z])\}\s*\{d\s*([A-Za-z])\}")
-_IGNORED = frozenset(
-    "angle measuredangle quad qquad hspace hfill hskip thinspace medspace thickspace enspace color nonumber break".split()
+_IGNORED = words_of_text(
+    """
+    angle measuredangle quad qquad hspace hfill hskip thinspace medspace thickspace enspace color nonumber break
+    """
 )
 _OPERATORS = {
-    "cdot": "*", "times": "*", "ast": "*", "div": "/", "le": "<=", "leq": "<=", "leqslant": "<=", "ge": ">=", "geq": ">=",
-    "geqslant": ">=", "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "~", "simeq": "~", "sim": "~", "in": "in",
-    "cup": "cup", "cap": "cap", "setminus": "minus", "backslash": "minus", "pm": "pm", "mp": "mp", "bmod": "mod",
-    "mod": "mod", "to": "to", "colon": ":", "vert": "|", "mid": "|", "lvert": "|", "rvert": "|", "prime": "'",
-    "circ": "circ", "degree": "deg", "percent": "%", "equiv": "equiv", "implies": "implies", "Rightarrow": "implies",
-    "ldots": "dots", "dots": "dots", "cdots": "dots", "wedge": "and", "land": "and", "lor": "or", "vee": "or", "bigcup": "cup",
+    "cdot": "*", "times": "*", "ast": "*", "div": "/", "le": "<=", "leq": "<=", "leqslant": "<=", "ge": ">=",
+    "geq": ">=", "geqslant": ">=", "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "~", "simeq": "~",
+    "sim": "~", "in": "in", "cup": "cup", "cap": "cap", "setminus": "minus", "backslash": "minus", "pm": "pm",
+    "mp": "mp", "bmod": "mod", "mod": "mod", "to": "to", "colon": ":", "vert": "|", "mid": "|", "lvert": "|",
+    "rvert": "|", "prime": "'", "circ": "circ", "degree": "deg", "percent": "%", "equiv": "equiv",
+    "implies": "implies", "Rightarrow": "implies", "ldots": "dots", "dots": "dots", "cdots": "dots", "wedge": "and",
+    "land": "and", "lor": "or", "vee": "or", "bigcup": "cup",
 }  # fmt: skip
 _OPENERS = {"lbrace": "\\{", "langle": "langle", "lfloor": "lfloor", "lceil": "lceil", "lbrack": "["}
 _CLOSERS = {"rbrace": "\\}", "rangle": "rangle", "rfloor": "rfloor", "rceil": "rceil", "rbrack": "]"}
-_SYMBOLS = {"infty": "inf", "pi": "pi", "imath": "i", "reals": "reals", "R": "reals", "varnothing": "empty"}
-_SYMBOLS |= {"emptyset": "empty", "exponentialE": "e", "imaginaryI": "i"}
+_SYMBOLS = {
+    "infty": "inf", "pi": "pi", "imath": "i", "reals": "reals", "R": "reals", "varnothing": "empty",
+    "emptyset": "empty", "exponentialE": "e", "imaginaryI": "i",
+}  # fmt: skip
 _PLAIN_NAMES = {
-    "pi": "pi",
-    "inf": "inf",
-    "infty": "inf",
-    "infinity": "inf",
-    "Infinity": "inf",
-    "oo": "inf",
-    "nan": "nan",
-}
-_PLAIN_NAMES |= {"NaN": "nan", "NAN": "nan", "emptyset": "empty", "Inf": "inf"}
-_LATEX = frozenset(
-    {"frac", "sqrt", "binom", "overline", "bar", "hat", "vec", "tilde", "dot", "widehat", "choose", "pmod"}
+    "pi": "pi", "inf": "inf", "Inf": "inf", "infty": "inf", "infinity": "inf", "Infinity": "inf", "oo": "inf",
+    "nan": "nan", "NaN": "nan", "NAN": "nan", "emptyset": "empty",
+}  # fmt: skip
+_LATEX = words_of_text(
+    """
+    frac sqrt binom overline bar hat vec tilde dot widehat choose pmod sum prod int lim overrightarrow triangle
+    """
 )
-_LATEX |= {"sum", "prod", "int", "lim", "overrightarrow", "triangle"}
 _TWO = {"**": "^", "<=": "<=", ">=": ">=", "!=": "!=", "==": "=", "=<": "<=", "=>": "implies", "->": "to"}
 _ONE = {c: c for c in "+-*/^_!':;,|=<>%&"} | {"∣": "|"}
 _COMMAND = re.compile(r"\\([A-Za-z]+)\s*")
@@ -175,15 +178,15 @@ class Lexer:
         return match.end()
 
     def _run(self, run: str, upright: bool) -> None:
-        if run == "mod":
+        if upright and len(run) > 1 and unit_name(run):
+            self._add("word", run, upright=True)  # sec and min are units here, functions elsewhere
+        elif run == "mod":
             self._add("op", "mod")
         elif run in _PLAIN_NAMES:
             self._add("name", _PLAIN_NAMES[run])
         elif run in FUNCTIONS:
             self._add("func", FUNCTIONS[run])
-        elif run in GREEK and len(run) > 2:
-            self._add("name", run)
-        elif len(run) == 1 and not upright:
+        elif (run in GREEK and len(run) > 2) or (len(run) == 1 and not upright):
             self._add("name", run)
         elif upright or _is_word(run):
             self._add("word", run, upright=upright)

@@ -4,6 +4,9 @@ Two functions that agree at several points to more digits than all their constan
 rationals without meaning, so an agreement by chance has no measure. Real odd roots of negative numbers are real.
 """
 
+# pyright: basic
+# mpmath has no types
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -11,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 import mpmath
+from mpmath.libmp import NoConvergence
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.values import Expr
@@ -140,7 +144,7 @@ def _number(value: Fraction) -> Number:
 def _value(value: Expr, point: dict[str, Number]) -> Number:
     try:
         result = _evaluate(value, point)
-    except (ZeroDivisionError, ValueError, OverflowError, mpmath.libmp.NoConvergence) as error:
+    except (ZeroDivisionError, ValueError, OverflowError, NoConvergence) as error:
         raise NoNumber(str(error)) from error
     if not mp.isfinite(result):
         raise NoNumber("not finite")

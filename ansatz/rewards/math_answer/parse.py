@@ -1,4 +1,4 @@
-"""Layer 2: from an answer string to a value. Read whole, once; what cannot be read says why, and never raises further."""
+"""Layer 2: from an answer string to a value. Read whole, once; what cannot be read says why, and raises nothing."""
 
 from __future__ import annotations
 

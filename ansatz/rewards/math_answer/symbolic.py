@@ -1,5 +1,7 @@
 """sympy on our own trees: objects are built node by node, never from text."""
 
+# pyright: basic
+# sympy has no types
 from __future__ import annotations
 
 from typing import Any
@@ -10,14 +12,15 @@ from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.functions import OPERATORS
 from ansatz.rewards.math_answer.numeric import NoNumber
 from ansatz.rewards.math_answer.values import Expr
+from ansatz.rewards.math_answer.words import words_of_text
 
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "inf": sympy.oo}
+_SAME_NAME = words_of_text("sin cos tan cot sec csc sinh cosh tanh coth log floor arg factorial factorial2 binomial")
 _FUNCTIONS = {
-    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "ln": "log", "abs": "Abs", "ceil": "ceiling",
-    "sgn": "sign", "max": "Max", "min": "Min", "Re": "re", "Im": "im",
-    "factorial2": "factorial2",
+    **{name: name for name in _SAME_NAME},
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "ln": "log", "abs": "Abs",
+    "ceil": "ceiling", "sgn": "sign", "max": "Max", "min": "Min", "Re": "re", "Im": "im",
 }  # fmt: skip
-_FUNCTIONS |= {name: name for name in "sin cos tan cot sec csc sinh cosh tanh coth log floor arg factorial binomial".split()}
 _MAX_EXPONENT = 1_000
 
 
@@ -27,7 +30,7 @@ def provably_equal(gold: Expr, answer: Expr) -> bool:
 
 
 def build(value: Expr) -> Any:
-    """The sympy object of a tree. Raises NoNumber for powers, factorials and the like that are too large to work out."""
+    """The sympy object of a tree. Raises NoNumber for powers, factorials and the like that are too large."""
     if isinstance(value, v.Num):
         return sympy.Rational(value.value.numerator, value.value.denominator)
     if isinstance(value, v.Name):

@@ -26,7 +26,7 @@ _FILLERS = frozenset({"of", "a", "an", "the"})
 
 
 def read_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
-    """The unit at `at`, and where it ends; the empty unit where none stands. Words of no list are a count noun's label."""
+    """The unit at `at`, and where it ends; empty where none stands. Words of no list are a count noun's label."""
     fraction = _fraction(tokens, at)
     if fraction is not None:
         return fraction

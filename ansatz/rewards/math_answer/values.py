@@ -164,7 +164,7 @@ Value: TypeAlias = (
 
 EXPRESSIONS = (Num, Name, Sum, Product, Power, Apply)
 ZERO, ONE, MINUS_ONE, HALF = Num(Fraction(0)), Num(Fraction(1)), Num(Fraction(-1)), Num(Fraction(1, 2))
-INFINITY, PI, E, I = Name("inf"), Name("pi"), Name("e"), Name("i")
+INFINITY, PI, E = Name("inf"), Name("pi"), Name("e")
 REALS = Name("reals")
 CONSTANTS = frozenset({"pi", "e", "i", "inf", "reals"})
 

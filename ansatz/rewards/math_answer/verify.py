@@ -7,10 +7,10 @@ import threading
 import time
 from typing import Any
 
-from ansatz.rewards.math_answer.compare import Outcome, settle
 from ansatz.rewards.math_answer.extract import Mode, extract
 from ansatz.rewards.math_answer.options import Options, options_from
 from ansatz.rewards.math_answer.parse import is_choice
+from ansatz.rewards.math_answer.settle import Outcome, settle
 from ansatz.rewards.pool import JobCrashed, JobTimeout, WorkerPool
 from ansatz.types import Reason, Verdict
 

@@ -3,45 +3,48 @@
 from __future__ import annotations
 
 
+def words_of_text(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 _UNITS = """
 m: meter meters metre metres | cm: centimeter centimeters centimetre centimetres cms | mm: millimeter millimeters
-millimetre millimetres | km: kilometer kilometers kilometre kilometres kms | in: inch inches | ft: foot feet | yd: yard
-yards | mi: mile miles | g: gram grams gm gms | kg: kilogram kilograms kgs kilo kilos | mg: milligram milligrams
-| lb: pound pounds lbs | oz: ounce ounces | ton: tons tonne tonnes | s: second seconds sec secs | min: minute minutes mins
-| h: hour hours hr hrs | day: days | week: weeks wk wks | month: months | year: years yr yrs | ms: millisecond
-milliseconds | L: liter liters litre litres | mL: ml milliliter milliliters millilitre millilitres | gal: gallon gallons
-| cup: cups | pt: pint pints | qt: quart quarts | tbsp: tablespoon tablespoons | tsp: teaspoon teaspoons | acre: acres
-| hectare: hectares ha | dollar: dollars usd bucks buck | cent: cents | euro: euros eur | gbp: sterling | yen: jpy
-| rupee: rupees inr rs | yuan: rmb cny | deg: degree degrees | rad: radian radians | %: percent percents percentage pct
-| N: newton newtons | J: joule joules | W: watt watts | V: volt volts | A: amp amps ampere amperes | Hz: hertz | Pa: pascal
-pascals | K: kelvin kelvins | kJ: kilojoule kilojoules | kW: kilowatt kilowatts | kWh: kilowatthour | mol: mole moles
-| ohm: ohms | cal: calorie calories | byte: bytes | bit: bits | decade: decades | century: centuries | th: st nd rd
-| C: celsius | F: fahrenheit | mph: | kph: | kmh: | eV: | nm: nanometer nanometers | erg: ergs | AU: | pc: parsec parsecs | rpm: | GB:
-| unit: units u.
+millimetre millimetres | km: kilometer kilometers kilometre kilometres kms | in: inch inches | ft: foot feet | yd:
+yard yards | mi: mile miles | g: gram grams gm gms | kg: kilogram kilograms kgs kilo kilos | mg: milligram
+milligrams | lb: pound pounds lbs | oz: ounce ounces | ton: tons tonne tonnes | s: second seconds sec secs | min:
+minute minutes mins | h: hour hours hr hrs | day: days | week: weeks wk wks | month: months | year: years yr yrs |
+ms: millisecond milliseconds | L: l liter liters litre litres | mL: ml milliliter milliliters millilitre millilitres
+| gal: gallon gallons | cup: cups | pt: pint pints | qt: quart quarts | tbsp: tablespoon tablespoons | tsp:
+teaspoon teaspoons | acre: acres | hectare: hectares ha | dollar: dollars usd bucks buck | cent: cents | euro:
+euros eur | gbp: sterling | yen: jpy | rupee: rupees inr rs | yuan: rmb cny | deg: degree degrees | rad: radian
+radians | %: percent percents percentage pct | N: newton newtons | J: joule joules | W: watt watts | V: volt volts
+| A: amp amps ampere amperes | Hz: hertz | Pa: pascal pascals | K: kelvin kelvins | kJ: kilojoule kilojoules | kW:
+kilowatt kilowatts | kWh: kilowatthour | mol: mole moles | ohm: ohms | cal: calorie calories | byte: bytes | bit:
+bits | decade: decades | century: centuries | th: st nd rd | C: celsius | F: fahrenheit | mph: | kph: | kmh: | eV:
+| nm: nanometer nanometers | erg: ergs | AU: | pc: parsec parsecs | rpm: | GB: | unit: units u.
 """
 _SINGLE_LETTER_UNITS = frozenset({"m", "g", "s", "h", "L", "N", "J", "W", "V", "A", "K", "C", "F", "l"})
 _COUNTED = """
-way ways person people student students man men woman women boy boys girl girls child children adult adults apple apples
-orange oranges ball balls marble marbles coin coins card cards book books page pages car cars dog dogs cat cats time times
-number numbers integer integers digit digits pair pairs triple triples set sets subset subsets element elements member
-members point points side sides edge edges vertex vertices face faces triangle triangles square squares circle circles
-rectangle rectangles line lines diagonal diagonals angle angles region regions solution solutions root roots value values
-term terms factor factors divisor divisors multiple multiples prime primes outcome outcomes combination combinations
-permutation permutations arrangement arrangements sequence sequences function functions polynomial polynomials path paths
-word words letter letters color colors colour colours game games team teams player players match matches vote votes ticket
-tickets question questions problem problems test tests step steps tile tiles box boxes bag bags bottle bottles chair chairs
-table tables seat seats row rows column columns house houses tree trees flower flowers animal animals bird birds fish egg
-eggs cookie cookies cake cakes piece pieces slice slices block blocks cube cubes stick sticks stone stones candy candies
-pencil pencils pen pens shirt shirts shoe shoes toy toys ride rides trip trips round rounds turn turns move moves handshake
-handshakes zero zeros zeroes friend friends worker workers member job jobs sock socks bike bikes gift gifts stamp stamps
-sheet sheets item items object objects orders order bead beads rope ropes lap laps point points plant plants cow cows horse
-horses chicken chickens sheep pizza pizzas sandwich sandwiches cupcake cupcakes donut donuts shell shells crayon crayons
+way ways person people student students man men woman women boy boys girl girls child children adult adults apple
+apples orange oranges ball balls marble marbles coin coins card cards book books page pages car cars dog dogs cat
+cats time times number numbers integer integers digit digits pair pairs triple triples set sets subset subsets
+element elements member members point points side sides edge edges vertex vertices face faces triangle triangles
+square squares circle circles rectangle rectangles line lines diagonal diagonals angle angles region regions
+solution solutions root roots value values term terms factor factors divisor divisors multiple multiples prime
+primes outcome outcomes combination combinations permutation permutations arrangement arrangements sequence
+sequences function functions polynomial polynomials path paths word words letter letters color colors colour
+colours game games team teams player players match matches vote votes ticket tickets question questions problem
+problems test tests step steps tile tiles box boxes bag bags bottle bottles chair chairs table tables seat seats
+row rows column columns house houses tree trees flower flowers animal animals bird birds fish egg eggs cookie
+cookies cake cakes piece pieces slice slices block blocks cube cubes stick sticks stone stones candy candies pencil
+pencils pen pens shirt shirts shoe shoes toy toys ride rides trip trips round rounds turn turns move moves
+handshake handshakes zero zeros zeroes friend friends worker workers job jobs sock socks bike bikes gift gifts
+stamp stamps sheet sheets item items object objects orders order bead beads rope ropes lap laps plant plants cow
+cows horse horses chicken chickens sheep pizza pizzas sandwich sandwiches cupcake cupcakes donut donuts shell
+shells crayon crayons
 """
-UNIT_OF: dict[str, str] = {}
-for _entry in _UNITS.replace("\n", " ").split("|"):
-    _canonical, _, _spellings = _entry.strip().partition(":")
-    UNIT_OF |= dict.fromkeys([_canonical, *_spellings.split()], _canonical)
-UNIT_OF["l"] = "L"
+_ENTRIES = [entry.strip().partition(":") for entry in _UNITS.replace("\n", " ").split("|")]
+UNIT_OF = {spelling: unit for unit, _, spellings in _ENTRIES for spelling in (unit, *spellings.split())}
 NOUNS = frozenset(_COUNTED.split())
 LONG_UNITS = frozenset(name for name in UNIT_OF if len(name) > 1) - {"in", "pt", "rs", "st", "pc", "min"}
 """Spellings that are units even when written bare; a single letter is a unit only as \\text."""
@@ -52,41 +55,45 @@ UNIT_RAISERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 UNIT_GRAMMAR = frozenset({*UNIT_RAISERS, "per"})
 
 TO_BASE: dict[str, tuple[str, int, int]] = {
-    "cm": ("m", 1, 100), "mm": ("m", 1, 1000), "km": ("m", 1000, 1), "in": ("m", 254, 10_000), "ft": ("m", 3048, 10_000),
-    "yd": ("m", 9144, 10_000), "mi": ("m", 1_609_344, 1000), "g": ("kg", 1, 1000), "mg": ("kg", 1, 1_000_000),
+    "cm": ("m", 1, 100), "mm": ("m", 1, 1000), "km": ("m", 1000, 1), "in": ("m", 254, 10_000),
+    "ft": ("m", 3048, 10_000), "yd": ("m", 9144, 10_000), "mi": ("m", 1_609_344, 1000),
+    "g": ("kg", 1, 1000), "mg": ("kg", 1, 1_000_000),
     "ton": ("kg", 1000, 1), "lb": ("kg", 45_359_237, 100_000_000), "oz": ("kg", 45_359_237, 1_600_000_000),
     "min": ("s", 60, 1), "h": ("s", 3600, 1), "day": ("s", 86_400, 1), "week": ("s", 604_800, 1), "ms": ("s", 1, 1000),
-    "mL": ("L", 1, 1000), "cent": ("dollar", 1, 100), "month": ("year", 1, 12), "kJ": ("J", 1000, 1), "kW": ("W", 1000, 1),
-    "qt": ("gal", 1, 4), "pt": ("gal", 1, 8), "cup": ("gal", 1, 16), "tbsp": ("tsp", 3, 1), "decade": ("year", 10, 1),
-    "century": ("year", 100, 1), "hectare": ("acre", 2_471_054, 1_000_000), "nm": ("m", 1, 10**9),
+    "mL": ("L", 1, 1000), "cent": ("dollar", 1, 100), "month": ("year", 1, 12), "kJ": ("J", 1000, 1),
+    "kW": ("W", 1000, 1), "qt": ("gal", 1, 4), "pt": ("gal", 1, 8), "cup": ("gal", 1, 16), "tbsp": ("tsp", 3, 1),
+    "decade": ("year", 10, 1), "century": ("year", 100, 1), "hectare": ("acre", 2_471_054, 1_000_000),
+    "nm": ("m", 1, 10**9),
 }  # fmt: skip
 """unit -> (base unit, numerator, denominator) of how many base units it is."""
 
-SCALES = {
-    "hundred": 2,
-    "thousand": 3,
-    "million": 6,
-    "millions": 6,
-    "billion": 9,
-    "billions": 9,
-    "trillion": 12,
-}
+SCALES = {"hundred": 2, "thousand": 3, "million": 6, "millions": 6, "billion": 9, "billions": 9, "trillion": 12}
 
 _FUNCTIONS = "sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh coth ln log lg exp sqrt abs floor ceil"
-FUNCTIONS = {name: name for name in (_FUNCTIONS + " max min gcd lcm det arg sgn Re Im").split()}
-FUNCTIONS |= {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot", "cosec": "csc"}
-FUNCTIONS |= {"arctg": "arctan", "sh": "sinh", "ch": "cosh", "ceiling": "ceil", "sign": "sgn", "cbrt": "cbrt"}
+FUNCTIONS = {
+    **{name: name for name in (_FUNCTIONS + " max min gcd lcm det arg sgn Re Im cbrt").split()},
+    "asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot", "cosec": "csc", "arctg": "arctan",
+    "sh": "sinh", "ch": "cosh", "ceiling": "ceil", "sign": "sgn",
+}  # fmt: skip
 INVERSES = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot"}
 
-GREEK = frozenset(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau upsilon "
-    "phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar".split()
+GREEK = words_of_text(
+    """
+    alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau
+    upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar
+    """
 )
 
-HEDGES = frozenset("or not either neither maybe perhaps wrong incorrect probably possibly isn't likely but".split())
-CONNECTIVES = HEDGES | frozenset(
-    "and is are if for all where to the of than by when with which that so no a an be in on at from any some then else "
-    "we it this there has have only answer because since therefore true false yes unless except otherwise".split()
+HEDGES = words_of_text(
+    """
+    or not either neither maybe perhaps wrong incorrect probably possibly isn't likely but
+    """
+)
+CONNECTIVES = HEDGES | words_of_text(
+    """
+    and is are if for all where to the of than by when with which that so no a an be in on at from any some then
+    else we it this there has have only answer because since therefore true false yes unless except otherwise
+    """
 )
 
 EMPTY_PHRASES = frozenset(
@@ -102,13 +109,15 @@ REAL_PHRASES = frozenset(
     {"all real numbers", "all reals", "real numbers", "all real", "the real numbers", "any real number"}
 )
 
-_SMALL = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
-)
-_SMALL += " eighteen nineteen"
+_SMALL = """
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
+nineteen
+"""
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-NUMBER_WORDS: dict[str, int] = {word: n for n, word in enumerate(_SMALL.split())}
-NUMBER_WORDS |= {word: 10 * n for n, word in enumerate(_TENS.split(), start=2)}
+NUMBER_WORDS: dict[str, int] = {
+    **{word: n for n, word in enumerate(_SMALL.split())},
+    **{word: 10 * n for n, word in enumerate(_TENS.split(), start=2)},
+}
 
 
 def number_from_words(text: str) -> int | None:

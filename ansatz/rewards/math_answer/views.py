@@ -1,0 +1,130 @@
+"""How a comparison looks at a value: what it names, counts, is labelled with, differs by."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from ansatz.rewards.math_answer import values as v
+from ansatz.rewards.math_answer.canonical import Polynomial, canonical
+from ansatz.rewards.math_answer.parse import fold
+from ansatz.rewards.math_answer.units import Unit
+from ansatz.rewards.math_answer.values import Expr, Value
+from ansatz.rewards.math_answer.words import is_single_letter_unit, unit_name
+
+
+def as_number(value: Expr) -> Fraction | None:
+    """The rational number that an expression is, None for any other."""
+    form = canonical(value)
+    if set(form.top) | set(form.bottom) <= {()}:
+        return form.top.get((), Fraction(0)) / form.bottom[()]
+    return None
+
+
+def significant_digits(number: v.Num) -> int:
+    """Significant digits of a decimal."""
+    assert number.places is not None
+    return len(str(abs(int(number.value * Fraction(10) ** number.places))))
+
+
+def form_of(value: Expr) -> tuple[str, int]:
+    """The outermost shape: how many sums are multiplied."""
+    if isinstance(value, v.Product):
+        return "product", sum(isinstance(_base(factor), v.Sum) for factor in value.factors)
+    if isinstance(value, v.Power) and isinstance(value.base, v.Sum) and value.exponent != v.MINUS_ONE:
+        return "product", 1
+    return ("sum", 1) if isinstance(value, v.Sum) else ("product", 0)
+
+
+def _base(factor: Expr) -> Expr:
+    return factor.base if isinstance(factor, v.Power) else factor
+
+
+def words_of(value: Value) -> str:
+    if isinstance(value, v.Text):
+        return value.words.lower()
+    return fold(value.name) if isinstance(value, v.Name) else ""
+
+
+def parted(value: Value) -> tuple[Value, Unit]:
+    return (value.amount, value.unit) if isinstance(value, v.Quantity) else (value, ())
+
+
+def with_letter_unit(value: Value, unit: Unit) -> tuple[Value, Unit]:
+    """`5 m` as 5 metres, where the other side has that unit; elsewhere the letter is a variable."""
+    if isinstance(value, v.Product) and isinstance(value.factors[-1], v.Name):
+        letter = value.factors[-1].name
+        if is_single_letter_unit(letter) and ((unit_name(letter), 1),) == unit:
+            return v.multiply(*value.factors[:-1]), unit
+    return value, ()
+
+
+def items_of(value: Value) -> tuple[Value, ...] | None:
+    return value.items if isinstance(value, v.Listing | v.Collection) else None
+
+
+def flattened(value: Value) -> list[Value]:
+    if isinstance(value, v.Combination) and value.operator == "union":
+        return [piece for part in value.parts for piece in flattened(part)]
+    return [value]
+
+
+def clock_terms(ratio: v.Ratio) -> tuple[int, ...] | None:
+    terms = [int(t.value) if isinstance(t, v.Num) and t.value.denominator == 1 else -1 for t in ratio.terms]
+    return tuple([*terms, 0][:3]) if len(terms) in (2, 3) else None
+
+
+def is_label(value: Value) -> bool:
+    """Whether the left side of an equation merely names the right one: x, AB, f(x), (x, y)."""
+    if isinstance(value, v.Bracket):
+        return all(isinstance(item, v.Name) and item.name not in v.CONSTANTS for item in value.items)
+    if isinstance(value, v.Apply):
+        return len(value.function.rstrip("'")) == 1
+    return isinstance(value, v.Name) and value.name not in v.CONSTANTS
+
+
+def assigned(relation: v.Relation) -> tuple[Value, Value] | None:
+    """(name, value) of an equation that gives a name its value, on whichever side the name stands."""
+    if relation.operators != ("=",):
+        return None
+    left, right = relation.sides
+    for name, value in ((left, right), (right, left)):
+        if is_label(name) and not (v.names_in(name) if not isinstance(name, v.Apply) else {name.function}) & v.names_in(
+            value
+        ):
+            return name, value
+    return None
+
+
+def has_distinct_names(value: Value) -> bool:
+    """Whether a list gives values to different names; x_1 and x_2 are one name."""
+    if not isinstance(value, v.Listing):
+        return False
+    pairs = [assigned(item) if isinstance(item, v.Relation) else None for item in value.items]
+    return len({repr(pair[0]).partition("_")[0] for pair in pairs if pair}) > 1
+
+
+def difference_of(relation: v.Relation) -> tuple[Expr, str] | None:
+    """(left - right, operator), with greater turned into less."""
+    left, right = (parted(side)[0] for side in relation.sides)
+    operator = relation.operators[0]
+    if not isinstance(left, v.EXPRESSIONS) or not isinstance(right, v.EXPRESSIONS):
+        return None
+    if v.INFINITY in (left, right):
+        return None
+    if operator in (">", ">="):
+        left, right, operator = right, left, operator.replace(">", "<")
+    return v.add(left, v.negate(right)), operator
+
+
+def factor_between(left: Polynomial, right: Polynomial) -> Fraction | None:
+    """The number other than zero that turns one polynomial into the other, None where there is none."""
+    if left.keys() != right.keys() or not left:
+        return None
+    monomial = next(iter(left))
+    factor = right[monomial] / left[monomial]
+    return factor if all(right[m] == c * factor for m, c in left.items()) else None
+
+
+def has_rational_coefficients(polynomial: Polynomial) -> bool:
+    """Whether the coefficients are plain rational numbers, no roots or pi."""
+    return all(atom[0] == "v" and atom[1] not in v.CONSTANTS for monomial in polynomial for atom, _ in monomial)

@@ -1,0 +1,137 @@
+"""The normal form, sets and the options. What is equal is worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ansatz.errors import ConfigError
+from ansatz.rewards.math_answer import ALGEBRA_TARGET, Reason, equivalent, verify
+from ansatz.rewards.math_answer.options import DEFAULT
+from ansatz.rewards.math_answer.settle import settle
+from ansatz.rewards.pool import WorkerPool
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    made = WorkerPool(ALGEBRA_TARGET, timeout_s=5.0)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "stage"),
+    [
+        ("5", "5", "string"),
+        ("5", "5.0", "number"),
+        (r"\frac{1}{2}", "0.5", "number"),
+        ("x^2-1", "(x-1)(x+1)", "structure"),
+        (r"2\sqrt{3}", r"\sqrt{12}", "structure"),
+        ("(1,2)", "(1, 2.0)", "structure"),
+        (r"\sec^2 x", r"1+\tan^2 x", "algebra"),
+    ],
+)
+def test_each_pair_is_settled_by_the_cheapest_stage_that_can(gold: str, answer: str, stage: str, pool: WorkerPool):
+    verdict = equivalent(gold, answer, pool=pool)
+    assert verdict
+    assert verdict.stage == stage
+
+
+def test_answers_without_functions_start_no_worker():
+    idle = WorkerPool(ALGEBRA_TARGET)
+    for gold, answer in [
+        ("5", "6"),
+        (r"2\sqrt{10}", "2"),
+        ("x^2+1", "x^2-1"),
+        (r"\frac{3+\sqrt5}{2}", r"\frac{3-\sqrt5}{2}"),
+        ("(0,1)", "[0,1)"),
+    ]:
+        assert not equivalent(gold, answer, pool=idle)
+    assert idle.started == 0
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "reason"),
+    [
+        ("5", "6", Reason.DIFFERENT),
+        ("5", r"5 \text{ or } 6", Reason.HEDGED),
+        ("5", "5, 6", Reason.HEDGED),
+        ("6", "5=6", Reason.HEDGED),
+        ("5", r"\unknown", Reason.UNPARSED),
+        ("5", "9" * 3_000, Reason.UNPARSED),
+        ("5", "", Reason.NO_ANSWER),
+        ("", "5", Reason.DIFFERENT),
+    ],
+)
+def test_reasons(gold: str, answer: str, reason: Reason):
+    assert equivalent(gold, answer).reason is reason
+
+
+def test_a_worker_that_misses_its_deadline_is_a_timeout(pool: WorkerPool):
+    """sympy works on this integral far longer than the deadline."""
+    hard = r"\int_0^1 \frac{\sin(x^x)}{\ln(x+\cos x)} dx"
+    short = WorkerPool(ALGEBRA_TARGET, timeout_s=0.5)
+    short.start()
+    assert equivalent("2", hard, pool=short).reason is Reason.TIMEOUT
+    short.close()
+
+
+def test_a_text_beyond_the_limit_still_equals_itself():
+    assert equivalent("1" * 100_000, "1" * 100_000)
+    assert not equivalent("1" * 100_000, "1" * 99_999 + "2")
+
+
+@pytest.mark.parametrize(
+    ("option", "gold", "answer"),
+    [
+        ({"percent_as_number": True}, "10", r"10\%"),
+        ({"digits": 3}, r"\pi", "3.14"),
+        ({"digits": 2, "rounded_decimals": True}, "0.29", "0.2902"),
+        ({"based_values": True}, "204_5", "54"),
+        ({"decimal_comma": True}, "3.14", "3,14"),
+        ({"decimal_comma": True}, "1234.5", "1.234,5"),
+        ({"locale_thousands": True}, "1234567", "1 234 567"),
+        ({"locale_thousands": True}, "1234567", "12,34,567"),
+        ({"units": "ignore"}, r"10\text{ km}", r"10\text{ miles}"),
+        ({"units": "convert"}, r"1\text{ km}", r"1000\text{ m}"),
+        ({"assignments": True}, "(1,2)", "x=1, y=2"),
+        ({"number_words": True}, "42", "forty-two"),
+    ],
+)
+def test_an_option_pays_what_the_default_does_not(option: dict[str, object], gold: str, answer: str, pool: WorkerPool):
+    assert equivalent(gold, answer, pool=pool, **option)
+    assert not equivalent(gold, answer, pool=pool)
+
+
+@pytest.mark.parametrize(
+    ("option", "gold", "answer"),
+    [
+        ({"ordered": True}, "1,2", "2,1"),
+        ({"reduced": True}, r"\frac12", r"\frac24"),
+        ({"same_form": True}, "(x-1)(x+1)", "x^2-1"),
+        ({"case_sensitive": True}, "B", "b"),
+        ({"case_sensitive": True}, r"\text{Tuesday}", "tuesday"),
+    ],
+)
+def test_an_option_refuses_what_the_default_pays(option: dict[str, object], gold: str, answer: str, pool: WorkerPool):
+    assert not equivalent(gold, answer, pool=pool, **option)
+    assert equivalent(gold, answer, pool=pool)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"ordred": True}, "Did you mean 'ordered'"),
+        ({"digits": 0}, "must be 1 or more"),
+        ({"units": "any"}, "same, convert or ignore"),
+    ],
+)
+def test_wrong_options_are_config_errors(settings: dict[str, object], message: str):
+    with pytest.raises(ConfigError, match=message):
+        verify("5", r"\boxed{5}", **settings)
+
+
+def test_the_pure_stages_give_the_same_verdict_as_the_worker(pool: WorkerPool):
+    assert settle("x+1", "1+x", DEFAULT).reason is Reason.EQUAL
+    assert pool.call({"gold": "x+1", "answer": "1+x", "options": {}})["reason"] == "equal"

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ansatz.cli.score import score_file
+from ansatz.errors import ConfigError, DataError
+
+
+def test_each_row_gets_its_verdict_and_the_reasons_are_counted(tmp_path: Path):
+    file, out = tmp_path / "saved.jsonl", tmp_path / "scored.jsonl"
+    rows = [{"id": n, "gold": "5", "text": text} for n, text in enumerate([r"\boxed{5}", r"\boxed{6}", "so"])]
+    file.write_text("\n".join(json.dumps(row) for row in rows) + "\n\n")
+    counts = score_file(file, out, gold_key="gold", response_key="text")
+    assert counts == {"equal": 1, "different": 1, "no_answer": 1}
+    scored = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["id"] for row in scored] == [0, 1, 2]
+    assert [row["verdict"]["correct"] for row in scored] == [True, False, False]
+    assert scored[1]["verdict"]["extracted"] == "6"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [('{"answer": "5"}', "no field 'response'"), ("{", "not JSON"), ("[1]", "no field 'answer'")],
+)
+def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, text: str, message: str):
+    file = tmp_path / "saved.jsonl"
+    file.write_text(text + "\n")
+    with pytest.raises(DataError, match=rf"saved.jsonl:1: .*{message}"):
+        score_file(file, tmp_path / "out", gold_key="answer", response_key="response")
+
+
+def test_an_unknown_mode_and_a_missing_file_are_said(tmp_path: Path):
+    with pytest.raises(ConfigError, match="strict, anchored or last_number"):
+        score_file(tmp_path / "x", tmp_path / "o", gold_key="a", response_key="b", mode="loose")
+    with pytest.raises(DataError, match="no file"):
+        score_file(tmp_path / "x", tmp_path / "o", gold_key="a", response_key="b")
