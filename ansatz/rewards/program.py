@@ -1,0 +1,64 @@
+"""Program of thought: the response is a Python program, and what it computes is the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
+
+from ansatz.config.schema import Positive
+from ansatz.rewards import sandbox
+from ansatz.rewards.base import Judgement
+from ansatz.rewards.code_blocks import last_program
+from ansatz.rewards.math_answer import equivalent
+from ansatz.rewards.pool import WorkerPool
+from ansatz.rewards.sandbox import Ended
+from ansatz.types import Reason, Rollout, Verdict
+
+REASONS = {
+    Ended.BADLY: Reason.UNPARSED,
+    Ended.OUTPUT: Reason.UNPARSED,
+    Ended.TIMEOUT: Reason.TIMEOUT,
+    Ended.NEVER_RAN: Reason.CRASHED,
+}
+"""What a run that did not end well says of the response: the first two are its own fault, the last is the sandbox's."""
+
+
+def program(
+    rollouts: Sequence[Rollout],
+    *,
+    read: Literal["stdout", "answer"] = "stdout",
+    correct: float = 1.0,
+    wrong: float = 0.0,
+    timeout_s: float = 5.0,
+    memory_mb: Positive = 512,
+    packages: bool = False,
+    isolation: sandbox.Isolation = "full",
+    parallel: Positive = 4,
+    pool: WorkerPool | None = None,
+) -> list[Judgement]:
+    """`correct` where the response's last Python block computes the problem's answer in the sandbox, else `wrong`.
+
+    read: "stdout" takes the last line that the program prints, "answer" the variable of that name. It is compared with
+    the gold as mathematics, as `math_answer` does. parallel: programs that run side by side.
+    timeout_s, memory_mb, packages, isolation: see `sandbox.run`. ConfigError where the sandbox cannot be had.
+    """
+    limits = sandbox.Limits(timeout_s=timeout_s, memory_mb=memory_mb)
+    sandbox.require(isolation)
+
+    def judge(rollout: Rollout) -> Verdict:
+        source = last_program(rollout.text)
+        if source is None:
+            return Verdict(correct=False, reason=Reason.NO_ANSWER, stage="program")
+        if read == "answer":
+            source += "\nprint(answer)\n"
+        run = sandbox.run(source, limits=limits, packages=packages, isolation=isolation)
+        if run.ended is not Ended.WELL:
+            return Verdict(correct=False, reason=REASONS[run.ended], stage="program", seconds=run.seconds)
+        lines = run.stdout.split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return equivalent(rollout.prompt.problem.answer, said, pool=pool)
+
+    with ThreadPoolExecutor(parallel, thread_name_prefix="program") as threads:
+        verdicts = list(threads.map(judge, rollouts))
+    return [Judgement(value=correct if verdict else wrong, verdict=verdict) for verdict in verdicts]

@@ -1,0 +1,93 @@
+"""The inside of a sandbox: shuts every door behind itself, then runs the program. Run by path, standard library only.
+
+argv: [a descriptor with the job as JSON, a descriptor that gets one byte when the doors are shut]. Every barrier here
+needs no privilege and cannot be taken down again by the program.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import json
+import os
+import resource
+import struct
+import sys
+import types
+from typing import Any
+
+_SET_DEATH_SIGNAL, _SET_NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER_MODE = 1, 38, 22, 2  # prctl(2)
+_SIGKILL = 9
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF, _PATH_BENEATH = 444, 445, 446, 1  # landlock(7); the same on all machines
+_READ_FILE, _READ_DIR = 1 << 2, 1 << 3
+_ALL_RIGHTS = (1 << 13) - 1
+_RIGHTS_SINCE = ((2, 1 << 13), (3, 1 << 14), (5, 1 << 15))  # ABI version: moving files, truncating, device control
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    job_descriptor, ready_descriptor = int(sys.argv[1]), int(sys.argv[2])
+    with os.fdopen(job_descriptor, "rb") as file:
+        job: dict[str, Any] = json.load(file)
+    program = types.ModuleType("__main__")
+    sys.modules["__main__"] = program
+    sys.argv, sys.path = ["program.py"], job["path"]
+    builtins.exit = builtins.quit = sys.exit  # without the site module there are none
+    _shut(job)
+    os.write(ready_descriptor, b"1")
+    os.close(ready_descriptor)
+    exec(compile(job["source"], "program.py", "exec", dont_inherit=True), program.__dict__)
+
+
+def _shut(job: dict[str, Any]) -> None:
+    """Limits, then files, then system calls. Raises OSError where a barrier cannot be put up that must be."""
+    for name, value in job["limits"].items():
+        limit = getattr(resource, name)
+        hard = resource.getrlimit(limit)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (value, value))
+    _checked(_libc.prctl(_SET_DEATH_SIGNAL, _SIGKILL, 0, 0, 0))  # when the parent goes, so do we
+    _checked(_libc.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
+    try:
+        _restrict_files(job["readable"])
+    except OSError as error:
+        if job["full"]:
+            raise OSError(f"files cannot be shut with Landlock ({error.strerror})") from error
+    if job["filter"]:
+        _restrict_calls(bytes.fromhex(job["filter"]))
+    elif job["full"]:
+        raise OSError("the system calls of this kind of machine are not known")
+
+
+def _restrict_files(readable: list[str]) -> None:
+    """Landlock: from here on nothing can be written, and nothing read but what lies under `readable`."""
+    version = _checked(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
+    rights = _ALL_RIGHTS | sum(right for since, right in _RIGHTS_SINCE if version >= since)
+    attributes = struct.pack("Q", rights)
+    ruleset = _checked(_libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0))
+    for path in readable:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        allowed = _READ_FILE | _READ_DIR if os.path.isdir(path) else _READ_FILE
+        _checked(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", allowed, place), 0))
+        os.close(place)
+    _checked(_libc.syscall(_RESTRICT_SELF, ruleset, 0))
+    os.close(ruleset)
+
+
+def _restrict_calls(program: bytes) -> None:
+    """Seccomp: from here on only the calls that the filter lists."""
+    instructions = ctypes.create_string_buffer(program, len(program))
+    head = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(instructions))
+    _checked(_libc.prctl(_SET_SECCOMP, _FILTER_MODE, head, 0, 0))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+if __name__ == "__main__":
+    main()

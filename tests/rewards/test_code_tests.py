@@ -1,0 +1,108 @@
+"""Test cases for code: honest programs pass, and the known ways to cheat a test do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansatz.errors import ConfigError, DataError
+from ansatz.rewards import sandbox
+from ansatz.rewards.code_tests import code_tests, read_cases
+from ansatz.types import Reason
+
+DOUBLE = [{"stdin": "2\n", "stdout": "4\n"}, {"stdin": "-3\n", "stdout": "-6"}]
+SQUARE = ["assert f(2) == 4", "assert 9 == f(3)", "assert f(0) == 0"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _needs_a_sandbox():
+    try:
+        sandbox.require("full")
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def judge(rollout):
+    def judged(source, tests, **settings):
+        return code_tests([rollout(f"```python\n{source}\n```", meta={"tests": tests})], **settings)[0]
+
+    return judged
+
+
+def test_a_program_is_run_on_each_input(judge):
+    assert judge("print(2 * int(input()))", DOUBLE).value == 1.0
+    wrong = judge("print(2 + int(input()))", DOUBLE)  # right for 2 alone
+    assert (wrong.value, wrong.verdict.reason) == (0.0, Reason.DIFFERENT)
+
+
+def test_part_of_the_tests_is_part_of_the_value_where_asked_for_but_not_a_right_answer(judge):
+    half = judge("print(2 + int(input()))", DOUBLE, partial=True, correct=3.0, wrong=-1.0)
+    assert half.value == pytest.approx(1.0)
+    assert not half.verdict
+    whole = judge("print(2 * int(input()))", DOUBLE, partial=True, correct=3.0, wrong=-1.0)
+    assert (whole.value, bool(whole.verdict)) == (3.0, True)
+
+
+def test_functions_are_asked_and_their_values_compared_outside(judge):
+    assert judge("def f(x): return x * x", SQUARE).value == 1.0
+    assert judge("def f(x): return x + x", SQUARE).verdict.reason is Reason.DIFFERENT
+    assert judge("def f(x): return {(1, 'a'): [x, None]}", ["assert f(2.5) == {(1, 'a'): [2.5, None]}"]).value == 1.0
+    assert judge("def f(x): return x > 3", ["assert f(4)", "assert not f(3)", "assert f(9) > 0"]).value == 1.0
+    assert judge("def f(x): return x > 3", ["assert f(3)"]).value == 0.0
+
+
+@pytest.mark.parametrize(
+    "cheat",
+    [
+        "import os; os._exit(0)",
+        "exit()",
+        "class Yes:\n    def __eq__(self, other): return True\ndef f(x): return Yes()",
+        "class Yes:\n    def __repr__(self): return 'True'\ndef f(x): return Yes()",
+        "import builtins\nbuiltins.repr = lambda x: 'True'\ndef f(x): return 1",
+        "def f(x):\n    import sys\n    print(sys._getframe(1).f_code.co_consts)",
+        "print(4)\nraise SystemExit",
+        "print(4)\nimport os, sys; sys.stdout.flush(); os._exit(0)",
+        "def f(x): return x * x\n'''",
+    ],
+)
+def test_the_known_ways_to_cheat_an_assertion_win_nothing(judge, cheat):
+    assert judge(cheat, SQUARE[:1]).value == 0.0
+
+
+def test_a_huge_or_broken_value_is_a_wrong_one(judge):
+    for value in ("'x' * 10**5", "'[' * 500", "float('nan')", "object()", "10**5000"):
+        assert judge(f"def f(x): return {value}", SQUARE[:1]).value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected", "tolerance", "right"),
+    [
+        ("1 2 \n3\n\n", "1 2\n3", 0.0, True),
+        ("1 2 3", "1 2\n3", 0.0, False),
+        ("0.3333", "0.3333333", 0.0, False),
+        ("0.3333", "0.3333333", 1e-3, True),
+        ("0.34", "0.3333333", 1e-3, False),
+        ("yes", "YES", 1e-3, False),
+        ("nan", "nan 1", 1e-3, False),
+        ("", "", 0.0, True),
+    ],
+)
+def test_printed_output_is_compared_word_by_word(rollout, printed, expected, tolerance, right):
+    problem = rollout("", meta={"tests": [{"stdin": "", "stdout": expected}]}).prompt.problem
+    assert read_cases(problem, tolerance)[0].passes(printed) is right
+
+
+def test_no_program_an_endless_one_and_a_broken_one_are_told_apart(judge, rollout):
+    nothing = code_tests([rollout("4", meta={"tests": SQUARE})])[0]
+    assert nothing.verdict.reason is Reason.NO_ANSWER
+    assert judge("while True: pass", DOUBLE, timeout_s=0.3).verdict.reason is Reason.TIMEOUT
+    assert judge("def f(x): return x / 0", SQUARE).verdict.reason is Reason.UNPARSED
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [None, [], "assert f(1) == 1", ["f(1) == 1"], ["assert f("], [{"stdin": "1"}], [{"stdin": 1, "stdout": "1"}]],
+)
+def test_a_problem_without_readable_tests_is_named(rollout, tests):
+    with pytest.raises(DataError, match=r"'p3'.*test"):
+        read_cases(rollout("", problem="p3", meta={"tests": tests}).prompt.problem)

@@ -1,0 +1,82 @@
+"""Program of thought: the program's result is graded as mathematics."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansatz.errors import ConfigError
+from ansatz.rewards import sandbox
+from ansatz.rewards.code_blocks import last_program
+from ansatz.rewards.grader import build_grader
+from ansatz.rewards.program import program
+from ansatz.types import Reason
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _needs_a_sandbox():
+    try:
+        sandbox.require("full")
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+def block(source: str) -> str:
+    return f"I compute it.\n```python\n{source}\n```\nDone."
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("```python\na\n```\nand\n```py\nb\n```", "b\n"),
+        ("```\na\n```", "a\n"),
+        ("```python\na\n```\n```output\n5\n```", "a\n"),
+        ("```python\na", None),
+        ("```python\na\n``` and then ```python\nb", "a\n"),
+        ("<think>```python\na\n```</think> so 5", None),
+        ("<think>hm</think>```python\na\n```", "a\n"),
+        ("<think>```python\na\n```", None),
+        ("a", None),
+    ],
+)
+def test_the_program_is_the_last_closed_block_after_the_thought(response, expected):
+    assert last_program(response) == expected
+
+
+def test_what_is_printed_last_is_the_answer(rollout):
+    texts = [
+        block("print('try', 6)\nprint(2 + 3)\nprint()"),
+        block("from fractions import Fraction\nprint(Fraction(10, 2))"),
+        block("print(2 + 4)"),
+        block("print()"),
+        block("print(5"),
+        "The answer is 5.",
+    ]
+    judged = program([rollout(text) for text in texts], correct=5.0, wrong=-5.0)
+    assert [j.value for j in judged] == [5.0, 5.0, -5.0, -5.0, -5.0, -5.0]
+    reasons = [Reason.EQUAL, Reason.EQUAL, Reason.DIFFERENT, Reason.NO_ANSWER, Reason.UNPARSED, Reason.NO_ANSWER]
+    assert [j.verdict.reason for j in judged] == reasons
+    assert judged[2].verdict.extracted == "6"
+
+
+def test_the_variable_answer_may_be_asked_for_instead(rollout):
+    group = [rollout(block("answer = 5\nprint(6)")), rollout(block("print(5)"))]
+    assert [j.value for j in program(group, read="answer")] == [1.0, 0.0]
+
+
+def test_a_program_without_end_is_a_timeout_and_not_the_graders_end(rollout):
+    with build_grader({"program": {"timeout_s": 0.3}}) as grader:
+        slow, quick = grader.score([rollout(block("while True: pass")), rollout(block("print(5)"))])
+    assert slow.score.verdict.reason is Reason.TIMEOUT
+    assert quick.score.value == 1.0
+
+
+def test_a_sandbox_that_fails_is_the_graders_crash_not_a_wrong_answer(rollout, monkeypatch):
+    broken = sandbox.Run(ended=sandbox.Ended.NEVER_RAN, stdout="5", stderr="")
+    monkeypatch.setattr(sandbox, "run", lambda source, **settings: broken)
+    assert program([rollout(block("print(5)"))])[0].verdict.reason is Reason.CRASHED
+
+
+@pytest.mark.parametrize("settings", [{"timeout_s": 0}, {"memory_mb": 8}, {"isolation": "none"}, {"parallel": 0}])
+def test_a_wrong_recipe_is_refused_before_any_work(settings):
+    with pytest.raises(ConfigError):
+        build_grader({"program": settings})

@@ -1,0 +1,168 @@
+"""The sandbox: honest programs run, and every way out that we know of is shut."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from ansatz.errors import ConfigError
+from ansatz.rewards import sandbox, seccomp
+from ansatz.rewards.sandbox import Ended, Limits, run
+
+SHORT = Limits(timeout_s=0.3)
+
+WAYS_OUT = [
+    "open('/etc/passwd').read()",
+    "open('mine', 'w')",
+    "open('/dev/null', 'w')",
+    "import os; os.listdir('/')",
+    "import os; os.listdir('/proc/self')",
+    "import os; os.mkdir('/tmp/made_by_a_program')",
+    "import os; os.remove('/tmp/anything')",
+    "import os; os.memfd_create('x')",
+    "import tempfile; tempfile.TemporaryFile()",
+    "import socket; socket.socket()",
+    "import socket; socket.socketpair()",
+    "import os; os.fork()",
+    "import os; os.execv('/bin/true', ['true'])",
+    "import subprocess; subprocess.run(['true'])",
+    "import threading; threading.Thread(target=print).start()",
+    "import os; os.kill(os.getppid(), 0)",
+    "import os; os.setsid()",
+    "import os; os.chmod('/tmp', 0o777)",
+    "import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1))",
+    "import os; os.fstat(3)",
+    "import ctypes\nlibc = ctypes.CDLL(None)\nassert libc.prctl(4, 1, 0, 0, 0) == 0",
+    "import ctypes\nlibc = ctypes.CDLL(None)\nassert libc.syscall(101, 16, 1, 0, 0) == 0",
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _needs_a_sandbox():
+    try:
+        sandbox.require("full")
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+def test_a_program_reads_its_input_and_its_output_comes_back():
+    source = "import sys, math, fractions, json\nn = int(input())\nprint(n * 2, sys.stdin.read().strip())\nexit()"
+    seen = run(source, stdin="21\nrest é\n")
+    assert (seen.ended, seen.stdout, seen.stderr) == (Ended.WELL, "42 rest é\n", "")
+    assert 0 < seen.seconds < 10
+
+
+def test_it_is_main_and_runs_the_same_each_time():
+    source = "print(__name__, hash('a'), list({'x', 'y', 'z'}))"
+    first, second = run(source), run(source)
+    assert first.stdout.startswith("__main__")
+    assert first.stdout == second.stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("x =", "SyntaxError"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("raise SystemExit(3)", ""),
+        ("bytearray(10**10)", "MemoryError"),
+        ("import ctypes; ctypes.string_at(0)", ""),
+        ("import numpy", "ModuleNotFoundError"),
+    ],
+)
+def test_a_program_that_fails_ends_badly_and_says_why(source, said):
+    seen = run(source)
+    assert seen.ended is Ended.BADLY
+    assert said in seen.stderr
+
+
+def test_there_is_no_way_out():
+    tries = "for way in {ways!r}:\n try: exec(way)\n except BaseException: pass\n else: print(way)\nprint('tried')"
+    seen = run(tries.format(ways=[*WAYS_OUT, "print('honest')"]))
+    assert seen.stdout == "honest\nprint('honest')\ntried\n"
+
+
+def test_the_environment_and_the_arguments_tell_nothing(monkeypatch):
+    monkeypatch.setenv("SECRET", "sesame")
+    seen = run("import os, sys; print(sorted(os.environ), sys.argv)")
+    assert "SECRET" not in seen.stdout
+    assert seen.stdout.endswith("['program.py']\n")
+
+
+@pytest.mark.parametrize("source", ["while True: pass", "import time; time.sleep(60)"])
+def test_what_does_not_end_is_ended(source):
+    begin = time.monotonic()
+    assert run(source, limits=SHORT).ended is Ended.TIMEOUT
+    assert time.monotonic() - begin < 5
+
+
+def test_a_trickle_of_output_does_not_move_the_deadline():
+    seen = run("import time\nwhile True: print('x', flush=True); time.sleep(0.01)", limits=SHORT)
+    assert seen.ended is Ended.TIMEOUT
+    assert seen.seconds < 5
+
+
+def test_closing_the_streams_does_not_hide_a_program_that_goes_on():
+    seen = run("import os, time\nos.close(1); os.close(2); time.sleep(60)", limits=SHORT)
+    assert seen.ended is Ended.TIMEOUT
+
+
+def test_a_flood_of_output_is_cut_and_ended():
+    seen = run("while True: print('x' * 1000)", limits=Limits(output_bytes=5000))
+    assert seen.ended is Ended.OUTPUT
+    assert len(seen.stdout) == 5000
+
+
+def test_nothing_is_left_behind():
+    before = len(os.listdir("/proc/self/fd"))
+    for source in ("print(1)", "while True: pass", "x ="):
+        run(source, limits=Limits(timeout_s=0.2))
+    assert len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_runs_go_side_by_side_from_threads():
+    seen: list[str] = []
+    threads = [threading.Thread(target=lambda n=n: seen.append(run(f"print({n})").stdout)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == [f"{n}\n" for n in range(6)]
+
+
+def test_installed_packages_may_be_asked_for():
+    seen = run("import typing_extensions; print('there')", packages=True)
+    assert seen.stdout == "there\n"
+
+
+def test_without_a_filter_full_isolation_runs_nothing_and_available_runs(monkeypatch):
+    monkeypatch.setattr(sandbox, "build_filter", lambda: None)
+    sandbox._doors.cache_clear()
+    sandbox.require.cache_clear()
+    try:
+        seen = run("print('ran')")
+        assert (seen.ended, seen.stdout) == (Ended.NEVER_RAN, "")
+        with pytest.raises(ConfigError, match=r"system calls.*not known.*isolation"):
+            sandbox.require("full")
+        assert run("print('ran')", isolation="available").stdout == "ran\n"
+    finally:
+        sandbox._doors.cache_clear()
+        sandbox.require.cache_clear()
+
+
+def test_an_unknown_machine_has_no_filter_and_each_known_one_its_own():
+    assert seccomp.build_filter("pdp11") is None
+    filters = [seccomp.build_filter(machine) for machine in ("x86_64", "aarch64")]
+    assert all(made and len(made) % 8 == 0 for made in filters)
+    assert filters[0] != filters[1]
+
+
+@pytest.mark.parametrize("wrong", [{"timeout_s": 0}, {"memory_mb": 1}, {"output_bytes": 0}])
+def test_limits_that_cannot_be_kept_are_refused(wrong):
+    with pytest.raises(ConfigError, match="sandbox"):
+        Limits(**wrong)
