@@ -95,6 +95,14 @@ def test_an_unknown_family_is_a_failure_and_not_silence(tmp_path: Path):
     assert run(write(tmp_path, {**grpo_zero_case(), "family": "someone.new"})).exit_code == 1
 
 
+def test_knobs_that_are_not_mapped_are_a_difference_and_not_a_crash(tmp_path: Path):
+    case = {**grpo_zero_case(), "family": "trl.grpo_loss.grpo", "peer": "trl", "id": "trl.grpo_loss.grpo/made"}
+    result = run(write(tmp_path, case, grpo_zero_case()))
+    assert result.exit_code == 1
+    assert "DIFFERS in what can be run" in result.output
+    assert result.output.splitlines()[-1] == "1 of 2 families agree"
+
+
 def test_a_file_of_another_kind_is_refused_in_words(tmp_path: Path):
     path = tmp_path / "other.json"
     path.write_text('{"a": 1}')

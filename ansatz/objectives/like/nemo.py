@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansatz.errors import ConfigError
+
 DEFAULTS: dict[str, Any] = {
     "adv": {"normalize_rewards": True, "use_leave_one_out_baseline": True},
     "disable_ppo_ratio": False,
@@ -29,6 +31,8 @@ DEFAULTS: dict[str, Any] = {
 
 
 def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    if knobs.get("positive_example_nll_weight"):
+        raise ConfigError("NeMo-RL's positive_example_nll_weight has no counterpart here; use a supervised stage.")
     shared = knobs["sequence_level_importance_ratios"]
     per_token = knobs["token_level_loss"]
     sequence_mean = {"name": "sequence_mean", "rollouts": "nonempty", "eps": 1e-8}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansatz.errors import ConfigError
+
 DEFAULTS: dict[str, Any] = {
     "beta": 0.05,
     "clip_lower": 0.2,
@@ -44,6 +46,10 @@ def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _corrections(knobs: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A bound of 0 is no bound. First masked, then clamped; a sequence-level mask replaces the token's weight."""
+    if knobs["rho_mask_tv_divergence"]:
+        raise ConfigError(
+            "open-instruct's rho_mask_tv_divergence has no counterpart here; use correction drop_outside."
+        )
     mask = {"low": knobs["rho_mask_lower_bound"] or None, "high": knobs["rho_mask_upper_bound"] or None}
     clamp = {"low": knobs["rho_clamp_lower_bound"] or None, "high": knobs["rho_clamp_upper_bound"] or None}
     level = "mean" if knobs["rho_mask_sequence_level"] else "token"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansatz.errors import ConfigError
+
 DEFAULTS: dict[str, Any] = {
     "estimator": "group_norm",
     "clip_eps_low": 0.2,
@@ -47,6 +49,10 @@ def advantage(knobs: Mapping[str, Any]) -> dict[str, Any]:
     """The estimators. With group baselines the KL is a reward to go after the baseline, else part of the token
     rewards."""
     name = knobs["estimator"]
+    if knobs.get("reward_clip_range") not in (None, [-10, 10], [-10.0, 10.0]):
+        raise ConfigError(
+            "OpenRLHF's reward_clip_range has no counterpart here; +-10 never binds for rewards within 1."
+        )
     whiten = {**_WHITEN, "scale": not knobs.get("no_std_norm", False)}
     table: dict[str, dict[str, Any]] = {
         "group_norm": {"advantage": {"name": "group_zscore", "ddof": 1, "eps": 1e-9}, "kl_in": "return"},

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansatz.errors import ConfigError
+
 DEFAULTS: dict[str, Any] = {
     "algo": "grpo",
     "loss": {
@@ -21,6 +23,8 @@ DEFAULTS: dict[str, Any] = {
 def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
     """kl_tau (log-ratio)^2 is 2 kl_tau k2, held to the sampler's policy. No old log-probs at all."""
     loss = knobs["loss"]
+    if loss["adv_tau"] != 1:
+        raise ConfigError("prime-rl's adv_tau has no counterpart here; scale the learning rate and kl_coef instead.")
     bounds = {"low": loss["dppo_mask_low"], "high": loss["dppo_mask_high"], "sided": True}
     if loss["type"] == "ipo":
         bounds = {"low": loss["ipo_threshold"], "high": loss["ipo_threshold"], "sided": False}

@@ -184,7 +184,7 @@ def _nemo_advantage(case: Case) -> Outputs:
     parts = [case.array(name) for name in case.inputs if name.startswith("reward/")]
     setup = Setup(component_NK=torch.stack(parts, 1) if parts else None)
     made = advantage_run(case, nemo.advantage(case.knobs), setup)
-    if "returns" in made and case.knobs["gae_lambda_value"] is not None:
+    if "returns" in made:  # the critic's lambda is its own
         critic = {**case.knobs, "gae_lambda_policy": case.knobs["gae_lambda_value"], "length_adaptive_alpha": 0}
         made["returns"] = advantage_run(case, nemo.advantage(critic), setup)["returns"]
     return made

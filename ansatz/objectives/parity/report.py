@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 
-from ansatz.errors import DataError
+from ansatz.errors import ConfigError, DataError
 from ansatz.objectives.parity.cases import Case, error
 from ansatz.objectives.parity.families import find
 
@@ -101,7 +101,10 @@ def _family(name: str, cases: list[Case]) -> FamilyResult:
         return FamilyResult(project, name, len(cases), 0, math.inf, "" if name in LEFT_OUT else "nothing: no run")
     agreeing, worst, where = 0, 0.0, ""
     for case in cases:
-        gap, output, fits = _compare(case, run(case))
+        try:
+            gap, output, fits = _compare(case, run(case))
+        except (ConfigError, KeyError, ValueError) as problem:  # knobs that are not mapped: a difference, said as such
+            gap, output, fits = math.inf, f"what can be run ({problem})", False
         agreeing += fits
         if gap >= worst:
             worst, where = gap, f"{output} of {case.id}"
