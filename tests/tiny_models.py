@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import functools
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +12,7 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from ansatz.models.load import Policy, cast, load_policy
@@ -62,18 +65,26 @@ def tiny_folder(folder: Path, name: str = "qwen3, grouped heads, tied", *, seed:
 
 
 def tiny_policy(
-    name: str = "qwen3, grouped heads, tied", *, dtype: torch.dtype = torch.float32, **settings: Any
+    name: str = "qwen3, grouped heads, tied", *, seed: int = 0, dtype: torch.dtype = torch.float32
 ) -> Policy:
-    with tempfile.TemporaryDirectory() as folder:
-        policy = load_policy(tiny_folder(Path(folder), name, **settings))
+    """A policy of its own each time, loaded from a `tiny_folder`."""
+    loaded = _loaded(name, seed)
+    policy = dataclasses.replace(loaded, model=copy.deepcopy(loaded.model))
     cast(policy, dtype)
     return policy
+
+
+@functools.cache
+def _loaded(name: str, seed: int) -> Policy:
+    with tempfile.TemporaryDirectory() as folder:
+        return load_policy(tiny_folder(Path(folder), name, seed=seed))
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
     """Token n is the word "tn"."""
     words = {"<|pad|>": PAD_ID, "<|end|>": END_ID, **{f"t{n}": n for n in range(2, VOCAB_SIZE)}}
     backend = Tokenizer(models.WordLevel(words, unk_token="<|pad|>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     backend.decoder = decoders.WordPiece(prefix="##", cleanup=False)
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>", pad_token="<|pad|>")
 

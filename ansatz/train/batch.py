@@ -22,6 +22,7 @@ class Row:
     """One rollout (or demonstration) before it joins a batch. group: its prompt, any number.
 
     behavior_logps: the sampler's log-probs of response_ids; 0 for demonstrations, which nobody sampled.
+    support_sizes: under top-k or top-p, how many tokens each response token was drawn from.
     truncated: whether the response hit the length limit. components: the rewards before they are added up.
     steps: (index of the response token that ends a reasoning step, its reward); without any, the whole response is one
     step with the whole reward.
@@ -32,6 +33,7 @@ class Row:
     behavior_logps: Sequence[float]
     group: int
     reward: float
+    support_sizes: Sequence[int] = ()
     truncated: bool = False
     components: Sequence[float] = ()
     steps: Sequence[tuple[int, float]] = ()
@@ -43,6 +45,7 @@ class Layout:
 
     token_T, position_T, segment_T: int64 token ids, positions within the rollout, rollout index 0..N-1.
     mask_T: True where the policy chose the token. behavior_logp_T: float32 nats, 0 outside mask.
+    support_T: how many tokens each was drawn from; None where it was the whole vocabulary for all.
     step_end_T, step_reward_T: True and the reward where a reasoning step ends.
     reward_N, group_N, truncated_N, component_NK: by rollout, in the order of segment_T.
     """
@@ -52,6 +55,7 @@ class Layout:
     segment_T: Tensor
     mask_T: Tensor
     behavior_logp_T: Tensor
+    support_T: Tensor | None
     step_end_T: Tensor
     step_reward_T: Tensor
     reward_N: Tensor
@@ -182,7 +186,17 @@ def weights(layout: Layout, objective: Objective) -> dict[str, Any]:
 
 
 def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
-    """Rows on one flat axis, longest first (rows of one length keep their order)."""
+    """Rows on one flat axis, longest first (rows of one length keep their order).
+
+    ValueError for a row without a prompt, whose first token nothing would predict, or with a log-prob too many or few.
+    """
+    for row in rows:
+        if not row.prompt_ids:
+            raise ValueError(f"the row {list(row.response_ids[:5])}... needs a prompt of at least one token")
+        if len(row.behavior_logps) != len(row.response_ids):
+            raise ValueError(
+                f"a row has {len(row.response_ids)} response tokens and {len(row.behavior_logps)} log-probs"
+            )
     ordered = sorted(rows, key=lambda row: -(len(row.prompt_ids) + len(row.response_ids)))
     sizes = [(len(row.prompt_ids), len(row.response_ids)) for row in ordered]
     length_N = torch.tensor([prompt + response for prompt, response in sizes], device=device)
@@ -205,6 +219,7 @@ def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
         segment_T=segment_T,
         mask_T=mask_T,
         behavior_logp_T=zero_T.masked_scatter(mask_T, logp_M),
+        support_T=_supports(ordered, mask_T),
         step_end_T=zero_T.bool().index_fill(0, end_K, True),
         step_reward_T=zero_T.index_copy(0, end_K, step_reward_K),
         reward_N=torch.tensor([row.reward for row in ordered], device=device),
@@ -214,12 +229,20 @@ def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
     )
 
 
+def _supports(rows: Sequence[Row], mask_T: Tensor) -> Tensor | None:
+    if not any(row.support_sizes for row in rows):
+        return None
+    size_M = torch.tensor([size for row in rows for size in row.support_sizes], device=mask_T.device)
+    return torch.ones_like(mask_T, dtype=torch.long).masked_scatter(mask_T, size_M)
+
+
 def pick(layout: Layout, segments: Tensor) -> Layout:
     """The given rollouts (ascending) as a layout of their own."""
     chosen_T = torch.isin(layout.segment_T, segments)
     values = {
-        field.name: getattr(layout, field.name)[chosen_T if field.name.endswith("_T") else segments]
+        field.name: value if value is None else value[chosen_T if field.name.endswith("_T") else segments]
         for field in dataclasses.fields(layout)
+        for value in [getattr(layout, field.name)]
     }
     return Layout(**{**values, "segment_T": torch.searchsorted(segments, values["segment_T"])})
 

@@ -71,14 +71,15 @@ def restore(checkpoint: Path, *, learner: Learner) -> tuple[int, dict[str, Any]]
     Raises CheckpointError for a folder that is not whole or is another model's.
     """
     try:
-        state: dict[str, Any] = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
+        whole: dict[str, Any] = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
+        step, learners, own, randoms = (whole[key] for key in ("step", "learner", "loop", "random"))
         weights = dict(load_model(checkpoint).named_parameters())  # transformers may store them under other names
         tensors = {name: load_file(checkpoint / f"{name}.safetensors") for name in learner.tensors()}
-    except (OSError, ValueError, SafetensorError, ModelError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError, ModelError) as error:
         raise CheckpointError(f"{checkpoint} is no whole checkpoint ({error}). Resume from another one.") from error
-    learner.restore(weights, tensors, state["learner"])
-    set_random_states(state["random"])
-    return state["step"], state["loop"]
+    learner.restore(weights, tensors, learners)
+    set_random_states(randoms)
+    return step, own
 
 
 def random_states() -> dict[str, Any]:

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+
+from ansatz.evaluate.evaluate import Evaluator
+from ansatz.rollout.base import Sampling
+from ansatz.rollout.fake import FakeSampler
+from ansatz.types import Problem, Prompt, Reason, Rollout, Score, ScoredRollout, Verdict
+
+SAMPLES = {
+    # problem: (level, responses; the first is the greedy one). The gold answer is 5 everywhere.
+    "a": ("2", ("5", "5.0", "7", "x")),  # 5 and 5.0 are right: 2 of 4
+    "b": ("2", ("7", "7 ", "5", "truncated")),  # 1 of 4; two spellings of 7 outvote the one 5
+    "c": ("10", ("5", "5", "5", "5")),  # 4 of 4
+}
+
+
+class TextGrader:
+    """The whole text is the answer; "x" gives none."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, int]] = []
+
+    def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]:
+        self.calls.append((len(rollouts), step))
+        return [ScoredRollout(rollout=one, score=self._score(one)) for one in rollouts]
+
+    def _score(self, rollout: Rollout) -> Score:
+        correct = rollout.text in ("5", "5.0")
+        extracted = None if rollout.text == "x" else rollout.text
+        reason = Reason.EQUAL if correct else Reason.NO_ANSWER if extracted is None else Reason.DIFFERENT
+        return Score(
+            value=float(correct), parts={}, verdict=Verdict(correct=correct, reason=reason, extracted=extracted)
+        )
+
+    def close(self) -> None: ...
+
+
+def make(*, k: int = 2, seed: int = 3) -> tuple[Evaluator, FakeSampler, TextGrader]:
+    prompts = [
+        Prompt(
+            problem=Problem(id=name, question="?", answer="5", source="test", split="heldout", level=level),
+            text="?",
+            token_ids=(1,),
+        )
+        for name, (level, _) in SAMPLES.items()
+    ]
+    grader = TextGrader()
+    sampling = Sampling(num_samples=4, max_response_tokens=5, temperature=0.8, top_p=0.9, top_k=7, seed=seed)
+    evaluator = Evaluator(prompts=prompts, grader=grader, sampling=sampling, k=k, split="heldout")
+    return evaluator, FakeSampler(lambda prompt, sample: SAMPLES[prompt.problem.id][1][sample]), grader
+
+
+def test_an_evaluation_has_the_numbers_that_one_finds_by_hand() -> None:
+    evaluator, sampler, grader = make()
+    row = evaluator.run(sampler, stage="sft", step=40)
+    assert row["pass@1"] == pytest.approx((2 / 4 + 1 / 4 + 4 / 4) / 3)
+    # Of the 6 pairs of 4 samples, those with two wrong ones: a has 1, b has 3, c has none.
+    assert row["pass@k"] == pytest.approx((5 / 6 + 3 / 6 + 1) / 3)
+    # Runs of 2. a: (5, 5.0) is right; (7, x) votes 7. b: (7, 7) is wrong; (5, "trunc") is a tie of right and wrong.
+    assert row["maj@k"] == pytest.approx((1 / 2 + 1 / 4 + 1) / 3)
+    assert row["greedy"] == pytest.approx(2 / 3)  # a and c
+    # Bytes and the end token, at most 5. a: 2 4 2 2; b: 2 3 2 5 (cut); c: 2 2 2 2.
+    assert row["mean_length"] == pytest.approx((10 + 12 + 8) / 12)
+    assert row["truncated_share"] == pytest.approx(1 / 12)
+    assert row["pass@1_interval"][0] <= row["pass@1"] <= row["pass@1_interval"][1]
+    assert (row["num_problems"], row["samples_per_problem"], row["k"]) == (3, 4, 2)
+    assert list(row["by_level"]) == ["2", "10"]
+    assert row["by_level"]["2"]["pass@1"] == pytest.approx(3 / 8)
+    assert row["by_level"]["2"]["greedy"] == pytest.approx(1 / 2)
+    assert row["by_level"]["10"]["pass@1"] == 1.0
+    assert row["by_level"]["10"]["num_problems"] == 1
+    assert grader.calls == [(12, 40), (3, 40)]
+
+
+def test_equal_answers_vote_together_whatever_their_spaces_and_spelling() -> None:
+    """All four samples vote: a has two right (5, 5.0) against 7; b has two 7 against one 5."""
+    evaluator, sampler, _ = make(k=4)
+    assert evaluator.run(sampler, stage="rl", step=0)["maj@k"] == pytest.approx((1 + 0 + 1) / 3)
+
+
+def test_a_row_says_where_and_how_it_was_taken() -> None:
+    evaluator, sampler, _ = make(seed=11)
+    row = evaluator.run(sampler, stage="rl", step=25)
+    shown = {name: row[name] for name in ("stage", "step", "split", "temperature", "top_p", "seed")}
+    assert shown == {"stage": "rl", "step": 25, "split": "heldout", "temperature": 0.8, "top_p": 0.9, "seed": 11}
+    assert row["seconds"] >= 0
+
+
+def test_the_greedy_response_is_one_without_noise_or_limits_on_the_support() -> None:
+    evaluator, sampler, _ = make()
+    asked: list[Sampling] = []
+    generate = sampler.generate
+
+    def recorded(prompts: Sequence[Prompt], sampling: Sampling, **how: object) -> list[Rollout]:
+        asked.append(sampling)
+        return generate(prompts, sampling)
+
+    sampler.generate = recorded  # type: ignore[method-assign]
+    evaluator.run(sampler, stage="rl", step=1)
+    assert asked[0] == evaluator.sampling
+    assert asked[1] == dataclasses.replace(evaluator.sampling, num_samples=1, temperature=0.0, top_k=0, top_p=1.0)
+
+
+def test_two_evaluations_of_one_policy_are_equal() -> None:
+    evaluator, sampler, _ = make()
+    one, other = (evaluator.run(sampler, stage="rl", step=1) | {"seconds": 0} for _ in range(2))
+    assert one == other

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ansatz.objectives.build import build_objective
+from ansatz.objectives.objective import Objective
+from ansatz.objectives.presets import PRESETS
+from ansatz.train.batch import Row, TrainBatch, build_batch, lay_out, slices
+
+CPU = torch.device("cpu")
+FAR = 31.0  # what stands outside the mask where nothing may look
+
+
+def some_rows(*, groups: int = 4, size: int = 3, seed: int = 0) -> list[Row]:
+    """Rows of different lengths; a row's response tokens are 100 * group + 10 * member + index, so each is known."""
+    draw = random.Random(seed)
+    rows: list[Row] = []
+    for group in range(groups):
+        prompt = [draw.randrange(2, 50) for _ in range(draw.randint(1, 7))]
+        for member in range(size):
+            length = draw.randint(1, 9)
+            rows.append(
+                Row(
+                    prompt_ids=prompt,
+                    response_ids=[1000 + 100 * group + 10 * member + index for index in range(length)],
+                    behavior_logps=[-draw.random() for _ in range(length)],
+                    group=group,
+                    reward=float(draw.random() < 0.5) + 0.1 * member,
+                    truncated=draw.random() < 0.3,
+                    components=(draw.random(), draw.random()),
+                )
+            )
+    return rows
+
+
+def objective_of(preset: str, **changes: Any) -> Objective:
+    return build_objective({"preset": preset, "entropy_coef": 0.01, **changes}, max_response_tokens=9)
+
+
+def by_token(batch: TrainBatch, *, salt: int, scale: float = 0.3) -> Tensor:
+    """A number a token that depends on the token and its rollout alone, wherever it stands in the batch."""
+    token_T = batch.layout.token_T.double()
+    return (torch.sin(token_T * (12.9898 + salt)) * 43758.5453).frac().float() * scale
+
+
+def whole_batch(rows: list[Row], objective: Objective) -> TrainBatch:
+    """Old, reference and behavior log-probs, values and baselines from the tokens themselves."""
+    layout = lay_out(rows, device=CPU)
+    bare = build_batch(layout, build_objective({"preset": "reinforce"}, max_response_tokens=9))
+    old_T, ref_T, value_T = (by_token(bare, salt=salt) * layout.mask_T for salt in (1, 2, 3))
+    layout = dataclasses.replace(layout, behavior_logp_T=old_T + by_token(bare, salt=4, scale=0.05) * layout.mask_T)
+    group_N = layout.group_N.double()
+    baseline_N = (torch.sin(group_N * 7.1) * 0.5).float()
+    return build_batch(layout, objective, old_logp_T=old_T, ref_logp_T=ref_T, value_T=value_T, baseline_N=baseline_N)
+
+
+def loss_and_gradient(batch: TrainBatch, objective: Objective, max_tokens: int) -> tuple[float, dict[int, float]]:
+    """The loss summed over slices, and its gradient in each response token's log-prob, by token id."""
+    loss, gradient = 0.0, dict[int, float]()
+    for part in batch.split(max_tokens):
+        logp_T = by_token(part, salt=5).requires_grad_()
+        entropy_T = by_token(part, salt=6).abs()
+        parts = objective.loss(part.anchored(logp_T), logp_T, entropy_T)
+        parts.loss.backward()
+        loss += parts.loss.item()
+        mask_T = part.mask_T
+        gradient |= dict(zip(part.layout.token_T[mask_T].tolist(), logp_T.grad[mask_T].tolist(), strict=True))
+    return loss, gradient
+
+
+SLICED = [name for name in PRESETS if not objective_of(name).whole_minibatch]
+
+
+@pytest.mark.parametrize("preset", SLICED)
+def test_slices_add_up_to_the_whole_whatever_their_size_the_order_of_rollouts_and_the_names_of_groups(
+    preset: str,
+) -> None:
+    objective, rows = objective_of(preset), some_rows(size=6)
+    loss, gradient = loss_and_gradient(whole_batch(rows, objective), objective, 10**6)
+    assert any(gradient.values())
+    turned = random.Random(1).sample(rows, len(rows))
+    renamed = [dataclasses.replace(row, group=(row.group * 7 + 3) % 11) for row in turned]
+    for given, max_tokens in [(rows, 1), (rows, 40), (turned, 25), (turned, 10**6), (renamed, 60)]:
+        if preset == "remax" and given is renamed:
+            continue  # its baselines are looked up by the group's name
+        other_loss, other_gradient = loss_and_gradient(whole_batch(given, objective), objective, max_tokens)
+        assert other_loss == pytest.approx(loss, abs=2e-6)
+        assert other_gradient == pytest.approx(gradient, abs=1e-6)
+
+
+@pytest.mark.parametrize("weights", ["token_mean", "token_sum", "sequence_mean", "sequence_sum", "prompt_mean"])
+def test_every_kind_of_weight_adds_up_also_with_masks_and_penalties_of_their_own(weights: str) -> None:
+    objective = objective_of("grpo", weights=weights, penalty_weights="token_mean", masks="not_truncated", kl_coef=0.1)
+    batch = whole_batch(some_rows(), objective)
+    assert batch.num_tokens < lay_out(some_rows(), device=CPU).mask_T.sum()
+    loss, gradient = loss_and_gradient(batch, objective, 10**6)
+    for max_tokens in (1, 30, 50):
+        other_loss, other_gradient = loss_and_gradient(batch, objective, max_tokens)
+        assert other_loss == pytest.approx(loss, rel=1e-5)
+        assert other_gradient == pytest.approx(gradient, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_values_outside_the_mask_do_not_matter(preset: str) -> None:
+    objective = objective_of(preset, kl_coef=0.1)
+    batch = whole_batch(some_rows(), objective)
+    outside_T = ~batch.mask_T
+    names = ["old_logp_T", "ref_logp_T", "advantage_T", "weight_T"]
+    noisy = dataclasses.replace(
+        batch,
+        layout=dataclasses.replace(batch.layout, behavior_logp_T=batch.behavior_logp_T + FAR * outside_T),
+        **{name: getattr(batch, name) + FAR * outside_T for name in names},
+    )
+    assert loss_and_gradient(noisy, objective, 10**6) == loss_and_gradient(batch, objective, 10**6)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_without_old_log_probs_the_policy_is_its_own_old_policy(preset: str) -> None:
+    """The same numbers as with the policy's values given."""
+    objective = objective_of(preset)
+    batch = whole_batch(some_rows(), objective)
+    given = dataclasses.replace(batch, old_logp_T=by_token(batch, salt=5))
+    left_out = dataclasses.replace(batch, old_logp_T=None)
+    for max_tokens in (10**6, 40):
+        assert loss_and_gradient(left_out, objective, max_tokens) == loss_and_gradient(given, objective, max_tokens)
+    assert left_out.anchored(by_token(batch, salt=5).requires_grad_()).old_logp_T.requires_grad is False
+
+
+def test_a_layout_holds_each_row_once_longest_first() -> None:
+    rows = some_rows()
+    layout = lay_out(rows, device=CPU)
+    found: list[tuple[Any, ...]] = []
+    for n in range(layout.num_rollouts):
+        own_T = layout.segment_T == n
+        response_T = own_T & layout.mask_T
+        prompt = layout.token_T[own_T & ~layout.mask_T].tolist()
+        logps = [round(logp, 5) for logp in layout.behavior_logp_T[response_T].tolist()]
+        found.append((prompt, layout.token_T[response_T].tolist(), logps, layout.group_N[n].item()))
+        assert layout.position_T[own_T].tolist() == list(range(int(own_T.sum())))
+        assert layout.mask_T[own_T].tolist() == [False] * len(prompt) + [True] * len(logps)
+        row = next(row for row in rows if row.response_ids == found[-1][1])
+        assert layout.reward_N[n].item() == pytest.approx(row.reward)
+        assert layout.truncated_N[n].item() is row.truncated
+        assert layout.component_NK[n].tolist() == pytest.approx(row.components)
+    expected = [
+        (list(row.prompt_ids), row.response_ids, [round(logp, 5) for logp in row.behavior_logps], row.group)
+        for row in rows
+    ]
+    assert sorted(found) == sorted(expected)
+    lengths = torch.bincount(layout.segment_T).tolist()
+    assert lengths == sorted(lengths, reverse=True)
+    assert not layout.behavior_logp_T[~layout.mask_T].any()
+
+
+def test_a_row_without_a_prompt_or_with_log_probs_of_another_length_is_refused() -> None:
+    row = some_rows()[0]
+    with pytest.raises(ValueError, match="needs a prompt"):
+        lay_out([row, dataclasses.replace(row, prompt_ids=[])], device=CPU)
+    with pytest.raises(ValueError, match="log-probs"):
+        lay_out([dataclasses.replace(row, behavior_logps=[*row.behavior_logps, -1.0])], device=CPU)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 17, 40, 64, 10**6])
+def test_slices_hold_every_rollout_once_and_keep_to_the_limit_unless_they_hold_one(max_tokens: int) -> None:
+    batch = whole_batch(some_rows(), objective_of("grpo"))
+    lengths = torch.bincount(batch.segment_T)
+    runs = [run.tolist() for run in slices(batch.layout, max_tokens)]
+    assert [n for run in runs for n in run] == list(range(12))
+    assert all(len(run) == 1 or len(run) * int(lengths[run].max()) <= max_tokens for run in runs)
+    for run, after in itertools.pairwise(runs):  # none could have taken one more
+        assert (len(run) + 1) * int(lengths[[*run, after[0]]].max()) > max_tokens
+
+
+def test_a_pick_has_the_numbers_of_the_whole_and_rollouts_numbered_from_0() -> None:
+    batch = whole_batch(some_rows(), objective_of("grpo"))
+    part = batch.pick(torch.tensor([2, 5, 6]))
+    assert part.num_rollouts == 12
+    assert part.segment_T.unique().tolist() == [0, 1, 2]
+    for mine, theirs in enumerate([2, 5, 6]):
+        mine_T, theirs_T = part.segment_T == mine, batch.segment_T == theirs
+        for name in ("old_logp_T", "ref_logp_T", "advantage_T", "weight_T", "behavior_logp_T", "mask_T"):
+            assert torch.equal(getattr(part, name)[mine_T], getattr(batch, name)[theirs_T])
+        assert torch.equal(part.layout.token_T[mine_T], batch.layout.token_T[theirs_T])
+    assert torch.equal(part.layout.reward_N, batch.layout.reward_N[[2, 5, 6]])
+    assert torch.equal(part.layout.group_N, batch.layout.group_N[[2, 5, 6]])
+    assert part.penalty_weight_T is None
+
+
+@pytest.mark.parametrize("preset", ["grpo", "dapo", "dr_grpo", "luspo"])
+def test_minibatches_hold_whole_groups_weighted_as_batches_of_their_own_with_advantages_of_the_step(
+    preset: str,
+) -> None:
+    objective, rows = objective_of(preset), some_rows(groups=5)
+    batch = whole_batch(rows, objective)
+    parts = batch.minibatches(2, objective)
+    groups = [set(part.layout.group_N.tolist()) for part in parts]
+    assert sorted(len(each) for each in groups) == [2, 3]
+    assert set.union(*groups) == set(range(5))
+    for part, own in zip(parts, groups, strict=True):
+        alone = whole_batch([row for row in rows if row.group in own], objective)
+        assert part.num_rollouts == alone.num_rollouts == 3 * len(own)
+        torch.testing.assert_close(part.weight_T, alone.weight_T)
+        torch.testing.assert_close(part.advantage_T, alone.advantage_T)  # z-scored within groups, so equal
+        assert torch.equal(part.layout.token_T, alone.layout.token_T)
+
+
+def test_one_minibatch_is_the_batch_and_more_than_groups_are_as_many_as_groups() -> None:
+    objective = objective_of("grpo")
+    batch = whole_batch(some_rows(), objective)
+    assert batch.minibatches(1, objective)[0] is batch
+    assert [part.num_rollouts for part in batch.minibatches(9, objective)] == [3, 3, 3, 3]

@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from save_forever import become, make_learner
+from tiny_models import some_sequences, tiny_policy
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from ansatz.config.schema import TrainSection
+from ansatz.errors import CheckpointError
+from ansatz.objectives.build import build_objective
+from ansatz.train import checkpoint
+from ansatz.train.batch import Row
+from ansatz.train.learner import Learner
+
+TESTS = Path(__file__).parents[1]
+
+
+def learner_of(
+    algorithm: dict[str, Any] | None = None,
+    *,
+    name: str = "qwen3, grouped heads, tied",
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> Learner:
+    objective = build_objective(algorithm or {"preset": "grpo"}, max_response_tokens=9)
+    settings = TrainSection(updates_per_step=2)
+    return Learner(tiny_policy(name, seed=seed), objective, settings=settings, dtype=dtype, lr=1e-2, warmup_steps=0)
+
+
+def train(learner: Learner, step: int) -> None:
+    rows = [
+        Row(
+            prompt_ids=[3, 4, 5],
+            response_ids=response,
+            behavior_logps=[-1.0] * len(response),
+            group=index // 2,
+            reward=float(index % 2),
+        )
+        for index, response in enumerate(some_sequences(4, 9, 6, 7, seed=step))
+    ]
+    learner.update(learner.batch(rows), step=step)
+
+
+def everything(learner: Learner) -> dict[str, Tensor]:
+    out = {f"model/{name}": value for name, value in learner.policy.model.named_parameters()}
+    out |= {f"master/{name}": value for name, value in learner.optimizer.weights().items()}
+    for kind, tensors in learner.tensors().items():
+        out |= {f"{kind}/{name}": value for name, value in tensors.items()}
+    return {name: value.detach().clone() for name, value in out.items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def draws() -> tuple[float, float, float, float]:
+    return random.random(), random.gauss(0, 1), float(np.random.standard_normal()), torch.rand(()).item()
+
+
+def save(learner: Learner, folder: Path, step: int, *, keep: int = 5) -> Path:
+    return checkpoint.save(folder, step=step, learner=learner, state={"own": step}, keep=keep)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "float32": {},
+    "bfloat16": {"dtype": torch.bfloat16},
+    "with a reference": {"algorithm": {"preset": "grpo", "kl_coef": 0.1}, "dtype": torch.bfloat16},
+    "with a critic": {"algorithm": {"preset": "ppo", "entropy_coef": 0.01, "entropy_target": 2.0}},
+    "untied": {"name": "qwen3, untied"},
+    "mixture of experts": {"name": "qwen3 mixture of experts"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_restored_learner_is_bit_identical_and_so_is_its_next_step(tmp_path: Path, kind: str) -> None:
+    learner = learner_of(**KINDS[kind])
+    train(learner, 1)
+    train(learner, 2)
+    saved = everything(learner)
+    path = save(learner, tmp_path, 2)
+    assert same(everything(learner), saved)
+    random_numbers = draws()
+    train(learner, 3)
+
+    other = learner_of(**KINDS[kind], seed=1)
+    assert not same(everything(other), saved)
+    assert checkpoint.restore(path, learner=other) == (2, {"own": 2})
+    assert draws() == random_numbers
+    assert same(everything(other), saved)
+    assert other.version == 4
+    train(other, 3)
+    assert same(everything(other), everything(learner))
+    assert other.state() == learner.state()
+
+
+def test_a_learner_may_be_saved_before_its_first_step(tmp_path: Path) -> None:
+    learner, other = learner_of(), learner_of(seed=1)
+    train(other, 1)
+    assert checkpoint.restore(save(learner, tmp_path, 0), learner=other) == (0, {"own": 0})
+    assert same(everything(other), everything(learner))
+
+
+def test_the_cached_half_of_a_gauss_pair_is_kept(tmp_path: Path) -> None:
+    random.seed(1)
+    np.random.seed(1)
+    random.gauss(0, 1)
+    np.random.standard_normal()
+    path = save(learner_of(), tmp_path, 1)
+    expected = random.gauss(0, 1), np.random.standard_normal()
+    checkpoint.restore(path, learner=learner_of())
+    assert (random.gauss(0, 1), np.random.standard_normal()) == expected
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "untied", "mixture of experts"])
+def test_a_checkpoint_is_a_hugging_face_folder_with_the_same_logits(tmp_path: Path, kind: str) -> None:
+    learner = learner_of(**KINDS[kind])
+    train(learner, 1)
+    path = save(learner, tmp_path, 1)
+    policy = learner.policy
+    tokens = torch.tensor(some_sequences(20))
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=policy.dtype, attn_implementation="eager")
+    policy.model.set_attn_implementation("eager")
+    with torch.no_grad():
+        assert torch.equal(model(tokens).logits, policy.model(tokens).logits)
+    text = "t5 t9 t12"
+    assert AutoTokenizer.from_pretrained(path).encode(text) == policy.tokenizer.encode(text) == [5, 9, 12]
+    masters = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    for name, value in masters.named_parameters():
+        assert torch.equal(value, learner.optimizer.weights()[name])
+
+
+def test_the_newest_are_kept_by_number_not_by_name(tmp_path: Path) -> None:
+    learner = make_learner()
+    for step in (5, 40, 999_999, 1_000_000):
+        save(learner, tmp_path, step, keep=2)
+    names = [path.name for path in checkpoint.list_checkpoints(tmp_path)]
+    assert names == ["step-999999", "step-1000000"]
+    assert checkpoint.latest(tmp_path) == tmp_path / "checkpoints" / "step-1000000"
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == set(names)
+
+
+def test_drafts_are_ignored_and_cleared_away_by_the_next_save(tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints"
+    learner = make_learner()
+    save(learner, tmp_path, 3)
+    for name in (".step-000009.draft", ".step-000002.draft"):
+        (root / name / "inside").mkdir(parents=True)
+    assert checkpoint.latest(tmp_path) == root / "step-000003"
+    save(learner, tmp_path, 4)
+    assert {path.name for path in root.iterdir()} == {"step-000003", "step-000004"}
+
+
+def test_a_folder_without_checkpoints_has_no_latest(tmp_path: Path) -> None:
+    assert checkpoint.latest(tmp_path) is None
+    assert checkpoint.list_checkpoints(tmp_path) == []
+
+
+def test_a_step_is_saved_once_and_the_first_stays(tmp_path: Path) -> None:
+    learner = make_learner()
+    become(learner, 7)
+    path = save(learner, tmp_path, 7)
+    become(learner, 8)
+    with pytest.raises(CheckpointError, match="step-000007 exists; a step is saved once"):
+        save(learner, tmp_path, 7)
+    assert_whole(path, make_learner())
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "state cut": lambda path: (path / "state.json").write_text('{"step": 1'),
+    "state missing": lambda path: (path / "state.json").unlink(),
+    "weights cut": lambda path: (path / "model.safetensors").write_bytes(b"\x08"),
+    "moments cut": lambda path: (path / "optimizer.safetensors").write_bytes(b"\x08"),
+    "moments missing": lambda path: (path / "optimizer.safetensors").unlink(),
+    "parts of the state missing": lambda path: (path / "state.json").write_text('{"step": 1}'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_refused_in_one_sentence_and_changes_nothing(tmp_path: Path, damage: str) -> None:
+    learner = make_learner()
+    path = save(learner, tmp_path, 1)
+    DAMAGES[damage](path)
+    become(learner, 5)
+    before, numbers = everything(learner), random.getstate()
+    with pytest.raises(CheckpointError, match="is no whole checkpoint") as caught:
+        checkpoint.restore(path, learner=learner)
+    assert str(path) in str(caught.value)
+    assert same(everything(learner), before)
+    assert random.getstate() == numbers
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    path = save(learner_of(), tmp_path, 1)
+    with pytest.raises(CheckpointError, match="another model's"):
+        checkpoint.restore(path, learner=learner_of(name="qwen3, untied"))
+
+
+class Killed(BaseException):
+    """Nothing catches it."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
+    """The moment-th of save's doings is done by halves (a file is cut, a removed folder loses one file), then the end."""
+    count = 0
+
+    def dies(real: Callable[..., Any], halfway: Callable[..., Any]) -> Callable[..., Any]:
+        def doing(*args: Any, **kwargs: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == moment:
+                halfway(*args)
+                raise Killed
+            return real(*args, **kwargs)
+
+        return doing
+
+    def remove_one_file(folder: Path) -> None:
+        next(path for path in Path(folder).rglob("*") if path.is_file()).unlink()
+
+    monkeypatch.setattr(checkpoint, "save_model", dies(checkpoint.save_model, lambda policy, folder: None))
+    monkeypatch.setattr(checkpoint, "save_file", dies(checkpoint.save_file, lambda _, path: path.write_bytes(b"\x08")))
+    monkeypatch.setattr(checkpoint, "_flush", dies(checkpoint._flush, lambda path: None))
+    monkeypatch.setattr(Path, "write_text", dies(Path.write_text, lambda path, text: path.write_bytes(b"{")))
+    monkeypatch.setattr(Path, "rename", dies(Path.rename, lambda path, target: None))
+    monkeypatch.setattr(shutil, "rmtree", dies(shutil.rmtree, remove_one_file))
+
+
+def assert_whole(path: Path, learner: Learner) -> None:
+    """It restores, and every weight, moment and state in it is of its own step."""
+    number = int(path.name.removeprefix("step-"))
+    assert checkpoint.restore(path, learner=learner) == (number, {"own": number})
+    values = everything(learner).values()
+    assert all(bool((value == number).all()) for value in values)
+    assert learner.version == number
+    drawn = random.random()
+    random.seed(number)
+    assert drawn == random.random()
+
+
+def test_a_save_cut_short_at_any_of_its_doings_leaves_every_listed_checkpoint_whole(tmp_path: Path) -> None:
+    learner, reader = make_learner(), make_learner()
+    step = moment = 0
+    for step in (1, 2):
+        become(learner, step)
+        save(learner, tmp_path, step, keep=2)
+    finished = False
+    while not finished:
+        moment += 1
+        step = int(checkpoint.latest(tmp_path).name.removeprefix("step-")) + 1
+        become(learner, step)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            kill_at(monkeypatch, moment)
+            try:
+                save(learner, tmp_path, step, keep=2)
+                finished = True
+            except Killed:
+                pass
+        found = checkpoint.list_checkpoints(tmp_path)
+        assert int(found[-1].name.removeprefix("step-")) in (step - 1, step)
+        assert len(found) >= 2
+        states = [json.loads((path / "state.json").read_text())["loop"] for path in found]
+        assert [state["own"] for state in states] == [int(path.name.removeprefix("step-")) for path in found]
+        assert_whole(found[-1], reader)
+        assert_whole(found[0], reader)
+    assert moment > 12
+
+
+@pytest.fixture
+def lives(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}"}
+    with subprocess.Popen(
+        [sys.executable, str(TESTS / "train" / "save_forever.py"), str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        yield process
+        process.stdin.close()
+
+
+def test_a_saving_process_killed_at_random_moments_leaves_whole_checkpoints(
+    tmp_path: Path, lives: subprocess.Popen[str]
+) -> None:
+    draw, reader, reached = random.Random(0), make_learner(), [0]
+    for _ in range(8):
+        lives.stdin.write("\n")
+        lives.stdin.flush()
+        lines = iter(lives.stdout.readline, "")
+        child, printed = 0, 0
+        for line in lines:
+            if line.startswith("child"):
+                child = int(line.split()[1])
+            else:
+                printed = int(line)
+            if child and printed:
+                break
+        time.sleep(draw.uniform(0.0, 0.12))
+        os.kill(child, signal.SIGKILL)
+        for line in lines:
+            if line == "dead\n":
+                break
+            printed = int(line)
+        last = checkpoint.latest(tmp_path)
+        for path in checkpoint.list_checkpoints(tmp_path):
+            assert_whole(path, reader)
+        assert int(last.name.removeprefix("step-")) in (printed, printed + 1)  # killed before it could print
+        reached.append(printed)
+    assert reached == sorted(set(reached))
