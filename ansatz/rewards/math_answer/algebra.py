@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import threading
 from typing import Any
 
-from ansatz.rewards.math_answer import numeric
+from ansatz.rewards.math_answer import numeric, symbolic
 from ansatz.rewards.math_answer.compare import Question
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.settle import settle
 from ansatz.rewards.math_answer.values import Expr
 from ansatz.types import Reason
-
-_SYMBOLIC = "ansatz.rewards.math_answer.symbolic"
-# sympy takes half a second to import and few answers need it: a new worker takes jobs while this goes on.
-threading.Thread(target=importlib.import_module, args=(_SYMBOLIC,), daemon=True).start()
 
 
 def decide(job: dict[str, Any]) -> dict[str, Any]:
@@ -43,7 +37,6 @@ def answer_question(question: Question, gold: Expr, answer: Expr) -> bool:
 
 
 def _provably_equal(gold: Expr, answer: Expr) -> bool:
-    symbolic = importlib.import_module(_SYMBOLIC)
     try:
         return symbolic.provably_equal(gold, answer)
     except (numeric.NoNumber, MemoryError):

@@ -47,6 +47,7 @@ _SIZING = re.compile(
     r"|mathstrut|strut|rm|bf|it|sf|tt|cal)(?![A-Za-z])\.?"
 )
 _DOUBLED = re.compile(r"\\\\(?=[A-Za-z%$!,;{}])")
+_EMPTY_GROUP = re.compile(r"(?<![A-Za-z\\*])\{\}")
 _FRACTION = re.compile(r"\\[dtc]frac(?![A-Za-z])")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'))
 _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
@@ -58,6 +59,8 @@ def clean(text: str) -> str:
         text = _RAISED.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
         text = _LOWERED.sub(lambda m: "_{" + "".join(_SUBSCRIPTS[c] for c in m[0]) + "}", text)
     text = text.translate(_TABLE).strip()
+    if "{}" in text:
+        text = _EMPTY_GROUP.sub("", text)
     if "\\" in text:
         if "\\\\" in text and "\\begin" not in text:  # written by a program that escaped twice
             text = _DOUBLED.sub(r"\\", text)

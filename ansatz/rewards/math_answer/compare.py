@@ -16,6 +16,7 @@ from ansatz.rewards.math_answer.values import Expr, Value
 from ansatz.rewards.math_answer.views import (
     as_number,
     assigned,
+    cleared,
     clock_terms,
     difference_of,
     factor_between,
@@ -208,6 +209,8 @@ class Comparison:
         if sets.is_set_form(gold) or sets.is_set_form(answer):
             return self._sets(gold, answer)
         golds, answers = items_of(gold), items_of(answer)
+        if (golds is None) != (answers is None) and any(sets.is_set_form(item) for item in golds or answers or ()):
+            return self._sets(gold, answer)
         if golds is None or answers is None:
             one, single = (golds, answer) if golds is not None else (answers, gold)
             if one is None or len(one) != 1 or isinstance(single, v.Listing | v.Collection):
@@ -382,7 +385,7 @@ class Comparison:
             top, other = canonical(left), canonical(right)
         except TooLarge:
             return self._algebra("same_direction" if directed else "proportional", left, right)
-        factor = factor_between(top.top, other.top)
+        factor = factor_between(cleared(top.top), cleared(other.top))
         if factor is not None and (not directed or (factor > 0 and len(top.bottom) == len(other.bottom) == 1)):
             return True
         if top.pure and other.pure and has_rational_coefficients(top.top) and has_rational_coefficients(other.top):

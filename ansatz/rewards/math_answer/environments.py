@@ -22,6 +22,8 @@ def matrix_from(parser: Expressions, name: str) -> Value:
         value = parser.expr()
         _end(parser, name)
         return value
+    if name == "cases":
+        return system_from(parser, name)
     if name not in _MATRICES and name != "vmatrix":
         raise Unreadable(f"the environment {name} has no meaning here")
     rows: list[list[Value]] = [[]]
@@ -37,6 +39,16 @@ def matrix_from(parser: Expressions, name: str) -> Value:
     if not rows or len({len(row) for row in rows}) != 1:
         raise Unreadable("rows of unequal length")
     return v.Matrix(tuple(tuple(row) for row in rows), determinant=name == "vmatrix")
+
+
+def system_from(parser: Expressions, name: str) -> Value:
+    """Equations that hold together, one a row. A row with a condition beside it is a function by cases: unreadable."""
+    clauses: list[Value] = [parser.clause()]
+    while parser.take_op("\\\\", ","):
+        if parser.token.kind != "env":
+            clauses.append(parser.clause())
+    _end(parser, name)
+    return clauses[0] if len(clauses) == 1 else v.Listing(tuple(clauses))
 
 
 def _end(parser: Expressions, name: str) -> None:

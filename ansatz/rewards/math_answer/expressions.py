@@ -9,7 +9,7 @@ postfix   primary (^ exponent | _ subscript | ! | % | degrees)*
 from __future__ import annotations
 
 from ansatz.rewards.math_answer import values as v
-from ansatz.rewards.math_answer.environments import matrix_from
+from ansatz.rewards.math_answer.environments import matrix_from, system_from
 from ansatz.rewards.math_answer.functions import (
     OPERATORS,
     apply,
@@ -26,6 +26,7 @@ from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
 from ansatz.rewards.math_answer.words import CONNECTIVES, INVERSES, unit_name
 
 _CLOSED_BY = {"(": ")]", "[": "])", "langle": "rangle", "lfloor": "rfloor", "lceil": "rceil", "\\{": "\\}", "{": "}"}
+_ADDED = (*v.EXPRESSIONS, v.Quantity)
 _UNKNOWN_FUNCTIONS = frozenset("fgFGP")
 _DEGREE = v.divide(v.PI, v.integer(180))
 
@@ -60,7 +61,7 @@ class Expressions(TokenStream):
 
     def sum(self) -> Value:
         first = self._product()
-        if not self.is_op("+", "-", "pm", "mp"):
+        if not self.is_op("+", "-", "pm", "mp") or first == v.REALS or not isinstance(first, _ADDED):
             return first
         terms = [expression(first)]
         while sign := self.take_op("+", "-", "pm", "mp"):
@@ -407,6 +408,11 @@ class Expressions(TokenStream):
             self.at += 1
             self.depth -= 1
             return v.Collection(()) if opening == "\\{" else bad("an empty bracket")
+        if opening == "\\{" and self.token.kind == "env" and self.token.text.startswith("begin "):
+            self.at += 1  # \left\{ \begin{array} ... \right. is a system
+            system = system_from(self, self.tokens[self.at - 1].text.removeprefix("begin "))
+            self.depth -= 1
+            return system
         described = opening == "\\{" and self._skip_to_condition()
         value = self.list()
         if described:  # {x | x > 3}: what holds of x is the set

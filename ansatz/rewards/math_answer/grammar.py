@@ -137,11 +137,15 @@ class Parser(Expressions):
 
     def _sets(self) -> Value:
         value = self.sum()
-        while self.token.kind == "op" and self.token.text in _SETS:
-            operator = _SETS[self.token.text]
+        while self.token.kind == "op" and (self.token.text in _SETS or (self.is_op("-") and _is_set(value))):
+            operator = _SETS.get(self.token.text, "difference")
             self.at += 1
             value = v.Combination(operator, (value, self.sum()))
         return value
+
+
+def _is_set(value: Value) -> bool:
+    return value == v.REALS or isinstance(value, v.Combination | v.Collection)
 
 
 class Both(v.Listing):

@@ -265,7 +265,7 @@ class Lexer:
         elif name == "operatorname" and content in FUNCTIONS:
             self._add("func", FUNCTIONS[content])
         elif name not in ("text", "mbox", "hbox", "textrm") and len(content) == 1 and content.isalpha():
-            self._add("word" if content in "mgslLNJWVAKCF" and name == "mathrm" else "name", content, upright=True)
+            self._add("word" if content in "mgshlLNJWVAKCF" and name == "mathrm" else "name", content, upright=True)
         else:
             self._lex(content, upright=True, nesting=nesting + 1)
         return end

@@ -35,6 +35,7 @@ _LETTERED = re.compile(r"(?:\(\s*([A-J])\s*\)|([A-J])\s?[).:])\s*[:.~]?\s*(?:\\[
 _OTHER_LETTER = re.compile(r"\([A-J]\)|\b(?:and|or|&|,)\s*\(?[A-J]\b")
 _CLOCK = re.compile(r"(\d{1,2})(?:\s*[:.]\s*(\d{2}))?(?:\s*:\s*(\d{2}))?\s*([AaPp])\.?\s*[Mm]\.?")
 _BASED = re.compile(r"\(?([0-9A-Za-z]+)\)?_\{?\(?(\d{1,2}|[a-z]{3,5})\)?\}?")
+_ALL_BUT = re.compile(r"all real(?:s| numbers)(?: [a-z])? except(?: for)?(?: [a-z] ?=)? +(.+)", re.IGNORECASE)
 _PIECES = re.compile(r"\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+")
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+(?=\S)")
 _HEDGE = re.compile(r"\b(?:" + "|".join(sorted(HEDGES)) + r")\b")
@@ -118,6 +119,11 @@ def _value(cleaned: str, options: Options) -> tuple[Value, bool]:
     doubted = lettered and (_OTHER_LETTER.search(lettered[3]) or _HEDGE.search(lettered[3].lower()))
     if lettered and not doubted and not lettered[3].startswith(("^", "(", "_", "=", "+", "-", "/", "*")):
         return v.Choice(lettered[1] or lettered[2], lettered[3]), False
+    all_but = _ALL_BUT.fullmatch(unwrapped)
+    if all_but:
+        left_out, _ = _value(all_but[1], options)
+        points = left_out if isinstance(left_out, v.Collection) else v.Collection(_listed(left_out))
+        return v.Combination("difference", (v.REALS, points)), False
     words = _worded(unwrapped, wrapped=unwrapped != cleaned, options=options)
     if words is not None:
         return words, False
@@ -132,6 +138,10 @@ def _value(cleaned: str, options: Options) -> tuple[Value, bool]:
     )
     parser = Parser(lexer.tokens)
     return parser.answer(), parser.unreduced
+
+
+def _listed(value: Value) -> tuple[Value, ...]:
+    return value.items if isinstance(value, v.Listing) else (value,)
 
 
 def _worded(words: str, *, wrapped: bool, options: Options) -> Value | None:

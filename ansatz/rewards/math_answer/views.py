@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from ansatz.rewards.math_answer import values as v
-from ansatz.rewards.math_answer.canonical import Polynomial, canonical
+from ansatz.rewards.math_answer.canonical import Polynomial, canonical, times
 from ansatz.rewards.math_answer.parse import fold
 from ansatz.rewards.math_answer.units import Unit
 from ansatz.rewards.math_answer.values import Expr, Value
@@ -128,3 +128,13 @@ def factor_between(left: Polynomial, right: Polynomial) -> Fraction | None:
 def has_rational_coefficients(polynomial: Polynomial) -> bool:
     """Whether the coefficients are plain rational numbers, no roots or pi."""
     return all(atom[0] == "v" and atom[1] not in v.CONSTANTS for monomial in polynomial for atom, _ in monomial)
+
+
+def cleared(polynomial: Polynomial) -> Polynomial:
+    """Times the powers of its variables that leave none with a negative exponent: y - 6/x becomes xy - 6."""
+    lowest: dict[tuple[str, ...], Fraction] = {}
+    for monomial in polynomial:
+        for atom, exponent in monomial:
+            lowest[atom] = min(exponent, lowest.get(atom, Fraction(0)))
+    missing = {tuple(sorted((atom, -exponent) for atom, exponent in lowest.items() if exponent < 0)): Fraction(1)}
+    return times(polynomial, missing)

@@ -41,7 +41,27 @@ pencils pen pens shirt shirts shoe shoes toy toys ride rides trip trips round ro
 handshake handshakes zero zeros zeroes friend friends worker workers job jobs sock socks bike bikes gift gifts
 stamp stamps sheet sheets item items object objects orders order bead beads rope ropes lap laps plant plants cow
 cows horse horses chicken chickens sheep pizza pizzas sandwich sandwiches cupcake cupcakes donut donuts shell
-shells crayon crayons
+shells crayon crayons meal meals guest guests passenger passengers customer customers employee employees teacher
+teachers lawyer lawyers frog frogs rabbit rabbits pig pigs goat goats duck ducks hen hens bee bees ant ants spider
+spiders leg legs hand hands finger fingers chocolate chocolates lollipop lollipops muffin muffins pie pies brownie
+brownies bagel bagels call calls message messages song songs movie movies video videos photo photos picture
+pictures painting paintings mark marks credit credits token tokens stop stops station stations floor floors room
+rooms window windows door doors wheel wheels train trains truck trucks plane planes boat boats ship ships bill
+bills quarter quarters dime dimes nickel nickels rose roses seed seeds hat hats jacket jackets ring rings necklace
+necklaces bracelet bracelets button buttons nail nails brick bricks tank tanks barrel barrels basket baskets bucket
+buckets carton cartons crate crates jar jars can cans packet packets pack packs package packages magazine magazines
+newspaper newspapers envelope envelopes chapter chapters lesson lessons exam exams goal goals run runs hit hits
+shot shots strike strikes win wins loss losses pound pounds vertexes visit visits visitor visitors tourist tourists
+soldier soldiers sailor sailors farmer farmers doctor doctors nurse nurses patient patients voter voters candidate
+candidates senator senators chip chips dot dots mile miles inch inches sector sectors arc arcs chord chords lattice
+lattices intersection intersections tuple tuples partition partitions coloring colorings grid grids cell cells
+pixel pixels bit bits bulb bulbs lamp lamps battery batterys van vans motorcycle motorcycles bicycle bicycles
+sticker stickers balloon balloons kite kites doll dolls puzzle puzzles flag flags banner banners poster posters
+brush brushes notebook notebooks folder folders paperclip paperclips eraser erasers marker markers ruler rulers
+scissors scissorses loaf loaves shelf shelves leaf leaves penny pennies bus buses bush bushes branch branches vase
+vases dress dresses pants mice mouse berry berries cherry cherries puppy puppies kitten kittens baby babies city
+cities country countries family families factory factories story stories class classes glass glasses lunch lunches
+foxes fox watch watches dozen dozens indices index axes axis radii radius
 """
 _ENTRIES = [entry.strip().partition(":") for entry in _UNITS.replace("\n", " ").split("|")]
 UNIT_OF = {spelling: unit for unit, _, spellings in _ENTRIES for spelling in (unit, *spellings.split())}
