@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 
 def soft_overlong(length: int, *, max_tokens: int, buffer: int, strength: float = 1.0) -> float:
-    """0 up to max_tokens - buffer, then down a line to -strength at max_tokens and beyond (DAPO, arXiv:2503.14476 eq. 13)."""
+    """0 up to max_tokens - buffer, then down a line to -strength at max_tokens and beyond (DAPO, arXiv:2503.14476
+    eq. 13)."""
     over = length - (max_tokens - buffer)
     return -strength * min(max(over / buffer, 0.0), 1.0)
 
@@ -47,7 +48,8 @@ def cosine_length(
     wrong_short: float = -1.0,
     wrong_long: float = -0.5,
 ) -> float:
-    """A cosine from the reward of length 0 to that of length max_tokens (arXiv:2502.03373 sec. 4.2); it turns back beyond.
+    """A cosine from the reward of length 0 to that of length max_tokens (arXiv:2502.03373 sec. 4.2); it turns back
+    beyond.
 
     Defaults: right answers better short, wrong answers better long (more thinking).
     """
@@ -56,7 +58,8 @@ def cosine_length(
 
 
 def relative_length(lengths: Sequence[float], rewards: Sequence[float], *, weight: float) -> list[float]:
-    """weight x mean reward x length / longest: what to take off the rewards of a prompt; nothing where all are wrong."""
+    """weight x mean reward x length / longest: what to take off the rewards of a prompt; nothing where all are
+    wrong."""
     longest = max(lengths)
     if longest <= 0:
         return [0.0] * len(lengths)

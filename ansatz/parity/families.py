@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ansatz.objectives.like import nemo, oat, open_instruct, openrlhf, prime, skyrl, slime, small, trl, verl
-from ansatz.objectives.parity import others
-from ansatz.objectives.parity.cases import Case
-from ansatz.objectives.parity.runs import (
+from ansatz.parity import others
+from ansatz.parity.cases import Case
+from ansatz.parity.runs import (
     Outputs,
     Setup,
     advantage_run,

@@ -15,10 +15,10 @@ from torch import Tensor
 from ansatz.objectives.advantage_rule import Advantages
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
-from ansatz.objectives.parity.cases import Case
 from ansatz.objectives.pieces import build_piece
 from ansatz.objectives.preference import PREFERENCES
 from ansatz.objectives.value import VALUES
+from ansatz.parity.cases import Case
 
 Outputs = dict[str, Any]
 

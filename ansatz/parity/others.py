@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from ansatz.objectives import advantages, coefficients, preference
-from ansatz.objectives.parity.cases import Case
-from ansatz.objectives.parity.runs import Outputs
+from ansatz.parity.cases import Case
+from ansatz.parity.runs import Outputs
 from ansatz.shaping import penalties
 
 
