@@ -93,6 +93,8 @@ class Rollout:
     """One sampled response. token_ids include the end token when finish is STOP; behavior_logps has one entry a token:
     its log-probability (nats, <= 0) under the very distribution that it was drawn from.
 
+    support_sizes: under top-k or top-p, how many tokens each one was drawn from, so that the trainer can compute its own
+    log-probs over the same support; empty where every token was drawn from the whole vocabulary.
     version_min, version_max: oldest and newest policy version (optimiser steps) that drew a token of it.
     sample: its index within the prompt's group.
     """
@@ -106,10 +108,13 @@ class Rollout:
     version_min: int
     version_max: int
     seed: int
+    support_sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.behavior_logps):
             raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.behavior_logps)} log-probs")
+        if self.support_sizes and len(self.support_sizes) != len(self.token_ids):
+            raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.support_sizes)} support sizes")
 
     @property
     def num_tokens(self) -> int:
@@ -158,6 +163,7 @@ def scored_from_json(data: Json) -> ScoredRollout:
             prompt=Prompt(problem=Problem(**prompt.pop("problem")), token_ids=tuple(prompt.pop("token_ids")), **prompt),
             token_ids=tuple(rollout.pop("token_ids")),
             behavior_logps=tuple(rollout.pop("behavior_logps")),
+            support_sizes=tuple(rollout.pop("support_sizes")),
             finish=Finish(rollout.pop("finish")),
             **rollout,
         ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,17 +20,24 @@ import torch.multiprocessing
 from torch import Tensor
 
 from ansatz.config.schema import Config
-from ansatz.loop.rl import group_by_prompt, group_rows
+from ansatz.loop.pipeline import source_problems, tokenizer_texts
+from ansatz.loop.rl import group_by_prompt, group_rows, rollout_row
 from ansatz.models.load import Policy, load_policy
-from ansatz.models.logps import token_logps
+from ansatz.models.threads import set_threads
+from ansatz.models.tiny import build_tiny_model
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
+from ansatz.prompts.render import render
+from ansatz.registry import bind
+from ansatz.rewards.base import Grader
+from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
-from ansatz.train.batch import Row, TrainBatch
+from ansatz.train.batch import Row, TrainBatch, lay_out, pick
 from ansatz.train.learner import Learner
 from ansatz.train.parallel import own_rollouts, sum_over_ranks
-from ansatz.types import Prompt, ScoredRollout
+from ansatz.train.step import layout_logps, logps_of
+from ansatz.types import Prompt
 
 GRADIENT_TOLERANCE = 1e-4  # relative to the gradient's norm; float32 rounding gives about 1e-6
 LOGP_TOLERANCE = 1e-3  # nats, the largest gap of a token in float32
@@ -50,9 +57,23 @@ class Finding:
         return self.measured is None or self.measured <= self.tolerance
 
 
-def check_run(
-    config: Config, policy: Policy, prompts: Sequence[Prompt], score: Callable[..., list[ScoredRollout]]
-) -> Iterator[Finding]:
+def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[Finding]:
+    """The findings, one after the other, on the recipe's model (a tiny one is built in `folder`) and first prompts."""
+    set_threads(config.threads)
+    problems = source_problems(config.data.train, key="data.train")
+    if config.model.path is None:
+        texts = tokenizer_texts(problems, config.data.template)
+        bind(build_tiny_model, {"seed": config.seed, **config.model.tiny}, what="model.tiny")(folder, texts=texts)
+    policy = load_policy(config.model.path or folder)
+    prompts = [
+        render(one, config.data.template, policy.tokenizer, max_prompt_tokens=config.rollout.max_prompt_tokens)
+        for one in problems[:num_prompts]
+    ]
+    with build_grader(config.rewards, workers=config.grader_workers) as grader:
+        yield from check_policy(config, policy, prompts, grader)
+
+
+def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grader: Grader) -> Iterator[Finding]:
     """Samples the prompts once and yields one finding after the other. policy: in float32, from a folder."""
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
     sampler = NativeSampler(policy, max_concurrent=config.rollout.max_concurrent)
@@ -62,7 +83,7 @@ def check_run(
         temperature=config.rollout.temperature,
         seed=config.seed,
     )
-    groups = group_by_prompt(score(sampler.generate(prompts, sampling)))
+    groups = group_by_prompt(grader.score(sampler.generate(prompts, sampling)))
     rows = [_with_signal(row, index) for index, row in enumerate(group_rows(groups))]
     learner = Learner(
         policy,
@@ -73,7 +94,7 @@ def check_run(
         warmup_steps=0,
         temperature=sampling.temperature,
     )
-    whole = _off_policy(learner.batch(rows, baseline_of_group={index: 0.0 for index in range(len(groups))}))
+    whole = _off_policy(learner.batch(rows, baseline_of_group=dict.fromkeys(range(len(groups)), 0.0)))
     gradients = _Gradients(policy, objective, sampling.temperature)
     yield from _invariances(gradients, learner, whole, rows, policy, config)
     yield from _on_policy(gradients, whole, objective)
@@ -88,57 +109,147 @@ def _invariances(
     if learner.objective.whole_minibatch:
         note = "the objective compares tokens of the whole minibatch, so it is never cut"
         for what in ("slice size", "accumulation in another order", "two data-parallel ranks"):
-            yield Finding(what=what, measured=None, tolerance=GRADIENT_TOLERANCE, note=note)
+            yield Finding(what=f"gradient: {what}", measured=None, tolerance=GRADIENT_TOLERANCE, note=note)
     else:
         one_each = [whole.pick(segment[None]) for segment in everything]
         yield _compare("slice size", expected, gradients.of(*whole.split(512)), "slices of at most 512 tokens")
-        yield _compare("accumulation in another order", expected, gradients.of(*one_each[::-1]), "one rollout at a time")
+        yield _compare(
+            "accumulation in another order", expected, gradients.of(*one_each[::-1]), "one at a time, last first"
+        )
         yield _compare("two data-parallel ranks", expected, _two_ranks(whole, policy, config), "gloo, gradients summed")
     turned = learner.batch(rows[::-1], baseline_of_group={row.group: 0.0 for row in rows})
     yield _compare("order of rollouts", expected, gradients.of(_off_policy(turned)), "last rollout first")
     yield _compare("packing", expected, gradients.of(whole, packed=False), "each rollout alone")
     for side in ("right", "left"):
-        yield _compare(f"padding on the {side}", expected, gradients.padded(whole, side), "the model's own forward pass")
+        yield _compare(f"padding on the {side}", expected, gradients.padded(whole, side), "the model's own forward")
 
 
 def _on_policy(gradients: _Gradients, whole: TrainBatch, objective: Objective) -> Iterator[Finding]:
     equal = dataclasses.replace(whole, old_logp_T=None)
     ratio = gradients.largest_log_ratio(equal)
-    yield Finding(what="equal policies: |log ratio|", measured=ratio, tolerance=0.0)
+    yield Finding(what="log-ratio of equal policies", measured=ratio, tolerance=0.0)
     plain = dataclasses.replace(objective, kl_coef=0.0, entropy_coef=0.0, correction=())
     if plain.ratio.name == "product":
         yield Finding(
-            what="equal policies: REINFORCE's gradient",
+            what="gradient: of equal policies is REINFORCE's",
             measured=None,
             tolerance=GRADIENT_TOLERANCE,
             note="the ratio of the whole response counts once a token",
         )
         return
     reinforce = build_objective({"preset": "reinforce"}, max_response_tokens=1)
-    only = _Gradients(gradients.policy, dataclasses.replace(reinforce, weights=objective.weights), gradients.temperature)
+    weighted_alike = dataclasses.replace(reinforce, weights=objective.weights)
+    only = _Gradients(gradients.policy, weighted_alike, gradients.temperature)
     measured = _Gradients(gradients.policy, plain, gradients.temperature).of(equal)
-    yield _compare("equal policies: REINFORCE's gradient", only.of(equal), measured, "without KL, entropy, corrections")
+    yield _compare("of equal policies is REINFORCE's", only.of(equal), measured, "without KL, entropy, corrections")
 
 
 def _alignment(
     policy: Policy, sampler: NativeSampler, prompts: Sequence[Prompt], sampling: Sampling
 ) -> Iterator[Finding]:
     for name, how in (
-        ("recipe", sampling),
+        ("as in the recipe", sampling),
         ("temperature 0.7", dataclasses.replace(sampling, temperature=0.7)),
         ("top-k 5", dataclasses.replace(sampling, top_k=5)),
         ("top-p 0.9", dataclasses.replace(sampling, top_p=0.9)),
     ):
-        groups = group_by_prompt(
-            [ScoredRollout(rollout=one, score=_NO_SCORE) for one in sampler.generate(prompts, how)]
-        )
-        learner_batch = lay_out_rollouts(groups, policy)
-        logp_T = support_logps(policy, learner_batch, temperature=how.temperature)
-        gap_M = (logp_T - learner_batch.behavior_logp_T)[learner_batch.mask_T].abs()
-        measure = math.exp(float(gap_M.mean()))
+        rows = [rollout_row(one, group=0, reward=0.0) for one in sampler.generate(prompts, how)]
+        layout = lay_out(rows, device=policy.device)
+        logp_T = logps_of(policy, layout, tokens_per_slice=4096, temperature=how.temperature)
+        gap_M = (logp_T - layout.behavior_logp_T)[layout.mask_T].abs()
         yield Finding(
-            what=f"sampler and trainer, {name}: largest gap",
+            what=f"sampler and trainer, {name}",
             measured=float(gap_M.max()),
             tolerance=LOGP_TOLERANCE,
-            note=f"exp(mean gap) = {measure:.6f}",
+            note=f"largest gap, nats; exp(mean gap) = {math.exp(float(gap_M.mean())):.6f}",
         )
+
+
+class _Gradients:
+    """Gradients of an objective in the policy's parameters, as one flat vector."""
+
+    def __init__(self, policy: Policy, objective: Objective, temperature: float) -> None:
+        self.policy, self.objective, self.temperature = policy, objective, temperature
+
+    def of(self, *parts: TrainBatch, packed: bool = True) -> Tensor:
+        """Summed over the parts."""
+        return self._collect([(part, self._logps(part, packed=packed)) for part in parts])
+
+    def padded(self, batch: TrainBatch, side: str) -> Tensor:
+        """By the model's own forward pass over rows padded on one side, with an attention mask."""
+        return self._collect([(batch, self._padded_logps(batch, side))])
+
+    def largest_log_ratio(self, batch: TrainBatch) -> float:
+        logp_T, entropy_T = self._logps(batch, packed=True)
+        return float(self.objective.loss(batch.anchored(logp_T), logp_T, entropy_T).maxima["log_ratio_abs"])
+
+    def _collect(self, parts: Sequence[tuple[TrainBatch, tuple[Tensor, Tensor]]]) -> Tensor:
+        self.policy.model.zero_grad(set_to_none=True)
+        for part, (logp_T, entropy_T) in parts:
+            self.objective.loss(part.anchored(logp_T), logp_T, entropy_T).loss.backward()
+        gradient = torch.cat(
+            [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in self.policy.model.parameters()]
+        )
+        self.policy.model.zero_grad(set_to_none=True)
+        return gradient
+
+    def _logps(self, batch: TrainBatch, *, packed: bool) -> tuple[Tensor, Tensor]:
+        layout = batch.layout
+        pieces = [layout] if packed else [pick(layout, torch.tensor([n])) for n in range(layout.num_rollouts)]
+        logps = [layout_logps(self.policy, piece, temperature=self.temperature) for piece in pieces]
+        return torch.cat([logp_T for logp_T, _ in logps]), torch.cat([entropy_T for _, entropy_T in logps])
+
+    def _padded_logps(self, batch: TrainBatch, side: str) -> tuple[Tensor, Tensor]:
+        layout = batch.layout
+        length_N = torch.bincount(layout.segment_T)
+        columns = int(length_N.max())
+        shift_T = (columns - length_N)[layout.segment_T] if side == "left" else torch.zeros_like(layout.segment_T)
+        cell = layout.segment_T, layout.position_T + shift_T
+        token_NL = torch.zeros(len(length_N), columns, dtype=torch.long)
+        token_NL[cell] = layout.token_T
+        seen_NL = torch.zeros_like(token_NL)
+        seen_NL[cell] = 1
+        position_NL = (seen_NL.cumsum(1) - 1).clamp(min=0)
+        logits_NLV = self.policy.model(
+            input_ids=token_NL, attention_mask=seen_NL, position_ids=position_NL, use_cache=False
+        ).logits.float()
+        logp_TV = (logits_NLV / self.temperature).log_softmax(-1)[cell[0], (cell[1] - 1).clamp(min=0)]
+        entropy_T = -(logp_TV.exp() * logp_TV).sum(-1)
+        return logp_TV.gather(-1, layout.token_T[:, None]).squeeze(-1), entropy_T
+
+
+def _off_policy(batch: TrainBatch) -> TrainBatch:
+    """The batch with old log-probs a little off the policy's, as after an update, so that ratios and clips bite."""
+    noise_T = 0.2 * torch.sin(batch.layout.token_T.float() + 3.0 * batch.layout.position_T)
+    return dataclasses.replace(batch, old_logp_T=(batch.behavior_logp_T + noise_T) * batch.mask_T)
+
+
+def _with_signal(row: Row, index: int) -> Row:
+    """The row with a reward that differs from its neighbours': an untrained policy's are all 0 and have no gradient."""
+    return dataclasses.replace(row, reward=row.reward + (index * 7 % 5) / 4)
+
+
+def _compare(what: str, expected: Tensor, got: Tensor, note: str = "") -> Finding:
+    distance = float((expected - got).norm() / expected.norm().clamp(min=1e-30))
+    return Finding(what=f"gradient: {what}", measured=distance, tolerance=GRADIENT_TOLERANCE, note=note)
+
+
+def _two_ranks(batch: TrainBatch, policy: Policy, config: Config) -> Tensor:
+    """The gradient that two processes with half of the rollouts each agree on."""
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(batch, Path(folder) / "batch.pt")
+        torch.multiprocessing.spawn(_rank, args=(folder, policy.path, config), nprocs=2)
+        return torch.load(Path(folder) / "gradient.pt")
+
+
+def _rank(rank: int, folder: str, model_path: str, config: Config) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    torch.set_num_threads(1)
+    batch: TrainBatch = torch.load(Path(folder) / "batch.pt", weights_only=False)
+    objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
+    gradients = _Gradients(load_policy(model_path), objective, config.rollout.temperature)
+    gradient = gradients.of(batch.pick(own_rollouts(batch.num_rollouts, rank=rank, world_size=2)))
+    sum_over_ranks([gradient])
+    if rank == 0:
+        torch.save(gradient, Path(folder) / "gradient.pt")
+    dist.destroy_process_group()

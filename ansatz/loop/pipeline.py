@@ -132,7 +132,8 @@ class Pipeline:
 
     def _model(self, folder: Path) -> Path:
         if self.config.model.path is None:
-            self.build_tiny_model(folder, texts=self._tokenizer_texts())
+            problems = self._read("sft" if "sft" in self.config.stages else "train")
+            self.build_tiny_model(folder, texts=tokenizer_texts(problems, self.config.data.template))
         policy = load_policy(self.config.model.path or folder)
         self._check_fit(policy)
         cast(policy, compute_dtype(self.config.model.dtype, policy.device))
@@ -141,13 +142,6 @@ class Pipeline:
         with closing(tracker):
             tracker.evaluation(evaluator.run(self._sampler(policy), stage=folder.name, step=0))
         return folder
-
-    def _tokenizer_texts(self) -> list[str]:
-        """Prompts and solutions as the policy will see them."""
-        problems = self._read("sft" if "sft" in self.config.stages else "train")[:TOKENIZER_PROBLEMS]
-        name = self.config.data.template
-        template = template_text("boxed" if name == CHAT else name)
-        return [template.replace(QUESTION, one.question) + (one.solution or "") for one in problems]
 
     def _check_fit(self, policy: Policy) -> None:
         fit = Fit(policy, self.config)
@@ -236,6 +230,12 @@ class Pipeline:
         return {"seconds": round(seconds, 3), "model": model, "evaluations": evaluations}
 
 
+def tokenizer_texts(problems: Sequence[Problem], template: str) -> list[str]:
+    """Prompts and solutions as the policy will see them, enough of them to learn a tokenizer from."""
+    text = template_text("boxed" if template == CHAT else template)
+    return [text.replace(QUESTION, one.question) + (one.solution or "") for one in problems[:TOKENIZER_PROBLEMS]]
+
+
 def source_problems(section: dict[str, Any], *, key: str) -> Sequence[Problem]:
     """The problems of one `data` entry: {source: NAME, split: SPLIT, ...settings}."""
     settings = dict(section)
@@ -245,6 +245,9 @@ def source_problems(section: dict[str, Any], *, key: str) -> Sequence[Problem]:
         raise ConfigError(
             f"{key} lacks {missing}; give source (such as word_problems or jsonl) and split."
         ) from missing
+    for name, value in (("source", source), ("split", split)):
+        if not isinstance(value, str):
+            raise ConfigError(f"{key}.{name} = {value!r}: expected a name.")
     return load_problems(source, split=split, settings=settings)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -14,7 +15,7 @@ from ansatz.rollout.base import Sampler, Sampling
 from ansatz.track.rollouts import rollout_metrics
 from ansatz.train.batch import Row
 from ansatz.train.step import StepReport
-from ansatz.types import Group, ScoredRollout
+from ansatz.types import Group, Rollout, ScoredRollout
 
 
 def train_rl(stage: Stage, *, sampler: Sampler, grader: Grader, evaluator: Evaluator) -> Path:
@@ -68,18 +69,24 @@ def group_by_prompt(scored: Sequence[ScoredRollout]) -> list[Group]:
 def group_rows(groups: Sequence[Group]) -> list[Row]:
     """Every rollout of the step as the update takes it; its group is its index here."""
     return [
-        Row(
-            prompt_ids=group.prompt.token_ids,
-            response_ids=one.rollout.token_ids,
-            behavior_logps=one.rollout.behavior_logps,
-            group=index,
-            reward=one.score.value,
-            truncated=one.rollout.truncated,
-            components=tuple(one.score.parts.values()),
+        dataclasses.replace(
+            rollout_row(one.rollout, group=index, reward=one.score.value), components=tuple(one.score.parts.values())
         )
         for index, group in enumerate(groups)
         for one in group.members
     ]
+
+
+def rollout_row(rollout: Rollout, *, group: int, reward: float) -> Row:
+    return Row(
+        prompt_ids=rollout.prompt.token_ids,
+        response_ids=rollout.token_ids,
+        behavior_logps=rollout.behavior_logps,
+        support_sizes=rollout.support_sizes,
+        group=group,
+        reward=reward,
+        truncated=rollout.truncated,
+    )
 
 
 def baseline_of_group(groups: Sequence[Group], greedy: Sequence[ScoredRollout]) -> dict[int, float]:

@@ -21,47 +21,73 @@ CHUNK_LOGITS = 2**24  # logits of a chunk: 64 MB in float32
 class _ChunkedLogps(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, temperature: float
+        ctx: Any, hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, support_M: Tensor | None, temperature: float
     ) -> tuple[Tensor, Tensor]:
         logp_M = hidden_MH.new_empty(len(target_M), dtype=torch.float32)
         entropy_M = torch.empty_like(logp_M)
         for rows in _chunks(len(target_M), len(weight_VH)):
-            log_p_CV = head_logits(hidden_MH[rows], weight_VH, temperature).log_softmax(-1)
+            log_p_CV = _log_p(hidden_MH, weight_VH, target_M, support_M, temperature, rows)
             logp_M[rows] = log_p_CV.gather(-1, target_M[rows, None]).squeeze(-1)
-            entropy_M[rows] = -(log_p_CV.exp() * log_p_CV).sum(-1)
-        ctx.save_for_backward(hidden_MH, weight_VH, target_M, entropy_M)
+            entropy_M[rows] = torch.special.entr(log_p_CV.exp()).sum(-1)
+        ctx.save_for_backward(hidden_MH, weight_VH, target_M, support_M, entropy_M)
         ctx.temperature = temperature
         return logp_M, entropy_M
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_logp_M, grad_entropy_M = grads
-        hidden_MH, weight_VH, target_M, entropy_M = ctx.saved_tensors
+        hidden_MH, weight_VH, target_M, support_M, entropy_M = ctx.saved_tensors
         grad_hidden_MH = torch.empty_like(hidden_MH)
         grad_weight_VH = torch.zeros_like(weight_VH, dtype=torch.float32)
         has_entropy_grad = bool(grad_entropy_M.any())
         for rows in _chunks(len(target_M), len(weight_VH)):
-            log_p_CV = head_logits(hidden_MH[rows], weight_VH, ctx.temperature).log_softmax(-1)
+            log_p_CV = _log_p(hidden_MH, weight_VH, target_M, support_M, ctx.temperature, rows)
             p_CV = log_p_CV.exp()
             grad_CV = p_CV * -grad_logp_M[rows, None]
             grad_CV.scatter_add_(-1, target_M[rows, None], grad_logp_M[rows, None])
             if has_entropy_grad:
-                grad_CV -= p_CV * (log_p_CV + entropy_M[rows, None]) * grad_entropy_M[rows, None]
+                surprise_CV = p_CV * entropy_M[rows, None] - torch.special.entr(p_CV)
+                grad_CV -= surprise_CV * grad_entropy_M[rows, None]
             grad_CV = (grad_CV / ctx.temperature).to(weight_VH.dtype)
             grad_hidden_MH[rows] = grad_CV @ weight_VH
             grad_weight_VH += grad_CV.t() @ hidden_MH[rows]
-        return grad_hidden_MH, grad_weight_VH.to(weight_VH.dtype), None, None
+        return grad_hidden_MH, grad_weight_VH.to(weight_VH.dtype), None, None, None
+
+
+def _log_p(
+    hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, support_M: Tensor | None, temperature: float, rows: slice
+) -> Tensor:
+    """Log-probs [C, V] of a chunk; with supports over each row's likeliest tokens (and its target) alone, else -inf."""
+    logits_CV = head_logits(hidden_MH[rows], weight_VH, temperature)
+    if support_M is not None:
+        sorted_CV = logits_CV.sort(dim=-1, descending=True).values
+        bound_C1 = sorted_CV.gather(-1, (support_M[rows, None] - 1).clamp(0, logits_CV.shape[-1] - 1))
+        outside_CV = (logits_CV < bound_C1).scatter(-1, target_M[rows, None], False)
+        logits_CV = logits_CV.masked_fill(outside_CV, -torch.inf)
+    return logits_CV.log_softmax(-1)
 
 
 def chunked_logps(
-    hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, *, temperature: float = 1.0
+    hidden_MH: Tensor,
+    weight_VH: Tensor,
+    target_M: Tensor,
+    *,
+    support_M: Tensor | None = None,
+    temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """(logp_M, entropy_M), float32 nats, differentiable in hidden_MH and weight_VH."""
+    """(logp_M, entropy_M), float32 nats, differentiable in hidden_MH and weight_VH.
+
+    support_M: how many tokens, the likeliest ones, each distribution is restricted to; None: the whole vocabulary.
+    """
     num_tokens = len(target_M)
     fill = round_up(num_tokens, 256) - num_tokens  # kernels are compiled for each new shape
     logp_M, entropy_M = _ChunkedLogps.apply(  # pyright: ignore[reportGeneralTypeIssues]
-        nn.functional.pad(hidden_MH, (0, 0, 0, fill)), weight_VH, nn.functional.pad(target_M, (0, fill)), temperature
+        nn.functional.pad(hidden_MH, (0, 0, 0, fill)),
+        weight_VH,
+        nn.functional.pad(target_M, (0, fill)),
+        None if support_M is None else nn.functional.pad(support_M, (0, fill), value=1),
+        temperature,
     )
     return logp_M[:num_tokens], entropy_M[:num_tokens]
 
@@ -73,15 +99,23 @@ def token_logps(
     segment_T: Tensor,
     mask_T: Tensor,
     *,
+    support_T: Tensor | None = None,
     temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """(logp_T, entropy_T) of the tokens in mask_T given what precedes them in their segment; 0 elsewhere.
 
     segment_T: 0..N-1, ascending. The first token of a segment has no log-prob and must not be in mask_T.
+    support_T: the number of tokens that each was drawn from, under top-k or top-p; None: the whole vocabulary.
     """
     hidden_TH = policy.packed_hidden(token_T, position_T, segment_T)
     hidden_MH = hidden_TH[mask_T.nonzero().squeeze(-1) - 1]
-    logp_M, entropy_M = chunked_logps(hidden_MH, policy.head.weight, token_T[mask_T], temperature=temperature)
+    logp_M, entropy_M = chunked_logps(
+        hidden_MH,
+        policy.head.weight,
+        token_T[mask_T],
+        support_M=None if support_T is None else support_T[mask_T],
+        temperature=temperature,
+    )
     logp_T = torch.zeros_like(token_T, dtype=torch.float32)
     return logp_T.masked_scatter(mask_T, logp_M), logp_T.masked_scatter(mask_T, entropy_M)
 

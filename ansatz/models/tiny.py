@@ -41,6 +41,7 @@ def build_tiny_model(
     head_dim: int = 32,
     intermediate_size: int = 512,
     max_context: int = 512,
+    initializer_range: float | None = None,
     seed: int = 0,
 ) -> int:
     """Makes the model and its tokenizer in `folder` (created if need be) and returns the number of its parameters.
@@ -63,6 +64,7 @@ def build_tiny_model(
         head_dim=head_dim,
         intermediate_size=intermediate_size,
         max_position_embeddings=max_context,
+        initializer_range=hidden_size**-0.5 if initializer_range is None else initializer_range,
         tie_word_embeddings=True,
         pad_token_id=SPECIAL_TOKENS.index(PAD),
         eos_token_id=SPECIAL_TOKENS.index(END),

@@ -28,6 +28,11 @@ class Sampling:
     seed: int = 0
     step: int = 0
 
+    @property
+    def restricted(self) -> bool:
+        """Whether tokens are drawn from less than the whole vocabulary."""
+        return self.top_k > 0 or self.top_p < 1.0 or self.temperature == 0
+
     def greedy(self) -> Sampling:
         """One response a prompt, always the likeliest token."""
         return dataclasses.replace(self, num_samples=1, temperature=0.0, top_k=0, top_p=1.0)

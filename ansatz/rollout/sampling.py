@@ -52,16 +52,21 @@ def restrict(logits_BV: Tensor, *, top_k: int, top_p: float) -> Tensor:
     return logits_BV
 
 
-def draw(logits_BV: Tensor, uniform_B: Tensor, *, top_k: int, top_p: float, greedy: bool) -> tuple[Tensor, Tensor]:
-    """(token_B, logp_B): a token a row and its log-prob, float32, under the distribution that it was drawn from.
+def draw(
+    logits_BV: Tensor, uniform_B: Tensor, *, top_k: int, top_p: float, greedy: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(token_B, logp_B, size_B): a token a row, its log-prob, float32, under the distribution that it was drawn from,
+    and the number of tokens in that distribution's support.
 
-    logits_BV: float32, already over temperature. greedy: the largest logit, with log-prob 0.
+    logits_BV: float32, already over temperature. greedy: the largest logit, with log-prob 0 and a support of 1.
     """
     if greedy:
         token_B = logits_BV.argmax(-1)
-        return token_B, logits_BV.new_zeros(len(token_B))
-    logp_BV = restrict(logits_BV, top_k=top_k, top_p=top_p).log_softmax(-1)
+        return token_B, logits_BV.new_zeros(len(token_B)), torch.ones_like(token_B)
+    logits_BV = restrict(logits_BV, top_k=top_k, top_p=top_p)
+    logp_BV = logits_BV.log_softmax(-1)
     mass_BV = logp_BV.exp().cumsum(-1, dtype=torch.float64)
     target_B1 = uniform_B[:, None] * mass_BV[:, -1:]
     token_B1 = torch.searchsorted(mass_BV, target_B1, right=True).clamp(max=mass_BV.shape[-1] - 1)
-    return token_B1.squeeze(-1), logp_BV.gather(-1, token_B1).squeeze(-1)
+    size_B = (logits_BV > -torch.inf).sum(-1)
+    return token_B1.squeeze(-1), logp_BV.gather(-1, token_B1).squeeze(-1), size_B

@@ -59,10 +59,7 @@ def train_step(
     total = _Totals()
     limit = len(batch.layout.token_T) * batch.num_rollouts if objective.whole_minibatch else tokens_per_slice
     for part in batch.split(limit):
-        layout = part.layout
-        policy_logp_T, entropy_T = token_logps(
-            policy, layout.token_T, layout.position_T, layout.segment_T, layout.mask_T, temperature=temperature
-        )
+        policy_logp_T, entropy_T = layout_logps(policy, part.layout, temperature=temperature)
         anchored = part.anchored(policy_logp_T)
         parts = objective.loss(anchored, policy_logp_T, entropy_T, entropy_coef=entropy_coef)
         if not math.isfinite(loss := float(parts.loss.detach())):
@@ -102,12 +99,22 @@ def logps_of(policy: Policy, layout: Layout, *, tokens_per_slice: int, temperatu
     """Log-probs [T] of a layout's response tokens under a policy, without gradient; 0 outside its mask."""
     logps: list[Tensor] = []
     for segments in slices(layout, tokens_per_slice):
-        part = pick(layout, segments)
-        logp_T, _ = token_logps(
-            policy, part.token_T, part.position_T, part.segment_T, part.mask_T, temperature=temperature
-        )
+        logp_T, _ = layout_logps(policy, pick(layout, segments), temperature=temperature)
         logps.append(logp_T)
     return torch.cat(logps)
+
+
+def layout_logps(policy: Policy, layout: Layout, *, temperature: float) -> tuple[Tensor, Tensor]:
+    """(logp_T, entropy_T) of a layout's response tokens, over the supports that they were drawn from; with gradient."""
+    return token_logps(
+        policy,
+        layout.token_T,
+        layout.position_T,
+        layout.segment_T,
+        layout.mask_T,
+        support_T=layout.support_T,
+        temperature=temperature,
+    )
 
 
 def critic_step(

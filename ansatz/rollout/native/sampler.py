@@ -92,6 +92,7 @@ class NativeSampler:
             sample=row.sample,
             token_ids=tuple(row.token_ids),
             behavior_logps=tuple(row.logps),
+            support_sizes=tuple(row.sizes) if sampling.restricted else (),
             text=self.policy.tokenizer.decode(row.token_ids, skip_special_tokens=True),
             finish=row.finish,
             version_min=self.version,
@@ -118,6 +119,7 @@ class _Row:
     sample: int
     token_ids: list[int]
     logps: list[float]
+    sizes: list[int]
     finish: Finish
 
 
@@ -134,6 +136,7 @@ class _Batch:
         columns = ("prompt", "sample", "key", "length", "drawn", "last")
         self.column = {name: torch.zeros(slots, dtype=torch.long, device=device) for name in columns}
         self.token_SN = torch.zeros(slots, sampling.max_response_tokens, dtype=torch.long, device=device)
+        self.size_SN = torch.zeros_like(self.token_SN)
         self.logp_SN = torch.zeros(slots, sampling.max_response_tokens, device=device)
 
     @property
@@ -209,15 +212,17 @@ class _Batch:
                 sample=sample,
                 token_ids=tokens[:drawn],
                 logps=logps[:drawn],
+                sizes=sizes[:drawn],
                 finish=Finish.STOP if ended else Finish.LENGTH,
             )
-            for prompt, sample, drawn, ended, tokens, logps in zip(
+            for prompt, sample, drawn, ended, tokens, logps, sizes in zip(
                 self.column["prompt"][done].tolist(),
                 self.column["sample"][done].tolist(),
                 self.column["drawn"][done].tolist(),
                 ended_B[done].tolist(),
                 self.token_SN[done].tolist(),
                 self.logp_SN[done].tolist(),
+                self.size_SN[done].tolist(),
                 strict=True,
             )
         ]
@@ -228,11 +233,12 @@ class _Batch:
         drawn_B = self.column["drawn"][slot_B]
         uniform_B = uniforms(self.column["key"][slot_B], drawn_B)
         sampling = self.sampling
-        token_B, logp_B = draw(
+        token_B, logp_B, size_B = draw(
             logits_BV, uniform_B, top_k=sampling.top_k, top_p=sampling.top_p, greedy=sampling.temperature == 0
         )
         self.token_SN[slot_B, drawn_B] = token_B
         self.logp_SN[slot_B, drawn_B] = logp_B
+        self.size_SN[slot_B, drawn_B] = size_B
         self.column["last"][slot_B] = token_B
         self.column["drawn"][slot_B] += 1
 
@@ -242,6 +248,6 @@ class _Batch:
         source_M = kept + (~done_B[kept:]).nonzero().squeeze(-1)
         if len(hole_M):
             self.cache.move(source_M, hole_M, int(self.column["length"][source_M].max()))
-            for column in (*self.column.values(), self.token_SN, self.logp_SN):
+            for column in (*self.column.values(), self.token_SN, self.logp_SN, self.size_SN):
                 column[hole_M] = column[source_M]
         self.active = kept
