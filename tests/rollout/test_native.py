@@ -90,7 +90,7 @@ def test_greedy_is_what_transformers_generates(name: str) -> None:
     policy = tiny_policy(name)
     plain = copy.deepcopy(policy.model)
     plain.set_attn_implementation("eager")
-    for one in generate(policy, sampling=SAMPLING.greedy(), max_concurrent=4):
+    for one in generate(policy, PROMPTS[:5], SAMPLING.greedy(), max_concurrent=4):
         token_ids = torch.tensor([one.prompt.token_ids])
         whole = plain.generate(token_ids, attention_mask=torch.ones_like(token_ids), max_new_tokens=20, do_sample=False)
         assert one.token_ids == tuple(whole[0, token_ids.shape[1] :].tolist())

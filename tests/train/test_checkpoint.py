@@ -5,17 +5,15 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from save_forever import become, make_learner
 from tiny_models import some_sequences, tiny_policy
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -26,8 +24,6 @@ from ansatz.objectives.build import build_objective
 from ansatz.train import checkpoint
 from ansatz.train.batch import Row
 from ansatz.train.learner import Learner
-
-TESTS = Path(__file__).parents[1]
 
 
 def learner_of(
@@ -40,6 +36,24 @@ def learner_of(
     objective = build_objective(algorithm or {"preset": "grpo"}, max_response_tokens=9)
     settings = TrainSection(updates_per_step=2)
     return Learner(tiny_policy(name, seed=seed), objective, settings=settings, dtype=dtype, lr=1e-2, warmup_steps=0)
+
+
+def make_learner() -> Learner:
+    """With moments, as after a step."""
+    learner = learner_of()
+    for parameter in learner.policy.model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    learner.optimizer.step(lr=0.0, max_grad_norm=0)
+    return learner
+
+
+def become(learner: Learner, step: int) -> None:
+    """Every weight, moment and state has the value `step`."""
+    for value in (*learner.optimizer.weights().values(), *learner.optimizer.state().values()):
+        value.fill_(step)
+    learner.optimizer.publish()
+    learner.version = step
+    random.seed(step)
 
 
 def train(learner: Learner, step: int) -> None:
@@ -215,7 +229,7 @@ class Killed(BaseException):
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
-    """The moment-th of save's doings is done by halves (a file is cut, a removed folder loses one file), then the end."""
+    """The moment-th thing that save does is done by halves: a file is cut, a removed folder loses one file."""
     count = 0
 
     def dies(real: Callable[..., Any], halfway: Callable[..., Any]) -> Callable[..., Any]:
@@ -280,45 +294,47 @@ def test_a_save_cut_short_at_any_of_its_doings_leaves_every_listed_checkpoint_wh
     assert moment > 12
 
 
-@pytest.fixture
-def lives(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}"}
-    with subprocess.Popen(
-        [sys.executable, str(TESTS / "train" / "save_forever.py"), str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as process:
-        yield process
-        process.stdin.close()
+def go_on_saving(learner: Learner, folder: Path, report: int) -> None:
+    """From the latest checkpoint on, one save after another; writes each step's number to the pipe `report`."""
+    step = 0
+    if (last := checkpoint.latest(folder)) is not None:
+        step, _ = checkpoint.restore(last, learner=learner)
+    while True:
+        step += 1
+        become(learner, step)
+        save(learner, folder, step, keep=2)
+        os.write(report, b"%d\n" % step)
 
 
-def test_a_saving_process_killed_at_random_moments_leaves_whole_checkpoints(
-    tmp_path: Path, lives: subprocess.Popen[str]
-) -> None:
-    draw, reader, reached = random.Random(0), make_learner(), [0]
+def child_that_saves(learner: Learner, folder: Path) -> tuple[int, int]:
+    """(process id, pipe) of a fork of this process; the learner is its own."""
+    pipe, report = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads, which the child does not use
+        child = os.fork()
+    if not child:
+        torch.set_num_threads(1)
+        try:
+            go_on_saving(learner, folder, report)
+        finally:
+            os._exit(1)
+    os.close(report)
+    return child, pipe
+
+
+def test_a_saving_process_killed_at_random_moments_leaves_whole_checkpoints(tmp_path: Path) -> None:
+    draw, learner, reader, reached = random.Random(0), make_learner(), make_learner(), [0]
     for _ in range(8):
-        lives.stdin.write("\n")
-        lives.stdin.flush()
-        lines = iter(lives.stdout.readline, "")
-        child, printed = 0, 0
-        for line in lines:
-            if line.startswith("child"):
-                child = int(line.split()[1])
-            else:
-                printed = int(line)
-            if child and printed:
-                break
-        time.sleep(draw.uniform(0.0, 0.12))
-        os.kill(child, signal.SIGKILL)
-        for line in lines:
-            if line == "dead\n":
-                break
-            printed = int(line)
-        last = checkpoint.latest(tmp_path)
-        for path in checkpoint.list_checkpoints(tmp_path):
+        child, pipe = child_that_saves(learner, tmp_path)
+        with os.fdopen(pipe) as lines:
+            saved = lines.readline()
+            time.sleep(draw.uniform(0.0, 0.1))
+            os.kill(child, signal.SIGKILL)
+            assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+            last_said = int([saved, *lines][-1])
+        found = checkpoint.list_checkpoints(tmp_path)
+        for path in found:
             assert_whole(path, reader)
-        assert int(last.name.removeprefix("step-")) in (printed, printed + 1)  # killed before it could print
-        reached.append(printed)
+        assert int(found[-1].name.removeprefix("step-")) in (last_said, last_said + 1)  # killed before it could say so
+        reached.append(last_said)
     assert reached == sorted(set(reached))

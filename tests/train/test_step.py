@@ -13,7 +13,6 @@ from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.models.load import Policy
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
-from ansatz.objectives.presets import PRESETS
 from ansatz.train.batch import Row, TrainBatch, build_batch, lay_out
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.step import StepReport, logps_of, train_step
@@ -98,7 +97,10 @@ def assert_same_gradient(one: dict[str, Tensor], other: dict[str, Tensor]) -> No
 REWARDS = (1.0, 0.0, 0.2, 0.0, 1.0, 1.0, 0.5, 0.0)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    "preset",
+    ["reinforce", "remax", "ppo", "grpo", "grpo_process", "dr_grpo", "dapo", "gspo", "gmpo", "luspo", "kl_cov"],
+)
 def test_the_size_of_slices_changes_neither_loss_nor_gradient_of_the_model(preset: str) -> None:
     rewards = (1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
     whole, sliced = World(preset), World(preset)
