@@ -18,6 +18,7 @@ def explain(
 ) -> None:
     """Print what a recipe resolves to: its config, the arithmetic of a step, and the objective as a formula."""
     from ansatz.objectives.build import build_objective
+    from ansatz.objectives.explain import explain as explain_objective
 
     config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj)
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
@@ -25,7 +26,7 @@ def explain(
     for title, text in (
         ("Recipe", dump(config).rstrip()),
         ("Arithmetic of a step", step_arithmetic(config)),
-        ("Objective", objective.formula()),
+        ("Objective", explain_objective(objective, max_response_tokens=config.rollout.max_response_tokens)),
     ):
         print(f"# {title}\n{text}\n")
 

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 from ansatz.models.load import Policy, head_logits, round_up
+from ansatz.objectives.kl import exact_kl
 
 CHUNK_LOGITS = 2**24  # logits of a chunk: 64 MB in float32
 
@@ -90,6 +92,26 @@ def chunked_logps(
         temperature,
     )
     return logp_M[:num_tokens], entropy_M[:num_tokens]
+
+
+def chunked_kl(
+    hidden_MH: Tensor, weight_VH: Tensor, ref_hidden_MH: Tensor, ref_weight_VH: Tensor, *, temperature: float = 1.0
+) -> Tensor:
+    """KL(policy || reference) of each token's whole distribution, [M] float32 nats, differentiable in the policy's two.
+
+    A chunk's logits are computed again in the backward pass, so they exist for one chunk only.
+    """
+
+    def kl(hidden_CH: Tensor, ref_hidden_CH: Tensor) -> Tensor:
+        log_p_CV = head_logits(hidden_CH, weight_VH, temperature).log_softmax(-1)
+        log_q_CV = head_logits(ref_hidden_CH, ref_weight_VH, temperature).log_softmax(-1)
+        return exact_kl(log_p_CV, log_q_CV)
+
+    chunks = [
+        checkpoint(kl, hidden_MH[rows], ref_hidden_MH[rows], use_reentrant=False)
+        for rows in _chunks(len(hidden_MH), len(weight_VH))
+    ]
+    return torch.cat(chunks) if chunks else hidden_MH.new_zeros(0, dtype=torch.float32)  # pyright: ignore
 
 
 def token_logps(

@@ -206,7 +206,7 @@ METRICS: tuple[Metric, ...] = (
     _row(
         "train/approx_kl",
         "KL of the update",
-        "mean over response tokens of r - 1 - log r, r = policy / old (k3 of KL(old, policy))",
+        "mean over response tokens of log(old / policy) (k1 of KL(old, policy))",
         "nats",
         "0 at the first update; under 0.02",
         "The size of the step in distribution. A rise with the same learning rate means a steeper landscape.",

@@ -92,6 +92,7 @@ class Learner:
                 max_grad_norm=settings.max_grad_norm,
                 tokens_per_slice=self._slice,
                 temperature=self.temperature,
+                reference=self.reference,
                 entropy_coef=self.entropy_coef,
                 max_misalignment=settings.max_misalignment if check_alignment and not reports else math.inf,
             )
@@ -157,8 +158,8 @@ class Learner:
     def _needs_old(self) -> bool:
         objective = self.objective
         several = self.settings.optimizer_steps_per_step > 1
-        asked = any("old_logp_T" in piece.inputs for piece in (objective.advantage, *objective.masks))
-        return several or asked or (objective.kl_coef != 0 and objective.kl_in != "loss")
+        asked = any("old_logp_T" in piece.inputs for piece in objective.masks)
+        return several or asked or objective.advantages_need_old_logp
 
     def _logps(self, policy: Policy, layout: Layout) -> Tensor:
         return logps_of(policy, layout, tokens_per_slice=self._slice, temperature=self.temperature)

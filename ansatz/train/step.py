@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.models.load import Policy
-from ansatz.models.logps import token_logps
+from ansatz.models.logps import chunked_kl, token_logps
 from ansatz.objectives.objective import LossParts, Objective, TokenBatch
 from ansatz.train.batch import Layout, TrainBatch, pick, slices
 from ansatz.train.critic import Critic
@@ -47,10 +47,12 @@ def train_step(
     max_grad_norm: float,
     tokens_per_slice: int,
     temperature: float = 1.0,
+    reference: Policy | None = None,
     entropy_coef: float | None = None,
     max_misalignment: float = math.inf,
 ) -> StepReport:
     """One update of the policy on the batch. entropy_coef: of an adaptive bonus, in place of the objective's own.
+    reference: asked for by a KL over whole distributions alone; the others have the batch's ref_logp_T.
 
     Raises, before anything has changed: NonFiniteError when the loss or the gradient is nan or inf; AlignmentError when
     exp(mean |behavior_logp - old_logp|) is over max_misalignment.
@@ -61,7 +63,10 @@ def train_step(
     for part in batch.split(limit):
         policy_logp_T, entropy_T = layout_logps(policy, part.layout, temperature=temperature)
         anchored = part.anchored(policy_logp_T)
-        parts = objective.loss(anchored, policy_logp_T, entropy_T, entropy_coef=entropy_coef)
+        full_kl_T = None
+        if reference is not None and "full_kl_T" in objective.kl.inputs:
+            full_kl_T = token_kl(policy, reference, part.layout, temperature=temperature)
+        parts = objective.loss(anchored, policy_logp_T, entropy_T, full_kl_T=full_kl_T, entropy_coef=entropy_coef)
         if not math.isfinite(loss := float(parts.loss.detach())):
             optimizer.zero_grad()
             raise NonFiniteError(_stopped(step, f"the loss is {loss}"))
@@ -76,8 +81,7 @@ def train_step(
             f"{measure:.4f}, at most train.max_misalignment = {max_misalignment} is allowed. Check that both use the "
             "same weights, temperature and precision (model.dtype = float32 rules rounding out)."
         )
-    metrics = total.metrics()
-    stopped = objective.max_ratio is not None and metrics["train/ratio_mean"] > objective.max_ratio
+    metrics, stopped = total.metrics(), objective.stops(total.sums)
     if stopped:
         optimizer.zero_grad()
     else:
@@ -127,30 +131,19 @@ def critic_step(
     max_grad_norm: float,
     tokens_per_slice: int,
 ) -> dict[str, float]:
-    """One update of the critic towards the batch's returns. Returns train/value_loss and train/explained_variance.
-
-    The squared errors are averaged over the batch's response tokens, whatever the policy's weights are.
-    """
-    if objective.value is None or batch.return_T is None:
-        raise ValueError("critic_step needs an objective with a value loss and a batch with returns")
-    total_tokens, value_loss = batch.num_tokens, 0.0
+    """One update of the critic towards the batch's returns. Returns train/value_loss and train/explained_variance."""
+    if batch.return_T is None or batch.old_value_T is None:
+        raise ValueError("critic_step needs a batch with values and returns, made by an objective with a critic")
+    value_loss = 0.0
     for part in batch.split(tokens_per_slice):
-        mask_T = part.mask_T
         assert part.old_value_T is not None
         assert part.return_T is not None
-        loss_M = objective.value(
-            {
-                "value_T": critic.values(part.layout)[mask_T],
-                "old_value_T": part.old_value_T[mask_T],
-                "return_T": part.return_T[mask_T],
-            }
-        )
-        loss = loss_M.sum() / total_tokens
+        value_T = critic.values(part.layout)
+        loss = objective.value_loss(part.anchored(value_T), value_T, part.old_value_T, part.return_T)
         loss.backward()
         optimizer.accumulate()
         value_loss += float(loss.detach())
     optimizer.step(lr=lr, max_grad_norm=max_grad_norm)
-    assert batch.old_value_T is not None
     returns_M, error_M = batch.return_T[batch.mask_T], (batch.return_T - batch.old_value_T)[batch.mask_T]
     spread = float(returns_M.var(correction=0))
     explained = 1 - float(error_M.var(correction=0)) / spread if spread > 0 else 0.0
@@ -161,6 +154,22 @@ def critic_step(
 def values_of(critic: Critic, layout: Layout, *, tokens_per_slice: int) -> Tensor:
     """The critic's values [T] at a layout's response tokens, without gradient; 0 outside its mask."""
     return torch.cat([critic.values(pick(layout, segments)) for segments in slices(layout, tokens_per_slice)])
+
+
+def token_kl(policy: Policy, reference: Policy, layout: Layout, *, temperature: float) -> Tensor:
+    """The exact KL [T] of policy to reference at a layout's response tokens, with gradient; 0 outside its mask."""
+    where = layout.token_T, layout.position_T, layout.segment_T
+    before_M = layout.mask_T.nonzero().squeeze(-1) - 1
+    with torch.no_grad():
+        reference_MH = reference.packed_hidden(*where)[before_M]
+    kl_M = chunked_kl(
+        policy.packed_hidden(*where)[before_M],
+        policy.head.weight,
+        reference_MH,
+        reference.head.weight,
+        temperature=temperature,
+    )
+    return torch.zeros(len(layout.token_T), device=kl_M.device).masked_scatter(layout.mask_T, kl_M)
 
 
 class _Totals:
@@ -194,6 +203,7 @@ class _Totals:
             "train/clip_frac": (sums["clipped_low"] + sums["clipped_high"]) / tokens,
             "train/ratio_mean": sums["ratio"] / tokens,
             "train/ratio_max": self.maxima["ratio"],
+            "train/approx_kl": sums["moved"] / tokens,
             "align/measure": self.alignment(),
             "align/max_gap": self.maxima["gap"],
         }

@@ -11,7 +11,6 @@ import pytest
 
 from ansatz.data.word_problems import split_of, word_problems
 from ansatz.errors import ConfigError
-from tests.data.story_reader import solve
 from ansatz.types import Problem
 from tests.data.story_reader import solve
 
