@@ -1,0 +1,98 @@
+import dataclasses
+
+import pytest
+from tiny_models import MAX_CONTEXT, tiny_policy
+from toy_runs import toy_config
+
+from ansatz.errors import DataError, ModelError
+from ansatz.loop import fit
+from ansatz.loop.fit import Fit
+from ansatz.types import Problem
+
+
+class Words:
+    """A tokenizer: a word a token."""
+
+    eos_token_id = 1
+    chat_template = None
+
+    def encode(self, text, *, add_special_tokens=True):
+        return [len(word) for word in text.split()]
+
+
+def words(count):
+    return " ".join(["t5"] * count)
+
+
+def problem(question_tokens, solution_tokens=None, *, name="p"):
+    solution = None if solution_tokens is None else words(solution_tokens)
+    return Problem(
+        id=name, question=words(question_tokens), answer="5", source="made", split="train", solution=solution
+    )
+
+
+@pytest.fixture
+def checker(tmp_path):
+    """checker(prompt limit, response limit) -> Fit for a policy of MAX_CONTEXT tokens, a word a token."""
+
+    def make(max_prompt_tokens, max_response_tokens):
+        limits = {"max_prompt_tokens": max_prompt_tokens, "max_response_tokens": max_response_tokens}
+        config = toy_config(tmp_path, {"data": {"template": "none"}, "rollout": limits})
+        return Fit(dataclasses.replace(tiny_policy(), tokenizer=Words()), config)
+
+    return make
+
+
+def test_a_prompt_at_its_limit_fits_and_one_over_does_not(checker):
+    checker(60, 20).check_prompts([problem(60), problem(1)])
+    with pytest.raises(ModelError, match=r"problem 'q' has 61 tokens, the limit is 60\. Raise rollout\.max_prompt_tok"):
+        checker(60, 20).check_prompts([problem(60), problem(61, name="q")])
+
+
+def test_prompt_and_response_at_the_context_fit_and_one_over_does_not(checker):
+    checker(1000, 50).check_prompts([problem(MAX_CONTEXT - 50)])
+    with pytest.raises(ModelError) as error:
+        checker(1000, 50).check_prompts([problem(MAX_CONTEXT - 49)])
+    assert "has 79 tokens; with rollout.max_response_tokens = 50 that is 129, over the model's context of 128." in str(
+        error.value
+    )
+
+
+def test_limits_over_the_context_are_no_error_while_every_prompt_fits(checker):
+    checker(MAX_CONTEXT, MAX_CONTEXT - 3).check_prompts([problem(3)])
+    with pytest.raises(ModelError, match="over the model's context of 128"):
+        checker(MAX_CONTEXT, MAX_CONTEXT).check_prompts([problem(1)])
+
+
+def test_a_demonstration_and_its_end_token_fit_or_do_not(checker):
+    checker(60, 20).check_demonstrations([problem(60, 19)])
+    with pytest.raises(ModelError, match=r"has 21 tokens, the limit is 20\. Raise rollout\.max_response_tokens"):
+        checker(60, 20).check_demonstrations([problem(60, 19), problem(1, 20)])
+    with pytest.raises(ModelError, match=r"has 61 tokens, the limit is 60\."):
+        checker(60, 20).check_demonstrations([problem(61, 1)])
+
+
+def test_a_demonstration_may_not_pass_the_context(checker):
+    checker(1000, 1000).check_demonstrations([problem(100, 27)])
+    with pytest.raises(ModelError, match=r"with its demonstration of 29 that is 129, over the model's context of 128"):
+        checker(1000, 1000).check_demonstrations([problem(100, 28)])
+
+
+def test_a_problem_without_a_demonstration_is_refused(checker):
+    with pytest.raises(DataError, match="has no worked solution"):
+        checker(60, 20).check_demonstrations([problem(1)])
+
+
+def test_short_texts_are_not_tokenised(checker, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("tokenised")
+
+    check = checker(60, 20)
+    for name in ("render", "render_demonstration"):
+        monkeypatch.setattr(fit, name, refuse)
+    check.check_prompts([problem(18)])  # 18 x 3 - 1 = 53 characters, and room for 4 special tokens
+    check.check_demonstrations([problem(18, 5)])
+    with pytest.raises(AssertionError):
+        check.check_prompts([problem(20)])
+    with pytest.raises(AssertionError):
+        check.check_prompts([Problem(id="p", question="½", answer="5", source="made", split="train")])

@@ -1,0 +1,264 @@
+"""The whole pipeline, for real, at toy size."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+from toy_runs import toy_config
+
+from ansatz.config import load_run
+from ansatz.errors import ConfigError, NonFiniteError
+from ansatz.loop.pipeline import resume_config, run_pipeline
+from ansatz.models.load import load_policy
+from ansatz.models.tiny import build_tiny_model
+from ansatz.track.base import EVALUATION_NUMBERS
+from ansatz.track.jsonl import read_jsonl
+from ansatz.track.metrics import METRICS
+from ansatz.types import scored_from_json
+
+REWARDS = Path(__file__).with_name("mine.py")
+
+
+def own_reward(name, **settings):
+    return {"math_answer": {"weight": 0}, f"{REWARDS}:{name}": settings}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    return run_pipeline(toy_config(folder, {"rewards": own_reward("every_other")}))
+
+
+def weights(checkpoint):
+    return load_file(checkpoint / "model.safetensors")
+
+
+def same(left, right):
+    return left.keys() == right.keys() and all((left[name] == right[name]).all() for name in left)
+
+
+def untimed(rows):
+    return [{k: v for k, v in row.items() if k != "seconds" and not k.startswith(("time/", "perf/"))} for row in rows]
+
+
+def test_every_stage_has_its_folder_its_config_and_what_it_leaves(run):
+    stages = ("problems", "model", "sft", "rl")
+    assert sorted(path.name for path in run.iterdir()) == sorted(
+        [*stages, "config.yaml", "summary.json", "report.html"]
+    )
+    for stage in stages:
+        assert load_run(run / stage) == load_run(run)
+        assert json.loads((run / stage / "done.json").read_text())["seconds"] >= 0
+    assert {path.stem for path in (run / "problems").glob("*.jsonl")} == {"sft", "train", "heldout"}
+    for stage in ("sft", "rl"):
+        assert sorted(path.name for path in (run / stage / "checkpoints").iterdir()) == ["step-000002", "step-000004"]
+        assert list((run / stage / "tensorboard").iterdir())
+
+
+def test_the_resolved_config_is_the_first_thing_written(run):
+    born = (run / "config.yaml").stat().st_mtime_ns
+    assert all(path.stat().st_mtime_ns >= born for path in run.rglob("*") if path.is_file())
+    assert yaml.safe_load((run / "config.yaml").read_text())["train"]["betas"] == [0.9, 0.99]
+
+
+def test_the_summary_holds_what_was_learned(run):
+    summary = json.loads((run / "summary.json").read_text())
+    assert list(summary) == ["seconds", "model", "evaluations"]
+    assert Path(summary["model"]) == run / "rl" / "checkpoints" / "step-000004"
+    places = [(row["stage"], row["step"]) for row in summary["evaluations"]]
+    assert places == [("model", 0), ("sft", 4), ("rl", 2), ("rl", 4)]
+    for row in summary["evaluations"]:
+        assert row["split"] == "heldout"
+        assert {*EVALUATION_NUMBERS, "pass@1_interval", "by_level", "num_problems", "k"} <= row.keys()
+        assert list(row["by_level"]) == ["2"]
+        assert set(EVALUATION_NUMBERS) <= row["by_level"]["2"].keys()
+        assert row["num_problems"] == 6
+    spent = sum(json.loads(path.read_text())["seconds"] for path in run.glob("*/done.json"))
+    assert summary["seconds"] == pytest.approx(spent, abs=0.01)
+
+
+@pytest.mark.parametrize("stage", ["sft", "rl"])
+def test_every_metric_of_a_step_is_documented(run, stage):
+    rows = read_jsonl(run / stage / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    docs = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    for name in rows[0].keys() - {"step", "seconds"}:
+        metric = next((metric for metric in METRICS if metric.covers(name)), None)
+        assert metric is not None, name
+        assert f"`{metric.name}`" in docs
+    assert all(row.keys() == rows[0].keys() for row in rows)
+
+
+def test_samples_of_every_step_can_be_read_back(run):
+    files = sorted((run / "rl" / "samples").iterdir())
+    assert [file.name for file in files] == [f"step-{step:06d}.jsonl" for step in (1, 2, 3, 4)]
+    scored = [scored_from_json(row) for row in read_jsonl(files[0])]
+    assert len(scored) == 16
+    assert [one.rollout.sample for one in scored] == [0, 1, 2, 3] * 4
+    assert {one.score.value for one in scored} == {0.0, 1.0}
+    assert all(logp <= 0 for one in scored for logp in one.rollout.behavior_logps)
+
+
+@pytest.mark.parametrize("place", ["model", *(f"{s}/checkpoints/step-00000{n}" for s in ("sft", "rl") for n in (2, 4))])
+def test_every_model_folder_is_an_ordinary_one(run, place):
+    policy = load_policy(run / place)
+    assert policy.tokenizer.decode(policy.tokenizer.encode("Anna has 3 apples.")) == "Anna has 3 apples."
+
+
+def test_each_stage_goes_on_from_the_weights_of_the_one_before(run):
+    made, taught = weights(run / "model"), weights(run / "sft" / "checkpoints" / "step-000004")
+    reinforced = weights(run / "rl" / "checkpoints" / "step-000004")
+    assert not same(made, taught)
+    assert not same(taught, reinforced)
+    biggest = max(float((reinforced[name] - taught[name]).abs().max()) for name in taught)
+    assert biggest < 10 * 4 * 1e-4  # four AdamW steps of at most lr = 1e-4 each, and room for momentum
+
+
+def test_the_report_is_one_page_with_what_was_learned(run):
+    page = (run / "report.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "<svg" in page
+    assert "pass@1" in page
+
+
+def test_a_finished_run_resumed_is_left_as_it_is(run):
+    before = {path: path.read_bytes() for path in run.glob("*/checkpoints/*/*")}
+    summary = (run / "summary.json").read_text()
+    assert run_pipeline(resume_config(run), resume=True) == run
+    assert {path: path.read_bytes() for path in run.glob("*/checkpoints/*/*")} == before
+    assert (run / "summary.json").read_text() == summary
+
+
+def test_a_finished_run_is_not_begun_again(run):
+    with pytest.raises(ConfigError, match="holds a run already"):
+        run_pipeline(load_run(run))
+
+
+def test_a_run_on_a_model_folder_and_a_problem_file(run, tmp_path):
+    rows = [{"q": f"What is {a} + {b}?", "a": str(a + b)} for a in range(5) for b in range(4)]
+    file = tmp_path / "sums.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sums = {"source": "jsonl", "path": str(file), "question_key": "q", "answer_key": "a"}
+    changes = {
+        "data": {"sft": None, "train": {**sums, "split": "train"}, "heldout": {**sums, "split": "heldout"}},
+        "model": {"path": str(run / "sft" / "checkpoints" / "step-000004")},
+        "train": {"steps": 2, "updates_per_step": 2, "epochs_per_step": 2},
+    }
+    folder = run_pipeline(toy_config(tmp_path, changes))
+    assert not (folder / "sft").exists()
+    assert not (folder / "model" / "config.json").exists()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert [(row["stage"], row["step"]) for row in summary["evaluations"]] == [("model", 0), ("rl", 2)]
+    scored = [scored_from_json(row) for row in read_jsonl(folder / "rl" / "samples" / "step-000001.jsonl")]
+    assert scored[0].rollout.prompt.text.startswith("Question: What is ")
+
+
+def test_a_recipe_without_training_evaluates_the_model(run, tmp_path):
+    changes = {"data": {"sft": None}, "train": {"steps": 0}, "model": {"path": str(run / "model")}}
+    folder = run_pipeline(toy_config(tmp_path, changes))
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["model"] == str(run / "model")
+    assert [row["stage"] for row in summary["evaluations"]] == ["model"]
+    assert (
+        summary["evaluations"][0]["pass@1"]
+        == json.loads((run / "summary.json").read_text())["evaluations"][0]["pass@1"]
+    )
+
+
+def test_the_same_recipe_gives_the_same_weights_and_another_seed_others(run, tmp_path):
+    again = run_pipeline(toy_config(tmp_path / "again", {"rewards": own_reward("every_other")}))
+    other = run_pipeline(toy_config(tmp_path / "other", {"seed": 1, "rewards": own_reward("every_other")}))
+    last = Path("rl/checkpoints/step-000004")
+    assert same(weights(run / last), weights(again / last))
+    assert not same(weights(run / last), weights(other / last))
+
+
+@pytest.mark.parametrize("template", ["chat", "boxed", "gsm8k"])
+def test_a_model_from_nothing_may_have_any_template(tmp_path, template):
+    changes = {"data": {"template": template}, "sft": {"steps": 1}, "train": {"steps": 1}}
+    folder = run_pipeline(toy_config(tmp_path, changes))
+    assert (folder / "report.html").exists()
+
+
+def test_an_interrupted_run_resumed_equals_one_that_was_not(tmp_path):
+    flag = tmp_path / "go on"
+
+    def config(folder, at):
+        reward = own_reward("breaks_off", at=at, unless=str(flag))
+        return toy_config(folder, {"rewards": reward, "train": {"steps": 5, "epochs_per_step": 2}})
+
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline(config(tmp_path / "broken", 3))
+    broken = tmp_path / "broken" / "runs" / "toy"
+    assert not (broken / "rl" / "done.json").exists()
+    assert [row["step"] for row in read_jsonl(broken / "rl" / "metrics.jsonl")] == [1, 2]
+    flag.touch()
+    run_pipeline(resume_config(broken), resume=True)
+    whole = run_pipeline(config(tmp_path / "whole", 3))
+    last = Path("rl/checkpoints/step-000005")
+    assert same(weights(broken / last), weights(whole / last))
+    for file in ("rl/metrics.jsonl", "rl/evaluations.jsonl"):
+        assert untimed(read_jsonl(broken / file)) == untimed(read_jsonl(whole / file))
+
+
+def test_an_interrupted_run_may_be_moved_and_resumed(tmp_path):
+    flag = tmp_path / "go on"
+    changes = {"rewards": own_reward("breaks_off", at=3, unless=str(flag)), "train": {"steps": 3}, "sft": {"steps": 1}}
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline(toy_config(tmp_path, changes))
+    moved = tmp_path / "elsewhere" / "renamed"
+    moved.parent.mkdir()
+    (tmp_path / "runs" / "toy").rename(moved)
+    flag.touch()
+    assert run_pipeline(resume_config(moved), resume=True) == moved
+    summary = json.loads((moved / "summary.json").read_text())
+    assert summary["model"] == str(moved / "rl" / "checkpoints" / "step-000003")
+    assert not (tmp_path / "runs" / "toy").exists()
+
+
+def test_a_run_that_failed_before_it_learned_is_begun_again(tmp_path):
+    changes = {"sft": {"steps": 1}, "train": {"steps": 0}}
+    with pytest.raises(Exception, match="the limit is 20"):
+        run_pipeline(toy_config(tmp_path, {**changes, "rollout": {"max_prompt_tokens": 20}}))
+    assert (tmp_path / "runs" / "toy" / "config.yaml").exists()
+    folder = run_pipeline(toy_config(tmp_path, changes))
+    assert load_run(folder).rollout.max_prompt_tokens == 256
+
+
+@pytest.mark.parametrize("stage", ["sft", "rl"])
+def test_a_step_that_ruins_the_weights_is_followed_by_a_stop(tmp_path, stage):
+    changes = {"save": {"every": 1}, "rewards": own_reward("every_other")}
+    changes["sft" if stage == "sft" else "train"] = {"lr": 1e30}
+    with pytest.raises(NonFiniteError) as error:
+        run_pipeline(toy_config(tmp_path, changes))
+    folder = tmp_path / "runs" / "toy" / stage
+    steps = [row["step"] for row in read_jsonl(folder / "metrics.jsonl")]
+    assert str(error.value).startswith(f"step {steps[-1] + 1}: the ")
+    assert "Stopped before the update" in str(error.value)
+    last = sorted((folder / "checkpoints").iterdir())[-1]
+    assert last.name == f"step-{steps[-1]:06d}"
+    assert all(value.isfinite().all() for value in weights(last).values())
+    assert not (folder / "done.json").exists()
+
+
+def test_a_reward_that_overflows_stops_the_first_step_before_its_update(tmp_path):
+    changes = {"data": {"sft": None}, "rewards": own_reward("huge"), "algorithm": {"preset": "dr_grpo"}}
+    with pytest.raises(NonFiniteError, match=r"^step 1: "):
+        run_pipeline(toy_config(tmp_path, changes))
+    assert not list((tmp_path / "runs" / "toy" / "rl").glob("checkpoints/*"))
+
+
+def test_a_reward_that_is_no_number_is_named(tmp_path):
+    changes = {"data": {"sft": None}, "rewards": own_reward("no_number")}
+    with pytest.raises(ConfigError, match=r"mine\.py:no_number' gave nan for problem 'word_problems-heldout-3-0'"):
+        run_pipeline(toy_config(tmp_path, changes))
+
+
+def test_a_tiny_model_has_the_settings_of_the_recipe(run, tmp_path):
+    config = load_run(run)
+    policy = load_policy(run / "model")
+    assert policy.model.config.hidden_size == config.model.tiny["hidden_size"]
+    build_tiny_model(tmp_path, texts=["a"], seed=0, **config.model.tiny)
+    assert load_policy(tmp_path).model.config.num_hidden_layers == policy.model.config.num_hidden_layers
