@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
 from torch import Tensor
+from torch.multiprocessing.spawn import spawn
 
 from ansatz.config.schema import Config
 from ansatz.loop.pipeline import source_problems, tokenizer_texts
@@ -238,7 +238,7 @@ def _two_ranks(batch: TrainBatch, policy: Policy, config: Config) -> Tensor:
     """The gradient that two processes with half of the rollouts each agree on."""
     with tempfile.TemporaryDirectory() as folder:
         torch.save(batch, Path(folder) / "batch.pt")
-        torch.multiprocessing.spawn(_rank, args=(folder, policy.path, config), nprocs=2)
+        spawn(_rank, args=(folder, policy.path, config), nprocs=2)
         return torch.load(Path(folder) / "gradient.pt")
 
 

@@ -9,6 +9,7 @@ A finished stage leaves done.json; a resumed pipeline skips what is done and goe
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -138,6 +139,8 @@ class Pipeline:
         self._check_fit(policy)
         cast(policy, compute_dtype(self.config.model.dtype, policy.device))
         evaluator = self._evaluator(policy)
+        if self.config.model.path is None:  # random weights never stop early: a quarter of the problems tells enough
+            evaluator = dataclasses.replace(evaluator, prompts=evaluator.prompts[: -(-len(evaluator.prompts) // 4)])
         tracker = Tracker(folder, console=self.console, tensorboard=self.config.save.tensorboard, total_steps=0)
         with closing(tracker):
             tracker.evaluation(evaluator.run(self._sampler(policy), stage=folder.name, step=0))

@@ -57,13 +57,14 @@ def attend(
 ) -> tuple[Tensor, None]:
     """[B, L, Q, D]: causal within each row of a packing; one query a row with an additive mask; otherwise sdpa's."""
     rows, query_heads, length, head_dim = query_BQLD.shape
+    scale = head_dim**-0.5 if scaling is None else scaling
     if packing is not None:
-        rows_qkv = [packing.spread(value) for value in (query_BQLD, key_BKLD, value_BKLD)]
-        if _dense_pays(rows_qkv[0]) and not dropout:
-            out_BLQD = _dense_causal(*rows_qkv, scale=head_dim**-0.5 if scaling is None else scaling)
+        query, key, value = (packing.spread(value) for value in (query_BQLD, key_BKLD, value_BKLD))
+        if _dense_pays(query) and not dropout:
+            out_BLQD = _dense_causal(query, key, value, scale=scale)
         else:
             out_BLQD, _ = sdpa_attention_forward(
-                module, *rows_qkv, None, scaling=scaling, dropout=dropout, is_causal=True
+                module, query, key, value, None, scaling=scaling, dropout=dropout, is_causal=True
             )
         return packing.gather(out_BLQD, length), None
     if length != 1 or attention_mask is None:
@@ -72,7 +73,6 @@ def attend(
         )
     kv_heads = key_BKLD.shape[1]
     query_BKGD = query_BQLD.view(rows, kv_heads, query_heads // kv_heads, head_dim)
-    scale = head_dim**-0.5 if scaling is None else scaling
     score_BKGL = (query_BKGD * scale) @ key_BKLD.transpose(-1, -2)
     share_BKGL = (score_BKGL.float() + attention_mask).softmax(-1).to(value_BKLD.dtype)
     out_BKGD = share_BKGL @ value_BKLD

@@ -140,7 +140,7 @@ def load_model(path: str | Path) -> Any:
     Raises ModelError when it does not load whole; transformers itself would fill missing weights with random numbers.
     """
     try:
-        model, report = transformers.AutoModelForCausalLM.from_pretrained(
+        model, report = transformers.AutoModelForCausalLM.from_pretrained(  # pyright: ignore[reportGeneralTypeIssues]
             path, dtype=torch.float32, attn_implementation="eager", local_files_only=True, output_loading_info=True
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:

@@ -60,12 +60,17 @@ class _ChunkedLogps(torch.autograd.Function):
 def _log_p(
     hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, support_M: Tensor | None, temperature: float, rows: slice
 ) -> Tensor:
-    """Log-probs [C, V] of a chunk; with supports over each row's likeliest tokens (and its target) alone, else -inf."""
+    """Log-probs [C, V] of a chunk; with supports over each row's likeliest tokens (and its target) alone, else -inf.
+
+    Of equal tokens those with the smaller ids are in, as in `rollout.sampling.restrict`: bfloat16 makes many equal.
+    """
     logits_CV = head_logits(hidden_MH[rows], weight_VH, temperature)
     if support_M is not None:
-        sorted_CV = logits_CV.sort(dim=-1, descending=True).values
-        bound_C1 = sorted_CV.gather(-1, (support_M[rows, None] - 1).clamp(0, logits_CV.shape[-1] - 1))
-        outside_CV = (logits_CV < bound_C1).scatter(-1, target_M[rows, None], False)
+        order_CV = logits_CV.sort(dim=-1, descending=True, stable=True).indices
+        beyond_CV = torch.arange(logits_CV.shape[-1], device=logits_CV.device) >= support_M[rows, None]
+        outside_CV = (
+            torch.zeros_like(beyond_CV).scatter(-1, order_CV, beyond_CV).scatter(-1, target_M[rows, None], False)
+        )
         logits_CV = logits_CV.masked_fill(outside_CV, -torch.inf)
     return logits_CV.log_softmax(-1)
 

@@ -232,7 +232,9 @@ def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
 def _supports(rows: Sequence[Row], mask_T: Tensor) -> Tensor | None:
     if not any(row.support_sizes for row in rows):
         return None
-    size_M = torch.tensor([size for row in rows for size in row.support_sizes], device=mask_T.device)
+    whole = 2**31  # over any vocabulary
+    sizes = [size for row in rows for size in row.support_sizes or [whole] * len(row.response_ids)]
+    size_M = torch.tensor(sizes, device=mask_T.device)
     return torch.ones_like(mask_T, dtype=torch.long).masked_scatter(mask_T, size_M)
 
 
@@ -244,7 +246,7 @@ def pick(layout: Layout, segments: Tensor) -> Layout:
         for field in dataclasses.fields(layout)
         for value in [getattr(layout, field.name)]
     }
-    return Layout(**{**values, "segment_T": torch.searchsorted(segments, values["segment_T"])})
+    return Layout(**{**values, "segment_T": torch.searchsorted(segments, layout.segment_T[chosen_T])})
 
 
 def slices(layout: Layout, max_tokens: int) -> Iterator[Tensor]:
