@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ansatz.models import logps
-from ansatz.models.logps import chunked_logps, token_logps
+from ansatz.models.logps import chunked_kl, chunked_logps, token_logps
 
 TOKENS, VOCAB, HIDDEN = 37, 101, 16
 
@@ -73,6 +73,61 @@ def test_each_gradient_comes_alone_too() -> None:
         log_p_MV = (plain @ weight_VH.double().t()).log_softmax(-1)
         (log_p_MV[torch.arange(TOKENS), target_M], -(log_p_MV.exp() * log_p_MV).sum(-1))[pick].sum().backward()
         assert_close((mine.grad,), (plain.grad,))
+
+
+def test_over_a_support_the_rest_of_the_vocabulary_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each token's twin is a log_softmax over its own likeliest tokens, and over the target where that is outside."""
+    monkeypatch.setattr(logps, "CHUNK_LOGITS", 3 * VOCAB)
+    hidden_MH, weight_VH, target_M = inputs()
+    support_M = torch.arange(TOKENS) * 3 % VOCAB + 1
+    plain = hidden_MH.double().requires_grad_(), weight_VH.double().requires_grad_()
+    logits_MV = plain[0] @ plain[1].t() / 0.8
+    rank_MV = logits_MV.argsort(-1, descending=True).argsort(-1)
+    inside_MV = (rank_MV < support_M[:, None]) | (torch.arange(VOCAB) == target_M[:, None])
+    expected: list[tuple[Tensor, Tensor]] = []
+    for z_V, inside_V, target in zip(logits_MV, inside_MV, target_M, strict=True):
+        log_p = z_V[inside_V].log_softmax(-1)
+        expected.append((log_p[inside_V[:target].sum()], -(log_p.exp() * log_p).sum()))
+    logp_M, entropy_M = (torch.stack(values) for values in zip(*expected, strict=True))
+    mixed(logp_M, entropy_M).backward()
+    mine = hidden_MH.requires_grad_(), weight_VH.requires_grad_()
+    got = chunked_logps(*mine, target_M, support_M=support_M, temperature=0.8)
+    mixed(*got).backward()
+    assert_close((*got, mine[0].grad, mine[1].grad), (logp_M, entropy_M, plain[0].grad, plain[1].grad))
+
+
+def test_of_equal_tokens_a_support_holds_those_with_the_smaller_ids() -> None:
+    """Four equal tokens, of which two are in: 1/2 each; a target beyond them joins, so 1/3."""
+    hidden_MH, weight_VH = torch.ones(2, 1), torch.tensor([[1.0], [1.0], [1.0], [1.0], [-2.0]])
+    logp_M, _ = chunked_logps(hidden_MH, weight_VH, torch.tensor([1, 3]), support_M=torch.tensor([2, 2]))
+    assert logp_M.exp().tolist() == pytest.approx([1 / 2, 1 / 3])
+
+
+@pytest.mark.parametrize("chunk_logits", [1, 3 * VOCAB, 10**6])
+def test_the_exact_kl_and_its_gradients_equal_the_plain_float64_ones(
+    monkeypatch: pytest.MonkeyPatch, chunk_logits: int
+) -> None:
+    monkeypatch.setattr(logps, "CHUNK_LOGITS", chunk_logits)
+    hidden_MH, weight_VH, _ = inputs()
+    ref_hidden_MH, ref_weight_VH, _ = inputs(seed=1)
+    mine = hidden_MH.clone().requires_grad_(), weight_VH.clone().requires_grad_()
+    plain = hidden_MH.double().requires_grad_(), weight_VH.double().requires_grad_()
+    got_M = chunked_kl(*mine, ref_hidden_MH, ref_weight_VH, temperature=1.4)
+    log_p_MV = (plain[0] @ plain[1].t() / 1.4).log_softmax(-1)
+    log_q_MV = (ref_hidden_MH.double() @ ref_weight_VH.double().t() / 1.4).log_softmax(-1)
+    expected_M = (log_p_MV.exp() * (log_p_MV - log_q_MV)).sum(-1)
+    for value_M in (got_M, expected_M):
+        (value_M * torch.linspace(-1, 2, TOKENS, dtype=value_M.dtype)).sum().backward()
+    assert_close((got_M, *(one.grad for one in mine)), (expected_M, *(one.grad for one in plain)))
+
+
+def test_the_exact_kl_too_has_logits_for_one_chunk_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logps, "CHUNK_LOGITS", 4 * VOCAB)
+    hidden_MH, weight_VH, _ = inputs()
+    with Largest(VOCAB, weight_VH.shape) as largest:
+        kl_M = chunked_kl(hidden_MH.requires_grad_(), weight_VH.requires_grad_(), *inputs(seed=1)[:2])
+        kl_M.sum().backward()
+    assert largest.rows == 4
 
 
 def test_no_tokens_give_no_numbers_and_zero_gradients() -> None:

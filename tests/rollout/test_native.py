@@ -39,8 +39,12 @@ def recomputed(policy: Policy, rollouts: Sequence[Rollout], *, temperature: floa
     token_T, position_T, segment_T = packed([(*one.prompt.token_ids, *one.token_ids) for one in rollouts])
     start_N = torch.tensor([len(one.prompt.token_ids) for one in rollouts])
     mask_T = position_T >= start_N[segment_T]
+    sizes = [size for one in rollouts for size in one.support_sizes]
+    support_T = torch.zeros_like(token_T).masked_scatter(mask_T, torch.tensor(sizes)) if sizes else None
     with torch.no_grad():
-        logp_T, _ = token_logps(policy, token_T, position_T, segment_T, mask_T, temperature=temperature)
+        logp_T, _ = token_logps(
+            policy, token_T, position_T, segment_T, mask_T, support_T=support_T, temperature=temperature
+        )
     return logp_T[mask_T].tolist()
 
 
@@ -76,6 +80,7 @@ def test_with_top_k_and_top_p_log_probs_are_those_of_the_restricted_distribution
     policy: Policy, top_k: int, top_p: float
 ) -> None:
     rollouts = generate(policy, sampling=dataclasses.replace(SAMPLING, temperature=1.3, top_k=top_k, top_p=top_p))
+    assert sampled(rollouts) == pytest.approx(recomputed(policy, rollouts, temperature=1.3), abs=1e-4)
     for one in rollouts:
         start = len(one.prompt.token_ids) - 1
         with torch.no_grad():
@@ -83,6 +88,7 @@ def test_with_top_k_and_top_p_log_probs_are_those_of_the_restricted_distribution
         shares = [restricted_twin(row, top_k=top_k, top_p=top_p) for row in logits.double().tolist()]
         expected = [math.log(share[token]) for share, token in zip(shares, one.token_ids, strict=True)]
         assert one.behavior_logps == pytest.approx(expected, abs=1e-4)
+        assert list(one.support_sizes) == [sum(value > 0 for value in share) for share in shares]
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -179,9 +185,10 @@ def test_an_empty_prompt_is_refused(policy: Policy) -> None:
         generate(policy, [PROMPTS[0], prompt()])
 
 
-def test_in_bfloat16_sampler_and_trainer_agree_within_a_few_percent() -> None:
+@pytest.mark.parametrize("top_p", [1.0, 0.8])
+def test_in_bfloat16_sampler_and_trainer_agree_within_a_few_percent(top_p: float) -> None:
     policy = tiny_policy(dtype=torch.bfloat16)
-    rollouts = generate(policy, max_concurrent=12)
+    rollouts = generate(policy, sampling=dataclasses.replace(SAMPLING, top_p=top_p), max_concurrent=12)
     gaps = [abs(a - b) for a, b in zip(sampled(rollouts), recomputed(policy, rollouts), strict=True)]
     assert 1 < math.exp(sum(gaps) / len(gaps)) < 1.05
 

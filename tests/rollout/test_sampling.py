@@ -94,7 +94,8 @@ def test_draws_follow_the_distribution_and_log_probs_are_its_own(top_k: int, top
     logits = [0.3, -1.0, 2.0, 1.1, -3.0, 0.9, -0.2]
     expected = restricted_twin(logits, top_k=top_k, top_p=top_p)
     logits_BV = torch.tensor(logits).expand(DRAWS, -1)
-    token_B, logp_B = draw(logits_BV, noise(), top_k=top_k, top_p=top_p, greedy=False)
+    token_B, logp_B, size_B = draw(logits_BV, noise(), top_k=top_k, top_p=top_p, greedy=False)
+    assert set(size_B.tolist()) == {sum(share > 0 for share in expected)}
     count_V = torch.bincount(token_B, minlength=7).tolist()
     chi_square = sum(
         (count - DRAWS * share) ** 2 / (DRAWS * share) for count, share in zip(count_V, expected, strict=True) if share
@@ -108,10 +109,11 @@ def test_a_token_of_probability_zero_is_never_drawn_not_even_at_the_ends_of_the_
     logits_V = torch.tensor([-math.inf, 1.0, -math.inf, -math.inf, 0.5, -math.inf])
     ends = torch.tensor([0.0, 5e-324, 0.5, 1 - 2**-53], dtype=torch.float64)
     uniform_B = torch.cat([ends, noise()])
-    token_B, logp_B = draw(logits_V.expand(len(uniform_B), -1), uniform_B, top_k=0, top_p=1.0, greedy=False)
+    token_B, logp_B, size_B = draw(logits_V.expand(len(uniform_B), -1), uniform_B, top_k=0, top_p=1.0, greedy=False)
     assert set(token_B.tolist()) == {1, 4}
     assert token_B[:4].tolist() == [1, 1, 1, 4]
     assert logp_B.isfinite().all()
+    assert set(size_B.tolist()) == {2}
 
 
 def test_the_thin_tail_of_a_large_vocabulary_is_drawn_token_by_token() -> None:
@@ -119,7 +121,7 @@ def test_the_thin_tail_of_a_large_vocabulary_is_drawn_token_by_token() -> None:
     logits_V = torch.full((10_000,), math.log(1e-9))
     logits_V[0] = math.log(1 - 1e-5)
     uniform_B = 1 - 1e-5 * (torch.arange(500, dtype=torch.float64) + 0.5) / 500
-    token_B, _ = draw(logits_V.expand(500, -1), uniform_B, top_k=0, top_p=1.0, greedy=False)
+    token_B, _, _ = draw(logits_V.expand(500, -1), uniform_B, top_k=0, top_p=1.0, greedy=False)
     assert len(set(token_B.tolist())) >= 498
 
 
@@ -147,7 +149,8 @@ def test_of_equal_tokens_top_k_keeps_all_and_top_p_the_first() -> None:
 
 def test_greedy_takes_the_largest_with_certainty() -> None:
     logits_BV = torch.randn(20, 9, generator=torch.Generator().manual_seed(0))
-    token_B, logp_B = draw(logits_BV, noise(20), top_k=0, top_p=1.0, greedy=True)
+    token_B, logp_B, size_B = draw(logits_BV, noise(20), top_k=0, top_p=1.0, greedy=True)
     assert torch.equal(token_B, logits_BV.argmax(-1))
     assert logp_B.dtype == torch.float32
     assert not logp_B.any()
+    assert set(size_B.tolist()) == {1}

@@ -159,6 +159,17 @@ def test_a_layout_holds_each_row_once_longest_first() -> None:
     assert not layout.behavior_logp_T[~layout.mask_T].any()
 
 
+def test_supports_stand_at_their_tokens_and_rows_without_them_have_the_whole_vocabulary() -> None:
+    rows = some_rows()
+    assert lay_out(rows, device=CPU).support_T is None
+    rows[4] = dataclasses.replace(rows[4], support_sizes=list(range(3, 3 + len(rows[4].response_ids))))
+    batch = whole_batch(rows, objective_of("grpo"))
+    for part in (batch, *batch.split(40)):
+        token_T, support_T = part.layout.token_T[part.mask_T].tolist(), part.layout.support_T[part.mask_T].tolist()
+        own = dict(zip(rows[4].response_ids, rows[4].support_sizes, strict=True))
+        assert support_T == [own.get(token, 2**31) for token in token_T]
+
+
 def test_a_row_without_a_prompt_or_with_log_probs_of_another_length_is_refused() -> None:
     row = some_rows()[0]
     with pytest.raises(ValueError, match="needs a prompt"):
