@@ -15,7 +15,7 @@ from typing import Any
 from ansatz.errors import ConfigError, MissingExtraError
 from ansatz.registry import suggest
 from ansatz.rewards.base import Judgement
-from ansatz.rewards.prose import prose, sentences, words
+from ansatz.rewards.prose import prose_only, sentences, words
 from ansatz.types import Rollout
 
 AMONG = ("ar", "de", "en", "es", "fr", "hi", "it", "ja", "ko", "pt", "ru", "th", "vi", "zh")
@@ -56,7 +56,7 @@ def windows(text: str) -> list[list[str]]:
     What is left at the end of a writing system's words joins the window before, or is one of its own.
     """
     gathered: dict[str, list[list[str]]] = {}
-    for sentence in sentences(prose(text)):
+    for sentence in sentences(prose_only(text)):
         parts: dict[str, list[str]] = {}
         for word in words(sentence):
             parts.setdefault(_writing(word[0]), []).append(word)

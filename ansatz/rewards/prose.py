@@ -26,7 +26,7 @@ _UNSPACED = (
 _UNIT = re.compile(rf"[{_UNSPACED}]|[^\W\d_{_UNSPACED}]{{2,}}")
 
 
-def prose(text: str) -> str:
+def prose_only(text: str) -> str:
     """The text without fenced and inline code, formulas, boxes, LaTeX commands and tags; each leaves a blank."""
     for pattern in (_CODE, _MATHEMATICS, _TAG, _COMMAND):
         text = pattern.sub(" ", text)

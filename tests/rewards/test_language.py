@@ -9,7 +9,7 @@ import pytest
 from ansatz.errors import ConfigError, MissingExtraError
 from ansatz.rewards.grader import build_grader
 from ansatz.rewards.language import detector, language, windows
-from ansatz.rewards.prose import prose, words
+from ansatz.rewards.prose import prose_only, words
 
 ENGLISH = "First we compute the area of the triangle, and then we subtract the area of the small square from it. "
 FRENCH = "Nous calculons d'abord l'aire du triangle, puis nous en retirons l'aire du petit carré qui est dedans. "
@@ -45,7 +45,7 @@ def test_mathematics_code_and_tags_are_left_out(rollout):
         "\\begin{align*} la somme des carrés \\end{align*} \\boxed{\\text{la réponse}} <answer>5</answer>"
     )
     assert language([rollout(text)], target="en")[0].value == 1.0
-    assert words(prose(text)) == words(ENGLISH)
+    assert words(prose_only(text)) == words(ENGLISH)
 
 
 @pytest.mark.parametrize("text", ["", "$x = 5$", r"\boxed{5}", "x = 5, y = 7"])
@@ -55,7 +55,7 @@ def test_a_response_without_words_gets_what_is_said_for_it(rollout, text):
 
 def test_money_is_no_mathematics():
     for text in ("It costs $5 for apples and \\$3 for pears.", "It costs $5 for apples and $3 for pears."):
-        assert words(prose(text)) == ["It", "costs", "for", "apples", "and", "for", "pears"]
+        assert words(prose_only(text)) == ["It", "costs", "for", "apples", "and", "for", "pears"]
 
 
 def test_windows_hold_whole_sentences_of_one_writing_system():
@@ -73,7 +73,7 @@ def test_long_hostile_text_is_read_in_time():
         "<" * 100_000,
         r"\(" * 50_000,
     ):
-        assert isinstance(prose(text), str)
+        assert isinstance(prose_only(text), str)
 
 
 def test_without_the_detector_the_extra_to_install_is_named(monkeypatch):

@@ -1,0 +1,137 @@
+"""A learned reward: a model that reads prompt and response and gives one number.
+
+torch and transformers are imported by the loader alone, so a run without a learned reward never loads them here.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from ansatz.config.schema import Positive
+from ansatz.errors import ConfigError, ModelError
+from ansatz.registry import load_attribute
+from ansatz.rewards.base import Judgement
+from ansatz.types import Rollout
+
+
+class OutcomeModel(Protocol):
+    """What a learned reward needs of a model. May be called from several threads."""
+
+    def score(self, rollouts: Sequence[Rollout]) -> Sequence[float]:
+        """One finite number a rollout, in order; higher is better. They share a prompt."""
+        ...
+
+
+def learned(
+    rollouts: Sequence[Rollout],
+    *,
+    model: str,
+    form: Literal["text", "chat"] = "text",
+    max_tokens: Positive = 4096,
+    batch_size: Positive = 8,
+    device: str = "cpu",
+    squash: Literal["none", "sigmoid"] = "none",
+) -> list[Judgement]:
+    """The model's score of each response, or its sigmoid.
+
+    model: a Hugging Face folder with a sequence classifier of one label, or `file.py:function` (or
+    `package.module:function`) for a function without arguments that makes an `OutcomeModel`; form, max_tokens,
+    batch_size and device are for folders alone.
+    form: "text" scores the prompt as the policy saw it with the response behind it, "chat" question and response in the
+    model's own chat template. max_tokens: of prompt and response together; the last ones are kept.
+    It gives no verdict: a learned score above 0 is no proof. Raises ModelError or ConfigError for a wrong model.
+    """
+    judge = _own(model) if ":" in model else _folder(model, form, max_tokens, batch_size, device)
+    values = [float(value) for value in judge.score(rollouts)] if rollouts else []
+    if squash == "sigmoid":
+        values = [_sigmoid(value) for value in values]
+    return [Judgement(value=value) for value in values]
+
+
+class SequenceClassifier:
+    """An OutcomeModel out of a Hugging Face folder: the logit of its only label, in nats."""
+
+    def __init__(self, folder: str, *, form: str, max_tokens: int, batch_size: int, device: str) -> None:
+        import torch
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+        if not (Path(folder) / "config.json").is_file():
+            raise ModelError(f"rewards.learned.model = {folder!r} is no model folder: expected a config.json in it.")
+        loader: Any = AutoModelForSequenceClassification
+        tokenizers: Any = AutoTokenizer
+        try:
+            self._model, notes = loader.from_pretrained(folder, local_files_only=True, output_loading_info=True)
+            self._tokenizer = tokenizers.from_pretrained(folder, local_files_only=True)
+            self._model.to(device).eval()
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise ModelError(f"rewards.learned.model = {folder!r} cannot be loaded on {device!r}: {error}") from error
+        if self._model.config.num_labels != 1 or notes["missing_keys"]:
+            raise ModelError(
+                f"rewards.learned.model = {folder!r} has {self._model.config.num_labels} labels and lacks the weights "
+                f"{sorted(notes['missing_keys'])[:3]}: expected a trained sequence classifier of one label."
+            )
+        if form == "chat" and not self._tokenizer.chat_template:
+            raise ModelError(f"rewards.learned.model = {folder!r} has no chat template. Set form: text.")
+        self._form, self._max_tokens, self._torch = form, max_tokens, torch
+        self._pad = self._tokenizer.pad_token_id
+        self._batch_size = 1 if self._pad is None else batch_size  # without a padding token there is no batch
+        self._model.config.pad_token_id = self._pad  # the model finds each row's last token by it
+        self._lock = threading.Lock()
+
+    def score(self, rollouts: Sequence[Rollout]) -> list[float]:
+        rows = [self._encode(rollout) for rollout in rollouts]
+        order = sorted(range(len(rows)), key=lambda index: len(rows[index]))  # little padding
+        scores = [0.0] * len(rows)
+        for start in range(0, len(order), self._batch_size):
+            indices = order[start : start + self._batch_size]
+            for index, value in zip(indices, self._forward([rows[i] for i in indices]), strict=True):
+                scores[index] = value
+        return scores
+
+    def _encode(self, rollout: Rollout) -> list[int]:
+        if self._form == "chat":
+            turns = [("user", rollout.prompt.problem.question), ("assistant", rollout.text)]
+            messages = [{"role": role, "content": content} for role, content in turns]
+            text = self._tokenizer.apply_chat_template(messages, tokenize=False)
+            ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        else:
+            ids = self._tokenizer(rollout.prompt.text + rollout.text)["input_ids"]
+        return ids[-self._max_tokens :]
+
+    def _forward(self, rows: Sequence[list[int]]) -> list[float]:
+        longest = max(len(row) for row in rows)
+        ids = [row + [self._pad] * (longest - len(row)) for row in rows]
+        seen = [[1] * len(row) + [0] * (longest - len(row)) for row in rows]
+        device = self._model.device
+        with self._lock, self._torch.inference_mode():
+            logits = self._model(
+                input_ids=self._torch.tensor(ids, device=device),
+                attention_mask=self._torch.tensor(seen, device=device),
+            ).logits
+        return logits[:, 0].float().tolist()
+
+
+@functools.cache
+def _folder(folder: str, form: str, max_tokens: int, batch_size: int, device: str) -> OutcomeModel:
+    return SequenceClassifier(folder, form=form, max_tokens=max_tokens, batch_size=batch_size, device=device)
+
+
+@functools.cache
+def _own(reference: str) -> OutcomeModel:
+    made = load_attribute(reference, kind="reward model")()
+    if not callable(getattr(made, "score", None)):
+        raise ConfigError(
+            f"rewards.learned.model = {reference!r} made {made!r:.80}, which has no method score(rollouts)."
+        )
+    return made
+
+
+def _sigmoid(value: float) -> float:
+    """1 / (1 + exp(-value)), from the side that cannot overflow."""
+    small = math.exp(-abs(value))
+    return 1 / (1 + small) if value >= 0 else small / (1 + small)

@@ -1,0 +1,85 @@
+"""What all built-in rewards have in common, and what docs/rewards.md says of them."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from chat_server import ChatServer
+
+from ansatz.registry import settings_of
+from ansatz.rewards.base import INJECTED, rewards
+from ansatz.rewards.grader import build_grader
+
+PAGE = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
+NEEDED = {
+    "kimi_length": {"from_step": 0},
+    "overlong": {"max_tokens": 8, "buffer": 4},
+    "target_length": {"target_tokens": 4},
+    "cosine_length": {"max_tokens": 8},
+    "judge": {"model": "m"},
+}
+META = {"nums": [2, 3], "target": 5, "tests": ["assert f(2) == 4"]}
+
+
+def recipe(name: str, server: ChatServer, folder: Path) -> dict:
+    settings = dict(NEEDED.get(name, {}))
+    if name == "judge":
+        settings["url"] = server.url
+    if name == "learned":
+        (folder / "flat.py").write_text("class Flat:\n    def score(self, rollouts): return [0.5] * len(rollouts)\n")
+        settings["model"] = f"{folder}/flat.py:Flat"
+    return {"math_answer": {}, name: settings}
+
+
+@pytest.mark.parametrize("name", rewards.names())
+def test_every_reward_gives_one_finite_value_a_rollout_and_its_part_is_kept_apart(name, rollout, tmp_path):
+    texts = [r"<think>a</think>\boxed{5}", "", "```python\nprint(5)\n```", "<answer>2 + 3</answer>", "\ud800 \x00"]
+    group = [rollout(text, meta=META, sample=n, tokens=n) for n, text in enumerate(texts)]
+    with ChatServer(lambda request: "INCORRECT") as server, build_grader(recipe(name, server, tmp_path)) as grader:
+        scored = grader.score(group)
+        assert grader.score([]) == []
+    assert len(scored) == len(group)
+    for item in scored:
+        assert math.isfinite(item.score.parts[name])
+        assert item.score.value == pytest.approx(sum(item.score.parts.values()))
+
+
+@pytest.mark.parametrize("name", rewards.names())
+def test_every_reward_and_each_of_its_settings_is_in_the_docs(name):
+    section = re.search(rf"^## {name}\n(.*?)^## ", PAGE, re.DOTALL | re.MULTILINE)
+    assert section is not None
+    told = section[1] if name != "code_tests" else section[1] + PAGE[PAGE.index("## program") :]
+    settings = settings_of(rewards.get(name)).keys() - set(INJECTED)
+    if name == "math_answer":
+        settings = {"correct", "wrong", "mode"}  # the rest are the verifier's
+    assert [setting for setting in sorted(settings) if f"`{setting}" not in told] == []
+    assert f"](#{name})" in PAGE
+
+
+def test_the_numbers_in_the_tables_of_defaults_are_the_defaults():
+    compared = 0
+    for name in set(rewards.names()) - {"math_answer"}:
+        section = PAGE[PAGE.index(f"## {name}\n") :].partition("\n## ")[0]
+        defaults = {key: parameter.default for key, parameter in settings_of(rewards.get(name)).items()}
+        for keys, said in re.findall(r"^\| (`[^|]*`) \| ([\d.][^|]*) \|", section, re.MULTILINE):
+            values = [float(re.match(r"[\d.]+", value)[0]) for value in said.split(", ") if value[0].isdigit()]
+            named = re.findall(r"`(\w+)`", keys)
+            assert [defaults[key] for key in named[: len(values)]] == values
+            compared += len(values)
+    assert compared > 20
+
+
+def test_the_example_of_a_reward_of_ones_own_runs_as_it_stands(rollout, tmp_path, monkeypatch):
+    own = PAGE[PAGE.index("## Your own") :]
+    blocks = dict(re.findall(r"```(python|yaml)\n(.*?)```", own, re.DOTALL))
+    (tmp_path / "my_rewards.py").write_text(blocks["python"])
+    monkeypatch.chdir(tmp_path)
+    group = [rollout(r"check \boxed{5}"), rollout(r"check \boxed{6}"), rollout(r"\boxed{5}")]
+    with build_grader(yaml.safe_load(blocks["yaml"])["rewards"]) as grader:
+        scored = grader.score(group)
+    assert [item.score.value for item in scored] == pytest.approx([1.1, 0.0, 1.0])
+    assert scored[0].score.parts["my_rewards.py:mentions_a_check"] == 0.5
