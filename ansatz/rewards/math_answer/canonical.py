@@ -8,6 +8,7 @@ roots of distinct primes (Besicovitch 1940), which holds for real roots of any o
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,8 +16,9 @@ from fractions import Fraction
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.values import Expr
 
-MAX_TERMS = 120
-MAX_PRODUCTS = 2_000  # of terms, in one multiplication
+MAX_TERMS = 60
+MAX_COEFFICIENT_BITS = 6_000
+MAX_PRODUCTS = 1_000  # of terms, in one multiplication
 MAX_DEGREE = 40
 _PRIMES = [p for p in range(2, 1000) if all(p % q for q in range(2, int(p**0.5) + 1))]
 
@@ -95,7 +97,7 @@ def times(left: Polynomial, right: Polynomial) -> Polynomial:
             monomial, scale = _joined(first, second)
             total[monomial] = total.get(monomial, Fraction(0)) + a * b * scale
     total = {monomial: c for monomial, c in total.items() if c}
-    if len(total) > MAX_TERMS or any(c.numerator.bit_length() > v.MAX_BITS for c in total.values()):
+    if len(total) > MAX_TERMS or any(c.numerator.bit_length() > MAX_COEFFICIENT_BITS for c in total.values()):
         raise TooLarge
     return total
 
@@ -104,7 +106,9 @@ def key(value: Quotient) -> str:
     """A text that is the same for the same normal form (a common factor of top and bottom aside)."""
     lead = value.bottom[min(value.bottom, key=str)] if value.bottom else Fraction(1)
     parts = [sorted(f"{m}:{c / lead}" for m, c in polynomial.items()) for polynomial in (value.top, value.bottom)]
-    return repr(parts)
+    text = repr(parts)
+    # a digest, for keys stand within keys, and each repr would double the backslashes of the one inside
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _added(left: Quotient, right: Quotient) -> Quotient:

@@ -21,7 +21,7 @@ from ansatz.rewards.math_answer.functions import (
     with_bounds,
 )
 from ansatz.rewards.math_answer.lexer import Token
-from ansatz.rewards.math_answer.stream import TokenStream, bad, expression
+from ansatz.rewards.math_answer.stream import MAX_DEPTH, TokenStream, bad, expression
 from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
 from ansatz.rewards.math_answer.words import CONNECTIVES, INVERSES, unit_name
 
@@ -87,6 +87,7 @@ class Expressions(TokenStream):
                 self._note_division(left, right)
                 value = v.divide(left, right)
             elif operator == "mod":
+                self.deeper()  # not taken back: each nests the one before
                 value = modulo(left, right)
             else:
                 value = v.multiply(left, right)
@@ -128,7 +129,7 @@ class Expressions(TokenStream):
 
     def _postfix(self) -> Value:
         value = self._primary()
-        while True:
+        for _ in range(MAX_DEPTH):
             if self.take_op("^"):
                 value = self._raised(value)
             elif self.is_op("_"):
@@ -145,6 +146,7 @@ class Expressions(TokenStream):
                 value = v.divide(expression(value), v.integer(100))
             else:
                 return value
+        raise Unreadable(f"more than {MAX_DEPTH} marks on one value")
 
     def _percent_goes_on(self) -> bool:
         following = self.tokens[self.at + 1]

@@ -10,6 +10,7 @@ from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
 
 MAX_FACTORIAL = 1_000
 MAX_SUMMANDS = 200
+MAX_SUM_SIZE = 4_000  # summands times nodes of the body
 OPERATORS = frozenset({"sum", "prod", "int", "lim"})
 _BASE_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
 
@@ -133,9 +134,15 @@ def with_bounds(name: str, low: Value | None, high: Expr | None, body: Expr) -> 
     if first is not None and last is not None:
         if last - first > MAX_SUMMANDS:
             raise Unreadable(f"more than {MAX_SUMMANDS} summands")
+        if (last - first + 1) * _size(body) > MAX_SUM_SIZE:
+            raise Unreadable("a sum too large to write out")
         terms = [substitute(body, variable.name, v.integer(k)) for k in range(first, last + 1)]
         return (v.add if name == "sum" else v.multiply)(v.ZERO if name == "sum" else v.ONE, *terms)
     return v.Apply(name, (body, variable, start, _expression(high)))
+
+
+def _size(value: Expr) -> int:
+    return 1 + sum(_size(part) for part in v.children(value) if isinstance(part, v.EXPRESSIONS))
 
 
 def substitute(value: Expr, name: str, by: Expr) -> Expr:

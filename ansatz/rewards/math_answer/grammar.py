@@ -17,6 +17,7 @@ from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
 from ansatz.rewards.math_answer.words import CURRENCIES, SCALES
 
 _RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~", "in", "equiv"})
+MAX_PARTS = 50
 _SETS = {"cup": "union", "cap": "intersection", "minus": "difference"}
 
 
@@ -136,10 +137,13 @@ class Parser(Expressions):
         return v.Quantity(v.add(v.multiply(first, v.Num(factor / small)), rest.amount), rest.unit)
 
     def _sets(self) -> Value:
-        value = self.sum()
+        value, parts = self.sum(), 1
         while self.token.kind == "op" and (self.token.text in _SETS or (self.is_op("-") and _is_set(value))):
             operator = _SETS.get(self.token.text, "difference")
             self.at += 1
+            parts += 1
+            if parts > MAX_PARTS:
+                raise Unreadable(f"more than {MAX_PARTS} sets joined")
             value = v.Combination(operator, (value, self.sum()))
         return value
 

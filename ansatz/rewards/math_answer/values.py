@@ -180,7 +180,7 @@ def add(*terms: Expr) -> Expr:
     for term in terms:
         for part in term.terms if isinstance(term, Sum) else (term,):
             if isinstance(part, Num):
-                total = part if not seen else Num(total.value + part.value)
+                total = part if not seen else Num(_limited(total.value + part.value))
                 seen = True
             else:
                 flat.append(part)
@@ -249,13 +249,19 @@ def power(base: Expr, exponent: Expr) -> Expr:
 
 def _scaled(left: Num, right: Num) -> Num:
     """The product; a decimal times a power of ten, or times -1, stays a decimal."""
-    value = left.value * right.value
+    value = _limited(left.value * right.value)
     for decimal, other in ((left, right), (right, left)):
         if decimal.places is not None and other.places is None:
             shift = _power_of_ten(abs(other.value))
             if shift is not None:
                 return Num(value, decimal.places - shift)
     return Num(value)
+
+
+def _limited(value: Fraction) -> Fraction:
+    if value.numerator.bit_length() + value.denominator.bit_length() > 2 * MAX_BITS:
+        raise Unreadable("a number too large to write out")
+    return value
 
 
 def _power_of_ten(value: Fraction) -> int | None:

@@ -70,7 +70,10 @@ def _judge(gold: str, answer: str | None, options: Options, pool: WorkerPool | N
     if answer is None:
         outcome = Outcome(Reason.NO_ANSWER, "extract")
     else:
-        outcome = settle(gold, answer, options)
+        try:
+            outcome = settle(gold, answer, options)
+        except RecursionError:  # the caller may stand deep in the stack already
+            outcome = Outcome(Reason.UNPARSED, "parse")
         if outcome.reason is None:
             outcome = _ask(pool or default_pool(), gold, answer, options)
     assert outcome.reason is not None

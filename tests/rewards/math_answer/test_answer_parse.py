@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from fractions import Fraction
 
 import pytest
 
 from ansatz.rewards.math_answer import values as v
+from ansatz.rewards.math_answer.options import DEFAULT
 from ansatz.rewards.math_answer.parse import read
+from ansatz.rewards.math_answer.settle import settle
 from ansatz.rewards.math_answer.values import Num
 
 
@@ -110,3 +113,23 @@ def test_words_that_doubt_are_noticed():
     assert read(r"5 \text{ or } 6").hedged
     assert read(r"\text{not } 5").hedged
     assert not read("5").hedged
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "5" + "!" * 1_000,
+        r"\sin " * 45 + "x",
+        r"\sum_{i=1}^{200}\sum_{j=1}^{200}\sum_{k=1}^{200} ijk",
+        "9^{5000}" * 200,
+        "+".join(rf"\frac{{1}}{{x+{n}}}" for n in range(120)),
+        r"(1+\sqrt{2})^{39}" * 100,
+        r"x \bmod 7 " * 150,
+        r"\cup".join(f"({n},{n + 1})" for n in range(180)),
+    ],
+)
+def test_what_grows_when_worked_out_is_bounded_in_this_process(text: str):
+    begin = time.perf_counter()
+    for gold, answer in [("x^2+1", text), (text, "x^2+1"), (text, text + "+1")]:
+        settle(gold, answer, DEFAULT)
+    assert time.perf_counter() - begin < 3.0  # hours without the limits; well below a second on an idle machine
