@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 from hypothesis import strategies as st
 
 from ansatz.rewards.math_answer import Reason, Verdict, equivalent, verify
 
-LIMIT_S = 4.0  # the deadline of a job, a new worker after a killed one, and a busy machine
+CPU_LIMIT_S = 2.0  # of this process; its share of a busy machine does not count
+WALL_LIMIT_S = 30.0  # a hang; a deadline of one second and a starved process are none
 
 _ATOMS = st.sampled_from([
     *"0123456789xyznabie", "12", "1,234", "0.5", "10^{20}", "9^{9^{9}}", "99999!", "\\pi", "e", "\\infty",
@@ -67,14 +70,16 @@ def answers() -> st.SearchStrategy[str]:
 
 
 def check_verdict(gold: str, answer: str) -> float:
-    """Grades both ways; the seconds that the slower took. Asserts that nothing raises, hangs or breaks a law."""
+    """Grades in three ways; the seconds that the slowest took. Asserts that nothing raises, hangs or breaks a law."""
+    begin = time.thread_time()
     verdicts: list[Verdict] = [
         equivalent(gold, answer),
         verify(gold, f"\\boxed{{{answer}}}"),
         verify(gold, answer, mode="last_number"),
     ]
+    assert time.thread_time() - begin < CPU_LIMIT_S, (gold, answer)
     for verdict in verdicts:
         assert verdict.correct == (verdict.reason is Reason.EQUAL)
         assert verdict.reason is not Reason.CRASHED, (gold, answer)
-        assert verdict.seconds < LIMIT_S, (gold, answer, verdict)
+        assert verdict.seconds < WALL_LIMIT_S, (gold, answer, verdict)
     return max(verdict.seconds for verdict in verdicts)
