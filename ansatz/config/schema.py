@@ -108,6 +108,8 @@ class SftSection(Section):
     batch_size: Positive = 64
     lr: Rate = 2e-3
     warmup_steps: Count = 20
+    decay_steps: Count = 0
+    """Over the last so many steps the rate falls to 0."""
 
 
 class EvaluateSection(Section):

@@ -35,6 +35,7 @@ from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
 from ansatz.train.batch import Row, TrainBatch, lay_out, pick
 from ansatz.train.learner import Learner
+from ansatz.train.optim import Schedule
 from ansatz.train.parallel import own_rollouts, sum_over_ranks
 from ansatz.train.step import layout_logps, logps_of
 from ansatz.types import Prompt
@@ -91,7 +92,7 @@ def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grad
         settings=config.train,
         dtype=torch.float32,
         lr=0.0,
-        warmup_steps=0,
+        schedule=Schedule(),
         temperature=sampling.temperature,
     )
     whole = _off_policy(learner.batch(rows, baseline_of_group=dict.fromkeys(range(len(groups)), 0.0)))

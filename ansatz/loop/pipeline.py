@@ -52,6 +52,7 @@ from ansatz.track.jsonl import read_jsonl
 from ansatz.track.report import write_report
 from ansatz.track.tracker import Tracker
 from ansatz.train.learner import Learner
+from ansatz.train.optim import Schedule
 from ansatz.types import Problem, Prompt
 
 TOKENIZER_PROBLEMS = 4000  # enough for every name and phrase of a generator; more only cost time
@@ -158,7 +159,11 @@ class Pipeline:
         sft = self.config.sft
         once = self.config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
         learner = self._learner(
-            model_path, build_objective(SFT_OBJECTIVE), settings=once, lr=sft.lr, warmup_steps=sft.warmup_steps
+            model_path,
+            build_objective(SFT_OBJECTIVE),
+            settings=once,
+            lr=sft.lr,
+            schedule=Schedule(warmup_steps=sft.warmup_steps, decay_steps=sft.decay_steps, total_steps=sft.steps),
         )
         with self._open("sft", folder, learner, steps=sft.steps) as stage:
             output = train_sft(stage)
@@ -175,7 +180,7 @@ class Pipeline:
             self.objective,
             settings=train,
             lr=train.lr,
-            warmup_steps=train.warmup_steps,
+            schedule=Schedule(warmup_steps=train.warmup_steps),
             temperature=self.config.rollout.temperature,
         )
         sampler, evaluator = self._sampler(learner.policy), self._evaluator(learner.policy)

@@ -21,7 +21,7 @@ from ansatz.objectives.coefficients import adapt_entropy_coef
 from ansatz.objectives.objective import Objective
 from ansatz.train.batch import Layout, Row, TrainBatch, build_batch, lay_out
 from ansatz.train.critic import Critic
-from ansatz.train.optim import MasterAdamW, warmup
+from ansatz.train.optim import MasterAdamW, Schedule
 from ansatz.train.step import StepReport, critic_step, logps_of, train_step, values_of
 
 
@@ -29,8 +29,8 @@ class Learner:
     """Trains `policy` (cast to dtype in place) on an objective. The reference, where one is needed, is the policy as it
     is now.
 
-    lr, warmup_steps: of the policy; the critic's rate is settings.critic_lr. temperature: the one that rollouts are
-    sampled at. version: optimiser steps so far.
+    lr: of the policy; the critic's is settings.critic_lr; schedule is that of both. temperature: the one that rollouts
+    are sampled at. version: optimiser steps so far.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class Learner:
         settings: TrainSection,
         dtype: torch.dtype,
         lr: float,
-        warmup_steps: int,
+        schedule: Schedule,
         temperature: float = 1.0,
     ) -> None:
         self.policy, self.objective, self.settings = policy, objective, settings
-        self.lr, self.warmup_steps, self.temperature = lr, warmup_steps, temperature
+        self.lr, self.schedule, self.temperature = lr, schedule, temperature
         self.version = 0
         self.entropy_coef = objective.entropy_coef
         how = {"dtype": dtype, "betas": settings.betas, "weight_decay": settings.weight_decay}
@@ -88,7 +88,7 @@ class Learner:
                 minibatch,
                 self.objective,
                 step=step,
-                lr=warmup(step, lr=self.lr, warmup_steps=self.warmup_steps),
+                lr=self.lr * self.schedule.share(step),
                 max_grad_norm=settings.max_grad_norm,
                 tokens_per_slice=self._slice,
                 temperature=self.temperature,
@@ -101,7 +101,7 @@ class Learner:
                     *self.critic,
                     minibatch,
                     self.objective,
-                    lr=warmup(step, lr=settings.critic_lr, warmup_steps=self.warmup_steps),
+                    lr=settings.critic_lr * self.schedule.share(step),
                     max_grad_norm=settings.max_grad_norm,
                     tokens_per_slice=self._slice,
                 )

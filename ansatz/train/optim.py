@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -113,6 +114,17 @@ def _shape(value: Tensor | None) -> torch.Size | None:
     return None if value is None else value.shape
 
 
-def warmup(step: int, *, lr: float, warmup_steps: int) -> float:
-    """The learning rate of a step (from 1): a linear rise over warmup_steps, then constant."""
-    return lr * min(1.0, step / (warmup_steps + 1))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """The learning rate by step (from 1): a linear rise over warmup_steps, constant, and over the last decay_steps of
+    total_steps a linear fall, of which the step after the last would be 0."""
+
+    warmup_steps: int = 0
+    decay_steps: int = 0
+    total_steps: int = 0
+
+    def share(self, step: int) -> float:
+        """Of the full rate, in 0..1."""
+        rise = step / (self.warmup_steps + 1)
+        fall = (self.total_steps + 1 - step) / (self.decay_steps + 1) if self.decay_steps else 1.0
+        return max(0.0, min(1.0, rise, fall))

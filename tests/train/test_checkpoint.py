@@ -24,6 +24,7 @@ from ansatz.objectives.build import build_objective
 from ansatz.train import checkpoint
 from ansatz.train.batch import Row
 from ansatz.train.learner import Learner
+from ansatz.train.optim import Schedule
 
 
 def learner_of(
@@ -35,7 +36,8 @@ def learner_of(
 ) -> Learner:
     objective = build_objective(algorithm or {"preset": "grpo"}, max_response_tokens=9)
     settings = TrainSection(updates_per_step=2)
-    return Learner(tiny_policy(name, seed=seed), objective, settings=settings, dtype=dtype, lr=1e-2, warmup_steps=0)
+    policy = tiny_policy(name, seed=seed)
+    return Learner(policy, objective, settings=settings, dtype=dtype, lr=1e-2, schedule=Schedule())
 
 
 def make_learner() -> Learner:

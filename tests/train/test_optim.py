@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ansatz.errors import CheckpointError, NonFiniteError
-from ansatz.train.optim import MasterAdamW, warmup
+from ansatz.train.optim import MasterAdamW, Schedule
 
 BETAS = (0.9, 0.99)
 
@@ -49,7 +49,7 @@ def test_in_float32_it_is_torchs_adamw_on_the_model_itself(fused: bool) -> None:
     for step in range(1, 8):
         for one in (mine, theirs):
             set_gradients(one, seed=step)
-        lr = warmup(step, lr=1e-2, warmup_steps=3)
+        lr = 1e-2 * Schedule(warmup_steps=3).share(step)
         plain.param_groups[0]["lr"] = lr
         plain.step()
         optimizer.accumulate()
@@ -196,5 +196,10 @@ def test_weights_of_another_model_are_refused_and_change_nothing(change) -> None
 
 
 def test_warmup_rises_in_equal_parts_and_then_stays() -> None:
-    assert [warmup(step, lr=4.0, warmup_steps=3) for step in range(1, 7)] == [1.0, 2.0, 3.0, 4.0, 4.0, 4.0]
-    assert [warmup(step, lr=4.0, warmup_steps=0) for step in (1, 2)] == [4.0, 4.0]
+    assert [Schedule(warmup_steps=3).share(step) for step in range(1, 7)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert [Schedule().share(step) for step in (1, 2)] == [1.0, 1.0]
+
+
+def test_decay_falls_in_equal_parts_over_the_last_steps() -> None:
+    schedule = Schedule(warmup_steps=1, decay_steps=3, total_steps=8)
+    assert [schedule.share(step) for step in range(1, 10)] == [0.5, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
