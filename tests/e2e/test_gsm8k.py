@@ -1,0 +1,66 @@
+"""The GSM8K recipe: real problems, all the way from the prompt to the update."""
+
+import json
+
+import pytest
+from toy_runs import REPOSITORY, command
+
+from ansatz.config import load_recipe
+from ansatz.data.jsonl import jsonl
+from ansatz.data.store import read_problems
+from ansatz.rewards.math_answer import verify
+from ansatz.track.jsonl import read_jsonl
+from ansatz.types import scored_from_json
+
+RECIPE = REPOSITORY / "recipes" / "tiny_gsm8k_grpo_cpu.yaml"
+SAMPLE = REPOSITORY / "examples" / "data" / "gsm8k_sample.jsonl"
+PUBLISHED = REPOSITORY.parent / "shared" / "data" / "gsm8k"
+
+QUICK = ["--sft.steps", "4", "--evaluate.problems", "4", "--rollout.prompts_per_step", "4", "--name", "quick"]
+
+
+def check_run(run):
+    summary = json.loads((run / "summary.json").read_text())
+    assert [row["stage"] for row in summary["evaluations"]] == ["model", "sft", "rl"]
+    rows = read_jsonl(run / "rl" / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert all(row["align/measure"] < 1.05 for row in rows)
+    scored = [scored_from_json(row) for row in read_jsonl(run / "rl" / "samples" / "step-000003.jsonl")]
+    assert len(scored) == 16
+    for one in scored:
+        prompt = one.rollout.prompt
+        assert prompt.text.startswith("Question: ")
+        assert prompt.text.endswith("on the last line after '#### '.\nAnswer:\n")
+        assert float(prompt.problem.answer) == float(prompt.problem.answer.replace(",", ""))
+
+
+@pytest.mark.parametrize("path", [SAMPLE, PUBLISHED / "original_test.jsonl"], ids=lambda path: path.stem)
+def test_a_published_solution_is_right_as_the_recipe_grades_it(path):
+    if not path.exists():
+        pytest.skip(f"the published GSM8K files are not there: {path}")
+    settings = load_recipe(RECIPE).rewards["math_answer"]
+    problems = list(jsonl(split="heldout", path=str(path), answer_from="####", limit=300))
+    assert len(problems) == (20 if path == SAMPLE else 300)
+    wrong = [one.id for one in problems if not verify(one.answer, one.solution or "", **settings)]
+    assert wrong == []
+    following = [*problems[1:], problems[0]]
+    mixed = [bool(verify(a.answer, b.solution or "", **settings)) for a, b in zip(problems, following, strict=True)]
+    assert mixed == [float(a.answer) == float(b.answer) for a, b in zip(problems, following, strict=True)]
+
+
+@pytest.mark.e2e
+def test_three_steps_run_on_the_published_files(tmp_path):
+    if not PUBLISHED.exists():
+        pytest.skip(f"the published GSM8K files are not there: {PUBLISHED}")
+    code, _, err = command("train", RECIPE, "--out", tmp_path, *QUICK)
+    assert code == 0, err
+    check_run(tmp_path / "quick")
+    assert len(read_problems(tmp_path / "quick" / "problems" / "train.jsonl")) == 7473
+
+
+@pytest.mark.e2e
+def test_three_steps_run_on_the_sample_alone(tmp_path):
+    paths = [part for split in ("sft", "train", "heldout") for part in (f"--data.{split}.path", SAMPLE)]
+    code, _, err = command("train", RECIPE, "--out", tmp_path, *QUICK, *paths, "--rollout.max_response_tokens", "320")
+    assert code == 0, err
+    check_run(tmp_path / "quick")
