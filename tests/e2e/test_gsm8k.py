@@ -61,6 +61,6 @@ def test_three_steps_run_on_the_published_files(tmp_path):
 @pytest.mark.e2e
 def test_three_steps_run_on_the_sample_alone(tmp_path):
     paths = [part for split in ("sft", "train", "heldout") for part in (f"--data.{split}.path", SAMPLE)]
-    code, _, err = command("train", RECIPE, "--out", tmp_path, *QUICK, *paths, "--rollout.max_response_tokens", "320")
+    code, _, err = command("train", RECIPE, "--out", tmp_path, *QUICK, *paths)
     assert code == 0, err
     check_run(tmp_path / "quick")
