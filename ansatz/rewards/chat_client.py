@@ -86,8 +86,8 @@ class ChatClient:
         connection = kind(parts.hostname, parts.port, timeout=self.timeout_s)
         try:
             connection.request("POST", f"{parts.path.rstrip('/')}/chat/completions", body, self._headers())
-            response = connection.getresponse()
-            data = _read(response, deadline)
+            with connection.getresponse() as response:
+                data = _read(response, deadline)
         except TimeoutError as error:
             raise _Again(ChatTimeout(f"no reply in {self.timeout_s} s")) from error
         except (OSError, http.client.HTTPException) as error:

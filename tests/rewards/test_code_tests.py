@@ -49,6 +49,7 @@ def test_functions_are_asked_and_their_values_compared_outside(judge):
     assert judge("def f(x): return {(1, 'a'): [x, None]}", ["assert f(2.5) == {(1, 'a'): [2.5, None]}"]).value == 1.0
     assert judge("def f(x): return x > 3", ["assert f(4)", "assert not f(3)", "assert f(9) > 0"]).value == 1.0
     assert judge("def f(x): return x > 3", ["assert f(3)"]).value == 0.0
+    assert judge("def f(x): return [x]", ["assert f(3)"]).value == 1.0
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,8 @@ def test_the_known_ways_to_cheat_an_assertion_win_nothing(judge, cheat):
 def test_a_huge_or_broken_value_is_a_wrong_one(judge):
     for value in ("'x' * 10**5", "'[' * 500", "float('nan')", "object()", "10**5000"):
         assert judge(f"def f(x): return {value}", SQUARE[:1]).value == 0.0
+    padded = "class Padded:\n    def __repr__(self): return ' ' * 10**5 + '4'\ndef f(x): return Padded()"
+    assert judge(padded, SQUARE[:1]).value == 0.0
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from chat_server import ChatServer
@@ -74,6 +75,14 @@ def test_requests_go_side_by_side_up_to_the_limit(rollout):
         ask(server, [f"odd {n}" for n in range(12)], rollout, concurrent=4)
         assert time.monotonic() - begin < 12 * 0.1
     assert 2 <= server.most_in_flight <= 4
+
+
+def test_the_limit_holds_over_all_threads_that_share_a_client():
+    with ChatServer(lambda request: "yes", delay_s=0.05) as server, ThreadPoolExecutor(8) as threads:
+        client = ChatClient(url=server.url, model="m", concurrent=2)
+        replies = list(threads.map(lambda n: client.ask([], max_tokens=1), range(8)))
+    assert replies == ["yes"] * 8
+    assert server.most_in_flight == 2
 
 
 def test_a_passing_failure_is_tried_again(rollout):
