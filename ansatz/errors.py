@@ -1,13 +1,13 @@
 """The error tree. Every error that a person can cause is an AnsatzError and is shown as one sentence, exit code 2.
 
-    AnsatzError
-    |-- ConfigError        a recipe, overlay or override is wrong; nothing has started
-    |-- DataError          a problem file or row is wrong (names file and line)
-    |-- ModelError         a folder is no model, a prompt does not fit the context, a tokenizer lacks what is needed
-    |-- CheckpointError    a checkpoint is missing, broken or of another run
-    |-- AlignmentError     sampler and trainer disagree about log-probs
-    |-- NonFiniteError     a loss or gradient is nan or inf; raised before the optimiser step
-    `-- MissingExtraError  an optional package is needed; names the extra to install
+AnsatzError
+|-- ConfigError        a recipe, overlay or override is wrong; nothing has started
+|-- DataError          a problem file or row is wrong (names file and line)
+|-- ModelError         a folder is no model, a prompt does not fit the context, a tokenizer lacks what is needed
+|-- CheckpointError    a checkpoint is missing, broken or of another run
+|-- AlignmentError     sampler and trainer disagree about log-probs
+|-- NonFiniteError     a loss or gradient is nan or inf; raised before the optimiser step
+`-- MissingExtraError  an optional package is needed; names the extra to install
 """
 
 

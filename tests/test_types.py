@@ -51,8 +51,9 @@ def test_a_scored_rollout_survives_json_whole():
         text="2 + 2?",
         token_ids=(5, 6),
     )
-    before = scored(prompt=prompt)
+    before = scored(prompt=prompt, support_sizes=(4, 61, 2))
     after = scored_from_json(json.loads(json.dumps(to_json(before))))
+    assert isinstance(after.rollout.support_sizes, tuple)
     assert after == before
     assert after.score.verdict.seconds == 0.25
     assert isinstance(after.rollout.finish, Finish)
@@ -76,6 +77,8 @@ def test_every_finish_but_stop_is_a_truncation(finish):
 def test_a_rollout_needs_a_log_prob_a_token():
     with pytest.raises(ValueError, match="3 tokens and 2 log-probs"):
         rollout(behavior_logps=(-1.0, -1.0))
+    with pytest.raises(ValueError, match="3 tokens and 1 support sizes"):
+        rollout(support_sizes=(5,))
 
 
 def test_a_group_needs_a_member():

@@ -49,7 +49,7 @@ TOY: dict[str, Any] = {
 
 
 def toy(folder: Path, changes: Mapping[str, Any] | None = None, *, without: str = "") -> dict[str, Any]:
-    """The toy recipe's mapping, its runs under `folder`, with nested changes laid over it and one dotted key left out."""
+    """The toy recipe's mapping with its runs under `folder`, nested changes laid over it, one dotted key left out."""
     recipe = merge({**copy.deepcopy(TOY), "out": str(folder / "runs")}, changes or {})
     section: Any = recipe
     *parents, last = without.split(".")

@@ -49,8 +49,8 @@ def render(problem: Problem, template: str, tokenizer: Tokenizer, *, max_prompt_
     if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
         raise ModelError(
             f"the prompt of problem {problem.id!r} has {len(ids)} tokens, the limit is {max_prompt_tokens}. "
-            "Raise rollout.max_prompt_tokens (and the model's context if that is the bound), use a shorter prompt template, or "
-            "take the problem out."
+            "Raise rollout.max_prompt_tokens (and the model's context if that is the bound), use a shorter prompt "
+            "template, or take the problem out."
         )
     return Prompt(problem=problem, text=text, token_ids=tuple(ids))
 
