@@ -1,4 +1,5 @@
-"""The command `ansatz`: every file beside this one that holds a function of its own name is a verb.
+"""The command `ansatz`: every file beside this one that holds a function of its own name is a verb; one that holds an
+`app` is a verb with verbs of its own.
 
 An error meant for people is one sentence on stderr and exit code 2.
 """
@@ -31,8 +32,11 @@ def build_app() -> typer.Typer:
     )
     package = importlib.import_module("ansatz.cli")
     for info in pkgutil.iter_modules(package.__path__):
-        verb = getattr(importlib.import_module(f"ansatz.cli.{info.name}"), info.name, None)
-        if inspect.isfunction(verb) and info.name != "main":
+        module = importlib.import_module(f"ansatz.cli.{info.name}")
+        verb = getattr(module, info.name, None)
+        if isinstance(group := getattr(module, "app", None), typer.Typer):
+            app.add_typer(group, name=info.name)
+        elif inspect.isfunction(verb) and info.name != "main":
             takes_settings = "context" in inspect.signature(verb).parameters
             app.command(cls=RecipeCommand if takes_settings else None)(verb)
     return app

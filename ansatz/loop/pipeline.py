@@ -44,7 +44,7 @@ from ansatz.prompts.render import render
 from ansatz.prompts.templates import CHAT, QUESTION, template_text
 from ansatz.registry import bind
 from ansatz.rewards.base import Grader
-from ansatz.rewards.grader import build_grader
+from ansatz.rewards.grader import build_grader, check_golds
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
 from ansatz.track.base import ConsoleSink
@@ -129,6 +129,7 @@ class Pipeline:
 
     def _problems(self, folder: Path) -> Path:
         for split, problems in self.sources.items():
+            check_golds(self.config.rewards, problems)
             write_problems(folder / f"{split}.jsonl", problems)
         return folder
 

@@ -86,6 +86,10 @@ class RewardRegistry:
         """Which of `INJECTED` the reward declares."""
         return frozenset(INJECTED) & settings_of(self.get(name)).keys()
 
+    def gold_check(self, name: str) -> Callable[..., None] | None:
+        """The `check_golds(problems)` beside a reward of this package: DataError for golds that it cannot read."""
+        return None if ":" in name else getattr(importlib.import_module(f"ansatz.rewards.{name}"), "check_golds", None)
+
     def _function(self, name: str) -> RewardFunction | None:
         module_name = f"ansatz.rewards.{name}"
         try:

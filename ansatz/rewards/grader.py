@@ -19,7 +19,7 @@ from ansatz.errors import ConfigError
 from ansatz.rewards.base import Grader, Judgement, RewardFunction, rewards
 from ansatz.rewards.math_answer import ALGEBRA_TARGET
 from ansatz.rewards.pool import WorkerPool
-from ansatz.types import Reason, Rollout, Score, ScoredRollout, Verdict
+from ansatz.types import Problem, Reason, Rollout, Score, ScoredRollout, Verdict
 
 _AT_REST: dict[str, Any] = {"step": 0, "pool": None, "verdicts": ()}
 """What a built-in reward is given to check its settings with."""
@@ -62,6 +62,13 @@ def _ungraded(name: str) -> ConfigError:
         f"rewards.{name} must know which responses are correct, and no other reward grades answers. Name one that "
         "does, such as math_answer (with weight: 0 if it is there for this alone)."
     )
+
+
+def check_golds(recipe: Mapping[str, Mapping[str, Any]], problems: Sequence[Problem]) -> None:
+    """DataError, with the rows' ids, where a reward of the recipe cannot read a problem's gold answer."""
+    for name in recipe:
+        if (check := rewards.gold_check(name)) is not None:
+            check(problems)
 
 
 class RewardGrader:

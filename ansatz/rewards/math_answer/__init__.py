@@ -9,6 +9,7 @@ extract (response to answer string), parse (string to a small typed value), comp
 algebra system, in a worker process that can be killed, last).
 """
 
+from ansatz.rewards.math_answer.gold import check_golds
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.reward import math_answer
 from ansatz.rewards.math_answer.verify import ALGEBRA_TARGET, default_pool, equivalent, verify
@@ -19,6 +20,7 @@ __all__ = [
     "Options",
     "Reason",
     "Verdict",
+    "check_golds",
     "default_pool",
     "equivalent",
     "math_answer",
