@@ -124,10 +124,14 @@ def test_the_exact_kl_and_its_gradients_equal_the_plain_float64_ones(
 def test_the_exact_kl_too_has_logits_for_one_chunk_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logps, "CHUNK_LOGITS", 4 * VOCAB)
     hidden_MH, weight_VH, _ = inputs()
+    kept: list[torch.Size] = []
+    keep = torch.autograd.graph.saved_tensors_hooks(lambda value: kept.append(value.shape) or value, lambda one: one)
     with Largest(VOCAB, weight_VH.shape) as largest:
-        kl_M = chunked_kl(hidden_MH.requires_grad_(), weight_VH.requires_grad_(), *inputs(seed=1)[:2])
+        with keep:
+            kl_M = chunked_kl(hidden_MH.requires_grad_(), weight_VH.requires_grad_(), *inputs(seed=1)[:2])
         kl_M.sum().backward()
     assert largest.rows == 4
+    assert not [shape for shape in kept if VOCAB in shape and shape != weight_VH.shape]  # none waits for the way back
 
 
 def test_no_tokens_give_no_numbers_and_zero_gradients() -> None:
