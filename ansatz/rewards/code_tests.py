@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import math
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
@@ -84,6 +84,12 @@ def code_tests(
 
     with ThreadPoolExecutor(parallel, thread_name_prefix=_STAGE) as threads:
         return list(threads.map(judge, rollouts))
+
+
+def check_golds(problems: Iterable[Problem]) -> None:
+    """DataError, with the problem's id, for the first one without readable tests."""
+    for problem in problems:
+        read_cases(problem)
 
 
 def _judgement(value: float, reason: Reason) -> Judgement:

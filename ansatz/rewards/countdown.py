@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, cast
@@ -62,6 +62,12 @@ def countdown(
     verdicts = [_verdict(rollout, use_all=use_all, mode=mode) for rollout in rollouts]
     values = {Reason.EQUAL: correct, Reason.DIFFERENT: readable or wrong}
     return [Judgement(value=values.get(verdict.reason, wrong), verdict=verdict) for verdict in verdicts]
+
+
+def check_golds(problems: Iterable[Problem]) -> None:
+    """DataError, with the problem's id, for the first one without numbers or target."""
+    for problem in problems:
+        _puzzle(problem)
 
 
 def _verdict(rollout: Rollout, *, use_all: bool, mode: Mode) -> Verdict:

@@ -7,6 +7,7 @@ not vanish in it, then in windows of sentences, for a detector errs on single wo
 
 from __future__ import annotations
 
+import copy
 import functools
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -82,7 +83,18 @@ def _writing(letter: str) -> str:
 
 @functools.cache
 def detector(languages: tuple[str, ...]) -> Likelihoods:
-    """From a text to each language's probability, by py3langid (its model comes with the package)."""
+    """From a text to the probability of each of the languages."""
+    identifier = copy.copy(_identifier())  # the languages are state of the copy; the model behind it is shared
+    for code in languages:
+        if code not in identifier.labels:
+            raise ConfigError(f"rewards.language: the language {code!r} is unknown.{suggest(code, identifier.labels)}")
+    identifier.set_languages(languages)
+    return lambda text: dict(identifier.rank(text))
+
+
+@functools.cache
+def _identifier() -> Any:
+    """py3langid's, for all its languages; its model comes with the package."""
     try:
         from py3langid import langid  # pyright: ignore[reportMissingTypeStubs]
     except ModuleNotFoundError as error:
@@ -91,9 +103,4 @@ def detector(languages: tuple[str, ...]) -> Likelihoods:
             "pip install 'ansatz-rl[language]'."
         ) from error
     untyped: Any = langid
-    identifier = untyped.LanguageIdentifier.from_model_file(untyped.MODEL_FILE, norm_probs=True)
-    for code in languages:
-        if code not in identifier.labels:
-            raise ConfigError(f"rewards.language: the language {code!r} is unknown.{suggest(code, identifier.labels)}")
-    identifier.set_languages(languages)
-    return lambda text: dict(identifier.rank(text))
+    return untyped.LanguageIdentifier.from_model_file(untyped.MODEL_FILE, norm_probs=True)

@@ -6,7 +6,7 @@ import pytest
 
 from ansatz.errors import ConfigError, DataError
 from ansatz.rewards import sandbox
-from ansatz.rewards.code_tests import code_tests, read_cases
+from ansatz.rewards.code_tests import check_golds, code_tests, read_cases
 from ansatz.types import Reason
 
 DOUBLE = [{"stdin": "2\n", "stdout": "4\n"}, {"stdin": "-3\n", "stdout": "-6"}]
@@ -107,5 +107,6 @@ def test_no_program_an_endless_one_and_a_broken_one_are_told_apart(judge, rollou
     [None, [], "assert f(1) == 1", ["f(1) == 1"], ["assert f("], [{"stdin": "1"}], [{"stdin": 1, "stdout": "1"}]],
 )
 def test_a_problem_without_readable_tests_is_named(rollout, tests):
+    bad = rollout("", problem="p3", meta={"tests": tests}).prompt.problem
     with pytest.raises(DataError, match=r"'p3'.*test"):
-        read_cases(rollout("", problem="p3", meta={"tests": tests}).prompt.problem)
+        check_golds([rollout("", meta={"tests": SQUARE}).prompt.problem, bad])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ansatz.errors import DataError
-from ansatz.rewards.countdown import Unreadable, countdown, read, solves
+from ansatz.rewards.countdown import Unreadable, check_golds, countdown, read, solves
 from ansatz.types import Reason
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "countdown"
@@ -88,8 +88,11 @@ def test_the_reward_pays_for_solving_and_if_asked_for_trying(rollout):
     "meta", [{}, {"nums": [1, 2]}, {"nums": [], "target": 1}, {"nums": "12", "target": 3}, {"nums": [1.5], "target": 1}]
 )
 def test_a_problem_without_numbers_or_target_is_named(rollout, meta):
+    bad = rollout("", problem="p9", meta=meta)
     with pytest.raises(DataError, match=r"'p9'.*nums"):
-        countdown([rollout("", problem="p9", meta=meta)])
+        countdown([bad])
+    with pytest.raises(DataError, match=r"'p9'.*nums"):
+        check_golds([rollout("", meta={"nums": [1], "target": 1}).prompt.problem, bad.prompt.problem])
 
 
 def test_every_reference_of_the_data_solves_and_with_another_target_none_does():

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from ansatz.errors import ConfigError, MissingExtraError
+from ansatz.rewards import language as module
 from ansatz.rewards.grader import build_grader
 from ansatz.rewards.language import detector, language, windows
 from ansatz.rewards.prose import prose_only, words
@@ -78,6 +79,7 @@ def test_long_hostile_text_is_read_in_time():
 
 def test_without_the_detector_the_extra_to_install_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "py3langid", None)
+    monkeypatch.setattr(module, "_identifier", module._identifier.__wrapped__)
     detector.cache_clear()
     with pytest.raises(MissingExtraError, match=r"pip install 'ansatz-rl\[language\]'"):
         build_grader({"language": {}})
