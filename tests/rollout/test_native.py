@@ -66,8 +66,7 @@ def assert_same(rollouts: Sequence[Rollout], expected: Sequence[Rollout]) -> Non
         assert one.behavior_logps == pytest.approx(other.behavior_logps, abs=1e-4)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize(("name", "temperature"), [(name, 0.7) for name in ARCHITECTURES] + [("qwen3, untied", 1.0)])
 def test_every_behavior_log_prob_is_the_trainers(name: str, temperature: float) -> None:
     policy = tiny_policy(name)
     rollouts = generate(policy, sampling=dataclasses.replace(SAMPLING, temperature=temperature), max_concurrent=16)
@@ -112,7 +111,7 @@ def test_a_response_does_not_depend_on_the_batch_it_is_in(policy: Policy) -> Non
     assert_same(generate(policy, PROMPTS[3:6]), [one for one in together if one.prompt in PROMPTS[3:6]])
 
 
-@pytest.mark.parametrize("max_concurrent", [1, 3, 7, 12, 33])
+@pytest.mark.parametrize("max_concurrent", [1, 7, 12])
 def test_max_concurrent_changes_no_number(policy: Policy, max_concurrent: int) -> None:
     assert_same(generate(policy, max_concurrent=max_concurrent), generate(policy))
 

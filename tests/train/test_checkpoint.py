@@ -326,7 +326,7 @@ def child_that_saves(learner: Learner, folder: Path) -> tuple[int, int]:
 
 def test_a_saving_process_killed_at_random_moments_leaves_whole_checkpoints(tmp_path: Path) -> None:
     draw, learner, reader, reached = random.Random(0), make_learner(), make_learner(), [0]
-    for _ in range(8):
+    for _ in range(6):
         child, pipe = child_that_saves(learner, tmp_path)
         with os.fdopen(pipe) as lines:
             saved = lines.readline()
