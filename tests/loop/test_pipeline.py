@@ -1,6 +1,7 @@
 """The whole pipeline, for real, at toy size."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -169,13 +170,13 @@ def test_a_recipe_without_training_evaluates_the_model(run, tmp_path):
 
 def test_the_same_recipe_gives_the_same_weights_and_another_seed_others(run, tmp_path):
     again = run_pipeline(toy_config(tmp_path / "again", {"rewards": own_reward("every_other")}))
-    other = run_pipeline(toy_config(tmp_path / "other", {"seed": 1, "rewards": own_reward("every_other")}))
+    other = run_pipeline(toy_config(tmp_path / "other", {"seed": 1, "sft": {"steps": 0}, "train": {"steps": 0}}))
     last = Path("rl/checkpoints/step-000004")
     assert same(weights(run / last), weights(again / last))
-    assert not same(weights(run / last), weights(other / last))
+    assert not same(weights(run / "model"), weights(other / "model"))
 
 
-@pytest.mark.parametrize("template", ["chat", "boxed", "gsm8k"])
+@pytest.mark.parametrize("template", ["chat", "boxed"])
 def test_a_model_from_nothing_may_have_any_template(tmp_path, template):
     changes = {"data": {"template": template}, "sft": {"steps": 1}, "train": {"steps": 1}}
     folder = run_pipeline(toy_config(tmp_path, changes))
@@ -187,16 +188,18 @@ def test_an_interrupted_run_resumed_equals_one_that_was_not(tmp_path):
 
     def config(folder, at):
         reward = own_reward("breaks_off", at=at, unless=str(flag))
-        return toy_config(folder, {"rewards": reward, "train": {"steps": 5, "epochs_per_step": 2}})
+        changes = {"rewards": reward, "sft": {"steps": 2}, "train": {"steps": 5, "epochs_per_step": 2}}
+        return toy_config(folder, changes)
 
     with pytest.raises(KeyboardInterrupt):
-        run_pipeline(config(tmp_path / "broken", 3))
+        run_pipeline(config(tmp_path / "broken", 4))
     broken = tmp_path / "broken" / "runs" / "toy"
     assert not (broken / "rl" / "done.json").exists()
-    assert [row["step"] for row in read_jsonl(broken / "rl" / "metrics.jsonl")] == [1, 2]
+    assert [row["step"] for row in read_jsonl(broken / "rl" / "metrics.jsonl")] == [1, 2, 3]
+    assert [path.name for path in (broken / "rl" / "checkpoints").iterdir()] == ["step-000002"]
     flag.touch()
     run_pipeline(resume_config(broken), resume=True)
-    whole = run_pipeline(config(tmp_path / "whole", 3))
+    whole = run_pipeline(config(tmp_path / "whole", 4))
     last = Path("rl/checkpoints/step-000005")
     assert same(weights(broken / last), weights(whole / last))
     for file in ("rl/metrics.jsonl", "rl/evaluations.jsonl"):
@@ -235,7 +238,7 @@ def test_a_step_that_ruins_the_weights_is_followed_by_a_stop(tmp_path, stage):
         run_pipeline(toy_config(tmp_path, changes))
     folder = tmp_path / "runs" / "toy" / stage
     steps = [row["step"] for row in read_jsonl(folder / "metrics.jsonl")]
-    assert str(error.value).startswith(f"step {steps[-1] + 1}: the ")
+    assert re.match(rf"step {steps[-1] + 1}: the (loss|gradient norm) is (nan|-?inf); ", str(error.value))
     assert "Stopped before the update" in str(error.value)
     last = sorted((folder / "checkpoints").iterdir())[-1]
     assert last.name == f"step-{steps[-1]:06d}"
@@ -243,9 +246,10 @@ def test_a_step_that_ruins_the_weights_is_followed_by_a_stop(tmp_path, stage):
     assert not (folder / "done.json").exists()
 
 
-def test_a_reward_that_overflows_stops_the_first_step_before_its_update(tmp_path):
-    changes = {"data": {"sft": None}, "rewards": own_reward("huge"), "algorithm": {"preset": "dr_grpo"}}
-    with pytest.raises(NonFiniteError, match=r"^step 1: "):
+@pytest.mark.parametrize(("preset", "what"), [("dr_grpo", "gradient norm"), ("reinforce", "loss")])
+def test_a_reward_that_overflows_stops_the_first_step_before_its_update(tmp_path, preset, what):
+    changes = {"data": {"sft": None}, "rewards": own_reward("huge"), "algorithm": {"preset": preset}}
+    with pytest.raises(NonFiniteError, match=rf"^step 1: the {what} is (nan|-?inf); "):
         run_pipeline(toy_config(tmp_path, changes))
     assert not list((tmp_path / "runs" / "toy" / "rl").glob("checkpoints/*"))
 
