@@ -170,7 +170,7 @@ def test_a_folder_that_is_no_run_is_never_touched(refused, tmp_path, fresh):
     assert mine.read_text() == "years of work"
 
 
-@pytest.mark.parametrize("name", ["..", ".", "a/../b", "/tmp", ""])
+@pytest.mark.parametrize("name", ["..", ".", "a/../b", "/elsewhere", ""])
 def test_a_run_cannot_be_named_out_of_its_folder(refused, name):
     assert "name = " in refused({}, f"--name={name}")
 
