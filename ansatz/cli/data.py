@@ -27,9 +27,7 @@ def check(
     from ansatz.rewards.math_answer.gold import unreadable_golds
 
     rows = list(
-        jsonl(
-            split="all", path=str(file), question_key=question_key, answer_key=answer_key, answer_from=answer_from
-        )
+        jsonl(split="all", path=str(file), question_key=question_key, answer_key=answer_key, answer_from=answer_from)
     )
     found = unreadable_golds(rows)
     for gold in found:

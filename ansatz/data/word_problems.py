@@ -40,8 +40,8 @@ def word_problems(
 
     slip_rate: share (0 to 1) of demonstrations with one slip that ends in a wrong answer; `answer` stays the true one
     and `meta["slip"]` says so. It changes no question, and what slips at some rate slips the same at every higher one.
-    max_value: the largest value in a chain. wording: "full", or "plain" without comparisons between people, which a
-    model made from nothing needs many more examples to understand.
+    max_value: the largest value in a chain. wording: "full", or "plain": one person, one kind of thing and one step a
+    sentence, which a model made from nothing understands after a fraction of the examples.
     `meta["steps"]` holds the true equations as [left, op, right, value].
 
     Raises ConfigError for a setting out of its range.

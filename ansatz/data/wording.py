@@ -44,8 +44,10 @@ class Saying(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether it tells directly what happens to the holder's things, with no comparison to be turned round."""
-        return self.holder == "p" and not any(word in self.text for word in (" than ", "{q} has", "{q} brings"))
+        """Whether it tells what happens to the number of the holder's things, and the same things stay with the holder:
+        nothing is compared, traded for something else, or counted in groups."""
+        others = (" than ", "{q} has", "{q} brings", "{b}")
+        return (self.holder, self.thing) == ("p", "o") and not any(word in self.text for word in others)
 
 
 OPENINGS = (

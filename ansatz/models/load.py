@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ansatz.errors import ModelError
-from ansatz.models import attention
+from ansatz.models import attention, norm
 
 transformers.utils.logging.disable_progress_bar()
 
@@ -183,7 +183,7 @@ def _max_context(config: Any) -> int:
 
 
 def _oddity(policy: Policy) -> str | None:
-    """What of the model sampler and update would get wrong, None when all is well; then it has our attention."""
+    """What of the model sampler and update would get wrong, None when all is well; then it has our attention and norms."""
     model, config = policy.model, policy.model.config
     if what := _odd_setting(config):
         return what
@@ -194,6 +194,7 @@ def _oddity(policy: Policy) -> str | None:
     with torch.no_grad():
         theirs_TV = model(input_ids=token_T[None]).logits[0].float()
     attention.use(model)
+    norm.use(model)
     if config._attn_implementation != attention.NAME:
         return "attention that cannot be replaced"
     twice_T = torch.cat([six_T, six_T[:2]])  # the same six tokens, then the first two again as a second segment
