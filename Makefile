@@ -28,4 +28,4 @@ check: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
