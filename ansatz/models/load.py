@@ -183,7 +183,7 @@ def _max_context(config: Any) -> int:
 
 
 def _oddity(policy: Policy) -> str | None:
-    """What of the model sampler and update would get wrong; None when all is well, and it has our attention and norms."""
+    """What of the model sampler and update would get wrong; None when all is well, with our attention and norms in."""
     model, config = policy.model, policy.model.config
     if what := _odd_setting(config):
         return what
