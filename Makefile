@@ -19,7 +19,7 @@ test: test-unit
 	$(BIN)/python -m pytest -m 'e2e and not slow'
 
 test-unit: env
-	$(BIN)/python -m pytest -m 'not e2e and not slow'
+	$(BIN)/python -m pytest -m 'not e2e and not slow' --numprocesses 2 --dist loadfile
 
 test-slow: env
 	$(BIN)/python -m pytest -m slow
