@@ -125,7 +125,7 @@ def _by_level(rows: Sequence[Row]) -> str:
     lines: list[str] = []
     for level in levels:
         numbers = [row.get("by_level", {}).get(level) for row in chosen]
-        count = next((one["num_problems"] for one in numbers if one and "num_problems" in one), "-")
+        count = next((one["num_problems"] for one in reversed(numbers) if one and "num_problems" in one), "-")
         cells = "".join(_level_cell(one) for one in numbers)
         lines.append(f'<tr><th scope="row">{_text(level)}</th><td>{count}</td>{cells}</tr>')
     return _table("Before and after, by level", heads, lines, "pass@1, its 95 % interval, and greedy accuracy.")
