@@ -8,6 +8,8 @@ postfix   primary (^ exponent | _ subscript | ! | % | degrees)*
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.environments import matrix_from, system_from
 from ansatz.rewards.math_answer.functions import (
@@ -31,7 +33,7 @@ _UNKNOWN_FUNCTIONS = frozenset("fgFGP")
 _DEGREE = v.divide(v.PI, v.integer(180))
 
 
-class Expressions(TokenStream):
+class Expressions(TokenStream, ABC):
     """The lower half of a parser; `list` and `clause`, the upper half, are `grammar.Parser`'s.
 
     sign: which of the two values a `\\pm` stands for. saw_sign, degrees, unreduced: what was met on the way.
@@ -48,11 +50,11 @@ class Expressions(TokenStream):
 
     # what stands in brackets is a list again
 
-    def list(self) -> Value:
-        raise NotImplementedError
+    @abstractmethod
+    def list(self) -> Value: ...
 
-    def clause(self) -> Value:
-        raise NotImplementedError
+    @abstractmethod
+    def clause(self) -> Value: ...
 
     # expressions
 
