@@ -129,7 +129,8 @@ class Pipeline:
 
     def _problems(self, folder: Path) -> Path:
         for split, problems in self.sources.items():
-            check_golds(self.config.rewards, problems)
+            if split != "sft":  # demonstrations are learned from, not graded
+                check_golds(self.config.rewards, problems)
             write_problems(folder / f"{split}.jsonl", problems)
         return folder
 
