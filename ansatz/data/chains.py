@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ansatz.data.draw import Draw
 
 SMALLEST = 2  # of any value and operand: adding 0 or multiplying by 1 is no step
-LARGEST_TERM = 60  # of the start and of what is added or taken away at once
+LARGEST_START = 60
 LARGEST_SIZE = 9  # of one group in "3 bags of 4"
 
 
@@ -66,16 +66,20 @@ def compute(left: int, op: str, right: int) -> int | None:
     return left // right if right and left % right == 0 else None
 
 
-def draw_chain(draw: Draw, *, steps: int, max_value: int, kinds: Collection[str] | None = None) -> Chain:
-    """A chain of exactly that many equations (2 or more). kinds: the keys of MOVES to draw from; None: all."""
+def draw_chain(
+    draw: Draw, *, steps: int, max_value: int, max_term: int = 60, kinds: Collection[str] | None = None
+) -> Chain:
+    """A chain of exactly that many equations (2 or more). max_term: the most that is added or taken away at once;
+    kinds: the keys of MOVES to draw from, None: all."""
+    limits = Limits(max_value, max_term)
     weighted = [kind for kind in _WEIGHTED_KINDS if kinds is None or kind in kinds]
-    start = draw.between(SMALLEST + 1, min(LARGEST_TERM, max_value))
+    start = draw.between(SMALLEST + 1, min(LARGEST_START, max_value))
     amount, moves, done = Amount(start), list[Move](), 0
     while done < steps:
         kind = draw.pick(weighted)
         if done + MOVES[kind].steps > steps:
             continue
-        numbers = MOVES[kind].numbers(draw, amount.value, max_value)
+        numbers = MOVES[kind].numbers(draw, amount.value, limits)
         if numbers is None:
             continue
         equations = _equations(MOVES[kind].plan, amount, numbers, first=done)
@@ -87,21 +91,28 @@ def draw_chain(draw: Draw, *, steps: int, max_value: int, kinds: Collection[str]
     return Chain(start, tuple(moves))
 
 
+class Limits(NamedTuple):
+    """The largest value of a chain, and the largest number that is added or taken away at once."""
+
+    value: int
+    term: int
+
+
 class MoveKind(NamedTuple):
     """plan: equations in letters; x is the amount so far, y the result of the equation before, a and b the numbers.
     numbers: draws a and b for an amount, None where the amount allows none."""
 
     plan: tuple[str, ...]
     weight: int
-    numbers: Callable[[Draw, int, int], tuple[int, ...] | None]
+    numbers: Callable[[Draw, int, Limits], tuple[int, ...] | None]
 
     @property
     def steps(self) -> int:
         return len(self.plan)
 
 
-def _term(room: int, draw: Draw) -> tuple[int, ...] | None:
-    high = min(room, LARGEST_TERM)
+def _term(room: int, draw: Draw, top: Limits) -> tuple[int, ...] | None:
+    high = min(room, top.term)
     return (draw.between(SMALLEST, high),) if high >= SMALLEST else None
 
 
@@ -120,15 +131,15 @@ def _groups(draw: Draw) -> tuple[int, ...]:
 
 
 MOVES = {
-    "add": MoveKind(("x+a",), 4, lambda draw, x, top: _term(top - x, draw)),
-    "take": MoveKind(("x-a",), 4, lambda draw, x, top: _term(x - SMALLEST, draw)),
+    "add": MoveKind(("x+a",), 4, lambda draw, x, top: _term(top.value - x, draw, top)),
+    "take": MoveKind(("x-a",), 4, lambda draw, x, top: _term(x - SMALLEST, draw, top)),
     "times": MoveKind(("x*a",), 4, lambda draw, x, top: (_factor(draw),)),
     "share": MoveKind(("x/a",), 4, lambda draw, x, top: _divisor(draw, x)),
     "add_groups": MoveKind(("a*b", "x+y"), 2, lambda draw, x, top: _groups(draw)),
     "take_groups": MoveKind(("a*b", "x-y"), 2, lambda draw, x, top: _groups(draw)),
     "join_times": MoveKind(("x*a", "x+y"), 1, lambda draw, x, top: (draw.between(2, 4),)),
-    "join_more": MoveKind(("x+a", "x+y"), 1, lambda draw, x, top: _term(top - 2 * x, draw)),
-    "join_fewer": MoveKind(("x-a", "x+y"), 1, lambda draw, x, top: _term(x - SMALLEST, draw)),
+    "join_more": MoveKind(("x+a", "x+y"), 1, lambda draw, x, top: _term(top.value - 2 * x, draw, top)),
+    "join_fewer": MoveKind(("x-a", "x+y"), 1, lambda draw, x, top: _term(x - SMALLEST, draw, top)),
 }
 _WEIGHTED_KINDS = tuple(kind for kind, move in MOVES.items() for _ in range(move.weight))
 

@@ -34,14 +34,16 @@ def word_problems(
     max_steps: int = 6,
     slip_rate: float = 0.0,
     max_value: int = 200,
+    max_term: int = 60,
     wording: str = "full",
 ) -> Sequence[Problem]:
     """`count` problems, computed when they are asked for.
 
     slip_rate: share (0 to 1) of demonstrations with one slip that ends in a wrong answer; `answer` stays the true one
     and `meta["slip"]` says so. It changes no question, and what slips at some rate slips the same at every higher one.
-    max_value: the largest value in a chain. wording: "full", or "plain": one person, one kind of thing and one step a
-    sentence, which a model made from nothing understands after a fraction of the examples.
+    max_value: the largest value in a chain. max_term: the most that is added or taken away at once. wording: "full", or
+    "plain": one person, one kind of thing and one step a sentence, which a model made from nothing understands after a
+    fraction of the examples.
     `meta["steps"]` holds the true equations as [left, op, right, value].
 
     Raises ConfigError for a setting out of its range.
@@ -62,6 +64,8 @@ def word_problems(
             f"word_problems: max_value = {max_value}, expected 50 to 1000: under 50 the answers can be guessed, "
             "over 1000 the sentences make no sense."
         )
+    if not 5 <= max_term <= max_value:
+        raise ConfigError(f"word_problems: max_term = {max_term}, expected 5 to max_value = {max_value}.")
     if wording not in WORDINGS:
         raise ConfigError(f"word_problems: wording = {wording!r}, expected {' or '.join(map(repr, WORDINGS))}.")
     return WordProblems(
@@ -72,6 +76,7 @@ def word_problems(
         max_steps=max_steps,
         slip_rate=slip_rate,
         max_value=max_value,
+        max_term=max_term,
         plain=wording == "plain",
     )
 
@@ -87,6 +92,7 @@ class WordProblems(Sequence[Problem]):
     max_steps: int
     slip_rate: float
     max_value: int
+    max_term: int
     plain: bool
 
     def __len__(self) -> int:
@@ -111,7 +117,7 @@ class WordProblems(Sequence[Problem]):
         steps = draw.between(self.min_steps, self.max_steps)
         while True:
             kinds = PLAIN_MOVES if self.plain else None
-            chain = draw_chain(draw, steps=steps, max_value=self.max_value, kinds=kinds)
+            chain = draw_chain(draw, steps=steps, max_value=self.max_value, max_term=self.max_term, kinds=kinds)
             if split_of(demonstration(chain.equations)) == self.split:
                 break
         while True:

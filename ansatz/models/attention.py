@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
@@ -22,26 +23,50 @@ NAME = "ansatz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """Where each of T flat tokens stands in num_rows x num_columns rows. cell_T: row * num_columns + column.
+    """Where flat tokens stand in num_rows x num_columns rows. cell_T: row * num_columns + column, of each token.
 
-    Tokens past len(cell_T) are fill that belongs to no row; their attention output is 0.
+    A token may stand in several rows, as a prompt that a group shares: copy_K are further cells, and copied_K the flat
+    tokens in them. Flat tokens past len(cell_T) are fill that stands nowhere; their attention output is 0.
     """
 
     cell_T: Tensor
+    copy_K: Tensor
+    copied_K: Tensor
     num_rows: int
     num_columns: int
 
     def spread(self, value_1HTD: Tensor) -> Tensor:
         """[1, H, T, D] as rows [B, H, L, D], 0 where there is no token."""
         value_THD = value_1HTD[0].transpose(0, 1)[: len(self.cell_T)]
-        cells = value_THD.new_zeros(self.num_rows * self.num_columns, *value_THD.shape[1:])
-        cells = cells.index_copy(0, self.cell_T, value_THD)
+        cells: Tensor = _Spread.apply(value_THD, self)  # pyright: ignore[reportAssignmentType]
         return cells.view(self.num_rows, self.num_columns, *value_THD.shape[1:]).transpose(1, 2)
 
     def gather(self, value_BLHD: Tensor, num_tokens: int) -> Tensor:
-        """Rows [B, L, H, D] back as [1, T, H, D]."""
+        """Rows [B, L, H, D] back as [1, T, H, D]; of a token in several rows, what its first cell holds."""
         value_THD = value_BLHD.flatten(0, 1)[self.cell_T]
         return nn.functional.pad(value_THD, (0, 0, 0, 0, 0, num_tokens - len(self.cell_T)))[None]
+
+
+class _Spread(torch.autograd.Function):
+    """Autograd's own backward pass of an index with copies adds up every token one by one; here only the copies."""
+
+    @staticmethod
+    def forward(ctx: Any, value_THD: Tensor, packing: Packing) -> Tensor:
+        ctx.packing = packing
+        cells_CHD = value_THD.new_zeros(packing.num_rows * packing.num_columns, *value_THD.shape[1:])
+        cells_CHD.index_copy_(0, packing.cell_T, value_THD)
+        if len(packing.copy_K):
+            cells_CHD.index_copy_(0, packing.copy_K, value_THD.index_select(0, packing.copied_K))
+        return cells_CHD
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        packing: Packing = ctx.packing
+        grad_THD = grads[0].index_select(0, packing.cell_T)
+        if len(packing.copy_K):
+            grad_THD.index_add_(0, packing.copied_K, grads[0].index_select(0, packing.copy_K))
+        return grad_THD, None
 
 
 def attend(

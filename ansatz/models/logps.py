@@ -126,16 +126,18 @@ def token_logps(
     segment_T: Tensor,
     mask_T: Tensor,
     *,
+    prefix_T: Tensor | None = None,
     support_T: Tensor | None = None,
     temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """(logp_T, entropy_T) of the tokens in mask_T given what precedes them in their segment; 0 elsewhere.
 
     segment_T: 0..N-1, ascending. The first token of a segment has no log-prob and must not be in mask_T.
-    support_T: the number of tokens that each was drawn from, under top-k or top-p; None: the whole vocabulary.
+    prefix_T: as in `Policy.packed_hidden`. support_T: the number of tokens that each was drawn from, under top-k or
+    top-p; None: the whole vocabulary.
     """
-    hidden_TH = policy.packed_hidden(token_T, position_T, segment_T)
-    hidden_MH = hidden_TH[mask_T.nonzero().squeeze(-1) - 1]
+    before_M = mask_T.nonzero().squeeze(-1) - 1
+    hidden_MH = policy.packed_hidden(token_T, position_T, segment_T, prefix_T=prefix_T, at_M=before_M)
     logp_M, entropy_M = chunked_logps(
         hidden_MH,
         policy.head.weight,

@@ -1,7 +1,8 @@
 """TrainBatch: a step's rollouts on one flat token axis, and the ways to cut it.
 
-Axes: N rollouts, T flat tokens (prompt and response of each rollout, one after the other). Rollouts are laid out by
-length, longest first, so that a slice pads little; no number depends on the order.
+Axes: N rollouts, T flat tokens (prompt and response of each rollout, one after the other). Rollouts of one prompt
+stand side by side, so that a slice computes it once, and the longest first, so that a slice pads little; no number
+depends on the order.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Layout:
     """Rows as tensors, nothing computed yet.
 
     token_T, position_T, segment_T: int64 token ids, positions within the rollout, rollout index 0..N-1.
+    prefix_T: which of the different prompts a prompt token is of, -1 for a response token; None where no two rollouts
+    have the same prompt.
     mask_T: True where the policy chose the token. behavior_logp_T: float32 nats, 0 outside mask.
     support_T: how many tokens each was drawn from; None where it was the whole vocabulary for all.
     step_end_T, step_reward_T: True and the reward where a reasoning step ends.
@@ -53,6 +56,7 @@ class Layout:
     token_T: Tensor
     position_T: Tensor
     segment_T: Tensor
+    prefix_T: Tensor | None
     mask_T: Tensor
     behavior_logp_T: Tensor
     support_T: Tensor | None
@@ -186,7 +190,7 @@ def weights(layout: Layout, objective: Objective) -> dict[str, Any]:
 
 
 def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
-    """Rows on one flat axis, longest first (rows of one length keep their order).
+    """Rows on one flat axis: those of one prompt together, the prompt with the longest row first, and so within it.
 
     ValueError for a row without a prompt, whose first token nothing would predict, or with a log-prob too many or few.
     """
@@ -197,7 +201,7 @@ def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
             raise ValueError(
                 f"a row has {len(row.response_ids)} response tokens and {len(row.behavior_logps)} log-probs"
             )
-    ordered = sorted(rows, key=lambda row: -(len(row.prompt_ids) + len(row.response_ids)))
+    ordered, prefix_N = _ordered(rows)
     sizes = [(len(row.prompt_ids), len(row.response_ids)) for row in ordered]
     length_N = torch.tensor([prompt + response for prompt, response in sizes], device=device)
     prompt_N = torch.tensor([prompt for prompt, _ in sizes], device=device)
@@ -217,6 +221,7 @@ def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
         token_T=token_T,
         position_T=position_T,
         segment_T=segment_T,
+        prefix_T=None if prefix_N is None else torch.tensor(prefix_N, device=device)[segment_T].masked_fill(mask_T, -1),
         mask_T=mask_T,
         behavior_logp_T=zero_T.masked_scatter(mask_T, logp_M),
         support_T=_supports(ordered, mask_T),
@@ -227,6 +232,17 @@ def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
         truncated_N=torch.tensor([row.truncated for row in ordered], device=device),
         component_NK=torch.tensor([list(row.components) for row in ordered], device=device),
     )
+
+
+def _ordered(rows: Sequence[Row]) -> tuple[list[Row], list[int] | None]:
+    """The rows in their order on the flat axis, and the number of each one's prompt; None where all prompts differ."""
+    by_prompt: dict[tuple[int, ...], list[Row]] = {}
+    for row in rows:
+        by_prompt.setdefault(tuple(row.prompt_ids), []).append(row)
+    families = [sorted(family, key=lambda row: -len(row.response_ids)) for family in by_prompt.values()]
+    families.sort(key=lambda family: -len(family[0].prompt_ids) - len(family[0].response_ids))
+    number_N = [number for number, family in enumerate(families) for _ in family]
+    return [row for family in families for row in family], number_N if len(families) < len(rows) else None
 
 
 def _supports(rows: Sequence[Row], mask_T: Tensor) -> Tensor | None:

@@ -29,7 +29,12 @@ class Critic(nn.Module):
 
     def values(self, layout: Layout) -> Tensor:
         """[T], float32; 0 outside the layout's mask."""
-        hidden_TH = self._policy.packed_hidden(layout.token_T, layout.position_T, layout.segment_T)
-        before_MH = hidden_TH[layout.mask_T.nonzero().squeeze(-1) - 1]
+        before_MH = self._policy.packed_hidden(
+            layout.token_T,
+            layout.position_T,
+            layout.segment_T,
+            prefix_T=layout.prefix_T,
+            at_M=layout.mask_T.nonzero().squeeze(-1) - 1,
+        )
         value_M = self.value(before_MH.to(self.value.weight.dtype)).squeeze(-1).float()
         return torch.zeros(len(layout.token_T), device=value_M.device).masked_scatter(layout.mask_T, value_M)

@@ -116,6 +116,7 @@ def layout_logps(policy: Policy, layout: Layout, *, temperature: float) -> tuple
         layout.position_T,
         layout.segment_T,
         layout.mask_T,
+        prefix_T=layout.prefix_T,
         support_T=layout.support_T,
         temperature=temperature,
     )
@@ -159,11 +160,11 @@ def values_of(critic: Critic, layout: Layout, *, tokens_per_slice: int) -> Tenso
 def token_kl(policy: Policy, reference: Policy, layout: Layout, *, temperature: float) -> Tensor:
     """The exact KL [T] of policy to reference at a layout's response tokens, with gradient; 0 outside its mask."""
     where = layout.token_T, layout.position_T, layout.segment_T
-    before_M = layout.mask_T.nonzero().squeeze(-1) - 1
+    which = {"prefix_T": layout.prefix_T, "at_M": layout.mask_T.nonzero().squeeze(-1) - 1}
     with torch.no_grad():
-        reference_MH = reference.packed_hidden(*where)[before_M]
+        reference_MH = reference.packed_hidden(*where, **which)
     kl_M = chunked_kl(
-        policy.packed_hidden(*where)[before_M],
+        policy.packed_hidden(*where, **which),
         policy.head.weight,
         reference_MH,
         reference.head.weight,

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import pytest
 import torch
 from tiny_models import ARCHITECTURES, packed, some_sequences, tiny_policy
@@ -41,6 +45,43 @@ def test_packed_hidden_states_and_gradients_equal_those_of_each_sequence_alone(n
     for parameter, gradient in theirs.items():
         gap = (mine[parameter] - gradient).abs().max() / gradient.abs().max().clamp(min=1e-6)
         assert gap < 1e-4, parameter
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_shared_prefix_is_computed_once_and_changes_no_hidden_state_and_no_gradient(name: str) -> None:
+    policy = tiny_policy(name)
+    one, two, *ends = some_sequences(11, 7, 4, 9, 6, 3)
+    sequences = [one + ends[0], one + ends[1], two + ends[2], one + ends[3], two]
+    token_T, position_T, segment_T = packed(sequences)
+    prefix_T = torch.full_like(token_T, -1)
+    for segment, (number, prefix) in enumerate([(4, one), (4, one), (2, two), (4, one), (2, two)]):
+        prefix_T[(segment_T == segment) & (position_T < len(prefix))] = number
+    with rows_through(policy) as computed:
+        together_TH = policy.packed_hidden(token_T, position_T, segment_T, prefix_T=prefix_T)
+    mine = gradients(policy, together_TH)
+    apart_TH = policy.packed_hidden(token_T, position_T, segment_T)
+    torch.testing.assert_close(together_TH, apart_TH, rtol=1e-4, atol=1e-5)
+    for parameter, gradient in gradients(policy, apart_TH).items():
+        gap = (mine[parameter] - gradient).abs().max() / gradient.abs().max().clamp(min=1e-6)
+        assert gap < 1e-4, parameter
+    assert computed == [11 + 7 + 4 + 9 + 6 + 3]
+
+
+@contextmanager
+def rows_through(policy: Policy) -> Iterator[list[int]]:
+    """How many different tokens went through the model at each call, fill left out."""
+    seen: list[int] = []
+    hidden = policy.model.base_model.forward
+
+    def count(**kwargs: Any) -> Any:
+        seen.append(len(kwargs["packing"].cell_T))
+        return hidden(**kwargs)
+
+    policy.model.base_model.forward = count
+    try:
+        yield seen
+    finally:
+        policy.model.base_model.forward = hidden
 
 
 def test_a_segment_does_not_see_its_neighbours() -> None:

@@ -133,7 +133,10 @@ def test_without_old_log_probs_the_policy_is_its_own_old_policy(preset: str) -> 
     assert left_out.anchored(by_token(batch, salt=5).requires_grad_()).old_logp_T.requires_grad is False
 
 
-def test_a_layout_holds_each_row_once_longest_first() -> None:
+PROMPTS = ([1, 2, 3], [1, 2], [1, 2, 3], [4, 2, 3])
+
+
+def test_a_layout_holds_each_row_once_by_prompt_and_then_the_longest_first() -> None:
     rows = some_rows()
     layout = lay_out(rows, device=CPU)
     found: list[tuple[Any, ...]] = []
@@ -154,9 +157,29 @@ def test_a_layout_holds_each_row_once_longest_first() -> None:
         for row in rows
     ]
     assert sorted(found) == sorted(expected)
-    lengths = torch.bincount(layout.segment_T).tolist()
-    assert lengths == sorted(lengths, reverse=True)
+    prompts = [tuple(prompt) for prompt, *_ in found]
+    by_prompt = {
+        prompt: [len(response) for other, response, *_ in found if tuple(other) == prompt] for prompt in prompts
+    }
+    assert prompts == [prompt for prompt, lengths in by_prompt.items() for _ in lengths]  # side by side
+    assert all(lengths == sorted(lengths, reverse=True) for lengths in by_prompt.values())
+    longest = [len(prompt) + lengths[0] for prompt, lengths in by_prompt.items()]
+    assert longest == sorted(longest, reverse=True)
     assert not layout.behavior_logp_T[~layout.mask_T].any()
+
+
+def test_rollouts_of_one_prompt_share_its_number_and_their_responses_have_none() -> None:
+    rows = [Row(prompt_ids=prompt, response_ids=[9], behavior_logps=[0.0], group=0, reward=0.0) for prompt in PROMPTS]
+    layout = lay_out(rows, device=CPU)
+    assert layout.prefix_T is not None
+    numbers = {
+        tuple(layout.token_T[own_T & ~layout.mask_T].tolist()): set(layout.prefix_T[own_T & ~layout.mask_T].tolist())
+        for own_T in (layout.segment_T == n for n in range(len(rows)))
+    }
+    assert sorted(map(len, numbers.values())) == [1, 1, 1]
+    assert len(set.union(*numbers.values())) == 3
+    assert set(layout.prefix_T[layout.mask_T].tolist()) == {-1}
+    assert lay_out(rows[:2], device=CPU).prefix_T is None
 
 
 def test_supports_stand_at_their_tokens_and_rows_without_them_have_the_whole_vocabulary() -> None:
