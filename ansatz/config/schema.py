@@ -79,6 +79,8 @@ class TrainSection(Section):
     steps: Count = 100
     lr: Rate = 1e-4
     warmup_steps: Count = 5
+    decay_steps: Count = 0
+    """Over the last so many steps the rate falls to 0."""
     updates_per_step: Positive = 1
     """The step's prompts are dealt into this many minibatches; one optimiser step on each."""
     epochs_per_step: Positive = 1

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.config.load import load_run
-from ansatz.config.schema import Config
+from ansatz.config.schema import Config, SftSection, TrainSection
 from ansatz.data.base import load_problems
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError
@@ -165,7 +165,7 @@ class Pipeline:
             build_objective(SFT_OBJECTIVE),
             settings=once,
             lr=sft.lr,
-            schedule=Schedule(warmup_steps=sft.warmup_steps, decay_steps=sft.decay_steps, total_steps=sft.steps),
+            schedule=_schedule(sft),
         )
         with self._open("sft", folder, learner, steps=sft.steps) as stage:
             output = train_sft(stage)
@@ -182,7 +182,7 @@ class Pipeline:
             self.objective,
             settings=train,
             lr=train.lr,
-            schedule=Schedule(warmup_steps=train.warmup_steps),
+            schedule=_schedule(train),
             temperature=self.config.rollout.temperature,
         )
         sampler, evaluator = self._sampler(learner.policy), self._evaluator(learner.policy)
@@ -238,6 +238,10 @@ class Pipeline:
         evaluations = [row for folder in folders for row in read_jsonl(folder / "evaluations.jsonl")]
         seconds = sum(done["seconds"] for folder in folders if (done := read_done(folder)) is not None)
         return {"seconds": round(seconds, 3), "model": model, "evaluations": evaluations}
+
+
+def _schedule(section: TrainSection | SftSection) -> Schedule:
+    return Schedule(warmup_steps=section.warmup_steps, decay_steps=section.decay_steps, total_steps=section.steps)
 
 
 def tokenizer_texts(problems: Sequence[Problem], template: str) -> list[str]:

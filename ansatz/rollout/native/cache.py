@@ -34,38 +34,52 @@ class PrefillCache(Cache):
 
 
 class SlotCache(Cache):
-    """The decode cache. `begin` says which rows and lengths the next forward pass of one token a row works on."""
+    """The decode cache. `begin` says which rows and positions the next forward pass of one token a row works on.
 
-    def __init__(self, num_slots: int, num_positions: int) -> None:
+    It holds just as many positions as the pass attends to, and grows in place of being sliced: a slice along positions
+    is not contiguous, and a batched product would copy it at every step.
+    """
+
+    def __init__(self, num_slots: int) -> None:
         super().__init__(layers=[])
         self.num_slots = num_slots
-        self.num_positions = num_positions
+        self.span = 0
         self._kv: list[tuple[Tensor, Tensor]] = []
         self._rows = self._position = torch.empty(0, dtype=torch.long)
-        self._span = 0
+
+    def fit(self, span: int) -> None:
+        """Hold `span` positions, or up to twice as many where it has held more."""
+        if span <= self.span <= 2 * span:
+            return
+        kept = min(span, self.span)
+        self.span = span
+        for layer, pair in enumerate(self._kv):
+            wider = tuple(old.new_zeros(*old.shape[:2], span, old.shape[3]) for old in pair)
+            for new, old in zip(wider, pair, strict=True):
+                new[:, :, :kept] = old[:, :, :kept]
+            self._kv[layer] = (wider[0], wider[1])
 
     def fill(self, slot_B: Tensor, source_B: Tensor, prefill: PrefillCache) -> None:
-        """Copy row source_B[i] of a prefill into slot_B[i]."""
+        """Copy row source_B[i] of a prefill into slot_B[i]; its length must be within the span."""
         if not self._kv:
             for key, value in prefill.layers_kv:
-                shape = (self.num_slots, key.shape[1], self.num_positions, key.shape[3])
+                shape = (self.num_slots, key.shape[1], self.span, key.shape[3])
                 self._kv.append((key.new_zeros(shape), value.new_zeros(shape)))
         for (key_SKPD, value_SKPD), (key_BKLD, value_BKLD) in zip(self._kv, prefill.layers_kv, strict=True):
             length = key_BKLD.shape[2]
             key_SKPD[slot_B, :, :length] = key_BKLD[source_B]
             value_SKPD[slot_B, :, :length] = value_BKLD[source_B]
 
-    def move(self, source_M: Tensor, target_M: Tensor, span: int) -> None:
-        """Move slots (the first `span` positions of each) into holes left by finished rows."""
+    def move(self, source_M: Tensor, target_M: Tensor, length: int) -> None:
+        """Move slots (the first `length` positions of each) into holes left by finished rows."""
         for key_SKPD, value_SKPD in self._kv:
-            key_SKPD[target_M, :, :span] = key_SKPD[source_M, :, :span]
-            value_SKPD[target_M, :, :span] = value_SKPD[source_M, :, :span]
+            key_SKPD[target_M, :, :length] = key_SKPD[source_M, :, :length]
+            value_SKPD[target_M, :, :length] = value_SKPD[source_M, :, :length]
 
-    def begin(self, position_B: Tensor, span: int) -> None:
-        """The next token of row b goes to position_B[b]; attention sees the first `span` positions."""
+    def begin(self, position_B: Tensor) -> None:
+        """The next token of row b goes to position_B[b]; attention sees all positions held."""
         self._rows = torch.arange(len(position_B), device=position_B.device)
         self._position = position_B
-        self._span = span
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
@@ -74,10 +88,10 @@ class SlotCache(Cache):
         key_SKPD[self._rows, :, self._position] = key_states[:, :, 0]
         value_SKPD[self._rows, :, self._position] = value_states[:, :, 0]
         active = len(self._rows)
-        return key_SKPD[:active, :, : self._span], value_SKPD[:active, :, : self._span]
+        return key_SKPD[:active], value_SKPD[:active]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        return self._span - 1
+        return self.span - 1
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        return self._span, 0
+        return self.span, 0

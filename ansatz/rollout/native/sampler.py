@@ -62,7 +62,7 @@ class NativeSampler:
                 "(rollout.max_prompt_tokens)."
             )
         slots = min(max(self.max_concurrent, sampling.num_samples), len(prompts) * sampling.num_samples)
-        batch = _Batch(self.policy, sampling, slots=slots, longest=longest)
+        batch = _Batch(self.policy, sampling, slots=slots)
         first_sample = _first_samples(prompts, sampling.num_samples)
         waiting = list(range(len(prompts)))[::-1]
         out: dict[tuple[int, int], Rollout] = {}
@@ -126,11 +126,11 @@ class _Row:
 class _Batch:
     """The slots of one call of `generate`: per slot its prompt, sample, noise key, length and what it drew so far."""
 
-    def __init__(self, policy: Policy, sampling: Sampling, *, slots: int, longest: int) -> None:
+    def __init__(self, policy: Policy, sampling: Sampling, *, slots: int) -> None:
         device = policy.device
         self.policy, self.sampling, self.slots = policy, sampling, slots
         slots = round_up(slots, _ROW_STEP)
-        self.cache = SlotCache(slots, round_up(longest + sampling.max_response_tokens, _SPAN_STEP))
+        self.cache = SlotCache(slots)
         self.active = 0
         self.end_ids = torch.tensor(policy.end_ids, device=device)
         columns = ("prompt", "sample", "key", "length", "drawn", "last")
@@ -165,6 +165,7 @@ class _Batch:
 
         source_B = torch.arange(len(prompts), device=device).repeat_interleave(samples)
         slot_B = torch.arange(self.active, self.active + len(source_B), device=device)
+        self.cache.fit(max(self.cache.span, round_up(token_PL.shape[1], _SPAN_STEP)))
         self.cache.fill(slot_B, source_B, prefill)
         rows = [
             (index, sample, noise_key(self.sampling.seed, self.sampling.step, prompt.problem.id, sample))
@@ -181,11 +182,11 @@ class _Batch:
     def decode(self) -> None:
         """One more token for each active row; rows that fill the batch up compute on what they last held, unread."""
         rows = round_up(self.active, _ROW_STEP)
-        position_B = self.column["length"][:rows].clamp(max=self.cache.num_positions - 1)
-        span = round_up(int(position_B[: self.active].max()) + 1, _SPAN_STEP)
-        position_B = position_B.clamp(max=span - 1)
-        self.cache.begin(position_B, span)
-        seen_BL = torch.arange(span, device=position_B.device) <= position_B[:, None]
+        length_B = self.column["length"][:rows]
+        self.cache.fit(round_up(int(length_B[: self.active].max()) + 1, _SPAN_STEP))
+        position_B = length_B.clamp(max=self.cache.span - 1)
+        self.cache.begin(position_B)
+        seen_BL = torch.arange(self.cache.span, device=position_B.device) <= position_B[:, None]
         mask_B11L = torch.zeros(seen_BL.shape, device=seen_BL.device).masked_fill(~seen_BL, -torch.inf)[:, None, None]
         hidden_B1H = self.policy.hidden(
             self.column["last"][:rows, None],
