@@ -14,6 +14,7 @@ from ansatz.data.draw import Draw
 
 SMALLEST = 2  # of any value and operand: adding 0 or multiplying by 1 is no step
 LARGEST_START = 60
+LARGEST_TERM = 60  # of what is added or taken away at once, unless told
 LARGEST_SIZE = 9  # of one group in "3 bags of 4"
 
 
@@ -67,7 +68,7 @@ def compute(left: int, op: str, right: int) -> int | None:
 
 
 def draw_chain(
-    draw: Draw, *, steps: int, max_value: int, max_term: int = 60, kinds: Collection[str] | None = None
+    draw: Draw, *, steps: int, max_value: int, max_term: int = LARGEST_TERM, kinds: Collection[str] | None = None
 ) -> Chain:
     """A chain of exactly that many equations (2 or more). max_term: the most that is added or taken away at once;
     kinds: the keys of MOVES to draw from, None: all."""
@@ -188,33 +189,47 @@ def _slipped(equation: Equation, kind: str) -> Equation | None:
     return equation._replace(op=op, value=value)
 
 
+FORGETS_CARRIES = 1 / 2
+"""Share of slipped chains that forget every carry and borrow, where there is one: people's errors are habits more often
+than accidents, and a policy that learns from them is sometimes wrong in its likeliest answer."""
+
 SLIPS = ("one_more", "one_less", "ten_more", "ten_less", "wrong_operation", "dropped_carry")
 
 
 def slip(equations: Sequence[Equation], draw: Draw) -> tuple[Equation, ...]:
-    """The chain with one slip at a drawn step, carried on from the wrong value without a further mistake.
+    """The chain with slips that end in a wrong answer: every carry forgotten, or one slip of any kind at a drawn step,
+    carried on from the wrong value without a further mistake.
 
-    The last value differs from the true one, since every move is one-to-one in the amount so far. A slip after which a
-    later division would leave a rest, or a value fall under 0, is drawn again; one more at the last step is always
-    possible.
+    After one slip the last value differs from the true one, since every move is one-to-one in the amount so far. A slip
+    after which a later division would leave a rest, or a value fall under 0, is drawn again; one more at the last step
+    is always possible.
     """
+    if draw.uniform() < FORGETS_CARRIES:
+        careless = _carry_on(equations, 0, forget_carries=True)
+        if careless and careless[-1].value != equations[-1].value:
+            return careless
     options = [(step, kind) for step in range(len(equations)) for kind in SLIPS]
     for step, kind in draw.shuffled(options):
         wrong = _slipped(equations[step], kind)
-        carried = wrong and _carry_on(equations, step, wrong)
+        carried = wrong and _carry_on([*equations[:step], wrong, *equations[step + 1 :]], step + 1)
         if carried:
             return carried
     raise AssertionError("one more at the last step is a slip of every chain")
 
 
-def _carry_on(equations: Sequence[Equation], step: int, wrong: Equation) -> tuple[Equation, ...] | None:
-    done = [*equations[:step], wrong]
-    for equation in equations[step + 1 :]:
+def _carry_on(
+    equations: Sequence[Equation], first: int, *, forget_carries: bool = False
+) -> tuple[Equation, ...] | None:
+    """The equations from `first` on computed anew from the values before them; None where one has no result."""
+    done = list(equations[:first])
+    for equation in equations[first:]:
         left, right = (
             amount if amount.origin is None else amount._replace(value=done[amount.origin].value)
             for amount in (equation.left, equation.right)
         )
         value = compute(left.value, equation.op, right.value)
+        if forget_carries and value is not None and equation.op in "+-":
+            value = _dropped_carry(left.value, equation.op, right.value)
         if value is None:
             return None
         done.append(Equation(left, equation.op, right, value))

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
-from ansatz.data.chains import Equation, draw_chain, slip
+from ansatz.data.chains import LARGEST_TERM, Equation, draw_chain, slip
 from ansatz.data.draw import Draw
 from ansatz.data.wording import PLAIN_MOVES, tell
 from ansatz.errors import ConfigError
@@ -34,16 +34,16 @@ def word_problems(
     max_steps: int = 6,
     slip_rate: float = 0.0,
     max_value: int = 200,
-    max_term: int = 60,
+    max_term: int | None = None,
     wording: str = "full",
 ) -> Sequence[Problem]:
     """`count` problems, computed when they are asked for.
 
     slip_rate: share (0 to 1) of demonstrations with one slip that ends in a wrong answer; `answer` stays the true one
     and `meta["slip"]` says so. It changes no question, and what slips at some rate slips the same at every higher one.
-    max_value: the largest value in a chain. max_term: the most that is added or taken away at once. wording: "full", or
-    "plain": one person, one kind of thing and one step a sentence, which a model made from nothing understands after a
-    fraction of the examples.
+    max_value: the largest value in a chain. max_term: the most that is added or taken away at once, 60 unless given.
+    wording: "full", or "plain": one person, one kind of thing and one step a sentence, which a model made from nothing
+    understands after a fraction of the examples.
     `meta["steps"]` holds the true equations as [left, op, right, value].
 
     Raises ConfigError for a setting out of its range.
@@ -64,7 +64,7 @@ def word_problems(
             f"word_problems: max_value = {max_value}, expected 50 to 1000: under 50 the answers can be guessed, "
             "over 1000 the sentences make no sense."
         )
-    if not 5 <= max_term <= max_value:
+    if max_term is not None and not 5 <= max_term <= max_value:
         raise ConfigError(f"word_problems: max_term = {max_term}, expected 5 to max_value = {max_value}.")
     if wording not in WORDINGS:
         raise ConfigError(f"word_problems: wording = {wording!r}, expected {' or '.join(map(repr, WORDINGS))}.")
@@ -76,7 +76,7 @@ def word_problems(
         max_steps=max_steps,
         slip_rate=slip_rate,
         max_value=max_value,
-        max_term=max_term,
+        max_term=LARGEST_TERM if max_term is None else max_term,
         plain=wording == "plain",
     )
 

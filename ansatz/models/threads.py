@@ -1,13 +1,65 @@
-"""CPU threads of torch. Bit-identical repetition of a run needs the same number."""
+"""CPU threads: several slices of work side by side, one thread each, or one piece of work with all of them.
+
+The operations of a small model are short, and two threads on each of them spend most of their time on meeting: one
+thread a slice took half the time (docs/experiments/LOG.md), and does not mind another process on the machine.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import TypeVar
 
 import torch
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+SMALL_MODEL = 2**24
+"""Parameters from which on a single operation is work enough for several threads."""
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
 
 def set_threads(count: int) -> None:
-    """Use `count` threads; 0: as many as the process may use."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    torch.set_num_threads(count or usable or 1)
+    """Use `count` threads; 0: as many as the process may use. Bit-identical repetition needs the same number."""
+    torch.set_num_threads(count or usable_cores())
+
+
+def num_threads(device: torch.device) -> int:
+    """How many slices go side by side on a device."""
+    return torch.get_num_threads() if device.type == "cpu" else 1
+
+
+@contextmanager
+def one_thread(wanted: bool = True) -> Iterator[None]:
+    """Operations on one thread each, if `wanted`."""
+    before = torch.get_num_threads()
+    if wanted and before > 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)
+
+
+def side_by_side(work: Callable[[_Item], _Result], items: Sequence[_Item], device: torch.device) -> Iterator[_Result]:
+    """work(item) of each in order, on a CPU as many at a time as there are threads; one item alone has them all."""
+    width = min(num_threads(device), len(items))
+    if width <= 1:
+        yield from map(work, items)
+        return
+    with one_thread():
+        for first in range(0, len(items), width):
+            yield from _pool(width).map(work, items[first : first + width])
+
+
+@cache
+def _pool(width: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(width, thread_name_prefix="slice", initializer=torch.set_num_threads, initargs=(1,))

@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from ansatz.models.load import round_up
 from ansatz.objectives.objective import Objective, TokenBatch
 
 
@@ -117,9 +118,9 @@ class TrainBatch:
         """Tokens that the policy chose."""
         return int(self.layout.mask_T.sum())
 
-    def split(self, max_tokens: int) -> Iterator[TrainBatch]:
-        """Slices of whole rollouts, each at most max_tokens when padded (a longer rollout gets a slice of its own)."""
-        for segments in slices(self.layout, max_tokens):
+    def split(self, max_tokens: int, *, multiple: int = 1) -> Iterator[TrainBatch]:
+        """Slices of whole rollouts; see `slices`."""
+        for segments in slices(self.layout, max_tokens, multiple=multiple):
             yield self.pick(segments)
 
     def pick(self, segments: Tensor) -> TrainBatch:
@@ -265,14 +266,37 @@ def pick(layout: Layout, segments: Tensor) -> Layout:
     return Layout(**{**values, "segment_T": torch.searchsorted(segments, layout.segment_T[chosen_T])})
 
 
-def slices(layout: Layout, max_tokens: int) -> Iterator[Tensor]:
-    """Runs of neighbouring rollouts whose padded size is at most max_tokens, at least one rollout each."""
-    length_N = torch.bincount(layout.segment_T).tolist()
-    first = 0
-    while first < len(length_N):
-        longest, last = length_N[first], first + 1
-        while last < len(length_N) and max(longest, length_N[last]) * (last + 1 - first) <= max_tokens:
-            longest = max(longest, length_N[last])
-            last += 1
-        yield torch.arange(first, last, device=layout.segment_T.device)
-        first = last
+def slices(layout: Layout, max_tokens: int, *, multiple: int = 1) -> list[Tensor]:
+    """Runs of neighbouring rollouts whose padded size is at most max_tokens, at least one rollout each: few, or where
+    there are rollouts enough a multiple of `multiple` with about the same number of tokens to compute."""
+    length_N = torch.bincount(layout.segment_T)
+    runs = _runs(length_N.tolist(), max_tokens, first=0)
+    count = round_up(len(runs), multiple)
+    if multiple > 1:
+        own_N = length_N
+        if layout.prefix_T is not None:  # a prompt counts for the first of its rollouts
+            response_N = torch.bincount(layout.segment_T, weights=(layout.prefix_T < 0).double())
+            prompt_N = layout.prefix_T[length_N.cumsum(0) - length_N]
+            again_N = torch.cat([prompt_N.new_zeros(1).bool(), prompt_N[1:] == prompt_N[:-1]])
+            own_N = torch.where(again_N, response_N, length_N.double())
+        part_N = ((own_N.cumsum(0) - own_N / 2) * count / own_N.sum()).long()
+        runs = [
+            run
+            for part in range(count)
+            for own in [(part_N == part).nonzero().flatten().tolist()]
+            if own
+            for run in _runs(length_N[own].tolist(), max_tokens, first=own[0])
+        ]
+    return [torch.arange(*run, device=layout.segment_T.device) for run in runs]
+
+
+def _runs(lengths: Sequence[int], max_tokens: int, *, first: int) -> list[tuple[int, int]]:
+    """[start, stop) of runs that are filled one after the other; the first length is rollout `first`'s."""
+    runs: list[tuple[int, int]] = []
+    start, longest = 0, 0
+    for index, length in enumerate(lengths):
+        longest = max(longest, length)
+        if index > start and longest * (index + 1 - start) > max_tokens:
+            runs.append((first + start, first + index))
+            start, longest = index, length
+    return [*runs, (first + start, first + len(lengths))] if lengths else []

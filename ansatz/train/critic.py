@@ -27,6 +27,10 @@ class Critic(nn.Module):
         nn.init.zeros_(self.value.weight)
         nn.init.zeros_(self.value.bias)
 
+    @property
+    def device(self) -> torch.device:
+        return self._policy.device
+
     def values(self, layout: Layout) -> Tensor:
         """[T], float32; 0 outside the layout's mask."""
         before_MH = self._policy.packed_hidden(

@@ -7,7 +7,7 @@ updates the masters and writes them back into the model. For a float32 model the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,17 +34,20 @@ class MasterAdamW:
                 parameter.data = parameter.data.to(dtype)
         self.adam = torch.optim.AdamW(list(self.masters.values()), betas=betas, weight_decay=weight_decay, fused=True)
 
-    def accumulate(self) -> None:
-        """Move the model's gradients of one slice into the masters' sums."""
-        for name, parameter in self.model_params.items():
-            master = self.masters[name]
-            if master is parameter or parameter.grad is None:
+    def gradients(self, loss: Tensor) -> list[Tensor | None]:
+        """Of a slice's loss in each of the model's parameters, in the model's type; None where it has none. Safe from
+        several threads at once, as it changes nothing."""
+        return list(torch.autograd.grad(loss, list(self.model_params.values()), allow_unused=True))
+
+    def accumulate(self, gradients: Sequence[Tensor | None]) -> None:
+        """Add one slice's gradients to the sums."""
+        for master, gradient in zip(self.masters.values(), gradients, strict=True):
+            if gradient is None:
                 continue
             if master.grad is None:
-                master.grad = parameter.grad.float()
+                master.grad = gradient.float()
             else:
-                master.grad += parameter.grad
-            parameter.grad = None
+                master.grad += gradient
 
     def step(self, *, lr: float, max_grad_norm: float) -> float:
         """One update with the accumulated gradients, clipped to max_grad_norm (0: not). Returns the norm before that.
@@ -66,9 +69,8 @@ class MasterAdamW:
         return norm
 
     def zero_grad(self) -> None:
-        for name, parameter in self.model_params.items():
-            parameter.grad = None
-            self.masters[name].grad = None
+        for master in self.masters.values():
+            master.grad = None
 
     def publish(self) -> None:
         """Write the masters into the model."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.models.load import Policy
 from ansatz.models.logps import chunked_kl, token_logps
+from ansatz.models.threads import num_threads, side_by_side
 from ansatz.objectives.objective import LossParts, Objective, TokenBatch
 from ansatz.train.batch import Layout, TrainBatch, pick, slices
 from ansatz.train.critic import Critic
@@ -60,19 +62,23 @@ def train_step(
     started = time.perf_counter()
     total = _Totals()
     limit = len(batch.layout.token_T) * batch.num_rollouts if objective.whole_minibatch else tokens_per_slice
-    for part in batch.split(limit):
+    parts = list(batch.split(limit, multiple=1 if objective.whole_minibatch else num_threads(policy.device)))
+
+    def learn(part: TrainBatch) -> tuple[TokenBatch, LossParts, list[Tensor | None]]:
         policy_logp_T, entropy_T = layout_logps(policy, part.layout, temperature=temperature)
         anchored = part.anchored(policy_logp_T)
         full_kl_T = None
         if reference is not None and "full_kl_T" in objective.kl.inputs:
             full_kl_T = token_kl(policy, reference, part.layout, temperature=temperature)
-        parts = objective.loss(anchored, policy_logp_T, entropy_T, full_kl_T=full_kl_T, entropy_coef=entropy_coef)
-        if not math.isfinite(loss := float(parts.loss.detach())):
+        losses = objective.loss(anchored, policy_logp_T, entropy_T, full_kl_T=full_kl_T, entropy_coef=entropy_coef)
+        return anchored, losses, optimizer.gradients(losses.loss)
+
+    for anchored, losses, gradients in side_by_side(learn, parts, policy.device):
+        if not math.isfinite(loss := float(losses.loss.detach())):
             optimizer.zero_grad()
             raise NonFiniteError(_stopped(step, f"the loss is {loss}"))
-        parts.loss.backward()
-        optimizer.accumulate()
-        total.add(parts, anchored)
+        optimizer.accumulate(gradients)
+        total.add(losses, anchored)
     measure = total.alignment()
     if not measure <= max_misalignment:  # so that nan is refused
         optimizer.zero_grad()
@@ -98,14 +104,19 @@ def train_step(
     )
 
 
-@torch.no_grad()
 def logps_of(policy: Policy, layout: Layout, *, tokens_per_slice: int, temperature: float = 1.0) -> Tensor:
     """Log-probs [T] of a layout's response tokens under a policy, without gradient; 0 outside its mask."""
-    logps: list[Tensor] = []
-    for segments in slices(layout, tokens_per_slice):
-        logp_T, _ = layout_logps(policy, pick(layout, segments), temperature=temperature)
-        logps.append(logp_T)
-    return torch.cat(logps)
+    return _without_gradient(
+        lambda part: layout_logps(policy, part, temperature=temperature)[0], layout, tokens_per_slice, policy.device
+    )
+
+
+def _without_gradient(
+    numbers: Callable[[Layout], Tensor], layout: Layout, tokens_per_slice: int, device: torch.device
+) -> Tensor:
+    """numbers(layout) [T], slice by slice."""
+    parts = slices(layout, tokens_per_slice, multiple=num_threads(device))
+    return torch.cat(list(side_by_side(torch.no_grad()(lambda one: numbers(pick(layout, one))), parts, device)))
 
 
 def layout_logps(policy: Policy, layout: Layout, *, temperature: float) -> tuple[Tensor, Tensor]:
@@ -135,14 +146,18 @@ def critic_step(
     """One update of the critic towards the batch's returns. Returns train/value_loss and train/explained_variance."""
     if batch.return_T is None or batch.old_value_T is None:
         raise ValueError("critic_step needs a batch with values and returns, made by an objective with a critic")
-    value_loss = 0.0
-    for part in batch.split(tokens_per_slice):
+
+    def learn(part: TrainBatch) -> tuple[Tensor, list[Tensor | None]]:
         assert part.old_value_T is not None
         assert part.return_T is not None
         value_T = critic.values(part.layout)
         loss = objective.value_loss(part.anchored(value_T), value_T, part.old_value_T, part.return_T)
-        loss.backward()
-        optimizer.accumulate()
+        return loss, optimizer.gradients(loss)
+
+    value_loss = 0.0
+    parts = list(batch.split(tokens_per_slice, multiple=num_threads(critic.device)))
+    for loss, gradients in side_by_side(learn, parts, critic.device):
+        optimizer.accumulate(gradients)
         value_loss += float(loss.detach())
     optimizer.step(lr=lr, max_grad_norm=max_grad_norm)
     returns_M, error_M = batch.return_T[batch.mask_T], (batch.return_T - batch.old_value_T)[batch.mask_T]
@@ -151,10 +166,9 @@ def critic_step(
     return {"train/value_loss": value_loss, "train/explained_variance": explained}
 
 
-@torch.no_grad()
 def values_of(critic: Critic, layout: Layout, *, tokens_per_slice: int) -> Tensor:
     """The critic's values [T] at a layout's response tokens, without gradient; 0 outside its mask."""
-    return torch.cat([critic.values(pick(layout, segments)) for segments in slices(layout, tokens_per_slice)])
+    return _without_gradient(critic.values, layout, tokens_per_slice, critic.device)
 
 
 def token_kl(policy: Policy, reference: Policy, layout: Layout, *, temperature: float) -> Tensor:

@@ -190,6 +190,8 @@ def test_slips_change_no_question_and_a_higher_rate_keeps_those_of_a_lower() -> 
         ({"max_steps": 99}, "max_steps"),
         ({"slip_rate": 1.5}, "slip_rate"),
         ({"max_value": 10}, "max_value"),
+        ({"max_term": 4}, "max_term"),
+        ({"max_value": 80, "max_term": 81}, "max_term"),
     ],
 )
 def test_a_setting_out_of_range_is_named(settings: dict[str, object], named: str) -> None:
@@ -209,3 +211,17 @@ def test_plain_wording_compares_nobody_and_keeps_the_chains_exact():
         assert " than " not in problem.question
         assert max(value for *_, value in problem.meta["steps"]) <= 100
         assert solve(problem.question) == int(problem.answer)
+
+
+@pytest.mark.parametrize("wording", ["full", "plain"])
+def test_no_term_is_over_the_largest_and_answers_stay_hard_to_guess(wording: str) -> None:
+    problems = word_problems(split="train", count=3000, seed=5, wording=wording, max_value=100, max_term=12)
+    terms = [
+        right
+        for problem in problems
+        for (_, op, right, _), before in zip(problem.meta["steps"], [[], *problem.meta["steps"]], strict=False)
+        if op in "+-" and right not in before[3:]
+    ]
+    assert wording == "full" or max(terms) == 12
+    most = Counter(problem.answer for problem in problems).most_common(1)[0][1]
+    assert most / len(problems) < 0.06

@@ -212,6 +212,26 @@ def test_slices_hold_every_rollout_once_and_keep_to_the_limit_unless_they_hold_o
         assert (len(run) + 1) * int(lengths[[*run, after[0]]].max()) > max_tokens
 
 
+@pytest.mark.parametrize("multiple", [2, 3, 5])
+@pytest.mark.parametrize("max_tokens", [70, 10**6])
+def test_slices_for_several_threads_are_a_multiple_and_alike_in_size(multiple: int, max_tokens: int) -> None:
+    lengths = [9 + 7 * n % 40 for n in range(60)]
+    rows = [
+        Row(prompt_ids=[n // 4 + 1] * 8, response_ids=[5] * one, behavior_logps=[0.0] * one, group=n // 4, reward=0.0)
+        for n, one in enumerate(lengths)
+    ]
+    layout = lay_out(rows, device=CPU)
+    runs = [run.tolist() for run in slices(layout, max_tokens, multiple=multiple)]
+    assert [n for run in runs for n in run] == list(range(60))
+    if max_tokens == 10**6:
+        sizes = [int(torch.isin(layout.segment_T[layout.mask_T], torch.tensor(run)).sum()) for run in runs]
+        assert len(runs) == multiple
+        assert max(sizes) - min(sizes) <= 2 * max(lengths) + 16
+    else:
+        padded = torch.bincount(layout.segment_T)
+        assert all(len(run) == 1 or len(run) * int(padded[run].max()) <= max_tokens for run in runs)
+
+
 def test_a_pick_has_the_numbers_of_the_whole_and_rollouts_numbered_from_0() -> None:
     batch = whole_batch(some_rows(), objective_of("grpo"))
     part = batch.pick(torch.tensor([2, 5, 6]))

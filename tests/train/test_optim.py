@@ -27,6 +27,14 @@ def set_gradients(of: nn.Module, seed: int, scale: float = 1.0) -> None:
         parameter.grad = (torch.randn(parameter.shape, generator=generator) * scale).to(parameter.dtype)
 
 
+def accumulate(optimizer: MasterAdamW) -> None:
+    """As of a slice whose gradients `set_gradients` has set."""
+    gradients = [parameter.grad for parameter in optimizer.model_params.values()]
+    for parameter in optimizer.model_params.values():
+        parameter.grad = None
+    optimizer.accumulate(gradients)
+
+
 def norm_of(of: nn.Module) -> float:
     return torch.cat([parameter.grad.flatten().float() for parameter in of.parameters()]).norm().item()
 
@@ -52,7 +60,7 @@ def test_in_float32_it_is_torchs_adamw_on_the_model_itself(fused: bool) -> None:
         lr = 1e-2 * Schedule(warmup_steps=3).share(step)
         plain.param_groups[0]["lr"] = lr
         plain.step()
-        optimizer.accumulate()
+        accumulate(optimizer)
         optimizer.step(lr=lr, max_grad_norm=0)
     for one, other in zip(mine.parameters(), theirs.parameters(), strict=True):
         assert torch.equal(one, other) if fused else torch.allclose(one, other, rtol=1e-5, atol=1e-7)
@@ -69,7 +77,7 @@ def test_bfloat16_masters_keep_small_updates_that_bfloat16_alone_would_lose() ->
     for _ in range(60):
         for one in (module, plain):
             one.weight.grad = torch.ones_like(one.weight)
-        optimizer.accumulate()
+        accumulate(optimizer)
         optimizer.step(lr=1e-4, max_grad_norm=0)
         alone.step()
     assert optimizer.weights()["weight"].flatten().tolist() == pytest.approx([0.994] * 4, abs=1e-5)
@@ -86,7 +94,7 @@ def test_gradients_of_slices_add_up_in_float32(dtype: torch.dtype) -> None:
     for value in (1.0, *[2.0**-9] * 300):
         gradient = torch.full_like(module.weight, value)
         module.weight.grad = gradient if module.weight.grad is None else module.weight.grad + gradient
-        optimizer.accumulate()
+        accumulate(optimizer)
     assert optimizer.step(lr=0.1, max_grad_norm=0) == pytest.approx((1 + 300 / 512) * 2**0.5, rel=1e-6)
 
 
@@ -130,7 +138,7 @@ def test_a_gradient_that_is_not_finite_is_refused_and_changes_nothing(value: flo
     before = everything(optimizer)
     set_gradients(module, seed=2)
     module[2].weight.grad[0, 0] = value
-    optimizer.accumulate()
+    accumulate(optimizer)
     with pytest.raises(NonFiniteError, match=r"the gradient norm is (nan|inf)"):
         optimizer.step(lr=1e-2, max_grad_norm=1.0)
     assert same(everything(optimizer), before)
@@ -149,7 +157,7 @@ def test_what_is_loaded_goes_on_bit_for_bit(dtype: torch.dtype) -> None:
     for one, own, steps in ((first, optimizer, 3), (second, other, 1)):
         for step in range(steps):
             set_gradients(one, seed=step + 10 * steps)
-            own.accumulate()
+            accumulate(own)
             own.step(lr=1e-2, max_grad_norm=1.0)
     saved = {name: value.clone() for name, value in optimizer.state().items()}
     other.load({name: value.clone() for name, value in optimizer.weights().items()}, saved)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy, head_logits, round_up
+from ansatz.models.threads import SMALL_MODEL, one_thread
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native.cache import PrefillCache, SlotCache
 from ansatz.rollout.sampling import draw, noise_key, uniforms
@@ -68,17 +69,18 @@ class NativeSampler:
         out: dict[tuple[int, int], Rollout] = {}
         was_training = self.policy.model.training
         self.policy.model.eval()
-        while waiting or batch.active:
-            if batch.can_admit(len(waiting)):
-                admitted = [waiting.pop() for _ in range(min(len(waiting), batch.free // sampling.num_samples))]
-                batch.admit([(index, prompts[index], first_sample[index]) for index in admitted])
-            else:
-                batch.decode()
-            for row in batch.take_finished():
-                rollout = self._rollout(prompts[row.prompt], row, sampling)
-                out[row.prompt, row.sample] = rollout
-                if on_finished:
-                    on_finished(rollout)
+        with one_thread(self.policy.num_parameters < SMALL_MODEL):
+            while waiting or batch.active:
+                if batch.can_admit(len(waiting)):
+                    admitted = [waiting.pop() for _ in range(min(len(waiting), batch.free // sampling.num_samples))]
+                    batch.admit([(index, prompts[index], first_sample[index]) for index in admitted])
+                else:
+                    batch.decode()
+                for row in batch.take_finished():
+                    rollout = self._rollout(prompts[row.prompt], row, sampling)
+                    out[row.prompt, row.sample] = rollout
+                    if on_finished:
+                        on_finished(rollout)
         self.policy.model.train(was_training)
         return [
             out[index, first + offset]

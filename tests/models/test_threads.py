@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from ansatz.models.threads import num_threads, one_thread, side_by_side
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_as_many_items_at_a_time_as_there_are_threads_and_results_in_order() -> None:
+    running, most, lock = 0, 0, threading.Lock()
+
+    def work(item: int) -> tuple[int, int]:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.02 * (item % 3))
+        with lock:
+            running -= 1
+        return item, torch.get_num_threads()
+
+    found = list(side_by_side(work, list(range(8)), CPU))
+    assert found == [(item, 1) for item in range(8)]
+    assert most == 3
+    assert torch.get_num_threads() == 3
+
+
+def test_one_item_alone_has_all_threads_and_so_has_a_device_other_than_a_cpu() -> None:
+    assert list(side_by_side(lambda _: torch.get_num_threads(), [0], CPU)) == [3]
+    main = threading.get_ident()
+    assert set(side_by_side(lambda _: threading.get_ident(), [0, 1, 2], torch.device("meta"))) == {main}
+    assert (num_threads(CPU), num_threads(torch.device("meta"))) == (3, 1)
+
+
+def test_an_error_comes_out_and_the_threads_are_as_before() -> None:
+    def work(item: int) -> int:
+        return 1 // item
+
+    with pytest.raises(ZeroDivisionError):
+        list(side_by_side(work, [1, 0, 2, 3], CPU))
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize(("wanted", "inside"), [(True, 1), (False, 3)])
+def test_one_thread_lasts_for_its_block(wanted: bool, inside: int) -> None:
+    with one_thread(wanted):
+        assert torch.get_num_threads() == inside
+    assert torch.get_num_threads() == 3
