@@ -189,9 +189,9 @@ def _slipped(equation: Equation, kind: str) -> Equation | None:
     return equation._replace(op=op, value=value)
 
 
-FORGETS_CARRIES = 1 / 2
-"""Share of slipped chains that forget every carry and borrow, where there is one: people's errors are habits more often
-than accidents, and a policy that learns from them is sometimes wrong in its likeliest answer."""
+FORGETS_CARRIES = 2 / 3
+"""Share of slipped chains that forget every carry and borrow, where that leads to a wrong answer: people's errors are
+habits more often than accidents, and a policy that learns from them is sometimes wrong in its likeliest answer."""
 
 SLIPS = ("one_more", "one_less", "ten_more", "ten_less", "wrong_operation", "dropped_carry")
 

@@ -82,6 +82,19 @@ def test_slips_in_a_product_and_a_quotient() -> None:
     assert slips_of(one_step(12, "/", 3)) == {"12/3=5", "12/3=3", "12/3=14", "12-3=9"}
 
 
+def test_two_in_three_forget_the_carry_and_the_others_may_too() -> None:
+    shown = [str(slip(one_step(27, "+", 15), Draw(seed))[0]) for seed in range(2000)]
+    assert abs(shown.count("27+15=32") / 2000 - (2 / 3 + 1 / 3 * 2 / 6)) < 0.03  # ten less is the same
+
+
+def test_forgotten_carries_that_cancel_are_no_slip() -> None:
+    # 27+15=42, 42-15=27; without carries 27+15=32, 32-15=27: right again, so a single slip takes its place.
+    first = Equation(Amount(27), "+", Amount(15), 42)
+    second = Equation(Amount(42, 0), "-", Amount(15), 27)
+    outcomes = {slip([first, second], Draw(seed))[-1].value for seed in range(200)}
+    assert 27 not in outcomes
+
+
 def test_a_slip_is_carried_through_both_sides_of_later_equations() -> None:
     # x=5+2=7; y=7*3=21; 7+21=28. With 8 for 7: 8*3=24, 8+24=32.
     first = Equation(Amount(5), "+", Amount(2), 7)

@@ -163,15 +163,33 @@ def test_the_stated_share_of_demonstrations_slips_and_ends_wrong() -> None:
         assert str(problem.meta["steps"][-1][3]) == problem.answer
 
 
-def test_a_slip_is_one_wrong_step_carried_on_consistently() -> None:
-    for problem in sample(slip_rate=0.4):
+def without_carry(left: int, op: str, right: int) -> int:
+    """Digit by digit, nothing carried or borrowed."""
+    tens, ones = left // 10 + right // 10, left + right
+    if op == "-":
+        tens, ones = left // 10 - right // 10, left - right
+    return tens % 10 * 10 + ones % 10
+
+
+def test_a_slip_is_one_wrong_step_or_every_carry_forgotten_and_carried_on_consistently() -> None:
+    habits = accidents = 0
+    for problem in word_problems(split="train", count=4000, max_value=99, slip_rate=0.5):
         if not problem.meta["slip"]:
             continue
         shown, true = equations(problem.solution or ""), problem.meta["steps"]
         wrong = [i for i, (s, t) in enumerate(zip(shown, true, strict=True)) if not holds(*s) or s[1] != t[1]]
-        assert len(wrong) == 1, problem
         assert [list(s) for s in shown[: wrong[0]]] == true[: wrong[0]]
         assert (problem.solution or "").endswith(f"\\boxed{{{shown[-1][3]}}}")
+        slips = [shown[i] for i in wrong]
+        forgotten = all(
+            op in "+-" and value % 100 == without_carry(left, op, right) % 100 for left, op, right, value in slips
+        )
+        if len(wrong) > 1:
+            assert forgotten, problem
+            habits += 1
+        accidents += not forgotten
+    assert habits > 100
+    assert accidents > 300
 
 
 def test_slips_change_no_question_and_a_higher_rate_keeps_those_of_a_lower() -> None:
