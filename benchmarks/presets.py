@@ -1,0 +1,173 @@
+"""Every RL preset on the default task: from one SFT checkpoint, one budget, several seeds; and the figure of it.
+
+    python benchmarks/presets.py run runs/tiny_arithmetic_grpo_cpu/sft/checkpoints/step-000660 runs/presets
+    python benchmarks/presets.py draw runs/presets docs/figures/presets.svg
+
+`run` appends a line to OUT/results.jsonl for each preset and seed, two side by side with one thread each, and leaves
+those out that are there. The learning rate is the same for all; nothing is tuned for any of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import json
+import os
+import shutil
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+RECIPE = Path(__file__).parent.parent / "recipes" / "tiny_arithmetic_grpo_cpu.yaml"
+BUDGET = {
+    "rollout.prompts_per_step": "32",
+    "rollout.max_concurrent": "256",
+    "train.steps": "20",
+    "train.lr": "4e-4",
+    "train.decay_steps": "0",
+    "evaluate.samples": "4",
+    "evaluate.k": "4",
+    "evaluate.every": "0",
+    "save.samples": "false",
+    "save.tensorboard": "false",
+    "threads": "1",
+    "data.sft": "null",
+}
+WIDTH, HEIGHT, LABELS = 900, 640, 210
+WINDOW = 5  # steps of the running mean
+
+
+def one_run(model: str, out: str, preset: str, seed: int) -> dict[str, Any]:
+    from ansatz.config import load_recipe
+    from ansatz.loop.pipeline import run_pipeline
+
+    name = f"{preset}-{seed}"
+    given = {"model.path": model, "algorithm.preset": preset, "seed": str(seed), "name": name, "out": out}
+    run_dir = run_pipeline(load_recipe(RECIPE, overrides=BUDGET | given), fresh=True)
+    metrics = [json.loads(line) for line in (run_dir / "rl" / "metrics.jsonl").read_text().splitlines()]
+    summary = json.loads((run_dir / "summary.json").read_text())
+    before, after = summary["evaluations"][0], summary["evaluations"][-1]
+    shutil.rmtree(run_dir / "rl" / "checkpoints")
+    return {
+        "preset": preset,
+        "seed": seed,
+        "rewards": [row["rollout/rewards"] for row in metrics],
+        "entropy": [row["train/entropy"] for row in metrics],
+        "before": {key: before[key] for key in ("pass@1", "greedy")},
+        "after": {key: after[key] for key in ("pass@1", "greedy", "pass@k")},
+        "seconds": summary["seconds"],
+    }
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from ansatz.objectives.presets import PRESETS
+
+    out = Path(arguments.out)
+    out.mkdir(parents=True, exist_ok=True)
+    done = {(row["preset"], row["seed"]) for row in results(out)}
+    jobs = [
+        (preset, seed)
+        for seed in arguments.seeds
+        for preset in arguments.presets or PRESETS
+        if (preset, seed) not in done
+    ]
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        futures = {pool.submit(one_run, arguments.model, str(out), *job): job for job in jobs}
+        for future in as_completed(futures):
+            row = future.result()
+            with (out / "results.jsonl").open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(f"{row['preset']:24} seed {row['seed']}  pass@1 {row['after']['pass@1']:.3f}", flush=True)
+
+
+def results(out: Path) -> list[dict[str, Any]]:
+    path = out / "results.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def curves(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By preset, the best first: the mean curve over seeds, and the mean and range of held-out pass@1 at the end."""
+    found: dict[str, dict[str, Any]] = {}
+    for preset in dict.fromkeys(row["preset"] for row in rows):
+        own = [row for row in rows if row["preset"] == preset]
+        mean = [fmean(values) for values in zip(*(row["rewards"] for row in own), strict=True)]
+        smooth = [fmean(mean[max(0, step + 1 - WINDOW) : step + 1]) for step in range(len(mean))]
+        ends = [row["after"]["pass@1"] for row in own]
+        greedy = fmean(row["after"]["greedy"] for row in own)
+        found[preset] = {"curve": smooth, "end": fmean(ends), "low": min(ends), "high": max(ends), "greedy": greedy}
+    return dict(sorted(found.items(), key=lambda one: -one[1]["end"]))
+
+
+def draw(arguments: argparse.Namespace) -> None:
+    from ansatz.track.theme import SVG_STYLE
+
+    found = curves(results(Path(arguments.out)))
+    steps = max(len(one["curve"]) for one in found.values())
+    values = [value for one in found.values() for value in (*one["curve"], one["end"])]
+    low, high = int(min(values) * 20) / 20, int(max(values) * 20 + 1) / 20
+    left, right, top, bottom = 56, WIDTH - LABELS, 52, HEIGHT - 44
+
+    def x(step: float) -> float:
+        return left + (step - 1) / (steps - 1) * (right - left)
+
+    def y(value: float) -> float:
+        return bottom - (value - low) / (high - low) * (bottom - top)
+
+    parts = [f'<rect class="surface" width="{WIDTH}" height="{HEIGHT}" rx="8"/>']
+    parts.append(
+        '<text class="heading" x="16" y="26">Reward of the rollouts by step, mean of the seeds; all presets</text>'
+    )
+    for tick in range(round(low * 20), round(high * 20) + 1):
+        parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y(tick / 20):.1f}" y2="{y(tick / 20):.1f}"/>')
+        parts.append(f'<text x="{left - 8}" y="{y(tick / 20) + 4:.1f}" text-anchor="end">{5 * tick} %</text>')
+    for step in range(5, steps + 1, 5):
+        parts.append(f'<text x="{x(step):.1f}" y="{bottom + 18}" text-anchor="middle">{step}</text>')
+    parts.append(f'<text x="{(left + right) / 2}" y="{bottom + 36}" text-anchor="middle">RL step</text>')
+    parts.append(f'<text x="{right + 22}" y="{top - 8}">held-out pass@1 at the end</text>')
+    gap = (bottom - top) / max(1, len(found) - 1)
+    for place, (preset, one) in enumerate(found.items()):
+        colour = f"s{place % 7}"
+        points = " ".join(f"{x(step + 1):.1f},{y(value):.1f}" for step, value in enumerate(one["curve"]))
+        parts.append(
+            f'<polyline class="line {colour}" fill="none" points="{points}"><title>{preset}</title></polyline>'
+        )
+        label = top + place * gap
+        end = y(one["curve"][-1])
+        parts.append(
+            f'<line class="line {colour}" stroke-opacity="0.5" x1="{right + 1}" x2="{right + 18}" '
+            f'y1="{end:.1f}" y2="{label:.1f}"/>'
+        )
+        text = f"{preset}  {100 * one['end']:.0f} ({100 * one['low']:.0f} to {100 * one['high']:.0f})"
+        parts.append(f'<text x="{right + 22}" y="{label + 4:.1f}">{html.escape(text)}</text>')
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">'
+    Path(arguments.svg).write_text(f"{svg}<style>{SVG_STYLE}</style>{''.join(parts)}</svg>\n")
+    for preset, one in found.items():
+        print(
+            f"{preset:24} {100 * one['end']:.1f} [{100 * one['low']:.1f}, {100 * one['high']:.1f}]  "
+            f"greedy {100 * one['greedy']:.1f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    verbs = parser.add_subparsers(required=True)
+    runs = verbs.add_parser("run")
+    runs.add_argument("model")
+    runs.add_argument("out")
+    runs.add_argument("--presets", nargs="*")
+    runs.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
+    runs.set_defaults(work=run)
+    drawing = verbs.add_parser("draw")
+    drawing.add_argument("out")
+    drawing.add_argument("svg")
+    drawing.set_defaults(work=draw)
+    arguments = parser.parse_args()
+    arguments.work(arguments)
+
+
+if __name__ == "__main__":
+    main()
