@@ -21,21 +21,15 @@ def three_threads() -> Iterator[None]:
 
 
 def test_as_many_items_at_a_time_as_there_are_threads_and_results_in_order() -> None:
-    running, most, lock = 0, 0, threading.Lock()
+    meeting = threading.Barrier(3)
 
     def work(item: int) -> tuple[int, int]:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        time.sleep(0.02 * (item % 3))
-        with lock:
-            running -= 1
+        meeting.wait(timeout=10)  # passed by three at once or not at all
+        time.sleep(0.01 * (2 - item % 3))
         return item, torch.get_num_threads()
 
-    found = list(side_by_side(work, list(range(8)), CPU))
-    assert found == [(item, 1) for item in range(8)]
-    assert most == 3
+    found = list(side_by_side(work, list(range(9)), CPU))
+    assert found == [(item, 1) for item in range(9)]
     assert torch.get_num_threads() == 3
 
 

@@ -133,7 +133,7 @@ def test_a_gradient_that_is_not_finite_is_refused_and_changes_nothing(value: flo
     optimizer, other = wrapped(module, dtype), wrapped(untouched, dtype)
     for one, own in ((module, optimizer), (untouched, other)):
         set_gradients(one, seed=1)
-        own.accumulate()
+        accumulate(own)
         own.step(lr=1e-2, max_grad_norm=1.0)
     before = everything(optimizer)
     set_gradients(module, seed=2)
@@ -144,7 +144,7 @@ def test_a_gradient_that_is_not_finite_is_refused_and_changes_nothing(value: flo
     assert same(everything(optimizer), before)
     for one, own in ((module, optimizer), (untouched, other)):  # and nothing of it lingers
         set_gradients(one, seed=3)
-        own.accumulate()
+        accumulate(own)
         own.step(lr=1e-2, max_grad_norm=1.0)
     assert same(everything(optimizer), everything(other))
 
@@ -163,7 +163,7 @@ def test_what_is_loaded_goes_on_bit_for_bit(dtype: torch.dtype) -> None:
     other.load({name: value.clone() for name, value in optimizer.weights().items()}, saved)
     for one, own in ((first, optimizer), (second, other)):
         set_gradients(one, seed=99)
-        own.accumulate()
+        accumulate(own)
         own.step(lr=1e-2, max_grad_norm=1.0)
     assert same(everything(optimizer), everything(other))
     assert all(torch.equal(value, saved[name]) for name, value in saved.items())
