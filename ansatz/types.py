@@ -93,7 +93,7 @@ class Rollout:
     """One sampled response. token_ids include the end token when finish is STOP; behavior_logps has one entry a token:
     its log-probability (nats, <= 0) under the very distribution that it was drawn from.
 
-    support_sizes: under top-k or top-p, how many tokens each one was drawn from, so that the trainer can compute its
+    support_sizes: under top-k, top-p or min-p, how many tokens each one was drawn from, so that the trainer can compute its
     own log-probs over the same support; empty where every token was drawn from the whole vocabulary.
     version_min, version_max: oldest and newest policy version (optimiser steps) that drew a token of it.
     sample: its index within the prompt's group.

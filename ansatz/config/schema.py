@@ -27,6 +27,7 @@ Count = Annotated[Int, Field(ge=0)]
 Rate = Annotated[Float, Field(ge=0)]
 Decay = Annotated[Float, Field(ge=0, lt=1)]
 Share = Annotated[Float, Field(gt=0, le=1)]
+Part = Annotated[Float, Field(ge=0, le=1)]
 
 
 class Section(BaseModel):
@@ -61,6 +62,8 @@ class RolloutSection(Section):
     top_k: Count = 0
     """0: off."""
     top_p: Share = 1.0
+    min_p: Part = 0.0
+    """Tokens less likely than this times the likeliest are never drawn; 0: off."""
     max_concurrent: Positive = 256
     """Rollouts that are decoded side by side; bounds the cache and changes no number."""
 

@@ -153,6 +153,7 @@ def _alignment(
         ("temperature 0.7", dataclasses.replace(sampling, temperature=0.7)),
         ("top-k 5", dataclasses.replace(sampling, top_k=5)),
         ("top-p 0.9", dataclasses.replace(sampling, top_p=0.9)),
+        ("min-p 0.1", dataclasses.replace(sampling, min_p=0.1)),
     ):
         rows = [rollout_row(one, group=0, reward=0.0) for one in sampler.generate(prompts, how)]
         layout = lay_out(rows, device=policy.device)

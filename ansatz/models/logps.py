@@ -133,8 +133,8 @@ def token_logps(
     """(logp_T, entropy_T) of the tokens in mask_T given what precedes them in their segment; 0 elsewhere.
 
     segment_T: 0..N-1, ascending. The first token of a segment has no log-prob and must not be in mask_T.
-    prefix_T: as in `Policy.packed_hidden`. support_T: the number of tokens that each was drawn from, under top-k or
-    top-p; None: the whole vocabulary.
+    prefix_T: as in `Policy.packed_hidden`. support_T: the number of tokens that each was drawn from, under top-k,
+    top-p or min-p; None: the whole vocabulary.
     """
     before_M = mask_T.nonzero().squeeze(-1) - 1
     hidden_MH = policy.packed_hidden(token_T, position_T, segment_T, prefix_T=prefix_T, at_M=before_M)

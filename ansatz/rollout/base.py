@@ -15,7 +15,8 @@ class Sampling:
     """How responses are drawn.
 
     num_samples: responses a prompt. temperature: 0 is greedy (log-probs are then 0: the choice is certain).
-    top_k: 0 is off. top_p: in (0, 1]. Log-probs are those of the distribution after temperature, top-k and top-p.
+    top_k: 0 is off. top_p: in (0, 1]. min_p: in [0, 1], 0 is off: tokens less likely than min_p times the likeliest are left out.
+    Log-probs are those of the distribution after temperature, top-k, top-p and min-p.
     seed, step: key the noise together with the problem's id, the sample's index and the token's position, so a response
     does not depend on what else is in the batch.
     """
@@ -25,17 +26,18 @@ class Sampling:
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
     seed: int = 0
     step: int = 0
 
     @property
     def restricted(self) -> bool:
         """Whether tokens are drawn from less than the whole vocabulary."""
-        return self.top_k > 0 or self.top_p < 1.0 or self.temperature == 0
+        return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0 or self.temperature == 0
 
     def greedy(self) -> Sampling:
         """One response a prompt, always the likeliest token."""
-        return dataclasses.replace(self, num_samples=1, temperature=0.0, top_k=0, top_p=1.0)
+        return dataclasses.replace(self, num_samples=1, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
 
 
 class Sampler(Protocol):

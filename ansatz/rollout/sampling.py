@@ -1,4 +1,4 @@
-"""Drawing tokens: counter-based noise, and one distribution after temperature, top-k and top-p.
+"""Drawing tokens: counter-based noise, and one distribution after temperature, top-k, top-p and min-p.
 
 Axes: B rows, V vocabulary. One uniform number a token, made from (seed, step, problem, sample, position) alone, picks
 it by inverting the cumulative distribution; so a token's noise does not depend on batch, slot or order. Noise and
@@ -8,6 +8,7 @@ cumulative sums are float64: in float32 the tail of a large vocabulary, tokens b
 from __future__ import annotations
 
 import hashlib
+import math
 
 import torch
 from torch import Tensor
@@ -37,10 +38,11 @@ def _shift(z: Tensor, bits: int) -> Tensor:
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def restrict(logits_BV: Tensor, *, top_k: int, top_p: float) -> Tensor:
+def restrict(logits_BV: Tensor, *, top_k: int, top_p: float, min_p: float = 0.0) -> Tensor:
     """Logits with everything outside the support at -inf: the top_k largest (0: all; tokens that tie with the last of
     them stay too), then of these the smallest set whose mass reaches top_p, of equal tokens those with the smaller ids
-    (the token that passes the bound included; Holtzman et al., arXiv:1904.09751)."""
+    (the token that passes the bound included; Holtzman et al., arXiv:1904.09751), then of these the ones at least
+    min_p times as likely as the likeliest (0: all; Nguyen et al., arXiv:2407.01082)."""
     if 0 < top_k < logits_BV.shape[-1]:
         bound_B1 = logits_BV.topk(top_k, dim=-1).values[:, -1:]
         logits_BV = logits_BV.masked_fill(logits_BV < bound_B1, -torch.inf)
@@ -49,11 +51,14 @@ def restrict(logits_BV: Tensor, *, top_k: int, top_p: float) -> Tensor:
         mass_BV = sorted_BV.softmax(-1)
         drop_BV = mass_BV.cumsum(-1) - mass_BV >= top_p
         logits_BV = logits_BV.masked_fill(torch.zeros_like(drop_BV).scatter(-1, order_BV, drop_BV), -torch.inf)
+    if min_p > 0.0:
+        bound_B1 = logits_BV.amax(-1, keepdim=True) + math.log(min_p)
+        logits_BV = logits_BV.masked_fill(logits_BV < bound_B1, -torch.inf)
     return logits_BV
 
 
 def draw(
-    logits_BV: Tensor, uniform_B: Tensor, *, top_k: int, top_p: float, greedy: bool
+    logits_BV: Tensor, uniform_B: Tensor, *, top_k: int, top_p: float, min_p: float = 0.0, greedy: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(token_B, logp_B, size_B): a token a row, its log-prob, float32, under the distribution that it was drawn from,
     and the number of tokens in that distribution's support.
@@ -63,7 +68,7 @@ def draw(
     if greedy:
         token_B = logits_BV.argmax(-1)
         return token_B, logits_BV.new_zeros(len(token_B)), torch.ones_like(token_B)
-    logits_BV = restrict(logits_BV, top_k=top_k, top_p=top_p)
+    logits_BV = restrict(logits_BV, top_k=top_k, top_p=top_p, min_p=min_p)
     logp_BV = logits_BV.log_softmax(-1)
     mass_BV = logp_BV.exp().cumsum(-1, dtype=torch.float64)
     target_B1 = uniform_B[:, None] * mass_BV[:, -1:]

@@ -24,7 +24,7 @@ class Row:
     """One rollout (or demonstration) before it joins a batch. group: its prompt, any number.
 
     behavior_logps: the sampler's log-probs of response_ids; 0 for demonstrations, which nobody sampled.
-    support_sizes: under top-k or top-p, how many tokens each response token was drawn from.
+    support_sizes: under top-k, top-p or min-p, how many tokens each response token was drawn from.
     truncated: whether the response hit the length limit. components: the rewards before they are added up.
     steps: (index of the response token that ends a reasoning step, its reward); without any, the whole response is one
     step with the whole reward.

@@ -74,17 +74,18 @@ def test_every_behavior_log_prob_is_the_trainers(name: str, temperature: float) 
     assert min(sampled(rollouts)) < -2
 
 
-@pytest.mark.parametrize(("top_k", "top_p"), [(5, 1.0), (0, 0.8), (9, 0.9)])
-def test_with_top_k_and_top_p_log_probs_are_those_of_the_restricted_distribution(
-    policy: Policy, top_k: int, top_p: float
+@pytest.mark.parametrize(("top_k", "top_p", "min_p"), [(5, 1.0, 0.0), (0, 0.8, 0.0), (9, 0.9, 0.0), (0, 1.0, 0.1)])
+def test_with_top_k_top_p_and_min_p_log_probs_are_those_of_the_restricted_distribution(
+    policy: Policy, top_k: int, top_p: float, min_p: float
 ) -> None:
-    rollouts = generate(policy, sampling=dataclasses.replace(SAMPLING, temperature=1.3, top_k=top_k, top_p=top_p))
+    how = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
+    rollouts = generate(policy, sampling=dataclasses.replace(SAMPLING, temperature=1.3, **how))
     assert sampled(rollouts) == pytest.approx(recomputed(policy, rollouts, temperature=1.3), abs=1e-4)
     for one in rollouts:
         start = len(one.prompt.token_ids) - 1
         with torch.no_grad():
             logits = policy.model(torch.tensor([[*one.prompt.token_ids, *one.token_ids]])).logits[0, start:-1] / 1.3
-        shares = [restricted_twin(row, top_k=top_k, top_p=top_p) for row in logits.double().tolist()]
+        shares = [restricted_twin(row, **how) for row in logits.double().tolist()]
         expected = [math.log(share[token]) for share, token in zip(shares, one.token_ids, strict=True)]
         assert one.behavior_logps == pytest.approx(expected, abs=1e-4)
         assert list(one.support_sizes) == [sum(value > 0 for value in share) for share in shares]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ def ks_distance(uniform_B: Tensor) -> float:
     return max(float((steps[1:] - ranked).max()), float((ranked - steps[:-1]).max()))
 
 
-def restricted_twin(logits: list[float], *, top_k: int, top_p: float) -> list[float]:
+def restricted_twin(logits: list[float], *, top_k: int, top_p: float, min_p: float = 0.0) -> list[float]:
     """Probabilities token by token in Python floats."""
     largest = max(logits)
     weight = [math.exp(z - largest) for z in logits]
@@ -35,6 +36,7 @@ def restricted_twin(logits: list[float], *, top_k: int, top_p: float) -> list[fl
         if reached < top_p and share[token] > 0:
             kept.add(token)
             reached += share[token]
+    kept = {token for token in kept if share[token] >= min_p * max(share)}
     total = sum(share[token] for token in kept)
     return [share[token] / total if token in kept else 0.0 for token in range(len(share))]
 
@@ -88,13 +90,22 @@ def test_every_part_of_the_key_changes_the_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("top_k", "top_p"), [(0, 1.0), (3, 1.0), (0, 0.7), (4, 0.9)], ids=["all", "top-k", "top-p", "both"]
+    "how",
+    [
+        {"top_k": 0, "top_p": 1.0},
+        {"top_k": 3, "top_p": 1.0},
+        {"top_k": 0, "top_p": 0.7},
+        {"top_k": 4, "top_p": 0.9},
+        {"top_k": 0, "top_p": 1.0, "min_p": 0.2},
+        {"top_k": 4, "top_p": 0.95, "min_p": 0.35},
+    ],
+    ids=["all", "top-k", "top-p", "both", "min-p", "all three"],
 )
-def test_draws_follow_the_distribution_and_log_probs_are_its_own(top_k: int, top_p: float) -> None:
+def test_draws_follow_the_distribution_and_log_probs_are_its_own(how: dict[str, Any]) -> None:
     logits = [0.3, -1.0, 2.0, 1.1, -3.0, 0.9, -0.2]
-    expected = restricted_twin(logits, top_k=top_k, top_p=top_p)
+    expected = restricted_twin(logits, **how)
     logits_BV = torch.tensor(logits).expand(DRAWS, -1)
-    token_B, logp_B, size_B = draw(logits_BV, noise(), top_k=top_k, top_p=top_p, greedy=False)
+    token_B, logp_B, size_B = draw(logits_BV, noise(), **how, greedy=False)
     assert set(size_B.tolist()) == {sum(share > 0 for share in expected)}
     count_V = torch.bincount(token_B, minlength=7).tolist()
     chi_square = sum(
@@ -127,22 +138,26 @@ def test_the_thin_tail_of_a_large_vocabulary_is_drawn_token_by_token() -> None:
 
 @pytest.mark.parametrize("top_p", [1.0, 0.95, 0.5, 0.01])
 @pytest.mark.parametrize("top_k", [0, 1, 5, 40, 60])
-def test_supports_are_exact(top_k: int, top_p: float) -> None:
+@pytest.mark.parametrize("min_p", [0.0, 0.1, 0.7, 1.0])
+def test_supports_are_exact(top_k: int, top_p: float, min_p: float) -> None:
     logits_BV = torch.randn(30, 40, generator=torch.Generator().manual_seed(0)) * 2
-    kept = restrict(logits_BV, top_k=top_k, top_p=top_p)
+    kept = restrict(logits_BV, top_k=top_k, top_p=top_p, min_p=min_p)
     for row, logits in zip(kept, logits_BV.tolist(), strict=True):
-        expected = restricted_twin(logits, top_k=top_k, top_p=top_p)
+        expected = restricted_twin(logits, top_k=top_k, top_p=top_p, min_p=min_p)
         assert row.isfinite().tolist() == [share > 0 for share in expected]
         assert row[row.isfinite()].tolist() == [z for z, share in zip(logits, expected, strict=True) if share]
 
 
-def test_of_equal_tokens_top_k_keeps_all_and_top_p_the_first() -> None:
+def test_of_equal_tokens_top_k_and_min_p_keep_all_and_top_p_the_first() -> None:
     level = torch.tensor([[8.0, 1.0, 4.0, 4.0, 2.0, 1.0]]).log()  # of 20
     support = lambda **how: restrict(level, **how)[0].isfinite().nonzero()[:, 0].tolist()  # noqa: E731
     assert support(top_k=2, top_p=1.0) == [0, 2, 3]
     assert support(top_k=0, top_p=0.5) == [0, 2]
     assert support(top_k=0, top_p=0.65) == [0, 2, 3]
     assert support(top_k=2, top_p=0.55) == [0, 2]  # 8, 4, 4 of 16: 0.5, then 0.75
+    assert support(top_k=0, top_p=1.0, min_p=0.45) == [0, 2, 3]
+    assert support(top_k=0, top_p=0.5, min_p=0.1) == [0, 2]
+    assert support(top_k=0, top_p=1.0, min_p=1.0) == [0]
     flat = restrict(torch.zeros(1, 100), top_k=0, top_p=0.305)
     assert flat[0].isfinite().nonzero()[:, 0].tolist() == list(range(31))
 

@@ -237,7 +237,12 @@ class _Batch:
         uniform_B = uniforms(self.column["key"][slot_B], drawn_B)
         sampling = self.sampling
         token_B, logp_B, size_B = draw(
-            logits_BV, uniform_B, top_k=sampling.top_k, top_p=sampling.top_p, greedy=sampling.temperature == 0
+            logits_BV,
+            uniform_B,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            min_p=sampling.min_p,
+            greedy=sampling.temperature == 0,
         )
         self.token_SN[slot_B, drawn_B] = token_B
         self.logp_SN[slot_B, drawn_B] = logp_B
