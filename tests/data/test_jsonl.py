@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ansatz.data.jsonl import after_hashes, jsonl, last_box
+from ansatz.data.jsonl import jsonl
+from ansatz.data.rows import after_hashes, last_box
 from ansatz.errors import ConfigError, DataError
 
 ROOT = Path(__file__).parents[2]
@@ -131,7 +132,7 @@ def test_a_wrong_row_is_named_with_file_and_line(
         first["answer"] = {"value": "1"}
     path = write(tmp_path, first, "", row)
     with pytest.raises(DataError, match=rf"rows.jsonl line 3: .*{message}"):
-        read(path, **settings)
+        read(path, **{"answer_from": "field", **settings})
 
 
 def test_a_line_that_is_no_text_is_named(tmp_path: Path) -> None:
@@ -146,7 +147,7 @@ def test_a_missing_file_a_folder_and_a_wrong_setting_are_refused_at_once(tmp_pat
         jsonl(split="train", path=str(tmp_path / "nowhere.jsonl"))
     with pytest.raises(DataError, match="is a folder"):
         jsonl(split="train", path=str(tmp_path))
-    with pytest.raises(ConfigError, match="answer_from = 'box', expected one of 'field', '####', 'boxed'"):
+    with pytest.raises(ConfigError, match="answer_from = 'box', expected one of 'auto', 'field', '####', 'boxed'"):
         jsonl(split="train", path="x", answer_from="box")
     with pytest.raises(ConfigError, match="limit = 0"):
         jsonl(split="train", path="x", limit=0)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansatz.data.jsonl import jsonl
+from ansatz.errors import DataError
+from ansatz.types import Problem
+
+ASKED = "What is $1+1$?"
+DAPO = (
+    "Solve the following math problem step by step. The last line of your response should be of the form Answer: "
+    "$Answer (without quotes) where $Answer is the answer to the problem.\n\n"
+    + ASKED
+    + '\n\nRemember to put your answer on its own line after "Answer:".'
+)
+STEPS = "Please reason step by step, and put your final answer within \\boxed{}."
+BOBA = f"<|User|>\n{ASKED}\n{STEPS}<|Assistant|><think>\n"
+VERL = ASKED + ' Let\'s think step by step and output the final answer after "####"'
+
+
+def read(folder: Path, *rows: Any, **settings: Any) -> list[Problem]:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return list(jsonl(split="train", path=str(path), **settings))
+
+
+def user(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+@pytest.mark.parametrize(
+    ("row", "solution", "level"),
+    [
+        ({"question": ASKED, "answer": "1+1=2\n#### 2"}, "1+1=2\n#### 2", ""),
+        ({"problem": ASKED, "solution": r"So \boxed{2}.", "level": "Level 1"}, r"So \boxed{2}.", "Level 1"),
+        ({"problem": ASKED, "answer": "2", "solution": "1+1=2", "level": 3}, "1+1=2", "3"),
+        ({"prompt": user(DAPO), "reward_model": {"ground_truth": "2", "style": "rule"}}, None, ""),
+        ({"prompt": user(VERL), "reward_model": {"ground_truth": ["2"]}}, None, ""),
+        (
+            [{"from": "human", "value": ASKED}, {"from": "assistant", "ground_truth": {"value": "2", "rate": 0.5}}],
+            None,
+            "",
+        ),
+        ({"prompt": BOBA, "solutions": [r"\boxed{2}", "other"], "query_id": "a"}, r"\boxed{2}", ""),
+    ],
+    ids=["gsm8k", "math", "uniform", "dapo", "verl", "open_reasoner", "boba"],
+)
+def test_published_shapes_need_no_keys(tmp_path: Path, row: Any, solution: str | None, level: str) -> None:
+    (problem,) = read(tmp_path, row)
+    assert (problem.question, problem.answer, problem.solution, problem.level) == (ASKED, "2", solution, level)
+
+
+def test_meta_holds_what_nothing_else_uses_and_the_line(tmp_path: Path) -> None:
+    puzzle = {"problem": "Make 24.", "answer": "4*6", "nums": [4, 6], "target": 24}
+    assert read(tmp_path, puzzle)[0].meta == {"nums": [4, 6], "target": 24, "line": 1}
+    code = {"prompt": "Sort.", "answer": "-", "tests": ["assert f([2, 1]) == [1, 2]"]}
+    assert read(tmp_path, puzzle | {"prompt": "x"}, code | {"problem": "y"})[1].meta["tests"] == code["tests"]
+    nested = {"prompt": "?", "reward_model": {"ground_truth": "2", "style": "rule"}, "ability": "math"}
+    assert read(tmp_path, nested)[0].meta == {"reward_model": {"style": "rule"}, "ability": "math", "line": 1}
+    bare = {"prompt": "?", "reward_model": {"ground_truth": "2"}}
+    assert read(tmp_path, bare)[0].meta == {"line": 1}
+
+
+def test_the_first_rows_shape_holds_for_the_file(tmp_path: Path) -> None:
+    first = {"question": ASKED, "answer": "1+1=2\n#### 2"}
+    with pytest.raises(DataError, match=r"line 2: the answer text has no '#### ANSWER' at its end, got 'two'"):
+        read(tmp_path, first, {"question": ASKED, "answer": "two"})
+    with pytest.raises(DataError, match=r"line 2: there is no field 'question' \(it has 'problem'"):
+        read(tmp_path, first, {"problem": ASKED, "answer": "#### 2"})
+
+
+def test_a_field_that_nobody_named_may_be_absent_from_a_row(tmp_path: Path) -> None:
+    rows = read(tmp_path, {"question": "?", "answer": "2", "solution": "1+1=2"}, {"question": "?", "answer": "3"})
+    assert [row.solution for row in rows] == ["1+1=2", None]
+
+
+def test_several_answers_are_no_answer(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"line 1: the field 'answer' is \['2', '3'\], expected text or a number"):
+        read(tmp_path, {"question": "?", "answer": ["2", "3"]})
+
+
+def test_an_instruction_is_taken_off_only_where_a_question_is_left(tmp_path: Path) -> None:
+    assert read(tmp_path, {"question": STEPS, "answer": "2"})[0].question == STEPS
+    asks = "What does 'Please reason step by step' mean?"
+    assert read(tmp_path, {"question": asks, "answer": "2"})[0].question == asks
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_packed_files_are_read_and_broken_ones_named(tmp_path: Path, ending: str) -> None:
+    lines = "".join(json.dumps({"question": f"{i}?", "answer": i}) + "\n" for i in range(2000)).encode()
+    pack = gzip.compress if ending == "gz" else pytest.importorskip("zstandard").compress
+    path = tmp_path / f"rows.jsonl.{ending}"
+    path.write_bytes(pack(lines))
+    problems = list(jsonl(split="train", path=str(path)))
+    assert [p.answer for p in problems] == [str(i) for i in range(2000)]
+    assert problems[0].source == f"{tmp_path.name}/rows"
+    path.write_bytes(b"\0" + pack(lines)[1:])
+    with pytest.raises(DataError, match=r"rows.jsonl.* cannot be unpacked"):
+        list(jsonl(split="train", path=str(path)))
