@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ansatz.data.files import lines_of, problem_file, source_name
-from ansatz.data.rows import Reading, Row, problems_of, short
-from ansatz.data.shapes import as_object
+from ansatz.data.rows import Reading, Row, problems_of, row_of, short
 from ansatz.errors import DataError
 from ansatz.types import Problem
 
@@ -49,15 +48,10 @@ def read_rows(file: Path) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            values = as_object(json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8")))
+            value = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
             raise DataError(
                 f"{file} line {number}: this is no JSON ({error}), got {short(line.decode(errors='replace'))}; "
                 "expected one JSON object a line. Repair the line or take it out."
             ) from error
-        if not isinstance(values, dict):
-            raise DataError(
-                f"{file} line {number}: got {short(values)}, expected a JSON object such as "
-                '{"question": "...", "answer": "..."}. Repair the line or take it out.'
-            )
-        yield Row(file, number, values)
+        yield row_of(file, number, value)

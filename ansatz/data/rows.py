@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from ansatz.data.shapes import recognised, without_instructions
+from ansatz.data.shapes import as_object, recognised, without_instructions
 from ansatz.errors import ConfigError, DataError
 from ansatz.types import Problem
 
@@ -54,13 +54,13 @@ class Reading:
 
 
 class Row:
-    """One row and where it stands, so that every complaint names file and line."""
+    """One row and where it stands, so that every complaint names file and line. unit: what the file is counted in."""
 
-    def __init__(self, file: str | Path, line: int, values: dict[str, Any]) -> None:
-        self.file, self.line, self.values = file, line, values
+    def __init__(self, file: str | Path, line: int, values: dict[str, Any], *, unit: str = "line") -> None:
+        self.file, self.line, self.values, self.unit = file, line, values, unit
 
     def fail(self, message: str) -> NoReturn:
-        raise DataError(f"{self.file} line {self.line}: {message}")
+        raise DataError(f"{self.file} {self.unit} {self.line}: {message}")
 
     def find(self, key: str) -> Any:
         """The field's value, _ABSENT where there is none."""
@@ -118,7 +118,7 @@ class Row:
         """The answer field's text; of a list its only item, or the first of several worked solutions."""
         value = self.get(key, "answer_key")
         if isinstance(value, list) and (len(cast("list[Any]", value)) == 1 or (value and place == "boxed")):
-            return Row(self.file, self.line, {key: _first(value)}).text(key, "answer_key")
+            return Row(self.file, self.line, {key: _first(value)}, unit=self.unit).text(key, "answer_key")
         return self.text(key, "answer_key")
 
     def answer(self, stated: str, place: str) -> str:
@@ -232,6 +232,28 @@ def last_box(text: str) -> str | None:
             if depth == 0:
                 return text[match.end() : end].strip() or None
     return None
+
+
+def row_of(file: str | Path, line: int, value: Any, *, unit: str = "line") -> Row:
+    """The value as a row. DataError where it is no object."""
+    values = as_object(value)
+    if not isinstance(values, dict):
+        raise DataError(
+            f"{file} {unit} {line}: got {short(value)}, expected a JSON object such as "
+            f'{{"question": "...", "answer": "..."}}. Repair the {unit} or take it out.'
+        )
+    return Row(file, line, cast("dict[str, Any]", values), unit=unit)
+
+
+def plain(value: Any) -> Any:
+    """The value in what JSON can hold: containers as lists and objects, all else that is no number as text."""
+    if isinstance(value, dict):
+        return {str(key): plain(found) for key, found in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple | set):
+        return [plain(found) for found in cast("list[Any]", value)]
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value if value is None or isinstance(value, str | bool | int | float) else str(value)
 
 
 def short(value: object) -> str:
