@@ -93,8 +93,9 @@ class Rollout:
     """One sampled response. token_ids include the end token when finish is STOP; behavior_logps has one entry a token:
     its log-probability (nats, <= 0) under the very distribution that it was drawn from.
 
-    support_sizes: under top-k, top-p or min-p, how many tokens each one was drawn from, so that the trainer can compute its
-    own log-probs over the same support; empty where every token was drawn from the whole vocabulary.
+    support_sizes: under top-k, top-p or min-p, how many tokens each one was drawn from, so that the trainer can compute
+    its own log-probs over the same support; empty where every token was drawn from the whole vocabulary.
+    min_response_tokens: so many tokens from the first on were drawn from a vocabulary without end tokens.
     version_min, version_max: oldest and newest policy version (optimiser steps) that drew a token of it.
     sample: its index within the prompt's group.
     """
@@ -109,6 +110,7 @@ class Rollout:
     version_max: int
     seed: int
     support_sizes: tuple[int, ...] = ()
+    min_response_tokens: int = 0
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.behavior_logps):

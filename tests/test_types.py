@@ -51,7 +51,7 @@ def test_a_scored_rollout_survives_json_whole():
         text="2 + 2?",
         token_ids=(5, 6),
     )
-    before = scored(prompt=prompt, support_sizes=(4, 61, 2))
+    before = scored(prompt=prompt, support_sizes=(4, 61, 2), min_response_tokens=2)
     after = scored_from_json(json.loads(json.dumps(to_json(before))))
     assert isinstance(after.rollout.support_sizes, tuple)
     assert after == before

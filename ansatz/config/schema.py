@@ -58,6 +58,8 @@ class RolloutSection(Section):
     samples_per_prompt: Positive = 8
     max_prompt_tokens: Positive = 256
     max_response_tokens: Positive = 96
+    min_response_tokens: Count = 0
+    """So many tokens from the first on are no end tokens."""
     temperature: Rate = 1.0
     top_k: Count = 0
     """0: off."""
@@ -70,6 +72,15 @@ class RolloutSection(Section):
     @property
     def rollouts_per_step(self) -> int:
         return self.prompts_per_step * self.samples_per_prompt
+
+    @model_validator(mode="after")
+    def a_response_may_end(self) -> RolloutSection:
+        if self.min_response_tokens >= self.max_response_tokens:
+            raise ValueError(
+                f"min_response_tokens = {self.min_response_tokens}: no response could end within "
+                f"rollout.max_response_tokens = {self.max_response_tokens}; make it smaller"
+            )
+        return self
 
     @model_validator(mode="after")
     def training_needs_a_distribution(self) -> RolloutSection:

@@ -148,12 +148,14 @@ def _on_policy(gradients: _Gradients, whole: TrainBatch, objective: Objective) -
 def _alignment(
     policy: Policy, sampler: NativeSampler, prompts: Sequence[Prompt], sampling: Sampling
 ) -> Iterator[Finding]:
+    half = sampling.max_response_tokens // 2
     for name, how in (
         ("as in the recipe", sampling),
         ("temperature 0.7", dataclasses.replace(sampling, temperature=0.7)),
         ("top-k 5", dataclasses.replace(sampling, top_k=5)),
         ("top-p 0.9", dataclasses.replace(sampling, top_p=0.9)),
         ("min-p 0.1", dataclasses.replace(sampling, min_p=0.1)),
+        ("no end in the first half", dataclasses.replace(sampling, min_response_tokens=half, top_p=0.9)),
     ):
         rows = [rollout_row(one, group=0, reward=0.0) for one in sampler.generate(prompts, how)]
         layout = lay_out(rows, device=policy.device)

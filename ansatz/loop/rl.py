@@ -36,6 +36,7 @@ def train_rl(stage: Stage, *, sampler: Sampler, grader: Grader, evaluator: Evalu
             top_k=rollout.top_k,
             top_p=rollout.top_p,
             min_p=rollout.min_p,
+            min_response_tokens=rollout.min_response_tokens,
             seed=config.seed,
             step=step,
         )
@@ -84,6 +85,7 @@ def rollout_row(rollout: Rollout, *, group: int, reward: float) -> Row:
         response_ids=rollout.token_ids,
         behavior_logps=rollout.behavior_logps,
         support_sizes=rollout.support_sizes,
+        min_response_tokens=rollout.min_response_tokens,
         group=group,
         reward=reward,
         truncated=rollout.truncated,

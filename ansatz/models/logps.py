@@ -7,6 +7,7 @@ computes each chunk's logits again: d logp / dz = (onehot_y - p) / t and d entro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,48 +24,66 @@ CHUNK_LOGITS = 2**24  # logits of a chunk: 64 MB in float32
 class _ChunkedLogps(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, support_M: Tensor | None, temperature: float
+        ctx: Any,
+        hidden_MH: Tensor,
+        weight_VH: Tensor,
+        target_M: Tensor,
+        support_M: Tensor | None,
+        endless_M: Tensor | None,
+        end_ids: Sequence[int],
+        temperature: float,
     ) -> tuple[Tensor, Tensor]:
         logp_M = hidden_MH.new_empty(len(target_M), dtype=torch.float32)
         entropy_M = torch.empty_like(logp_M)
         for rows in _chunks(len(target_M), len(weight_VH)):
-            log_p_CV = _log_p(hidden_MH, weight_VH, target_M, support_M, temperature, rows)
+            log_p_CV = _log_p(hidden_MH, weight_VH, target_M, support_M, endless_M, end_ids, temperature, rows)
             logp_M[rows] = log_p_CV.gather(-1, target_M[rows, None]).squeeze(-1)
             entropy_M[rows] = torch.special.entr(log_p_CV.exp()).sum(-1)
-        ctx.save_for_backward(hidden_MH, weight_VH, target_M, support_M, entropy_M)
-        ctx.temperature = temperature
+        ctx.save_for_backward(hidden_MH, weight_VH, target_M, support_M, endless_M, entropy_M)
+        ctx.how = end_ids, temperature
         return logp_M, entropy_M
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, None]:
         grad_logp_M, grad_entropy_M = grads
-        hidden_MH, weight_VH, target_M, support_M, entropy_M = ctx.saved_tensors
+        hidden_MH, weight_VH, target_M, support_M, endless_M, entropy_M = ctx.saved_tensors
+        end_ids, temperature = ctx.how
         grad_hidden_MH = torch.empty_like(hidden_MH)
         grad_weight_VH = torch.zeros_like(weight_VH, dtype=torch.float32)
         has_entropy_grad = bool(grad_entropy_M.any())
         for rows in _chunks(len(target_M), len(weight_VH)):
-            log_p_CV = _log_p(hidden_MH, weight_VH, target_M, support_M, ctx.temperature, rows)
+            log_p_CV = _log_p(hidden_MH, weight_VH, target_M, support_M, endless_M, end_ids, temperature, rows)
             p_CV = log_p_CV.exp()
             grad_CV = p_CV * -grad_logp_M[rows, None]
             grad_CV.scatter_add_(-1, target_M[rows, None], grad_logp_M[rows, None])
             if has_entropy_grad:
                 surprise_CV = p_CV * entropy_M[rows, None] - torch.special.entr(p_CV)
                 grad_CV -= surprise_CV * grad_entropy_M[rows, None]
-            grad_CV = (grad_CV / ctx.temperature).to(weight_VH.dtype)
+            grad_CV = (grad_CV / temperature).to(weight_VH.dtype)
             grad_hidden_MH[rows] = grad_CV @ weight_VH
             grad_weight_VH += grad_CV.t() @ hidden_MH[rows]
-        return grad_hidden_MH, grad_weight_VH.to(weight_VH.dtype), None, None, None
+        return grad_hidden_MH, grad_weight_VH.to(weight_VH.dtype), None, None, None, None, None
 
 
 def _log_p(
-    hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, support_M: Tensor | None, temperature: float, rows: slice
+    hidden_MH: Tensor,
+    weight_VH: Tensor,
+    target_M: Tensor,
+    support_M: Tensor | None,
+    endless_M: Tensor | None,
+    end_ids: Sequence[int],
+    temperature: float,
+    rows: slice,
 ) -> Tensor:
     """Log-probs [C, V] of a chunk; with supports over each row's likeliest tokens (and its target) alone, else -inf.
+    In endless rows the end tokens are left out before the likeliest are counted, as the sampler does.
 
     Of equal tokens those with the smaller ids are in, as in `rollout.sampling.restrict`: bfloat16 makes many equal.
     """
     logits_CV = head_logits(hidden_MH[rows], weight_VH, temperature)
+    if endless_M is not None:
+        logits_CV = without_ends(logits_CV, endless_M[rows], end_ids)
     if support_M is not None:
         order_CV = logits_CV.sort(dim=-1, descending=True, stable=True).indices
         beyond_CV = torch.arange(logits_CV.shape[-1], device=logits_CV.device) >= support_M[rows, None]
@@ -75,17 +94,28 @@ def _log_p(
     return logits_CV.log_softmax(-1)
 
 
+def without_ends(logits_CV: Tensor, endless_C: Tensor, end_ids: Sequence[int]) -> Tensor:
+    """The logits with the end tokens at -inf in the rows of endless_C: for sampler and trainer."""
+    column_E = [token for token in end_ids if token < logits_CV.shape[-1]]
+    logits_CV = logits_CV.clone()
+    logits_CV[:, column_E] = logits_CV[:, column_E].masked_fill(endless_C[:, None], -torch.inf)
+    return logits_CV
+
+
 def chunked_logps(
     hidden_MH: Tensor,
     weight_VH: Tensor,
     target_M: Tensor,
     *,
     support_M: Tensor | None = None,
+    endless_M: Tensor | None = None,
+    end_ids: Sequence[int] = (),
     temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """(logp_M, entropy_M), float32 nats, differentiable in hidden_MH and weight_VH.
 
     support_M: how many tokens, the likeliest ones, each distribution is restricted to; None: the whole vocabulary.
+    endless_M: True where end_ids cannot come; None: they always can.
     """
     num_tokens = len(target_M)
     fill = round_up(num_tokens, 256) - num_tokens  # kernels are compiled for each new shape
@@ -94,6 +124,8 @@ def chunked_logps(
         weight_VH,
         nn.functional.pad(target_M, (0, fill)),
         None if support_M is None else nn.functional.pad(support_M, (0, fill), value=1),
+        None if endless_M is None else nn.functional.pad(endless_M, (0, fill)),
+        end_ids,
         temperature,
     )
     return logp_M[:num_tokens], entropy_M[:num_tokens]
@@ -128,13 +160,14 @@ def token_logps(
     *,
     prefix_T: Tensor | None = None,
     support_T: Tensor | None = None,
+    endless_T: Tensor | None = None,
     temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """(logp_T, entropy_T) of the tokens in mask_T given what precedes them in their segment; 0 elsewhere.
 
     segment_T: 0..N-1, ascending. The first token of a segment has no log-prob and must not be in mask_T.
     prefix_T: as in `Policy.packed_hidden`. support_T: the number of tokens that each was drawn from, under top-k,
-    top-p or min-p; None: the whole vocabulary.
+    top-p or min-p; None: the whole vocabulary. endless_T: True where the end tokens could not be drawn.
     """
     before_M = mask_T.nonzero().squeeze(-1) - 1
     hidden_MH = policy.packed_hidden(token_T, position_T, segment_T, prefix_T=prefix_T, at_M=before_M)
@@ -143,6 +176,8 @@ def token_logps(
         policy.head.weight,
         token_T[mask_T],
         support_M=None if support_T is None else support_T[mask_T],
+        endless_M=None if endless_T is None else endless_T[mask_T],
+        end_ids=policy.end_ids,
         temperature=temperature,
     )
     logp_T = torch.zeros_like(token_T, dtype=torch.float32)

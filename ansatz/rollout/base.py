@@ -15,8 +15,10 @@ class Sampling:
     """How responses are drawn.
 
     num_samples: responses a prompt. temperature: 0 is greedy (log-probs are then 0: the choice is certain).
-    top_k: 0 is off. top_p: in (0, 1]. min_p: in [0, 1], 0 is off: tokens less likely than min_p times the likeliest are left out.
-    Log-probs are those of the distribution after temperature, top-k, top-p and min-p.
+    top_k: 0 is off. top_p: in (0, 1]. min_p: in [0, 1], 0 is off: tokens less likely than min_p times the likeliest are
+    left out. min_response_tokens: so many tokens from the first on are no end tokens; stop strings end a response
+    nevertheless. Log-probs are those of the distribution after all of these, so without the end tokens where they are
+    impossible.
     seed, step: key the noise together with the problem's id, the sample's index and the token's position, so a response
     does not depend on what else is in the batch.
     """
@@ -27,6 +29,7 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    min_response_tokens: int = 0
     seed: int = 0
     step: int = 0
 

@@ -16,7 +16,8 @@ END = 256
 
 
 class FakeSampler:
-    """respond(prompt, sample) is the text, cut at max_response_tokens; greedy sampling asks for it as sample 0.
+    """respond(prompt, sample) is the text, cut at max_response_tokens; greedy sampling asks for it as sample 0. A text
+    shorter than min_response_tokens is filled up with spaces.
 
     Every log-prob is -1.0, 0.0 when greedy. Keeps the weights that it was given in `weights`.
     """
@@ -48,7 +49,8 @@ class FakeSampler:
 
     def _rollout(self, prompt: Prompt, sample: int, sampling: Sampling) -> Rollout:
         greedy = sampling.temperature == 0
-        whole = (*self._respond(prompt, 0 if greedy else sample).encode(), END)
+        script = self._respond(prompt, 0 if greedy else sample).encode()
+        whole = (*script.ljust(sampling.min_response_tokens), END)
         token_ids = whole[: sampling.max_response_tokens]
         return Rollout(
             prompt=prompt,
@@ -60,4 +62,5 @@ class FakeSampler:
             version_min=self.version,
             version_max=self.version,
             seed=sampling.seed,
+            min_response_tokens=sampling.min_response_tokens,
         )

@@ -25,6 +25,7 @@ class Row:
 
     behavior_logps: the sampler's log-probs of response_ids; 0 for demonstrations, which nobody sampled.
     support_sizes: under top-k, top-p or min-p, how many tokens each response token was drawn from.
+    min_response_tokens: so many response tokens were drawn from a vocabulary without end tokens.
     truncated: whether the response hit the length limit. components: the rewards before they are added up.
     steps: (index of the response token that ends a reasoning step, its reward); without any, the whole response is one
     step with the whole reward.
@@ -36,6 +37,7 @@ class Row:
     group: int
     reward: float
     support_sizes: Sequence[int] = ()
+    min_response_tokens: int = 0
     truncated: bool = False
     components: Sequence[float] = ()
     steps: Sequence[tuple[int, float]] = ()
@@ -50,6 +52,7 @@ class Layout:
     have the same prompt.
     mask_T: True where the policy chose the token. behavior_logp_T: float32 nats, 0 outside mask.
     support_T: how many tokens each was drawn from; None where it was the whole vocabulary for all.
+    endless_T: True where the end tokens could not be drawn; None where they always could.
     step_end_T, step_reward_T: True and the reward where a reasoning step ends.
     reward_N, group_N, truncated_N, component_NK: by rollout, in the order of segment_T.
     """
@@ -61,6 +64,7 @@ class Layout:
     mask_T: Tensor
     behavior_logp_T: Tensor
     support_T: Tensor | None
+    endless_T: Tensor | None
     step_end_T: Tensor
     step_reward_T: Tensor
     reward_N: Tensor
@@ -226,6 +230,7 @@ def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
         mask_T=mask_T,
         behavior_logp_T=zero_T.masked_scatter(mask_T, logp_M),
         support_T=_supports(ordered, mask_T),
+        endless_T=_endless(ordered, mask_T, position_T - prompt_N[segment_T], segment_T),
         step_end_T=zero_T.bool().index_fill(0, end_K, True),
         step_reward_T=zero_T.index_copy(0, end_K, step_reward_K),
         reward_N=torch.tensor([row.reward for row in ordered], device=device),
@@ -253,6 +258,14 @@ def _supports(rows: Sequence[Row], mask_T: Tensor) -> Tensor | None:
     sizes = [size for row in rows for size in row.support_sizes or [whole] * len(row.response_ids)]
     size_M = torch.tensor(sizes, device=mask_T.device)
     return torch.ones_like(mask_T, dtype=torch.long).masked_scatter(mask_T, size_M)
+
+
+def _endless(rows: Sequence[Row], mask_T: Tensor, index_T: Tensor, segment_T: Tensor) -> Tensor | None:
+    """index_T: a response token's place in its response, below 0 in the prompt."""
+    if not any(row.min_response_tokens for row in rows):
+        return None
+    least_N = torch.tensor([row.min_response_tokens for row in rows], device=mask_T.device)
+    return mask_T & (index_T < least_N[segment_T])
 
 
 def pick(layout: Layout, segments: Tensor) -> Layout:

@@ -129,6 +129,7 @@ def layout_logps(policy: Policy, layout: Layout, *, temperature: float) -> tuple
         layout.mask_T,
         prefix_T=layout.prefix_T,
         support_T=layout.support_T,
+        endless_T=layout.endless_T,
         temperature=temperature,
     )
 

@@ -157,6 +157,11 @@ def test_merging_changes_neither_side():
         ("data.sft", "3", "data.sft = 3: it should be a mapping of keys to values."),
         ("rollout.temperature", "0", "rollout.temperature = 0: every response would be the same"),
         ("rollout.top_p", "0", "rollout.top_p = 0: it should be greater than 0."),
+        (
+            "rollout.min_response_tokens",
+            "999",
+            "rollout.min_response_tokens = 999: no response could end within rollout.max",
+        ),
         ("rollout.min_p", "1.5", "rollout.min_p = 1.5: it should be less than or equal to 1."),
         ("evaluate.k", "9", "evaluate.k = 9: pass@k needs at least that many samples, got evaluate.samples = 2."),
         ("evaluate.temperature", ".inf", "evaluate.temperature = inf: it should be a finite number."),

@@ -56,6 +56,16 @@ def test_each_rollout_ends_by_an_end_token_or_at_the_limit_and_says_which(make: 
 
 
 @SAMPLERS
+def test_the_first_tokens_up_to_the_minimum_are_no_end_tokens(make: Make) -> None:
+    sampler, _, end_ids = make()
+    rollouts = sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, min_response_tokens=9))
+    assert {one.min_response_tokens for one in rollouts} == {9}
+    assert not {token for one in rollouts for token in one.token_ids[:9]} & end_ids
+    assert {one.finish for one in rollouts} == {Finish.STOP, Finish.LENGTH}
+    assert all(one.num_tokens > 9 for one in rollouts)
+
+
+@SAMPLERS
 def test_log_probs_are_not_positive_and_zero_when_greedy(make: Make) -> None:
     sampler, _, _ = make()
     assert all(logp <= 0 for one in sampler.generate(PROMPTS, SAMPLING) for logp in one.behavior_logps)

@@ -20,7 +20,7 @@ def test_every_row_passes_on_a_sound_recipe(tmp_path: Path):
     findings = list(check_recipe(config(tmp_path), tmp_path, num_prompts=2))
     assert [finding.what for finding in findings if not finding.passed] == []
     assert sum(finding.what.startswith("gradient: ") for finding in findings) == 8
-    assert sum(finding.what.startswith("sampler and trainer, ") for finding in findings) == 5
+    assert sum(finding.what.startswith("sampler and trainer, ") for finding in findings) == 6
     assert all(finding.measured is not None for finding in findings)
 
 
@@ -28,7 +28,7 @@ def test_a_trainer_that_disagrees_with_the_sampler_fails_its_rows(tmp_path: Path
     honest = check.logps_of
     monkeypatch.setattr(check, "logps_of", lambda *given, **how: 0.99 * honest(*given, **how))
     failed = [finding.what for finding in check_recipe(config(tmp_path), tmp_path, num_prompts=2) if not finding.passed]
-    assert len(failed) == 5
+    assert len(failed) == 6
     assert all(what.startswith("sampler and trainer, ") for what in failed)
 
 

@@ -96,6 +96,29 @@ def test_over_a_support_the_rest_of_the_vocabulary_does_not_exist(monkeypatch: p
     assert_close((*got, mine[0].grad, mine[1].grad), (logp_M, entropy_M, plain[0].grad, plain[1].grad))
 
 
+@pytest.mark.parametrize("size", [VOCAB, 7])
+def test_where_a_response_may_not_end_the_end_tokens_do_not_exist(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """An end token beyond the vocabulary is none; the likeliest tokens are counted without the end tokens."""
+    monkeypatch.setattr(logps, "CHUNK_LOGITS", 3 * VOCAB)
+    hidden_MH, weight_VH, target_M = inputs()
+    end_ids, endless_M = (4, 50, 7, VOCAB + 3), torch.arange(TOKENS) % 3 > 0
+    target_M[torch.isin(target_M, torch.tensor(end_ids)) & endless_M] = 5
+    plain = hidden_MH.double().requires_grad_(), weight_VH.double().requires_grad_()
+    expected: list[tuple[Tensor, Tensor]] = []
+    for z_V, endless, target in zip(plain[0] @ plain[1].t(), endless_M.tolist(), target_M.tolist(), strict=True):
+        allowed = [token for token in range(VOCAB) if not (endless and token in end_ids)]
+        kept = set(sorted(allowed, key=lambda token, z_V=z_V: -z_V[token].item())[:size]) | {target}
+        log_p = z_V[sorted(kept)].log_softmax(-1)
+        expected.append((log_p[sorted(kept).index(target)], -(log_p.exp() * log_p).sum()))
+    logp_M, entropy_M = (torch.stack(values) for values in zip(*expected, strict=True))
+    mixed(logp_M, entropy_M).backward()
+    mine = hidden_MH.requires_grad_(), weight_VH.requires_grad_()
+    support_M = torch.full((TOKENS,), size)
+    got = chunked_logps(*mine, target_M, support_M=support_M, endless_M=endless_M, end_ids=end_ids)
+    mixed(*got).backward()
+    assert_close((*got, mine[0].grad, mine[1].grad), (logp_M, entropy_M, plain[0].grad, plain[1].grad))
+
+
 def test_of_equal_tokens_a_support_holds_those_with_the_smaller_ids() -> None:
     """Four equal tokens, of which two are in: 1/2 each; a target beyond them joins, so 1/3."""
     hidden_MH, weight_VH = torch.ones(2, 1), torch.tensor([[1.0], [1.0], [1.0], [1.0], [-2.0]])

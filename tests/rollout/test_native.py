@@ -41,10 +41,10 @@ def recomputed(policy: Policy, rollouts: Sequence[Rollout], *, temperature: floa
     mask_T = position_T >= start_N[segment_T]
     sizes = [size for one in rollouts for size in one.support_sizes]
     support_T = torch.zeros_like(token_T).masked_scatter(mask_T, torch.tensor(sizes)) if sizes else None
+    least_N = torch.tensor([one.min_response_tokens for one in rollouts])
+    how = {"support_T": support_T, "endless_T": position_T < (start_N + least_N)[segment_T]}
     with torch.no_grad():
-        logp_T, _ = token_logps(
-            policy, token_T, position_T, segment_T, mask_T, support_T=support_T, temperature=temperature
-        )
+        logp_T, _ = token_logps(policy, token_T, position_T, segment_T, mask_T, **how, temperature=temperature)
     return logp_T[mask_T].tolist()
 
 
@@ -89,6 +89,29 @@ def test_with_top_k_top_p_and_min_p_log_probs_are_those_of_the_restricted_distri
         expected = [math.log(share[token]) for share, token in zip(shares, one.token_ids, strict=True)]
         assert one.behavior_logps == pytest.approx(expected, abs=1e-4)
         assert list(one.support_sizes) == [sum(value > 0 for value in share) for share in shares]
+
+
+@pytest.mark.parametrize("how", [{}, {"top_k": 5}, {"top_p": 0.8, "min_p": 0.05}, {"temperature": 0.0}])
+def test_before_the_minimum_end_tokens_do_not_exist(policy: Policy, how: dict[str, float]) -> None:
+    sampling = dataclasses.replace(SAMPLING, min_response_tokens=6, **how)
+    rollouts = generate(policy, sampling=sampling)
+    assert min(one.num_tokens for one in rollouts) > 6
+    assert not {token for one in rollouts for token in one.token_ids[:6]} & set(policy.end_ids)
+    ended = [one for one in rollouts if one.finish is Finish.STOP]
+    assert {one.token_ids[-1] in policy.end_ids for one in ended} == {True}
+    if how.get("temperature") == 0:
+        assert set(sampled(rollouts)) == {0.0}
+        return
+    assert min(one.num_tokens for one in rollouts) == 7
+    assert sampled(rollouts) == pytest.approx(recomputed(policy, rollouts), abs=1e-4)
+    for one in rollouts:
+        start = len(one.prompt.token_ids) - 1
+        with torch.no_grad():
+            logits = policy.model(torch.tensor([[*one.prompt.token_ids, *one.token_ids]])).logits[0, start:-1]
+        logits[:6, list(policy.end_ids)] = -math.inf
+        shares = [restricted_twin(row, **{"top_k": 0, "top_p": 1.0, **how}) for row in logits.double().tolist()]
+        expected = [math.log(share[token]) for share, token in zip(shares, one.token_ids, strict=True)]
+        assert one.behavior_logps == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

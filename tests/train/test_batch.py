@@ -12,7 +12,7 @@ from torch import Tensor
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.presets import PRESETS
-from ansatz.train.batch import Row, TrainBatch, build_batch, lay_out, slices
+from ansatz.train.batch import Row, TrainBatch, build_batch, lay_out, pick, slices
 
 CPU = torch.device("cpu")
 FAR = 31.0  # what stands outside the mask where nothing may look
@@ -191,6 +191,18 @@ def test_supports_stand_at_their_tokens_and_rows_without_them_have_the_whole_voc
         token_T, support_T = part.layout.token_T[part.mask_T].tolist(), part.layout.support_T[part.mask_T].tolist()
         own = dict(zip(rows[4].response_ids, rows[4].support_sizes, strict=True))
         assert support_T == [own.get(token, 2**31) for token in token_T]
+
+
+def test_the_first_tokens_of_a_row_with_a_minimum_are_endless_and_no_others() -> None:
+    rows = some_rows()
+    assert lay_out(rows, device=CPU).endless_T is None
+    rows[4] = dataclasses.replace(rows[4], min_response_tokens=len(rows[4].response_ids) - 1)
+    rows[7] = dataclasses.replace(rows[7], min_response_tokens=100)
+    expected = {*rows[4].response_ids[:-1], *rows[7].response_ids}
+    layout = lay_out(rows, device=CPU)
+    assert set(layout.token_T[layout.endless_T].tolist()) == expected
+    own = pick(layout, layout.segment_T[layout.token_T == rows[4].response_ids[0]])
+    assert own.token_T[own.endless_T].tolist() == rows[4].response_ids[:-1]
 
 
 def test_a_row_without_a_prompt_or_with_log_probs_of_another_length_is_refused() -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy, head_logits, round_up
+from ansatz.models.logps import without_ends
 from ansatz.models.threads import SMALL_MODEL, one_thread
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native.cache import PrefillCache, SlotCache
@@ -95,6 +96,7 @@ class NativeSampler:
             token_ids=tuple(row.token_ids),
             behavior_logps=tuple(row.logps),
             support_sizes=tuple(row.sizes) if sampling.restricted else (),
+            min_response_tokens=sampling.min_response_tokens,
             text=self.policy.tokenizer.decode(row.token_ids, skip_special_tokens=True),
             finish=row.finish,
             version_min=self.version,
@@ -236,6 +238,8 @@ class _Batch:
         drawn_B = self.column["drawn"][slot_B]
         uniform_B = uniforms(self.column["key"][slot_B], drawn_B)
         sampling = self.sampling
+        if sampling.min_response_tokens:
+            logits_BV = without_ends(logits_BV, drawn_B < sampling.min_response_tokens, self.policy.end_ids)
         token_B, logp_B, size_B = draw(
             logits_BV,
             uniform_B,
