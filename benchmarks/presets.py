@@ -26,9 +26,11 @@ RECIPE = Path(__file__).parent.parent / "recipes" / "tiny_arithmetic_grpo_cpu.ya
 BUDGET = {
     "rollout.prompts_per_step": "32",
     "rollout.max_concurrent": "256",
-    "train.steps": "20",
+    "train.steps": "12",
     "train.lr": "4e-4",
     "train.decay_steps": "0",
+    "train.warmup_steps": "3",
+    "evaluate.problems": "120",
     "evaluate.samples": "4",
     "evaluate.k": "4",
     "evaluate.every": "0",

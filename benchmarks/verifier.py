@@ -115,10 +115,14 @@ class Tally:
             verdict = grade(case["gold"], case["prediction"], case["kind"])
         except Exception:
             verdict, self.raised = False, self.raised + 1
-        self.seconds.append(time.perf_counter() - begin)
-        self.false_positives += verdict and not case["expected"]
-        self.false_negatives += case["expected"] and not verdict
-        return verdict == case["expected"]
+        right = verdict == case["expected"]
+        self.count(case, right, time.perf_counter() - begin)
+        return right
+
+    def count(self, case: dict[str, Any], right: bool, seconds: float) -> None:
+        self.seconds.append(seconds)
+        self.false_positives += not right and not case["expected"]
+        self.false_negatives += not right and case["expected"]
 
     def row(self) -> str:
         count = max(len(self.seconds), 1)
@@ -148,7 +152,7 @@ def accuracy(folder: Path, name: str, grade: Grade, *, policies: bool, show: boo
                 continue
             tally = policy if tag else core if file.parent.name == "cases" else own
             right = tally.judge(grader(POLICIES.get(tag, {})) if tag else grade, case)
-            every.seconds.append(tally.seconds[-1])
+            every.count(case, right, tally.seconds[-1])
             if not right and show:
                 print(f"    {case['id']}: gold {case['gold'][:60]!r}, got {case['prediction'][-60:]!r}")
         if own.seconds:
@@ -156,6 +160,7 @@ def accuracy(folder: Path, name: str, grade: Grade, *, policies: bool, show: boo
     print(core.row())
     if policies:
         print(policy.row())
+    print(every.row())
     print(f"{'throughput':28s} {len(every.seconds) / sum(every.seconds):,.0f} verdicts a second on one core")
 
 

@@ -26,7 +26,8 @@ Atom = tuple[str, ...]
 Monomial = tuple[tuple[Atom, Fraction], ...]
 Polynomial = dict[Monomial, Fraction]
 
-_ONE: Polynomial = {(): Fraction(1)}
+_UNIT = Fraction(1)
+_ONE: Polynomial = {(): _UNIT}
 
 
 class TooLarge(Exception):
@@ -74,7 +75,8 @@ def difference(left: Quotient, right: Quotient) -> Polynomial:
 def plus(left: Polynomial, right: Polynomial, sign: int = 1) -> Polynomial:
     total = dict(left)
     for monomial, coefficient in right.items():
-        value = total.get(monomial, Fraction(0)) + sign * coefficient
+        signed = coefficient if sign == 1 else -coefficient
+        value = total[monomial] + signed if monomial in total else signed
         if value:
             total[monomial] = value
         else:
@@ -95,7 +97,8 @@ def times(left: Polynomial, right: Polynomial) -> Polynomial:
     for first, a in left.items():
         for second, b in right.items():
             monomial, scale = _joined(first, second)
-            total[monomial] = total.get(monomial, Fraction(0)) + a * b * scale
+            product = a * b if scale is _UNIT else a * b * scale
+            total[monomial] = total[monomial] + product if monomial in total else product
     total = {monomial: c for monomial, c in total.items() if c}
     if len(total) > MAX_TERMS or any(c.numerator.bit_length() > MAX_COEFFICIENT_BITS for c in total.values()):
         raise TooLarge
@@ -122,9 +125,9 @@ def _added(left: Quotient, right: Quotient) -> Quotient:
 def _joined(left: Monomial, right: Monomial) -> tuple[Monomial, Fraction]:
     """The product of two monomials and the number that falls out of it: sqrt 2 * sqrt 2 = 2, i * i = -1."""
     if not left or not right:
-        return left or right, Fraction(1)
+        return left or right, _UNIT
     exponents = dict(left)
-    scale = Fraction(1)
+    scale = _UNIT
     for atom, exponent in right:
         exponents[atom] = exponents.get(atom, Fraction(0)) + exponent
     for atom, exponent in list(exponents.items()):

@@ -73,6 +73,8 @@ def unwrap(text: str) -> str:
     while True:
         before = text
         text = text.strip()
+        if text[:1].isalnum() and text[-1].isalnum():
+            return text
         while text.endswith((".", ",", ";", ":", "\\\\", "~", "\\ ")) and not text.endswith(
             ("\\,", "\\;", "\\:", "...")
         ):

@@ -24,13 +24,15 @@ class TokenStream:
         return self.tokens[self.at]
 
     def is_op(self, *texts: str) -> bool:
-        return self.token.kind == "op" and self.token.text in texts
+        token = self.tokens[self.at]
+        return token.kind == "op" and token.text in texts
 
     def take_op(self, *texts: str) -> str | None:
-        if not self.is_op(*texts):
+        token = self.tokens[self.at]
+        if token.kind != "op" or token.text not in texts:
             return None
         self.at += 1
-        return self.tokens[self.at - 1].text
+        return token.text
 
     def expect_close(self, *texts: str) -> str:
         token = self.token

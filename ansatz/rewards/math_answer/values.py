@@ -200,7 +200,7 @@ def multiply(*factors: Expr) -> Expr:
     for factor in factors:
         for part in factor.factors if isinstance(factor, Product) else (factor,):
             if isinstance(part, Num):
-                scale = _scaled(scale, part)
+                scale = part if scale is ONE else _scaled(scale, part)
             else:
                 flat.append(part)
     if INFINITY in flat:
@@ -215,6 +215,8 @@ def multiply(*factors: Expr) -> Expr:
 
 
 def negate(value: Expr) -> Expr:
+    if isinstance(value, Num):
+        return Num(-value.value, value.places)
     return multiply(MINUS_ONE, value)
 
 

@@ -129,7 +129,7 @@ def test_words_that_doubt_are_noticed():
     ],
 )
 def test_what_grows_when_worked_out_is_bounded_in_this_process(text: str):
-    begin = time.perf_counter()
+    begin = time.thread_time()
     for gold, answer in [("x^2+1", text), (text, "x^2+1"), (text, text + "+1")]:
         settle(gold, answer, DEFAULT)
-    assert time.perf_counter() - begin < 3.0  # hours without the limits; well below a second on an idle machine
+    assert time.thread_time() - begin < 3.0  # of this thread; hours without the limits
