@@ -1,0 +1,74 @@
+"""`ansatz eval` and `ansatz compare` in real processes, one of them killed."""
+
+import json
+import signal
+import time
+
+import pytest
+from toy_runs import TOY, command, start
+
+from ansatz.data.base import load_problems
+from ansatz.evaluate.suites import load_suite
+from ansatz.models.tiny import build_tiny_model
+
+pytestmark = pytest.mark.e2e
+
+HOW = ["--k", "2", "--problems", "40", "--batch", "4", "--max-tokens", "60", "--template", "tiny", "--threads", "1"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    stories = load_problems("word_problems", split="train", settings={"count": 100})
+    build_tiny_model(folder, texts=[one.question for one in stories], **TOY["model"]["tiny"])
+    return folder
+
+
+def evaluate(model, out, *more):
+    code, printed, err = command("eval", model, "--suite", "word_problems", *HOW, "--out", out, *more)
+    assert code == 0, err
+    return printed
+
+
+def files(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_an_evaluation_killed_in_the_middle_ends_with_the_same_bytes_and_is_rescored(model, tmp_path):
+    printed = evaluate(model, tmp_path / "whole")
+    assert "word_problems: 40 problems x 2" in printed
+
+    process = start("eval", model, "--suite", "word_problems", *HOW, "--out", tmp_path / "killed")
+    rollouts = tmp_path / "killed" / "rollouts.jsonl"
+    deadline = time.monotonic() + 200
+    while not rollouts.exists() or rollouts.read_bytes().count(b"\n") < 10:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    left = rollouts.read_bytes().count(b"\n")
+    assert process.returncode == -signal.SIGKILL
+    assert 10 <= left < 80
+    assert not (tmp_path / "killed" / "results.json").exists()
+
+    evaluate(model, tmp_path / "killed")
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+
+    ids = [one.id for one in load_suite("word_problems").spread(40)]
+    rows = [json.loads(line) for line in rollouts.read_text().splitlines()]
+    assert [(row["id"], row["sample"]) for row in rows] == [(name, sample) for name in ids for sample in (0, 1)]
+
+    (tmp_path / "killed" / "results.json").unlink()
+    code, _, err = command("eval", "--rescore", tmp_path / "killed")
+    assert code == 0, err
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+
+
+def test_another_policy_or_other_settings_do_not_go_on_in_the_same_folder(model, tmp_path):
+    evaluate(model, tmp_path / "e", "--problems", "2")
+    code, _, err = command(
+        "eval", model, "--suite", "word_problems", *HOW, "--out", tmp_path / "e", "--problems", "2", "--seed", "1"
+    )
+    assert code == 2
+    assert "holds an evaluation with seed = 0, this one has 1" in err
