@@ -39,7 +39,7 @@ BUDGET = {
     "threads": "1",
     "data.sft": "null",
 }
-WIDTH, HEIGHT, LABELS = 900, 640, 210
+WIDTH, HEIGHT, LABELS = 960, 660, 300
 WINDOW = 5  # steps of the running mean
 
 
@@ -92,7 +92,7 @@ def results(out: Path) -> list[dict[str, Any]]:
 
 
 def curves(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By preset, the best first: the mean curve over seeds, and the mean and range of held-out pass@1 at the end."""
+    """By preset, the highest curve first: the mean over seeds, and the mean and range of held-out pass@1 at the end."""
     found: dict[str, dict[str, Any]] = {}
     for preset in dict.fromkeys(row["preset"] for row in rows):
         own = [row for row in rows if row["preset"] == preset]
@@ -101,7 +101,7 @@ def curves(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         ends = [row["after"]["pass@1"] for row in own]
         greedy = fmean(row["after"]["greedy"] for row in own)
         found[preset] = {"curve": smooth, "end": fmean(ends), "low": min(ends), "high": max(ends), "greedy": greedy}
-    return dict(sorted(found.items(), key=lambda one: -one[1]["end"]))
+    return dict(sorted(found.items(), key=lambda one: -one[1]["curve"][-1]))
 
 
 def draw(arguments: argparse.Namespace) -> None:
@@ -111,7 +111,7 @@ def draw(arguments: argparse.Namespace) -> None:
     steps = max(len(one["curve"]) for one in found.values())
     values = [value for one in found.values() for value in (*one["curve"], one["end"])]
     low, high = int(min(values) * 20) / 20, int(max(values) * 20 + 1) / 20
-    left, right, top, bottom = 56, WIDTH - LABELS, 52, HEIGHT - 44
+    left, right, top, bottom = 56, WIDTH - LABELS, 66, HEIGHT - 44
 
     def x(step: float) -> float:
         return left + (step - 1) / (steps - 1) * (right - left)
@@ -129,7 +129,7 @@ def draw(arguments: argparse.Namespace) -> None:
     for step in range(5, steps + 1, 5):
         parts.append(f'<text x="{x(step):.1f}" y="{bottom + 18}" text-anchor="middle">{step}</text>')
     parts.append(f'<text x="{(left + right) / 2}" y="{bottom + 36}" text-anchor="middle">RL step</text>')
-    parts.append(f'<text x="{right + 22}" y="{top - 8}">held-out pass@1 at the end</text>')
+    parts.append(f'<text x="{right + 22}" y="{top - 18}">held-out pass@1 at the end, mean (range), %</text>')
     gap = (bottom - top) / max(1, len(found) - 1)
     for place, (preset, one) in enumerate(found.items()):
         colour = f"s{place % 7}"
@@ -140,7 +140,7 @@ def draw(arguments: argparse.Namespace) -> None:
         label = top + place * gap
         end = y(one["curve"][-1])
         parts.append(
-            f'<line class="line {colour}" stroke-opacity="0.5" x1="{right + 1}" x2="{right + 18}" '
+            f'<line class="line {colour}" style="stroke-width:1;stroke-opacity:.6" x1="{right + 1}" x2="{right + 18}" '
             f'y1="{end:.1f}" y2="{label:.1f}"/>'
         )
         text = f"{preset}  {100 * one['end']:.0f} ({100 * one['low']:.0f} to {100 * one['high']:.0f})"
