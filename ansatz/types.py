@@ -18,9 +18,9 @@ Json = dict[str, Any]
 class Finish(StrEnum):
     """Why a rollout ended."""
 
-    STOP = "stop"  # the policy emitted an end token
+    STOP = "stop"  # the policy emitted an end token or a stop string
     LENGTH = "length"  # max_response_tokens reached
-    BUDGET = "budget"  # the thinking budget forced the answer
+    BUDGET = "budget"  # the thinking budget closed the thought, and the answer came to its own end
     ABORT = "abort"  # the sampler gave it up unfinished
 
 
@@ -90,12 +90,14 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """One sampled response. token_ids include the end token when finish is STOP; behavior_logps has one entry a token:
-    its log-probability (nats, <= 0) under the very distribution that it was drawn from.
+    """One sampled response. token_ids include the end token where one ended it; behavior_logps has one entry a token:
+    its log-probability (nats, <= 0) under the very distribution that it was drawn from, 0 where it was forced.
 
     support_sizes: under top-k, top-p or min-p, how many tokens each one was drawn from, so that the trainer can compute
     its own log-probs over the same support; empty where every token was drawn from the whole vocabulary.
     min_response_tokens: so many tokens from the first on were drawn from a vocabulary without end tokens.
+    chosen: False where a token was forced in (the closing of a thought, a tool's observation), True where the policy
+    chose it; empty where it chose all.
     version_min, version_max: oldest and newest policy version (optimiser steps) that drew a token of it.
     sample: its index within the prompt's group.
     """
@@ -111,12 +113,15 @@ class Rollout:
     seed: int
     support_sizes: tuple[int, ...] = ()
     min_response_tokens: int = 0
+    chosen: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.behavior_logps):
             raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.behavior_logps)} log-probs")
         if self.support_sizes and len(self.support_sizes) != len(self.token_ids):
             raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.support_sizes)} support sizes")
+        if self.chosen and len(self.chosen) != len(self.token_ids):
+            raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.chosen)} marks of choice")
 
     @property
     def num_tokens(self) -> int:
@@ -124,7 +129,8 @@ class Rollout:
 
     @property
     def truncated(self) -> bool:
-        return self.finish is not Finish.STOP
+        """Whether it was cut off before it came to its own end."""
+        return self.finish in (Finish.LENGTH, Finish.ABORT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +172,7 @@ def scored_from_json(data: Json) -> ScoredRollout:
             token_ids=tuple(rollout.pop("token_ids")),
             behavior_logps=tuple(rollout.pop("behavior_logps")),
             support_sizes=tuple(rollout.pop("support_sizes")),
+            chosen=tuple(rollout.pop("chosen", ())),
             finish=Finish(rollout.pop("finish")),
             **rollout,
         ),

@@ -51,9 +51,10 @@ def test_a_scored_rollout_survives_json_whole():
         text="2 + 2?",
         token_ids=(5, 6),
     )
-    before = scored(prompt=prompt, support_sizes=(4, 61, 2), min_response_tokens=2)
+    before = scored(prompt=prompt, support_sizes=(4, 61, 2), min_response_tokens=2, chosen=(True, False, True))
     after = scored_from_json(json.loads(json.dumps(to_json(before))))
     assert isinstance(after.rollout.support_sizes, tuple)
+    assert isinstance(after.rollout.chosen, tuple)
     assert after == before
     assert after.score.verdict.seconds == 0.25
     assert isinstance(after.rollout.finish, Finish)
@@ -69,9 +70,8 @@ def test_reading_json_leaves_it_as_it_was():
     assert json.dumps(data) == kept
 
 
-@pytest.mark.parametrize("finish", list(Finish))
-def test_every_finish_but_stop_is_a_truncation(finish):
-    assert rollout(finish=finish).truncated is (finish is not Finish.STOP)
+def test_what_did_not_come_to_its_own_end_is_truncated():
+    assert {finish for finish in Finish if rollout(finish=finish).truncated} == {Finish.LENGTH, Finish.ABORT}
 
 
 def test_a_rollout_needs_a_log_prob_a_token():
@@ -79,6 +79,8 @@ def test_a_rollout_needs_a_log_prob_a_token():
         rollout(behavior_logps=(-1.0, -1.0))
     with pytest.raises(ValueError, match="3 tokens and 1 support sizes"):
         rollout(support_sizes=(5,))
+    with pytest.raises(ValueError, match="3 tokens and 2 marks of choice"):
+        rollout(chosen=(True, False))
 
 
 def test_a_group_needs_a_member():

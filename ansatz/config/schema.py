@@ -51,6 +51,15 @@ class DataSection(Section):
     train: dict[str, Any]
     heldout: dict[str, Any]
     shuffle: bool = True
+    curriculum: dict[str, Any] | None = None
+    """RL takes problems by what came of them before (settings: `data.curriculum.CurriculumSettings`), and may sample
+    further ones for those without a signal. null: epoch after epoch."""
+
+    @model_validator(mode="after")
+    def curriculum_orders_itself(self) -> DataSection:
+        if self.curriculum is not None and not self.shuffle:
+            raise ValueError("shuffle = false has no effect on RL with a curriculum; leave one of the two out")
+        return self
 
 
 class RolloutSection(Section):
@@ -60,6 +69,10 @@ class RolloutSection(Section):
     max_response_tokens: Positive = 96
     min_response_tokens: Count = 0
     """So many tokens from the first on are no end tokens."""
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """A response ends where its text holds one of these."""
+    thinking_budget: Count = 0
+    """After so many tokens without </think> it is forced in, and the answer begins; 0: off."""
     temperature: Rate = 1.0
     top_k: Count = 0
     """0: off."""
@@ -78,6 +91,11 @@ class RolloutSection(Section):
         if self.min_response_tokens >= self.max_response_tokens:
             raise ValueError(
                 f"min_response_tokens = {self.min_response_tokens}: no response could end within "
+                f"rollout.max_response_tokens = {self.max_response_tokens}; make it smaller"
+            )
+        if self.thinking_budget >= self.max_response_tokens:
+            raise ValueError(
+                f"thinking_budget = {self.thinking_budget}: it leaves no room for an answer within "
                 f"rollout.max_response_tokens = {self.max_response_tokens}; make it smaller"
             )
         return self

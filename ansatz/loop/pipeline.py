@@ -20,6 +20,7 @@ from typing import Any
 from ansatz.config.load import load_run
 from ansatz.config.schema import Config, SftSection, TrainSection
 from ansatz.data.base import load_problems
+from ansatz.data.curriculum import CurriculumSettings, curriculum_settings
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError
 from ansatz.evaluate.evaluate import Evaluator
@@ -89,6 +90,7 @@ class Pipeline:
             template_text(config.data.template)
         has_problems = resume and read_done(self.run_dir / "problems") is not None
         self.sources = {} if has_problems else self._sources()
+        self.curriculum = self._checked_curriculum()
         self.grader: Grader = build_grader(config.rewards, workers=config.grader_workers)
 
     def run(self) -> Path:
@@ -126,6 +128,17 @@ class Pipeline:
             for split, section in sections.items()
             if section is not None
         }
+
+    def _checked_curriculum(self) -> CurriculumSettings | None:
+        if (recipe := self.config.data.curriculum) is None:
+            return None
+        settings, prompts = curriculum_settings(recipe), self.config.rollout.prompts_per_step
+        if "train" in self.sources and len(self.sources["train"]) < prompts:
+            raise ConfigError(
+                f"data.train has {len(self.sources['train'])} problems and rollout.prompts_per_step is {prompts}: with "
+                "data.curriculum a step takes no problem twice. Lower the latter, or give more problems."
+            )
+        return settings
 
     def _problems(self, folder: Path) -> Path:
         for split, problems in self.sources.items():
@@ -186,7 +199,7 @@ class Pipeline:
             temperature=self.config.rollout.temperature,
         )
         sampler, evaluator = self._sampler(learner.policy), self._evaluator(learner.policy)
-        with self._open("train", folder, learner, steps=train.steps) as stage:
+        with self._open("train", folder, learner, steps=train.steps, curriculum=self.curriculum) as stage:
             output = train_rl(stage, sampler=sampler, grader=self.grader, evaluator=evaluator)
             stage.tracker.evaluation(evaluator.run(sampler, stage=folder.name, step=stage.total_steps))
         return output
@@ -197,9 +210,17 @@ class Pipeline:
         return Learner(policy, objective, dtype=dtype, **how)
 
     @contextmanager
-    def _open(self, split: str, folder: Path, learner: Learner, *, steps: int) -> Iterator[Stage]:
+    def _open(
+        self, split: str, folder: Path, learner: Learner, *, steps: int, curriculum: CurriculumSettings | None = None
+    ) -> Iterator[Stage]:
         stage = open_stage(
-            self.config, folder, learner=learner, problems=self._read(split), total_steps=steps, console=self.console
+            self.config,
+            folder,
+            learner=learner,
+            problems=self._read(split),
+            total_steps=steps,
+            console=self.console,
+            curriculum=curriculum,
         )
         with closing(stage.tracker):
             yield stage
@@ -217,6 +238,9 @@ class Pipeline:
                 max_response_tokens=config.rollout.max_response_tokens,
                 temperature=config.evaluate.temperature,
                 top_p=config.evaluate.top_p,
+                min_response_tokens=config.rollout.min_response_tokens,
+                stop=config.rollout.stop,
+                thinking_budget=config.rollout.thinking_budget,
                 seed=config.seed,
             ),
             k=config.evaluate.k,

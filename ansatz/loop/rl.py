@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
 from ansatz.evaluate.evaluate import Evaluator
+from ansatz.loop.collect import collect
 from ansatz.loop.state import Clock, Stage
 from ansatz.prompts.render import render
 from ansatz.rewards.base import Grader
@@ -22,13 +24,14 @@ def train_rl(stage: Stage, *, sampler: Sampler, grader: Grader, evaluator: Evalu
     """Runs the stage to its end; returns its last checkpoint."""
     config, learner = stage.config, stage.learner
     rollout, template = config.rollout, config.data.template
+    as_prompt = functools.partial(
+        render,
+        template=template,
+        tokenizer=learner.policy.tokenizer,
+        max_prompt_tokens=rollout.max_prompt_tokens,
+    )
     sampler.load_weights(learner.policy.model, version=learner.version)
     for step in stage.steps():
-        clock, times = Clock(), dict[str, float]()
-        prompts = [
-            render(problem, template, learner.policy.tokenizer, max_prompt_tokens=rollout.max_prompt_tokens)
-            for problem in stage.stream.take(rollout.prompts_per_step)
-        ]
         sampling = Sampling(
             num_samples=rollout.samples_per_prompt,
             max_response_tokens=rollout.max_response_tokens,
@@ -37,35 +40,33 @@ def train_rl(stage: Stage, *, sampler: Sampler, grader: Grader, evaluator: Evalu
             top_p=rollout.top_p,
             min_p=rollout.min_p,
             min_response_tokens=rollout.min_response_tokens,
+            stop=rollout.stop,
+            thinking_budget=rollout.thinking_budget,
             seed=config.seed,
             step=step,
         )
-        rollouts = sampler.generate(prompts, sampling)
-        greedy = sampler.generate(prompts, sampling.greedy()) if learner.needs_greedy else []
-        times["time/rollout_s"] = clock.lap()
-        scored, baselines = grader.score(rollouts, step=step), grader.score(greedy, step=step)
-        times["time/grade_s"] = clock.lap()
-        groups = group_by_prompt(scored)
-        batch = learner.batch(group_rows(groups), baseline_of_group=baseline_of_group(groups, baselines))
+        found = collect(
+            stage.stream,
+            as_prompt,
+            count=rollout.prompts_per_step,
+            sampler=sampler,
+            sampling=sampling,
+            grader=grader,
+            greedy=learner.needs_greedy,
+        )
+        clock, times = Clock(), dict(found.times)
+        batch = learner.batch(group_rows(found.groups), baseline_of_group=baseline_of_group(found.groups, found.greedy))
         reports = learner.update(batch, step=step, check_alignment=step == stage.first_step)
         sampler.load_weights(learner.policy.model, version=learner.version)
         times["time/update_s"] = clock.lap()
-        stage.tracker.log(step, step_metrics(groups, reports, times))
+        stage.tracker.log(step, {**step_metrics(found.sampled, reports, times), **found.metrics})
         if config.save.samples:
-            stage.tracker.samples(step, scored)
+            stage.tracker.samples(step, [one for group in found.sampled for one in group.members])
         if config.evaluate.every and step % config.evaluate.every == 0 and step < stage.total_steps:
             stage.tracker.evaluation(evaluator.run(sampler, stage=stage.folder.name, step=step))
         if stage.save_due(step):
             stage.save(step)
     return stage.folder / "checkpoints" / f"step-{stage.total_steps:06d}"
-
-
-def group_by_prompt(scored: Sequence[ScoredRollout]) -> list[Group]:
-    """Scored rollouts by problem, in the order in which problems first appear."""
-    members: dict[str, list[ScoredRollout]] = {}
-    for one in scored:
-        members.setdefault(one.rollout.prompt.problem.id, []).append(one)
-    return [Group(prompt=group[0].rollout.prompt, members=tuple(group)) for group in members.values()]
 
 
 def group_rows(groups: Sequence[Group]) -> list[Row]:
@@ -86,6 +87,7 @@ def rollout_row(rollout: Rollout, *, group: int, reward: float) -> Row:
         behavior_logps=rollout.behavior_logps,
         support_sizes=rollout.support_sizes,
         min_response_tokens=rollout.min_response_tokens,
+        chosen=rollout.chosen,
         group=group,
         reward=reward,
         truncated=rollout.truncated,

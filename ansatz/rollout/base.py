@@ -19,6 +19,9 @@ class Sampling:
     left out. min_response_tokens: so many tokens from the first on are no end tokens; stop strings end a response
     nevertheless. Log-probs are those of the distribution after all of these, so without the end tokens where they are
     impossible.
+    stop: a response ends as soon as the text that it has drawn (special tokens included) holds one of these; its tokens
+    stay as they were drawn. thinking_budget: 0 is off; where so many response tokens hold no thought_end, the tokens of
+    `closing` are forced in and the answer goes on.
     seed, step: key the noise together with the problem's id, the sample's index and the token's position, so a response
     does not depend on what else is in the batch.
     """
@@ -30,6 +33,10 @@ class Sampling:
     top_p: float = 1.0
     min_p: float = 0.0
     min_response_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    thinking_budget: int = 0
+    thought_end: str = "</think>"
+    closing: str = "</think>"
     seed: int = 0
     step: int = 0
 
@@ -38,9 +45,19 @@ class Sampling:
         """Whether tokens are drawn from less than the whole vocabulary."""
         return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0 or self.temperature == 0
 
+    @property
+    def watched(self) -> bool:
+        """Whether more than end tokens and the limit shapes a response (see `rollout.watch`)."""
+        return bool(self.stop) or self.thinking_budget > 0
+
     def greedy(self) -> Sampling:
         """One response a prompt, always the likeliest token."""
         return dataclasses.replace(self, num_samples=1, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
+
+
+Observe = Callable[[str], str | None]
+"""A tool. It is told a response's text so far, which has come to a stop string, and says what to append to it; the
+response then goes on. None: the response ends. It should depend on the text alone."""
 
 
 class Sampler(Protocol):

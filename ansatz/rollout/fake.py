@@ -9,21 +9,24 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ansatz.rollout.base import Sampling
-from ansatz.types import Finish, Prompt, Rollout
+from ansatz.rollout.base import Observe, Sampling
+from ansatz.rollout.watch import Course, Watch
+from ansatz.types import Prompt, Rollout
 
 END = 256
 
 
 class FakeSampler:
     """respond(prompt, sample) is the text, cut at max_response_tokens; greedy sampling asks for it as sample 0. A text
-    shorter than min_response_tokens is filled up with spaces.
+    shorter than min_response_tokens is filled up with spaces. Where tokens are forced in, the text goes on after them.
 
     Every log-prob is -1.0, 0.0 when greedy. Keeps the weights that it was given in `weights`.
     """
 
-    def __init__(self, respond: Callable[[Prompt, int], str], *, version: int = 0) -> None:
-        self._respond = respond
+    def __init__(
+        self, respond: Callable[[Prompt, int], str], *, version: int = 0, observe: Observe | None = None
+    ) -> None:
+        self._respond, self._observe = respond, observe
         self.version = version
         self.weights: Any = None
         self.closed = False
@@ -38,29 +41,38 @@ class FakeSampler:
         self, prompts: Sequence[Prompt], sampling: Sampling, *, on_finished: Callable[[Rollout], None] | None = None
     ) -> list[Rollout]:
         drawn: Counter[str] = Counter()  # a problem that comes twice goes on counting its samples
+        watch = Watch(sampling, end_ids={END}, encode=str.encode, decode=_decode, observe=self._observe)
         out: list[Rollout] = []
         for prompt in prompts:
             for _ in range(sampling.num_samples):
-                out.append(self._rollout(prompt, drawn[prompt.problem.id], sampling))
+                out.append(self._rollout(prompt, drawn[prompt.problem.id], sampling, watch))
                 drawn[prompt.problem.id] += 1
                 if on_finished:
                     on_finished(out[-1])
         return out
 
-    def _rollout(self, prompt: Prompt, sample: int, sampling: Sampling) -> Rollout:
+    def _rollout(self, prompt: Prompt, sample: int, sampling: Sampling, watch: Watch) -> Rollout:
         greedy = sampling.temperature == 0
         script = self._respond(prompt, 0 if greedy else sample).encode()
-        whole = (*script.ljust(sampling.min_response_tokens), END)
-        token_ids = whole[: sampling.max_response_tokens]
+        own = iter((*script.ljust(sampling.min_response_tokens), END))
+        course = Course(watch)
+        while not course.ended and len(course.token_ids) < sampling.max_response_tokens:
+            course.take(next(own) if course.forced < 0 else course.forced)
+        token_ids, logp = tuple(course.token_ids), 0.0 if greedy else -1.0
         return Rollout(
             prompt=prompt,
             sample=sample,
             token_ids=token_ids,
-            behavior_logps=(0.0 if greedy else -1.0,) * len(token_ids),
-            text=bytes(token for token in token_ids if token != END).decode(errors="ignore"),
-            finish=Finish.STOP if len(token_ids) == len(whole) else Finish.LENGTH,
+            behavior_logps=tuple(logp if chosen else 0.0 for chosen in course.chosen),
+            text=_decode(token_ids),
+            finish=course.finish,
             version_min=self.version,
             version_max=self.version,
             seed=sampling.seed,
             min_response_tokens=sampling.min_response_tokens,
+            chosen=course.marks,
         )
+
+
+def _decode(token_ids: Sequence[int]) -> str:
+    return bytes(token for token in token_ids if token != END).decode(errors="ignore")

@@ -8,6 +8,7 @@ depends on the order.
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -26,6 +27,7 @@ class Row:
     behavior_logps: the sampler's log-probs of response_ids; 0 for demonstrations, which nobody sampled.
     support_sizes: under top-k, top-p or min-p, how many tokens each response token was drawn from.
     min_response_tokens: so many response tokens were drawn from a vocabulary without end tokens.
+    chosen: False where a response token was forced in; empty where the policy chose all.
     truncated: whether the response hit the length limit. components: the rewards before they are added up.
     steps: (index of the response token that ends a reasoning step, its reward); without any, the whole response is one
     step with the whole reward.
@@ -38,6 +40,7 @@ class Row:
     reward: float
     support_sizes: Sequence[int] = ()
     min_response_tokens: int = 0
+    chosen: Sequence[bool] = ()
     truncated: bool = False
     components: Sequence[float] = ()
     steps: Sequence[tuple[int, float]] = ()
@@ -197,7 +200,8 @@ def weights(layout: Layout, objective: Objective) -> dict[str, Any]:
 def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
     """Rows on one flat axis: those of one prompt together, the prompt with the longest row first, and so within it.
 
-    ValueError for a row without a prompt, whose first token nothing would predict, or with a log-prob too many or few.
+    ValueError for a row without a prompt, whose first token nothing would predict, with a log-prob or a mark of choice
+    too many or few, or with no token that the policy chose.
     """
     for row in rows:
         if not row.prompt_ids:
@@ -206,6 +210,10 @@ def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
             raise ValueError(
                 f"a row has {len(row.response_ids)} response tokens and {len(row.behavior_logps)} log-probs"
             )
+        if row.chosen and len(row.chosen) != len(row.response_ids):
+            raise ValueError(f"a row has {len(row.response_ids)} response tokens and {len(row.chosen)} marks of choice")
+        if row.chosen and not any(row.chosen):
+            raise ValueError(f"the row {list(row.response_ids[:5])}... has no token that the policy chose")
     ordered, prefix_N = _ordered(rows)
     sizes = [(len(row.prompt_ids), len(row.response_ids)) for row in ordered]
     length_N = torch.tensor([prompt + response for prompt, response in sizes], device=device)
@@ -213,10 +221,12 @@ def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
     segment_T = torch.repeat_interleave(torch.arange(len(ordered), device=device), length_N)
     start_N = length_N.cumsum(0) - length_N
     position_T = torch.arange(len(segment_T), device=device) - start_N[segment_T]
-    mask_T = position_T >= prompt_N[segment_T]
+    response_T = position_T >= prompt_N[segment_T]
+    chosen_M = [own for row in ordered for own in row.chosen or [True] * len(row.response_ids)]
+    mask_T = response_T.masked_scatter(response_T, torch.tensor(chosen_M, device=device))
     token_T = torch.tensor([token for row in ordered for token in (*row.prompt_ids, *row.response_ids)], device=device)
     logp_M = torch.tensor([logp for row in ordered for logp in row.behavior_logps], device=device)
-    steps = [row.steps or [(len(row.response_ids) - 1, row.reward)] for row in ordered]
+    steps = [_steps(row) for row in ordered]
     first_N = start_N + prompt_N
     end_K = torch.tensor([index for row in steps for index, _ in row], device=device, dtype=torch.long)
     end_K = end_K + first_N.repeat_interleave(torch.tensor([len(row) for row in steps], device=device))
@@ -226,13 +236,15 @@ def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
         token_T=token_T,
         position_T=position_T,
         segment_T=segment_T,
-        prefix_T=None if prefix_N is None else torch.tensor(prefix_N, device=device)[segment_T].masked_fill(mask_T, -1),
+        prefix_T=None
+        if prefix_N is None
+        else torch.tensor(prefix_N, device=device)[segment_T].masked_fill(response_T, -1),
         mask_T=mask_T,
-        behavior_logp_T=zero_T.masked_scatter(mask_T, logp_M),
-        support_T=_supports(ordered, mask_T),
+        behavior_logp_T=zero_T.masked_scatter(response_T, logp_M) * mask_T,
+        support_T=_supports(ordered, response_T),
         endless_T=_endless(ordered, mask_T, position_T - prompt_N[segment_T], segment_T),
         step_end_T=zero_T.bool().index_fill(0, end_K, True),
-        step_reward_T=zero_T.index_copy(0, end_K, step_reward_K),
+        step_reward_T=zero_T.index_add(0, end_K, step_reward_K),
         reward_N=torch.tensor([row.reward for row in ordered], device=device),
         group_N=torch.tensor([row.group for row in ordered], device=device),
         truncated_N=torch.tensor([row.truncated for row in ordered], device=device),
@@ -251,13 +263,22 @@ def _ordered(rows: Sequence[Row]) -> tuple[list[Row], list[int] | None]:
     return [row for family in families for row in family], number_N if len(families) < len(rows) else None
 
 
-def _supports(rows: Sequence[Row], mask_T: Tensor) -> Tensor | None:
+def _steps(row: Row) -> Sequence[tuple[int, float]]:
+    """A row's steps; one that ends on forced tokens ends at the policy's last token before them."""
+    steps = row.steps or [(len(row.response_ids) - 1, row.reward)]
+    if not row.chosen:
+        return steps
+    own = [index for index, chosen in enumerate(row.chosen) if chosen]
+    return [(own[max(bisect_right(own, index) - 1, 0)], reward) for index, reward in steps]
+
+
+def _supports(rows: Sequence[Row], response_T: Tensor) -> Tensor | None:
     if not any(row.support_sizes for row in rows):
         return None
     whole = 2**31  # over any vocabulary
     sizes = [size for row in rows for size in row.support_sizes or [whole] * len(row.response_ids)]
-    size_M = torch.tensor(sizes, device=mask_T.device)
-    return torch.ones_like(mask_T, dtype=torch.long).masked_scatter(mask_T, size_M)
+    size_M = torch.tensor(sizes, device=response_T.device)
+    return torch.ones_like(response_T, dtype=torch.long).masked_scatter(response_T, size_M)
 
 
 def _endless(rows: Sequence[Row], mask_T: Tensor, index_T: Tensor, segment_T: Tensor) -> Tensor | None:

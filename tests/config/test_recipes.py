@@ -162,6 +162,12 @@ def test_merging_changes_neither_side():
             "999",
             "rollout.min_response_tokens = 999: no response could end within rollout.max",
         ),
+        (
+            "rollout.thinking_budget",
+            "999",
+            "rollout.thinking_budget = 999: it leaves no room for an answer within rollout",
+        ),
+        ("rollout.stop", "[x, '']", "rollout.stop.1 = '': it should have at least 1 character"),
         ("rollout.min_p", "1.5", "rollout.min_p = 1.5: it should be less than or equal to 1."),
         ("evaluate.k", "9", "evaluate.k = 9: pass@k needs at least that many samples, got evaluate.samples = 2."),
         ("evaluate.temperature", ".inf", "evaluate.temperature = inf: it should be a finite number."),

@@ -8,26 +8,31 @@ from collections.abc import Callable
 import pytest
 from tiny_models import END_ID, prompt, some_prompts, tiny_policy
 
-from ansatz.rollout.base import Sampler, Sampling
+from ansatz.rollout.base import Observe, Sampler, Sampling
 from ansatz.rollout.fake import END, FakeSampler
 from ansatz.rollout.native import NativeSampler
-from ansatz.types import Finish, Rollout
+from ansatz.types import Finish, Prompt, Rollout
 
 PROMPTS = some_prompts(5)
 SAMPLING = Sampling(num_samples=4, max_response_tokens=12, seed=3, step=2)
 POLICY = tiny_policy()
 
 
-def native() -> tuple[Sampler, object, set[int]]:
+def native(observe: Observe | None = None) -> tuple[Sampler, object, set[int]]:
     policy = dataclasses.replace(POLICY, end_ids=(END_ID, 5, 9, 13))
-    return NativeSampler(policy, max_concurrent=8), policy.model, set(policy.end_ids)
+    return NativeSampler(policy, max_concurrent=8, observe=observe), policy.model, set(policy.end_ids)
 
 
-def fake() -> tuple[Sampler, object, set[int]]:
-    return FakeSampler(lambda prompt, sample: f"{prompt.problem.id}: " + "x" * (3 * sample)), "weights", {END}
+def fake(observe: Observe | None = None) -> tuple[Sampler, object, set[int]]:
+    def respond(prompt: Prompt, sample: int) -> str:
+        return f"{prompt.problem.id}: " + "x" * (3 * sample)
+
+    return FakeSampler(respond, observe=observe), "weights", {END}
 
 
-Make = Callable[[], tuple[Sampler, object, set[int]]]
+Make = Callable[..., tuple[Sampler, object, set[int]]]
+STOP = ("t3", "xx")  # in some responses of the one and of the other
+THINKING = {"thinking_budget": 5, "thought_end": "t2", "closing": "t8 t20"}
 SAMPLERS = pytest.mark.parametrize("make", [native, fake])
 
 
@@ -63,6 +68,57 @@ def test_the_first_tokens_up_to_the_minimum_are_no_end_tokens(make: Make) -> Non
     assert not {token for one in rollouts for token in one.token_ids[:9]} & end_ids
     assert {one.finish for one in rollouts} == {Finish.STOP, Finish.LENGTH}
     assert all(one.num_tokens > 9 for one in rollouts)
+
+
+@SAMPLERS
+def test_a_stop_string_ends_a_response_which_keeps_its_tokens(make: Make) -> None:
+    sampler, _, end_ids = make()
+    stopped = 0
+    plain = sampler.generate(PROMPTS, SAMPLING)
+    for one, whole in zip(sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, stop=STOP)), plain, strict=True):
+        assert one.token_ids == whole.token_ids[: one.num_tokens]
+        assert one.chosen == ()
+        held = any(stop in one.text for stop in STOP)
+        assert held == any(stop in whole.text for stop in STOP)
+        assert one.finish is (Finish.STOP if held or one.token_ids[-1] in end_ids else Finish.LENGTH)
+        stopped += one.num_tokens < whole.num_tokens
+    assert stopped > 3
+
+
+@SAMPLERS
+def test_an_open_thought_is_closed_at_its_budget_by_tokens_that_the_policy_did_not_choose(make: Make) -> None:
+    sampler, _, end_ids = make()
+    rollouts = sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, max_response_tokens=20, **THINKING))
+    forced = [one for one in rollouts if one.chosen]
+    assert len(forced) > 2
+    for one in forced:
+        assert one.chosen[:6] == (*[True] * 5, False)
+        assert {logp for logp, chosen in zip(one.behavior_logps, one.chosen, strict=True) if not chosen} == {0.0}
+        assert all(one.chosen[one.chosen.count(False) + 5 :])
+        assert one.finish is (Finish.BUDGET if one.token_ids[-1] in end_ids else Finish.LENGTH)
+        assert "t8 t20" in one.text
+    assert len({one.token_ids[5 : 5 + one.chosen.count(False)] for one in forced}) == 1
+
+
+@SAMPLERS
+def test_a_tool_is_asked_at_stop_strings_and_its_words_are_not_the_policys(make: Make) -> None:
+    told: list[str] = []
+
+    def observe(text: str) -> str | None:
+        told.append(text)
+        return "t7 t7" if "t7" not in text else None
+
+    sampler, _, _ = make(observe)
+    rollouts = sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, max_response_tokens=30, stop=STOP))
+    assert told
+    assert all(any(stop in text for stop in STOP) for text in told)
+    observed = [one for one in rollouts if one.chosen]
+    assert len(observed) > 3
+    for one in observed:
+        assert "t7 t7" in one.text
+        assert 0 < one.chosen.count(False) <= 5
+        assert {logp for logp, chosen in zip(one.behavior_logps, one.chosen, strict=True) if not chosen} == {0.0}
+    assert any(one.chosen[-1] and one.num_tokens > one.chosen.index(False) + 5 for one in observed)
 
 
 @SAMPLERS

@@ -205,12 +205,61 @@ def test_the_first_tokens_of_a_row_with_a_minimum_are_endless_and_no_others() ->
     assert own.token_T[own.endless_T].tolist() == rows[4].response_ids[:-1]
 
 
+def test_forced_tokens_are_context_alone() -> None:
+    rows = [row for row in some_rows(size=6) if len(row.response_ids) > 4]
+    rows = [
+        dataclasses.replace(row, chosen=[True, False, *[True] * (len(row.response_ids) - 4), False, False])
+        for row in rows
+    ]
+    layout = lay_out(rows, device=CPU)
+    forced = {row.response_ids[index] for row in rows for index in (1, -2, -1)}
+    response = {token for row in rows for token in row.response_ids}
+    assert set(layout.token_T[layout.mask_T].tolist()) == response - forced
+    assert set(layout.token_T[layout.prefix_T < 0].tolist()) == response
+    assert not layout.behavior_logp_T[~layout.mask_T].any()
+    assert layout.step_end_T[layout.mask_T].sum() == len(rows)
+    assert layout.step_reward_T.sum().item() == pytest.approx(sum(row.reward for row in rows))
+    last = {row.response_ids[-3] for row in rows}
+    assert set(layout.token_T[layout.step_end_T].tolist()) == last
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_forced_tokens_have_neither_weight_nor_advantage_nor_gradient(preset: str) -> None:
+    rows = [
+        dataclasses.replace(row, chosen=[True, *[False] * (len(row.response_ids) - 1)]) for row in some_rows(size=4)
+    ]
+    objective = objective_of(preset, kl_coef=0.1)
+    batch = whole_batch(rows, objective)
+    assert not batch.weight_T[~batch.layout.mask_T].any()
+    assert not batch.advantage_T[~batch.layout.mask_T].any()
+    _, gradient = loss_and_gradient(batch, objective, 10**6)
+    assert set(gradient) <= {row.response_ids[0] for row in rows}
+
+
+def test_steps_that_end_on_forced_tokens_end_at_the_policys_last_before_and_add_up() -> None:
+    row = dataclasses.replace(
+        some_rows()[0],
+        response_ids=[5, 6, 7, 8, 9],
+        behavior_logps=[-1.0] * 5,
+        chosen=[True, True, False, False, True],
+        steps=[(1, 0.25), (3, 0.5), (4, 1.0)],
+    )
+    layout = lay_out([row], device=CPU)
+    first = len(row.prompt_ids)
+    assert layout.step_end_T.nonzero().flatten().tolist() == [first + 1, first + 4]
+    assert layout.step_reward_T[first:].tolist() == [0.0, 0.75, 0.0, 0.0, 1.0]
+
+
 def test_a_row_without_a_prompt_or_with_log_probs_of_another_length_is_refused() -> None:
     row = some_rows()[0]
     with pytest.raises(ValueError, match="needs a prompt"):
         lay_out([row, dataclasses.replace(row, prompt_ids=[])], device=CPU)
     with pytest.raises(ValueError, match="log-probs"):
         lay_out([dataclasses.replace(row, behavior_logps=[*row.behavior_logps, -1.0])], device=CPU)
+    with pytest.raises(ValueError, match="marks of choice"):
+        lay_out([dataclasses.replace(row, chosen=[True, *[True] * len(row.response_ids)])], device=CPU)
+    with pytest.raises(ValueError, match="no token that the policy chose"):
+        lay_out([dataclasses.replace(row, chosen=[False] * len(row.response_ids))], device=CPU)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 17, 40, 64, 10**6])

@@ -18,9 +18,10 @@ from ansatz.errors import ModelError
 from ansatz.models.load import Policy, head_logits, round_up
 from ansatz.models.logps import without_ends
 from ansatz.models.threads import SMALL_MODEL, one_thread
-from ansatz.rollout.base import Sampling
+from ansatz.rollout.base import Observe, Sampling
 from ansatz.rollout.native.cache import PrefillCache, SlotCache
 from ansatz.rollout.sampling import draw, noise_key, uniforms
+from ansatz.rollout.watch import Course, Watch
 from ansatz.types import Finish, Prompt, Rollout
 
 # Rows and spans are filled up to multiples of these, so that few shapes occur: kernels are compiled for each new one.
@@ -30,13 +31,17 @@ _ROW_STEP, _SPAN_STEP, _PREFILL_STEP = 32, 32, 16
 class NativeSampler:
     """A `Sampler` over a `Policy`. It holds no copy of the weights: a weight sync is a version number.
 
-    max_concurrent: slots, at least the samples of one prompt; bounds the cache and changes no number.
+    max_concurrent: slots, at least the samples of one prompt; bounds the cache and changes no number. observe: a tool;
+    every decoding row waits while it is asked.
     """
 
-    def __init__(self, policy: Policy, *, max_concurrent: int, version: int = 0) -> None:
+    def __init__(
+        self, policy: Policy, *, max_concurrent: int, version: int = 0, observe: Observe | None = None
+    ) -> None:
         self.policy = policy
         self.max_concurrent = max_concurrent
         self.version = version
+        self.observe = observe
 
     def load_weights(self, weights: Any, *, version: int) -> None:
         """The trainer updates these very weights in place, so `weights` must be the policy's own model."""
@@ -64,7 +69,7 @@ class NativeSampler:
                 "(rollout.max_prompt_tokens)."
             )
         slots = min(max(self.max_concurrent, sampling.num_samples), len(prompts) * sampling.num_samples)
-        batch = _Batch(self.policy, sampling, slots=slots)
+        batch = _Batch(self.policy, sampling, slots=slots, watch=self._watch(sampling))
         first_sample = _first_samples(prompts, sampling.num_samples)
         waiting = list(range(len(prompts)))[::-1]
         out: dict[tuple[int, int], Rollout] = {}
@@ -89,6 +94,18 @@ class NativeSampler:
             for offset in range(sampling.num_samples)
         ]
 
+    def _watch(self, sampling: Sampling) -> Watch | None:
+        if not sampling.watched:
+            return None
+        tokenizer = self.policy.tokenizer
+        return Watch(
+            sampling,
+            end_ids=self.policy.end_ids,
+            encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
+            decode=tokenizer.decode,
+            observe=self.observe,
+        )
+
     def _rollout(self, prompt: Prompt, row: _Row, sampling: Sampling) -> Rollout:
         return Rollout(
             prompt=prompt,
@@ -97,6 +114,7 @@ class NativeSampler:
             behavior_logps=tuple(row.logps),
             support_sizes=tuple(row.sizes) if sampling.restricted else (),
             min_response_tokens=sampling.min_response_tokens,
+            chosen=row.chosen,
             text=self.policy.tokenizer.decode(row.token_ids, skip_special_tokens=True),
             finish=row.finish,
             version_min=self.version,
@@ -124,15 +142,20 @@ class _Row:
     token_ids: list[int]
     logps: list[float]
     sizes: list[int]
+    chosen: tuple[bool, ...]
     finish: Finish
 
 
 class _Batch:
-    """The slots of one call of `generate`: per slot its prompt, sample, noise key, length and what it drew so far."""
+    """The slots of one call of `generate`: per slot its prompt, sample, noise key, length and what it drew so far.
 
-    def __init__(self, policy: Policy, sampling: Sampling, *, slots: int) -> None:
+    courses: one an active row where responses are watched, else none; then no row is looked at on its own.
+    """
+
+    def __init__(self, policy: Policy, sampling: Sampling, *, slots: int, watch: Watch | None) -> None:
         device = policy.device
         self.policy, self.sampling, self.slots = policy, sampling, slots
+        self.watch, self.courses = watch, list[Course]()
         slots = round_up(slots, _ROW_STEP)
         self.cache = SlotCache(slots)
         self.active = 0
@@ -181,6 +204,8 @@ class _Batch:
         self.column["length"][slot_B] = length_P[source_B]
         self.column["drawn"][slot_B] = 0
         self.active += len(source_B)
+        if self.watch:
+            self.courses += [Course(self.watch) for _ in rows]
         self._draw(slot_B, logits_PV[source_B])
 
     def decode(self) -> None:
@@ -206,7 +231,7 @@ class _Batch:
 
     def take_finished(self) -> list[_Row]:
         """Rows that ended, removed from the batch; the last active rows move into their slots."""
-        ended_B = torch.isin(self.column["last"][: self.active], self.end_ids)
+        ended_B = self._ended()
         done_B = ended_B | (self.column["drawn"][: self.active] >= self.sampling.max_response_tokens)
         done = done_B.nonzero().squeeze(-1)
         if not len(done):
@@ -218,9 +243,10 @@ class _Batch:
                 token_ids=tokens[:drawn],
                 logps=logps[:drawn],
                 sizes=sizes[:drawn],
-                finish=Finish.STOP if ended else Finish.LENGTH,
+                chosen=course.marks if course else (),
+                finish=course.finish if course else Finish.STOP if ended else Finish.LENGTH,
             )
-            for prompt, sample, drawn, ended, tokens, logps, sizes in zip(
+            for prompt, sample, drawn, ended, tokens, logps, sizes, course in zip(
                 self.column["prompt"][done].tolist(),
                 self.column["sample"][done].tolist(),
                 self.column["drawn"][done].tolist(),
@@ -228,6 +254,7 @@ class _Batch:
                 self.token_SN[done].tolist(),
                 self.logp_SN[done].tolist(),
                 self.size_SN[done].tolist(),
+                [self.courses[slot] if self.watch else None for slot in done.tolist()],
                 strict=True,
             )
         ]
@@ -248,11 +275,28 @@ class _Batch:
             min_p=sampling.min_p,
             greedy=sampling.temperature == 0,
         )
+        if self.watch:
+            token_B, logp_B, size_B = self._follow(slot_B, token_B, logp_B, size_B)
         self.token_SN[slot_B, drawn_B] = token_B
         self.logp_SN[slot_B, drawn_B] = logp_B
         self.size_SN[slot_B, drawn_B] = size_B
         self.column["last"][slot_B] = token_B
         self.column["drawn"][slot_B] += 1
+
+    def _follow(self, slot_B: Tensor, token_B: Tensor, logp_B: Tensor, size_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What was drawn with forced tokens in their places, told to the rows' courses."""
+        courses = [self.courses[slot] for slot in slot_B.tolist()]
+        forced_B = torch.tensor([course.forced for course in courses], device=token_B.device)
+        own_B = forced_B < 0
+        token_B = torch.where(own_B, token_B, forced_B)
+        for course, token in zip(courses, token_B.tolist(), strict=True):
+            course.take(token)
+        return token_B, logp_B.masked_fill(~own_B, 0.0), size_B.masked_fill(~own_B, 1)
+
+    def _ended(self) -> Tensor:
+        if self.watch:
+            return torch.tensor([course.ended for course in self.courses], device=self.policy.device)
+        return torch.isin(self.column["last"][: self.active], self.end_ids)
 
     def _close_holes(self, done_B: Tensor) -> None:
         kept = self.active - int(done_B.sum())
@@ -262,4 +306,8 @@ class _Batch:
             self.cache.move(source_M, hole_M, int(self.column["length"][source_M].max()))
             for column in (*self.column.values(), self.token_SN, self.logp_SN, self.size_SN):
                 column[hole_M] = column[source_M]
+        if self.watch:
+            for hole, source in zip(hole_M.tolist(), source_M.tolist(), strict=True):
+                self.courses[hole] = self.courses[source]
+            del self.courses[kept:]
         self.active = kept
