@@ -93,7 +93,7 @@ def _tables(numbers: Mapping[str, Any]) -> list[Any]:
 
 
 def _verdict(numbers: Mapping[str, Any]) -> str:
-    """Both must agree: of few problems the interval is too narrow, and the sign test does not see how large a win is."""
+    """Both must agree: of few problems the interval is too narrow, and the sign test does not see a win's size."""
     low, high = numbers["difference_interval"]
     if (low > 0 or high < 0) and numbers["p_value"] < 0.05:
         return f"{'B' if low > 0 else 'A'} is better: the interval of the difference leaves out 0, and p < 0.05."

@@ -19,9 +19,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
-from ansatz.config.schema import Config
+from ansatz.config.schema import Config, RolloutSection
+from ansatz.loop.collect import group_by_prompt
 from ansatz.loop.pipeline import source_problems, tokenizer_texts
-from ansatz.loop.rl import group_by_prompt, group_rows, rollout_row
+from ansatz.loop.rl import group_rows, rollout_row
 from ansatz.models.load import Policy, load_policy
 from ansatz.models.threads import set_threads
 from ansatz.models.tiny import build_tiny_model
@@ -99,7 +100,7 @@ def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grad
     gradients = _Gradients(policy, objective, sampling.temperature)
     yield from _invariances(gradients, learner, whole, rows, policy, config)
     yield from _on_policy(gradients, whole, objective)
-    yield from _alignment(policy, sampler, prompts, sampling)
+    yield from _alignment(policy, sampler, prompts, sampling, config.rollout)
 
 
 def _invariances(
@@ -146,11 +147,12 @@ def _on_policy(gradients: _Gradients, whole: TrainBatch, objective: Objective) -
 
 
 def _alignment(
-    policy: Policy, sampler: NativeSampler, prompts: Sequence[Prompt], sampling: Sampling
+    policy: Policy, sampler: NativeSampler, prompts: Sequence[Prompt], sampling: Sampling, recipe: RolloutSection
 ) -> Iterator[Finding]:
+    keys = ("top_k", "top_p", "min_p", "min_response_tokens", "stop", "thinking_budget")
     half = sampling.max_response_tokens // 2
     for name, how in (
-        ("as in the recipe", sampling),
+        ("as in the recipe", dataclasses.replace(sampling, **{key: getattr(recipe, key) for key in keys})),
         ("temperature 0.7", dataclasses.replace(sampling, temperature=0.7)),
         ("top-k 5", dataclasses.replace(sampling, top_k=5)),
         ("top-p 0.9", dataclasses.replace(sampling, top_p=0.9)),

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansatz.config.load import dump
 from ansatz.config.schema import Config
+from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
 from ansatz.models.load import Policy
 from ansatz.track.base import ConsoleSink, TrackerLike
@@ -63,9 +64,10 @@ def open_stage(
     problems: Sequence[Problem],
     total_steps: int,
     console: ConsoleSink | None,
+    curriculum: CurriculumSettings | None = None,
 ) -> Stage:
     """A stage at its start, or at its latest checkpoint where its folder holds one."""
-    stream = ProblemStream(problems, seed=config.seed, shuffle=config.data.shuffle)
+    stream = ProblemStream(problems, seed=config.seed, shuffle=config.data.shuffle, curriculum=curriculum)
     step = 0
     if (last := checkpoint.latest(folder)) is not None:
         step, state = checkpoint.restore(last, learner=learner)

@@ -329,6 +329,56 @@ METRICS: tuple[Metric, ...] = (
         "rises by prompts_per_step",
         "A slower rise than the recipe's means dropped prompts.",
     ),
+    # Of the pool under data.curriculum, after the step; absent without one.
+    _row(
+        "data/tried_frac",
+        "tried",
+        "problems taken at least once / problems in the training set",
+        "share",
+        "rises",
+        "Flat before it reaches 1: the curriculum goes round among what it knows; try thompson or a lower discount.",
+    ),
+    _row(
+        "data/pass_rate",
+        "expected pass rate",
+        "mean over tried problems of the posterior mean (prior + right) / (2 prior + responses), discounted",
+        "share",
+        "rises slowly",
+        "The policy's level on what it trains on, without the curriculum's choice in it: rollout/accuracy stays near "
+        "1/2 when the curriculum does its work.",
+    ),
+    _row(
+        "data/resting_frac",
+        "resting",
+        "problems that rest after rest_after steps without a right response / problems in the training set",
+        "share",
+        "under 0.5, falls",
+        "A rise to most of the pool: the problems are too hard for this policy.",
+    ),
+    _row(
+        "data/retired_frac",
+        "retired",
+        "problems with all responses right retire_after times running / problems in the training set",
+        "share",
+        "rises, under 0.8",
+        "Near 1 the pool is used up: what is left is hard or wrong, and retired problems come back to fill the step.",
+    ),
+    _row(
+        "data/refill_rounds",
+        "refill rounds",
+        "rounds of further sampling in the step to replace groups without a signal",
+        "count",
+        "under data.curriculum.refill",
+        "At the limit: the step is not full of groups with a signal. Read it with data/groups_thrown_away.",
+    ),
+    _row(
+        "data/groups_thrown_away",
+        "thrown away",
+        "groups sampled in the step and left out of its update, since their rewards are all equal",
+        "groups",
+        "under prompts_per_step",
+        "The price of a full update in sampling. A rise asks for other problems, or a sampler that avoids such groups.",
+    ),
     # Judged on held-out problems; these stand in evaluations.jsonl and TensorBoard.
     _row(
         "eval/<name>",

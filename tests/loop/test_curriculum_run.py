@@ -1,0 +1,67 @@
+"""Whole toy runs with a curriculum: its memory is in the checkpoint, and what a recipe gets wrong is said at once."""
+
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from toy_runs import toy_config
+
+from ansatz.errors import ConfigError
+from ansatz.loop.pipeline import Pipeline, resume_config, run_pipeline
+from ansatz.track.jsonl import read_jsonl
+from ansatz.track.metrics import check_known
+
+REWARDS = Path(__file__).with_name("mine.py")
+CURRICULUM = {"sampler": "variance", "discount": 0.9, "rest_after": 1, "rest_steps": 2, "refill": 2}
+
+
+def config(folder, **own):
+    breaks_off = {f"{REWARDS}:breaks_off": {"at": 3, "unless": str(folder / "go")}}
+    changes = {
+        "data": {"curriculum": CURRICULUM, "train": {"count": 30}},
+        "rewards": {"math_answer": {"weight": 0}, **breaks_off},
+        "save": {"tensorboard": False},
+        "evaluate": {"every": 0},
+    }
+    return toy_config(folder, {**changes, **own})
+
+
+def test_a_run_broken_off_and_resumed_takes_the_same_problems_and_ends_with_the_same_weights(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "go").touch()
+    whole = run_pipeline(config(tmp_path / "a"))
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline(config(tmp_path / "b"))
+    (tmp_path / "b" / "go").touch()
+    resumed = run_pipeline(resume_config(tmp_path / "b" / "runs" / "toy"), resume=True)
+
+    rows = [read_jsonl(run / "rl" / "metrics.jsonl") for run in (whole, resumed)]
+    assert [row["step"] for row in rows[1]] == [1, 2, 3, 4]
+    kept = [name for name in rows[0][0] if not name.startswith(("time/", "perf/")) and name != "seconds"]
+    assert [[row[name] for name in kept] for row in rows[0]] == [[row[name] for name in kept] for row in rows[1]]
+    assert [row["data/tried_frac"] for row in rows[0]][-1] > 4 / 30
+    assert rows[0][-1]["data/resting_frac"] > 0
+    check_known([name for name in rows[0][0] if name not in ("step", "seconds")])
+    for step in range(1, 5):
+        taken = [
+            [one["rollout"]["prompt"]["problem"]["id"] for one in read_jsonl(run / f"rl/samples/step-{step:06d}.jsonl")]
+            for run in (whole, resumed)
+        ]
+        assert taken[0] == taken[1]
+    last = [load_file(run / "rl/checkpoints/step-000004/model.safetensors") for run in (whole, resumed)]
+    assert all((last[0][name] == last[1][name]).all() for name in last[0])
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ({"curriculum": {"sampler": "varianze"}}, "Did you mean 'variance'"),
+        ({"curriculum": {}, "train": {"count": 3}}, r"data\.train has 3 problems and rollout\.prompts_per_step is 4"),
+        ({"curriculum": {}, "shuffle": False}, "shuffle = false has no effect"),
+    ],
+)
+def test_a_wrong_curriculum_is_refused_before_anything_is_written(tmp_path, data, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        Pipeline(toy_config(tmp_path, {"data": data}), None, resume=False)
+    assert not (tmp_path / "runs").exists()
