@@ -1,0 +1,98 @@
+"""What a problem file holds, in numbers: lengths, kinds of answer, levels, and rows that a person should look at."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ansatz.data.hygiene.filters import FILTERS
+from ansatz.data.hygiene.wording import same_answer, words_of
+from ansatz.data.rows import after_hashes, last_box
+from ansatz.types import Problem
+
+QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
+
+_KINDS = {
+    "integer": r"[-+]?\d+|[-+]?\d{1,3}(?:,\d{3})+",
+    "decimal": r"[-+]?\d*\.\d+",
+    "fraction": r"[-+]?\d+/\d+|[-+]?\\[dt]?frac(?:\{-?\d+\}\{-?\d+\}|\d\d)",
+    "percent or money": r"\\?\$\d[\d,.]*|[-+]?\d[\d,.]*\\?%",
+    "letter": r"\(?[A-Za-z]\)?|\\text\{\(?[A-Za-z]\)?\}",
+    "tuple or list": r"(?:\\left)?[(\[{\\].*,.*[)\]}]|.*[^\d],.*|.*,\D.*|\d+(?:,\d+)+",
+    "equation": r".*(?:=|<|>|\\leq?|\\geq?).*",
+    "words": r"[A-Za-z\s\\{}.'-]*[A-Za-z]{3,}[A-Za-z\s\\{}.'-]*",
+}
+_LONG_ANSWER = 100  # characters
+_SHORT_QUESTION = 4  # words
+_PICTURE = re.compile(r"!\[|<img|\\includegraphics|https?://|\b(?:shown|pictured) (?:below|above)\b", re.IGNORECASE)
+_PARTS = re.compile(r"\((?:a|i)\).*\((?:b|ii)\)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peek:
+    """question_lengths, solution_lengths: the QUANTILES in the unit of the counter, empty where there is no text.
+    suspicious: (line, id, why), in order."""
+
+    rows: int
+    question_lengths: tuple[int, ...]
+    solution_lengths: tuple[int, ...]
+    answer_kinds: Counter[str]
+    levels: Counter[str]
+    suspicious: tuple[tuple[int, str, str], ...]
+
+
+def peek(problems: Iterable[Problem], *, length: Callable[[str], int] | None = None) -> Peek:
+    """Reads all problems once. length: text -> units; words between blanks if not given."""
+    count = length or (lambda text: len(text.split()))
+    rows, questions, solutions = 0, list[int](), list[int]()
+    kinds, levels, seen = Counter[str](), Counter[str](), set[str]()
+    suspicious: list[tuple[int, str, str]] = []
+    for rows, problem in enumerate(problems, start=1):
+        questions.append(count(problem.question))
+        if problem.solution is not None:
+            solutions.append(count(problem.solution))
+        kinds[answer_kind(problem.answer)] += 1
+        levels[problem.level or "none"] += 1
+        reasons = doubts(problem) + (["its id came before"] if problem.id in seen else [])
+        seen.add(problem.id)
+        suspicious += [(int(problem.meta.get("line", rows)), problem.id, why) for why in reasons]
+    return Peek(
+        rows=rows,
+        question_lengths=quantiles(questions),
+        solution_lengths=quantiles(solutions),
+        answer_kinds=kinds,
+        levels=levels,
+        suspicious=tuple(suspicious),
+    )
+
+
+def quantiles(values: Sequence[int]) -> tuple[int, ...]:
+    """The values at QUANTILES, each one that occurs (nearest rank); none of no values."""
+    ordered = sorted(values)
+    return tuple(ordered[round(share * (len(ordered) - 1))] for share in QUANTILES) if ordered else ()
+
+
+def answer_kind(answer: str) -> str:
+    """A key of _KINDS by the answer's form, "expression" for any other."""
+    inside = re.sub(r"(?<!\\)\$([^$]*[^$\\])\$", r"\1", answer)
+    bare = re.sub(r"\\[,;!: ]|\\(?:left|right)(?![a-z])|\s", "", inside).rstrip(".")
+    return next((kind for kind, form in _KINDS.items() if re.fullmatch(form, bare, re.DOTALL)), "expression")
+
+
+def doubts(problem: Problem) -> list[str]:
+    """Why a person should look at the problem, in words; mostly nothing."""
+    question, answer, solution = problem.question, problem.answer, problem.solution or ""
+    ending = after_hashes(solution) or last_box(solution)
+    found = {
+        "the question has fewer than 4 words": len(words_of(question)) < _SHORT_QUESTION,
+        "the question refers to a picture or a link": _PICTURE.search(question) is not None,
+        "the question has several parts": _PARTS.search(question) is not None,
+        "the text has characters that were lost in decoding": "\ufffd" in question + answer,
+        "the answer is longer than 100 characters": len(answer) > _LONG_ANSWER,
+        "the answer is a worked solution (it has #### or a box in it)": "####" in answer or "\\boxed" in answer,
+        "the solution ends with another answer": ending is not None and not same_answer(ending, answer),
+    }
+    named = [f"a filter would drop it: {name}" for name, refuses in FILTERS.items() if refuses(problem)]
+    return [why for why, holds in found.items() if holds] + named

@@ -1,0 +1,127 @@
+"""The verbs of `ansatz data` that look at files and write them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import transformers
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+ROWS = [
+    {"question": "What is $2+3$?", "answer": "5", "n": 1.0},
+    {"question": "what is 2 + 3 ?", "answer": "5", "n": 2},
+    {"question": "What is the sum of all even numbers under one hundred in base ten?", "answer": "2450", "n": "é"},
+    {"question": "Prove that 2 is even.", "answer": "yes", "n": None},
+]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, ROWS)) + "\n", encoding="utf-8")
+    return path
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def report_of(path):
+    return json.loads(path.with_suffix(".report.json").read_text())
+
+
+def test_dedup_writes_the_rows_that_stay_as_they_were_and_a_report(ansatz, file, tmp_path):
+    out = tmp_path / "new" / "kept.jsonl"
+    code, said, _ = ansatz("data", "dedup", file, "--out", out)
+    assert code == 0
+    assert "4 rows, 3 kept, 1 dropped (exact 1)" in said
+    assert read(out) == [ROWS[0], *ROWS[2:]]
+    report = report_of(out)
+    assert (report["verb"], report["file"], report["threshold"]) == ("dedup", str(file), 0.8)
+    (dropped,) = report["dropped_rows"]
+    assert (dropped["line"], dropped["of"].endswith("rows:1"), dropped["same_answer"]) == (2, True, True)
+    first = out.read_bytes(), out.with_suffix(".report.json").read_bytes()
+    ansatz("data", "dedup", file, "--out", out)
+    assert (out.read_bytes(), out.with_suffix(".report.json").read_bytes()) == first
+
+
+def test_decontaminate_names_the_test_row_and_whether_answers_agree(ansatz, file, tmp_path):
+    tests = tmp_path / "test.jsonl"
+    tests.write_text(json.dumps({"problem": "The sum of all even numbers under one hundred in base 8", "answer": "1"}))
+    out = tmp_path / "clean.jsonl"
+    verb = ("data", "decontaminate", file, "--out", out, "--against", tests)
+    code, said, _ = ansatz(*verb)
+    assert code == 0
+    assert "4 rows, 3 kept, 1 dropped (ngram 1)" in said
+    (dropped,) = report_of(out)["dropped_rows"]
+    assert (dropped["line"], dropped["same_answer"]) == (3, False)
+    assert dropped["text"] == "the sum of all even numbers under one hundred in"
+    assert report_of(out)["test_problems"] == 1
+    assert ansatz(*verb, "--ngram", 12)[1].startswith("4 rows, 4 kept")
+    assert ansatz(*verb, "--min-share", 1)[1].startswith("4 rows, 4 kept")
+
+
+def test_filter_drops_what_is_asked_for(ansatz, file, tmp_path):
+    verb = ("data", "filter", file, "--out", tmp_path / "kept.jsonl")
+    assert "2 kept, 2 dropped (too_long 1, true_false 1)" in ansatz(*verb, "--max-words", 10)[1]
+    assert report_of(tmp_path / "kept.jsonl")["kinds"] == {"too_long": 1, "true_false": 1}
+    assert "(proof 1)" in ansatz(*verb, "--drop", "proof")[1]
+
+
+def test_split_writes_every_row_to_one_of_two_files(ansatz, file, tmp_path):
+    out, held = tmp_path / "train.jsonl", tmp_path / "held.jsonl"
+    code, said, _ = ansatz("data", "split", file, "--out", out, "--heldout", held, "--share", 0.5, "--seed", 3)
+    assert code == 0
+    assert f"{len(read(out))} rows in {out}, {len(read(held))} rows in {held}" in said
+    assert sorted(map(str, read(out) + read(held))) == sorted(map(str, ROWS))
+    assert (ROWS[0] in read(out)) == (ROWS[1] in read(out))
+
+
+def test_peek_counts_words_or_tokens(ansatz, file, tmp_path):
+    code, said, _ = ansatz("data", "peek", file)
+    assert code == 0
+    assert "4 problems" in said
+    assert "question, words by quantile: 0% 3, 5% 3, 50% 6, 95% 14, 100% 14" in said
+    assert "solution, words by quantile: none" in said
+    assert "answers: integer 3, words 1" in said
+    assert "line 4: " in said
+    letters = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    letters.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    transformers.PreTrainedTokenizerFast(tokenizer_object=letters).save_pretrained(tmp_path / "letters")
+    said = ansatz("data", "peek", file, "--tokenizer", tmp_path / "letters")[1]
+    assert f"question, tokens by quantile: 0% {len(ROWS[0]['question'])}, " in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("dedup", "FILE", "--out", "OUT", "--threshold", 0.1), "threshold = 0.1, expected 0.6 to 1"),
+        (("dedup", "nowhere.jsonl", "--out", "OUT"), "problem file 'nowhere.jsonl' does not exist"),
+        (("dedup", "FILE", "--out", "FILE/x.jsonl"), "cannot be written"),
+        (("filter", "FILE", "--out", "OUT", "--drop", "proofs"), "Did you mean 'proof'"),
+        (("split", "FILE", "--out", "OUT", "--heldout", "OUT"), "both parts would be written to"),
+        (("split", "FILE", "--out", "OUT", "--heldout", "OTHER", "--share", 2), "share = 2.0, expected"),
+        (("decontaminate", "FILE", "--out", "OUT", "--against", "FILE", "--min-share", 2), "--min-share = 2.0"),
+        (("peek", "FILE", "--tokenizer", "DIR"), "holds no tokenizer that loads"),
+        (("dedup", "FILE", "--out", "OUT", "--question-key", "q"), "line 1: there is no field 'q'"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_no_file(ansatz, file, tmp_path, arguments, message):
+    places = {"FILE": file, "OUT": tmp_path / "out.jsonl", "OTHER": tmp_path / "other.jsonl", "DIR": tmp_path}
+    places["FILE/x.jsonl"] = file / "x.jsonl"
+    code, _, complaint = ansatz("data", *(places.get(one, one) for one in arguments))
+    assert code == 2
+    assert message in complaint
+    assert complaint.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.jsonl"]
+
+
+def test_a_row_that_is_wrong_half_way_leaves_the_old_output(ansatz, file, tmp_path):
+    out = tmp_path / "out.jsonl"
+    out.write_text("old")
+    file.write_text(file.read_text() + "no json\n")
+    code, _, complaint = ansatz("data", "dedup", file, "--out", out)
+    assert (code, out.read_text()) == (2, "old")
+    assert "rows.jsonl line 5: this is no JSON" in complaint
+    assert not list(tmp_path.glob(".*draft"))

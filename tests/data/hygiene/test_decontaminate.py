@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ansatz.data.formats import open_rows
+from ansatz.data.hygiene.decontaminate import BenchmarkTexts
+from ansatz.data.hygiene.wording import words_of
+from ansatz.data.rows import Reading, rows_with_problems
+from ansatz.errors import ConfigError
+from ansatz.types import Problem
+from tests.data.hygiene.problems import problem
+
+SHARED = Path(__file__).parents[4] / "shared" / "data"
+TEN = "one two three four five six seven eight nine ten"
+TEST = problem(f"{TEN} eleven twelve", "7", id="t")
+
+
+def test_ten_words_in_a_row_are_an_overlap_and_nine_are_none() -> None:
+    tests = BenchmarkTexts([TEST])
+    found = tests.overlap(problem(f"Say: One, two -- {TEN[8:]}! and more words", "$7$"))
+    assert found is not None
+    assert (found.kind, found.test, found.text, found.same_answer) == ("ngram", "t", TEN, True)
+    assert found.share == pytest.approx(1 / 3, abs=1e-4)  # one of the three runs of ten in twelve words
+    nine = TEN.rpartition(" ")[0]
+    assert tests.overlap(problem(f"{nine} other {nine} words")) is None
+
+
+def test_a_text_under_ten_words_must_be_the_same_as_a_whole() -> None:
+    tests = BenchmarkTexts([problem("What is the sum?", "3", id="short"), problem("Why so?", id="too short")])
+    found = tests.overlap(problem("what is  the sum"))
+    assert found is not None
+    assert (found.kind, found.test, found.share, found.same_answer) == ("exact", "short", 1.0, False)
+    assert tests.overlap(problem("What is the sum of all?")) is None
+    assert tests.overlap(problem("Why so?")) is None
+    assert (len(tests), tests.too_short) == (2, 1)
+    assert tests.overlap(problem(f"what is the sum {TEN}")) is None
+
+
+def test_the_test_problem_that_shares_most_is_named() -> None:
+    tests = BenchmarkTexts([problem(f"{TEN} a b c", id="less"), problem(f"{TEN} eleven", id="more")])
+    found = tests.overlap(problem(f"{TEN} eleven"))
+    assert found is not None
+    assert (found.test, found.share) == ("more", 1.0)
+
+
+def test_a_smallest_share_lets_set_phrases_pass() -> None:
+    tests = BenchmarkTexts([TEST])
+    assert tests.overlap(problem(TEN), min_share=0.34) is None
+    assert tests.overlap(problem(TEN), min_share=0.33) is not None
+
+
+def test_a_short_run_is_refused() -> None:
+    with pytest.raises(ConfigError, match="ngram = 3, expected 4 words or more"):
+        BenchmarkTexts([], ngram=3)
+
+
+def read(name: str) -> list[Problem]:
+    return [one for _, one in rows_with_problems(open_rows(SHARED / name), Reading(), source=name)]
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the public data files (../shared/data) are not here")
+def test_the_training_part_of_math_against_the_usual_tests() -> None:
+    pytest.importorskip("zstandard")
+    names = ["math500/test.jsonl", "aime24/test.jsonl", "aime25/test.jsonl", "amc23/test.jsonl"]
+    tests = [one for name in names for one in read(name)]
+    assert len(tests) == 600
+    texts = BenchmarkTexts(tests)
+    # Every test problem is found in itself, and all of MATH-500 in the file that it was taken from.
+    for one in tests:
+        found = texts.overlap(one)
+        assert found is not None, one.id
+        assert (found.share, found.same_answer) == (1.0, True), one.id
+    ids = {found.test for one in read("math/test.jsonl") if (found := texts.overlap(one)) and found.share == 1.0}
+    assert len({i for i in ids if i.startswith("math500")}) > 490
+    # MATH's own split is clean but for set phrases and series of one problem with other numbers.
+    rows = read("math/train.jsonl.zst")
+    dropped = [found for one in rows if (found := texts.overlap(one))]
+    assert len(rows) == 7500
+    assert 300 < len(dropped) < 600
+    copies = [one for one in dropped if one.share > 0.9 and one.same_answer]
+    assert len(copies) <= 3
+    # By brute force: what is kept shares no ten words with the short tests.
+    texts_of_tests = [" " + " ".join(words_of(one.question)) + " " for one in tests[500:]]
+    for one in rows[::25]:
+        words = words_of(one.question)
+        runs = [f" {' '.join(words[i : i + 10])} " for i in range(len(words) - 9)]
+        shared = any(run in text for run in runs for text in texts_of_tests)
+        assert not shared or texts.overlap(one) is not None, one.id
