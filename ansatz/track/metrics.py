@@ -87,7 +87,7 @@ METRICS: tuple[Metric, ...] = (
     _row(
         "rollout/truncated_frac",
         "cut off",
-        "share of rollouts that did not end with an end token",
+        "share of rollouts that did not come to their own end",
         "share",
         "under 0.05",
         "A rise means that the limit bites or that the policy forgets to stop; such rollouts count as wrong and pull "

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ from toy_runs import toy_config
 from ansatz.config.schema import Config
 from ansatz.loop import check
 from ansatz.loop.check import check_recipe
+from ansatz.rollout.base import Sampling
+from ansatz.rollout.native import NativeSampler
+from ansatz.types import Prompt, Rollout
 
 pytestmark = pytest.mark.e2e
 
@@ -22,6 +26,25 @@ def test_every_row_passes_on_a_sound_recipe(tmp_path: Path):
     assert sum(finding.what.startswith("gradient: ") for finding in findings) == 8
     assert sum(finding.what.startswith("sampler and trainer, ") for finding in findings) == 6
     assert all(finding.measured is not None for finding in findings)
+
+
+def test_the_recipes_own_limits_and_forced_tokens_are_checked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[Sampling] = []
+    generate = NativeSampler.generate
+
+    def recorded(sampler: NativeSampler, prompts: Sequence[Prompt], sampling: Sampling) -> list[Rollout]:
+        asked.append(sampling)
+        return generate(sampler, prompts, sampling)
+
+    monkeypatch.setattr(NativeSampler, "generate", recorded)
+    own = {"top_k": 40, "min_p": 0.01, "min_response_tokens": 3, "stop": ["zz"], "thinking_budget": 2}
+    recipe = toy_config(tmp_path, {"rollout": {"max_response_tokens": 16, **own}})
+    findings = list(check_recipe(recipe, tmp_path, num_prompts=2))
+    assert [finding.what for finding in findings if not finding.passed] == []
+    assert [(one.top_k, one.min_p, one.min_response_tokens, one.stop, one.thinking_budget) for one in asked[:2]] == [
+        (0, 0.0, 0, (), 0),
+        (40, 0.01, 3, ("zz",), 2),
+    ]
 
 
 def test_a_trainer_that_disagrees_with_the_sampler_fails_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
