@@ -1,0 +1,60 @@
+"""Arithmetic of fractions: an expression of as many operations as its level, 1 to 4, its value in lowest terms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from ansatz.data.draw import Draw
+from ansatz.data.made import Made, Task
+from ansatz.data.trees import Tree, draw_tree, steps, written
+from ansatz.types import Problem
+
+MOST_LEVELS = 4
+LARGEST_DENOMINATOR = 12
+LARGEST_PART = 999  # of any numerator or denominator on the way
+
+_QUESTIONS = ("What is {} in lowest terms?", "Compute {} and reduce it.", "Write {} as one fraction in lowest terms.")
+
+
+def fractions(
+    *,
+    split: str,
+    count: int = 50_000,
+    seed: int = 0,
+    min_level: int = 1,
+    max_level: int = MOST_LEVELS,
+) -> Sequence[Problem]:
+    """`count` problems, computed when they are asked for. A value that is whole is answered as a whole number.
+
+    ConfigError for a setting out of its range.
+    """
+    return Made(
+        "fractions",
+        _task,
+        split=split,
+        count=count,
+        seed=seed,
+        min_level=min_level,
+        max_level=max_level,
+        most=MOST_LEVELS,
+    )
+
+
+def _task(draw: Draw, level: int) -> Task:
+    tree = draw_tree(draw, level, ops="+-*/", number=_fraction, fits=_fits)
+    question = draw.pick(_QUESTIONS).format(tree)
+    return Task(question=question, answer=written(tree.value), steps=steps(tree), key=tree.key)
+
+
+def _fraction(draw: Draw) -> Fraction:
+    """Between 0 and 2, no whole number."""
+    while True:
+        bottom = draw.between(2, LARGEST_DENOMINATOR)
+        value = Fraction(draw.between(1, 2 * bottom - 1), bottom)
+        if value.denominator > 1:
+            return value
+
+
+def _fits(tree: Tree) -> bool:
+    return max(abs(tree.value.numerator), tree.value.denominator) <= LARGEST_PART

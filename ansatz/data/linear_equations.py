@@ -1,0 +1,118 @@
+"""Linear equations and systems, solved by rearranging.
+
+Level 1: ax + b = c. Level 2: ax + b = cx + d. Level 3: p(ax + b) + q = cx + d. Level 4: as 3, with a fraction as the
+solution. Level 5: two equations in x and y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import gcd
+
+from ansatz.data.draw import Draw
+from ansatz.data.made import Made, Task
+from ansatz.types import Problem
+
+MOST_LEVELS = 5
+LARGEST_SOLUTION = 20
+LARGEST_DENOMINATOR = 9
+
+_QUESTIONS = ("Solve for x: {}", "Find x if {}.", "What is x in {}?")
+
+
+def linear_equations(
+    *,
+    split: str,
+    count: int = 50_000,
+    seed: int = 0,
+    min_level: int = 1,
+    max_level: int = MOST_LEVELS,
+) -> Sequence[Problem]:
+    """`count` problems, computed when they are asked for; each has exactly one solution.
+
+    ConfigError for a setting out of its range.
+    """
+    return Made(
+        "linear_equations",
+        _task,
+        split=split,
+        count=count,
+        seed=seed,
+        min_level=min_level,
+        max_level=max_level,
+        most=MOST_LEVELS,
+    )
+
+
+def _task(draw: Draw, level: int) -> Task:
+    return _system(draw) if level == MOST_LEVELS else _equation(draw, level)
+
+
+def _equation(draw: Draw, level: int) -> Task:
+    """p(ax + b) + q = cx + d, where p = 1 and q = 0 up to level 2 and c = 0 at level 1."""
+    while True:
+        a, b, c = _coefficient(draw, 9), _coefficient(draw, 30), _coefficient(draw, 9)
+        p, q = (draw.between(2, 6), _coefficient(draw, 20)) if level >= 3 else (1, 0)
+        c = c if level > 1 else 0
+        if p * a == c:
+            continue
+        x = Fraction(_coefficient(draw, LARGEST_SOLUTION))
+        if level == 4:
+            x /= draw.between(2, LARGEST_DENOMINATOR)
+        d = (p * a - c) * x + p * b + q
+        if d.denominator == 1 and (level < 4 or x.denominator > 1):
+            break
+    right = _sum((c, "x"), (int(d), ""))
+    lines = [f"{_sum((p * a, 'x'), (p * b + q, ''))} = {right}"]
+    if c:
+        lines.append(f"{_sum((p * a - c, 'x'), (p * b + q, ''))} = {int(d)}")
+    lines.append(f"{_sum((p * a - c, 'x'))} = {int(d) - p * b - q}")
+    left = f"{p}({_sum((a, 'x'), (b, ''))}){_signed(q)}" if level >= 3 else _sum((a, "x"), (b, ""))
+    shown = f"{left} = {right}"
+    lines = lines if lines[0] == shown else [shown, *lines]
+    if lines[-1] != f"x = {x}":
+        lines.append(f"x = {x}")
+    return Task(
+        question=draw.pick(_QUESTIONS).format(shown), answer=str(x), steps=list(dict.fromkeys(lines)), key=shown
+    )
+
+
+def _system(draw: Draw) -> Task:
+    """ax + by = e, cx + dy = f: y is taken away by multiplying the first by d and the second by b."""
+    while True:
+        a, b, c, d = (_coefficient(draw, 9) for _ in range(4))
+        if a * d != b * c:
+            break
+    x, y = _coefficient(draw, LARGEST_SOLUTION), _coefficient(draw, LARGEST_SOLUTION)
+    rows = [(a, b, a * x + b * y), (c, d, c * x + d * y)]
+    shown = [f"{_sum((row[0], 'x'), (row[1], 'y'))} = {row[2]}" for row in rows]
+    common = gcd(b, d)
+    scaled = [
+        tuple(part * factor for part in row) for row, factor in zip(rows, (d // common, b // common), strict=True)
+    ]
+    lines = [f"{_sum((row[0], 'x'), (row[1], 'y'))} = {row[2]}" for row in scaled]
+    lines.append(f"{_sum((scaled[0][0] - scaled[1][0], 'x'))} = {scaled[0][2] - scaled[1][2]}")
+    question = f"If {shown[0]} and {shown[1]}, what is x?"
+    steps = list(dict.fromkeys([*shown, *lines, f"x = {x}"]))
+    return Task(question=question, answer=str(x), steps=steps, key=" and ".join(sorted(shown)))
+
+
+def _coefficient(draw: Draw, largest: int) -> int:
+    """Of either sign, never 0."""
+    return draw.between(1, largest) * (1 if draw.uniform() < 0.6 else -1)
+
+
+def _signed(number: int) -> str:
+    return f" {'+' if number > 0 else '-'} {abs(number)}" if number else ""
+
+
+def _sum(*terms: tuple[int, str]) -> str:
+    """The terms that are not 0, with signs: "-x + 3"; "0" where none is left."""
+    text = ""
+    for number, letter in terms:
+        if number:
+            size = letter if letter and abs(number) == 1 else f"{abs(number)}{letter}"
+            sign = "-" if number < 0 else "+"
+            text += f" {sign} {size}" if text else f"{'-' if number < 0 else ''}{size}"
+    return text or "0"

@@ -1,0 +1,211 @@
+"""The generators, each checked by arithmetic that it does not share: the reward's own parser, or brute force."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cache
+
+import pytest
+
+from ansatz.data.base import load_problems, source_names
+from ansatz.data.draw import Draw
+from ansatz.data.made import split_of
+from ansatz.data.trees import Tree, joined
+from ansatz.errors import ConfigError
+from ansatz.rewards.countdown import read, solves
+from ansatz.types import Problem
+
+LEVELS = {"arithmetic": 6, "fractions": 4, "countdown": 4, "linear_equations": 5, "number_theory": 5}
+names = pytest.mark.parametrize("name", LEVELS)
+
+
+@cache
+def sample(name: str, split: str = "train", count: int = 1200, seed: int = 0) -> Sequence[Problem]:
+    return tuple(load_problems(name, split=split, settings={"count": count, "seed": seed}))
+
+
+def steps(problem: Problem) -> list[str]:
+    *lines, box = (problem.solution or "").split("\n")
+    assert box == f"\\boxed{{{problem.answer}}}"
+    return lines
+
+
+def value(text: str) -> Fraction:
+    found = read(text).value
+    assert found is not None
+    return found
+
+
+# --- right ---
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "fractions"])
+def test_the_answer_is_the_expressions_value_and_every_step_holds(name: str) -> None:
+    for problem in sample(name):
+        expression = re.search(r"[(\d].*[)\d](?= as | in | and |\?|\.)|[(\d].*[)\d]", problem.question)
+        assert expression is not None
+        assert str(value(expression[0])) == problem.answer, problem
+        lines = [line.split(" = ") for line in steps(problem)]
+        assert len(lines) == int(problem.level)
+        assert all(value(left) == value(right) for left, right in lines), problem
+        assert lines[-1][1] == problem.answer
+
+
+def test_whole_arithmetic_stays_whole() -> None:
+    results = [line.split(" = ")[1] for problem in sample("arithmetic") for line in steps(problem)]
+    assert all(re.fullmatch(r"-?\d{1,4}", result) for result in results)
+
+
+def test_countdown_answers_solve_their_puzzles() -> None:
+    for problem in sample("countdown"):
+        numbers, target = problem.meta["nums"], problem.meta["target"]
+        assert solves(problem.answer, numbers, target), problem
+        assert len(numbers) == int(problem.level) + 2
+        assert all(value(a) == value(b) > 0 for a, b in (line.split(" = ") for line in steps(problem)))
+        assert re.findall(r"\d+", problem.question) == [*map(str, numbers), str(target)]
+        assert target not in numbers
+        assert 10 <= target <= 999
+
+
+def at(side: str, **letters: Fraction) -> Fraction:
+    """The value of a side of an equation where the letters stand for these numbers."""
+    for letter, number in letters.items():
+        side = re.sub(rf"(\d){letter}", rf"\1*{letter}", side).replace(letter, f"({number})")
+    return value(re.sub(r"(\d)\(", r"\1*(", side))
+
+
+def test_the_solution_solves_the_equation_and_every_line_of_its_chain() -> None:
+    for problem in sample("linear_equations"):
+        x = Fraction(problem.answer)
+        lines = [line.split(" = ") for line in steps(problem)]
+        shown = re.findall(r"[-\d(x][-+\dxy() ]*= [-+\dxy ]*[\dxy]", problem.question)
+        assert shown[: len(lines)] == [" = ".join(line) for line in lines[: len(shown)]]
+        assert lines[-1] == ["x", problem.answer]
+        letters = {"x": x}
+        if problem.level == "5":
+            left, right = lines[0]
+            letters["y"] = (value(right) - at(left, x=x, y=Fraction(0))) / at(left, x=Fraction(0), y=Fraction(1))
+        for left, right in lines:
+            assert at(left, **letters) == at(right, **letters), problem
+        assert (x.denominator > 1) == (problem.level == "4")
+
+
+def brute_force(question: str) -> int:
+    n = [int(number) for number in re.findall(r"\d+", question)]
+    if "divisor of" in question:
+        return max(k for k in range(1, n[1] + 1) if n[0] % k == n[1] % k == 0)
+    if "multiple" in question:
+        return next(k for k in range(n[1], n[0] * n[1] + 1, n[1]) if k % n[0] == 0)
+    if "How many" in question:
+        return sum(n[0] % k == 0 for k in range(1, n[0] + 1))
+    if "^" in question:
+        return n[0] ** n[1] % n[2]
+    return next(k for k in range(1, n[1] * n[3] + 1) if k % n[1] == n[0] and k % n[3] == n[2])
+
+
+def test_number_theory_by_brute_force() -> None:
+    for problem in sample("number_theory"):
+        assert str(brute_force(problem.question)) == problem.answer, problem
+        for line in steps(problem):
+            if problem.level == "4":
+                product, rest = line.partition(": ")[2].split(", remainder ")
+                left, right = product.split(" = ")
+                assert value(left) == value(right)
+                assert int(right) % int(problem.question.split()[-1][:-1]) == int(rest)
+            else:
+                left, right = line.split(" = ")
+                powers = math.prod(int(a) ** int(b) for a, b in re.findall(r"(\d+)\^(\d+)", right))
+                assert value(left) == (powers if "^" in right else value(right)), problem
+
+
+# --- repeatable, disjoint, even ---
+
+
+@names
+def test_splits_share_no_question_even_across_seeds(name: str) -> None:
+    train = {p.question for seed in (0, 1) for p in sample(name, seed=seed)}
+    heldout = {p.question for seed in (0, 1) for p in sample(name, "heldout", seed=seed)}
+    assert not train & heldout
+    assert len(train) > 1900  # nearly all differ
+
+
+def test_a_puzzle_in_another_order_stands_in_no_other_split() -> None:
+    train, heldout = (
+        {(*sorted(p.meta["nums"]), p.meta["target"]) for p in sample("countdown", split) if p.level == "1"}
+        for split in ("train", "heldout")
+    )
+    assert not train & heldout
+
+
+def test_trees_that_are_written_alike_have_one_key() -> None:
+    a, b, c = (Tree(Fraction(n)) for n in (5, 3, 2))
+
+    def make(left: Tree, op: str, right: Tree) -> Tree:
+        tree = joined(left, op, right)
+        assert tree is not None
+        return tree
+
+    alike = [make(make(a, "+", b), "-", c), make(a, "+", make(b, "-", c))]
+    assert str(alike[0]) == str(alike[1]) == "5 + 3 - 2"
+    assert alike[0].key == alike[1].key == make(make(b, "+", a), "-", c).key
+    assert str(make(a, "-", make(b, "-", c))) == "5 - (3 - 2)"
+    assert make(a, "-", make(b, "-", c)).key == make(make(a, "-", b), "+", c).key != alike[0].key
+    assert str(make(a, "/", make(b, "*", c))) == "5 / (3 * 2)"
+    assert make(a, "*", make(b, "+", c)).key != make(make(a, "*", b), "+", c).key
+    assert joined(a, "/", make(b, "-", b)) is None
+
+
+@names
+def test_levels_are_even_and_can_be_chosen(name: str) -> None:
+    counts = Counter(p.level for p in sample(name))
+    assert set(counts) == {str(level) for level in range(1, LEVELS[name] + 1)}
+    assert min(counts.values()) > 0.7 * 1200 / LEVELS[name]
+    chosen = load_problems(name, split="train", settings={"count": 40, "min_level": 2, "max_level": 3})
+    assert {p.level for p in chosen} == {"2", "3"}
+
+
+@names
+def test_no_answer_is_frequent(name: str) -> None:
+    ((_, most),) = Counter(p.answer for p in sample(name)).most_common(1)
+    assert most / 1200 < 0.06
+
+
+@names
+def test_a_problem_depends_on_its_index_alone(name: str) -> None:
+    few, more = (load_problems(name, split="train", settings={"count": count}) for count in (20, 10**9))
+    assert few[7] == more[7] == list(few)[7] == few[5:9][2] == few[-13]
+    with pytest.raises(IndexError):
+        few[20]
+    assert sample(name)[:50] != sample(name, seed=1)[:50]
+
+
+def test_problems_are_the_same_in_every_process() -> None:
+    code = (
+        "from ansatz.data.base import load_problems; "
+        f"print([load_problems(n, split='train', settings={{'count': 30}})[:] for n in {list(LEVELS)}])"
+    )
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert there.strip() == str([load_problems(n, split="train", settings={"count": 30})[:] for n in LEVELS])
+
+
+@names
+@pytest.mark.parametrize(
+    "settings", [{"split": "test"}, {"count": 0}, {"min_level": 0}, {"max_level": 9}, {"min_level": 3, "max_level": 2}]
+)
+def test_a_setting_out_of_range_is_named(name: str, settings: dict[str, object]) -> None:
+    split = str(settings.get("split", "train"))
+    with pytest.raises(ConfigError, match=rf"{name}: .*{next(iter(settings))} = .*expected"):
+        load_problems(name, split=split, settings={k: v for k, v in settings.items() if k != "split"})
+
+
+def test_they_are_sources_and_their_helpers_are_none() -> None:
+    assert set(LEVELS) <= set(source_names())
+    assert not {"made", "trees"} & set(source_names())
+    assert Draw("x").uniform() == Draw("x").uniform()
+    assert split_of("x") in ("train", "heldout")
