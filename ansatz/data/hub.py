@@ -1,4 +1,4 @@
-"""Problems of a data set of the Hugging Face hub by its name, or of one saved in a folder. Needs the extra `datasets`."""
+"""Problems of a data set of the Hugging Face hub, by name, or of one saved in a folder. Needs the extra `datasets`."""
 
 from __future__ import annotations
 
