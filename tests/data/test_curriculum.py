@@ -104,6 +104,7 @@ def test_every_problem_comes_once_an_epoch(sampler: str) -> None:
 
 
 def test_easy_to_hard_goes_by_level_first_and_by_pass_rate_once_it_is_known() -> None:
+    assert make(8, levels="38154762", sampler="easy_to_hard").take(8) == [2, 7, 0, 4, 3, 6, 5, 1]
     curriculum = make(4, levels="3241", sampler="easy_to_hard")
     rates = {0: 0.5, 1: 0.0, 2: 1.0, 3: 0.25}
     assert [step(curriculum, 1, rates)[0] for _ in range(4)] == [3, 1, 0, 2]
@@ -153,7 +154,7 @@ def test_the_posterior_is_the_prior_and_what_was_not_forgotten() -> None:
 
 def test_the_solved_retire_after_so_many_times_running() -> None:
     curriculum = make(3, retire_after=2)
-    for right in (4, 3, 4):
+    for right in (0, 0, 4, 3, 4):
         tell(curriculum, {0: right})
     assert curriculum.metrics()["data/retired_frac"] == 0
     tell(curriculum, {0: 4})
@@ -164,6 +165,7 @@ def test_the_solved_retire_after_so_many_times_running() -> None:
 
 def test_the_hopeless_rest_and_come_back() -> None:
     curriculum = make(3, rest_after=2, rest_steps=3)
+    tell(curriculum, {0: 4})
     tell(curriculum, {0: 0})
     assert curriculum.metrics()["data/resting_frac"] == 0
     tell(curriculum, {0: 0})
@@ -176,10 +178,11 @@ def test_the_hopeless_rest_and_come_back() -> None:
 
 
 def test_the_resting_come_back_before_the_retired_and_the_longest_rested_first() -> None:
-    curriculum = make(3, retire_after=1, rest_after=1, rest_steps=9)
-    tell(curriculum, {0: 4, 1: 0})
-    tell(curriculum, {2: 0})
-    assert curriculum.take(3) == [1, 2, 0]
+    curriculum = make(6, retire_after=1, rest_after=1, rest_steps=9)
+    for index in (4, 2, 5, 1, 3):
+        tell(curriculum, {index: 0})
+    tell(curriculum, {0: 4})
+    assert curriculum.take(6) == [4, 2, 5, 1, 3, 0]
 
 
 def test_the_metrics_of_the_pool() -> None:

@@ -105,6 +105,18 @@ def test_scores_come_anew_from_the_rollouts_alone(tmp_path: Path, monkeypatch: p
     assert scores["strict"]["verdicts"] == {"crashed": 1.0}
 
 
+def test_right_answers_vote_together_however_they_are_written(tmp_path: Path) -> None:
+    sample(tmp_path)
+    votes = [one.vote("strict") for one in EvaluationFolder(tmp_path).responses()[0]]
+    assert votes == ["5", "5", None, None]
+    assert [one.vote("strict") for one in EvaluationFolder(tmp_path).responses()[1]] == [
+        "wrong:7",
+        "wrong:7",
+        "5",
+        None,
+    ]
+
+
 def test_other_settings_and_other_folders_are_refused(tmp_path: Path) -> None:
     sample(tmp_path / "e")
     with pytest.raises(ConfigError, match=r"an evaluation with k = 4, this one has 8\. Give this one another folder"):

@@ -60,6 +60,7 @@ def test_the_suite_made_by_program_needs_no_file() -> None:
     loaded = load_suite("word_problems")
     assert len(loaded.problems) == SUITES["word_problems"].size
     assert {one.level for one in loaded.problems} == {"2", "3", "4", "5", "6"}
+    assert {one.split for one in loaded.problems} == {"heldout"}
     assert len({one.id for one in loaded.problems}) == len(loaded.problems)
 
 

@@ -104,6 +104,7 @@ def test_groups_with_signal_stand_before_fillers_are_counted() -> None:
 def test_the_refill_stops_when_the_pool_is_used_up() -> None:
     found = run(stream("hhh", refill=9), count=2)
     assert sorted(ids(found.sampled)) == ["h0", "h1", "h2"]
+    assert found.metrics["data/refill_rounds"] == 2  # the second finds nothing left
     assert len(found.groups) == 2
 
 
