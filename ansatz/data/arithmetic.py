@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 
 from ansatz.data.draw import Draw
-from ansatz.data.made import Made, Task
+from ansatz.data.made import Task, generator
 from ansatz.data.trees import Tree, draw_tree, steps, written
-from ansatz.types import Problem
 
 MOST_LEVELS = 6
 LARGEST_NUMBER = 99
@@ -17,31 +15,9 @@ LARGEST_VALUE = 9999  # of any part, so that no step is more than a person does 
 _QUESTIONS = ("What is {}?", "Compute {}.", "Find the value of {}.", "Evaluate {}.")
 
 
-def arithmetic(
-    *,
-    split: str,
-    count: int = 50_000,
-    seed: int = 0,
-    min_level: int = 1,
-    max_level: int = MOST_LEVELS,
-) -> Sequence[Problem]:
-    """`count` problems, computed when they are asked for. Divisions are exact, so every step is a whole number.
-
-    ConfigError for a setting out of its range.
-    """
-    return Made(
-        "arithmetic",
-        _task,
-        split=split,
-        count=count,
-        seed=seed,
-        min_level=min_level,
-        max_level=max_level,
-        most=MOST_LEVELS,
-    )
-
-
-def _task(draw: Draw, level: int) -> Task:
+@generator(most=MOST_LEVELS)
+def arithmetic(draw: Draw, level: int) -> Task:
+    """Divisions are exact, so every step is a whole number."""
     tree = draw_tree(draw, level, ops="+-*/", number=_number, fits=_fits)
     question = draw.pick(_QUESTIONS).format(tree)
     return Task(question=question, answer=written(tree.value), steps=steps(tree), key=tree.key)

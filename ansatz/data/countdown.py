@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from ansatz.data.draw import Draw
-from ansatz.data.made import Made, Task
+from ansatz.data.made import Task, generator
 from ansatz.data.trees import Tree, joined, steps
-from ansatz.types import Problem
 
 MOST_LEVELS = 4
 LARGEST_NUMBER = 99
@@ -25,31 +24,9 @@ _QUESTION = (
 )
 
 
-def countdown(
-    *,
-    split: str,
-    count: int = 50_000,
-    seed: int = 0,
-    min_level: int = 1,
-    max_level: int = MOST_LEVELS,
-) -> Sequence[Problem]:
-    """`count` puzzles, computed when they are asked for; each can be solved in positive whole numbers.
-
-    ConfigError for a setting out of its range.
-    """
-    return Made(
-        "countdown",
-        _task,
-        split=split,
-        count=count,
-        seed=seed,
-        min_level=min_level,
-        max_level=max_level,
-        most=MOST_LEVELS,
-    )
-
-
-def _task(draw: Draw, level: int) -> Task:
+@generator(most=MOST_LEVELS)
+def countdown(draw: Draw, level: int) -> Task:
+    """Each puzzle can be solved in positive whole numbers."""
     while True:
         numbers = [draw.between(1, LARGEST_NUMBER) for _ in range(level + 2)]
         tree = _solved(draw, numbers)

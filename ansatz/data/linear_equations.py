@@ -6,13 +6,11 @@ solution. Level 5: two equations in x and y.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from math import gcd
 
 from ansatz.data.draw import Draw
-from ansatz.data.made import Made, Task
-from ansatz.types import Problem
+from ansatz.data.made import Task, generator
 
 MOST_LEVELS = 5
 LARGEST_SOLUTION = 20
@@ -21,31 +19,9 @@ LARGEST_DENOMINATOR = 9
 _QUESTIONS = ("Solve for x: {}", "Find x if {}.", "What is x in {}?")
 
 
-def linear_equations(
-    *,
-    split: str,
-    count: int = 50_000,
-    seed: int = 0,
-    min_level: int = 1,
-    max_level: int = MOST_LEVELS,
-) -> Sequence[Problem]:
-    """`count` problems, computed when they are asked for; each has exactly one solution.
-
-    ConfigError for a setting out of its range.
-    """
-    return Made(
-        "linear_equations",
-        _task,
-        split=split,
-        count=count,
-        seed=seed,
-        min_level=min_level,
-        max_level=max_level,
-        most=MOST_LEVELS,
-    )
-
-
-def _task(draw: Draw, level: int) -> Task:
+@generator(most=MOST_LEVELS)
+def linear_equations(draw: Draw, level: int) -> Task:
+    """Each has exactly one solution."""
     return _system(draw) if level == MOST_LEVELS else _equation(draw, level)
 
 

@@ -6,38 +6,12 @@ remainder of a power, by squaring. Level 5: the least number with two given rema
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import gcd
 
 from ansatz.data.draw import Draw
-from ansatz.data.made import Made, Task
-from ansatz.types import Problem
+from ansatz.data.made import Task, generator
 
 MOST_LEVELS = 5
-
-
-def number_theory(
-    *,
-    split: str,
-    count: int = 50_000,
-    seed: int = 0,
-    min_level: int = 1,
-    max_level: int = MOST_LEVELS,
-) -> Sequence[Problem]:
-    """`count` problems, computed when they are asked for.
-
-    ConfigError for a setting out of its range.
-    """
-    return Made(
-        "number_theory",
-        lambda draw, level: _KINDS[level - 1](draw),
-        split=split,
-        count=count,
-        seed=seed,
-        min_level=min_level,
-        max_level=max_level,
-        most=MOST_LEVELS,
-    )
 
 
 def _divisor(draw: Draw) -> Task:
@@ -149,3 +123,9 @@ def _factorised(number: int) -> list[tuple[int, int]]:
             found.append((prime, power))
         prime += 1
     return found
+
+
+@generator(most=MOST_LEVELS)
+def number_theory(draw: Draw, level: int) -> Task:
+    """One kind of problem a level."""
+    return _KINDS[level - 1](draw)

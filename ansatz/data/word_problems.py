@@ -8,21 +8,17 @@ drawn again. The level is the number of steps, "2" to "6".
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import overload
+from collections.abc import Sequence
 
 from ansatz.data.chains import LARGEST_TERM, Equation, draw_chain, slip
 from ansatz.data.draw import Draw
+from ansatz.data.made import Lazy, split_of
 from ansatz.data.wording import PLAIN_MOVES, tell
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
-SPLITS = ("train", "heldout")
 WORDINGS = ("full", "plain")
 MOST_STEPS = 10  # a longer story would run out of kinds of container
-HELDOUT_SHARE = 1 / 8  # of all chains, and of all texts of a chain
 
 
 def word_problems(
@@ -39,7 +35,7 @@ def word_problems(
 ) -> Sequence[Problem]:
     """`count` problems, computed when they are asked for.
 
-    slip_rate: share (0 to 1) of demonstrations with one slip that ends in a wrong answer; `answer` stays the true one
+    slip_rate: share (0 to 1) of demonstrations that slip and so end in a wrong answer; `answer` stays the true one
     and `meta["slip"]` says so. It changes no question, and what slips at some rate slips the same at every higher one.
     max_value: the largest value in a chain. max_term: the most that is added or taken away at once, 60 unless given.
     wording: "full", or "plain": one person, one kind of thing and one step a sentence, which a model made from nothing
@@ -48,10 +44,6 @@ def word_problems(
 
     Raises ConfigError for a setting out of its range.
     """
-    if split not in SPLITS:
-        raise ConfigError(f"word_problems: split = {split!r}, expected {' or '.join(map(repr, SPLITS))}.")
-    if count < 1:
-        raise ConfigError(f"word_problems: count = {count}, expected 1 or more.")
     if not 2 <= min_steps <= max_steps <= MOST_STEPS:
         raise ConfigError(
             f"word_problems: min_steps = {min_steps} and max_steps = {max_steps}, "
@@ -81,38 +73,27 @@ def word_problems(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class WordProblems(Sequence[Problem]):
+class WordProblems(Lazy):
     """The problems as a lazy sequence; see `word_problems` for the settings."""
 
-    split: str
-    size: int
-    seed: int
-    min_steps: int
-    max_steps: int
-    slip_rate: float
-    max_value: int
-    max_term: int
-    plain: bool
+    def __init__(
+        self,
+        *,
+        split: str,
+        size: int,
+        seed: int,
+        min_steps: int,
+        max_steps: int,
+        slip_rate: float,
+        max_value: int,
+        max_term: int,
+        plain: bool,
+    ) -> None:
+        super().__init__("word_problems", split=split, size=size, seed=seed)
+        self.min_steps, self.max_steps, self.slip_rate = min_steps, max_steps, slip_rate
+        self.max_value, self.max_term, self.plain = max_value, max_term, plain
 
-    def __len__(self) -> int:
-        return self.size
-
-    @overload
-    def __getitem__(self, index: int) -> Problem: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Problem]: ...
-    def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
-        if isinstance(index, slice):
-            return [self._make(i) for i in range(*index.indices(self.size))]
-        if not -self.size <= index < self.size:
-            raise IndexError(f"problem {index} of {self.size}")
-        return self._make(index % self.size)
-
-    def __iter__(self) -> Iterator[Problem]:
-        return map(self._make, range(self.size))
-
-    def _make(self, index: int) -> Problem:
+    def make(self, index: int) -> Problem:
         draw = Draw(self.seed, self.split, index)
         steps = draw.between(self.min_steps, self.max_steps)
         while True:
@@ -126,10 +107,10 @@ class WordProblems(Sequence[Problem]):
                 break
         equations, slipped = chain.equations, draw.uniform() < self.slip_rate
         return Problem(
-            id=f"word_problems-{self.split}-{self.seed}-{index}",
+            id=self.id_of(index),
             question=question,
             answer=str(chain.answer),
-            source="word_problems",
+            source=self.source,
             split=self.split,
             level=str(steps),
             solution=demonstration(slip(equations, draw) if slipped else equations),
@@ -140,9 +121,3 @@ class WordProblems(Sequence[Problem]):
 def demonstration(equations: Sequence[Equation]) -> str:
     """One equation a line, then the boxed answer: short, since the sampler pays for every token."""
     return "\n".join([*map(str, equations), f"\\boxed{{{equations[-1].value}}}"])
-
-
-def split_of(content: str) -> str:
-    """The one split that this content may appear in, whatever the seed."""
-    digest = hashlib.blake2b(content.encode(), digest_size=8).digest()
-    return "heldout" if int.from_bytes(digest, "big") < HELDOUT_SHARE * 2**64 else "train"
