@@ -7,39 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from ansatz.data.files import open_bytes, problem_file, source_name
-from ansatz.data.rows import Reading, Row, problems_of, row_of, short
+from ansatz.data.files import open_bytes
+from ansatz.data.rows import Row, file_source, row_of, short
 from ansatz.errors import DataError
-from ansatz.types import Problem
-
-
-def json(
-    *,
-    split: str,
-    path: str,
-    question_key: str | None = None,
-    answer_key: str | None = None,
-    answer_from: str = "auto",
-    id_key: str | None = None,
-    level_key: str | None = None,
-    solution_key: str | None = None,
-    limit: int | None = None,
-) -> Iterator[Problem]:
-    """The file's problems in order. The settings are those of `jsonl`; the file is held in memory as a whole.
-
-    Raises DataError for a missing file or a wrong row, with file and row; ConfigError for a setting out of its range.
-    """
-    reading = Reading(
-        question=question_key,
-        answer=answer_key,
-        answer_from=answer_from,
-        id=id_key,
-        level=level_key,
-        solution=solution_key,
-        limit=limit,
-    )
-    file = problem_file(path, expected="a JSON file")
-    return problems_of(read_rows(file), reading, split=split, source=source_name(file))
 
 
 def read_rows(file: Path) -> Iterator[Row]:
@@ -65,3 +35,6 @@ def _list_in(whole: Any, file: Path) -> list[Any]:
             f"{file}: got {short(whole)}, expected a list of rows, or an object with one list in it. Repair the file."
         )
     return lists[0]
+
+
+json = file_source("json", read_rows, expected="a JSON file")

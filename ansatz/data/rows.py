@@ -9,12 +9,13 @@ problem read in another way (see `shapes`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
+from ansatz.data.files import problem_file, source_name
 from ansatz.data.shapes import as_object, recognised, without_instructions
 from ansatz.errors import ConfigError, DataError
 from ansatz.types import Problem
@@ -264,3 +265,42 @@ def short(value: object) -> str:
 
 def _first(value: Any) -> Any:
     return cast("list[Any]", value)[0] if isinstance(value, list) and value else value
+
+
+def file_source(
+    name: str, read_rows: Callable[[Path], Iterator[Row]], *, expected: str
+) -> Callable[..., Iterator[Problem]]:
+    """The source of that name for files whose format has no settings of its own. expected: such as "a JSON file"."""
+
+    def source(
+        *,
+        split: str,
+        path: str,
+        question_key: str | None = None,
+        answer_key: str | None = None,
+        answer_from: str = "auto",
+        id_key: str | None = None,
+        level_key: str | None = None,
+        solution_key: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Problem]:
+        """The file's problems in order. The keys: see `rows.Reading`; those not given are recognised. split: what the
+        problems are labelled with.
+
+        Raises DataError for a missing file or a wrong row, with file and line; ConfigError for a setting out of its
+        range; MissingExtraError where the format needs an extra that is not installed.
+        """
+        reading = Reading(
+            question=question_key,
+            answer=answer_key,
+            answer_from=answer_from,
+            id=id_key,
+            level=level_key,
+            solution=solution_key,
+            limit=limit,
+        )
+        file = problem_file(path, expected=expected)
+        return problems_of(read_rows(file), reading, split=split, source=source_name(file))
+
+    source.__name__, source.__module__ = name, read_rows.__module__
+    return source
