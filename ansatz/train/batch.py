@@ -314,13 +314,11 @@ def slices(layout: Layout, max_tokens: int, *, multiple: int = 1) -> list[Tensor
             again_N = torch.cat([prompt_N.new_zeros(1).bool(), prompt_N[1:] == prompt_N[:-1]])
             own_N = torch.where(again_N, response_N, length_N.double())
         part_N = ((own_N.cumsum(0) - own_N / 2) * count / own_N.sum()).long()
-        runs = [
-            run
-            for part in range(count)
-            for own in [(part_N == part).nonzero().flatten().tolist()]
-            if own
-            for run in _runs(length_N[own].tolist(), max_tokens, first=own[0])
-        ]
+        runs = []
+        for part in range(count):
+            own = (part_N == part).nonzero().flatten()
+            if len(own):
+                runs += _runs(length_N[own].tolist(), max_tokens, first=int(own[0]))
     return [torch.arange(*run, device=layout.segment_T.device) for run in runs]
 
 
