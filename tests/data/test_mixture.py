@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansatz.data.base import load_problems
+from ansatz.data.cursor import ProblemStream
+from ansatz.errors import ConfigError, DataError
+from ansatz.types import Problem
+
+
+def rows_file(folder: Path, name: str, *kinds: tuple[str, str, int]) -> dict[str, Any]:
+    """A part over a file of (topic, level, how many rows)."""
+    path = folder / f"{name}.jsonl"
+    rows = [{"topic": t, "level": level} for t, level, count in kinds for _ in range(count)]
+    lines = [json.dumps({"question": f"{name} {i}?", "answer": str(i), **row}) for i, row in enumerate(rows)]
+    path.write_text("\n".join(lines))
+    return {"source": "jsonl", "path": str(path)}
+
+
+def mixed(parts: Sequence[dict[str, Any]], **settings: Any) -> Sequence[Problem]:
+    return load_problems("mixture", split="train", settings={"parts": parts, **settings})
+
+
+def sources_of(problems: Sequence[Problem]) -> Counter[str]:
+    return Counter(one.source.rpartition("/")[2] for one in problems)
+
+
+def test_parts_have_their_shares_in_the_whole_and_in_every_beginning(tmp_path: Path) -> None:
+    a, b = rows_file(tmp_path, "a", ("", "", 90)), rows_file(tmp_path, "b", ("", "", 100))
+    problems = mixed([{**a, "weight": 1}, {**b, "weight": 3}], count=100)
+    assert sources_of(problems) == {"a": 25, "b": 75}
+    assert len({one.id for one in problems}) == 100
+    for length in range(1, 100):
+        assert abs(sources_of(problems[:length])["a"] - length / 4) <= 1
+
+
+def test_without_a_count_there_are_as_many_as_the_shares_allow(tmp_path: Path) -> None:
+    parts = [rows_file(tmp_path, "a", ("", "", 10)), {**rows_file(tmp_path, "b", ("", "", 100)), "weight": 2}]
+    assert sources_of(mixed(parts)) == {"a": 10, "b": 21}  # of 31 rows a's share is 10.33
+    assert sources_of(mixed(parts, repeat=2)) == {"a": 20, "b": 41}
+
+
+def test_topics_and_levels_have_their_shares_in_each_part(tmp_path: Path) -> None:
+    kinds = [("algebra", "1", 30), ("algebra", "2", 30), ("geometry", "1", 30), ("geometry", "2", 30), ("sets", "1", 9)]
+    parts = [rows_file(tmp_path, name, *kinds) for name in "ab"]
+    problems = mixed(parts, topics={"algebra": 2, "geometry": 1}, levels={1: 1, 2: 3}, count=48)
+    found = Counter((one.source[-1], one.meta["topic"], one.level) for one in problems)
+    for part in "ab":
+        assert [found[part, "algebra", "1"], found[part, "algebra", "2"]] == [4, 12]
+        assert [found[part, "geometry", "1"], found[part, "geometry", "2"]] == [2, 6]
+    assert sum(found.values()) == 48
+
+
+def test_a_topic_may_stand_in_another_field(tmp_path: Path) -> None:
+    part = rows_file(tmp_path, "a", ("algebra", "1", 4), ("sets", "2", 4))
+    assert {one.level for one in mixed([{**part, "level_key": "level"}], topics={"sets": 1})} == {"2"}
+    with pytest.raises(DataError, match=r"part 0, topic 'sets' has 0 of 1\. .* set topic_key"):
+        mixed([part], topics={"sets": 1}, topic_key="subject")
+
+
+def test_what_cannot_be_filled_is_said_with_what_would_fit(tmp_path: Path) -> None:
+    parts = [rows_file(tmp_path, "a", ("", "1", 10)), rows_file(tmp_path, "b", ("", "1", 100))]
+    with pytest.raises(DataError, match=r"count = 60: part 0 has 10 of 30\. Take count = 20, or raise repeat = 1"):
+        mixed(parts, count=60)
+    assert len(mixed(parts, count=20, seed=5)) == 20
+    with pytest.raises(DataError, match=r"part 0, level '9' has 0 of 1; part 1, level '9' has 0 of 1\. Leave out"):
+        mixed(parts, levels={"1": 1, "9": 1})
+
+
+def test_a_repeated_problem_has_an_id_of_its_own(tmp_path: Path) -> None:
+    problems = mixed([rows_file(tmp_path, "a", ("", "", 3))], count=7, repeat=3)
+    assert Counter(one.question for one in problems) == {"a 0?": 3, "a 1?": 2, "a 2?": 2}
+    assert len({one.id for one in problems}) == 7
+    assert sum(one.id.endswith("#3") for one in problems) == 1
+
+
+def test_rows_are_taken_over_the_whole_length_and_the_seed_says_which(tmp_path: Path) -> None:
+    part = rows_file(tmp_path, "a", ("", "", 100))
+    places = [int(one.answer) for one in mixed([part], count=10)]
+    assert places == sorted(set(places))
+    assert [place // 10 for place in places] == list(range(10))
+    assert places == [int(one.answer) for one in mixed([part], count=10)]
+    assert any(places != [int(one.answer) for one in mixed([part], count=10, seed=seed)] for seed in (1, 2, 3))
+
+
+def test_a_program_of_a_billion_problems_is_mixed_without_making_them(tmp_path: Path) -> None:
+    generator = {"source": "number_theory", "count": 10**9, "max_level": 2}
+    problems = mixed([generator, {"source": "fractions", "split": "heldout"}], count=1000)
+    assert Counter((one.source, one.split) for one in problems[:10]) == {
+        ("number_theory", "train"): 5,
+        ("fractions", "heldout"): 5,
+    }
+
+
+def test_a_mixture_in_a_mixture_has_shares_of_its_own(tmp_path: Path) -> None:
+    inner = {"source": "mixture", "parts": [rows_file(tmp_path, "a", ("x", "1", 9), ("y", "1", 9))], "topics": {"x": 1}}
+    problems = mixed([inner, rows_file(tmp_path, "b", ("z", "1", 9))], count=8)
+    assert Counter(one.meta["topic"] for one in problems) == {"x": 4, "z": 4}
+
+
+def test_a_stream_over_a_mixture_goes_on_where_it_was(tmp_path: Path) -> None:
+    parts = [rows_file(tmp_path, "a", ("", "", 7)), rows_file(tmp_path, "b", ("", "", 9))]
+    through = ProblemStream(mixed(parts), seed=3)
+    through.take(10)
+    again = ProblemStream(mixed(parts), seed=3)
+    again.restore(through.state())
+    assert again.take(9) == through.take(9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"parts": []}, "no weights of parts"),
+        ({"parts": [{"weight": 1}]}, r"part 0 has source = None, expected a name"),
+        ({"parts": [{"source": "fractions", "weight": 0}]}, "the weight of part 0 is 0"),
+        ({"parts": [{"source": "fractions"}], "count": 0}, "count = 0, expected 1 or more"),
+        ({"parts": [{"source": "fractions"}], "repeat": 0}, "repeat = 0, expected 1 or more"),
+        ({"parts": [{"source": "fraction"}]}, "Did you mean 'fractions'"),
+        ({"parts": [{"source": "fractions", "path": "x"}]}, "no setting 'path'"),
+    ],
+)
+def test_settings_out_of_range_are_named(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_problems("mixture", split="train", settings=settings)
