@@ -79,11 +79,8 @@ class Mixture(Sequence[Problem]):
         self, sources: Sequence[Sequence[Problem]], cells: Sequence[Cell], counts: Sequence[int], *, seed: int
     ) -> None:
         self._sources, self.cells, self.counts = sources, tuple(cells), tuple(counts)
-        chosen = [
-            _chosen(cell, count, Draw("mixture", seed, cell))
-            for cell, count in zip(cells, counts, strict=True)
-            if count
-        ]
+        pairs = [(cell, count) for cell, count in zip(cells, counts, strict=True) if count]
+        chosen = [_chosen(cell, count, Draw("mixture", seed, cell)) for cell, count in pairs]
         even = np.concatenate([(np.arange(len(places)) + 0.5) / len(places) for places in chosen])
         self._places = np.concatenate(chosen)[np.argsort(even, kind="stable")]
 
@@ -159,11 +156,10 @@ def _too_few(cells: Sequence[Cell], wanted: Sequence[int], count: int | None, mo
         if number > len(cell.rows) * repeat
     ]
     shown = "; ".join(lacking[:SHOWN]) + (f"; and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else "")
+    start = "mixture: too few problems" + (f" for count = {count}" if count else "")
     if most:
-        return (
-            f"mixture: too few problems for count = {count}: {shown}. Take count = {most}, or raise repeat = {repeat}."
-        )
+        return f"{start}: {shown}. Take count = {most}, or raise repeat = {repeat}."
     return (
-        f"mixture: too few problems: {shown}. Leave out the weights of what is not there, set topic_key to the field of "
-        "the topic, or make a mixture of its own of the part that differs."
+        f"{start}: {shown}. Leave out the weights of what is not there, set topic_key to the field of the topic, "
+        "or make a mixture of its own of the part that differs."
     )

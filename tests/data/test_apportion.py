@@ -29,7 +29,7 @@ def test_the_largest_remainder_gets_the_row_that_is_left() -> None:
 
 
 def test_decimal_weights_are_taken_as_they_are_written() -> None:
-    assert shares_of({"a": 0.1, "b": 0.2}, "part") == {"a": Fraction(1, 3), "b": Fraction(2, 3)}
+    assert shares_of({"a": 0.1, "b": 0.3}, "part") == {"a": Fraction(1, 4), "b": Fraction(3, 4)}
 
 
 def cells(*sizes: int) -> list[Cell]:
