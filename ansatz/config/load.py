@@ -1,7 +1,8 @@
 """From YAML recipe, overlay files and dotted overrides to a checked `Config`.
 
-Later layers win key by key: recipe, then each overlay in order, then the overrides. `1e-6` is a number here, which
-YAML 1.1 reads as text; a key written twice is an error, which YAML takes silently.
+Later layers win key by key: recipe, then each overlay in order, then what `--model.shrink true` caps, then the
+overrides. `1e-6` is a number here, which YAML 1.1 reads as text; a key written twice is an error, which YAML takes
+silently.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ansatz.config.schema import Config
+from ansatz.config.shrink import changes, shrink_layer
 from ansatz.errors import ConfigError
 from ansatz.registry import suggest
 
@@ -63,7 +65,9 @@ def load_recipe(
     data = _read(path)
     for overlay in overlays:
         data = merge(data, _read(overlay))
-    return check(merge(data, _overriding(overrides or {})))
+    over = _overriding(overrides or {})
+    config = check(merge(data, over))
+    return _shrunk(config, data, over) if config.model.shrink is True else config
 
 
 def load_run(run_dir: str | Path) -> Config:
@@ -100,6 +104,13 @@ def check(data: Mapping[str, Any]) -> Config:
     except ValidationError as error:
         problems = [_sentence(detail) for detail in error.errors(include_url=False)]
         raise ConfigError(" ".join(dict.fromkeys(problems))) from error
+
+
+def _shrunk(config: Config, data: Mapping[str, Any], over: Mapping[str, Any]) -> Config:
+    after = check(merge(merge(data, shrink_layer(config)), over))
+    return after.model_copy(
+        update={"model": after.model.model_copy(update={"shrink": changes(config, after)})},
+    )
 
 
 def _overriding(overrides: Mapping[str, str]) -> dict[str, Any]:

@@ -41,6 +41,14 @@ class ModelSection(Section):
     """Compute type. auto: bfloat16 where the device does it natively, else float32. Master weights stay float32."""
     tiny: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Settings of `models.tiny.build_tiny_model`, used when path is null: vocab_size, hidden_size, num_layers ..."""
+    shrink: bool | tuple[str, ...] = False
+    """true: a toy run of the recipe (see `config.shrink`): the architecture of path with random weights, little work.
+    In a run's own config: what that changed."""
+
+    @property
+    def built(self) -> bool:
+        """Whether the model is built with random weights, rather than loaded from path."""
+        return self.path is None or bool(self.shrink)
 
 
 class DataSection(Section):

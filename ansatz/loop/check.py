@@ -21,15 +21,13 @@ from torch.multiprocessing.spawn import spawn
 
 from ansatz.config.schema import Config, RolloutSection
 from ansatz.loop.collect import group_by_prompt
-from ansatz.loop.pipeline import source_problems, tokenizer_texts
+from ansatz.loop.pipeline import model_builder, source_problems, tokenizer_texts
 from ansatz.loop.rl import group_rows, rollout_row
 from ansatz.models.load import Policy, load_policy
 from ansatz.models.threads import set_threads
-from ansatz.models.tiny import build_tiny_model
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.prompts.render import render
-from ansatz.registry import bind
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampling
@@ -63,10 +61,11 @@ def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[
     """The findings, one after the other, on the recipe's model (a tiny one is built in `folder`) and first prompts."""
     set_threads(config.threads)
     problems = source_problems(config.data.train, key="data.train")
-    if config.model.path is None:
-        texts = tokenizer_texts(problems, config.data.template)
-        bind(build_tiny_model, {"seed": config.seed, **config.model.tiny}, what="model.tiny")(folder, texts=texts)
-    policy = load_policy(config.model.path or folder)
+    path = config.model.path
+    if path is None or config.model.built:
+        model_builder(config)(folder, texts=tokenizer_texts(problems, config.data.template))
+        path = folder
+    policy = load_policy(path)
     prompts = [
         render(one, config.data.template, policy.tokenizer, max_prompt_tokens=config.rollout.max_prompt_tokens)
         for one in problems[:num_prompts]

@@ -10,6 +10,7 @@ A finished stage leaves done.json; a resumed pipeline skips what is done and goe
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from typing import Any
 
 from ansatz.config.load import load_run
 from ansatz.config.schema import Config, SftSection, TrainSection
+from ansatz.config.shrink import TINY
 from ansatz.data.base import load_problems
 from ansatz.data.curriculum import CurriculumSettings, curriculum_settings
 from ansatz.data.store import read_problems, write_problems
@@ -37,8 +39,9 @@ from ansatz.loop.state import (
     write_done,
 )
 from ansatz.models.load import Policy, cast, check_folder, compute_dtype, load_policy
+from ansatz.models.shapes import shape_of
 from ansatz.models.threads import set_threads
-from ansatz.models.tiny import build_tiny_model
+from ansatz.models.tiny import build_random_model, build_tiny_model
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.prompts.render import render
@@ -98,7 +101,8 @@ class Pipeline:
         with self.grader:
             self._stage("problems", self._problems)
             made = self._stage("model", self._model)
-            model = self.config.model.path or made
+            model = made if self.config.model.built else self.config.model.path
+            assert model is not None
             if "sft" in self.config.stages:
                 model = self._stage("sft", lambda folder: self._sft(folder, model))
             if "rl" in self.config.stages:
@@ -148,10 +152,11 @@ class Pipeline:
         return folder
 
     def _model(self, folder: Path) -> Path:
-        if self.config.model.path is None:
+        built = self.config.model.built
+        if built:
             problems = self._read("sft" if "sft" in self.config.stages else "train")
-            self.build_tiny_model(folder, texts=tokenizer_texts(problems, self.config.data.template))
-        policy = load_policy(self.config.model.path or folder)
+            self.build_model(folder, texts=tokenizer_texts(problems, self.config.data.template))
+        policy = load_policy(folder if built else self.config.model.path)
         self._check_fit(policy)
         cast(policy, compute_dtype(self.config.model.dtype, policy.device))
         evaluator = self._evaluator(policy)
@@ -262,6 +267,17 @@ class Pipeline:
         evaluations = [row for folder in folders for row in read_jsonl(folder / "evaluations.jsonl")]
         seconds = sum(done["seconds"] for folder in folders if (done := read_done(folder)) is not None)
         return {"seconds": round(seconds, 3), "model": model, "evaluations": evaluations}
+
+
+def model_builder(config: Config) -> Callable[..., Any]:
+    """What builds the recipe's model in a folder out of texts, where it is built: `tiny`, or with model.shrink the
+    architecture of model.path at toy size."""
+    model = config.model
+    if model.path is None or not model.shrink:
+        return bind(build_tiny_model, {"seed": config.seed, **model.tiny}, what="model.tiny")
+    context = config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
+    shape = shape_of(model.path).shrunk(vocab_size=TINY["vocab_size"], max_context=context)
+    return functools.partial(build_random_model, shape=shape, seed=config.seed)
 
 
 def _schedule(section: TrainSection | SftSection) -> Schedule:

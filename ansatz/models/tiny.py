@@ -1,4 +1,5 @@
-"""A language model from nothing: a byte-level BPE tokenizer trained on given text and a small Qwen3, not yet trained.
+"""A language model from nothing: a byte-level BPE tokenizer trained on given text and a small Qwen3, or another known
+architecture at toy size, not yet trained.
 
 The folder is an ordinary Hugging Face one, loaded by AutoModelForCausalLM and AutoTokenizer. Same texts, settings and
 seed give the same bytes.
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from ansatz.errors import ConfigError
+from ansatz.models.shapes import Shape
 
 SPECIAL_TOKENS = PAD, END = "<|pad|>", "<|end|>"  # they get the first ids, in this order
 
@@ -54,18 +56,43 @@ def build_tiny_model(
         raise ConfigError(f"vocab_size = {vocab_size}: 256 bytes and 2 special tokens need 258 or more.")
     if num_kv_heads < 1 or num_heads % num_kv_heads:
         raise ConfigError(f"num_heads = {num_heads} is no multiple of num_kv_heads = {num_kv_heads}. Make it one.")
-    tokenizer = _train_tokenizer(texts, vocab_size=vocab_size, max_context=max_context)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
+    shape = Shape(
+        architecture="qwen3",
         hidden_size=hidden_size,
-        num_hidden_layers=num_layers,
-        num_attention_heads=num_heads,
-        num_key_value_heads=num_kv_heads,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
         head_dim=head_dim,
         intermediate_size=intermediate_size,
-        max_position_embeddings=max_context,
-        initializer_range=hidden_size**-0.5 if initializer_range is None else initializer_range,
-        tie_word_embeddings=True,
+        vocab_size=vocab_size,
+        tied=True,
+        max_context=max_context,
+    )
+    return build_random_model(folder, texts=texts, shape=shape, initializer_range=initializer_range, seed=seed)
+
+
+def build_random_model(
+    folder: str | Path,
+    *,
+    texts: Iterable[str],
+    shape: Shape,
+    initializer_range: float | None = None,
+    seed: int = 0,
+) -> int:
+    """The same for any shape; its vocab_size is what the tokenizer may have at most."""
+    tokenizer = _train_tokenizer(texts, vocab_size=shape.vocab_size, max_context=shape.max_context)
+    config = AutoConfig.for_model(
+        shape.architecture,
+        vocab_size=len(tokenizer),
+        hidden_size=shape.hidden_size,
+        num_hidden_layers=shape.num_layers,
+        num_attention_heads=shape.num_heads,
+        num_key_value_heads=shape.num_kv_heads,
+        head_dim=shape.head_dim,
+        intermediate_size=shape.intermediate_size,
+        max_position_embeddings=shape.max_context,
+        initializer_range=shape.hidden_size**-0.5 if initializer_range is None else initializer_range,
+        tie_word_embeddings=shape.tied,
         pad_token_id=SPECIAL_TOKENS.index(PAD),
         eos_token_id=SPECIAL_TOKENS.index(END),
         bos_token_id=None,
@@ -73,7 +100,7 @@ def build_tiny_model(
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen3ForCausalLM(config)
+        model = AutoModelForCausalLM.from_config(config)
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)
     return model.num_parameters()

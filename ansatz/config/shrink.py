@@ -1,0 +1,125 @@
+"""`--model.shrink true`: a recipe at toy size, to see in a minute on any machine that it runs.
+
+It is a layer of the config, between the recipe with its overlays and the overrides, so `--train.steps 9` still counts.
+The model keeps its architecture (see `models.shapes`) and gets random weights. Sizes of the work are capped, never
+raised. Problems of the hub, or of files that are not there, give way to generated ones. What changed is kept as
+`model.shrink` in the run's config.yaml, and printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from ansatz.config.schema import Config, flat_keys
+
+CAPS: dict[str, int] = {
+    "sft.steps": 3,
+    "sft.batch_size": 8,
+    "sft.warmup_steps": 1,
+    "sft.decay_steps": 1,
+    "rollout.prompts_per_step": 4,
+    "rollout.samples_per_prompt": 4,
+    "rollout.max_response_tokens": 64,
+    "rollout.min_response_tokens": 4,
+    "rollout.thinking_budget": 16,
+    "train.steps": 3,
+    "train.warmup_steps": 1,
+    "train.decay_steps": 1,
+    "train.updates_per_step": 4,
+    "train.tokens_per_slice": 4096,
+    "train.reference_every": 2,
+    "evaluate.problems": 8,
+    "evaluate.samples": 2,
+    "evaluate.k": 2,
+    "evaluate.every": 2,
+}
+TINY = {
+    "hidden_size": 64,
+    "num_layers": 2,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+    "head_dim": 16,
+    "intermediate_size": 128,
+    "vocab_size": 1024,
+}
+"""Of a model that the recipe builds from nothing."""
+_PROBLEMS = 64
+_SECTIONS = ("sft", "train", "heldout")
+
+
+def shrink_layer(config: Config) -> dict[str, Any]:
+    """What to lay over the recipe for a toy run of it."""
+    flat, data = flat_keys(config.model_dump()), _data(config)
+    layer: dict[str, Any] = {"name": f"{config.name}_shrunk"} | ({"data": data} if data else {})
+    own_demonstrations = config.data.sft is not None and "source" not in data.get("sft", {})
+    for key, cap in CAPS.items():
+        section, _, name = key.partition(".")
+        idle = section == "sft" and config.data.sft is None
+        needed = key == "rollout.max_response_tokens" and own_demonstrations  # which must fit within it
+        if flat[key] > cap and not idle and not needed:
+            layer.setdefault(section, {})[name] = cap
+    if rewards := _rewards(config, layer.get("rollout", {}).get("max_response_tokens")):
+        layer["rewards"] = rewards
+    if config.model.path is None:
+        layer["model"] = {"tiny": {**config.model.tiny, **TINY}}
+    return layer
+
+
+def changes(before: Config, after: Config) -> tuple[str, ...]:
+    """One line a key that differs: "train.steps: 500 -> 3"."""
+    old, new = flat_keys(before.model_dump(mode="json")), flat_keys(after.model_dump(mode="json"))
+    keys = [key for key in [*old, *(key for key in new if key not in old)] if key != "model.shrink"]
+    return tuple(
+        f"{key}: {_shown(old, key)} -> {_shown(new, key)}" for key in keys if old.get(key, keys) != new.get(key, keys)
+    )
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    return str(values[key]) if key in values else "(left out)"
+
+
+def _data(config: Config) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for number, name in enumerate(_SECTIONS, start=1):
+        section = getattr(config.data, name)
+        if section is None:
+            continue
+        if _missing(section):
+            split = "heldout" if name == "heldout" else "train"
+            out[name] = {**_generator(config), "split": split, "count": _PROBLEMS, "seed": number}
+        elif (count := section.get("count")) and count > _PROBLEMS:
+            out[name] = {"count": _PROBLEMS}
+    return out
+
+
+def _generator(config: Config) -> dict[str, Any]:
+    """Problems that the recipe's rewards can grade."""
+    if "countdown" in config.rewards:
+        return {"source": "countdown", "max_level": 2}
+    return {"source": "word_problems", "wording": "plain", "max_steps": 3, "max_value": 50}
+
+
+def _missing(section: Mapping[str, Any]) -> bool:
+    """Whether its problems are on the hub or in a file that is not there."""
+    if "dataset" in section:
+        return not Path(str(section["dataset"])).exists()
+    if "path" in section:
+        return not Path(str(section["path"])).is_file()
+    parts: Any = section.get("parts")
+    if not isinstance(parts, Sequence) or isinstance(parts, str):
+        return False
+    return any(_missing(cast("Mapping[str, Any]", part)) for part in parts if isinstance(part, Mapping))
+
+
+def _rewards(config: Config, limit: int | None) -> dict[str, Any]:
+    """Rewards that look at lengths or at the step, in proportion. limit: the capped length of a response."""
+    out: dict[str, Any] = {}
+    overlong = config.rewards.get("overlong", {})
+    longest, buffer = overlong.get("max_tokens"), overlong.get("buffer")
+    if limit and isinstance(longest, int) and isinstance(buffer, int) and longest > limit:
+        out["overlong"] = {"max_tokens": limit, "buffer": max(1, buffer * limit // longest)}
+    if config.rewards.get("kimi_length", {}).get("from_step", 0) > CAPS["train.steps"]:
+        out["kimi_length"] = {"from_step": CAPS["train.steps"]}
+    return out

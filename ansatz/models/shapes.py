@@ -1,0 +1,171 @@
+"""The shapes of dense decoders: what arithmetic needs of a model before, or without, loading it.
+
+A folder's own config.json says it; for models of the hub that recipes name, the published numbers stand here. The four
+architectures are those of the table: Llama's layer, Mistral's (the same), Qwen2's (with biases on queries, keys and
+values) and Qwen3's (with norms on queries and keys).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from math import gcd
+from pathlib import Path
+from typing import Any
+
+from ansatz.errors import ModelError
+from ansatz.registry import suggest
+
+ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Sizes in numbers of elements. architecture: transformers' model_type. tied: one matrix for input and output."""
+
+    architecture: str
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    vocab_size: int
+    tied: bool
+    max_context: int
+
+    @property
+    def query_size(self) -> int:
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        """Of the keys of a token in one layer; its values take as much again."""
+        return self.num_kv_heads * self.head_dim
+
+    @property
+    def linears(self) -> dict[str, tuple[int, int]]:
+        """(inputs, outputs) of a layer's linear maps, under transformers' names."""
+        hidden, wide = self.hidden_size, self.intermediate_size
+        return {
+            "q_proj": (hidden, self.query_size),
+            "k_proj": (hidden, self.kv_size),
+            "v_proj": (hidden, self.kv_size),
+            "o_proj": (self.query_size, hidden),
+            "gate_proj": (hidden, wide),
+            "up_proj": (hidden, wide),
+            "down_proj": (wide, hidden),
+        }
+
+    @property
+    def layer_parameters(self) -> int:
+        biases = self.query_size + 2 * self.kv_size if self.architecture == "qwen2" else 0
+        norms = 2 * self.hidden_size + (2 * self.head_dim if self.architecture == "qwen3" else 0)
+        return sum(inputs * outputs for inputs, outputs in self.linears.values()) + biases + norms
+
+    @property
+    def num_parameters(self) -> int:
+        embeddings = (1 if self.tied else 2) * self.vocab_size * self.hidden_size
+        return embeddings + self.num_layers * self.layer_parameters + self.hidden_size
+
+    def shrunk(self, *, vocab_size: int, max_context: int) -> Shape:
+        """The same architecture at toy size: two layers, hidden 64, and query heads that share key heads as before."""
+        heads = 4
+        return replace(
+            self,
+            hidden_size=64,
+            num_layers=2,
+            num_heads=heads,
+            num_kv_heads=gcd(heads, max(1, heads * self.num_kv_heads // self.num_heads)),
+            head_dim=16,
+            intermediate_size=128,
+            vocab_size=vocab_size,
+            max_context=max_context,
+        )
+
+
+def _qwen2(hidden: int, layers: int, heads: int, kv_heads: int, wide: int, vocab: int, **more: Any) -> Shape:
+    return Shape(
+        architecture="qwen2",
+        hidden_size=hidden,
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=128 if hidden > 896 else 64,
+        intermediate_size=wide,
+        vocab_size=vocab,
+        **{"tied": False, "max_context": 131072, **more},
+    )
+
+
+_LLAMA_8B = Shape(
+    architecture="llama",
+    hidden_size=4096,
+    num_layers=32,
+    num_heads=32,
+    num_kv_heads=8,
+    head_dim=128,
+    intermediate_size=14336,
+    vocab_size=128256,
+    tied=False,
+    max_context=131072,
+)
+_DEEPSEEK_7B = replace(
+    _LLAMA_8B, num_layers=30, num_kv_heads=32, intermediate_size=11008, vocab_size=102400, max_context=4096
+)
+_QWEN_1_5B = _qwen2(1536, 28, 12, 2, 8960, 151936)
+_QWEN_7B = _qwen2(3584, 28, 28, 4, 18944, 152064)
+_QWEN_3B = _qwen2(2048, 36, 16, 2, 11008, 151936, tied=True, max_context=32768)
+
+SHAPES: dict[str, Shape] = {
+    "meta-llama/Llama-3.1-8B": _LLAMA_8B,
+    "meta-llama/Llama-3.1-8B-Instruct": _LLAMA_8B,
+    "deepseek-ai/deepseek-math-7b-base": _DEEPSEEK_7B,
+    "deepseek-ai/deepseek-math-7b-instruct": _DEEPSEEK_7B,
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": _QWEN_1_5B,
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _QWEN_7B,
+    "Qwen/Qwen2.5-0.5B": _qwen2(896, 24, 14, 2, 4864, 151936, tied=True, max_context=32768),
+    "Qwen/Qwen2.5-1.5B": replace(_QWEN_1_5B, tied=True),
+    "Qwen/Qwen2.5-3B": _QWEN_3B,
+    "Qwen/Qwen2.5-3B-Instruct": _QWEN_3B,
+    "Qwen/Qwen2.5-7B": _QWEN_7B,
+    "Qwen/Qwen2.5-7B-Instruct": replace(_QWEN_7B, max_context=32768),
+    "Qwen/Qwen2.5-Math-7B": replace(_QWEN_7B, max_context=4096),
+    "Qwen/Qwen2.5-32B": _qwen2(5120, 64, 40, 8, 27648, 152064),
+}
+"""From each model's own config.json."""
+
+
+def shape_of(path: str | Path) -> Shape:
+    """Of a local folder, or of a model of SHAPES. ModelError for all else, and for layers of another kind."""
+    file = Path(path) / "config.json"
+    if file.is_file():
+        return _from_config(json.loads(file.read_text(encoding="utf-8")), path)
+    if (known := SHAPES.get(str(path))) is not None:
+        return known
+    raise ModelError(
+        f"model.path = {str(path)!r} is no folder with a config.json, and no model whose shape is known."
+        f"{suggest(str(path), SHAPES)} Give a local folder, or add the model to ansatz/models/shapes.py."
+    )
+
+
+def _from_config(config: dict[str, Any], path: str | Path) -> Shape:
+    kind = config.get("model_type")
+    if kind not in ARCHITECTURES:
+        raise ModelError(
+            f"model.path = {str(path)!r} is of the architecture {kind!r}; the arithmetic of its memory is known for "
+            f"{', '.join(ARCHITECTURES)} alone."
+        )
+    heads = int(config["num_attention_heads"])
+    return Shape(
+        architecture=kind,
+        hidden_size=int(config["hidden_size"]),
+        num_layers=int(config["num_hidden_layers"]),
+        num_heads=heads,
+        num_kv_heads=int(config.get("num_key_value_heads") or heads),
+        head_dim=int(config.get("head_dim") or config["hidden_size"] // heads),
+        intermediate_size=int(config["intermediate_size"]),
+        vocab_size=int(config["vocab_size"]),
+        tied=bool(config.get("tie_word_embeddings", False)),
+        max_context=int(config.get("max_position_embeddings") or 2048),
+    )
