@@ -85,10 +85,9 @@ class Pipeline:
             config.algorithm, max_response_tokens=config.rollout.max_response_tokens
         )
         self.objective.check_group_size(config.rollout.samples_per_prompt)
-        if config.model.path is not None:
+        if config.model.path is not None and not config.model.built:
             check_folder(config.model.path)
-        tiny = {"seed": config.seed, **config.model.tiny}
-        self.build_tiny_model = bind(build_tiny_model, tiny, what="model.tiny")
+        self.build_model = model_builder(config)
         if config.data.template != CHAT:
             template_text(config.data.template)
         has_problems = resume and read_done(self.run_dir / "problems") is not None
@@ -160,7 +159,7 @@ class Pipeline:
         self._check_fit(policy)
         cast(policy, compute_dtype(self.config.model.dtype, policy.device))
         evaluator = self._evaluator(policy)
-        if self.config.model.path is None:  # random weights never stop early: a quarter of the problems tells enough
+        if built:  # random weights never stop early: a quarter of the problems tells enough
             evaluator = dataclasses.replace(evaluator, prompts=evaluator.prompts[: -(-len(evaluator.prompts) // 4)])
         tracker = Tracker(folder, console=self.console, tensorboard=self.config.save.tensorboard, total_steps=0)
         with closing(tracker):
