@@ -1,30 +1,42 @@
-"""`ansatz data ...`: looking at problem files, and cleaning them, without a model."""
+"""`ansatz data ...`: looking at problem files, cleaning them, and choosing from what a model makes of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ansatz.cli.drawing import Drawing, draw_into
+from ansatz.cli.harvest import difficulty, select
+from ansatz.cli.rows import (
+    AnswerFrom,
+    AnswerKey,
+    Batch,
+    Device,
+    File,
+    IdKey,
+    Out,
+    QuestionKey,
+    Seed,
+    Temperature,
+    Threads,
+    Work,
+    drawing,
+    put_through,
+    responses_folder,
+    right_responses,
+    rows_of,
+    watched,
+)
+
 if TYPE_CHECKING:
-    from ansatz.data.rows import Row
+    from ansatz.evaluate.kept import ResponseFolder
     from ansatz.types import Problem
 
 app = typer.Typer(help="Look at problem files, and clean them, before training on them.", no_args_is_help=True)
-
-T = TypeVar("T")
-File = Annotated[Path, typer.Argument(help="A problem file: .jsonl, .json, .csv, .tsv or .parquet.")]
-Out = Annotated[Path, typer.Option(help="Where the rows that stay are written, as JSONL; the report stands beside it.")]
-QuestionKey = Annotated[
-    str | None, typer.Option(help="Field of the question; dots go into nested fields. Recognised if not given.")
-]
-AnswerKey = Annotated[str | None, typer.Option(help="Field of the answer. Recognised if not given.")]
-AnswerFrom = Annotated[
-    str, typer.Option(help="auto, field, #### (what follows it) or boxed (the last box): where the answer stands.")
-]
-IdKey = Annotated[str | None, typer.Option(help="Field of the id; file and line if not given.")]
+app.command()(difficulty)
+app.command()(select)
 
 
 @app.callback()
@@ -39,8 +51,8 @@ def check(
     """Report gold answers that the verifier cannot read, with their lines; exit code 1 when there are any."""
     from ansatz.rewards.math_answer.gold import unreadable_golds
 
-    rows = [problem for _, problem in _pairs(file, question_key, answer_key, answer_from)]
-    found = unreadable_golds(_watched(rows, "check"))
+    rows = [problem for _, problem in rows_of(file, question_key, answer_key, answer_from)]
+    found = unreadable_golds(watched(rows, "check"))
     for gold in found:
         print(f"{file}:{gold.line}: {gold.id}: {gold.why}")
     print(f"{len(rows)} problems, {len(found)} gold answers that cannot be read")
@@ -66,8 +78,8 @@ def peek(
         from ansatz.models.token_counts import token_counter
 
         length = token_counter(tokenizer)
-    pairs = _pairs(file, question_key, answer_key, answer_from, id_key)
-    found = look((problem for _, problem in _watched(pairs, "peek")), length=length)
+    pairs = rows_of(file, question_key, answer_key, answer_from, id_key)
+    found = look((problem for _, problem in watched(pairs, "peek")), length=length)
     unit = "words" if tokenizer is None else "tokens"
     print(f"{found.rows} problems")
     for name, lengths in (("question", found.question_lengths), ("solution", found.solution_lengths)):
@@ -103,7 +115,7 @@ def dedup(
         return twin and twin._asdict()
 
     settings = {"threshold": threshold, "ngram": ngram, "near": near}
-    _sift("dedup", _pairs(file, question_key, answer_key, answer_from, id_key), judge, file, out, settings)
+    put_through("dedup", rows_of(file, question_key, answer_key, answer_from, id_key), judge, file, out, settings)
 
 
 @app.command()
@@ -124,7 +136,7 @@ def decontaminate(
 
     if not 0 <= min_share <= 1:
         raise ConfigError(f"--min-share = {min_share}, expected 0 to 1.")
-    tests = BenchmarkTexts((problem for path in against for _, problem in _pairs(path)), ngram=ngram)
+    tests = BenchmarkTexts((problem for path in against for _, problem in rows_of(path)), ngram=ngram)
 
     def judge(problem: Problem) -> dict[str, Any] | None:
         overlap = tests.overlap(problem, min_share=min_share)
@@ -132,7 +144,9 @@ def decontaminate(
 
     settings = {"against": [str(path) for path in against], "ngram": ngram, "min_share": min_share}
     settings |= {"test_problems": len(tests), "test_problems_too_short": tests.too_short}
-    _sift("decontaminate", _pairs(file, question_key, answer_key, answer_from, id_key), judge, file, out, settings)
+    put_through(
+        "decontaminate", rows_of(file, question_key, answer_key, answer_from, id_key), judge, file, out, settings
+    )
 
 
 @app.command("filter")
@@ -141,25 +155,74 @@ def filter_rows(
     out: Out,
     drop: Annotated[
         list[str] | None,
-        typer.Option(help="multiple_choice, true_false or proof; may be given several times. All if not given."),
+        typer.Option(
+            help="multiple_choice, true_false, proof or guessed (needs --model); may be given several times. "
+            "All that can be told if not given."
+        ),
     ] = None,
     max_words: Annotated[int | None, typer.Option(help="Drop questions with more words than this.")] = None,
+    model: Annotated[Path | None, typer.Option(help="The model that guesses, for --drop guessed.")] = None,
+    guesses: Annotated[int, typer.Option(min=1, help="Tries of a guess; one that is right drops the problem.")] = 8,
+    guess_template: Annotated[str, typer.Option(help="guess, chat, a template's name or a .txt file.")] = "guess",
+    temperature: Temperature = 1.0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Of a guess.")] = 24,
+    seed: Seed = 0,
+    batch: Batch = 32,
+    device: Device = "cpu",
+    threads: Threads = 0,
+    work: Work = None,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     answer_from: AnswerFrom = "auto",
     id_key: IdKey = None,
 ) -> None:
-    """Drop problems that cannot be paid for by their final answer: choices, yes or no, proofs, and too long ones."""
+    """Drop what a final answer cannot pay for: choices, yes or no, proofs, what is guessed, and too long questions."""
     from ansatz.data.hygiene.filters import FILTERS, why_dropped
 
-    chosen = tuple(drop or FILTERS)
+    chosen, guessing = _filters(drop, tuple(FILTERS), model)
+
+    def by_text(problem: Problem) -> str | None:
+        return why_dropped(problem, drop=chosen, max_words=max_words)
+
+    keys = (question_key, answer_key, answer_from, id_key)
+    settings: dict[str, Any] = {"drop": list(drop or chosen), "max_words": max_words}
+    right: dict[str, int] = {}
+    if guessing:
+        assert model is not None
+        how = drawing(guesses, temperature, max_tokens, guess_template, seed, batch, device, threads)
+        asked = [problem for _, problem in rows_of(file, *keys) if by_text(problem) is None]
+        folder = responses_folder(work, out)
+        right = _guessed(folder, model, asked, how, file) if asked else {}
+        settings |= {"model": str(model), "guesses": guesses, "responses": str(folder.path)}
 
     def judge(problem: Problem) -> dict[str, Any] | None:
-        why = why_dropped(problem, drop=chosen, max_words=max_words)
+        why = by_text(problem)
+        if why is None and right.get(problem.id):
+            return {"kind": "guessed", "right": right[problem.id]}
         return {"kind": why} if why else None
 
-    settings = {"drop": list(chosen), "max_words": max_words}
-    _sift("filter", _pairs(file, question_key, answer_key, answer_from, id_key), judge, file, out, settings)
+    put_through("filter", rows_of(file, *keys), judge, file, out, settings)
+
+
+def _filters(drop: list[str] | None, by_text: tuple[str, ...], model: Path | None) -> tuple[tuple[str, ...], bool]:
+    """The filters that read the text, and whether the model is asked too."""
+    from ansatz.errors import ConfigError
+
+    if drop is None:
+        return by_text, model is not None
+    if ("guessed" in drop) != (model is not None):
+        raise ConfigError("--drop guessed and --model go together: give both or none.")
+    return tuple(name for name in drop if name != "guessed"), model is not None
+
+
+def _guessed(folder: ResponseFolder, model: Path, problems: list[Problem], how: Drawing, file: Path) -> dict[str, int]:
+    from ansatz.evaluate.guess import guesses
+    from ansatz.prompts.guess import render_guess
+
+    draw_into(
+        folder, model, problems, how, about={"data": str(file)}, of=str(file), as_prompt=render_guess, judged=guesses
+    )
+    return right_responses(folder, "guess")
 
 
 @app.command()
@@ -179,42 +242,6 @@ def split(
     from ansatz.data.hygiene.sift import divide
     from ansatz.data.hygiene.split import held_out
 
-    pairs = _watched(_pairs(file, question_key, answer_key, answer_from, id_key), "split")
+    pairs = watched(rows_of(file, question_key, answer_key, answer_from, id_key), "split")
     kept, held = divide(pairs, lambda one: held_out(one, share=share, seed=seed, by=by), out, heldout)
     print(f"{kept} rows in {out}, {held} rows in {heldout}")
-
-
-def _pairs(
-    file: Path,
-    question_key: str | None = None,
-    answer_key: str | None = None,
-    answer_from: str = "auto",
-    id_key: str | None = None,
-) -> Iterator[tuple[Row, Problem]]:
-    from ansatz.data.files import source_name
-    from ansatz.data.formats import open_rows
-    from ansatz.data.rows import Reading, rows_with_problems
-
-    reading = Reading(question=question_key, answer=answer_key, answer_from=answer_from, id=id_key)
-    return rows_with_problems(open_rows(file), reading, source=source_name(file))
-
-
-def _sift(verb: str, pairs: Iterable[Any], judge: Any, file: Path, out: Path, settings: dict[str, Any]) -> None:
-    from ansatz.data.hygiene.sift import report_path, sift
-
-    report = sift(_watched(pairs, verb), judge, out, about={"verb": verb, "file": str(file), **settings})
-    kinds = ", ".join(f"{kind} {count}" for kind, count in report["kinds"].items())
-    counts = ", ".join(f"{report[part]} {part}" for part in ("rows", "kept", "dropped"))
-    print(counts + (f" ({kinds})" if kinds else ""))
-    print(f"kept rows: {out}; report: {report_path(out)}")
-
-
-def _watched(items: Iterable[T], what: str) -> Iterator[T]:
-    """The items, with a count on stderr while they pass, where a person is there to see it."""
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield from progress.track(items, description=what)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ansatz.errors import ConfigError, ModelError
-
-LONGEST_DEFAULT = 2048  # response tokens, where the model's context has room for more
+from ansatz.cli.drawing import Drawing, draw_into, model_name
+from ansatz.errors import ConfigError
 
 
 def eval(
@@ -48,10 +46,19 @@ def eval(
             f"give a model folder and --suite, or --rescore DIR. Suites: {', '.join(SUITES)}, or a .jsonl file."
         )
     else:
-        _check(k=k, temperature=temperature, top_p=top_p, dtype=dtype)
-        sampling = {"k": k, "temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "seed": seed}
-        how = {"template": template, "batch": batch, "device": device, "dtype": dtype, "threads": threads}
-        results = evaluate_model(model, suite, suites, out=out, problems=problems, **sampling, **how)
+        how = Drawing(
+            k=k,
+            temperature=temperature,
+            top_p=top_p,
+            max_tokens=max_tokens,
+            seed=seed,
+            template=template,
+            batch=batch,
+            device=device,
+            dtype=dtype,
+            threads=threads,
+        )
+        results = evaluate_model(model, suite, suites, out=out, problems=problems, how=how)
 
     from rich.console import Console
 
@@ -60,93 +67,16 @@ def eval(
 
 
 def evaluate_model(
-    model: Path,
-    suite: str,
-    folder_of_suites: Path | None,
-    *,
-    out: Path | None,
-    problems: int,
-    k: int,
-    temperature: float,
-    top_p: float,
-    max_tokens: int,
-    seed: int,
-    template: str,
-    batch: int,
-    device: str,
-    dtype: str,
-    threads: int,
+    model: Path, suite: str, folder_of_suites: Path | None, *, out: Path | None, problems: int, how: Drawing
 ) -> dict[str, Any]:
     """Runs, or goes on with, the evaluation in `out`; returns what results.json holds."""
     from ansatz.evaluate.folder import EvaluationFolder
     from ansatz.evaluate.suites import load_suite
 
     loaded = load_suite(suite, folder=folder_of_suites)
-    chosen = loaded.spread(problems)
-
-    from ansatz.models.load import cast, compute_dtype, load_policy
-    from ansatz.models.threads import set_threads, usable_cores
-    from ansatz.prompts.render import render
-    from ansatz.rewards.math_answer.verify import ALGEBRA_TARGET
-    from ansatz.rewards.pool import WorkerPool
-    from ansatz.rollout.base import Sampling
-    from ansatz.rollout.native import NativeSampler
-
-    threads = threads or usable_cores()
-    set_threads(threads)
-    policy = load_policy(model, device=device)
-    cast(policy, compute_dtype(dtype, policy.device))
-    prompts = [render(problem, template, policy.tokenizer) for problem in chosen]
-    longest = max(len(prompt.token_ids) for prompt in prompts)
-    max_tokens = max_tokens or min(LONGEST_DEFAULT, policy.max_context - longest)
-    if max_tokens < 1 or longest + max_tokens > policy.max_context:
-        raise ModelError(
-            f"the longest prompt of {suite} has {longest} tokens; with --max-tokens {max_tokens} that does not fit "
-            f"into the model's context of {policy.max_context}. Lower --max-tokens, or use another model or template."
-        )
-    settings = {
-        "suite": _card_fields(loaded),
-        "num_problems": len(prompts),
-        "model": str(model),
-        "model_sha256": model_digest(model),
-        "template": template,
-        "k": k,
-        "temperature": temperature,
-        "top_p": top_p,
-        "max_tokens": max_tokens,
-        "seed": seed,
-        "batch": batch,
-        "device": policy.device.type,
-        "dtype": str(policy.dtype).removeprefix("torch."),
-        "threads": threads,
-    }
-    folder = EvaluationFolder(out or Path("evals") / _model_name(model) / loaded.card.name)
-    folder.claim(settings)
-    sampling = Sampling(num_samples=k, max_response_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
-    pool = WorkerPool(ALGEBRA_TARGET)
-    try:
-        folder.sample(
-            prompts,
-            sampler=NativeSampler(policy, max_concurrent=batch * k),
-            sampling=sampling,
-            batch=batch,
-            pool=pool,
-            on_problem=lambda done: print(f"\r{done} of {len(prompts)} problems", end="", flush=True),
-        )
-    finally:
-        pool.close()
-        print()
+    folder = EvaluationFolder(out or Path("evals") / model_name(model) / loaded.card.name)
+    draw_into(folder, model, loaded.spread(problems), how, about={"suite": _card_fields(loaded)}, of=suite)
     return folder.write_results()
-
-
-def model_digest(model: Path) -> str:
-    """SHA-256 over the names and bytes of a model folder's configs, weights and tokenizer, other files left out."""
-    total = hashlib.sha256()
-    for path in sorted(model.iterdir()):
-        if path.suffix in (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja") and path.name != "state.json":
-            with path.open("rb") as file:
-                total.update(f"{path.name}:{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    return total.hexdigest()
 
 
 def results_tables(results: Mapping[str, Any]) -> list[Any]:
@@ -195,25 +125,10 @@ def _rescored(path: Path) -> dict[str, Any]:
     return folder.write_results()
 
 
-def _check(*, k: int, temperature: float, top_p: float, dtype: str) -> None:
-    if temperature == 0 and k > 1:
-        raise ConfigError(f"--temperature 0 with --k {k}: every response would be the same. Use --k 1, or noise.")
-    if not 0 < top_p <= 1:
-        raise ConfigError(f"--top-p {top_p}: expected more than 0 and at most 1 (1: off).")
-    if dtype not in ("auto", "float32", "bfloat16"):
-        raise ConfigError(f"--dtype {dtype!r}: expected auto, float32 or bfloat16.")
-
-
 def _card_fields(loaded: Any) -> dict[str, Any]:
     import dataclasses
 
     return {**dataclasses.asdict(loaded.card), "sha256": loaded.sha256, "as_on_card": loaded.as_on_card}
-
-
-def _model_name(model: Path) -> str:
-    """The folder's name; of a checkpoint the run's, the stage's and the step's."""
-    parts = model.resolve().parts
-    return "-".join((*parts[-4:-2], parts[-1])) if parts[-2:-1] == ("checkpoints",) else parts[-1]
 
 
 def _percent(share: float) -> str:

@@ -1,20 +1,22 @@
-"""Graded responses of an evaluation, as they stand in rollouts.jsonl, one a line.
+"""Graded responses of a model, as they stand in rollouts.jsonl, one a line.
 
     {"id": "gsm8k-test-0", "sample": 3, "level": "", "subject": "", "question": ..., "answer": "18", "response": ...,
      "tokens": 212, "finish": "stop", "verdicts": {"strict": {"correct": true, "reason": "equal", "extracted": "18"},
      "anchored": ..., "last_number": ...}}
 
-`answer` and `response` are what `ansatz score` reads.
+`answer` and `response` are what `ansatz score` reads. Verdicts stand under the names of their readings (MODES), or
+under "reward" where a recipe's rewards gave them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ansatz.errors import DataError
+from ansatz.rewards.base import Grader
 from ansatz.rewards.math_answer.extract import Mode
 from ansatz.rewards.math_answer.verify import verify
 from ansatz.rewards.pool import WorkerPool
@@ -26,7 +28,7 @@ MODES: tuple[Mode, ...] = ("strict", "anchored", "last_number")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One response to a problem of a suite with a verdict for each of MODES. tokens: its length, end token included."""
+    """One response to a problem with one verdict or several, by name. tokens: its length, end token included."""
 
     id: str
     sample: int
@@ -51,7 +53,34 @@ class Response:
         return None if verdict.extracted is None else f"wrong:{''.join(verdict.extracted.split())}"
 
 
+Judge = Callable[[Sequence[Rollout]], list[Response]]
+"""Grades all responses to one problem, in their order."""
+
+
+def read_by_all_modes(pool: WorkerPool) -> Judge:
+    """The judge that reads each response in each of MODES."""
+
+    def judge(rollouts: Sequence[Rollout]) -> list[Response]:
+        return [graded(one, pool=pool) for one in rollouts]
+
+    return judge
+
+
+def rewarded(grader: Grader) -> Judge:
+    """The judge that asks a recipe's rewards; their verdict is called "reward"."""
+
+    def judge(rollouts: Sequence[Rollout]) -> list[Response]:
+        return [response_of(one.rollout, {"reward": one.score.verdict}) for one in grader.score(rollouts)]
+
+    return judge
+
+
 def graded(rollout: Rollout, *, pool: WorkerPool) -> Response:
+    gold = rollout.prompt.problem.answer
+    return response_of(rollout, _verdicts(gold, rollout.text, truncated=rollout.truncated, pool=pool))
+
+
+def response_of(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Response:
     problem = rollout.prompt.problem
     return Response(
         id=problem.id,
@@ -63,7 +92,7 @@ def graded(rollout: Rollout, *, pool: WorkerPool) -> Response:
         response=rollout.text,
         tokens=rollout.num_tokens,
         finish=rollout.finish,
-        verdicts=_verdicts(problem.answer, rollout.text, truncated=rollout.truncated, pool=pool),
+        verdicts=verdicts,
     )
 
 
@@ -93,20 +122,18 @@ def to_row(response: Response) -> dict[str, Any]:
     return {**row, "finish": response.finish.value, "verdicts": verdicts}
 
 
-def from_row(row: Mapping[str, Any], *, where: str) -> Response:
-    """The inverse of `to_row`. DataError, with `where` it stands, for another row."""
+def from_row(row: Mapping[str, Any], *, where: str, needs: Sequence[str] = ()) -> Response:
+    """The inverse of `to_row`. DataError, with `where` it stands, for another row, or one without a verdict `needs`."""
     try:
         verdicts = {
-            mode: Verdict(
-                correct=row["verdicts"][mode]["correct"],
-                reason=Reason(row["verdicts"][mode]["reason"]),
-                extracted=row["verdicts"][mode]["extracted"],
-            )
-            for mode in MODES
+            name: Verdict(correct=one["correct"], reason=Reason(one["reason"]), extracted=one["extracted"])
+            for name, one in row["verdicts"].items()
         }
+        if not verdicts or not verdicts.keys() >= set(needs):
+            raise ValueError(f"verdicts {', '.join(verdicts) or 'none'}, expected {', '.join(needs) or 'one or more'}")
         return Response(**{**row, "finish": Finish(row["finish"]), "verdicts": verdicts})
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"{where} holds a row that `ansatz eval` did not write ({type(error).__name__}: {error}). "
-            "Remove the file to sample anew."
+            f"{where} holds a row that `ansatz eval` or `ansatz sample` did not write "
+            f"({type(error).__name__}: {error}). Remove the file to sample anew."
         ) from error

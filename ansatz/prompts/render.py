@@ -39,7 +39,7 @@ def render(problem: Problem, template: str, tokenizer: Tokenizer, *, max_prompt_
     or when the prompt has more than max_prompt_tokens tokens.
     """
     if template == CHAT:
-        text = _chat_text(problem, tokenizer)
+        text = chat_text(TEMPLATES["boxed"], problem, tokenizer)
         ids = tokenizer.encode(text, add_special_tokens=False)  # the chat template has written them
     else:
         text = template_text(template).replace(QUESTION, problem.question)
@@ -85,13 +85,14 @@ def render_demonstration(
     return Demonstration(prompt=prompt, response_ids=response)
 
 
-def _chat_text(problem: Problem, tokenizer: Tokenizer) -> str:
+def chat_text(template: str, problem: Problem, tokenizer: Tokenizer) -> str:
+    """The template's text for the problem as the user's turn. ModelError without a chat template."""
     if not tokenizer.chat_template:
         raise ModelError(
             "prompt template 'chat' needs a tokenizer with a chat template, and this one has none. "
             f"Use one of {', '.join(map(repr, TEMPLATES))}, or a model folder with a chat template."
         )
-    content = TEMPLATES["boxed"].replace(QUESTION, problem.question)
+    content = template.replace(QUESTION, problem.question)
     return tokenizer.apply_chat_template(
         [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
     )

@@ -71,4 +71,4 @@ def test_another_policy_or_other_settings_do_not_go_on_in_the_same_folder(model,
         "eval", model, "--suite", "word_problems", *HOW, "--out", tmp_path / "e", "--problems", "2", "--seed", "1"
     )
     assert code == 2
-    assert "holds an evaluation with seed = 0, this one has 1" in err
+    assert "holds responses with seed = 0, these would have 1" in err

@@ -9,6 +9,7 @@ from answering import SAMPLING, SETTINGS, TEXTS, Answering, prompts
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate import responses as responses_module
 from ansatz.evaluate.folder import EvaluationFolder
+from ansatz.evaluate.responses import read_by_all_modes
 from ansatz.rewards.math_answer.verify import ALGEBRA_TARGET
 from ansatz.rewards.pool import WorkerPool
 from ansatz.types import Reason, Verdict
@@ -20,7 +21,7 @@ def sample(path: Path, *, batch: int = 2, breaks_after: int | None = None) -> An
     sampler = Answering(breaks_after=breaks_after)
     folder = EvaluationFolder(path)
     folder.claim(SETTINGS)
-    folder.sample(prompts(), sampler=sampler, sampling=SAMPLING, batch=batch, pool=POOL)
+    folder.sample(prompts(), sampler=sampler, sampling=SAMPLING, batch=batch, judge=read_by_all_modes(POOL))
     folder.write_results()
     return sampler
 
@@ -119,7 +120,7 @@ def test_right_answers_vote_together_however_they_are_written(tmp_path: Path) ->
 
 def test_other_settings_and_other_folders_are_refused(tmp_path: Path) -> None:
     sample(tmp_path / "e")
-    with pytest.raises(ConfigError, match=r"an evaluation with k = 4, this one has 8\. Give this one another folder"):
+    with pytest.raises(ConfigError, match=r"responses with k = 4, these would have 8\. Give these another folder"):
         EvaluationFolder(tmp_path / "e").claim({**SETTINGS, "k": 8})
     (tmp_path / "other").mkdir()
     (tmp_path / "other/thesis.tex").write_text("years of work")
@@ -132,7 +133,7 @@ def test_other_settings_and_other_folders_are_refused(tmp_path: Path) -> None:
 def test_a_row_of_someone_elses_is_refused(tmp_path: Path) -> None:
     sample(tmp_path)
     (tmp_path / "rollouts.jsonl").write_text('{"id": "a", "verdicts": {}}\n')
-    with pytest.raises(DataError, match="holds a row that `ansatz eval` did not write"):
+    with pytest.raises(DataError, match="holds a row that `ansatz eval` or `ansatz sample` did not write"):
         EvaluationFolder(tmp_path).responses()
 
 

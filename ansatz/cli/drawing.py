@@ -1,0 +1,158 @@
+"""What the verbs share that sample from a model: the settings, and a folder of responses filled with them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ansatz.errors import ConfigError, DataError, ModelError
+
+if TYPE_CHECKING:
+    from ansatz.evaluate.kept import ResponseFolder
+    from ansatz.evaluate.responses import Judge
+    from ansatz.rewards.pool import WorkerPool
+    from ansatz.types import Problem, Prompt
+
+LONGEST_DEFAULT = 2048  # response tokens, where the model's context has room for more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """How responses are drawn. k: responses a problem. max_tokens: of a response; 0: what the context allows, to 2048.
+    batch: problems sampled together. threads: 0: as many as there are cores. ConfigError for what cannot be."""
+
+    k: int
+    temperature: float
+    top_p: float
+    max_tokens: int
+    seed: int
+    template: str
+    batch: int
+    device: str
+    dtype: str
+    threads: int
+
+    def __post_init__(self) -> None:
+        if self.temperature == 0 and self.k > 1:
+            raise ConfigError(
+                f"--temperature 0 with --k {self.k}: every response would be the same. Use --k 1, or noise."
+            )
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"--top-p {self.top_p}: expected more than 0 and at most 1 (1: off).")
+        if self.dtype not in ("auto", "float32", "bfloat16"):
+            raise ConfigError(f"--dtype {self.dtype!r}: expected auto, float32 or bfloat16.")
+
+
+def draw_into(
+    folder: ResponseFolder,
+    model: Path,
+    problems: Sequence[Problem],
+    how: Drawing,
+    *,
+    about: Mapping[str, Any],
+    of: str,
+    as_prompt: Callable[[Problem, str, Any], Prompt] | None = None,
+    judged: Callable[[WorkerPool], Judge] | None = None,
+) -> None:
+    """Fills the folder with responses of the model in a folder, or goes on with it.
+
+    about: what to put at the head of its settings. of: what the problems are called where they are complained of.
+    as_prompt: a problem in a template for a tokenizer, `prompts.render` if not given. judged: the judge with a worker
+    pool, that of all readings if not given.
+    """
+    check_ids(problems, of=of)
+
+    from ansatz.evaluate.responses import read_by_all_modes
+    from ansatz.models.load import cast, compute_dtype, load_policy
+    from ansatz.models.threads import set_threads, usable_cores
+    from ansatz.prompts.render import render
+    from ansatz.rewards.math_answer.verify import ALGEBRA_TARGET
+    from ansatz.rewards.pool import WorkerPool
+    from ansatz.rollout.base import Sampling
+    from ansatz.rollout.native import NativeSampler
+
+    threads = how.threads or usable_cores()
+    set_threads(threads)
+    policy = load_policy(model, device=how.device)
+    cast(policy, compute_dtype(how.dtype, policy.device))
+    prompts = [(as_prompt or render)(problem, how.template, policy.tokenizer) for problem in problems]
+    max_tokens = _room(how.max_tokens, prompts, policy.max_context, of=of)
+    folder.claim(
+        {
+            **about,
+            "num_problems": len(prompts),
+            "model": str(model),
+            "model_sha256": model_digest(model),
+            "template": how.template,
+            "k": how.k,
+            "temperature": how.temperature,
+            "top_p": how.top_p,
+            "max_tokens": max_tokens,
+            "seed": how.seed,
+            "batch": how.batch,
+            "device": policy.device.type,
+            "dtype": str(policy.dtype).removeprefix("torch."),
+            "threads": threads,
+        }
+    )
+    pool = WorkerPool(ALGEBRA_TARGET)
+    try:
+        folder.sample(
+            prompts,
+            sampler=NativeSampler(policy, max_concurrent=how.batch * how.k),
+            sampling=Sampling(
+                num_samples=how.k,
+                max_response_tokens=max_tokens,
+                temperature=how.temperature,
+                top_p=how.top_p,
+                seed=how.seed,
+            ),
+            batch=how.batch,
+            judge=(judged or read_by_all_modes)(pool),
+            on_problem=lambda done: print(f"\r{done} of {len(prompts)} problems", end="", flush=True),
+        )
+    finally:
+        pool.close()
+        print()
+
+
+def _room(max_tokens: int, prompts: Sequence[Prompt], max_context: int, *, of: str) -> int:
+    """Response tokens that every prompt leaves room for. ModelError where there is none."""
+    longest = max(len(prompt.token_ids) for prompt in prompts)
+    max_tokens = max_tokens or min(LONGEST_DEFAULT, max_context - longest)
+    if max_tokens < 1 or longest + max_tokens > max_context:
+        raise ModelError(
+            f"the longest prompt of {of} has {longest} tokens; with --max-tokens {max_tokens} that does not fit "
+            f"into the model's context of {max_context}. Lower --max-tokens, or use another model or template."
+        )
+    return max_tokens
+
+
+def check_ids(problems: Sequence[Problem], *, of: str) -> None:
+    """DataError for no problem, or for two with one id, which would be one problem."""
+    if not problems:
+        raise DataError(f"{of} has no problem; expected at least one.")
+    seen: set[str] = set()
+    for problem in problems:
+        if problem.id in seen:
+            raise DataError(f"{of}: two problems have the id {problem.id!r}; each needs its own. Repair the ids.")
+        seen.add(problem.id)
+
+
+def model_digest(model: Path) -> str:
+    """SHA-256 over the names and bytes of a model folder's configs, weights and tokenizer, other files left out."""
+    total = hashlib.sha256()
+    for path in sorted(model.iterdir()):
+        if path.suffix in (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja") and path.name != "state.json":
+            with path.open("rb") as file:
+                total.update(f"{path.name}:{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+def model_name(model: Path) -> str:
+    """The folder's name; of a checkpoint the run's, the stage's and the step's."""
+    parts = model.resolve().parts
+    return "-".join((*parts[-4:-2], parts[-1])) if parts[-2:-1] == ("checkpoints",) else parts[-1]

@@ -1,0 +1,105 @@
+"""`ansatz data difficulty` and `ansatz data select`: what a model's responses say of problems, and which to teach."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ansatz.cli.drawing import draw_into
+from ansatz.cli.rows import (
+    AnswerFrom,
+    AnswerKey,
+    Batch,
+    Device,
+    File,
+    IdKey,
+    MaxTokens,
+    Model,
+    Out,
+    QuestionKey,
+    Seed,
+    Temperature,
+    Template,
+    Threads,
+    Work,
+    drawing,
+    responses_folder,
+    right_responses,
+    rows_of,
+    watched,
+)
+
+
+def difficulty(
+    file: File,
+    out: Out,
+    model: Model,
+    k: Annotated[int, typer.Option(min=1, help="Responses a problem.")] = 8,
+    min_rate: Annotated[float, typer.Option(help="Drop rows with a lower pass rate than this.")] = 0.0,
+    max_rate: Annotated[float, typer.Option(help="Drop rows with a higher pass rate than this.")] = 1.0,
+    temperature: Temperature = 1.0,
+    max_tokens: MaxTokens = 0,
+    template: Template = "boxed",
+    seed: Seed = 0,
+    batch: Batch = 32,
+    device: Device = "cpu",
+    threads: Threads = 0,
+    work: Work = None,
+    question_key: QuestionKey = None,
+    answer_key: AnswerKey = None,
+    answer_from: AnswerFrom = "auto",
+    id_key: IdKey = None,
+) -> None:
+    """Write each row with its pass rate: the share of k responses of MODEL that are right."""
+    from ansatz.data.hygiene.difficulty import check_range, write_pass_rates
+
+    check_range(min_rate, max_rate)
+    how = drawing(k, temperature, max_tokens, template, seed, batch, device, threads)
+    keys = (question_key, answer_key, answer_from, id_key)
+    folder = responses_folder(work, out)
+    problems = [problem for _, problem in rows_of(file, *keys)]
+    draw_into(folder, model, problems, how, about={"data": str(file)}, of=str(file))
+    about = {"verb": "difficulty", "min_rate": min_rate, "max_rate": max_rate, **folder.settings()}
+    report = write_pass_rates(
+        rows_of(file, *keys), right_responses(folder, "strict"), out, k=k, low=min_rate, high=max_rate, about=about
+    )
+    shown = ", ".join(f"{count} of {k}: {many}" for count, many in report["right_of_k"].items())
+    print(f"{report['rows']} rows, {report['kept']} kept, {report['dropped']} dropped")
+    print(f"problems by right responses: {shown}")
+    print(f"rows with pass_rate: {out}; responses: {folder.path}")
+
+
+def select(
+    responses: Annotated[Path, typer.Argument(help="A folder of `ansatz sample` or `ansatz eval`.")],
+    out: Out,
+    per_prompt: Annotated[int, typer.Option(help="Responses that stay of a problem, at most.")] = 4,
+    pick: Annotated[str, typer.Option(help="Which of them: random or shortest.")] = "random",
+    mode: Annotated[str, typer.Option(help="The verdict that counts; strict, or the first there is.")] = "",
+    language: Annotated[str | None, typer.Option(help="Drop responses that are not in it, such as en.")] = None,
+    shape: Annotated[str | None, typer.Option(help="Drop responses without this form, such as think_boxed.")] = None,
+    max_tokens: Annotated[int, typer.Option(help="Drop longer responses; 0: none.")] = 0,
+    seed: Annotated[int, typer.Option(help="Another seed picks other ones at random.")] = 0,
+) -> None:
+    """Choose from kept responses a set for SFT: right and whole ones, each once, some of a problem."""
+    import dataclasses
+    import json
+
+    from ansatz.data.files import replacing
+    from ansatz.data.hygiene.select import report_of
+    from ansatz.data.hygiene.sift import report_path, to_line
+    from ansatz.evaluate.selection import Selection, read_responses, taught_rows
+
+    settings = Selection(per_prompt=per_prompt, pick=pick, language=language, shape=shape, max_tokens=max_tokens)
+    found = read_responses(responses)
+    chosen = settings.choose(watched(found, "select"), seed=seed, mode=mode)
+    about = {"verb": "select", "responses_of": str(responses), **dataclasses.asdict(settings), "mode": mode}
+    report = {**about, "seed": seed, **report_of(chosen)}
+    with replacing(out) as file:
+        file.writelines(to_line(row) for row in taught_rows(chosen, found))
+    with replacing(report_path(out)) as file:
+        file.write(json.dumps(report, indent=2) + "\n")
+    kinds = ", ".join(f"{kind} {count}" for kind, count in report["kinds"].items())
+    print(f"{report['responses']} responses, {report['kept']} kept, {report['dropped']} dropped ({kinds or 'none'})")
+    print(f"{report['problems_kept']} of {report['problems']} problems have one or more; kept rows: {out}")

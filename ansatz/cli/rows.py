@@ -1,0 +1,104 @@
+"""What the verbs of `ansatz data` share: their arguments, rows read with their problems, and responses to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from ansatz.cli.drawing import Drawing
+
+if TYPE_CHECKING:
+    from ansatz.data.rows import Row
+    from ansatz.evaluate.kept import ResponseFolder
+    from ansatz.types import Problem
+
+T = TypeVar("T")
+File = Annotated[Path, typer.Argument(help="A problem file: .jsonl, .json, .csv, .tsv or .parquet.")]
+Out = Annotated[Path, typer.Option(help="Where the rows that stay are written, as JSONL; the report stands beside it.")]
+QuestionKey = Annotated[
+    str | None, typer.Option(help="Field of the question; dots go into nested fields. Recognised if not given.")
+]
+AnswerKey = Annotated[str | None, typer.Option(help="Field of the answer. Recognised if not given.")]
+AnswerFrom = Annotated[
+    str, typer.Option(help="auto, field, #### (what follows it) or boxed (the last box): where the answer stands.")
+]
+IdKey = Annotated[str | None, typer.Option(help="Field of the id; file and line if not given.")]
+Model = Annotated[Path, typer.Option(help="A Hugging Face model folder, such as a checkpoint.")]
+Work = Annotated[
+    Path | None,
+    typer.Option(help="Folder that keeps the responses; OUT.responses if not given. Run again, it goes on."),
+]
+Temperature = Annotated[float, typer.Option(min=0, help="Of sampling.")]
+MaxTokens = Annotated[int, typer.Option(min=0, help="Of a response; 0: what the context allows, to 2048.")]
+Template = Annotated[str, typer.Option(help="Prompt template: a name, chat, or a .txt file.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the sampling noise.")]
+Batch = Annotated[int, typer.Option(min=1, help="Problems sampled together.")]
+Device = Annotated[str, typer.Option(help="Such as cpu or cuda.")]
+Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0: as many as there are cores.")]
+
+
+def rows_of(
+    file: Path,
+    question_key: str | None = None,
+    answer_key: str | None = None,
+    answer_from: str = "auto",
+    id_key: str | None = None,
+) -> Iterator[tuple[Row, Problem]]:
+    from ansatz.data.files import source_name
+    from ansatz.data.formats import open_rows
+    from ansatz.data.rows import Reading, rows_with_problems
+
+    reading = Reading(question=question_key, answer=answer_key, answer_from=answer_from, id=id_key)
+    return rows_with_problems(open_rows(file), reading, source=source_name(file))
+
+
+def put_through(verb: str, pairs: Iterable[Any], judge: Any, file: Path, out: Path, settings: dict[str, Any]) -> None:
+    from ansatz.data.hygiene.sift import report_path, sift
+
+    report = sift(watched(pairs, verb), judge, out, about={"verb": verb, "file": str(file), **settings})
+    kinds = ", ".join(f"{kind} {count}" for kind, count in report["kinds"].items())
+    counts = ", ".join(f"{report[part]} {part}" for part in ("rows", "kept", "dropped"))
+    print(counts + (f" ({kinds})" if kinds else ""))
+    print(f"kept rows: {out}; report: {report_path(out)}")
+
+
+def drawing(
+    k: int, temperature: float, max_tokens: int, template: str, seed: int, batch: int, device: str, threads: int
+) -> Drawing:
+    return Drawing(
+        k=k,
+        temperature=temperature,
+        top_p=1.0,
+        max_tokens=max_tokens,
+        seed=seed,
+        template=template,
+        batch=batch,
+        device=device,
+        dtype="auto",
+        threads=threads,
+    )
+
+
+def responses_folder(work: Path | None, out: Path) -> ResponseFolder:
+    from ansatz.evaluate.kept import ResponseFolder
+
+    return ResponseFolder(work or out.with_suffix(".responses"))
+
+
+def right_responses(folder: ResponseFolder, mode: str) -> dict[str, int]:
+    """Right responses a problem, by id."""
+    return {group[0].id: sum(one.verdicts[mode].correct for one in group) for group in folder.responses()}
+
+
+def watched(items: Iterable[T], what: str) -> Iterator[T]:
+    """The items, with a count on stderr while they pass, where a person is there to see it."""
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield from progress.track(items, description=what)

@@ -1,0 +1,76 @@
+"""`ansatz sample MODEL --data FILE`: responses of a model to problems, with verdicts, kept to choose from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ansatz.cli.drawing import Drawing, draw_into, model_name
+
+if TYPE_CHECKING:
+    from ansatz.evaluate.kept import ResponseFolder
+
+
+def sample(
+    model: Annotated[Path, typer.Argument(help="A Hugging Face model folder, such as a checkpoint.")],
+    data: Annotated[Path, typer.Option(help="A problem file: .jsonl, .json, .csv, .tsv or .parquet.")],
+    k: Annotated[int, typer.Option(min=1, help="Responses a problem.")] = 16,
+    temperature: Annotated[float, typer.Option(min=0, help="0: greedy, with --k 1.")] = 1.0,
+    top_p: Annotated[float, typer.Option(help="In (0, 1].")] = 1.0,
+    max_tokens: Annotated[int, typer.Option(min=0, help="Of a response; 0: what the context allows, to 2048.")] = 0,
+    template: Annotated[str, typer.Option(help="Prompt template: a name, chat, or a .txt file.")] = "boxed",
+    seed: Annotated[int, typer.Option(min=0, help="Of the sampling noise.")] = 0,
+    batch: Annotated[int, typer.Option(min=1, help="Problems sampled together; what is lost when it is cut off.")] = 32,
+    device: Annotated[str, typer.Option(help="Such as cpu or cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0: as many as there are cores.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder to write; samples/MODEL/FILE if not given.")] = None,
+    question_key: Annotated[str | None, typer.Option(help="Field of the question. Recognised if not given.")] = None,
+    answer_key: Annotated[str | None, typer.Option(help="Field of the answer. Recognised if not given.")] = None,
+    answer_from: Annotated[str, typer.Option(help="auto, field, #### or boxed: where the answer stands.")] = "auto",
+    id_key: Annotated[str | None, typer.Option(help="Field of the id; file and line if not given.")] = None,
+) -> None:
+    """Sample k responses a problem, grade them strictly and leniently, and keep both in OUT/rollouts.jsonl.
+
+    Run again, it goes on where it stopped and ends with the same bytes. `ansatz data select OUT` chooses from it what
+    to teach.
+    """
+    from ansatz.data.files import source_name
+    from ansatz.data.formats import open_rows
+    from ansatz.data.rows import Reading, problems_of
+    from ansatz.evaluate.kept import ResponseFolder
+
+    how = Drawing(
+        k=k,
+        temperature=temperature,
+        top_p=top_p,
+        max_tokens=max_tokens,
+        seed=seed,
+        template=template,
+        batch=batch,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+    )
+    reading = Reading(question=question_key, answer=answer_key, answer_from=answer_from, id=id_key)
+    problems = problems_of(open_rows(data), reading, split="all", source=source_name(data))
+    folder = ResponseFolder(out or Path("samples") / model_name(model) / data.name.partition(".")[0])
+    draw_into(folder, model, list(problems), how, about={"data": str(data)}, of=str(data))
+    print(summary(folder))
+
+
+def summary(folder: ResponseFolder) -> str:
+    """How often the responses are right, by reading."""
+    from statistics import fmean
+
+    groups = folder.responses()
+    lines = [f"{folder.rollouts}: {sum(map(len, groups))} responses to {len(groups)} problems"]
+    for mode in groups[0][0].verdicts:
+        right = [[one.verdicts[mode].correct for one in group] for group in groups]
+        lines.append(
+            f"  {mode}: {100 * fmean(map(fmean, right)):.1f} % right, "
+            f"{100 * fmean(map(any, right)):.1f} % of problems right at least once"
+        )
+    return "\n".join(lines)
