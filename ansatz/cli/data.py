@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,11 +52,18 @@ def check(
     """Report gold answers that the verifier cannot read, with their lines; exit code 1 when there are any."""
     from ansatz.rewards.math_answer.gold import unreadable_golds
 
-    rows = [problem for _, problem in rows_of(file, question_key, answer_key, answer_from)]
-    found = unreadable_golds(watched(rows, "check"))
+    rows = 0
+
+    def problems() -> Iterator[Problem]:
+        nonlocal rows
+        for _, problem in rows_of(file, question_key, answer_key, answer_from):
+            rows += 1
+            yield problem
+
+    found = unreadable_golds(watched(problems(), "check"))
     for gold in found:
         print(f"{file}:{gold.line}: {gold.id}: {gold.why}")
-    print(f"{len(rows)} problems, {len(found)} gold answers that cannot be read")
+    print(f"{rows} problems, {len(found)} gold answers that cannot be read")
     raise typer.Exit(code=1 if found else 0)
 
 
@@ -239,9 +247,11 @@ def split(
     id_key: IdKey = None,
 ) -> None:
     """Part FILE in two by a hash of each question, so that a row's side does not depend on the other rows."""
+    from ansatz.data.hygiene.report import history
     from ansatz.data.hygiene.sift import divide
     from ansatz.data.hygiene.split import held_out
 
     pairs = watched(rows_of(file, question_key, answer_key, answer_from, id_key), "split")
-    kept, held = divide(pairs, lambda one: held_out(one, share=share, seed=seed, by=by), out, heldout)
+    about = {"verb": "split", "file": str(file), "share": share, "seed": seed, "by": by, "before": history(file)}
+    kept, held = divide(pairs, lambda one: held_out(one, share=share, seed=seed, by=by), out, heldout, about=about)
     print(f"{kept} rows in {out}, {held} rows in {heldout}")

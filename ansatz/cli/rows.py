@@ -56,9 +56,11 @@ def rows_of(
 
 
 def put_through(verb: str, pairs: Iterable[Any], judge: Any, file: Path, out: Path, settings: dict[str, Any]) -> None:
-    from ansatz.data.hygiene.sift import report_path, sift
+    from ansatz.data.hygiene.report import history, report_path
+    from ansatz.data.hygiene.sift import sift
 
-    report = sift(watched(pairs, verb), judge, out, about={"verb": verb, "file": str(file), **settings})
+    about = {"verb": verb, "file": str(file), **settings, "before": history(file)}
+    report = sift(watched(pairs, verb), judge, out, about=about)
     kinds = ", ".join(f"{kind} {count}" for kind, count in report["kinds"].items())
     counts = ", ".join(f"{report[part]} {part}" for part in ("rows", "kept", "dropped"))
     print(counts + (f" ({kinds})" if kinds else ""))

@@ -8,6 +8,8 @@ import pytest
 import transformers
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
+from ansatz.data.hygiene.report import history
+
 ROWS = [
     {"question": "What is $2+3$?", "answer": "5", "n": 1.0},
     {"question": "what is 2 + 3 ?", "answer": "5", "n": 2},
@@ -91,6 +93,21 @@ def test_peek_counts_words_or_tokens(ansatz, file, tmp_path):
     transformers.PreTrainedTokenizerFast(tokenizer_object=letters).save_pretrained(tmp_path / "letters")
     said = ansatz("data", "peek", file, "--tokenizer", tmp_path / "letters")[1]
     assert f"question, tokens by quantile: 0% {len(ROWS[0]['question'])}, " in said
+
+
+def test_a_report_keeps_what_was_done_to_the_rows_before(ansatz, file, tmp_path):
+    clean, kept, train = (tmp_path / name for name in ("clean.jsonl", "kept.jsonl", "train.jsonl"))
+    ansatz("data", "decontaminate", file, "--out", clean, "--against", file, "--ngram", 20)
+    ansatz("data", "dedup", clean, "--out", kept)
+    ansatz("data", "split", kept, "--out", train, "--heldout", tmp_path / "held.jsonl", "--share", 0.01)
+    report = report_of(train)
+    assert [one["verb"] for one in report["before"]] == ["decontaminate", "dedup"]
+    assert report["before"][0]["against"] == [str(file)]
+    assert (report["rows"], report["kept"]) == (report["before"][1]["kept"], len(read(train)))
+    assert len(read(train)) + report_of(tmp_path / "held.jsonl")["kept"] == report["rows"]
+    assert history(tmp_path / "held.jsonl")[-1]["verb"] == "split"
+    ansatz("data", "dedup", clean, "--out", clean)
+    assert [one["verb"] for one in history(clean)] == ["decontaminate", "dedup"]
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ansatz.data.files import replacing
+from ansatz.data.hygiene.report import report_path, write_report
 from ansatz.data.rows import Row
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
@@ -26,30 +29,27 @@ def sift(
     """Writes the rows that `judge` says nothing against to `out`, one JSON object a line, and the report beside it.
 
     judge: None for a row that stays, else why it goes: an object with `kind`. about: what to put at the report's head,
-    such as the settings. The report (see `report_path`) has rows, kept, dropped, kinds, and a line and an id for each
-    row that went. Both files are written whole or not at all, the report last. The input may be `out` itself.
-    Returns the report.
+    such as the settings. The report (see `report`) has rows, kept, dropped, kinds, and a line and an id for each row
+    that went. Both files are written whole or not at all, the report last. The input may be `out` itself.
+    Returns the report without the rows: these wait on the disk, since they may be most of a large file.
     """
-    read, dropped = 0, list[Json]()
-    with replacing(out) as file:
-        for row, problem in rows:
-            read += 1
-            against = judge(problem)
-            if against is None:
-                file.write(to_line(row.values))
-            else:
-                dropped.append({"line": row.line, "id": problem.id, **against})
-    kinds = Counter(str(one["kind"]) for one in dropped)
-    report: Json = {**(about or {}), "rows": read, "kept": read - len(dropped), "dropped": len(dropped)}
-    report |= {"kinds": dict(sorted(kinds.items())), "dropped_rows": dropped}
-    with replacing(report_path(out)) as file:
-        file.write(json.dumps(report, ensure_ascii=True, indent=2) + "\n")
-    return report
-
-
-def report_path(out: Path) -> Path:
-    """OUT.report.json, OUT without its last ending."""
-    return out.with_suffix(".report.json")
+    read, kinds = 0, Counter[str]()
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as dropped:
+        with replacing(out) as file:
+            kept = _Lines(file)
+            for row, problem in rows:
+                read += 1
+                against = judge(problem)
+                if against is None:
+                    kept.write(to_line(row.values))
+                else:
+                    kinds[str(against["kind"])] += 1
+                    dropped.write(json.dumps({"line": row.line, "id": problem.id, **against}) + "\n")
+        head: Json = {**(about or {}), "rows": read, "kept": kept.count, "dropped": read - kept.count}
+        head |= {"kinds": dict(sorted(kinds.items())), "sha256": kept.digest}
+        dropped.seek(0)
+        write_report(out, head, dropped)
+    return head
 
 
 def to_line(values: Json) -> str:
@@ -63,18 +63,41 @@ def to_line(values: Json) -> str:
 
 
 def divide(
-    rows: Iterable[tuple[Row, Problem]], goes: Callable[[Problem], bool], out: Path, other: Path
+    rows: Iterable[tuple[Row, Problem]],
+    goes: Callable[[Problem], bool],
+    out: Path,
+    other: Path,
+    *,
+    about: Json | None = None,
 ) -> tuple[int, int]:
-    """Writes each row to `other` where `goes` says so, else to `out`; returns how many each has.
+    """Writes each row to `other` where `goes` says so, else to `out`, and a report beside each; returns how many each
+    has.
 
-    Both files are written whole or not at all. ConfigError where they are one file.
+    All files are written whole or not at all. ConfigError where two of them are one.
     """
-    if out.resolve() == other.resolve():
-        raise ConfigError(f"both parts would be written to {out}. Give two files.")
-    counts = [0, 0]
+    if out.resolve() == other.resolve() or report_path(out).resolve() == report_path(other).resolve():
+        raise ConfigError(f"both parts would be written to {out}, or their reports. Give two names.")
     with replacing(out) as kept, replacing(other) as held:
+        sides = _Lines(kept), _Lines(held)
         for row, problem in rows:
-            away = goes(problem)
-            (held if away else kept).write(to_line(row.values))
-            counts[away] += 1
-    return counts[0], counts[1]
+            sides[goes(problem)].write(to_line(row.values))
+    read = sum(side.count for side in sides)
+    for place, side in zip((out, other), sides, strict=True):
+        write_report(place, {**(about or {}), "rows": read, "kept": side.count, "sha256": side.digest})
+    return sides[0].count, sides[1].count
+
+
+class _Lines:
+    """Lines on their way to a file, counted and hashed."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file, self._hash, self.count = file, hashlib.sha256(), 0
+
+    def write(self, line: str) -> None:
+        self._file.write(line)
+        self._hash.update(line.encode())
+        self.count += 1
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()

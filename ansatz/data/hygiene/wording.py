@@ -39,10 +39,11 @@ def ngrams(words: Sequence[str], length: int) -> list[str]:
 
 def same_answer(left: str, right: str) -> bool:
     """Whether two answers are one text, typesetting, blanks and an end point aside. No algebra: 1/2 is not 0.5 here."""
-    return _bare(left) == _bare(right)
+    return bare_answer(left) == bare_answer(right)
 
 
-def _bare(answer: str) -> str:
+def bare_answer(answer: str) -> str:
+    """The answer without typesetting, blanks, dollars and an end point, and without braces around the whole."""
     bare = re.sub(r"[\s$]", "", _plain(answer)).rstrip(".")
     return bare[1:-1] if re.fullmatch(r"\{[^{}]*\}", bare) else bare
 

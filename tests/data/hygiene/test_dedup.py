@@ -54,6 +54,20 @@ def test_other_numbers_or_another_answer_make_another_problem() -> None:
     assert twins((end, "80"), (end.replace("are left", "have left"), "80"), threshold=0.6)[1] == ("near", "0")
 
 
+def test_stories_of_one_pattern_with_other_numbers_are_no_candidates_of_one_another() -> None:
+    seen = Dedup()
+    for number in range(50):
+        assert seen.twin(problem(TRAIN.replace("120", str(number)), str(number))) is None
+    asked = problem(TRAIN.replace("120", "999"), "1")
+    shingles = module._shingles(asked.question, 3)
+    assert seen._bands.rows_with(module._bands(shingles, module.must_be_equal(asked, ("999",)))) == []
+    assert len(set(module._bands(shingles)) & set(module._bands(shingles))) == module.BANDS
+
+
+def test_questions_without_words_enough_for_a_shingle_are_no_near_twins() -> None:
+    assert twins(("What now?", "1"), ("What then?", "1"), ("what now", "1")) == [None, None, ("exact", "0")]
+
+
 def test_jaccard_of_sets() -> None:
     assert jaccard(np.array([1, 2, 3]), np.array([2, 3, 4])) == 0.5
     assert jaccard(np.array([]), np.array([])) == 0.0
