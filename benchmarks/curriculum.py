@@ -1,0 +1,288 @@
+"""Every curriculum on the default task: steps and samples to a held-out pass@1, from one SFT checkpoint a seed.
+
+    python benchmarks/curriculum.py run runs/curriculum
+    python benchmarks/curriculum.py draw runs/curriculum docs/figures/curriculum.svg --page docs/curriculum.md
+
+`run` makes the SFT checkpoint of each seed first, then the RL of each arm from it, two side by side with one thread
+each, and appends a line to OUT/results.jsonl for each arm and seed. What is there is left out; what was cut off goes on
+from its last checkpoint. All settings are the recipe's but data.curriculum, and how often and on what is evaluated; a
+run ends at the cap of steps, with the learning rate still on the recipe's schedule. Samples are all rollouts drawn for
+training, those that a refill throws away too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+RECIPE = Path(__file__).parent.parent / "recipes" / "tiny_arithmetic_grpo_cpu.yaml"
+ARMS = {
+    "none": "null",
+    "uniform": "{sampler: uniform}",
+    "easy_to_hard": "{sampler: easy_to_hard}",
+    "one_minus_success": "{sampler: one_minus_success}",
+    "variance": "{sampler: variance}",
+    "thompson": "{sampler: thompson}",
+    "variance_rest_refill": "{sampler: variance, retire_after: 3, rest_after: 2, refill: 3}",
+}
+COMMON = {
+    "evaluate.problems": "200",
+    "evaluate.samples": "2",
+    "evaluate.k": "2",
+    "save.samples": "false",
+    "save.tensorboard": "false",
+    "threads": "1",
+}
+START, END = "<!-- written by benchmarks/curriculum.py draw -->", "<!-- end -->"
+
+
+class CapReached(Exception):
+    """The run has its last evaluation."""
+
+
+class UntilStep:
+    """A console that says nothing and ends the RL stage with CapReached at its evaluation of step `cap`."""
+
+    def __init__(self, cap: int) -> None:
+        self._cap = cap
+
+    def begin(self, stage: str, *, total_steps: int) -> None: ...
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None: ...
+
+    def end(self) -> None: ...
+
+    def evaluation(self, row: Mapping[str, Any]) -> None:
+        if row["stage"] == "rl" and row["step"] >= self._cap:
+            raise CapReached
+
+
+def one_sft(recipe: str, out: str, seed: int, settings: Mapping[str, str]) -> str:
+    """The SFT checkpoint of a seed, made where it is missing."""
+    from ansatz.config import load_recipe
+    from ansatz.loop.pipeline import run_pipeline
+
+    given = {"train.steps": "0", "seed": str(seed), "name": f"sft-{seed}", "out": out}
+    config = load_recipe(recipe, overrides=COMMON | settings | given)
+    run_dir = run_pipeline(config, resume=config.run_dir.exists())
+    return str(json.loads((run_dir / "summary.json").read_text())["model"])
+
+
+def one_run(
+    recipe: str, model: str, out: str, arm: str, seed: int, cap: int, every: int, settings: Mapping[str, str]
+) -> dict[str, Any]:
+    """A line of results.jsonl: the evaluations by step, and the rollouts drawn until each."""
+    from ansatz.config import load_recipe
+    from ansatz.loop.pipeline import run_pipeline
+
+    own = {"data.sft": "null", "model.path": model, "data.curriculum": ARMS[arm], "evaluate.every": str(every)}
+    given = {**own, "seed": str(seed), "name": f"{arm}-{seed}", "out": out}
+    config = load_recipe(recipe, overrides=COMMON | settings | given)
+    if last_evaluation(config.run_dir) < cap:
+        with suppress(CapReached):
+            run_pipeline(config, resume=config.run_dir.exists(), console=UntilStep(cap))
+    before, *later = rows(config.run_dir / "model" / "evaluations.jsonl") + evaluations(config.run_dir)
+    steps = rows(config.run_dir / "rl" / "metrics.jsonl")
+    shutil.rmtree(config.run_dir / "rl" / "checkpoints", ignore_errors=True)
+    return {
+        "arm": arm,
+        "seed": seed,
+        "steps": [0, *(row["step"] for row in later)],
+        "pass@1": [before["pass@1"], *(row["pass@1"] for row in later)],
+        "drawn": [0, *(drawn(steps, row["step"], config.rollout) for row in later)],
+        "signal": fmean(row["rollout/groups_with_signal_frac"] for row in steps),
+        "seconds": steps[-1]["seconds"],
+    }
+
+
+def drawn(steps: Sequence[Mapping[str, Any]], until: int, rollout: Any) -> int:
+    """Rollouts sampled in the steps up to `until`, those of groups that were thrown away too."""
+    return sum(
+        (rollout.prompts_per_step + round(row.get("data/groups_thrown_away", 0))) * rollout.samples_per_prompt
+        for row in steps
+        if row["step"] <= until
+    )
+
+
+def reached(row: Mapping[str, Any], target: float) -> int | None:
+    """Index of the first evaluation at or above the target whose next one is so too; None where there is none."""
+    high = [value >= target for value in row["pass@1"]]
+    return next((index for index in range(len(high) - 1) if high[index] and high[index + 1]), None)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def evaluations(run_dir: Path) -> list[dict[str, Any]]:
+    return sorted(rows(run_dir / "rl" / "evaluations.jsonl"), key=lambda row: row["step"])
+
+
+def last_evaluation(run_dir: Path) -> int:
+    return max((row["step"] for row in evaluations(run_dir)), default=-1)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    out, settings = Path(arguments.out), dict(one.split("=", 1) for one in arguments.set)
+    out.mkdir(parents=True, exist_ok=True)
+    done = {(row["arm"], row["seed"]) for row in rows(out / "results.jsonl")}
+    jobs = [(arm, seed) for seed in arguments.seeds for arm in arguments.arms if (arm, seed) not in done]
+    with ProcessPoolExecutor(arguments.side_by_side, mp_context=get_context("spawn")) as pool:
+        started = time.perf_counter()
+        seeds = list(dict.fromkeys(seed for _, seed in jobs))
+        made = [pool.submit(one_sft, arguments.recipe, str(out), seed, settings) for seed in seeds]
+        models = {seed: one.result() for seed, one in zip(seeds, made, strict=True)}
+        print(f"SFT of {len(models)} seeds: {time.perf_counter() - started:.0f} s", flush=True)
+        futures = [
+            pool.submit(
+                one_run, arguments.recipe, models[seed], str(out), arm, seed, arguments.cap, arguments.every, settings
+            )
+            for arm, seed in jobs
+        ]
+        for future in as_completed(futures):
+            row = future.result()
+            with (out / "results.jsonl").open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(f"{row['arm']:22} seed {row['seed']}  {row['seconds']:.0f} s  {_curve(row)}", flush=True)
+
+
+def _curve(row: Mapping[str, Any]) -> str:
+    return " ".join(f"{step}:{100 * value:.1f}" for step, value in zip(row["steps"], row["pass@1"], strict=True))
+
+
+def summary(found: Sequence[Mapping[str, Any]], target: float) -> list[dict[str, Any]]:
+    """A row an arm, in the order of the first lines. steps, drawn: medians over seeds, None where half or more of the
+    seeds do not reach the target; a seed that does not counts as later than all that do."""
+    table = []
+    for arm in dict.fromkeys(row["arm"] for row in found):
+        own = sorted((row for row in found if row["arm"] == arm), key=lambda row: row["seed"])
+        places = [reached(row, target) for row in own]
+        ends = [row["pass@1"][-1] for row in own]
+        table.append(
+            {
+                "arm": arm,
+                "seeds": len(own),
+                "reached": sum(place is not None for place in places),
+                "steps": _median([_at(row["steps"], place) for row, place in zip(own, places, strict=True)]),
+                "drawn": _median([_at(row["drawn"], place) for row, place in zip(own, places, strict=True)]),
+                "steps_by_seed": [_at(row["steps"], place) for row, place in zip(own, places, strict=True)],
+                "drawn_by_seed": [_at(row["drawn"], place) for row, place in zip(own, places, strict=True)],
+                "cap": own[0]["steps"][-1],
+                "end": fmean(ends),
+                "end_range": [min(ends), max(ends)],
+                "signal": fmean(row["signal"] for row in own),
+                "seconds": fmean(row["seconds"] for row in own),
+            }
+        )
+    return table
+
+
+def _at(values: Sequence[int], place: int | None) -> int | None:
+    return None if place is None else values[place]
+
+
+def _median(values: Sequence[int | None]) -> float | None:
+    middle = median(float("inf") if value is None else value for value in values)
+    return None if middle == float("inf") else middle
+
+
+def markdown(table: Sequence[Mapping[str, Any]], target: float) -> str:
+    goal = f"{100 * target:g} %"
+    lines = [
+        f"| curriculum | steps to {goal} (seeds) | rollouts to it | groups with signal | pass@1 at the cap |",
+        "|---|---|---|---|---|",
+    ]
+    for row in table:
+        seeds = ", ".join(f">{row['cap']}" if step is None else str(step) for step in row["steps_by_seed"])
+        steps = f">{row['cap']}" if row["steps"] is None else f"{row['steps']:g}"
+        samples = "" if row["drawn"] is None else f"{row['drawn']:,.0f}"
+        low, high = (f"{100 * end:.1f}" for end in row["end_range"])
+        lines.append(
+            f"| `{row['arm']}` | {steps} ({seeds}) | {samples} | {100 * row['signal']:.0f} % | "
+            f"{100 * row['end']:.1f} ({low} to {high}) |"
+        )
+    return "\n".join(lines)
+
+
+def written_into(page: str, text: str) -> str:
+    """The page with the text between its two marks. ValueError for a page without them."""
+    before, start, rest = page.partition(START)
+    _, end, after = rest.partition(END)
+    if not start or not end:
+        raise ValueError(f"the page lacks the lines {START} and {END}; put them where the table goes")
+    return f"{before}{START}\n{text}\n{END}{after}"
+
+
+def draw(arguments: argparse.Namespace) -> None:
+    from ansatz.track.svg import Chart, Series, line_chart
+
+    found = rows(Path(arguments.out) / "results.jsonl")
+    if not found:
+        sys.exit(f"{arguments.out}/results.jsonl has no rows yet; `run` comes first")
+    series = []
+    for arm in dict.fromkeys(row["arm"] for row in found):
+        own = [row for row in found if row["arm"] == arm]
+        shortest = min(len(row["steps"]) for row in own)
+        points = [
+            (fmean(row["drawn"][i] for row in own) / 1000, fmean(row["pass@1"][i] for row in own))
+            for i in range(shortest)
+        ]
+        series.append(Series(name=arm, points=points, dots=True, dashed=arm == "none"))
+    seeds = len({row["seed"] for row in found})
+    chart = Chart(
+        title=f"Held-out pass@1 by curriculum, mean of {seeds} seeds",
+        series=series,
+        x_label="rollouts drawn (thousands)",
+        share=True,
+        marks=(arguments.target,),
+    )
+    svg = Path(arguments.svg)
+    svg.parent.mkdir(parents=True, exist_ok=True)
+    svg.write_text(line_chart(chart, width=820, height=460, standalone=True) + "\n")
+    table = summary(found, arguments.target)
+    (Path(arguments.out) / "summary.json").write_text(json.dumps(table, indent=2) + "\n")
+    text = markdown(table, arguments.target)
+    print(text)
+    if arguments.page:
+        page = Path(arguments.page)
+        page.write_text(written_into(page.read_text(encoding="utf-8"), text), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(required=True)
+    runs = verbs.add_parser("run")
+    runs.add_argument("out")
+    runs.add_argument("--arms", nargs="*", choices=list(ARMS), default=list(ARMS))
+    runs.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
+    runs.add_argument("--cap", type=int, default=40, help="RL steps; a multiple of --every")
+    runs.add_argument("--every", type=int, default=5, help="steps between evaluations")
+    runs.add_argument("--side-by-side", type=int, default=2)
+    runs.add_argument("--recipe", default=str(RECIPE))
+    runs.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="further settings of the recipe")
+    runs.set_defaults(work=run)
+    drawing = verbs.add_parser("draw")
+    drawing.add_argument("out")
+    drawing.add_argument("svg")
+    drawing.add_argument("--page", help="page with the two marks between which the table goes")
+    drawing.add_argument("--target", type=float, default=0.85)
+    drawing.set_defaults(work=draw)
+    arguments = parser.parse_args()
+    arguments.work(arguments)
+
+
+if __name__ == "__main__":
+    main()
