@@ -54,6 +54,14 @@ class Fit:
                 )
                 self._check_context(one.prompt, len(one.response_ids), "its demonstration of")
 
+    def fits_demonstration(self, problem: Problem) -> bool:
+        """Whether `check_demonstrations` would let it pass."""
+        try:
+            self.check_demonstrations([problem])
+        except ModelError:
+            return False
+        return True
+
     def _short_prompt(self, problem: Problem, limit: int) -> bool:
         return self._template != CHAT and _short(self._frame + problem.question, limit)
 

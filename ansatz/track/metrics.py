@@ -136,6 +136,48 @@ METRICS: tuple[Metric, ...] = (
         "Shows which part of a mixed reward the policy follows. One part rising while another falls is a trade that "
         "the weights allow.",
     ),
+    # What a round of rejection sampling chose from, at step 0 of the SFT that learns it.
+    _row(
+        "rejection/pass_rate",
+        "right responses",
+        "share of the sampled responses whose verdict is correct",
+        "share",
+        "0.1 to 0.9",
+        "Rises from round to round while the policy learns. Near 1, a round teaches what is known already.",
+    ),
+    _row(
+        "rejection/solved_frac",
+        "solved problems",
+        "share of the problems with at least one right response",
+        "share",
+        "over 0.5",
+        "What is never solved is never taught. Where it stands still, take more samples, a teacher, or easier problems.",
+    ),
+    _row(
+        "rejection/kept_frac",
+        "chosen responses",
+        "share of the sampled responses that are taught",
+        "share",
+        "at most per_prompt / samples",
+        "Far under rejection/pass_rate: the choice drops right responses, as repeated, over per_prompt or by a filter; "
+        "selected.report.json says which.",
+    ),
+    _row(
+        "rejection/taught_responses",
+        "taught responses",
+        "number of responses that are taught",
+        "count",
+        "many times sft.batch_size",
+        "Few responses are learned by heart: lower rejection.sft.steps or take more samples.",
+    ),
+    _row(
+        "rejection/taught_problems_frac",
+        "taught problems",
+        "share of the problems with at least one response that is taught",
+        "share",
+        "near rejection/solved_frac",
+        "Falls behind rejection/solved_frac where filters drop all right responses of a problem.",
+    ),
     # What the update did.
     _row(
         "train/loss",

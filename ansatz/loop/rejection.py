@@ -1,0 +1,210 @@
+"""Rejection sampling: a stage that samples, keeps what is right, and teaches it (SFT's objective, SFT's step).
+
+    runs/NAME/rejection_1/responses/      settings.json, rollouts.jsonl: every response with its verdict, as it came
+    runs/NAME/rejection_1/selected.jsonl  problems whose solution is a chosen response; selected.report.json counts them
+    runs/NAME/rejection_1/                else as sft: metrics, evaluations, checkpoints
+
+One round is RFT (arXiv:2308.01825), several are expert iteration, each from the newest policy; with `from_start` each
+is trained from the stage's start, as in STaR (arXiv:2203.14465). With a `teacher` it is distillation of right answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansatz.config.load import check
+from ansatz.config.schema import Config
+from ansatz.data.hygiene.select import Candidate, Chosen, report_of
+from ansatz.data.hygiene.sift import report_path
+from ansatz.data.store import read_problems, write_problems
+from ansatz.errors import ConfigError, DataError
+from ansatz.evaluate.kept import ResponseFolder
+from ansatz.evaluate.responses import Response, rewarded
+from ansatz.evaluate.selection import Selection, taught_problems
+from ansatz.loop.state import Clock, write_atomically
+from ansatz.registry import bind
+from ansatz.rewards.base import Grader
+from ansatz.rollout.base import Sampler, Sampling
+from ansatz.track.base import ConsoleSink
+from ansatz.types import Problem, Prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectionSettings(Selection):
+    """What a recipe may say under `rejection`, besides what a `Selection` takes.
+
+    samples: responses a problem, drawn as `rollout` says. rounds: of sampling and SFT. teacher: the model folder that
+    is sampled from; null: the policy as it is at the round's beginning. template: the teacher's prompt template; null:
+    data.template. from_start: every round trains the stage's start; else the policy of the round before. problems: the
+    first so many of data.train; 0: all. batch: problems sampled together; what a kill loses. sft: keys of the recipe's
+    sft section, where a round's SFT is to be another.
+    """
+
+    samples: int = 8
+    rounds: int = 1
+    teacher: str | None = None
+    template: str | None = None
+    from_start: bool = False
+    problems: int = 0
+    batch: int = 64
+    sft: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        Selection.__post_init__(self)
+        for name, least in (("samples", 1), ("rounds", 1), ("batch", 1), ("problems", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"rejection.{name} = {getattr(self, name)}: expected {least} or more.")
+        if self.template is not None and self.teacher is None:
+            raise ConfigError("rejection.template is the teacher's; without rejection.teacher it has no effect.")
+        if self.from_start and self.rounds == 1:
+            raise ConfigError("rejection.from_start has no effect with one round. Leave it out, or give rounds.")
+
+    def sampled(self, problems: Sequence[Problem]) -> Sequence[Problem]:
+        return problems[: self.problems] if self.problems else problems
+
+    def teaching(self, config: Config) -> Config:
+        """The recipe with this stage's SFT in place of its own. ConfigError for a wrong key or no steps."""
+        taught = check({**config.model_dump(), "sft": {**config.sft.model_dump(), **self.sft}})
+        if taught.sft.steps == 0:
+            raise ConfigError(
+                "rejection: a round of 0 SFT steps learns nothing. Set rejection.sft.steps, or sft.steps."
+            )
+        return taught
+
+    def asking(self, config: Config) -> Config:
+        """The recipe as the teacher is asked by it."""
+        return config.model_copy(update={"data": config.data.model_copy(update={"template": self.template_of(config)})})
+
+    def template_of(self, config: Config) -> str:
+        return self.template or config.data.template
+
+
+def rejection_settings(recipe: Mapping[str, Any]) -> RejectionSettings:
+    """The settings of a recipe's `rejection`. ConfigError for an unknown or a wrong one."""
+    return bind(RejectionSettings, recipe, what="rejection")()
+
+
+def round_name(number: int) -> str:
+    """The folder of a round, and its stage's name; rounds count from 1."""
+    return f"rejection_{number}"
+
+
+def round_sampling(config: Config, samples: int, number: int) -> Sampling:
+    """As RL samples; the noise of a round is that of a step before the first one."""
+    rollout = config.rollout
+    return Sampling(
+        num_samples=samples,
+        max_response_tokens=rollout.max_response_tokens,
+        temperature=rollout.temperature,
+        top_k=rollout.top_k,
+        top_p=rollout.top_p,
+        min_p=rollout.min_p,
+        min_response_tokens=rollout.min_response_tokens,
+        stop=rollout.stop,
+        thinking_budget=rollout.thinking_budget,
+        seed=config.seed,
+        step=-number,
+    )
+
+
+def sample_and_select(
+    folder: Path,
+    prompts: Sequence[Prompt],
+    *,
+    sampler: Sampler,
+    sampling: Sampling,
+    grader: Grader,
+    settings: RejectionSettings,
+    fits: Callable[[Problem], bool],
+    console: ConsoleSink | None = None,
+) -> None:
+    """Writes what a round teaches to folder/selected.jsonl, its report first; goes on where it was cut off.
+
+    fits: whether the policy can be taught a problem's solution within the recipe's limits. DataError where nothing is
+    left to teach.
+    """
+    clock = Clock()
+    kept = ResponseFolder(folder / "responses")
+    kept.claim(
+        {"num_problems": len(prompts), "k": sampling.num_samples, "seed": sampling.seed, "round": -sampling.step}
+    )
+    if console is not None:
+        console.begin(f"{folder.name}, problems sampled", total_steps=len(prompts))
+    try:
+        kept.sample(
+            prompts,
+            sampler=sampler,
+            sampling=sampling,
+            batch=settings.batch,
+            judge=rewarded(grader),
+            on_problem=lambda done: console.step(done, {}) if console is not None and done else None,
+        )
+    finally:
+        if console is not None:
+            console.end()
+    responses = [one for group in kept.responses() for one in group]
+    problems = [prompt.problem for prompt in prompts]
+    chosen = settings.choose(responses, seed=sampling.seed, refuse=(_unfit(problems, fits),))
+    if not chosen.kept:
+        raise DataError(
+            f"{kept.rollouts}: none of {len(responses)} responses is one to learn from ({_counts(chosen)}). "
+            "Start from a better policy or a teacher, take more rejection.samples, or loosen the filters."
+        )
+    path = folder / "selected.jsonl"
+    report = {**report_of(chosen), **_rates(responses), "seconds": round(clock.lap(), 3)}
+    write_atomically(report_path(path), json.dumps(report, indent=2))
+    write_problems(path, taught_problems(chosen, problems))
+
+
+def selected(folder: Path) -> list[Problem] | None:
+    """What the round teaches, None where that is not chosen yet."""
+    path = folder / "selected.jsonl"
+    return read_problems(path) if path.is_file() else None
+
+
+def selection_metrics(folder: Path) -> dict[str, float]:
+    """The round's counts, as they are tracked at step 0 of its SFT."""
+    report = _report(folder)
+    return {
+        "rejection/pass_rate": report["pass_rate"],
+        "rejection/solved_frac": report["solved_frac"],
+        "rejection/kept_frac": report["kept"] / report["responses"],
+        "rejection/taught_responses": float(report["kept"]),
+        "rejection/taught_problems_frac": report["problems_kept"] / report["problems"],
+    }
+
+
+def sampling_seconds(folder: Path) -> float:
+    """Seconds that the round's sampling took, 0 where it is not through, or in a stage that does not sample."""
+    return float(_report(folder)["seconds"]) if (folder / "selected.jsonl").is_file() else 0.0
+
+
+def _report(folder: Path) -> dict[str, Any]:
+    return json.loads(report_path(folder / "selected.jsonl").read_text(encoding="utf-8"))
+
+
+def _unfit(problems: Sequence[Problem], fits: Callable[[Problem], bool]) -> Callable[[Candidate], str | None]:
+    place = {problem.id: problem for problem in problems}
+
+    def refuse(one: Candidate) -> str | None:
+        (problem,) = taught_problems(Chosen(kept=(one,), dropped=()), (place[one.problem],))
+        return None if fits(problem) else "no_fit"
+
+    return refuse
+
+
+def _rates(responses: Sequence[Response]) -> dict[str, float]:
+    """Share of right responses, and of problems with one or more."""
+    right = [one.id for one in responses if one.verdicts["reward"].correct]
+    return {
+        "pass_rate": len(right) / len(responses),
+        "solved_frac": len(set(right)) / len({one.id for one in responses}),
+    }
+
+
+def _counts(chosen: Chosen) -> str:
+    return ", ".join(f"{why} {count}" for why, count in chosen.kinds.items())
