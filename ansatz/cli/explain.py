@@ -1,34 +1,88 @@
-"""`ansatz explain RECIPE`: the resolved recipe, the arithmetic of a step, and the objective in words."""
+"""`ansatz explain RECIPE`: the resolved recipe, the arithmetic of a step and of its memory, the objective in words."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ansatz.config import Config, load_recipe
 from ansatz.config.load import dump
+from ansatz.errors import ConfigError, ModelError
+from ansatz.track.jsonl import read_jsonl
+
+if TYPE_CHECKING:
+    from ansatz.models.plan import Hardware
+    from ansatz.objectives.objective import Objective
 
 
 def explain(
     context: typer.Context,
     recipe: Annotated[Path, typer.Argument(help="A recipe.")],
     overlay: Annotated[list[Path] | None, typer.Option(help="A YAML file laid over the recipe; repeatable.")] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(help="Memory of a GPU (24GiB), or of several (8x80GiB); else as the recipe's comment says."),
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="A run folder: what it measured, beside the arithmetic.")] = None,
 ) -> None:
-    """Print what a recipe resolves to: its config, the arithmetic of a step, and the objective as a formula."""
+    """Print what a recipe resolves to: its config, the arithmetic of a step and of its memory, and the objective."""
+    from ansatz.models.plan import parse_hardware
     from ansatz.objectives.build import build_objective
     from ansatz.objectives.explain import explain as explain_objective
 
     config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj)
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
     objective.check_group_size(config.rollout.samples_per_prompt)
+    hardware = parse_hardware(memory) if memory else _named_hardware(recipe, overlay or [], config)
     for title, text in (
         ("Recipe", dump(config).rstrip()),
         ("Arithmetic of a step", step_arithmetic(config)),
+        ("Memory", memory_arithmetic(config, objective, hardware, run)),
         ("Objective", explain_objective(objective, max_response_tokens=config.rollout.max_response_tokens)),
     ):
         print(f"# {title}\n{text}\n")
+
+
+def _named_hardware(recipe: Path, overlays: Sequence[Path], config: Config) -> Hardware | None:
+    """What the last of the files names in its comment; a toy run is for this machine, whatever they name."""
+    from ansatz.models.plan import hardware_in
+
+    if config.model.shrink:
+        return None
+    found = [hardware_in(path.read_text(encoding="utf-8")) for path in (recipe, *overlays)]
+    return next((one for one in reversed(found) if one is not None), None)
+
+
+def memory_arithmetic(config: Config, objective: Objective, hardware: Hardware | None, run: Path | None) -> str:
+    """The table of memory, and the peak that a run measured; in its place why there is none."""
+    from ansatz.models.plan import memory_table, workload_of
+
+    try:
+        work = workload_of(
+            config,
+            needs_ref=objective.needs_ref,
+            needs_values=objective.needs_values,
+            whole_minibatch=objective.whole_minibatch,
+            hardware=hardware,
+        )
+    except ModelError as error:
+        return f"not known: {error}"
+    measured = [] if run is None else [measured_memory(run)]
+    return "\n".join([memory_table(work, hardware=hardware), *measured])
+
+
+def measured_memory(run: Path) -> str:
+    """The highest perf/peak_memory_gb of a run's RL stage."""
+    rows = read_jsonl(run / "rl" / "metrics.jsonl")
+    peaks = [row["perf/peak_memory_gb"] for row in rows if "perf/peak_memory_gb" in row]
+    if not peaks:
+        raise ConfigError(
+            f"--run {run}: its rl/metrics.jsonl holds no perf/peak_memory_gb. Give a run with an RL stage."
+        )
+    return f"measured by {run.name}: {max(peaks) * 1e9 / 2**30:.2f} GiB at most (perf/peak_memory_gb)"
 
 
 def step_arithmetic(config: Config) -> str:

@@ -20,7 +20,6 @@ from typing import Any
 
 from ansatz.config.load import load_run
 from ansatz.config.schema import Config, SftSection, TrainSection
-from ansatz.config.shrink import TINY
 from ansatz.data.base import load_problems
 from ansatz.data.curriculum import CurriculumSettings, curriculum_settings
 from ansatz.data.store import read_problems, write_problems
@@ -39,7 +38,7 @@ from ansatz.loop.state import (
     write_done,
 )
 from ansatz.models.load import Policy, cast, check_folder, compute_dtype, load_policy
-from ansatz.models.shapes import shape_of
+from ansatz.models.plan import recipe_shape
 from ansatz.models.threads import set_threads
 from ansatz.models.tiny import build_random_model, build_tiny_model
 from ansatz.objectives.build import build_objective
@@ -274,9 +273,7 @@ def model_builder(config: Config) -> Callable[..., Any]:
     model = config.model
     if model.path is None or not model.shrink:
         return bind(build_tiny_model, {"seed": config.seed, **model.tiny}, what="model.tiny")
-    context = config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
-    shape = shape_of(model.path).shrunk(vocab_size=TINY["vocab_size"], max_context=context)
-    return functools.partial(build_random_model, shape=shape, seed=config.seed)
+    return functools.partial(build_random_model, shape=recipe_shape(config), seed=config.seed)
 
 
 def _schedule(section: TrainSection | SftSection) -> Schedule:
