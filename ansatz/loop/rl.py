@@ -11,6 +11,7 @@ from statistics import fmean
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.collect import collect
 from ansatz.loop.state import Clock, Stage
+from ansatz.models.peak import PeakMemory
 from ansatz.prompts.render import render
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
@@ -31,6 +32,7 @@ def train_rl(stage: Stage, *, sampler: Sampler, grader: Grader, evaluator: Evalu
         max_prompt_tokens=rollout.max_prompt_tokens,
     )
     sampler.load_weights(learner.policy.model, version=learner.version)
+    memory = PeakMemory(learner.policy.device)
     for step in stage.steps():
         sampling = Sampling(
             num_samples=rollout.samples_per_prompt,
@@ -59,7 +61,8 @@ def train_rl(stage: Stage, *, sampler: Sampler, grader: Grader, evaluator: Evalu
         reports = learner.update(batch, step=step, check_alignment=step == stage.first_step)
         sampler.load_weights(learner.policy.model, version=learner.version)
         times["time/update_s"] = clock.lap()
-        stage.tracker.log(step, {**step_metrics(found.sampled, reports, times), **found.metrics})
+        used = {"perf/peak_memory_gb": memory.gb()}
+        stage.tracker.log(step, {**step_metrics(found.sampled, reports, times), **used, **found.metrics})
         if config.save.samples:
             stage.tracker.samples(step, [one for group in found.sampled for one in group.members])
         if config.evaluate.every and step % config.evaluate.every == 0 and step < stage.total_steps:

@@ -151,7 +151,7 @@ METRICS: tuple[Metric, ...] = (
         "share of the problems with at least one right response",
         "share",
         "over 0.5",
-        "What is never solved is never taught. Where it stands still, take more samples, a teacher, or easier problems.",
+        "What is never solved is never taught. Where it stands still: more samples, a teacher, or easier problems.",
     ),
     _row(
         "rejection/kept_frac",
@@ -353,6 +353,16 @@ METRICS: tuple[Metric, ...] = (
         "tokens/s",
         "steady for the machine",
         "A fall: slices that are too small, or swapping.",
+    ),
+    _row(
+        "perf/peak_memory_gb",
+        "peak memory",
+        "since the stage began: GPU bytes that tensors held at most, or the rise of the process's peak resident memory "
+        "on a CPU, over 10^9",
+        "GB",
+        "flat after some steps, under what `ansatz explain` counts for a GPU",
+        "A steady rise: longer responses, or a leak. Near the device's memory: lower train.tokens_per_slice or "
+        "rollout.engine.max_concurrent.",
     ),
     # How far through the data.
     _row(
