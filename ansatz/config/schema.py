@@ -199,6 +199,9 @@ class Config(Section):
     rollout: RolloutSection = RolloutSection()
     algorithm: dict[str, Any] = Field(default_factory=lambda: {"preset": "grpo"})
     """A preset row and what of it is replaced: `objectives.presets.KEYS` lists what may stand here."""
+    rejection: dict[str, Any] | None = None
+    """Between sft and rl: right responses are sampled, chosen and taught (settings: `loop.rejection`'s
+    RejectionSettings). null: no such stage."""
     train: TrainSection = TrainSection()
     rewards: dict[str, dict[str, Any]] = Field(default_factory=lambda: {"math_answer": {}})
     evaluate: EvaluateSection = EvaluateSection()
@@ -215,6 +218,7 @@ class Config(Section):
             "problems",
             "model",
             *(("sft",) if self.data.sft is not None and self.sft.steps else ()),
+            *(("rejection",) if self.rejection is not None else ()),
             *(("rl",) if self.train.steps else ()),
         )
 

@@ -1,8 +1,9 @@
-"""The pipeline of a recipe: problems, model, sft, rl. Each stage has a folder whose output feeds the next.
+"""The pipeline of a recipe: problems, model, sft, rejection, rl. Each stage has a folder whose output feeds the next.
 
     runs/NAME/config.yaml  summary.json  report.html
     runs/NAME/problems/    {sft,train,heldout}.jsonl
     runs/NAME/model/  sft/  rl/     see `track.tracker` and `train.checkpoint`
+    runs/NAME/rejection_1/ ...      one a round, see `loop.rejection`
 
 A finished stage leaves done.json; a resumed pipeline skips what is done and goes on from the last whole checkpoint.
 """
@@ -13,7 +14,7 @@ import dataclasses
 import functools
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,16 @@ from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.fit import Fit
+from ansatz.loop.rejection import (
+    RejectionSettings,
+    rejection_settings,
+    round_name,
+    round_sampling,
+    sample_and_select,
+    sampling_seconds,
+    selected,
+    selection_metrics,
+)
 from ansatz.loop.rl import train_rl
 from ansatz.loop.sft import SFT_OBJECTIVE, train_sft
 from ansatz.loop.state import (
@@ -92,6 +103,7 @@ class Pipeline:
         has_problems = resume and read_done(self.run_dir / "problems") is not None
         self.sources = {} if has_problems else self._sources()
         self.curriculum = self._checked_curriculum()
+        self.rejection = self._checked_rejection()
         self.grader: Grader = build_grader(config.rewards, workers=config.grader_workers)
 
     def run(self) -> Path:
@@ -103,6 +115,8 @@ class Pipeline:
             assert model is not None
             if "sft" in self.config.stages:
                 model = self._stage("sft", lambda folder: self._sft(folder, model))
+            if self.rejection is not None:
+                model = self._rejection(self.rejection, model)
             if "rl" in self.config.stages:
                 start = model
                 model = self._stage("rl", lambda folder: self._rl(folder, start))
@@ -142,6 +156,17 @@ class Pipeline:
             )
         return settings
 
+    def _checked_rejection(self) -> RejectionSettings | None:
+        if self.config.rejection is None:
+            return None
+        settings = rejection_settings(self.config.rejection)
+        settings.teaching(self.config)
+        if settings.teacher is not None:
+            check_folder(settings.teacher)
+            if settings.template not in (None, CHAT):
+                template_text(settings.template)
+        return settings
+
     def _problems(self, folder: Path) -> Path:
         for split, problems in self.sources.items():
             if split != "sft":  # demonstrations are learned from, not graded
@@ -168,26 +193,80 @@ class Pipeline:
     def _check_fit(self, policy: Policy) -> None:
         fit = Fit(policy, self.config)
         fit.check_prompts(self._read("heldout")[: self.config.evaluate.problems])
-        if "rl" in self.config.stages:
+        if "rl" in self.config.stages or self.rejection is not None:
             fit.check_prompts(self._read("train"))
+        if self.rejection is not None and self.rejection.teacher is not None:
+            teacher = load_policy(self.rejection.teacher)
+            Fit(teacher, self.rejection.asking(self.config)).check_prompts(self._read("train"))
         if "sft" in self.config.stages:
             fit.check_demonstrations(self._read("sft"))
 
     def _sft(self, folder: Path, model_path: str) -> Path:
-        sft = self.config.sft
-        once = self.config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
+        return self._teach(folder, model_path, self.config, self._read("sft"))
+
+    def _rejection(self, settings: RejectionSettings, model: str) -> str:
+        """Round after round; gives the last round's policy."""
+        start = model
+        for number in range(1, settings.rounds + 1):
+            work = functools.partial(
+                self._round,
+                number=number,
+                settings=settings,
+                sampled_from=settings.teacher or model,
+                trained_from=start if settings.from_start else model,
+            )
+            model = self._stage(round_name(number), work)
+        return model
+
+    def _round(
+        self, folder: Path, *, number: int, settings: RejectionSettings, sampled_from: str, trained_from: str
+    ) -> Path:
+        if selected(folder) is None:
+            policy, fit = load_policy(sampled_from), Fit(load_policy(trained_from), self.config)
+            cast(policy, compute_dtype(self.config.model.dtype, policy.device))
+            problems = settings.sampled(self._read("train"))
+            with closing(self._sampler(policy)) as sampler:
+                sample_and_select(
+                    folder,
+                    self._prompts(policy, problems, template=settings.template),
+                    sampler=sampler,
+                    sampling=round_sampling(self.config, settings.samples, number),
+                    grader=self.grader,
+                    settings=settings,
+                    fits=fit.fits_demonstration,
+                    console=self.console,
+                )
+        taught = selected(folder)
+        assert taught is not None
+        return self._teach(
+            folder, trained_from, settings.teaching(self.config), taught, first=selection_metrics(folder)
+        )
+
+    def _teach(
+        self,
+        folder: Path,
+        model_path: str,
+        config: Config,
+        demonstrations: Sequence[Problem],
+        *,
+        first: Mapping[str, float] | None = None,
+    ) -> Path:
+        """SFT by the config's sft section. first: metrics that are tracked before its first step."""
+        once = config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
         learner = self._learner(
             model_path,
             build_objective(SFT_OBJECTIVE),
             settings=once,
-            lr=sft.lr,
-            schedule=_schedule(sft),
+            lr=config.sft.lr,
+            schedule=_schedule(config.sft),
         )
-        with self._open("sft", folder, learner, steps=sft.steps) as stage:
+        with self._open(demonstrations, folder, learner, steps=config.sft.steps, config=config) as stage:
+            if first is not None and stage.first_step == 1:
+                stage.tracker.resume(-1)  # without this, a round killed before its first checkpoint has them already
+                stage.tracker.log(0, first)
             output = train_sft(stage)
-            row = self._evaluator(learner.policy).run(
-                self._sampler(learner.policy), stage=folder.name, step=stage.total_steps
-            )
+            with closing(self._sampler(learner.policy)) as sampler:
+                row = self._evaluator(learner.policy).run(sampler, stage=folder.name, step=stage.total_steps)
             stage.tracker.evaluation(row)
         return output
 
@@ -202,7 +281,7 @@ class Pipeline:
             temperature=self.config.rollout.temperature,
         )
         sampler, evaluator = self._sampler(learner.policy), self._evaluator(learner.policy)
-        with self._open("train", folder, learner, steps=train.steps, curriculum=self.curriculum) as stage:
+        with self._open(self._read("train"), folder, learner, steps=train.steps, curriculum=self.curriculum) as stage:
             output = train_rl(stage, sampler=sampler, grader=self.grader, evaluator=evaluator)
             stage.tracker.evaluation(evaluator.run(sampler, stage=folder.name, step=stage.total_steps))
         return output
@@ -214,13 +293,20 @@ class Pipeline:
 
     @contextmanager
     def _open(
-        self, split: str, folder: Path, learner: Learner, *, steps: int, curriculum: CurriculumSettings | None = None
+        self,
+        problems: Sequence[Problem],
+        folder: Path,
+        learner: Learner,
+        *,
+        steps: int,
+        curriculum: CurriculumSettings | None = None,
+        config: Config | None = None,
     ) -> Iterator[Stage]:
         stage = open_stage(
-            self.config,
+            config or self.config,
             folder,
             learner=learner,
-            problems=self._read(split),
+            problems=problems,
             total_steps=steps,
             console=self.console,
             curriculum=curriculum,
@@ -250,18 +336,26 @@ class Pipeline:
             split="heldout",
         )
 
-    def _prompts(self, policy: Policy, problems: Sequence[Problem]) -> list[Prompt]:
+    def _prompts(self, policy: Policy, problems: Sequence[Problem], *, template: str | None = None) -> list[Prompt]:
         limit = self.config.rollout.max_prompt_tokens
         return [
-            render(problem, self.config.data.template, policy.tokenizer, max_prompt_tokens=limit)
+            render(problem, template or self.config.data.template, policy.tokenizer, max_prompt_tokens=limit)
             for problem in problems
         ]
 
     def _read(self, split: str) -> Sequence[Problem]:
         return read_problems(self.run_dir / "problems" / f"{split}.jsonl")
 
+    def _stage_names(self) -> Iterator[str]:
+        """The folders of the stages, in order: one a round of rejection sampling."""
+        for stage in self.config.stages:
+            if stage == "rejection" and self.rejection is not None:
+                yield from map(round_name, range(1, self.rejection.rounds + 1))
+            else:
+                yield stage
+
     def _summary(self, model: str) -> dict[str, Any]:
-        folders = [self.run_dir / name for name in self.config.stages]
+        folders = [self.run_dir / name for name in self._stage_names()]
         evaluations = [row for folder in folders for row in read_jsonl(folder / "evaluations.jsonl")]
         seconds = sum(done["seconds"] for folder in folders if (done := read_done(folder)) is not None)
         return {"seconds": round(seconds, 3), "model": model, "evaluations": evaluations}
@@ -330,4 +424,4 @@ def _claim(run_dir: Path, *, resume: bool, fresh: bool) -> None:
 def _seconds_before(folder: Path) -> float:
     """Seconds that an interrupted run of this stage had recorded."""
     rows = read_jsonl(folder / "metrics.jsonl")
-    return float(rows[-1]["seconds"]) if rows else 0.0
+    return sampling_seconds(folder) + (float(rows[-1]["seconds"]) if rows else 0.0)

@@ -1,0 +1,223 @@
+"""Rejection sampling in whole toy runs, with a reward that finds every other response right."""
+
+import json
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from toy_runs import toy_config
+
+from ansatz.config.load import check
+from ansatz.errors import ConfigError, DataError
+from ansatz.loop import rejection as rejection_module
+from ansatz.loop.pipeline import Pipeline, resume_config, run_pipeline
+from ansatz.loop.rejection import RejectionSettings, rejection_settings, round_sampling
+from ansatz.models.load import load_policy
+from ansatz.track.jsonl import read_jsonl
+from ansatz.track.metrics import check_known
+
+REWARDS = Path(__file__).with_name("mine.py")
+RIGHT = {f"{REWARDS}:every_other": {}}
+REJECTION = {"samples": 4, "per_prompt": 1, "problems": 10, "batch": 4, "sft": {"steps": 4}}
+
+
+def config(folder, rejection=None, **own):
+    folder.mkdir(exist_ok=True)
+    changes = {
+        "rejection": {**REJECTION, **(rejection or {})},
+        "rewards": RIGHT,
+        "train": {"steps": 0},
+        "rollout": {"max_response_tokens": 16},
+        "evaluate": {"problems": 2},
+        "save": {"tensorboard": False},
+        "data": {"sft": None},
+    }
+    return toy_config(folder, {**changes, **own})
+
+
+@pytest.fixture
+def ending(monkeypatch):
+    """Random weights rarely end a response; here each counts as whole."""
+    monkeypatch.setattr(
+        "ansatz.evaluate.selection.candidate",
+        lambda one, mode="": rejection_module.Candidate(
+            problem=one.id,
+            sample=one.sample,
+            text=one.response,
+            tokens=one.tokens,
+            correct=one.verdicts["reward"].correct,
+            whole=True,
+        ),
+    )
+    monkeypatch.setattr("ansatz.loop.fit.Fit.fits_demonstration", lambda self, problem: True)
+    monkeypatch.setattr("ansatz.loop.sft.render_demonstration", unlimited)
+
+
+def unlimited(problem, template, tokenizer, **_):
+    from ansatz.prompts.render import render_demonstration
+
+    return render_demonstration(problem, template, tokenizer)
+
+
+def untimed(rows):
+    return [{k: v for k, v in row.items() if k != "seconds" and not k.startswith(("time/", "perf/"))} for row in rows]
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def same(left, right):
+    return left.keys() == right.keys() and all((left[name] == right[name]).all() for name in left)
+
+
+def test_a_round_keeps_all_responses_and_teaches_the_chosen_right_ones(tmp_path, ending):
+    run = run_pipeline(config(tmp_path / "a"))
+    folder = run / "rejection_1"
+    rows = read_jsonl(folder / "responses" / "rollouts.jsonl")
+    assert [row["verdicts"]["reward"]["correct"] for row in rows] == [False, True] * 20
+    taught = read_jsonl(folder / "selected.jsonl")
+    texts = {f"{row['id']}#{row['sample']}": row["response"] for row in rows if row["sample"] % 2}
+    assert len(taught) == 10
+    assert all(texts[one["id"]] == one["solution"] for one in taught)
+    report = json.loads((folder / "selected.report.json").read_text())
+    assert (report["responses"], report["kept"], report["kinds"]["wrong"]) == (40, 10, 20)
+    first, *steps = read_jsonl(folder / "metrics.jsonl")
+    assert (first["step"], first["rejection/pass_rate"], first["rejection/kept_frac"]) == (0, 0.5, 0.25)
+    assert (first["rejection/taught_responses"], first["rejection/taught_problems_frac"]) == (10, 1)
+    assert [row["step"] for row in steps] == [1, 2, 3, 4]
+    check_known([name for name in first if name not in ("step", "seconds")])
+    summary = json.loads((run / "summary.json").read_text())
+    assert [(row["stage"], row["step"]) for row in summary["evaluations"]] == [("model", 0), ("rejection_1", 4)]
+    assert summary["model"] == str(folder / "checkpoints" / "step-000004")
+    page = (run / "report.html").read_text()
+    assert "Curves: rejection_1" in page
+    assert "pass@1 after rejection_1, step 4" in page
+
+
+@pytest.mark.parametrize("from_start", [False, True])
+def test_rounds_sample_from_the_newest_policy_and_train_it_or_the_start(tmp_path, ending, monkeypatch, from_start):
+    sampled, trained = [], []
+    sampler, learner = Pipeline._sampler, Pipeline._learner
+
+    def of(policy):
+        return str(Path(policy.path).relative_to(tmp_path / "a" / "runs" / "toy"))
+
+    monkeypatch.setattr(Pipeline, "_sampler", lambda self, policy: sampled.append(of(policy)) or sampler(self, policy))
+    monkeypatch.setattr(
+        Pipeline, "_learner", lambda self, path, *a, **k: trained.append(Path(path).name) or learner(self, path, *a, **k)
+    )
+    run = run_pipeline(config(tmp_path / "a", {"rounds": 2, "from_start": from_start}))
+    last = "rejection_1/checkpoints/step-000004"
+    # each round: sampled from, then its own evaluation of the trained policy; before that the model stage's
+    assert sampled[1] == "model"
+    assert sampled[3] == last
+    assert trained == ["model", "model" if from_start else "step-000004"]
+    first, second = (read_jsonl(run / f"rejection_{n}" / "responses" / "rollouts.jsonl") for n in (1, 2))
+    assert [row["response"] for row in first] != [row["response"] for row in second]
+    stages = [row["stage"] for row in json.loads((run / "summary.json").read_text())["evaluations"]]
+    assert stages == ["model", "rejection_1", "rejection_2"]
+
+
+def test_a_teacher_is_sampled_from_and_the_policy_is_taught(tmp_path, ending):
+    teacher = run_pipeline(config(tmp_path / "teacher")) / "rejection_1" / "checkpoints" / "step-000004"
+    run = run_pipeline(config(tmp_path / "a", {"teacher": str(teacher)}, seed=1))
+    made = weights(run / "model")
+    assert not same(weights(teacher), made)
+    rows = read_jsonl(run / "rejection_1" / "responses" / "rollouts.jsonl")
+    own = run_pipeline(config(tmp_path / "b", seed=1))
+    assert rows != read_jsonl(own / "rejection_1" / "responses" / "rollouts.jsonl")
+    taught = weights(run / "rejection_1" / "checkpoints" / "step-000004")
+    assert max(float((taught[name] - made[name]).abs().max()) for name in made) < 4 * 10 * 2e-3  # the student's own
+
+
+@pytest.mark.parametrize("at", ["sampling", "teaching"])
+def test_a_round_broken_off_and_resumed_ends_with_the_same_bytes(tmp_path, ending, monkeypatch, at):
+    whole = run_pipeline(config(tmp_path / "a"))
+    with monkeypatch.context() as broken:
+        if at == "sampling":
+            broken.setattr("ansatz.evaluate.kept.append_jsonl", breaks_after(22, "ansatz.evaluate.kept", "append_jsonl"))
+        else:
+            broken.setattr("ansatz.loop.sft.render_demonstration", breaks_after(25, "ansatz.loop.sft", "render_demonstration"))
+        with pytest.raises(KeyboardInterrupt):
+            run_pipeline(config(tmp_path / "b"))
+    cut = tmp_path / "b" / "runs" / "toy"
+    assert (cut / "rejection_1" / "selected.jsonl").exists() == (at == "teaching")
+    resumed = run_pipeline(resume_config(cut), resume=True)
+    for name in ("responses/rollouts.jsonl", "responses/settings.json", "selected.jsonl"):
+        assert (resumed / "rejection_1" / name).read_bytes() == (whole / "rejection_1" / name).read_bytes()
+    rows = [untimed(read_jsonl(run / "rejection_1" / "metrics.jsonl")) for run in (whole, resumed)]
+    assert rows[0] == rows[1]
+    last = [run / "rejection_1" / "checkpoints" / "step-000004" / "model.safetensors" for run in (whole, resumed)]
+    assert last[0].read_bytes() == last[1].read_bytes()
+
+
+def breaks_after(count, module, name):
+    import importlib
+
+    function, calls = getattr(importlib.import_module(module), name), iter(range(count))
+
+    def broken(*arguments, **settings):
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return function(*arguments, **settings)
+
+    return broken
+
+
+def test_nothing_right_to_learn_from_is_an_error_with_the_counts(tmp_path):
+    with pytest.raises(DataError, match=r"none of 40 responses is one to learn from \(cut_off 20, wrong 20\)"):
+        run_pipeline(config(tmp_path / "a", rollout={"max_response_tokens": 2}))
+
+
+def test_rl_goes_on_from_the_last_round(tmp_path, ending):
+    run = run_pipeline(config(tmp_path / "a", train={"steps": 1}))
+    stages = [row["stage"] for row in json.loads((run / "summary.json").read_text())["evaluations"]]
+    assert stages == ["model", "rejection_1", "rl"]
+    taught = weights(run / "rejection_1" / "checkpoints" / "step-000004")
+    reinforced = weights(run / "rl" / "checkpoints" / "step-000001")
+    assert max(float((reinforced[name] - taught[name]).abs().max()) for name in taught) < 10 * 1e-4
+
+
+def test_the_sft_of_a_round_takes_its_own_settings_over_those_of_sft(tmp_path):
+    recipe = toy_config(tmp_path, {"sft": {"steps": 9, "batch_size": 3, "lr": 1e-3}})
+    taught = RejectionSettings(sft={"steps": 2, "decay_steps": 1}).teaching(recipe).sft
+    assert (taught.steps, taught.decay_steps, taught.batch_size, taught.lr) == (2, 1, 3, 1e-3)
+    assert recipe.sft.steps == 9
+    assert RejectionSettings().teaching(recipe) == check(recipe.model_dump())
+
+
+def test_no_round_shares_its_noise_with_another_or_with_a_step_of_rl(tmp_path):
+    steps = [round_sampling(toy_config(tmp_path), 4, number).step for number in (1, 2, 3)]
+    assert len(set(steps)) == 3
+    assert max(steps) < 0
+
+
+@pytest.mark.parametrize(
+    ("rejection", "sentence"),
+    [
+        ({"sample": 4}, "rejection has no setting 'sample'. Did you mean 'samples'"),
+        ({"samples": 0}, r"rejection\.samples = 0: expected 1 or more"),
+        ({"samples": "many"}, "rejection: samples = 'many'"),
+        ({"rounds": 0}, r"rejection\.rounds = 0"),
+        ({"pick": "longest"}, "pick = 'longest' is unknown"),
+        ({"per_prompt": 0}, "per_prompt = 0"),
+        ({"template": "boxed"}, r"rejection\.template is the teacher's"),
+        ({"from_start": True}, "from_start has no effect with one round"),
+        ({"teacher": "nowhere"}, "'nowhere'"),
+        ({"sft": {"step": 3}}, "sft has no key 'step'. Did you mean 'steps'"),
+        ({"sft": {"steps": 0}}, "a round of 0 SFT steps learns nothing"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_is_written(tmp_path, rejection, sentence):
+    with pytest.raises(Exception, match=sentence) as error:
+        Pipeline(toy_config(tmp_path, {"rejection": rejection}), None, resume=False)
+    assert type(error.value).__name__ in ("ConfigError", "ModelError")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_settings_are_those_of_the_signature():
+    assert rejection_settings({"samples": 3, "pick": "shortest"}) == RejectionSettings(samples=3, pick="shortest")
+    with pytest.raises(ConfigError, match="expected 1 response a problem or more"):
+        rejection_settings({"per_prompt": -1})
+    assert load_policy is not None
