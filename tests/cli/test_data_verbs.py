@@ -97,12 +97,15 @@ def test_peek_counts_words_or_tokens(ansatz, file, tmp_path):
 
 def test_a_report_keeps_what_was_done_to_the_rows_before(ansatz, file, tmp_path):
     clean, kept, train = (tmp_path / name for name in ("clean.jsonl", "kept.jsonl", "train.jsonl"))
-    ansatz("data", "decontaminate", file, "--out", clean, "--against", file, "--ngram", 20)
+    tests = tmp_path / "tests.jsonl"
+    tests.write_text(json.dumps({"question": "Prove that 2 is even", "answer": "?"}))
+    ansatz("data", "decontaminate", file, "--out", clean, "--against", tests)
     ansatz("data", "dedup", clean, "--out", kept)
     ansatz("data", "split", kept, "--out", train, "--heldout", tmp_path / "held.jsonl", "--share", 0.01)
     report = report_of(train)
     assert [one["verb"] for one in report["before"]] == ["decontaminate", "dedup"]
-    assert report["before"][0]["against"] == [str(file)]
+    assert [one["kept"] for one in report["before"]] == [3, 2]
+    assert report["before"][0]["against"] == [str(tests)]
     assert (report["rows"], report["kept"]) == (report["before"][1]["kept"], len(read(train)))
     assert len(read(train)) + report_of(tmp_path / "held.jsonl")["kept"] == report["rows"]
     assert history(tmp_path / "held.jsonl")[-1]["verb"] == "split"
