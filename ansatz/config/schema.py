@@ -44,6 +44,12 @@ class ModelSection(Section):
     shrink: bool | tuple[str, ...] = False
     """true: a toy run of the recipe (see `config.shrink`): the architecture of path with random weights, little work.
     In a run's own config: what that changed."""
+    lora: dict[str, Any] | None = None
+    """Train low-rank adapters alone (settings: `models.lora.add_adapters`); null: every weight."""
+    checkpointing: bool = False
+    """A layer's activations are computed again in the backward pass: less memory, more time, the same numbers."""
+    compile: bool = False
+    """The update's layers by torch.compile."""
 
     @property
     def built(self) -> bool:
@@ -127,8 +133,8 @@ class TrainSection(Section):
     """How often the step's rollouts are gone through."""
     tokens_per_slice: Positive = 16384
     """Bounds memory and changes no number."""
-    betas: tuple[Decay, Decay] = (0.9, 0.99)
-    weight_decay: Rate = 0.0
+    optimizer: dict[str, Any] = Field(default_factory=lambda: {"name": "adamw"})
+    """{name: adamw | adamw_8bit | adamw_offload, betas, weight_decay}: `train.optimizers`; also of SFT and critic."""
     max_grad_norm: Rate = 1.0
     """0: no clipping."""
     critic_lr: Rate = 1e-3
@@ -144,7 +150,7 @@ class TrainSection(Section):
 
 
 class SftSection(Section):
-    """Slices, betas, weight decay and gradient clipping are those of `train`."""
+    """Slices, optimizer and gradient clipping are those of `train`."""
 
     steps: Count = 350
     batch_size: Positive = 64

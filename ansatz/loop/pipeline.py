@@ -48,8 +48,10 @@ from ansatz.loop.state import (
     write_config,
     write_done,
 )
+from ansatz.models.layers import run_layers
 from ansatz.models.load import Policy, cast, check_folder, compute_dtype, load_policy
 from ansatz.models.plan import recipe_shape
+from ansatz.models.lora import bind_adapters
 from ansatz.models.threads import set_threads
 from ansatz.models.tiny import build_random_model, build_tiny_model
 from ansatz.objectives.build import build_objective
@@ -67,6 +69,7 @@ from ansatz.track.report import write_report
 from ansatz.track.tracker import Tracker
 from ansatz.train.learner import Learner
 from ansatz.train.optim import Schedule
+from ansatz.train.optimizers import bind_optimizer
 from ansatz.types import Problem, Prompt
 
 TOKENIZER_PROBLEMS = 4000  # enough for every name and phrase of a generator; more only cost time
@@ -98,6 +101,8 @@ class Pipeline:
         if config.model.path is not None and not config.model.built:
             check_folder(config.model.path)
         self.build_model = model_builder(config)
+        self.add_adapters = bind_adapters(config.model.lora, seed=config.seed)
+        bind_optimizer(config.train.optimizer)
         if config.data.template != CHAT:
             template_text(config.data.template)
         has_problems = resume and read_done(self.run_dir / "problems") is not None
@@ -287,8 +292,11 @@ class Pipeline:
         return output
 
     def _learner(self, model_path: str, objective: Objective, **how: Any) -> Learner:
-        policy = load_policy(model_path)
-        dtype = compute_dtype(self.config.model.dtype, policy.device)
+        model, policy = self.config.model, load_policy(model_path)
+        dtype = compute_dtype(model.dtype, policy.device)
+        if self.add_adapters is not None:
+            policy = self.add_adapters(policy)
+        run_layers(policy, checkpointing=model.checkpointing, compiled=model.compile)
         return Learner(policy, objective, dtype=dtype, **how)
 
     @contextmanager

@@ -25,13 +25,17 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A causal LM with its tokenizer, ready to sample and to train."""
+    """A causal LM with its tokenizer, ready to sample and to train.
+
+    base: of a model with adapters (`models.lora`), the model without them, on the same weights; else None.
+    """
 
     model: Any
     tokenizer: Any
     max_context: int
     end_ids: tuple[int, ...]
     path: str
+    base: Any = None
 
     @property
     def device(self) -> torch.device:
@@ -200,8 +204,8 @@ def check_folder(path: str | Path) -> None:
 
 
 def save_model(policy: Policy, folder: Path, *, state: dict[str, Tensor]) -> None:
-    """An ordinary Hugging Face folder with the given (float32 master) weights."""
-    policy.model.save_pretrained(folder, state_dict=state)
+    """An ordinary Hugging Face folder with the given float32 weights; of a model with adapters, those of its base."""
+    (policy.model if policy.base is None else policy.base).save_pretrained(folder, state_dict=state)
     policy.tokenizer.save_pretrained(folder)
 
 

@@ -45,12 +45,12 @@ class _ChunkedLogps(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None, None, None, None]:
         grad_logp_M, grad_entropy_M = grads
         hidden_MH, weight_VH, target_M, support_M, endless_M, entropy_M = ctx.saved_tensors
         end_ids, temperature = ctx.how
         grad_hidden_MH = torch.empty_like(hidden_MH)
-        grad_weight_VH = torch.zeros_like(weight_VH, dtype=torch.float32)
+        grad_weight_VH = torch.zeros_like(weight_VH, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         has_entropy_grad = bool(grad_entropy_M.any())
         for rows in _chunks(len(target_M), len(weight_VH)):
             log_p_CV = _log_p(hidden_MH, weight_VH, target_M, support_M, endless_M, end_ids, temperature, rows)
@@ -62,8 +62,10 @@ class _ChunkedLogps(torch.autograd.Function):
                 grad_CV -= surprise_CV * grad_entropy_M[rows, None]
             grad_CV = (grad_CV / temperature).to(weight_VH.dtype)
             grad_hidden_MH[rows] = grad_CV @ weight_VH
-            grad_weight_VH += grad_CV.t() @ hidden_MH[rows]
-        return grad_hidden_MH, grad_weight_VH.to(weight_VH.dtype), None, None, None, None, None
+            if grad_weight_VH is not None:
+                grad_weight_VH += grad_CV.t() @ hidden_MH[rows]
+        own = None if grad_weight_VH is None else grad_weight_VH.to(weight_VH.dtype)
+        return grad_hidden_MH, own, None, None, None, None, None
 
 
 def _log_p(

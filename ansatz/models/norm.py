@@ -24,9 +24,9 @@ class _RmsNorm(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None]:
         normal_H, weight_H, inverse_1 = ctx.saved_tensors
-        grad_weight_H = (grads[0] * normal_H).flatten(0, -2).sum(0)
+        grad_weight_H = (grads[0] * normal_H).flatten(0, -2).sum(0) if ctx.needs_input_grad[1] else None
         grad_H, wide_H = (grads[0] * weight_H).float(), normal_H.float()
         along_1 = (grad_H * wide_H).mean(-1, keepdim=True)
         return (grad_H - wide_H * along_1).mul_(inverse_1).to(normal_H.dtype), grad_weight_H, None

@@ -2,6 +2,7 @@
 
     checkpoints/step-000025/    config.json, model.safetensors (float32 masters), tokenizer files
                                 optimizer.safetensors (and critic, reference where there are), state.json
+                                adapter/ (with model.lora: the trained weights; model.safetensors has them merged)
 
 A checkpoint is written beside its place, flushed to disk, and renamed; a kill at any moment leaves the last one whole.
 """
@@ -20,8 +21,10 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from ansatz.errors import CheckpointError, ModelError
+from ansatz.models import lora
 from ansatz.models.load import load_model, save_model
 from ansatz.train.learner import Learner
 
@@ -40,7 +43,9 @@ def save(folder: Path, *, step: int, learner: Learner, state: dict[str, Any], ke
     for leftover in root.glob(".step-*.draft"):
         shutil.rmtree(leftover)
     draft.mkdir(parents=True)
-    save_model(learner.policy, draft, state=learner.optimizer.weights())
+    save_model(learner.policy, draft, state=learner.weights())
+    if learner.policy.base is not None:
+        lora.save_adapters(learner.policy, draft / lora.FOLDER, weights=learner.optimizer.weights())
     for name, tensors in learner.tensors().items():
         save_file({key: value.contiguous() for key, value in tensors.items()}, draft / f"{name}.safetensors")
     whole = {"step": step, "learner": learner.state(), "loop": state, "random": random_states()}
@@ -73,13 +78,19 @@ def restore(checkpoint: Path, *, learner: Learner) -> tuple[int, dict[str, Any]]
     try:
         whole: dict[str, Any] = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
         step, learners, own, randoms = (whole[key] for key in ("step", "learner", "loop", "random"))
-        weights = dict(load_model(checkpoint).named_parameters())  # transformers may store them under other names
+        weights = _trained_weights(checkpoint, learner)
         tensors = {name: load_file(checkpoint / f"{name}.safetensors") for name in learner.tensors()}
     except (OSError, ValueError, KeyError, SafetensorError, ModelError) as error:
         raise CheckpointError(f"{checkpoint} is no whole checkpoint ({error}). Resume from another one.") from error
     learner.restore(weights, tensors, learners)
     set_random_states(randoms)
     return step, own
+
+
+def _trained_weights(checkpoint: Path, learner: Learner) -> dict[str, Tensor]:
+    if learner.policy.base is not None:
+        return lora.read_adapters(checkpoint / lora.FOLDER)
+    return dict(load_model(checkpoint).named_parameters())  # transformers may store them under other names
 
 
 def random_states() -> dict[str, Any]:

@@ -17,11 +17,13 @@ from ansatz.train.batch import Layout
 
 
 class Critic(nn.Module):
-    """Starts as the policy's own weights under a zero head, so its first values are 0 everywhere."""
+    """Starts as the policy's own weights under a zero head, so its first values are 0 everywhere. Weights that the
+    policy keeps frozen (under its adapters) are shared with it."""
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
-        self.transformer = copy.deepcopy(policy.model)
+        frozen = [parameter for parameter in policy.model.parameters() if not parameter.requires_grad]
+        self.transformer = copy.deepcopy(policy.model, {id(parameter): parameter for parameter in frozen})
         self._policy = dataclasses.replace(policy, model=self.transformer)
         self.value = nn.Linear(policy.head.weight.shape[1], 1, device=policy.device)
         nn.init.zeros_(self.value.weight)

@@ -16,18 +16,21 @@ import torch
 from torch import Tensor
 
 from ansatz.config.schema import TrainSection
+from ansatz.errors import ConfigError
+from ansatz.models import lora
 from ansatz.models.load import Policy
 from ansatz.objectives.coefficients import adapt_entropy_coef
 from ansatz.objectives.objective import Objective
 from ansatz.train.batch import Layout, Row, TrainBatch, build_batch, lay_out
 from ansatz.train.critic import Critic
-from ansatz.train.optim import MasterAdamW, Schedule
+from ansatz.train.optim import Schedule
+from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.step import StepReport, critic_step, logps_of, train_step, values_of
 
 
 class Learner:
     """Trains `policy` (cast to dtype in place) on an objective. The reference, where one is needed, is the policy as it
-    is now.
+    is now; of one with adapters, the model below them, so no second copy is held.
 
     lr: of the policy; the critic's is settings.critic_lr; schedule is that of both. temperature: the one that rollouts
     are sampled at. version: optimiser steps so far.
@@ -48,10 +51,15 @@ class Learner:
         self.lr, self.schedule, self.temperature = lr, schedule, temperature
         self.version = 0
         self.entropy_coef = objective.entropy_coef
-        how = {"dtype": dtype, "betas": settings.betas, "weight_decay": settings.weight_decay}
+        if policy.base is not None and settings.reference_every and objective.needs_ref:
+            raise ConfigError(
+                f"train.reference_every = {settings.reference_every}: with model.lora the reference is the model "
+                "without its adapters and cannot become the policy. Set it to 0, or leave model.lora out."
+            )
+        make = bind_optimizer(settings.optimizer)
         critic = Critic(policy) if objective.needs_values else None
-        self.optimizer = MasterAdamW(policy.model, **how)
-        self.critic = None if critic is None else (critic, MasterAdamW(critic, **how))
+        self.optimizer = make(policy.model, dtype)
+        self.critic = None if critic is None else (critic, make(critic, dtype))
         self.reference = _frozen(policy) if objective.needs_ref else None
 
     def batch(self, rows: Sequence[Row], *, baseline_of_group: Mapping[int, float] | None = None) -> TrainBatch:
@@ -118,14 +126,19 @@ class Learner:
         """Whether each prompt's greedy response must be sampled and graded too (ReMax)."""
         return "baseline_N" in self.objective.advantage.inputs
 
+    def weights(self) -> dict[str, Tensor]:
+        """The policy's float32 weights by the names of a model without adapters, which are merged into them."""
+        own = self.optimizer.weights()
+        return own if self.policy.base is None else lora.merged(self.policy, own)
+
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """What a checkpoint keeps beside the policy's own weights, by file name."""
+        """What a checkpoint keeps beside the policy's trained weights, by file name."""
         out = {"optimizer": self.optimizer.state()}
         if self.critic is not None:
             _, optimizer = self.critic
             weights = {f"weights/{name}": value for name, value in optimizer.weights().items()}
             out["critic"] = weights | optimizer.state()
-        if self.reference is not None:
+        if self.reference is not None and self.policy.base is None:
             out["reference"] = {name: value.detach() for name, value in self.reference.model.named_parameters()}
         return out
 
@@ -135,7 +148,7 @@ class Learner:
     def restore(
         self, weights: Mapping[str, Tensor], tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]
     ) -> None:
-        """The inverse of `tensors` and `state`, bit for bit. weights: the policy's float32 ones."""
+        """The inverse of `tensors` and `state`, bit for bit. weights: the policy's float32 ones that are trained."""
         self.optimizer.load(weights, tensors["optimizer"])
         if self.critic is not None:
             own = {
@@ -145,7 +158,7 @@ class Learner:
             }
             moments = {name: value for name, value in tensors["critic"].items() if not name.startswith("weights/")}
             self.critic[1].load(own, moments)
-        if self.reference is not None:
+        if self.reference is not None and self.policy.base is None:
             for name, parameter in self.reference.model.named_parameters():
                 parameter.data.copy_(tensors["reference"][name])
         self.version, self.entropy_coef = state["version"], state["entropy_coef"]
@@ -176,6 +189,8 @@ class Learner:
 
 
 def _frozen(policy: Policy) -> Policy:
+    if policy.base is not None:
+        return dataclasses.replace(policy, model=policy.base, base=None)
     model = copy.deepcopy(policy.model)
     for parameter in model.parameters():
         parameter.requires_grad_(False)

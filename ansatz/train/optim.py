@@ -2,6 +2,7 @@
 
 After each slice its gradients go into float32 sums (`accumulate`), so splitting a batch loses no precision; a step
 updates the masters and writes them back into the model. For a float32 model the masters are the parameters themselves.
+Only parameters that require a gradient have masters, sums and moments. Kinds with less memory: `train.optimizers`.
 """
 
 from __future__ import annotations
@@ -20,19 +21,24 @@ from ansatz.errors import CheckpointError, NonFiniteError
 class MasterAdamW:
     """AdamW (Loshchilov and Hutter, arXiv:1711.05101) for a transformers model held in `dtype`.
 
-    Casts the model's parameters to dtype in place (buffers keep their own type); the float32 values stay here.
+    Casts the model's parameters to dtype in place (buffers keep their own type); the float32 values of those that are
+    trained stay here, and the frozen ones have none.
     """
 
     def __init__(self, model: Any, *, dtype: torch.dtype, betas: tuple[float, float], weight_decay: float) -> None:
-        self.model_params: dict[str, Tensor] = dict(model.named_parameters())
-        self.masters: dict[str, Tensor] = {}
-        for name, parameter in self.model_params.items():
-            if dtype == torch.float32:
-                self.masters[name] = parameter
-            else:
-                self.masters[name] = parameter.detach().float().clone().requires_grad_()
-                parameter.data = parameter.data.to(dtype)
-        self.adam = torch.optim.AdamW(list(self.masters.values()), betas=betas, weight_decay=weight_decay, fused=True)
+        parameters: dict[str, Tensor] = dict(model.named_parameters())
+        self.model_params = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
+        self.masters = {name: self._master(parameter, dtype) for name, parameter in self.model_params.items()}
+        for parameter in parameters.values():
+            parameter.data = parameter.data.to(dtype)
+        self.adam = self._adam(list(self.masters.values()), betas=betas, weight_decay=weight_decay)
+
+    def _master(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
+        """The float32 value that is trained for a parameter whose compute type will be dtype."""
+        return parameter if dtype == torch.float32 else parameter.detach().float().clone().requires_grad_()
+
+    def _adam(self, masters: list[Tensor], *, betas: tuple[float, float], weight_decay: float) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(masters, betas=betas, weight_decay=weight_decay, fused=True)
 
     def gradients(self, loss: Tensor) -> list[Tensor | None]:
         """Of a slice's loss in each of the model's parameters, in the model's type; None where it has none. Safe from
@@ -44,10 +50,15 @@ class MasterAdamW:
         for master, gradient in zip(self.masters.values(), gradients, strict=True):
             if gradient is None:
                 continue
+            gradient = self._beside(gradient)
             if master.grad is None:
                 master.grad = gradient.float()
             else:
                 master.grad += gradient
+
+    def _beside(self, gradient: Tensor) -> Tensor:
+        """A slice's gradient on the masters' device."""
+        return gradient
 
     def step(self, *, lr: float, max_grad_norm: float) -> float:
         """One update with the accumulated gradients, clipped to max_grad_norm (0: not). Returns the norm before that.
@@ -87,17 +98,24 @@ class MasterAdamW:
         return {
             f"{kind}/{name}": value.detach()
             for name, master in self.masters.items()
-            for kind, value in self.adam.state[master].items()
+            for kind, value in self._moments(self.adam.state[master]).items()
         }
+
+    def _moments(self, state: dict[str, Any]) -> dict[str, Tensor]:
+        """What a checkpoint keeps of a parameter's state in `adam`."""
+        return state
 
     def load(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
         """The inverse of `weights` and `state`, bit for bit.
 
         Raises CheckpointError, having changed nothing, when they are another model's.
         """
-        moments = [(*key.split("/", 1), value) for key, value in state.items()]
+        moments = dict[str, dict[str, Tensor]]()
+        for key, value in state.items():
+            kind, name = key.split("/", 1)
+            moments.setdefault(name, {})[kind] = value
         odd = {name for name, master in self.masters.items() if _shape(weights.get(name)) != master.shape}
-        odd |= {name for _, name, _ in moments if name not in self.masters}
+        odd |= moments.keys() - self.masters.keys()
         if odd:
             raise CheckpointError(
                 f"the checkpoint is another model's: {len(odd)} of its weights do not fit, such as {min(odd)}."
@@ -106,10 +124,16 @@ class MasterAdamW:
             for name, master in self.masters.items():
                 master.copy_(weights[name])
         self.adam.state.clear()
-        for kind, name, value in moments:
+        for name, own in moments.items():
             master = self.masters[name]
-            self.adam.state[master][kind] = value.to(master.device, copy=True)
+            self.adam.state[master] = self._from_moments(
+                {kind: value.to(master.device, copy=True) for kind, value in own.items()}
+            )
         self.publish()
+
+    def _from_moments(self, moments: dict[str, Tensor]) -> dict[str, Any]:
+        """The inverse of `_moments`."""
+        return moments  # pyright: ignore[reportReturnType]
 
 
 def _shape(value: Tensor | None) -> torch.Size | None:

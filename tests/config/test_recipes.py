@@ -149,7 +149,7 @@ def test_merging_changes_neither_side():
         ("train.lr", ".nan", "train.lr = nan: it should be a finite number."),
         ("train.steps", "1.5", "train.steps = 1.5: it should be a valid integer"),
         ("train.steps", "true", "train.steps = True: it should be a number."),
-        ("train.betas", "[0.9, 1.0]", "train.betas.1 = 1.0: it should be less than 1."),
+        ("train.optimizer", "adamw", "train.optimizer = 'adamw': it should be a mapping of keys to values."),
         ("train.max_misalignment", "0.9", "train.max_misalignment = 0.9: it should be greater than or equal to 1."),
         ("sft.batch_size", "0", "sft.batch_size = 0: it should be greater than 0."),
         ("model.dtype", "fp16", "model.dtype = 'fp16': it should be 'auto', 'float32' or 'bfloat16'."),

@@ -1,0 +1,129 @@
+"""Low-rank adapters (Hu et al., LoRA, arXiv:2106.09685) by the package peft.
+
+A linear layer with weight W [out, in] computes x W^T + (alpha / rank) x A^T B^T, with A [rank, in] and B [out, rank]
+trained and W frozen. B starts as zeros, so the model starts as it was. The adapted model is what is sampled and
+trained; `Policy.base` is a second set of modules on the very same frozen weights, without adapters: the reference of a
+KL costs no memory, and is computed beside the policy in other threads, which switching adapters off would not allow.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ansatz.errors import ConfigError, MissingExtraError
+from ansatz.models.load import Policy
+from ansatz.registry import bind, suggest
+
+FOLDER = "adapter"
+"""Within a checkpoint: adapters alone, as peft reads them."""
+
+_WEIGHTS_FILE = "adapter_model.safetensors"
+_PREFIX = "base_model.model."  # peft's own, of every name in its files
+_NAME = "default"  # peft's, of the one adapter; in parameters' names and not in files
+
+
+def bind_adapters(settings: Mapping[str, Any] | None, *, seed: int) -> Callable[[Policy], Policy] | None:
+    """What `model.lora` makes of a policy; None where it is not asked for.
+
+    Raises ConfigError for an unknown setting, MissingExtraError without peft.
+    """
+    if settings is None:
+        return None
+    _peft()
+    return bind(add_adapters, {"seed": seed, **settings}, what="model.lora")
+
+
+def add_adapters(
+    policy: Policy,
+    *,
+    rank: Annotated[int, Field(gt=0)] = 16,
+    alpha: Annotated[float, Field(gt=0)] = 32.0,
+    targets: tuple[str, ...] = (),
+    seed: int = 0,
+) -> Policy:
+    """The policy with new adapters, changed in place: all its own weights are frozen.
+
+    targets: last names of the linear layers that get one, such as q_proj; none named: all but the output embedding.
+    There is no dropout: with it the update's log-probs would not be those of the model that sampled. seed: of A.
+    Raises ConfigError for a target that is no linear layer of the model, MissingExtraError without peft.
+    """
+    peft, model = _peft(), policy.model
+    base = copy.deepcopy(model, {id(value): value for value in (*model.parameters(), *model.buffers())})
+    settings = peft.LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        target_modules=_linear_layers(policy, targets),
+        base_model_name_or_path=policy.path,
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        peft.inject_adapter_in_model(settings, model)
+    return dataclasses.replace(policy, base=base)
+
+
+def _linear_layers(policy: Policy, targets: tuple[str, ...]) -> list[str]:
+    """Full names of the linear layers to adapt."""
+    layers = [
+        name
+        for name, module in policy.model.named_modules()
+        if isinstance(module, nn.Linear) and module is not policy.head
+    ]
+    last_names = {name.rpartition(".")[2] for name in layers}
+    for target in targets:
+        if target not in last_names:
+            raise ConfigError(
+                f"model.lora: targets: the model has no linear layer {target!r}.{suggest(target, last_names)}"
+            )
+    return [name for name in layers if not targets or name.rpartition(".")[2] in targets]
+
+
+def merged(policy: Policy, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The base's weights by its own names, with W + (alpha / rank) B A in place of each adapted W; float32, on the CPU.
+
+    weights: the adapters' float32 masters, by parameter name.
+    """
+    settings = policy.model.peft_config[_NAME]
+    scale = settings.lora_alpha / settings.r
+    out: dict[str, Tensor] = {}
+    for name, parameter in policy.base.named_parameters():
+        out[name] = parameter.detach().to("cpu", torch.float32, copy=True)
+        a, b = (weights.get(f"{name.removesuffix('.weight')}.lora_{side}.{_NAME}.weight") for side in "AB")
+        if a is not None and b is not None:
+            out[name] += scale * (b.cpu() @ a.cpu())
+    return out
+
+
+def save_adapters(policy: Policy, folder: Path, *, weights: Mapping[str, Tensor]) -> None:
+    """Float32 adapters as peft saves them: `PeftModel.from_pretrained(model, folder)` reads them."""
+    folder.mkdir()
+    policy.model.peft_config[_NAME].save_pretrained(folder)
+    stored = {_PREFIX + name.replace(f".{_NAME}.", "."): value.contiguous() for name, value in weights.items()}
+    save_file(stored, folder / _WEIGHTS_FILE)
+
+
+def read_adapters(folder: Path) -> dict[str, Tensor]:
+    """What `save_adapters` was given, by parameter name."""
+    stored = load_file(folder / _WEIGHTS_FILE)
+    return {
+        name.removeprefix(_PREFIX).removesuffix("weight") + f"{_NAME}.weight": value for name, value in stored.items()
+    }
+
+
+def _peft() -> Any:
+    try:
+        import peft
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "model.lora needs the package peft, which is not installed. Install it with: pip install 'ansatz-rl[lora]'."
+        ) from error
+    return peft
