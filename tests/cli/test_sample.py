@@ -1,0 +1,159 @@
+"""`ansatz sample`, `data select`, `data difficulty` and the filter of guesses, on a model from nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from toy_runs import TOY
+
+from ansatz.data.base import load_problems
+from ansatz.evaluate import guess as guess_module
+from ansatz.evaluate import responses as responses_module
+from ansatz.models.tiny import build_tiny_model
+from ansatz.types import Reason, Verdict
+
+HOW = ("--template", "tiny", "--threads", 1, "--batch", 2)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    stories = load_problems("word_problems", split="train", settings={"count": 40})
+    build_tiny_model(folder, texts=[one.question for one in stories], **TOY["model"]["tiny"])
+    return folder
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    rows = [{"question": f"Ann has {n} pens and {n} cups. How many?", "answer": str(2 * n), "n": n} for n in range(3)]
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def right(monkeypatch):
+    """The verifier says that the first responses with distinct texts are right: as many as the gold answer says."""
+    seen = {}
+
+    def verify(gold, text, **_):
+        texts = seen.setdefault(gold, [])
+        if text not in texts:
+            texts.append(text)
+        correct = texts.index(text) < int(gold)
+        return Verdict(correct=correct, reason=Reason.EQUAL if correct else Reason.DIFFERENT, extracted=text)
+
+    for module in (responses_module, guess_module):
+        monkeypatch.setattr(module, "verify", verify)
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def report_of(path):
+    return json.loads(path.with_suffix(".report.json").read_text())
+
+
+def test_sample_keeps_responses_and_verdicts_and_select_chooses_from_them(ansatz, model, file, right, tmp_path):
+    out = tmp_path / "kept"
+    arguments = ("sample", model, "--data", file, "--k", 5, "--max-tokens", 12, *HOW, "--out", out)
+    code, said, err = ansatz(*arguments)
+    assert (code, err) == (0, "")
+    assert "15 responses to 3 problems" in said
+    assert "strict: 40.0 % right, 66.7 % of problems right at least once" in said  # 0 + 2 + 4 of 15
+    rows = read(out / "rollouts.jsonl")
+    assert [row["sample"] for row in rows] == [0, 1, 2, 3, 4] * 3
+    assert [set(row["verdicts"]) for row in rows] == [{"strict", "anchored", "last_number"}] * 15
+    before = (out / "rollouts.jsonl").read_bytes()
+    assert ansatz(*arguments)[0] == 0
+    assert (out / "rollouts.jsonl").read_bytes() == before
+
+    taught = tmp_path / "sft.jsonl"
+    code, said, _ = ansatz("data", "select", out, "--out", taught, "--per-prompt", 2)
+    assert code == 0
+    report = report_of(taught)
+    cut = sum(row["finish"] == "length" and row["verdicts"]["strict"]["correct"] for row in rows)
+    assert report["kinds"]["wrong"] == 9
+    assert report["kinds"].get("cut_off", 0) == cut
+    assert report["kept"] + report["dropped"] == 15
+    assert f"15 responses, {report['kept']} kept" in said
+    assert len(read(taught)) == report["kept"]
+
+
+def test_what_is_selected_is_read_as_a_source_of_demonstrations(ansatz, tmp_path):
+    row = {"id": "a", "sample": 0, "level": "2", "subject": "", "question": "1 + 1?", "answer": "2", "tokens": 9}
+    row |= {"response": "so \\boxed{2}", "finish": "stop"}
+    row["verdicts"] = {"reward": {"correct": True, "reason": "equal", "extracted": "2"}}
+    rows = [row, {**row, "sample": 1, "response": "1+1 = \\boxed{2}", "tokens": 12}]
+    kept, out = tmp_path / "rollouts.jsonl", tmp_path / "sft.jsonl"
+    kept.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    code, said, _ = ansatz("data", "select", kept, "--out", out, "--per-prompt", 1, "--pick", "shortest")
+    assert code == 0
+    assert "2 responses, 1 kept, 1 dropped (over 1)" in said
+    (problem,) = load_problems("jsonl", split="train", settings={"path": str(out)})
+    assert (problem.question, problem.answer, problem.solution) == ("1 + 1?", "2", "so \\boxed{2}")
+    assert problem.level == "2"
+
+
+def test_difficulty_writes_the_pass_rate_to_each_row(ansatz, model, file, right, tmp_path):
+    out = tmp_path / "rated.jsonl"
+    verb = ("data", "difficulty", file, "--out", out, "--model", model, "--k", 5, "--max-tokens", 12, *HOW)
+    code, said, _ = ansatz(*verb)
+    assert code == 0
+    assert "3 rows, 3 kept, 0 dropped" in said
+    assert read(out) == [{**row, "pass_rate": rate} for row, rate in zip(read(file), (0.0, 0.4, 0.8), strict=True)]
+    report = report_of(out)
+    assert report["right_of_k"] == {"0": 1, "2": 1, "4": 1}
+    assert (report["k"], report["model"], len(report["model_sha256"])) == (5, str(model), 64)
+    assert len(read(tmp_path / "rated.responses" / "rollouts.jsonl")) == 15
+    assert "1 kept" in ansatz(*verb, "--min-rate", 0.1, "--max-rate", 0.5)[1]
+    assert [row["n"] for row in read(out)] == [1]
+
+
+def test_what_a_model_guesses_right_is_dropped(ansatz, model, file, right, tmp_path):
+    out = tmp_path / "kept.jsonl"
+    verb = ("data", "filter", file, "--out", out, "--threads", 1, "--guesses", 3, "--model", model)
+    code, said, _ = ansatz(*verb, "--drop", "guessed", "--guess-template", "tiny")
+    assert code == 0
+    assert "3 rows, 1 kept, 2 dropped (guessed 2)" in said
+    assert [row["n"] for row in read(out)] == [0]
+    assert [one["right"] for one in report_of(out)["dropped_rows"]] == [2, 3]
+    rows = read(tmp_path / "kept.responses" / "rollouts.jsonl")
+    assert len(rows) == 9
+    assert all(row["response"].startswith("\\boxed{") and set(row["verdicts"]) == {"guess"} for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("sample", "MODEL", "--data", "nowhere.jsonl"), "problem file 'nowhere.jsonl' does not exist"),
+        (("sample", "MODEL", "--data", "FILE", "--temperature", 0), "every response would be the same"),
+        (("sample", "MODEL", "--data", "FILE", "--id-key", "one"), "two problems have the id '1'"),
+        (("sample", "OUT", "--data", "FILE", *HOW), "give a Hugging Face model folder"),
+        (("data", "select", "FILE", "--out", "OUT"), "holds a row that `ansatz eval` or `ansatz sample` did not write"),
+        (("data", "select", "OUT", "--out", "OUT"), "has no responses; expected a folder of `ansatz sample`"),
+        (("data", "select", "FILE", "--out", "OUT", "--pick", "longest"), "pick = 'longest' is unknown"),
+        (("data", "select", "FILE", "--out", "OUT", "--per-prompt", 0), "per_prompt = 0: expected 1"),
+        (("data", "select", "FILE", "--out", "OUT", "--shape", "bowed"), "Did you mean 'boxed'"),
+        (("data", "select", "FILE", "--out", "OUT", "--language", "xx"), "the language 'xx' is unknown"),
+        (
+            ("data", "difficulty", "FILE", "--out", "OUT", "--model", "MODEL", "--min-rate", 0.6, "--max-rate", 0.5),
+            "expected 0 <= min <= max <= 1",
+        ),
+        (("data", "filter", "FILE", "--out", "OUT", "--drop", "guessed"), "--drop guessed and --model go together"),
+        (
+            ("data", "filter", "FILE", "--out", "OUT", "--drop", "proof", "--model", "MODEL"),
+            "--drop guessed and --model go together",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_no_file(ansatz, model, file, tmp_path, arguments, message):
+    file.write_text("".join(json.dumps({**row, "one": 1}) + "\n" for row in read(file)))
+    places = {"FILE": file, "OUT": tmp_path / "out.jsonl", "MODEL": model}
+    code, _, complaint = ansatz(*(places.get(one, one) for one in arguments))
+    assert code == 2
+    assert message in complaint
+    assert complaint.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.jsonl"]
