@@ -6,6 +6,7 @@ AnsatzError
 |-- ModelError         a folder is no model, a prompt does not fit the context, a tokenizer lacks what is needed
 |-- CheckpointError    a checkpoint is missing, broken or of another run
 |-- AlignmentError     sampler and trainer disagree about log-probs
+|-- RolloutError       the engine that samples does not start, is lost again and again, or is not what was asked for
 |-- NonFiniteError     a loss or gradient is nan or inf; raised before the optimiser step
 `-- MissingExtraError  an optional package is needed; names the extra to install
 """
@@ -32,6 +33,10 @@ class CheckpointError(AnsatzError):
 
 
 class AlignmentError(AnsatzError):
+    pass
+
+
+class RolloutError(AnsatzError):
     pass
 
 

@@ -25,7 +25,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 RECIPE = Path(__file__).parent.parent / "recipes" / "tiny_arithmetic_grpo_cpu.yaml"
 BUDGET = {
     "rollout.prompts_per_step": "32",
-    "rollout.max_concurrent": "256",
+    "rollout.engine.max_concurrent": "256",
     "train.steps": "12",
     "train.lr": "4e-4",
     "train.decay_steps": "0",

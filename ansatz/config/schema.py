@@ -93,8 +93,8 @@ class RolloutSection(Section):
     top_p: Share = 1.0
     min_p: Part = 0.0
     """Tokens less likely than this times the likeliest are never drawn; 0: off."""
-    max_concurrent: Positive = 256
-    """Rollouts that are decoded side by side; bounds the cache and changes no number."""
+    engine: dict[str, Any] = Field(default_factory=lambda: {"name": "native"})
+    """{name: native | vllm, ...settings of that engine}: `rollout.engines` lists them with their settings."""
 
     @property
     def rollouts_per_step(self) -> int:

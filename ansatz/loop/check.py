@@ -77,7 +77,7 @@ def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[
 def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grader: Grader) -> Iterator[Finding]:
     """Samples the prompts once and yields one finding after the other. policy: in float32, from a folder."""
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
-    sampler = NativeSampler(policy, max_concurrent=config.rollout.max_concurrent)
+    sampler = NativeSampler(policy, max_concurrent=config.rollout.engine.get("max_concurrent", 256))
     sampling = Sampling(
         num_samples=config.rollout.samples_per_prompt,
         max_response_tokens=config.rollout.max_response_tokens,

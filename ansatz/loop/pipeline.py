@@ -61,8 +61,8 @@ from ansatz.prompts.templates import CHAT, QUESTION, template_text
 from ansatz.registry import bind
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader, check_golds
-from ansatz.rollout.base import Sampling
-from ansatz.rollout.native import NativeSampler
+from ansatz.rollout.base import Sampler, Sampling
+from ansatz.rollout.engines import check_engine, engine_of
 from ansatz.track.base import ConsoleSink
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.report import write_report
@@ -98,6 +98,7 @@ class Pipeline:
             config.algorithm, max_response_tokens=config.rollout.max_response_tokens
         )
         self.objective.check_group_size(config.rollout.samples_per_prompt)
+        check_engine(config.rollout)
         if config.model.path is not None and not config.model.built:
             check_folder(config.model.path)
         self.build_model = model_builder(config)
@@ -191,8 +192,8 @@ class Pipeline:
         if built:  # random weights never stop early: a quarter of the problems tells enough
             evaluator = dataclasses.replace(evaluator, prompts=evaluator.prompts[: -(-len(evaluator.prompts) // 4)])
         tracker = Tracker(folder, console=self.console, tensorboard=self.config.save.tensorboard, total_steps=0)
-        with closing(tracker):
-            tracker.evaluation(evaluator.run(self._sampler(policy), stage=folder.name, step=0))
+        with closing(tracker), closing(self._sampler(policy)) as sampler:
+            tracker.evaluation(evaluator.run(sampler, stage=folder.name, step=0))
         return folder
 
     def _check_fit(self, policy: Policy) -> None:
@@ -229,7 +230,7 @@ class Pipeline:
         if selected(folder) is None:
             policy, fit = load_policy(sampled_from), Fit(load_policy(trained_from), self.config)
             cast(policy, compute_dtype(self.config.model.dtype, policy.device))
-            problems = settings.sampled(self._read("train"))
+            problems = settings.sampled(self._read("train"), number)
             with closing(self._sampler(policy)) as sampler:
                 sample_and_select(
                     folder,
@@ -285,8 +286,11 @@ class Pipeline:
             schedule=_schedule(train),
             temperature=self.config.rollout.temperature,
         )
-        sampler, evaluator = self._sampler(learner.policy), self._evaluator(learner.policy)
-        with self._open(self._read("train"), folder, learner, steps=train.steps, curriculum=self.curriculum) as stage:
+        evaluator = self._evaluator(learner.policy)
+        with (
+            closing(self._sampler(learner.policy)) as sampler,
+            self._open(self._read("train"), folder, learner, steps=train.steps, curriculum=self.curriculum) as stage,
+        ):
             output = train_rl(stage, sampler=sampler, grader=self.grader, evaluator=evaluator)
             stage.tracker.evaluation(evaluator.run(sampler, stage=folder.name, step=stage.total_steps))
         return output
@@ -322,8 +326,8 @@ class Pipeline:
         with closing(stage.tracker):
             yield stage
 
-    def _sampler(self, policy: Policy) -> NativeSampler:
-        return NativeSampler(policy, max_concurrent=self.config.rollout.max_concurrent)
+    def _sampler(self, policy: Policy) -> Sampler:
+        return engine_of(self.config.rollout.engine)(policy)
 
     def _evaluator(self, policy: Policy) -> Evaluator:
         config = self.config

@@ -1,0 +1,143 @@
+"""The driver over `vllm.LLM`: vLLM's processes are children of this one and share its machine, and a GPU its memory."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ansatz.errors import RolloutError
+from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, OnAnswer, environment, vllm_platform
+from ansatz.rollout.vllm.response import Answer, Request
+
+
+class ColocatedEngine:
+    """sleep: between calls the engine's memory is the trainer's, where the platform can (on GPUs, not on CPUs)."""
+
+    def __init__(self, settings: EngineSettings, *, sleep: bool = True) -> None:
+        self._settings, self._wants_sleep = settings, sleep
+        self._platform = vllm_platform()
+        self._can_sleep = self._asleep = False
+        self._llm: Any = None
+        self._processes: set[int] = set()
+
+    @property
+    def processes(self) -> frozenset[int]:
+        """vLLM's processes, as they were after the start."""
+        return frozenset(self._processes)
+
+    def start(self) -> None:
+        cpu = self._platform.is_cpu()
+        os.environ.update(environment(cpu=cpu))
+        self._can_sleep = self._wants_sleep and self._platform.is_sleep_mode_available()
+        vllm = importlib.import_module("vllm")
+        arguments = {"enable_sleep_mode": self._can_sleep, **self._settings.arguments(cpu=cpu)}
+        before = _descendants()
+        try:
+            self._llm = vllm.LLM(**arguments)
+        except Exception as error:  # of any kind: vLLM checks its arguments, the model and the memory in here
+            raise RolloutError(f"vLLM does not start: {_first_line(error)}; its own lines above say more.") from error
+        finally:
+            self._processes = _descendants() - before
+        self._asleep = False
+
+    def run(self, requests: Mapping[int, Request], on_answer: OnAnswer) -> None:
+        engine = self._llm.llm_engine
+        index_of: dict[str, int] = {}
+
+        def add(index: int, request: Request) -> None:
+            name = f"{index}-{len(request.token_ids)}"
+            engine.add_request(name, {"prompt_token_ids": list(request.token_ids)}, self._params(request))
+            index_of[name] = index
+
+        with _lost():
+            for index, request in requests.items():
+                add(index, request)
+        while index_of:
+            with _lost():
+                outputs = engine.step()
+            for output in outputs:
+                if not output.finished:
+                    continue
+                index = index_of.pop(output.request_id)
+                follow = on_answer(index, _answer(output.outputs[0]))
+                if follow is not None:
+                    with _lost():
+                        add(index, follow)
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        self._call(lambda llm: llm.init_weight_transfer_engine({"init_info": init_info}))
+
+    def start_weight_update(self) -> None:
+        self._call(lambda llm: llm.start_weight_update())
+
+    def update_weights(self, update_info: Any) -> None:
+        self._call(lambda llm: llm.update_weights({"update_info": update_info}))
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        self._call(lambda llm: llm.finish_weight_update(weight_version))
+
+    def reset_prefix_cache(self) -> bool:
+        return bool(self._call(lambda llm: llm.reset_prefix_cache()))
+
+    def weight_version(self) -> str:
+        return self._call(lambda llm: llm.get_weight_version())
+
+    def sleep(self) -> None:
+        if self._can_sleep and not self._asleep:
+            self._call(lambda llm: llm.sleep(level=1))
+            self._asleep = True
+
+    def wake(self) -> None:
+        if self._asleep:
+            self._call(lambda llm: llm.wake_up())
+            self._asleep = False
+
+    def kill(self) -> None:
+        if self._llm is not None:
+            with contextlib.suppress(Exception):  # whatever an engine that is dead already may say
+                self._llm.llm_engine.engine_core.shutdown()
+        self._llm = None
+        for process in self._processes & _descendants():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self._processes = set()
+
+    def _call(self, verb: Callable[[Any], Any]) -> Any:
+        with _lost():
+            return verb(self._llm)
+
+    @staticmethod
+    def _params(request: Request) -> Any:
+        sampling_params = importlib.import_module("vllm").SamplingParams
+        return sampling_params(**request.params, detokenize=bool(request.params["stop"]))
+
+
+@contextlib.contextmanager
+def _lost() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # vLLM wraps what went wrong in its processes in errors of many kinds
+        raise EngineLost(f"{type(error).__name__}: {_first_line(error)}") from error
+
+
+def _answer(output: Any) -> Answer:
+    named = [step.values() for step in output.logprobs]
+    return Answer(
+        token_ids=list(output.token_ids),
+        logps=[step[token].logprob for token, step in zip(output.token_ids, output.logprobs, strict=True)],
+        possible=[sum(one.logprob > -math.inf for one in step) for step in named],
+    )
+
+
+def _descendants() -> set[int]:
+    psutil = importlib.import_module("psutil")  # vLLM brings it
+    return {one.pid for one in psutil.Process().children(recursive=True)}
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]

@@ -1,0 +1,115 @@
+"""One response as a conversation with an engine: what to ask for next, and what to make of the answer.
+
+An engine continues token ids and knows nothing of budgets, tools or what a stop string means here. Its answers are gone
+through token by token by the rules of `rollout.watch`; what it drew beyond an end or a seam is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansatz.errors import RolloutError
+from ansatz.rollout.base import Sampling
+from ansatz.rollout.watch import Course, Watch
+from ansatz.types import Prompt, Rollout
+
+TIES = 8  # tokens that may tie with the last of the top k before a support is counted too small
+
+Seed = Callable[[int], "int | None"]
+"""The seed of a request that continues a response of so many tokens; None: the engine's own noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Token ids to continue, and settings under the names that `vllm.SamplingParams` and its HTTP API share."""
+
+    token_ids: tuple[int, ...]
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What was drawn: a log-prob a token, and how many of the likeliest tokens it names were possible."""
+
+    token_ids: Sequence[int]
+    logps: Sequence[float]
+    possible: Sequence[int]
+
+
+def shared_params(sampling: Sampling, *, end_ids: Sequence[int], vocab_size: int) -> dict[str, Any]:
+    """What every request of one call says. logprobs: how many of the likeliest tokens are named beside the drawn one,
+    enough to count a top-k support, ties included."""
+    named = min(sampling.top_k + TIES, vocab_size) if sampling.top_k > 0 and sampling.temperature > 0 else 0
+    return {
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "stop": list(sampling.stop),
+        "stop_token_ids": [token for token in end_ids if token < vocab_size],
+        "skip_special_tokens": False,  # without this, a stop string with a special token in it is never found
+        "logprobs": named,
+    }
+
+
+class Response:
+    """A rollout on its way. params: `shared_params`. seed: see `Seed`."""
+
+    def __init__(
+        self, prompt: Prompt, sample: int, sampling: Sampling, *, watch: Watch, params: dict[str, Any], seed: Seed
+    ) -> None:
+        self._prompt, self._sample, self._sampling, self._watch = prompt, sample, sampling, watch
+        self._params, self._seed = params, seed
+        self._course = Course(watch)
+        self._logps: list[float] = []
+        self._sizes: list[int] = []
+
+    @property
+    def done(self) -> bool:
+        return self._course.ended or len(self._course.token_ids) >= self._sampling.max_response_tokens
+
+    def request(self) -> Request:
+        """What to draw next: up to the thinking budget where that is still ahead, else up to the limit."""
+        drawn = len(self._course.token_ids)
+        room = self._sampling.max_response_tokens - drawn
+        if drawn < self._watch.budget:
+            room = min(room, self._watch.budget - drawn)
+        least = min(max(self._sampling.min_response_tokens - drawn, 0), room)
+        how = {**self._params, "max_tokens": room, "min_tokens": least, "seed": self._seed(drawn)}
+        return Request(token_ids=(*self._prompt.token_ids, *self._course.token_ids), params=how)
+
+    def take(self, answer: Answer) -> None:
+        """Goes through an answer, then puts in what is forced. RolloutError where it has no tokens."""
+        if not answer.token_ids:
+            raise RolloutError("vLLM answered with no tokens at all; its log says why.")
+        certain = self._sampling.temperature == 0
+        for token, logp, possible in zip(answer.token_ids, answer.logps, answer.possible, strict=True):
+            if self.done or self._course.forced >= 0:
+                break
+            self._put(token, 0.0 if certain else min(logp, 0.0), 1 if certain else possible)
+        while self._course.forced >= 0 and not self.done:
+            self._put(self._course.forced, 0.0, 1)
+
+    def rollout(self, *, text: Callable[[Sequence[int]], str], version: int) -> Rollout:
+        counted = self._params["logprobs"] > 0 or self._sampling.temperature == 0
+        return Rollout(
+            prompt=self._prompt,
+            sample=self._sample,
+            token_ids=tuple(self._course.token_ids),
+            behavior_logps=tuple(self._logps),
+            support_sizes=tuple(self._sizes) if counted else (),
+            min_response_tokens=self._sampling.min_response_tokens,
+            chosen=self._course.marks,
+            text=text(self._course.token_ids),
+            finish=self._course.finish,
+            version_min=version,
+            version_max=version,
+            seed=self._sampling.seed,
+        )
+
+    def _put(self, token: int, logp: float, size: int) -> None:
+        self._course.take(token)
+        self._logps.append(logp)
+        self._sizes.append(size)

@@ -1,0 +1,209 @@
+"""The driver over HTTP: a vLLM server in a process group of its own, on GPUs of its own, watched and killed whole.
+
+It listens on this machine alone: its control routes let anyone who reaches them replace the weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
+from ansatz.errors import RolloutError
+from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, OnAnswer, environment, vllm_platform
+from ansatz.rollout.vllm.response import Answer, Request
+
+HOST = "127.0.0.1"
+_IMPOSSIBLE = -9000.0  # the HTTP API writes -9999 for a log-prob of minus infinity
+_LOG_TAIL = 2000  # characters
+
+
+class ServerEngine:
+    """devices: CUDA_VISIBLE_DEVICES of the server, empty: as here. timeout_s: of a request, after which the server is
+    taken for dead. start_timeout_s: until it answers."""
+
+    def __init__(
+        self, settings: EngineSettings, *, devices: str = "", timeout_s: float = 1800.0, start_timeout_s: float = 900.0
+    ) -> None:
+        self._settings, self._devices = settings, devices
+        self._timeout_s, self._start_timeout_s = timeout_s, start_timeout_s
+        self._cpu = vllm_platform().is_cpu()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+        self._port = 0
+
+    @property
+    def pid(self) -> int:
+        """Of the server, which is also its process group. RolloutError where none was started."""
+        if self._process is None:
+            raise RolloutError("the vLLM server was not started")
+        return self._process.pid
+
+    def start(self) -> None:
+        with socket.socket() as one:
+            one.bind((HOST, 0))
+            self._port = one.getsockname()[1]
+        arguments = {**self._settings.arguments(cpu=self._cpu), "host": HOST, "port": self._port}
+        own = {"served_model_name": "policy", "disable_uvicorn_access_log": True}
+        seen = {"CUDA_VISIBLE_DEVICES": self._devices} if self._devices else {}
+        self._log = tempfile.NamedTemporaryFile(prefix="ansatz-vllm-", suffix=".log")  # noqa: SIM115 kept until kill
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "ansatz.rollout.vllm.serve", *flags({**own, **arguments})],
+            env={**os.environ, **environment(cpu=self._cpu), **seen, "VLLM_SERVER_DEV_MODE": "1"},
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._await_health()
+
+    def run(self, requests: Mapping[int, Request], on_answer: OnAnswer) -> None:
+        answers: queue.SimpleQueue[tuple[int, Future[Answer]]] = queue.SimpleQueue()
+        outstanding = 0
+        with ThreadPoolExecutor(self._settings.max_concurrent, thread_name_prefix="vllm") as pool:
+
+            def submit(index: int, request: Request) -> None:
+                future = pool.submit(self._complete, request)
+                future.add_done_callback(lambda done: answers.put((index, done)))
+
+            try:
+                for index, request in requests.items():
+                    submit(index, request)
+                    outstanding += 1
+                while outstanding:
+                    index, done = answers.get()
+                    follow = on_answer(index, done.result())
+                    outstanding -= 1
+                    if follow is not None:
+                        submit(index, follow)
+                        outstanding += 1
+            except BaseException:
+                self._end_processes()  # without this, requests under way hold the pool until they end
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        self._control("POST", "/init_weight_transfer_engine", {"init_info": init_info})
+
+    def start_weight_update(self) -> None:
+        self._control("POST", "/start_weight_update")
+
+    def update_weights(self, update_info: Any) -> None:
+        self._control("POST", "/update_weights", {"update_info": update_info})
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        self._control("POST", "/finish_weight_update", {"weight_version": weight_version})
+
+    def reset_prefix_cache(self) -> bool:
+        return bool(self._control("POST", "/reset_prefix_cache").get("success"))
+
+    def weight_version(self) -> str:
+        return self._control("GET", "/weight_info")["weight_version"]
+
+    def sleep(self) -> None:
+        """Its memory is not the trainer's to use."""
+
+    def wake(self) -> None: ...
+
+    def kill(self) -> None:
+        self._end_processes()
+        if self._process is not None:
+            self._process.wait()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        if self._log is not None:
+            self._log.close()
+        self._process = self._log = None
+
+    def _end_processes(self) -> None:
+        """Of the whole group: an engine outlives its server otherwise."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _complete(self, request: Request) -> Answer:
+        body = {
+            "model": "policy",
+            "prompt": list(request.token_ids),
+            "return_token_ids": True,
+            "return_tokens_as_token_ids": True,
+            **request.params,
+        }
+        status, said = self._http("POST", "/v1/completions", body)
+        if 400 <= status < 500:
+            raise RolloutError(f"vLLM refuses a request: {said.get('error', said)}")
+        if status != 200:
+            raise EngineLost(f"it answered {status}: {str(said)[:300]}")
+        choice = said["choices"][0]
+        named = choice["logprobs"]["top_logprobs"]
+        return Answer(
+            token_ids=choice["token_ids"],
+            logps=choice["logprobs"]["token_logprobs"],
+            possible=[sum(logp > _IMPOSSIBLE for logp in step.values()) for step in named],
+        )
+
+    def _control(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        status, said = self._http(method, path, body)
+        if status != 200:
+            raise EngineLost(f"{path} answered {status}: {str(said)[:300]}")
+        return said
+
+    def _http(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection(HOST, self._port, timeout=self._timeout_s)
+        try:
+            content = None if body is None else json.dumps(body)
+            connection.request(method, path, content, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise EngineLost(f"the connection broke ({type(error).__name__}: {error})") from error
+        finally:
+            connection.close()
+        try:
+            return answer.status, json.loads(text) if text else {}
+        except json.JSONDecodeError:
+            return answer.status, {"error": text}
+
+    def _await_health(self) -> None:
+        assert self._process is not None
+        until = time.monotonic() + self._start_timeout_s
+        while True:
+            if (code := self._process.poll()) is not None:
+                raise RolloutError(f"the vLLM server ended while it started (exit code {code}): {self._log_tail()}")
+            with contextlib.suppress(EngineLost):
+                if self._http("GET", "/health", None)[0] == 200:
+                    return
+            if time.monotonic() > until:
+                raise RolloutError(
+                    f"the vLLM server does not answer after {self._start_timeout_s:.0f} s "
+                    f"(rollout.engine.start_timeout_s): {self._log_tail()}"
+                )
+            time.sleep(0.2)
+
+    def _log_tail(self) -> str:
+        assert self._log is not None
+        return Path(self._log.name).read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:].strip()
+
+
+def flags(arguments: Mapping[str, Any]) -> list[str]:
+    """Keyword arguments of `vllm.LLM` as its server's command line has them."""
+    out: list[str] = []
+    for name, value in arguments.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            out.append(f"--{flag}" if value else f"--no-{flag}")
+        elif value is not None:
+            out += [f"--{flag}", json.dumps(value) if isinstance(value, (dict, list)) else str(value)]
+    return out
