@@ -108,6 +108,10 @@ def dedup(
     threshold: Annotated[float, typer.Option(help="Overlap from which questions are near twins, 0.6 to 1.")] = 0.8,
     ngram: Annotated[int, typer.Option(help="Words in a row that overlap is counted in.")] = 3,
     near: Annotated[bool, typer.Option(help="Near twins too, or exact ones alone.")] = True,
+    embeddings: Annotated[
+        str | None, typer.Option(help="A folder with a sentence-transformers model: twins in other words too.")
+    ] = None,
+    min_cosine: Annotated[float, typer.Option(help="Cosine from which embeddings are twins, 0.85 to 1.")] = 0.95,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     answer_from: AnswerFrom = "auto",
@@ -115,15 +119,21 @@ def dedup(
 ) -> None:
     """Drop questions that came before: the same text, or nearly the same with the same numbers and answer."""
     from ansatz.data.hygiene.dedup import Dedup
+    from ansatz.data.hygiene.embeddings import Embedded, sentence_encoder
 
-    seen = Dedup(threshold=threshold, ngram=ngram, near=near)
+    embedded = Embedded(sentence_encoder(embeddings), threshold=min_cosine) if embeddings else None
+    seen = Dedup(threshold=threshold, ngram=ngram, near=near, embedded=embedded)
+    pairs = rows_of(file, question_key, answer_key, answer_from, id_key)
 
     def judge(problem: Problem) -> dict[str, Any] | None:
         twin = seen.twin(problem)
         return twin and twin._asdict()
 
-    settings = {"threshold": threshold, "ngram": ngram, "near": near}
-    put_through("dedup", rows_of(file, question_key, answer_key, answer_from, id_key), judge, file, out, settings)
+    settings: dict[str, Any] = {"threshold": threshold, "ngram": ngram, "near": near}
+    if embedded is not None:
+        settings |= {"embeddings": embeddings, "min_cosine": min_cosine}
+        pairs = embedded.reading_ahead(pairs)
+    put_through("dedup", pairs, judge, file, out, settings)
 
 
 @app.command()

@@ -55,3 +55,11 @@ def _grown(column: Any, size: int) -> Any:
     grown = np.empty(size, column.dtype)
     grown[: len(column)] = column
     return grown
+
+
+def mixed(keys_B: Any, context: int) -> Any:
+    """The keys with the context in them, every bit of either felt in all (the finaliser of MurmurHash3)."""
+    keys_B = keys_B ^ np.uint64(context)
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        keys_B = (keys_B ^ (keys_B >> np.uint64(33))) * np.uint64(factor)
+    return keys_B ^ (keys_B >> np.uint64(33))
