@@ -117,10 +117,9 @@ class Pipeline:
         with self.grader:
             self._stage("problems", self._problems)
             made = self._stage("model", self._model)
-            model = made if self.config.model.built else self.config.model.path
-            assert model is not None
+            model = loaded = made if self.config.model.built else str(self.config.model.path)
             if "sft" in self.config.stages:
-                model = self._stage("sft", lambda folder: self._sft(folder, model))
+                model = self._stage("sft", lambda folder: self._sft(folder, loaded))
             if self.rejection is not None:
                 model = self._rejection(self.rejection, model)
             if "rl" in self.config.stages:
@@ -185,7 +184,7 @@ class Pipeline:
         if built:
             problems = self._read("sft" if "sft" in self.config.stages else "train")
             self.build_model(folder, texts=tokenizer_texts(problems, self.config.data.template))
-        policy = load_policy(folder if built else self.config.model.path)
+        policy = load_policy(folder if built else str(self.config.model.path))
         self._check_fit(policy)
         cast(policy, compute_dtype(self.config.model.dtype, policy.device))
         evaluator = self._evaluator(policy)

@@ -39,8 +39,8 @@ class RejectionSettings(Selection):
 
     samples: responses a problem, drawn as `rollout` says. rounds: of sampling and SFT. teacher: the model folder that
     is sampled from; null: the policy as it is at the round's beginning. template: the teacher's prompt template; null:
-    data.template. from_start: every round trains the stage's start; else the policy of the round before. problems: the
-    first so many of data.train; 0: all. batch: problems sampled together; what a kill loses. sft: keys of the recipe's
+    data.template. from_start: every round trains the stage's start; else the policy of the round before. problems: so
+    many a round, each the next of data.train and after the last the first again; 0: all. batch: problems sampled together; what a kill loses. sft: keys of the recipe's
     sft section, where a round's SFT is to be another.
     """
 
@@ -63,8 +63,13 @@ class RejectionSettings(Selection):
         if self.from_start and self.rounds == 1:
             raise ConfigError("rejection.from_start has no effect with one round. Leave it out, or give rounds.")
 
-    def sampled(self, problems: Sequence[Problem]) -> Sequence[Problem]:
-        return problems[: self.problems] if self.problems else problems
+    def sampled(self, problems: Sequence[Problem], number: int) -> Sequence[Problem]:
+        """The problems of a round, none of them twice."""
+        size = len(problems)
+        if not 0 < self.problems < size:
+            return problems
+        first = (number - 1) * self.problems
+        return [problems[(first + index) % size] for index in range(self.problems)]
 
     def teaching(self, config: Config) -> Config:
         """The recipe with this stage's SFT in place of its own. ConfigError for a wrong key or no steps."""
