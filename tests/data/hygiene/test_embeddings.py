@@ -37,6 +37,7 @@ def test_the_same_in_other_words_is_a_twin_when_numbers_and_answer_are_the_same(
     assert kinds(first, problem("Amy: of 3 pears, 1 is gone; what remains?", "3")) == [None, None]
     assert kinds(first, problem("Ben: of 3 pears, 1 is gone; what remains?", "2")) == [None, None]
     assert kinds(first, problem("Amy: 3 pears - 1 pear = what?", "2"))[1] == ("embedding", "first")
+    assert kinds(first, other_words, threshold=1.0) == [None, None]
 
 
 def test_exact_and_near_twins_are_told_as_such() -> None:
@@ -54,11 +55,14 @@ def test_a_batch_is_encoded_before_its_first_pair_comes_and_order_stays() -> Non
 
     embedded = Embedded(counting)
     seen = Dedup(near=False, embedded=embedded)
-    pairs = [(i, problem(f"Amy has {i // 2} pears.", "1", id=str(i))) for i in range(2 * BATCH + 10)]
+    texts = [f"Amy has {i // 2} pears" + "." * (i // 2) for i in range(2 * BATCH + 10)]
+    pairs = [(i, problem(text, "1", id=str(i))) for i, text in enumerate(texts)]
     out = [(pair[0], seen.twin(pair[1])) for pair in embedded.reading_ahead(pairs)]
     assert asked == [BATCH, BATCH, 10]
     assert [place for place, _ in out] == list(range(len(pairs)))
-    assert all((twin is None) == (place % 2 == 0) for place, twin in out)  # the vector fits, though twins took none
+    assert all((twin is None) == (place % 2 == 0) for place, twin in out)
+    vectors = np.array(encode(texts[::2]), np.float32)  # twins asked for none
+    assert embedded._kept == [module._small(vector).tobytes() for vector in vectors]
 
 
 def test_a_cosine_of_small_whole_numbers_is_near_the_true_one() -> None:
