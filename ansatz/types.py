@@ -21,7 +21,7 @@ class Finish(StrEnum):
     STOP = "stop"  # the policy emitted an end token or a stop string
     LENGTH = "length"  # max_response_tokens reached
     BUDGET = "budget"  # the thinking budget closed the thought, and the answer came to its own end
-    ABORT = "abort"  # the sampler gave it up unfinished
+    ABORT = "abort"  # given back unfinished: another call may go on with it
 
 
 class Reason(StrEnum):
@@ -98,7 +98,8 @@ class Rollout:
     min_response_tokens: so many tokens from the first on were drawn from a vocabulary without end tokens.
     chosen: False where a token was forced in (the closing of a thought, a tool's observation), True where the policy
     chose it; empty where it chose all.
-    version_min, version_max: oldest and newest policy version (optimiser steps) that drew a token of it.
+    version_min, version_max: oldest and newest policy version (optimiser steps) that drew a token of it. versions: each
+    token's own; empty where one version drew all.
     sample: its index within the prompt's group.
     """
 
@@ -114,6 +115,7 @@ class Rollout:
     support_sizes: tuple[int, ...] = ()
     min_response_tokens: int = 0
     chosen: tuple[bool, ...] = ()
+    versions: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.behavior_logps):
@@ -122,10 +124,16 @@ class Rollout:
             raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.support_sizes)} support sizes")
         if self.chosen and len(self.chosen) != len(self.token_ids):
             raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.chosen)} marks of choice")
+        if self.versions and len(self.versions) != len(self.token_ids):
+            raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.versions)} versions")
 
     @property
     def num_tokens(self) -> int:
         return len(self.token_ids)
+
+    @property
+    def token_versions(self) -> tuple[int, ...]:
+        return self.versions or (self.version_max,) * self.num_tokens
 
     @property
     def truncated(self) -> bool:
@@ -173,6 +181,7 @@ def scored_from_json(data: Json) -> ScoredRollout:
             behavior_logps=tuple(rollout.pop("behavior_logps")),
             support_sizes=tuple(rollout.pop("support_sizes")),
             chosen=tuple(rollout.pop("chosen", ())),
+            versions=tuple(rollout.pop("versions", ())),
             finish=Finish(rollout.pop("finish")),
             **rollout,
         ),

@@ -81,7 +81,7 @@ def attend(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """[B, L, Q, D]: causal within each row of a packing; one query a row with an additive mask; otherwise sdpa's."""
-    rows, query_heads, length, head_dim = query_BQLD.shape
+    length, head_dim = query_BQLD.shape[2:]
     scale = head_dim**-0.5 if scaling is None else scaling
     if packing is not None:
         query, key, value = (packing.spread(value) for value in (query_BQLD, key_BKLD, value_BKLD))
@@ -96,12 +96,15 @@ def attend(
         return sdpa_attention_forward(
             module, query_BQLD, key_BKLD, value_BKLD, attention_mask, scaling=scaling, dropout=dropout, **kwargs
         )
-    kv_heads = key_BKLD.shape[1]
-    query_BKGD = query_BQLD.view(rows, kv_heads, query_heads // kv_heads, head_dim)
+    return attend_one(query_BQLD[:, :, 0], key_BKLD, value_BKLD, attention_mask, scale)[:, None], None
+
+
+def attend_one(query_BQD: Tensor, key_BKLD: Tensor, value_BKLD: Tensor, mask_B11L: Tensor, scale: float) -> Tensor:
+    """[B, Q, D]: one query a row over the cache, with an additive float32 mask."""
+    query_BKGD = query_BQD.unflatten(1, (key_BKLD.shape[1], -1))
     score_BKGL = (query_BKGD * scale) @ key_BKLD.transpose(-1, -2)
-    share_BKGL = (score_BKGL.float() + attention_mask).softmax(-1).to(value_BKLD.dtype)
-    out_BKGD = share_BKGL @ value_BKLD
-    return out_BKGD.reshape(rows, 1, query_heads, head_dim), None
+    share_BKGL = (score_BKGL + mask_B11L).softmax(-1).to(value_BKLD.dtype)
+    return (share_BKGL @ value_BKLD).flatten(1, 2)
 
 
 def _dense_pays(query_BQLD: Tensor) -> bool:

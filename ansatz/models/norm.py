@@ -50,6 +50,11 @@ def use(model: nn.Module) -> int:
     return count
 
 
+def in_use(module: Any) -> bool:
+    """Whether this norm is computed by `rms_norm`."""
+    return isinstance(getattr(module, "forward", None), _Bound)
+
+
 class _Bound:
     """The forward pass of one norm module; it looks its weight up each time, since a cast replaces what it holds."""
 

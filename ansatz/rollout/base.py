@@ -19,6 +19,8 @@ class Sampling:
     left out. min_response_tokens: so many tokens from the first on are no end tokens; stop strings end a response
     nevertheless. Log-probs are those of the distribution after all of these, so without the end tokens where they are
     impossible.
+    max_call_tokens: a response that has drawn so many tokens in one call is given back unfinished (Finish.ABORT), to be
+    gone on with in another; 0: off.
     stop: a response ends as soon as the text that it has drawn (special tokens included) holds one of these; its tokens
     stay as they were drawn. thinking_budget: 0 is off; where so many response tokens hold no thought_end, the tokens of
     `closing` are forced in and the answer goes on.
@@ -33,6 +35,7 @@ class Sampling:
     top_p: float = 1.0
     min_p: float = 0.0
     min_response_tokens: int = 0
+    max_call_tokens: int = 0
     stop: tuple[str, ...] = ()
     thinking_budget: int = 0
     thought_end: str = "</think>"
@@ -52,7 +55,9 @@ class Sampling:
 
     def greedy(self) -> Sampling:
         """One response a prompt, always the likeliest token."""
-        return dataclasses.replace(self, num_samples=1, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
+        return dataclasses.replace(
+            self, num_samples=1, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, max_call_tokens=0
+        )
 
 
 Observe = Callable[[str], str | None]
@@ -62,11 +67,17 @@ response then goes on. None: the response ends. It should depend on the text alo
 
 class Sampler(Protocol):
     def generate(
-        self, prompts: Sequence[Prompt], sampling: Sampling, *, on_finished: Callable[[Rollout], None] | None = None
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        *,
+        unfinished: Sequence[Rollout] = (),
+        on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
-        """num_samples rollouts of each prompt, in the order of the prompts and then of the samples.
+        """num_samples rollouts of each prompt, in the order of the prompts and then of the samples; after these the
+        unfinished ones of earlier calls, gone on with under the weights of now.
 
-        on_finished is told of each rollout as soon as it ends, in the order in which they end.
+        on_finished is told of each rollout as soon as it ends, one at a time, in the order in which they end.
         """
         ...
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansatz.rollout.base import Observe, Sampling
 from ansatz.rollout.watch import Course, Watch
-from ansatz.types import Prompt, Rollout
+from ansatz.types import Finish, Prompt, Rollout
 
 END = 256
 
@@ -38,35 +38,48 @@ class FakeSampler:
         self.closed = True
 
     def generate(
-        self, prompts: Sequence[Prompt], sampling: Sampling, *, on_finished: Callable[[Rollout], None] | None = None
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        *,
+        unfinished: Sequence[Rollout] = (),
+        on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
         drawn: Counter[str] = Counter()  # a problem that comes twice goes on counting its samples
-        watch = Watch(sampling, end_ids={END}, encode=str.encode, decode=_decode, observe=self._observe)
-        out: list[Rollout] = []
+        wanted: list[tuple[Prompt, int, Rollout | None]] = []
         for prompt in prompts:
             for _ in range(sampling.num_samples):
-                out.append(self._rollout(prompt, drawn[prompt.problem.id], sampling, watch))
+                wanted.append((prompt, drawn[prompt.problem.id], None))
                 drawn[prompt.problem.id] += 1
-                if on_finished:
-                    on_finished(out[-1])
+        wanted += [(begun.prompt, begun.sample, begun) for begun in unfinished]
+        watch = Watch(sampling, end_ids={END}, encode=str.encode, decode=_decode, observe=self._observe)
+        out: list[Rollout] = []
+        for prompt, sample, begun in wanted:
+            out.append(self._rollout(prompt, sample, begun, sampling, watch))
+            if on_finished:
+                on_finished(out[-1])
         return out
 
-    def _rollout(self, prompt: Prompt, sample: int, sampling: Sampling, watch: Watch) -> Rollout:
+    def _rollout(self, prompt: Prompt, sample: int, begun: Rollout | None, sampling: Sampling, watch: Watch) -> Rollout:
         greedy = sampling.temperature == 0
         script = self._respond(prompt, 0 if greedy else sample).encode()
-        own = iter((*script.ljust(sampling.min_response_tokens), END))
-        course = Course(watch)
-        while not course.ended and len(course.token_ids) < sampling.max_response_tokens:
+        course = Course(watch, begun.token_ids if begun else ())
+        old, own_so_far = len(course.token_ids), sum(course.chosen)
+        own = iter((*script.ljust(sampling.min_response_tokens), END)[own_so_far:])
+        limit = min(sampling.max_response_tokens, old + (sampling.max_call_tokens or sampling.max_response_tokens))
+        while not course.ended and len(course.token_ids) < limit:
             course.take(next(own) if course.forced < 0 else course.forced)
         token_ids, logp = tuple(course.token_ids), 0.0 if greedy else -1.0
+        cut = course.finish is Finish.LENGTH and len(token_ids) < sampling.max_response_tokens
         return Rollout(
             prompt=prompt,
             sample=sample,
             token_ids=token_ids,
             behavior_logps=tuple(logp if chosen else 0.0 for chosen in course.chosen),
             text=_decode(token_ids),
-            finish=course.finish,
-            version_min=self.version,
+            finish=Finish.ABORT if cut else course.finish,
+            versions=(*begun.token_versions, *(self.version,) * (len(token_ids) - old)) if begun else (),
+            version_min=begun.version_min if begun else self.version,
             version_max=self.version,
             seed=sampling.seed,
             min_response_tokens=sampling.min_response_tokens,

@@ -63,9 +63,12 @@ class Watch:
 
 
 class Course:
-    """One response on its way: its tokens so far, which of them the policy chose, and what is to be forced in next."""
+    """One response on its way: its tokens so far, which of them the policy chose, and what is to be forced in next.
 
-    def __init__(self, watch: Watch) -> None:
+    begun: the tokens that it already has.
+    """
+
+    def __init__(self, watch: Watch, begun: Sequence[int] = ()) -> None:
         self._watch = watch
         self.token_ids: list[int] = []
         self.chosen: list[bool] = []
@@ -74,6 +77,8 @@ class Course:
         self._own_since = 0
         self._thought_settled = watch.budget == 0
         self._thought_closed_by_force = False
+        for token in begun:
+            self.take(token)
 
     @property
     def forced(self) -> int:

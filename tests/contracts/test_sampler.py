@@ -171,6 +171,51 @@ def test_a_version_stands_on_what_is_sampled_after_it(make: Make) -> None:
     assert {(one.version_min, one.version_max) for one in after} == {(9, 9)}
 
 
+def through(sampler: Sampler, weights: object, sampling: Sampling) -> tuple[list[Rollout], int]:
+    """Rollouts that are gone on with until each has ended, the weights a version newer in each call; and the calls."""
+    rollouts, calls = sampler.generate(PROMPTS, sampling), 1
+    while unfinished := [one for one in rollouts if one.finish is Finish.ABORT]:
+        sampler.load_weights(weights, version=calls)
+        gone_on = iter(sampler.generate([], sampling, unfinished=unfinished))
+        rollouts = [next(gone_on) if one.finish is Finish.ABORT else one for one in rollouts]
+        calls += 1
+    return rollouts, calls
+
+
+@SAMPLERS
+@pytest.mark.parametrize("how", [{}, {"stop": STOP}, THINKING, {"min_response_tokens": 7}], ids=str)
+def test_a_response_in_parts_is_the_whole_response(make: Make, how: dict[str, object]) -> None:
+    sampling = dataclasses.replace(SAMPLING, **how)
+    sampler, weights, _ = make()
+    whole = sampler.generate(PROMPTS, sampling)
+    parts, calls = through(sampler, weights, dataclasses.replace(sampling, max_call_tokens=5))
+    assert calls == -(-max(one.num_tokens for one in whole) // 5) > 1
+    for one, other in zip(whole, parts, strict=True):
+        assert (one.token_ids, one.finish, one.chosen, one.text) == (
+            other.token_ids,
+            other.finish,
+            other.chosen,
+            other.text,
+        )
+        assert other.behavior_logps == pytest.approx(one.behavior_logps, abs=1e-5)
+        assert (one.sample, one.prompt) == (other.sample, other.prompt)
+        assert other.token_versions == tuple(index // 5 for index in range(other.num_tokens))
+        assert (other.version_min, other.version_max) == (0, other.token_versions[-1])
+
+
+@SAMPLERS
+def test_new_prompts_and_unfinished_rollouts_go_in_one_call(make: Make) -> None:
+    sampler, _, _ = make()
+    short = dataclasses.replace(SAMPLING, max_call_tokens=3)
+    unfinished = [one for one in sampler.generate(PROMPTS[:2], short) if one.finish is Finish.ABORT]
+    assert len(unfinished) > 2
+    rollouts = sampler.generate(PROMPTS[:3], SAMPLING, unfinished=unfinished)
+    assert keys(rollouts) == [(one.problem.id, sample) for one in PROMPTS[:3] for sample in range(4)] + keys(unfinished)
+    for begun, one in zip(unfinished, rollouts[12:], strict=True):
+        assert one.token_ids[:3] == begun.token_ids
+        assert one.finish is not Finish.ABORT
+
+
 @SAMPLERS
 def test_no_prompts_give_no_rollouts(make: Make) -> None:
     sampler, _, _ = make()

@@ -13,9 +13,10 @@ from tiny_models import ARCHITECTURES, END_ID, MAX_CONTEXT, VOCAB_SIZE, packed, 
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy
 from ansatz.models.logps import token_logps
+from ansatz.models.threads import one_thread
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
-from ansatz.rollout.native import sampler as native
+from ansatz.rollout.native import forward, slots
 from ansatz.types import Finish, Prompt, Rollout
 
 PROMPTS = some_prompts(11)
@@ -143,14 +144,15 @@ def test_max_concurrent_changes_no_number(policy: Policy, max_concurrent: int) -
 def test_finished_rows_leave_and_waiting_groups_enter(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every decoded row of a step yields a token that is kept: the batch holds no finished row."""
     active: list[int] = []
-    decode = native._Batch.decode
+    decode = slots.Slots.decode
 
-    def recorded(batch: native._Batch) -> None:
+    def recorded(batch: slots.Slots) -> None:
         active.append(batch.active)
         decode(batch)
 
-    monkeypatch.setattr(native._Batch, "decode", recorded)
-    rollouts = generate(policy, max_concurrent=9)
+    monkeypatch.setattr(slots.Slots, "decode", recorded)
+    with one_thread():
+        rollouts = generate(policy, max_concurrent=9)
     assert max(active) == 9
     assert sum(active) == sum(one.num_tokens - 1 for one in rollouts)
     one_wave_after_the_other = sum(max(one.num_tokens - 1 for one in rollouts[n : n + 9]) for n in range(0, 33, 9))
@@ -243,3 +245,57 @@ def test_new_weights_are_sampled_from_at_once() -> None:
     after = sampler.generate(PROMPTS, SAMPLING)
     assert sampled(after) == pytest.approx(recomputed(policy, after), abs=1e-4)
     assert [one.token_ids for one in before] != [one.token_ids for one in after]
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_short_way_is_taken_where_it_gives_the_same_bits(name: str) -> None:
+    step = forward.decode_step(tiny_policy(name))
+    assert isinstance(step, forward.ShortStep) == (not name.startswith(("gemma", "qwen3 mixture")))
+
+
+def test_the_short_way_is_left_where_the_model_does_otherwise(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    attention = policy.model.base_model.layers[0].self_attn
+    plain = attention.forward
+    monkeypatch.setattr(attention, "forward", lambda *args, **kwargs: (2 * plain(*args, **kwargs)[0], None))
+    assert isinstance(forward.decode_step(policy), forward.PlainStep)
+
+
+def test_both_ways_sample_the_same(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = generate(policy)
+    monkeypatch.setattr("ansatz.rollout.native.sampler.decode_step", forward.PlainStep)
+    assert generate(policy) == short
+
+
+def test_two_threads_sample_what_one_samples(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    with one_thread():
+        alone = generate(policy)
+    batches: list[int] = []
+    decode = NativeSampler._decode
+    monkeypatch.setattr(
+        NativeSampler, "_decode", lambda *args, **how: (batches.append(len(args[1])), decode(*args, **how))
+    )
+    monkeypatch.setattr("ansatz.models.threads.torch.get_num_threads", lambda: 2)
+    assert_same(generate(policy), alone)
+    assert batches == [6, 5]
+
+
+def test_a_rollout_goes_on_under_new_weights_and_keeps_the_old_ones_log_probs(policy: Policy) -> None:
+    policy = dataclasses.replace(policy, model=copy.deepcopy(policy.model))
+    sampler = NativeSampler(policy, max_concurrent=8)
+    begun = [
+        one
+        for one in sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, max_call_tokens=6))
+        if one.finish is Finish.ABORT
+    ]
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter += 0.05
+    sampler.load_weights(policy.model, version=1)
+    ended = sampler.generate([], SAMPLING, unfinished=begun)
+    again = iter(recomputed(policy, ended))
+    for one, other in zip(begun, ended, strict=True):
+        new = [next(again) for _ in other.token_ids]
+        assert other.behavior_logps[:6] == one.behavior_logps
+        assert other.behavior_logps[6:] == pytest.approx(new[6:], abs=1e-4)
+        assert other.behavior_logps[:6] != pytest.approx(new[:6], abs=1e-2)
+        assert other.token_versions == (0,) * 6 + (1,) * (other.num_tokens - 6)

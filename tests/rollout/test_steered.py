@@ -190,7 +190,7 @@ def test_without_such_features_no_row_is_looked_at_on_its_own(policy: Policy, mo
     def refuse(*_: object) -> None:
         raise AssertionError("a course was followed")
 
-    monkeypatch.setattr("ansatz.rollout.native.sampler.Course.take", refuse)
+    monkeypatch.setattr("ansatz.rollout.native.slots.Course.take", refuse)
     assert torch.tensor([one.num_tokens for one in generate(policy, top_p=0.9)]).min() >= 1
     with pytest.raises(AssertionError, match="a course was followed"):
         generate(policy, stop=STOP)

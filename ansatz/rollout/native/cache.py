@@ -84,9 +84,13 @@ class SlotCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        key_SKPD, value_SKPD = self._kv[layer_idx]
-        key_SKPD[self._rows, :, self._position] = key_states[:, :, 0]
-        value_SKPD[self._rows, :, self._position] = value_states[:, :, 0]
+        return self.write(layer_idx, key_states[:, :, 0], value_states[:, :, 0])
+
+    def write(self, layer: int, key_BKD: Tensor, value_BKD: Tensor) -> tuple[Tensor, Tensor]:
+        """Put a token a row where `begin` said; returns what its attention sees, two times [B, K, P, D]."""
+        key_SKPD, value_SKPD = self._kv[layer]
+        key_SKPD[self._rows, :, self._position] = key_BKD
+        value_SKPD[self._rows, :, self._position] = value_BKD
         active = len(self._rows)
         return key_SKPD[:active], value_SKPD[:active]
 

@@ -1,0 +1,260 @@
+"""The batch that decodes: slots of a cache with the rows in them.
+
+Axes: S slots, B active rows (always slots 0..B-1), R requests of one prefill, N tokens of a response, V vocabulary. One
+prefill a prompt, shared by its group. A finished row's slot is filled by a waiting request, or by moving the last
+active row into it, so the batch is dense at all times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ansatz.models.load import Policy, head_logits, round_up
+from ansatz.models.logps import without_ends
+from ansatz.rollout.base import Sampling
+from ansatz.rollout.native.cache import PrefillCache, SlotCache
+from ansatz.rollout.native.forward import Step
+from ansatz.rollout.sampling import draw, noise_key, uniforms
+from ansatz.rollout.watch import Course, Watch
+from ansatz.types import Finish, Prompt, Rollout
+
+# Rows and spans are filled up to multiples of these, so that few shapes occur: kernels are compiled for each new one.
+_ROW_STEP, _SPAN_STEP, _PREFILL_STEP = 32, 32, 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Samples of one prompt, or one rollout to go on with. index: its place among the call's requests."""
+
+    index: int
+    prompt: Prompt
+    samples: range
+    begun: Rollout | None = None
+
+    @property
+    def rows(self) -> int:
+        return len(self.samples)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """What the cache has to hold before the next token is drawn."""
+        return self.prompt.token_ids + (self.begun.token_ids if self.begun else ())
+
+
+class Slots:
+    """Per slot its request, sample, noise key, length and what it has drawn.
+
+    courses: one an active row where responses are watched, else none; then no row is looked at on its own.
+    """
+
+    def __init__(
+        self, policy: Policy, step: Step, sampling: Sampling, *, count: int, watch: Watch | None, version: int
+    ) -> None:
+        device = policy.device
+        self.step = step
+        self.policy, self.sampling, self.count, self.version = policy, sampling, count, version
+        self.watch, self.courses = watch, list[Course]()
+        self.requests = dict[int, Request]()
+        rows = round_up(count, _ROW_STEP)
+        self.cache = SlotCache(rows)
+        self.active = 0
+        self.end_ids = torch.tensor(policy.end_ids, device=device)
+        columns = ("request", "sample", "key", "length", "drawn", "limit", "last")
+        self.column = {name: torch.zeros(rows, dtype=torch.long, device=device) for name in columns}
+        self.token_SN = torch.zeros(rows, sampling.max_response_tokens, dtype=torch.long, device=device)
+        self.size_SN = torch.zeros_like(self.token_SN)
+        self.logp_SN = torch.zeros(rows, sampling.max_response_tokens, device=device)
+
+    @property
+    def free(self) -> int:
+        return self.count - self.active
+
+    def room_for(self, waiting: list[Request]) -> list[Request]:
+        """Takes from the end of `waiting` what enters now: a quarter of the slots at a time (or all that wait), so that
+        prefills are few and large; nothing while less is free."""
+        least = min(sum(request.rows for request in waiting), max(self.count // 4, waiting[-1].rows if waiting else 0))
+        entering, rows = list[Request](), 0
+        if not waiting or self.free < least:
+            return entering
+        while waiting and rows + waiting[-1].rows <= self.free:
+            rows += waiting[-1].rows
+            entering.append(waiting.pop())
+        return entering
+
+    def admit(self, requests: Sequence[Request]) -> None:
+        """Prefill each request once and start its rows with a first token each."""
+        device = self.policy.device
+        length_R = torch.tensor([len(request.token_ids) for request in requests], device=device)
+        shape = round_up(len(requests), _PREFILL_STEP), round_up(int(length_R.max()), _PREFILL_STEP)
+        token_RL = torch.zeros(shape, dtype=torch.long)
+        for row, request in enumerate(requests):
+            token_RL[row, : len(request.token_ids)] = torch.tensor(request.token_ids)
+        token_RL = token_RL.to(device)
+        position_RL = torch.arange(token_RL.shape[1], device=device).expand_as(token_RL)
+        prefill = PrefillCache()
+        hidden_RLH = self.policy.hidden(token_RL, position_RL, past_key_values=prefill, use_cache=True)
+        hidden_RH = hidden_RLH[torch.arange(len(requests), device=device), length_R - 1]
+        logits_RV = head_logits(hidden_RH, self.policy.head.weight, self.sampling.temperature or 1.0)
+
+        rows_R = torch.tensor([request.rows for request in requests], device=device)
+        source_B = torch.arange(len(requests), device=device).repeat_interleave(rows_R)
+        slot_B = torch.arange(self.active, self.active + len(source_B), device=device)
+        self.cache.fit(max(self.cache.span, round_up(token_RL.shape[1], _SPAN_STEP)))
+        self.cache.fill(slot_B, source_B, prefill)
+        self._enter(requests, slot_B, length_R[source_B])
+        self._draw(slot_B, logits_RV[source_B])
+
+    def _enter(self, requests: Sequence[Request], slot_B: Tensor, length_B: Tensor) -> None:
+        sampling = self.sampling
+        budget = sampling.max_call_tokens or sampling.max_response_tokens
+        rows: list[tuple[int, int, int, int, int]] = []
+        for request in requests:
+            self.requests[request.index] = request
+            drawn = request.begun.num_tokens if request.begun else 0
+            limit = min(drawn + budget, sampling.max_response_tokens)
+            for sample in request.samples:
+                key = noise_key(sampling.seed, sampling.step, request.prompt.problem.id, sample)
+                rows.append((request.index, sample, key, drawn, limit))
+            if request.begun:
+                self._recall(self.active + len(rows) - 1, request.begun)
+        for name, values in zip(("request", "sample", "key", "drawn", "limit"), zip(*rows, strict=True), strict=True):
+            self.column[name][slot_B] = torch.tensor(values, device=slot_B.device)
+        self.column["length"][slot_B] = length_B
+        self.active += len(rows)
+        if self.watch:
+            self.courses += [
+                Course(self.watch, request.begun.token_ids if request.begun else ())
+                for request in requests
+                for _ in request.samples
+            ]
+
+    def _recall(self, slot: int, begun: Rollout) -> None:
+        """What an unfinished rollout has drawn, back into its slot."""
+        drawn, device = begun.num_tokens, self.token_SN.device
+        self.token_SN[slot, :drawn] = torch.tensor(begun.token_ids, device=device)
+        self.logp_SN[slot, :drawn] = torch.tensor(begun.behavior_logps, device=device)
+        self.size_SN[slot, :drawn] = torch.tensor(begun.support_sizes or (0,) * drawn, device=device)
+
+    def decode(self) -> None:
+        """One more token for each active row; rows that fill the batch up compute on what they last held, unread."""
+        rows = round_up(self.active, _ROW_STEP)
+        length_B = self.column["length"][:rows]
+        self.cache.fit(round_up(int(length_B[: self.active].max()) + 1, _SPAN_STEP))
+        position_B = length_B.clamp(max=self.cache.span - 1)
+        self.cache.begin(position_B)
+        seen_BL = torch.arange(self.cache.span, device=position_B.device) <= position_B[:, None]
+        mask_B11L = torch.zeros(seen_BL.shape, device=seen_BL.device).masked_fill(~seen_BL, -torch.inf)[:, None, None]
+        hidden_BH = self.step(self.column["last"][:rows], position_B, self.cache, mask_B11L)
+        self.column["length"][: self.active] += 1
+        logits_BV = head_logits(hidden_BH, self.policy.head.weight, self.sampling.temperature or 1.0)
+        active_B = torch.arange(self.active, device=self.policy.device)
+        self._draw(active_B, logits_BV[: self.active])
+
+    def take_finished(self) -> list[tuple[Request, Rollout]]:
+        """Rows that ended, or drew what a call may draw, removed from the batch."""
+        ended_B = self._ended()
+        done_B = ended_B | (self.column["drawn"][: self.active] >= self.column["limit"][: self.active])
+        done = done_B.nonzero().squeeze(-1)
+        if not len(done):
+            return []
+        out = [
+            self._rollout(self.requests[index], sample, ended, tokens[:drawn], logps[:drawn], sizes[:drawn], course)
+            for index, sample, ended, drawn, tokens, logps, sizes, course in zip(
+                self.column["request"][done].tolist(),
+                self.column["sample"][done].tolist(),
+                ended_B[done].tolist(),
+                self.column["drawn"][done].tolist(),
+                self.token_SN[done].tolist(),
+                self.logp_SN[done].tolist(),
+                self.size_SN[done].tolist(),
+                [self.courses[slot] if self.watch else None for slot in done.tolist()],
+                strict=True,
+            )
+        ]
+        self._close_holes(done_B)
+        return out
+
+    def _rollout(
+        self,
+        request: Request,
+        sample: int,
+        ended: bool,
+        token_ids: list[int],
+        logps: list[float],
+        sizes: list[int],
+        course: Course | None,
+    ) -> tuple[Request, Rollout]:
+        sampling, begun = self.sampling, request.begun
+        finish = course.finish if course else Finish.STOP if ended else Finish.LENGTH
+        if finish is Finish.LENGTH and len(token_ids) < sampling.max_response_tokens:
+            finish = Finish.ABORT
+        return request, Rollout(
+            prompt=request.prompt,
+            sample=sample,
+            token_ids=tuple(token_ids),
+            behavior_logps=tuple(logps),
+            support_sizes=tuple(sizes) if sampling.restricted else (),
+            min_response_tokens=sampling.min_response_tokens,
+            chosen=course.marks if course else (),
+            text=self.policy.tokenizer.decode(token_ids, skip_special_tokens=True),
+            finish=finish,
+            versions=(*begun.token_versions, *(self.version,) * (len(token_ids) - begun.num_tokens)) if begun else (),
+            version_min=begun.version_min if begun else self.version,
+            version_max=self.version,
+            seed=sampling.seed,
+        )
+
+    def _draw(self, slot_B: Tensor, logits_BV: Tensor) -> None:
+        drawn_B = self.column["drawn"][slot_B]
+        uniform_B = uniforms(self.column["key"][slot_B], drawn_B)
+        sampling = self.sampling
+        if sampling.min_response_tokens:
+            logits_BV = without_ends(logits_BV, drawn_B < sampling.min_response_tokens, self.policy.end_ids)
+        token_B, logp_B, size_B = draw(
+            logits_BV,
+            uniform_B,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            min_p=sampling.min_p,
+            greedy=sampling.temperature == 0,
+        )
+        if self.watch:
+            token_B, logp_B, size_B = self._follow(slot_B, token_B, logp_B, size_B)
+        self.token_SN[slot_B, drawn_B] = token_B
+        self.logp_SN[slot_B, drawn_B] = logp_B
+        self.size_SN[slot_B, drawn_B] = size_B
+        self.column["last"][slot_B] = token_B
+        self.column["drawn"][slot_B] += 1
+
+    def _follow(self, slot_B: Tensor, token_B: Tensor, logp_B: Tensor, size_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What was drawn with forced tokens in their places, told to the rows' courses."""
+        courses = [self.courses[slot] for slot in slot_B.tolist()]
+        forced_B = torch.tensor([course.forced for course in courses], device=token_B.device)
+        own_B = forced_B < 0
+        token_B = torch.where(own_B, token_B, forced_B)
+        for course, token in zip(courses, token_B.tolist(), strict=True):
+            course.take(token)
+        return token_B, logp_B.masked_fill(~own_B, 0.0), size_B.masked_fill(~own_B, 1)
+
+    def _ended(self) -> Tensor:
+        if self.watch:
+            return torch.tensor([course.ended for course in self.courses], device=self.policy.device)
+        return torch.isin(self.column["last"][: self.active], self.end_ids)
+
+    def _close_holes(self, done_B: Tensor) -> None:
+        kept = self.active - int(done_B.sum())
+        hole_M = done_B[:kept].nonzero().squeeze(-1)
+        source_M = kept + (~done_B[kept:]).nonzero().squeeze(-1)
+        if len(hole_M):
+            self.cache.move(source_M, hole_M, int(self.column["length"][source_M].max()))
+            for column in (*self.column.values(), self.token_SN, self.logp_SN, self.size_SN):
+                column[hole_M] = column[source_M]
+        if self.watch:
+            for hole, source in zip(hole_M.tolist(), source_M.tolist(), strict=True):
+                self.courses[hole] = self.courses[source]
+            del self.courses[kept:]
+        self.active = kept
