@@ -28,6 +28,7 @@ class EvaluationFolder(ResponseFolder):
     def write_results(self) -> dict[str, Any]:
         """results.json from settings and rollouts alone: the same files give the same bytes."""
         settings = self.settings()
-        results = {"settings": settings, "scores": suite_scores(self.responses(), seed=settings["seed"])}
+        scores = suite_scores(self.responses(), seed=settings["seed"], opening=settings.get("opening", ""))
+        results = {"settings": settings, "scores": scores}
         write_json(self.path / "results.json", results)
         return results

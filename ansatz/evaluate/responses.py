@@ -43,7 +43,8 @@ class Response:
 
     @property
     def truncated(self) -> bool:
-        return self.finish is not Finish.STOP
+        """Whether it was cut off; a thought closed by force (Finish.BUDGET) is not."""
+        return self.finish in (Finish.LENGTH, Finish.ABORT)
 
     def vote(self, mode: str) -> str | None:
         """What it votes for: the gold for every right answer, however written; else its own text without spaces."""

@@ -8,27 +8,42 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, get_args
 
 from ansatz.evaluate.estimators import bootstrap_interval, maj_at_k, pass_at_1, pass_at_k
 from ansatz.evaluate.responses import MODES, Response
-from ansatz.types import Reason
+from ansatz.rewards.format import Shape, well_formed
+from ansatz.types import Finish, Reason
 
 Answers = Sequence[Sequence[Response]]  # [P][S]
+SHAPES: tuple[Shape, ...] = get_args(Shape)
+Shaped = tuple[bool, ...]  # of one response, in the order of SHAPES
+Problems = Sequence[tuple[Sequence[Response], Sequence[Shaped]]]  # [P]
+CONSENSUS = 64
+"""Votes of cons@64, which is maj@64 under the name that DeepSeek-R1 (arXiv:2501.12948) gave it."""
 
 
-def suite_scores(responses_PS: Answers, *, seed: int) -> dict[str, Any]:
+def suite_scores(responses_PS: Answers, *, seed: int, opening: str = "") -> dict[str, Any]:
     """All numbers: over all problems, and under by_level and by_subject for each level and subject there is.
 
-    Keys: num_problems, samples_per_problem, mean_length (tokens), truncated_share, and for each of MODES pass@1 with
-    its 95 % bootstrap interval over problems [low, high], pass@k and maj@k for k = 1, 2, 4, ... and S, and verdicts
-    (share of responses by reason). seed: of the bootstrap. ValueError for no problems, or problems with unequal S.
+    Keys: num_problems, samples_per_problem, mean_length (tokens), truncated_share, finishes (share of responses by how
+    they ended), format_share (share well formed, by shape; see `rewards.format`), and for each of MODES pass@1 with its
+    95 % bootstrap interval over problems [low, high], pass@k and maj@k for k = 1, 2, 4, ... and S, cons@64 with its
+    interval (None with fewer than 64 samples), and verdicts (share of responses by reason).
+    seed: of the bootstrap. opening: what the prompts end in that belongs to the form of a response, such as <think>.
+    ValueError for no problems, or problems with unequal S.
     """
+    shaped_PSF = [[_shapes(opening + one.response) for one in samples] for samples in responses_PS]
+    both = list(zip(responses_PS, shaped_PSF, strict=True))
     return {
-        **_numbers(responses_PS, seed=seed),
-        "by_level": _parts(responses_PS, lambda one: one.level, seed=seed),
-        "by_subject": _parts(responses_PS, lambda one: one.subject, seed=seed),
+        **_numbers(both, seed=seed),
+        "by_level": _parts(both, lambda one: one.level, seed=seed),
+        "by_subject": _parts(both, lambda one: one.subject, seed=seed),
     }
+
+
+def _shapes(text: str) -> Shaped:
+    return tuple(well_formed(text, shape=shape) for shape in SHAPES)
 
 
 def powers(count: int) -> list[int]:
@@ -36,23 +51,28 @@ def powers(count: int) -> list[int]:
     return sorted({2**i for i in range(count.bit_length())} | {count})
 
 
-def _parts(responses_PS: Answers, label: Callable[[Response], str], *, seed: int) -> dict[str, Any]:
-    labels = {label(samples[0]) for samples in responses_PS} - {""}
+def _parts(problems: Problems, label: Callable[[Response], str], *, seed: int) -> dict[str, Any]:
+    labels = {label(samples[0]) for samples, _ in problems} - {""}
     return {
-        name: _numbers([samples for samples in responses_PS if label(samples[0]) == name], seed=seed)
+        name: _numbers([one for one in problems if label(one[0][0]) == name], seed=seed)
         for name in sorted(labels, key=lambda name: (len(name), name))
     }
 
 
-def _numbers(responses_PS: Answers, *, seed: int) -> dict[str, Any]:
-    if not responses_PS:
+def _numbers(problems: Problems, *, seed: int) -> dict[str, Any]:
+    if not problems:
         raise ValueError("an evaluation of 0 problems has no numbers; expected at least 1")
+    responses_PS = [samples for samples, _ in problems]
     flat = [one for samples in responses_PS for one in samples]
+    finishes = Counter(one.finish for one in flat)
+    shaped = [one for _, shapes in problems for one in shapes]
     return {
         "num_problems": len(responses_PS),
         "samples_per_problem": len(responses_PS[0]),
         "mean_length": fmean(one.tokens for one in flat),
         "truncated_share": fmean(one.truncated for one in flat),
+        "finishes": {finish.value: finishes[finish] / len(flat) for finish in Finish if finishes[finish]},
+        "format_share": {shape: fmean(one[place] for one in shaped) for place, shape in enumerate(SHAPES)},
         **{mode: _mode_numbers(responses_PS, mode, seed=seed) for mode in MODES},
     }
 
@@ -63,13 +83,22 @@ def _mode_numbers(responses_PS: Answers, mode: str, *, seed: int) -> dict[str, A
     mean_P = pass_at_1(correct_PS)
     reasons = Counter(one.verdicts[mode].reason for samples in responses_PS for one in samples)
     ks = powers(len(correct_PS[0]))
+
+    def votes_at(k: int) -> list[float]:
+        return [maj_at_k(votes, correct, k=k) for votes, correct in zip(votes_PS, correct_PS, strict=True)]
+
     return {
         "pass@1": float(mean_P.mean()),
         "pass@1_interval": list(bootstrap_interval(mean_P, seed=seed)),
         "pass@k": {str(k): float(pass_at_k(correct_PS, k=k).mean()) for k in ks},
-        "maj@k": {
-            str(k): fmean(maj_at_k(votes, correct, k=k) for votes, correct in zip(votes_PS, correct_PS, strict=True))
-            for k in ks
-        },
+        "maj@k": {str(k): fmean(votes_at(k)) for k in ks},
+        **_consensus(votes_at(CONSENSUS) if CONSENSUS in ks else None, seed=seed),
         "verdicts": {reason.value: reasons[reason] / reasons.total() for reason in Reason if reasons[reason]},
     }
+
+
+def _consensus(consensus_P: Sequence[float] | None, *, seed: int) -> dict[str, Any]:
+    if consensus_P is None:
+        return {f"cons@{CONSENSUS}": None, f"cons@{CONSENSUS}_interval": None}
+    interval = list(bootstrap_interval(consensus_P, seed=seed))
+    return {f"cons@{CONSENSUS}": fmean(consensus_P), f"cons@{CONSENSUS}_interval": interval}

@@ -1,24 +1,32 @@
 """The suites of `ansatz eval`: a card for each, and how one becomes problems.
 
-Apart from `word_problems`, which is made by program, a suite is a JSONL file that the user brings: Ansatz ships no rows
-of other people's. Any other JSONL file is a suite too, by its path.
+Apart from the generators' own, a suite is a JSONL file that the user brings: Ansatz ships no rows of other people's.
+Its rows have problem (or question) and answer, or the fields that the suite was published with. Any other JSONL file is
+a suite too, by its path.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ansatz.data.base import load_problems
 from ansatz.errors import ConfigError, DataError
+from ansatz.evaluate.choices import RIGHT, with_choices
 from ansatz.registry import suggest
 from ansatz.types import Problem, to_json
 
-QUESTION_KEYS = ("problem", "question")
+# The first that the first row has. GPQA is published with the last ones, CMATH with golden and grade.
+QUESTION_KEYS = ("problem", "question", "Question")
+ANSWER_KEYS = ("answer", "golden", RIGHT)
+LEVEL_KEYS = ("level", "grade")
+SUBJECT_KEYS = ("subject", "High-level domain")
+ID_KEYS = ("id", "Record ID")
+MADE = 500  # problems of a suite that is made by program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +34,8 @@ class Suite:
     """What a suite is. file: its place under the folder of suites, empty where problems are made by program.
 
     hub: its name on the Hugging Face hub. size: problems, 0 where not known. answers: what a gold answer looks like.
-    version: for a file the first 12 digits of the SHA-256 of the one that our numbers were taken on.
+    version: for a file the first 12 digits of the SHA-256 of the one that our numbers were taken on, empty where we
+    have none; for a program its settings.
     """
 
     name: str
@@ -50,6 +59,11 @@ def _card(name: str, hub: str, licence: str, size: int, answers: str, version: s
     )
 
 
+def _made(name: str, answers: str, version: str) -> Suite:
+    """Of the generator of that name. Countdown is none: it is judged by its own reward, not by an answer."""
+    return Suite(name=name, file="", hub="", licence="Apache-2.0", size=MADE, answers=answers, version=version)
+
+
 _MAA = "problems: Mathematical Association of America, all rights reserved"
 _CARDS = (
     _card("gsm8k", "openai/gsm8k", "MIT", 1319, "integer", "6d082fa257ed"),
@@ -60,15 +74,13 @@ _CARDS = (
     _card("minerva_math", "math-ai/minervamath", "CC BY-NC-SA 4.0", 272, "number or expression", "65294bc573d3"),
     _card("olympiadbench", "Hothan/OlympiadBench", "MIT", 675, "number, tuple, interval or expression", "19c5b047ebb3"),
     _card("svamp", "ChilleD/SVAMP", "MIT", 1000, "number", "c9b6b1ac7d9e"),
-    Suite(
-        name="word_problems",
-        file="",
-        hub="",
-        licence="Apache-2.0",
-        size=500,
-        answers="integer",
-        version="full wording, 2 to 6 steps, seed 0",
-    ),
+    _card("gpqa_diamond", "Idavidrein/gpqa", "CC BY 4.0", 198, "letter of one of four choices", ""),
+    _card("cmath", "weitianwen/cmath", "CC BY 4.0", 1098, "number", ""),
+    _made("word_problems", "integer", "full wording, 2 to 6 steps, seed 0"),
+    _made("arithmetic", "integer", "levels 1 to 6, seed 0"),
+    _made("fractions", "integer or fraction", "levels 1 to 4, seed 0"),
+    _made("linear_equations", "number, or two of them", "levels 1 to 5, seed 0"),
+    _made("number_theory", "integer", "levels 1 to 5, seed 0"),
 )
 SUITES = {card.name: card for card in _CARDS}
 
@@ -126,20 +138,31 @@ def load_suite(name: str, *, folder: Path | None = None) -> LoadedSuite:
 def _from_file(card: Suite, path: Path) -> LoadedSuite:
     rows = _rows(path)
     keys = set(rows[0]) if rows else set()
-    question = next((key for key in QUESTION_KEYS if key in keys), QUESTION_KEYS[0])
-    settings = {"path": str(path), "question_key": question, "answer_key": "answer", "answer_from": "field"}
-    settings |= {f"{key}_key": key for key in ("id", "level") if key in keys}
+    settings = {
+        "path": str(path),
+        "question_key": _first(QUESTION_KEYS, keys) or QUESTION_KEYS[0],
+        "answer_key": _first(ANSWER_KEYS, keys) or ANSWER_KEYS[0],
+        "answer_from": "field",
+    }
+    found = {"id_key": _first(ID_KEYS, keys), "level_key": _first(LEVEL_KEYS, keys)}
+    settings |= {name: key for name, key in found.items() if key}
     problems = load_problems("jsonl", split="test", settings=settings)
     seen: set[str] = set()
     for problem in problems:
         if problem.id in seen:
             raise DataError(f"{path}: two problems have the id {problem.id!r}; each needs its own. Repair the ids.")
         seen.add(problem.id)
+    subject = _first(SUBJECT_KEYS, keys)
     problems = [
-        replace(problem, meta={**problem.meta, "subject": str(row.get("subject") or "")})
+        replace(with_choices(problem, row), meta={**problem.meta, "subject": str(row.get(subject) or "")})
         for problem, row in zip(problems, rows, strict=True)
     ]
     return LoadedSuite(card=card, problems=problems, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def _first(names: Sequence[str], keys: Collection[str]) -> str:
+    """The first of the names that is a key; empty where none is."""
+    return next((name for name in names if name in keys), "")
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

@@ -52,6 +52,14 @@ def test_the_sign_test_counts_all_equally_likely_outcomes(wins_a: int, wins_b: i
     assert sign_test(wins_a, wins_b) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("wins_a", "wins_b", "printed"),  # scipy.stats.binomtest(wins_a, wins_a + wins_b) 1.17.1
+    [(0, 6, 0.03125), (3, 9, 0.14599609375), (12, 25, 0.04703102743951604), (40, 61, 0.046044066929342785), (7, 7, 1)],
+)
+def test_the_sign_test_is_scipys_binomial_test(wins_a: int, wins_b: int, printed: float) -> None:
+    assert sign_test(wins_a, wins_b) == pytest.approx(printed, rel=1e-12)
+
+
 def test_the_numbers_are_those_that_one_finds_by_hand() -> None:
     a = {"p": "1100", "q": "0000", "r": "1111", "s": "1000"}
     b = {"s": "0000", "r": "1111", "q": "1111", "p": "1110"}

@@ -2,14 +2,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.suites import SUITES, load_suite
+from ansatz.rewards.math_answer.verify import verify
+
+MADE = ["word_problems", "arithmetic", "fractions", "linear_equations", "number_theory"]
+GPQA = {"Question": "Which?", "Correct Answer": "1 eV", "High-level domain": "Physics", "Record ID": "rec1"}
+GPQA |= {"Incorrect Answer 1": "2 eV", "Incorrect Answer 2": "3 eV\n", "Incorrect Answer 3": "4 eV"}
 
 
-def write(path: Path, rows: list[dict[str, str]]) -> Path:
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n\n" for row in rows), encoding="utf-8")
     return path
@@ -20,15 +26,16 @@ def rows(count: int, **more: str) -> list[dict[str, str]]:
 
 
 def test_every_suite_that_was_asked_for_has_a_full_card() -> None:
-    names = ["gsm8k", "math500", "aime24", "aime25", "amc23", "minerva_math", "olympiadbench", "svamp"]
-    assert sorted(SUITES) == sorted([*names, "word_problems"])
+    files = ["gsm8k", "math500", "aime24", "aime25", "amc23", "minerva_math", "olympiadbench", "svamp"]
+    files += ["gpqa_diamond", "cmath"]
+    assert sorted(SUITES) == sorted([*files, *MADE])
     for name, card in SUITES.items():
         assert card.name == name
         assert card.size > 0
         assert card.licence
         assert card.answers
-        assert card.version
-        assert bool(card.hub) == bool(card.file) == (name != "word_problems")
+        assert bool(card.version) == (name not in ("gpqa_diamond", "cmath"))  # files that we have no numbers on
+        assert bool(card.hub) == bool(card.file) == (name not in MADE)
 
 
 def test_a_card_finds_its_file_with_levels_and_subjects(tmp_path: Path) -> None:
@@ -56,12 +63,51 @@ def test_the_digest_changes_with_the_file(tmp_path: Path) -> None:
     assert load_suite(str(write(tmp_path / "c.jsonl", rows(3)))).sha256 != first
 
 
-def test_the_suite_made_by_program_needs_no_file() -> None:
-    loaded = load_suite("word_problems")
-    assert len(loaded.problems) == SUITES["word_problems"].size
-    assert {one.level for one in loaded.problems} == {"2", "3", "4", "5", "6"}
+@pytest.mark.parametrize(
+    ("name", "levels"),
+    [
+        ("word_problems", "23456"),
+        ("arithmetic", "123456"),
+        ("fractions", "1234"),
+        ("linear_equations", "12345"),
+        ("number_theory", "12345"),
+    ],
+)
+def test_a_suite_made_by_program_needs_no_file(name: str, levels: str) -> None:
+    loaded = load_suite(name)
+    assert len(loaded.problems) == SUITES[name].size
+    assert {one.level for one in loaded.problems} == set(levels)
     assert {one.split for one in loaded.problems} == {"heldout"}
     assert len({one.id for one in loaded.problems}) == len(loaded.problems)
+
+
+def test_rows_of_gpqa_become_lettered_options(tmp_path: Path) -> None:
+    path = tmp_path / "gpqa.jsonl"
+    more = [{**GPQA, "Question": f"Which of {i}?", "Record ID": f"rec{i}"} for i in range(2, 40)]
+    problems = load_suite(str(write(path, [GPQA, *more]))).problems
+    first = problems[0]
+    assert (first.id, first.meta["subject"]) == ("rec1", "Physics")
+    question, options = first.question.split("\n\n")[:2]
+    assert question == "Which?"
+    assert sorted(line[3:] for line in options.splitlines()) == ["1 eV", "2 eV", "3 eV", "4 eV"]
+    assert [line[:3] for line in options.splitlines()] == ["A) ", "B) ", "C) ", "D) "]
+    assert f"{first.answer}) 1 eV" in first.question
+    assert {one.answer for one in problems} == set("ABCD")  # the right one has no fixed place
+    assert verify(first.answer, f"The box: \\boxed{{{first.answer}}}").correct
+    swapped = {**GPQA, "Incorrect Answer 1": "4 eV", "Incorrect Answer 3": "2 eV"}
+    assert load_suite(str(write(path, [swapped]))).problems[0].question == first.question
+
+
+def test_options_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "gpqa.jsonl", [{**GPQA, "Incorrect Answer 1": "1 eV "}])
+    with pytest.raises(DataError, match=r"problem 'rec1' has the options .* all different"):
+        load_suite(str(path))
+
+
+def test_rows_of_cmath_are_read_as_published(tmp_path: Path) -> None:
+    row = {"question": "1+1?", "golden": "2", "grade": 3, "reasoning_step": 1}
+    (one,) = load_suite(str(write(tmp_path / "cmath.jsonl", [row]))).problems
+    assert (one.question, one.answer, one.level) == ("1+1?", "2", "3")
 
 
 def test_a_part_is_spread_through_the_suite(tmp_path: Path) -> None:

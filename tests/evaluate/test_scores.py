@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from ansatz.evaluate.estimators import maj_at_k
+from ansatz.evaluate.responses import MODES, Response
+from ansatz.evaluate.scores import powers, suite_scores
+from ansatz.types import Finish, Reason, Verdict
+
+
+def response(sample: int, *, answer: str | None = "5", text: str = "", finish: Finish = Finish.STOP) -> Response:
+    """To a problem whose gold is 5; answer: what every reading extracts."""
+    right = answer == "5"
+    reason = Reason.EQUAL if right else Reason.NO_ANSWER if answer is None else Reason.DIFFERENT
+    return Response(
+        id="p",
+        sample=sample,
+        level="",
+        subject="",
+        question="?",
+        answer="5",
+        response=text,
+        tokens=1,
+        finish=finish,
+        verdicts=dict.fromkeys(MODES, Verdict(correct=right, reason=reason, extracted=answer)),
+    )
+
+
+@pytest.mark.parametrize(("count", "has"), [(63, False), (64, True), (100, True)])
+def test_consensus_is_the_vote_of_64_where_there_are_as_many(count: int, has: bool) -> None:
+    # Of the first 64, 24 say 5, 20 say 7, 20 nothing: 5 has it. What comes after says 7.
+    answers = [*["5"] * 24, *["7"] * 20, *[None] * 20, *["7"] * 36][:count]
+    strict = suite_scores([[response(i, answer=one) for i, one in enumerate(answers)]], seed=0)["strict"]
+    assert strict["cons@64"] == (1.0 if has else None)
+    assert strict["cons@64_interval"] == ([1.0, 1.0] if has else None)
+    if count == 100:
+        assert strict["maj@k"]["100"] == 0.0  # of all, 56 say 7
+
+
+def test_consensus_shares_a_tie() -> None:
+    answers = ["5"] * 32 + ["7"] * 32
+    strict = suite_scores([[response(i, answer=one) for i, one in enumerate(answers)]], seed=0)["strict"]
+    assert strict["cons@64"] == maj_at_k(answers, [one == "5" for one in answers], k=64) == 0.5
+
+
+def test_a_thought_that_the_prompt_opens_belongs_to_the_form() -> None:
+    text = r"Two and three.</think> It is \boxed{5}."
+    found = [suite_scores([[response(0, text=text)]], seed=0, opening=opening) for opening in ("", "<think>")]
+    assert [one["format_share"]["think_boxed"] for one in found] == [0.0, 1.0]
+
+
+def test_a_thought_closed_by_force_is_no_truncation() -> None:
+    ends = [Finish.STOP, Finish.BUDGET, Finish.LENGTH, Finish.BUDGET]
+    scores = suite_scores([[response(i, finish=one) for i, one in enumerate(ends)]], seed=0)
+    assert scores["truncated_share"] == 0.25
+    assert scores["finishes"] == {"stop": 0.25, "budget": 0.5, "length": 0.25}
+
+
+def test_powers_reach_the_count() -> None:
+    assert [powers(count) for count in (1, 6, 64)] == [[1], [1, 2, 4, 6], [1, 2, 4, 8, 16, 32, 64]]
