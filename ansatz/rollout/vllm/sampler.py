@@ -12,6 +12,7 @@ from typing import Any
 
 from ansatz.errors import ModelError, RolloutError
 from ansatz.models.load import Policy
+from ansatz.models.lora import merged
 from ansatz.rollout.base import Observe, Sampling
 from ansatz.rollout.sampling import noise_key
 from ansatz.rollout.vllm.engine import Engine, EngineLost
@@ -47,7 +48,8 @@ class VllmSampler:
         self._started = False
 
     def load_weights(self, weights: Any, *, version: int) -> None:
-        """The engine has them when this returns. weights: a model with the policy's parameter names."""
+        """The engine has them when this returns. weights: a model with the policy's parameter names; adapters
+        are merged into it."""
         self._publish(weights, version)
         self._persist(lambda: None)
 
@@ -123,7 +125,10 @@ class VllmSampler:
     def _publish(self, model: Any, version: int) -> None:
         self._published += 1
         self.version, self._tag = version, f"{version}-{self._published}"
-        self._publisher.publish(model, tag=self._tag)
+        weights = dict(model.named_parameters())
+        if self.policy.base is not None and model is self.policy.model:
+            weights = merged(self.policy, weights)
+        self._publisher.publish(weights, tag=self._tag)
 
     def _persist(self, work: Callable[[], None]) -> None:
         """The work, with a running engine that has the published weights; again with a new one where it is lost."""

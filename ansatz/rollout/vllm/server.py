@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from ansatz.errors import RolloutError
 from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, OnAnswer, environment, vllm_platform
+from ansatz.rollout.vllm.processes import descendants, end, shared_memory
 from ansatz.rollout.vllm.response import Answer, Request
 
 HOST = "127.0.0.1"
@@ -42,14 +43,14 @@ class ServerEngine:
         self._cpu = vllm_platform().is_cpu()
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
+        self._children: set[Any] = set()
+        self._segments: set[Path] = set()
         self._port = 0
 
     @property
-    def pid(self) -> int:
-        """Of the server, which is also its process group. RolloutError where none was started."""
-        if self._process is None:
-            raise RolloutError("the vLLM server was not started")
-        return self._process.pid
+    def processes(self) -> frozenset[int]:
+        """The server, whose id is also its process group's, and its children as they were after the start."""
+        return frozenset(one.pid for one in self._children) | ({self._process.pid} if self._process else set())
 
     def start(self) -> None:
         with socket.socket() as one:
@@ -68,6 +69,8 @@ class ServerEngine:
             start_new_session=True,
         )
         self._await_health()
+        self._children = descendants(self._process.pid)
+        self._segments = shared_memory(self._children)
 
     def run(self, requests: Mapping[int, Request], on_answer: OnAnswer) -> None:
         answers: queue.SimpleQueue[tuple[int, Future[Answer]]] = queue.SimpleQueue()
@@ -126,12 +129,14 @@ class ServerEngine:
         if self._log is not None:
             self._log.close()
         self._process = self._log = None
+        self._children, self._segments = set(), set()
 
     def _end_processes(self) -> None:
         """Of the whole group: an engine outlives its server otherwise."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+        end(self._children, self._segments)
 
     def _complete(self, request: Request) -> Answer:
         body = {

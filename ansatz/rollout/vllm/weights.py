@@ -7,10 +7,12 @@ import os
 import shutil
 import socket
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from safetensors.torch import save_file
+from torch import Tensor
 
 from ansatz.rollout.vllm.engine import Engine, EngineLost
 
@@ -18,7 +20,7 @@ Transfer = Literal["file", "ipc", "nccl"]
 
 
 class Publisher(Protocol):
-    def publish(self, model: Any, *, tag: str) -> None:
+    def publish(self, weights: Mapping[str, Tensor], *, tag: str) -> None:
         """From now on these weights, under this tag, are the ones to push."""
         ...
 
@@ -41,10 +43,9 @@ class FilePublisher:
         self._folder = Path(tempfile.mkdtemp(prefix="ansatz-weights-", dir=where))
         self._path, self._tag = Path(), ""
 
-    def publish(self, model: Any, *, tag: str) -> None:
-        weights = {name: parameter.detach().cpu().contiguous() for name, parameter in model.named_parameters()}
+    def publish(self, weights: Mapping[str, Tensor], *, tag: str) -> None:
         path, unfinished = self._folder / f"{tag}.safetensors", self._folder / "unfinished"
-        save_file(weights, unfinished)
+        save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, unfinished)
         unfinished.rename(path)
         for old in self._folder.glob("*.safetensors"):
             if old != path:
@@ -65,16 +66,20 @@ class FilePublisher:
 class DevicePublisher:
     """Weights from GPU to GPU by vLLM's own trainer side: `ipc` on one GPU, `nccl` between them. Never run by a test.
 
-    Nothing is kept: an engine that starts anew is given what the model then holds.
+    Nothing is copied: an engine that starts anew is given what the trainer's tensors then hold.
     """
 
     def __init__(self, transfer: Literal["ipc", "nccl"]) -> None:
         self._transfer: Literal["ipc", "nccl"] = transfer
-        self._model: Any = None
+        self._weights: Mapping[str, Tensor] = {}
         self._tag = ""
 
-    def publish(self, model: Any, *, tag: str) -> None:
-        self._model, self._tag = model, tag
+    def publish(self, weights: Mapping[str, Tensor], *, tag: str) -> None:
+        self._weights, self._tag = weights, tag
+
+    def named_parameters(self) -> Iterable[tuple[str, Tensor]]:
+        """What vLLM's `ModuleSource` asks a module for."""
+        return self._weights.items()
 
     def push(self, engine: Engine) -> None:
         base = importlib.import_module("vllm.distributed.weight_transfer.base")
@@ -85,14 +90,14 @@ class DevicePublisher:
         else:
             how = side.NCCLTrainerInitInfo("127.0.0.1", _free_port(), 2, rank=0)
         sender = factory.WeightTransferTrainerFactory.trainer_init(
-            how, client=_Tagged(engine, self._tag), source=base.ModuleSource(self._model)
+            how, client=_Tagged(engine, self._tag), source=base.ModuleSource(self)
         )
         sender.send_weights()
         sender.shutdown()
         settle(engine, self._tag)
 
     def close(self) -> None:
-        self._model = None
+        self._weights = {}
 
 
 class _Tagged:

@@ -1,0 +1,183 @@
+"""The sampler over vLLM without vLLM: what it asks, what it makes of answers, what it does when the engine is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_models import VOCAB_SIZE, some_prompts, tiny_policy
+from toy_runs import toy_config
+
+from ansatz.errors import ConfigError, ModelError, RolloutError
+from ansatz.rollout.base import Sampling
+from ansatz.rollout.engines import check_engine, engine_of
+from ansatz.rollout.native import NativeSampler
+from ansatz.rollout.vllm.engine import EngineLost, EngineSettings
+from ansatz.rollout.vllm.fake import FakeEngine, FakePublisher
+from ansatz.rollout.vllm.sampler import VllmSampler
+from ansatz.rollout.vllm.server import flags
+from ansatz.rollout.vllm.weights import FilePublisher, settle
+
+POLICY = tiny_policy()
+PROMPTS = some_prompts(5)
+SAMPLING = Sampling(num_samples=3, max_response_tokens=12, seed=3, step=2)
+
+
+def sampler_over(engine: FakeEngine, **how) -> VllmSampler:
+    publisher = how.pop("publisher", None) or FakePublisher()
+    return VllmSampler(POLICY, engine=engine, publisher=publisher, max_context=128, **how)
+
+
+def engine(**how) -> FakeEngine:
+    return FakeEngine(vocab_size=VOCAB_SIZE, **how)
+
+
+def test_a_lost_engine_costs_no_rollout_and_changes_none():
+    whole = sampler_over(engine()).generate(PROMPTS, SAMPLING)
+    dying, told = engine(dies_after=(4, 0, 5)), []
+    rollouts = sampler_over(dying).generate(PROMPTS, SAMPLING, on_finished=told.append)
+    assert rollouts == whole
+    assert sorted(map(id, told)) == sorted(map(id, rollouts))
+    assert len(dying.asked) == len(whole)
+    assert [one for one in dying.events if one != "sleep"] == ["start", "weights 0-1", "kill"] * 3 + [
+        "start",
+        "weights 0-1",
+    ]
+
+
+def test_an_engine_that_starts_anew_is_given_the_weights_last_loaded():
+    dying = engine(dies_after=(1,))
+    sampler = sampler_over(dying)
+    sampler.load_weights(POLICY.model, version=7)
+    assert {one.version_max for one in sampler.generate(PROMPTS, SAMPLING)} == {7}
+    assert dying.events == ["start", "weights 7-1", "kill", "start", "weights 7-1", "sleep"]
+
+
+def test_an_engine_lost_again_and_again_is_an_error_that_says_why():
+    dying = engine(dies_after=(0,) * 10)
+    with pytest.raises(RolloutError, match=r"lost 3 times in one call, the last time so: it was told to die"):
+        sampler_over(dying, max_restarts=2).generate(PROMPTS, SAMPLING)
+    assert dying.events.count("start") == dying.events.count("kill") == 3
+
+
+def test_rollouts_of_other_weights_than_asked_for_are_refused():
+    with pytest.raises(RolloutError, match="asked of weights 0-1, and vLLM had older"):
+        sampler_over(engine(keeps="older")).generate(PROMPTS, SAMPLING)
+
+
+@pytest.mark.parametrize(("how", "said"), [({"clears": False}, "prefix cache"), ({"keeps": "older"}, "it has older")])
+def test_a_push_ends_with_an_empty_cache_and_the_new_tag_or_the_engine_is_given_up(how, said):
+    one = engine(**how)
+    one.finish_weight_update("new")
+    with pytest.raises(EngineLost, match=said):
+        settle(one, "new")
+
+
+def test_weights_wait_in_one_file_until_the_next_and_go_with_the_sampler(tmp_path: Path):
+    publisher = FilePublisher(str(tmp_path))
+    sampler = sampler_over(engine(), publisher=publisher)
+    for version in (1, 2):
+        sampler.load_weights(POLICY.model, version=version)
+    (path,) = tmp_path.glob("*/*")
+    assert path.name == "2-2.safetensors"
+    stored = load_file(path)
+    assert stored.keys() == dict(POLICY.model.named_parameters()).keys()
+    assert all(torch.equal(stored[name], value) for name, value in POLICY.model.named_parameters())
+    sampler.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_an_engine_drew_beyond_a_stop_string_is_dropped():
+    plain = sampler_over(engine()).generate(PROMPTS, SAMPLING)
+    stopped = sampler_over(engine()).generate(PROMPTS, dataclasses.replace(SAMPLING, stop=("t3",)))
+    cut = [(one, whole) for one, whole in zip(stopped, plain, strict=True) if one.num_tokens < whole.num_tokens]
+    assert len(cut) > 3
+    for one, whole in cut:
+        assert "t3" in one.text
+        assert "t3" not in POLICY.tokenizer.decode(one.token_ids[:-1])
+        assert one.token_ids == whole.token_ids[: one.num_tokens]
+
+
+def test_requests_after_a_seam_ask_for_what_is_left():
+    one = engine()
+    thinking = {"thinking_budget": 5, "thought_end": "t2", "closing": "t8 t20", "min_response_tokens": 9}
+    how = dataclasses.replace(SAMPLING, max_response_tokens=20, num_samples=1, **thinking)
+    rollouts = sampler_over(one).generate(PROMPTS[:1], how)
+    first, second = one.asked[:2]
+    forced = rollouts[0].chosen.count(False)
+    assert (first.params["max_tokens"], first.params["min_tokens"]) == (5, 5)
+    assert second.token_ids == (*PROMPTS[0].token_ids, *rollouts[0].token_ids[: 5 + forced])
+    assert (second.params["max_tokens"], second.params["min_tokens"]) == (15 - forced, 4 - forced)
+    assert first.params["seed"] != second.params["seed"]
+
+
+def test_supports_are_counted_under_top_k_certain_when_greedy_and_unknown_otherwise():
+    def sizes(**how):
+        one = engine()
+        rollout = sampler_over(one).generate(PROMPTS[:1], dataclasses.replace(SAMPLING, num_samples=1, **how))[0]
+        return set(rollout.support_sizes), one.asked[0].params["logprobs"]
+
+    assert sizes(top_k=4, top_p=0.9) == ({3}, 12)
+    assert sizes(top_k=60) == ({3}, VOCAB_SIZE)
+    assert sizes(top_p=0.9) == (set(), 0)
+    assert sizes(temperature=0.0, top_k=4) == ({1}, 0)
+
+
+def test_without_seeds_none_is_sent():
+    one = engine()
+    sampler_over(one, seeded=False).generate(PROMPTS[:1], SAMPLING)
+    assert {request.params["seed"] for request in one.asked} == {None}
+
+
+def test_a_prompt_that_does_not_fit_is_refused_before_anything_starts():
+    one = engine()
+    with pytest.raises(ModelError, match="over the engine's context of 128"):
+        sampler_over(one).generate(PROMPTS, dataclasses.replace(SAMPLING, max_response_tokens=127))
+    assert one.events == []
+
+
+def test_settings_become_flags_of_the_server():
+    assert flags({"a_b": True, "c": False, "d": {"e": 1}, "f": 2.5, "g": None}) == [
+        *("--a-b", "--no-c", "--d", '{"e": 1}', "--f", "2.5")
+    ]
+
+
+def test_options_of_vllm_itself_go_over_ours():
+    settings = EngineSettings(
+        model="m", dtype="float32", max_context=64, max_concurrent=2, transfer="file", options={"max_num_seqs": 9}
+    )
+    assert settings.arguments(cpu=True)["max_num_seqs"] == 9
+    assert settings.arguments(cpu=True)["enable_chunked_prefill"] is False
+    assert "enable_chunked_prefill" not in settings.arguments(cpu=False)
+
+
+def test_an_engine_without_a_name_is_the_native_one():
+    sampler = engine_of({"max_concurrent": 3})(POLICY)
+    assert isinstance(sampler, NativeSampler)
+    assert sampler.max_concurrent == 3
+
+
+@pytest.mark.parametrize(
+    ("rollout", "said"),
+    [
+        ({"engine": {"name": "vlm"}}, "Did you mean 'vllm'"),
+        ({"engine": {"max_concurent": 2}}, "Did you mean 'max_concurrent'"),
+        ({"engine": {"max_concurrent": 0}}, "greater than 0"),
+        ({"engine": {"name": "native", "mode": "server"}}, "no setting 'mode'"),
+        ({"engine": {"name": "vllm", "devices": "1"}}, "rollout.engine.devices has no effect"),
+        ({"engine": {"name": "vllm", "mode": "server", "sleep": True}}, "rollout.engine.sleep has no effect"),
+        ({"engine": {"name": "vllm"}, "top_p": 0.9}, "Give rollout.top_k as well"),
+        ({"engine": {"name": "vllm"}, "min_p": 0.1}, "Give rollout.top_k as well"),
+    ],
+)
+def test_an_engine_that_cannot_do_what_the_recipe_asks_is_one_sentence(tmp_path, rollout, said):
+    with pytest.raises(ConfigError, match=said):
+        check_engine(toy_config(tmp_path, {"rollout": rollout}).rollout)
+
+
+@pytest.mark.parametrize("rollout", [{"engine": {"name": "vllm"}, "top_k": 5, "top_p": 0.9}, {"top_p": 0.9}])
+def test_an_engine_that_can_is_fine(tmp_path, rollout):
+    check_engine(toy_config(tmp_path, {"rollout": rollout}).rollout)
