@@ -30,6 +30,16 @@ TEMPLATES = {
         "respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>. "
         "User: {question}. Assistant:"
     ),
+    # The training and the evaluation prompt of a public report on GRPO with Llama 3.1 8B, as they stand there; both go
+    # into the user's turn, without a system prompt.
+    "report": (
+        "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. "
+        "The assistant first thinks about the reasoning process in the mind and then provides the user with the "
+        "answer. The reasoning process and answer are enclosed within <think></think> and <answer></answer> tags, "
+        "respectively, i.e., <think>reasoning process here</think> <answer>answer here</answer>. "
+        "User: {question} Assistant: "
+    ),
+    "report_eval": f"You will be given a problem.{STEP_BY_STEP} {{question}}",
     "gsm8k": (
         "Question: {question}\n"
         "Reason step by step and write the final number on the last line after '#### '.\n"

@@ -16,7 +16,16 @@ def test_every_template_holds_the_question_once(name: str) -> None:
 def test_templates_that_ask_for_a_box_share_one_instruction() -> None:
     assert STEP_BY_STEP in TEMPLATES["boxed"]
     assert STEP_BY_STEP in TEMPLATES["qwen_math"]
-    assert sum("\\boxed" in text for text in TEMPLATES.values()) == 2
+    assert STEP_BY_STEP in TEMPLATES["report_eval"]
+    assert sum("\\boxed" in text for text in TEMPLATES.values()) == 3
+
+
+def test_the_reports_prompt_is_r1s_in_its_own_spacing() -> None:
+    report, r1 = template_text("report"), template_text("r1")
+    assert "<think></think> and <answer></answer> tags" in report
+    assert report.endswith("User: {question} Assistant: ")
+    assert report[: report.index("enclosed")] == r1[: r1.index("enclosed")]
+    assert template_text("report_eval").startswith("You will be given a problem.Please reason")
 
 
 def test_a_users_file_is_a_template(tmp_path: Path) -> None:

@@ -1,0 +1,124 @@
+"""Thinking-mode fusion: one policy that thinks when it is told to, and answers at once when it is told not to.
+
+After Qwen3 (arXiv:2505.09388, sec. 4.3 and table 9). A question ends with a flag, and the response has the same form in
+both modes, so that a sampler can also force an answer at once by giving the empty block:
+
+    QUESTION /think        <think>\\nREASONING\\n</think>\\n\\nANSWER
+    QUESTION /no_think     <think>\\n\\n</think>\\n\\nANSWER
+
+Thinking is the default, so some of the first kind come without a flag. A hash of the seed and the problem's id decides,
+so a row's mode stays when others come and go.
+
+    sft: {source: fusion, split: train, of: {source: jsonl, path: solved.jsonl}, think_share: 0.7}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, overload
+
+from ansatz.data.base import load_problems
+from ansatz.data.draw import Draw
+from ansatz.errors import ConfigError, DataError
+from ansatz.types import Problem
+
+THINK, NO_THINK = "/think", "/no_think"
+OPEN, CLOSE = "<think>", "</think>"
+ANSWER = "{answer}"
+
+
+def fusion(
+    *,
+    split: str,
+    of: Mapping[str, Any],
+    think_share: float = 0.5,
+    unmarked_share: float = 0.1,
+    answer_form: str = "\\boxed{{answer}}",
+    seed: int = 0,
+) -> Sequence[Problem]:
+    """The problems of another source, each in one of the two modes; which one is in `meta["mode"]`, think or no_think.
+
+    of: {source, ...settings of that source}. think_share: expected part of the problems that think. unmarked_share:
+    expected part of these without a flag (the paper says "some"). answer_form: what is said after the thought, with
+    {answer} where the answer goes; a solution that has a <think> block of its own keeps what follows it instead.
+
+    ConfigError for a setting out of its range; DataError for a problem that should think and has no solution, or whose
+    block is not closed.
+    """
+    for name, share in (("think_share", think_share), ("unmarked_share", unmarked_share)):
+        if not 0 <= share <= 1:
+            raise ConfigError(f"fusion: {name} = {share}, expected 0 to 1.")
+    if answer_form.count(ANSWER) != 1:
+        raise ConfigError(f"fusion: answer_form = {answer_form!r}, expected {ANSWER} in it, once.")
+    settings = dict(of)
+    source = settings.pop("source", None)
+    if not isinstance(source, str):
+        raise ConfigError(f"fusion: of has source = {source!r}, expected a name such as jsonl.")
+    problems = load_problems(source, split=str(settings.pop("split", split)), settings=settings)
+    return _Fused(problems, think_share, unmarked_share, answer_form, seed)
+
+
+class _Fused(Sequence[Problem]):
+    """Each problem is put into its mode when it is asked for."""
+
+    def __init__(self, problems: Sequence[Problem], think: float, unmarked: float, answer_form: str, seed: int) -> None:
+        self._problems, self._think, self._unmarked = problems, think, unmarked
+        self._answer_form, self._seed = answer_form, seed
+
+    def __len__(self) -> int:
+        return len(self._problems)
+
+    @overload
+    def __getitem__(self, index: int) -> Problem: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Problem]: ...
+    def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
+        if isinstance(index, slice):
+            return [self._fused(problem) for problem in self._problems[index]]
+        return self._fused(self._problems[index])
+
+    def __iter__(self) -> Iterator[Problem]:
+        return map(self._fused, self._problems)
+
+    def _fused(self, problem: Problem) -> Problem:
+        draw = Draw("fusion", self._seed, problem.id)
+        if draw.uniform() < self._think:
+            flag = "" if draw.uniform() < self._unmarked else THINK
+            return in_mode(problem, thinks=True, flag=flag, answer_form=self._answer_form)
+        return in_mode(problem, thinks=False, flag=NO_THINK, answer_form=self._answer_form)
+
+
+def in_mode(problem: Problem, *, thinks: bool, flag: str, answer_form: str) -> Problem:
+    """The problem with the flag after its question, and its solution as a thought and an answer."""
+    thought, said = parts_of(problem)
+    if thinks and not thought:
+        raise DataError(
+            f"problem {problem.id!r} of {problem.source!r} has no worked solution to think with. "
+            "Set solution_key to the field that holds it, take the problem out, or set think_share = 0."
+        )
+    block = f"{OPEN}\n{thought}\n{CLOSE}" if thinks else f"{OPEN}\n\n{CLOSE}"
+    return replace(
+        problem,
+        question=f"{problem.question} {flag}".rstrip(),
+        solution=f"{block}\n\n{said or answer_form.replace(ANSWER, problem.answer)}",
+        meta={**problem.meta, "mode": "think" if thinks else "no_think"},
+    )
+
+
+def parts_of(problem: Problem) -> tuple[str, str]:
+    """(thought, what is said after it) of the problem's solution; all of it is thought where it has no block.
+
+    DataError for a solution with more than one block, one that is not closed, or text before it.
+    """
+    solution = (problem.solution or "").strip()
+    if OPEN not in solution and CLOSE not in solution:
+        return solution, ""
+    before, _, rest = solution.partition(OPEN)
+    thought, _, said = rest.partition(CLOSE)
+    if before.strip() or (solution.count(OPEN), solution.count(CLOSE)) != (1, 1) or not said.strip():
+        raise DataError(
+            f"the solution of problem {problem.id!r} of {problem.source!r} is not one {OPEN} block and an answer "
+            "after it. Repair it, or take the problem out."
+        )
+    return thought.strip(), said.strip()
