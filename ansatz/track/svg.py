@@ -214,9 +214,10 @@ def _y_span(ys: Sequence[float]) -> Point:
     low, high = min(ys), max(ys)
     if 0 <= low < 0.6 * high:
         low = 0.0
-    if low == high == 0:
+    largest = max(abs(low), abs(high))
+    if largest < 1e-290:
         return 0.0, 1.0
-    if low == high:
+    if high - low <= 1e-9 * largest:  # equal but for rounding; ticks between them would all be one number
         return min(1.25 * low, 0.0), max(1.25 * high, 0.0)
     return low, high
 
@@ -227,7 +228,7 @@ def round_ticks(low: float, high: float, *, count: int) -> list[float]:
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(index * step, 12) for index in range(first, last + 1)]
+    return [float(f"{index * step:.12g}") for index in range(first, last + 1)]
 
 
 def axis_number(value: float) -> str:

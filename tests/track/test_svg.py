@@ -78,6 +78,16 @@ def test_one_point_and_equal_values_are_drawn_too():
         assert "nan" not in ET.tostring(root, encoding="unicode")
 
 
+@pytest.mark.parametrize("ys", [(1 / 6, 1 / 6, 1 / 6 + 3e-17), (-2.0, -2.0 - 1e-15), (3e-14, 5e-14), (0.0, 1e-300)])
+def test_values_that_differ_by_rounding_and_very_small_ones_are_drawn_too(ys: tuple[float, ...]):
+    (path,) = [
+        one
+        for one in parse(line_chart(Chart(title="t", series=[line(*ys)]))).iter("path")
+        if "line" in one.get("class", "")
+    ]
+    assert len(numbers(path.get("d", ""))) == len(ys)
+
+
 def test_a_chart_without_points_is_refused():
     with pytest.raises(ValueError, match="'empty' has no points"):
         line_chart(Chart(title="empty", series=[line()]))
