@@ -105,7 +105,9 @@ def test_rounds_sample_from_the_newest_policy_and_train_it_or_the_start(tmp_path
 
     monkeypatch.setattr(Pipeline, "_sampler", lambda self, policy: sampled.append(of(policy)) or sampler(self, policy))
     monkeypatch.setattr(
-        Pipeline, "_learner", lambda self, path, *a, **k: trained.append(Path(path).name) or learner(self, path, *a, **k)
+        Pipeline,
+        "_learner",
+        lambda self, path, *a, **k: trained.append(Path(path).name) or learner(self, path, *a, **k),
     )
     run = run_pipeline(config(tmp_path / "a", {"rounds": 2, "from_start": from_start}))
     last = "rejection_1/checkpoints/step-000004"
@@ -136,9 +138,13 @@ def test_a_round_broken_off_and_resumed_ends_with_the_same_bytes(tmp_path, endin
     whole = run_pipeline(config(tmp_path / "a"))
     with monkeypatch.context() as broken:
         if at == "sampling":
-            broken.setattr("ansatz.evaluate.kept.append_jsonl", breaks_after(22, "ansatz.evaluate.kept", "append_jsonl"))
+            broken.setattr(
+                "ansatz.evaluate.kept.append_jsonl", breaks_after(22, "ansatz.evaluate.kept", "append_jsonl")
+            )
         else:
-            broken.setattr("ansatz.loop.sft.render_demonstration", breaks_after(25, "ansatz.loop.sft", "render_demonstration"))
+            broken.setattr(
+                "ansatz.loop.sft.render_demonstration", breaks_after(25, "ansatz.loop.sft", "render_demonstration")
+            )
         with pytest.raises(KeyboardInterrupt):
             run_pipeline(config(tmp_path / "b"))
     cut = tmp_path / "b" / "runs" / "toy"
