@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+
+from ansatz.errors import ConfigError
+from ansatz.evaluate.guess import guesses
+from ansatz.evaluate.responses import Response, rewarded
+from ansatz.evaluate.selection import Selection, candidate, taught_problems, taught_rows
+from ansatz.rewards.fake import FakeGrader
+from ansatz.rewards.math_answer.verify import default_pool
+from ansatz.types import Finish, Problem, Prompt, Reason, Rollout, Verdict
+
+PROBLEM = Problem(id="p", question="1 + 1?", answer="2", source="test", split="train", level="3")
+GERMAN = "Zuerst addieren wir die beiden Zahlen, dann lesen wir das Ergebnis ab und schreiben es in den Kasten."
+ENGLISH = "First we add the two numbers, then we read off the result of that and write it into the box below."
+
+
+def response(text, *, sample=0, finish=Finish.STOP, tokens=10, **verdicts):
+    marks = verdicts or {"strict": True}
+    return Response(
+        id="p",
+        sample=sample,
+        level="3",
+        subject="",
+        question="1 + 1?",
+        answer="2",
+        response=text,
+        tokens=tokens,
+        finish=finish,
+        verdicts={
+            name: Verdict(correct=right, reason=Reason.EQUAL if right else Reason.DIFFERENT)
+            for name, right in marks.items()
+        },
+    )
+
+
+def kept(selection, *responses, **how):
+    return [one.text for one in selection.choose(responses, seed=0, **how).kept]
+
+
+@pytest.mark.parametrize(
+    ("selection", "stays", "goes"),
+    [
+        (Selection(language="en"), ENGLISH, GERMAN),
+        (Selection(shape="boxed"), r"so \boxed{2}", "so 2"),
+        (Selection(shape="think_boxed"), r"<think>1</think>\boxed{2}", r"\boxed{2}"),
+    ],
+)
+def test_filters_by_language_and_form(selection, stays, goes):
+    assert kept(selection, response(stays), response(goes, sample=1)) == [stays]
+    assert len(kept(Selection(), response(stays), response(goes, sample=1))) == 2
+
+
+def test_longer_responses_than_max_tokens_go():
+    assert kept(Selection(max_tokens=9), response("a", tokens=9), response("b", sample=1, tokens=10)) == ["a"]
+
+
+def test_the_verdict_that_counts_is_the_one_asked_for_else_the_first():
+    one = response("x", strict=False, last_number=True)
+    assert not candidate(one).correct
+    assert candidate(one, mode="last_number").correct
+    with pytest.raises(ConfigError, match=r"no verdict 'strickt'\. Did you mean 'strict'"):
+        candidate(one, mode="strickt")
+
+
+def test_a_response_that_never_ended_is_not_taught():
+    assert kept(Selection(), response("x", finish=Finish.LENGTH), response("y", sample=1, finish=Finish.BUDGET)) == [
+        "y"
+    ]
+
+
+def test_what_is_taught_is_the_problem_with_the_response_as_its_solution():
+    responses = [response("so 2", sample=4)]
+    chosen = Selection().choose(responses, seed=0)
+    (problem,) = taught_problems(chosen, [PROBLEM])
+    assert (problem.id, problem.question, problem.solution, problem.level) == ("p#4", "1 + 1?", "so 2", "3")
+    assert taught_rows(chosen, responses) == [
+        {"id": "p#4", "question": "1 + 1?", "answer": "2", "solution": "so 2", "level": "3", "tokens": 10}
+    ]
+
+
+def rollout(text, *, finish=Finish.LENGTH):
+    return Rollout(
+        prompt=Prompt(problem=PROBLEM, text="?", token_ids=(1,)),
+        sample=0,
+        token_ids=(1,),
+        behavior_logps=(0.0,),
+        text=text,
+        finish=finish,
+        version_min=0,
+        version_max=0,
+        seed=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "right", "text"),
+    [
+        ("2} and so on", True, r"\boxed{2}"),
+        ("3}, no: 2, \\boxed{2}", False, r"\boxed{3}"),  # what is reasoned after the guess does not count
+        (r"\frac{4}{2}}.", True, r"\boxed{\frac{4}{2}}"),
+        ("2", False, r"\boxed{2"),
+    ],
+)
+def test_a_guess_is_what_stands_in_the_first_box(said, right, text):
+    (found,) = guesses(default_pool())([rollout(said)])
+    assert (found.verdicts["guess"].correct, found.response) == (right, text)
+
+
+def test_the_verdict_of_rewards_is_the_graders():
+    judge = rewarded(FakeGrader(lambda one: float(one.text == "2")))
+    found = judge([rollout("2", finish=Finish.STOP), rollout("3", finish=Finish.STOP)])
+    assert [(one.response, set(one.verdicts), one.verdicts["reward"].correct) for one in found] == [
+        ("2", {"reward"}, True),
+        ("3", {"reward"}, False),
+    ]
