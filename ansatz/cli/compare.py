@@ -54,7 +54,7 @@ def compare_folders(a: Path, b: Path, *, mode: str, most: int) -> dict[str, Any]
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Settings besides the model that differ and may be the cause of a difference."""
-    keys = ("template", "k", "temperature", "top_p", "max_tokens", "dtype")
+    keys = ("template", "k", "temperature", "top_p", "max_tokens", "thinking_budget", "closing", "dtype")
     return [f"{key}: A {a.get(key)!r}, B {b.get(key)!r}" for key in keys if a.get(key) != b.get(key)]
 
 

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from ansatz.rewards.pool import WorkerPool
     from ansatz.types import Problem, Prompt
 
+THOUGHT_START, THOUGHT_END = "<think>", "</think>"
 LONGEST_DEFAULT = 2048  # response tokens, where the model's context has room for more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
     """How responses are drawn. k: responses a problem. max_tokens: of a response; 0: what the context allows, to 2048.
-    batch: problems sampled together. threads: 0: as many as there are cores. ConfigError for what cannot be."""
+    batch: problems sampled together. threads: 0: as many as there are cores. thinking_budget: after so many tokens
+    without </think> `closing` is forced in; 0: off. ConfigError for what cannot be."""
 
     k: int
     temperature: float
@@ -34,6 +36,8 @@ class Drawing:
     device: str
     dtype: str
     threads: int
+    thinking_budget: int = 0
+    closing: str = THOUGHT_END
 
     def __post_init__(self) -> None:
         if self.temperature == 0 and self.k > 1:
@@ -44,6 +48,8 @@ class Drawing:
             raise ConfigError(f"--top-p {self.top_p}: expected more than 0 and at most 1 (1: off).")
         if self.dtype not in ("auto", "float32", "bfloat16"):
             raise ConfigError(f"--dtype {self.dtype!r}: expected auto, float32 or bfloat16.")
+        if THOUGHT_END not in self.closing:
+            raise ConfigError(f"--closing {self.closing!r} does not close a thought: put {THOUGHT_END} in it.")
 
 
 def draw_into(
@@ -80,6 +86,7 @@ def draw_into(
     cast(policy, compute_dtype(how.dtype, policy.device))
     prompts = [(as_prompt or render)(problem, how.template, policy.tokenizer) for problem in problems]
     max_tokens = _room(how.max_tokens, prompts, policy.max_context, of=of)
+    _check_budget(how, max_tokens, len(policy.tokenizer.encode(how.closing, add_special_tokens=False)))
     folder.claim(
         {
             **about,
@@ -96,6 +103,7 @@ def draw_into(
             "device": policy.device.type,
             "dtype": str(policy.dtype).removeprefix("torch."),
             "threads": threads,
+            **_form(how, prompts),
         }
     )
     pool = WorkerPool(ALGEBRA_TARGET)
@@ -109,6 +117,8 @@ def draw_into(
                 temperature=how.temperature,
                 top_p=how.top_p,
                 seed=how.seed,
+                thinking_budget=how.thinking_budget,
+                closing=how.closing,
             ),
             batch=how.batch,
             judge=(judged or read_by_all_modes)(pool),
@@ -129,6 +139,21 @@ def _room(max_tokens: int, prompts: Sequence[Prompt], max_context: int, *, of: s
             f"into the model's context of {max_context}. Lower --max-tokens, or use another model or template."
         )
     return max_tokens
+
+
+def _check_budget(how: Drawing, max_tokens: int, closing_tokens: int) -> None:
+    if how.thinking_budget and how.thinking_budget + closing_tokens >= max_tokens:
+        raise ConfigError(
+            f"a thinking budget of {how.thinking_budget} and the {closing_tokens} tokens of --closing leave no room "
+            f"for an answer within --max-tokens {max_tokens}. Lower the budget or raise the limit."
+        )
+
+
+def _form(how: Drawing, prompts: Sequence[Prompt]) -> dict[str, Any]:
+    """Settings of the form of a response, those that are off left out: budget, closing, what the prompts open."""
+    budget = {"thinking_budget": how.thinking_budget, "closing": how.closing} if how.thinking_budget else {}
+    opened = all(prompt.text.rstrip().endswith(THOUGHT_START) for prompt in prompts)
+    return {**budget, "opening": THOUGHT_START} if opened else budget
 
 
 def check_ids(problems: Sequence[Problem], *, of: str) -> None:

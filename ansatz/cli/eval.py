@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,18 +28,21 @@ def eval(
     device: Annotated[str, typer.Option(help="Such as cpu or cuda.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
     threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0: as many as there are cores.")] = 0,
+    budgets: Annotated[str, typer.Option(help="Thinking budgets in tokens, such as 64,256,0 (0: no bound).")] = "",
+    closing: Annotated[str, typer.Option(help="Text that is forced in where a budget ends a thought.")] = "</think>",
     out: Annotated[Path | None, typer.Option(help="Folder to write; evals/MODEL/SUITE if not given.")] = None,
     rescore: Annotated[Path | None, typer.Option(help="Grade the responses of this folder anew; no model.")] = None,
 ) -> None:
     """Sample k responses a problem, grade them strictly and leniently, and print what that says about the model.
 
     Writes OUT/rollouts.jsonl as problems are done and OUT/results.json at the end. Run again, it goes on where it
-    stopped and ends with the same bytes.
+    stopped and ends with the same bytes. With --budgets each budget has such a folder OUT/budget-N, and their curve
+    stands in OUT/budgets.json and budgets.svg.
     """
     if rescore is not None:
         if model is not None or suite:
             raise ConfigError(f"--rescore {rescore} takes model and suite from that folder; leave the others out.")
-        results = _rescored(rescore)
+        parts = _rescored(rescore)
     elif model is None or not suite:
         from ansatz.evaluate.suites import SUITES
 
@@ -57,12 +61,17 @@ def eval(
             device=device,
             dtype=dtype,
             threads=threads,
+            closing=closing,
         )
-        results = evaluate_model(model, suite, suites, out=out, problems=problems, how=how)
+        where = {"out": out, "problems": problems}
+        if budgets:
+            parts = [budgets_table(evaluate_budgets(model, suite, suites, budgets=budgets, how=how, **where))]
+        else:
+            parts = results_tables(evaluate_model(model, suite, suites, how=how, **where))
 
     from rich.console import Console
 
-    for part in results_tables(results):
+    for part in parts:
         Console().print(part)
 
 
@@ -77,6 +86,52 @@ def evaluate_model(
     folder = EvaluationFolder(out or Path("evals") / model_name(model) / loaded.card.name)
     draw_into(folder, model, loaded.spread(problems), how, about={"suite": _card_fields(loaded)}, of=suite)
     return folder.write_results()
+
+
+def evaluate_budgets(
+    model: Path,
+    suite: str,
+    folder_of_suites: Path | None,
+    *,
+    budgets: str,
+    out: Path | None,
+    problems: int,
+    how: Drawing,
+) -> dict[str, Any]:
+    """Runs, or goes on with, an evaluation for each thinking budget; returns what budgets.json holds."""
+    from ansatz.evaluate.budgets import budget_folder, budget_folders, parse_budgets, write_curve
+    from ansatz.evaluate.suites import load_suite
+
+    numbers = parse_budgets(budgets)
+    name = load_suite(suite, folder=folder_of_suites).card.name
+    base = out or Path("evals") / model_name(model) / f"{name}-budgets"
+    for budget in numbers:
+        print(f"thinking budget {budget or 'none'}")
+        place = budget_folder(base, budget)
+        bounded = dataclasses.replace(how, thinking_budget=budget)
+        evaluate_model(model, suite, folder_of_suites, out=place, problems=problems, how=bounded)
+    return write_curve(base, budget_folders(base))
+
+
+def budgets_table(curve: Mapping[str, Any]) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    name = curve["settings"]["suite"]["name"]
+    table = Table(title=f"{name} by thinking budget, %", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
+    modes = [name for name, value in curve["rows"][0].items() if isinstance(value, dict) and "pass@1" in value]
+    for head in ("budget", "mean tokens", "closed by force", "cut off", *modes):
+        table.add_column(head, justify="right")
+    for row in curve["rows"]:
+        shares = (row["finishes"].get("budget", 0.0), row["truncated_share"])
+        scores = ("{} [{}, {}]".format(*map(_percent, _with_interval(row[mode]))) for mode in modes)
+        length = f"{row['mean_length']:.1f}"
+        table.add_row(str(row["budget"] or "none"), length, *map(_percent, shares), *scores)
+    return table
+
+
+def _with_interval(numbers: Mapping[str, Any]) -> list[float]:
+    return [numbers["pass@1"], *numbers["pass@1_interval"]]
 
 
 def results_tables(results: Mapping[str, Any]) -> list[Any]:
@@ -98,9 +153,13 @@ def results_tables(results: Mapping[str, Any]) -> list[Any]:
     for name in ("pass@k", "maj@k"):
         for key in list(scores[modes[0]][name])[1:]:
             table.add_row(f"{name[:-1]}{key}", *(_percent(scores[mode][name][key]) for mode in modes))
+    if scores[modes[0]]["cons@64"] is not None:
+        table.add_row("cons@64", *(_percent(scores[mode]["cons@64"]) for mode in modes))
     for reason in dict.fromkeys(reason for mode in modes for reason in scores[mode]["verdicts"]):
         table.add_row(reason, *(_percent(scores[mode]["verdicts"].get(reason, 0.0)) for mode in modes))
     lines = [f"mean length {scores['mean_length']:.1f} tokens, {_percent(scores['truncated_share'])} % cut off"]
+    shapes = [f"{shape} {_percent(share)}" for shape, share in scores["format_share"].items()]
+    lines.append(f"well formed, %: {', '.join(shapes)}")
     if not suite["as_on_card"]:
         lines.append("the suite's file is another version than the card's")
     for kind in ("by_level", "by_subject"):
@@ -112,22 +171,26 @@ def results_tables(results: Mapping[str, Any]) -> list[Any]:
     return [table, "\n".join(lines)]
 
 
-def _rescored(path: Path) -> dict[str, Any]:
+def _rescored(path: Path) -> list[Any]:
+    """What is shown of a folder, or of a curve's folders, after its responses have been graded anew."""
+    from ansatz.evaluate.budgets import budget_folders, write_curve
     from ansatz.evaluate.folder import EvaluationFolder
     from ansatz.rewards.math_answer.verify import ALGEBRA_TARGET
     from ansatz.rewards.pool import WorkerPool
 
-    folder, pool = EvaluationFolder(path), WorkerPool(ALGEBRA_TARGET)
+    curve = budget_folders(path)
+    pool = WorkerPool(ALGEBRA_TARGET)
     try:
-        folder.grade_again(pool=pool)
+        for folder in curve or [EvaluationFolder(path)]:
+            folder.grade_again(pool=pool)
     finally:
         pool.close()
-    return folder.write_results()
+    return (
+        [budgets_table(write_curve(path, curve))] if curve else results_tables(EvaluationFolder(path).write_results())
+    )
 
 
 def _card_fields(loaded: Any) -> dict[str, Any]:
-    import dataclasses
-
     return {**dataclasses.asdict(loaded.card), "sha256": loaded.sha256, "as_on_card": loaded.as_on_card}
 
 

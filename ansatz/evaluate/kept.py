@@ -45,10 +45,12 @@ class ResponseFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(file, settings)
             return
-        for key, there in self.settings().items():
-            if key not in settings or settings[key] != there:
+        there = self.settings()
+        for key in {**there, **settings}:
+            if settings.get(key) != there.get(key):
                 raise ConfigError(
-                    f"{self.path} holds responses with {key} = {there!r}, these would have {settings.get(key)!r}. "
+                    f"{self.path} holds responses with {key} = {there.get(key)!r}, these would have "
+                    f"{settings.get(key)!r}. "
                     "Give these another folder: --out DIR; or the settings of the first to go on with it."
                 )
 

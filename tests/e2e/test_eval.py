@@ -72,3 +72,30 @@ def test_another_policy_or_other_settings_do_not_go_on_in_the_same_folder(model,
     )
     assert code == 2
     assert "holds responses with seed = 0, these would have 1" in err
+
+
+def test_a_budget_curve_closes_thoughts_and_is_computed_from_its_folders(model, tmp_path):
+    out = tmp_path / "curve"
+    printed = evaluate(model, out, "--problems", "4", "--budgets", "0,6", "--closing", "</think> So")
+    assert "word_problems by thinking budget" in printed
+    tight, free = (out / "budget-6", out / "budget-none")
+    rows = [json.loads(line) for line in (tight / "rollouts.jsonl").read_text().splitlines()]
+    assert len(rows) == 8
+    assert all("</think> So" in row["response"] for row in rows if row["tokens"] > 6)
+    assert any(row["tokens"] > 6 for row in rows)
+    assert "</think>" not in (free / "rollouts.jsonl").read_text()
+    curve = json.loads((out / "budgets.json").read_text())
+    assert [row["budget"] for row in curve["rows"]] == [6, 0]
+    assert (out / "budgets.svg").read_text().startswith("<svg")
+
+    before = {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+    (out / "budgets.json").unlink()
+    code, _, err = command("eval", "--rescore", out)
+    assert code == 0, err
+    assert {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()} == before
+
+    how = ["--suite", "word_problems", *HOW, "--budgets", "59", "--out", tmp_path / "full"]
+    code, _, err = command("eval", model, *how)
+    assert code == 2
+    assert "leave no room for an answer within --max-tokens 60" in err
+    assert not (tmp_path / "full").exists()
