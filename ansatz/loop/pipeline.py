@@ -23,6 +23,7 @@ from ansatz.config.load import load_run
 from ansatz.config.schema import Config, SftSection, TrainSection
 from ansatz.data.base import load_problems
 from ansatz.data.curriculum import CurriculumSettings, curriculum_settings
+from ansatz.data.hygiene.report import provenance
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError
 from ansatz.evaluate.evaluate import Evaluator
@@ -50,8 +51,8 @@ from ansatz.loop.state import (
 )
 from ansatz.models.layers import run_layers
 from ansatz.models.load import Policy, cast, check_folder, compute_dtype, load_policy
-from ansatz.models.plan import recipe_shape
 from ansatz.models.lora import bind_adapters
+from ansatz.models.plan import recipe_shape
 from ansatz.models.threads import set_threads
 from ansatz.models.tiny import build_random_model, build_tiny_model
 from ansatz.objectives.build import build_objective
@@ -177,6 +178,9 @@ class Pipeline:
             if split != "sft":  # demonstrations are learned from, not graded
                 check_golds(self.config.rewards, problems)
             write_problems(folder / f"{split}.jsonl", problems)
+        sections = {"sft": self.config.data.sft, "train": self.config.data.train}
+        trained_on = {split: provenance(sections[split] or {}) for split in self.sources if split in sections}
+        write_atomically(folder / "decontamination.json", json.dumps(trained_on, indent=2))
         return folder
 
     def _model(self, folder: Path) -> Path:

@@ -42,7 +42,7 @@ def render(run: PipelineRun) -> str:
     body += [_split(run, split) for split in run.splits()]
     body += [_stage(stage) for stage in run.stages if stage.metrics]
     body += [_rollouts(stage) for stage in run.stages if stage.sample_files()]
-    body += [_config(run)]
+    body += [_files(run), _config(run)]
     digest = base64.b64encode(hashlib.sha256(PAGE_SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return (
@@ -216,6 +216,20 @@ def _moment(moment: Moment, *, question: bool) -> str:
         + (_question(moment) if question else "")
         + f"<pre>{_text(rollout.text[:MAX_RESPONSE_CHARS])}</pre>{left_out}</div>"
     )
+
+
+def _files(run: PipelineRun) -> str:
+    lines = [f"<li>{_text(f'{split}: {_origin(file)}')}</li>" for split, files in run.files.items() for file in files]
+    return f"<section><h2>What was trained on</h2><ul>{''.join(lines)}</ul></section>" if lines else ""
+
+
+def _origin(file: Row) -> str:
+    """One line: what a problem file was held against, and what that took out."""
+    done = [
+        f"decontaminated against {', '.join(one['against'])}, {one['dropped']} of {one['rows']} rows removed"
+        for one in file["decontaminated"]
+    ]
+    return f"{file['path']}: {'; '.join(done) or 'no decontamination report'}"
 
 
 def _config(run: PipelineRun) -> str:

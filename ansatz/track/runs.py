@@ -56,6 +56,8 @@ class PipelineRun:
     config_text: str
     summary: dict[str, Any]
     stages: tuple[StageRun, ...]
+    files: dict[str, list[Row]]
+    """By split what is known of the problem files that were trained on: each {path, decontaminated}."""
 
     @property
     def name(self) -> str:
@@ -85,7 +87,10 @@ def read_pipeline(folder: Path) -> PipelineRun:
             f"{folder} is no pipeline folder: it holds neither summary.json nor a stage's files. "
             "Give the folder that a training run wrote, such as runs/NAME."
         )
-    return PipelineRun(folder=folder, config_text=_text(folder / "config.yaml"), summary=summary, stages=stages)
+    files = json.loads(_text(folder / "problems" / "decontamination.json") or "{}")
+    return PipelineRun(
+        folder=folder, config_text=_text(folder / "config.yaml"), summary=summary, stages=stages, files=files
+    )
 
 
 def _read_stages(folder: Path) -> Iterator[StageRun]:

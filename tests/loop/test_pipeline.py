@@ -10,6 +10,8 @@ from safetensors.torch import load_file
 from toy_runs import toy_config
 
 from ansatz.config import load_run
+from ansatz.data.hygiene.report import digest
+from ansatz.data.hygiene.report import write_report as write_data_report
 from ansatz.errors import ConfigError, NonFiniteError
 from ansatz.loop.pipeline import resume_config, run_pipeline
 from ansatz.models.load import load_policy
@@ -141,6 +143,8 @@ def test_a_run_on_a_model_folder_and_a_problem_file(run, tmp_path):
     rows = [{"q": f"What is {a} + {b}?", "a": str(a + b)} for a in range(5) for b in range(4)]
     file = tmp_path / "sums.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    held_against = {"against": ["math500.jsonl"], "ngram": 10, "min_share": 0.0, "rows": 27, "dropped": 7}
+    write_data_report(file, {"verb": "decontaminate", **held_against, "sha256": digest(file)})
     sums = {"source": "jsonl", "path": str(file), "question_key": "q", "answer_key": "a"}
     changes = {
         "data": {"sft": None, "train": {**sums, "split": "train"}, "heldout": {**sums, "split": "heldout"}},
@@ -154,6 +158,9 @@ def test_a_run_on_a_model_folder_and_a_problem_file(run, tmp_path):
     assert [(row["stage"], row["step"]) for row in summary["evaluations"]] == [("model", 0), ("rl", 2)]
     scored = [scored_from_json(row) for row in read_jsonl(folder / "rl" / "samples" / "step-000001.jsonl")]
     assert scored[0].rollout.prompt.text.startswith("Question: What is ")
+    known = json.loads((folder / "problems" / "decontamination.json").read_text())
+    assert known == {"train": [{"path": str(file), "decontaminated": [held_against]}]}
+    assert "decontaminated against math500.jsonl, 7 of 27 rows removed" in (folder / "report.html").read_text()
 
 
 def test_a_recipe_without_training_evaluates_the_model(run, tmp_path):

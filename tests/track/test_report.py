@@ -130,6 +130,18 @@ def test_the_config_is_there_and_folded_away(page: Page, report: str):
     assert "<details><summary>The resolved recipe" in report
 
 
+def test_the_files_that_were_trained_on_are_named_with_their_decontamination(tmp_path: Path):
+    folder = make_pipeline(tmp_path / "run", sft_steps=4, rl_steps=4)
+    assert "What was trained on" not in write_report(folder).read_text()
+    done = {"against": ["math500.jsonl", "a<b.jsonl"], "dropped": 12, "rows": 7500}
+    files = {"train": [{"path": "clean.jsonl", "decontaminated": [done]}, {"path": "raw.jsonl", "decontaminated": []}]}
+    (folder / "problems" / "decontamination.json").write_text(json.dumps(files))
+    page = write_report(folder).read_text()
+    against = "decontaminated against math500.jsonl, a&lt;b.jsonl, 12 of 7500 rows removed"
+    assert f"<li>train: clean.jsonl: {against}</li>" in page
+    assert "<li>train: raw.jsonl: no decontamination report</li>" in page
+
+
 def test_a_pipeline_at_work_has_a_report_too(tmp_path: Path):
     folder = make_pipeline(tmp_path / "half", sft_steps=3, rl_steps=2, done=False)
     page = Page(write_report(folder).read_text(encoding="utf-8"))

@@ -67,6 +67,18 @@ def decontaminations(file: Path) -> list[Json]:
     return [{key: head.get(key) for key in kept} for head in history(file) if head.get("verb") == "decontaminate"]
 
 
+def provenance(section: Mapping[str, Any]) -> list[Json]:
+    """For every problem file that a `data` entry names, those of its parts included: {path, decontaminated}."""
+    return [{"path": path, "decontaminated": decontaminations(Path(path))} for path in paths_in(section)]
+
+
+def paths_in(section: Mapping[str, Any]) -> list[str]:
+    """Every `path` in a `data` entry, in order: its own, those of a mixture's parts, that of a fusion's source."""
+    path = section.get("path")
+    inner = [part for part in (section.get("of"), *(section.get("parts") or ())) if isinstance(part, Mapping)]
+    return [str(path)] * (path is not None) + [found for part in inner for found in paths_in(part)]
+
+
 def digest(file: Path) -> str:
     """SHA-256 of the file's bytes; empty where it cannot be read."""
     try:

@@ -3,7 +3,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ansatz.data.hygiene.report import decontaminations, digest, history, read_head, report_path, write_report
+from ansatz.data.hygiene.report import (
+    decontaminations,
+    digest,
+    history,
+    paths_in,
+    provenance,
+    read_head,
+    report_path,
+    write_report,
+)
 
 HEAD = {"verb": "decontaminate", "against": ["t.jsonl"], "ngram": 10, "min_share": 0.0, "rows": 5, "dropped": 2}
 
@@ -47,3 +56,14 @@ def test_a_file_that_was_changed_after_its_report_has_no_history(tmp_path: Path)
     file.write_text("{}\n{}\n")
     assert history(file) == decontaminations(file) == []
     assert history(tmp_path / "none.jsonl") == []
+
+
+def test_the_files_of_a_data_entry_are_found_in_mixtures_and_fusions_too(tmp_path: Path) -> None:
+    parts = [{"source": "jsonl", "path": "b"}, {"source": "fusion", "of": {"source": "jsonl", "path": "c"}}]
+    assert paths_in({"source": "mixture", "parts": [*parts, {"source": "fractions"}]}) == ["b", "c"]
+    assert paths_in({"source": "fractions"}) == []
+    clean = str(written(tmp_path))
+    found = provenance({"source": "mixture", "parts": [{"path": clean}, {"path": "none.jsonl"}]})
+    assert [one["path"] for one in found] == [clean, "none.jsonl"]
+    assert [one["decontaminated"] for one in found] == [decontaminations(Path(clean)), []]
+    assert found[0]["decontaminated"][0]["dropped"] == 2
