@@ -15,8 +15,7 @@ from ansatz.models.load import Policy
 from ansatz.models.logps import token_logps
 from ansatz.models.threads import one_thread
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.native import NativeSampler
-from ansatz.rollout.native import forward, slots
+from ansatz.rollout.native import NativeSampler, forward, slots
 from ansatz.types import Finish, Prompt, Rollout
 
 PROMPTS = some_prompts(11)
