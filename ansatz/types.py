@@ -170,20 +170,25 @@ def to_json(value: Any) -> Json:
 
 def scored_from_json(data: Json) -> ScoredRollout:
     """The inverse of `to_json` for a ScoredRollout, the widest of the types."""
-    rollout: Json = dict(data["rollout"])
-    prompt: Json = dict(rollout.pop("prompt"))
     score: Json = dict(data["score"])
     verdict: Json = dict(score.pop("verdict"))
     return ScoredRollout(
-        rollout=Rollout(
-            prompt=Prompt(problem=Problem(**prompt.pop("problem")), token_ids=tuple(prompt.pop("token_ids")), **prompt),
-            token_ids=tuple(rollout.pop("token_ids")),
-            behavior_logps=tuple(rollout.pop("behavior_logps")),
-            support_sizes=tuple(rollout.pop("support_sizes")),
-            chosen=tuple(rollout.pop("chosen", ())),
-            versions=tuple(rollout.pop("versions", ())),
-            finish=Finish(rollout.pop("finish")),
-            **rollout,
-        ),
+        rollout=rollout_from_json(data["rollout"]),
         score=Score(verdict=Verdict(reason=Reason(verdict.pop("reason")), **verdict), **score),
+    )
+
+
+def rollout_from_json(data: Json) -> Rollout:
+    """The inverse of `to_json` for a Rollout."""
+    rollout: Json = dict(data)
+    prompt: Json = dict(rollout.pop("prompt"))
+    return Rollout(
+        prompt=Prompt(problem=Problem(**prompt.pop("problem")), token_ids=tuple(prompt.pop("token_ids")), **prompt),
+        token_ids=tuple(rollout.pop("token_ids")),
+        behavior_logps=tuple(rollout.pop("behavior_logps")),
+        support_sizes=tuple(rollout.pop("support_sizes")),
+        chosen=tuple(rollout.pop("chosen", ())),
+        versions=tuple(rollout.pop("versions", ())),
+        finish=Finish(rollout.pop("finish")),
+        **rollout,
     )

@@ -64,16 +64,9 @@ class DataSection(Section):
     sft: dict[str, Any] | None = None
     train: dict[str, Any]
     heldout: dict[str, Any]
-    shuffle: bool = True
     curriculum: dict[str, Any] | None = None
     """RL takes problems by what came of them before (settings: `data.curriculum.CurriculumSettings`), and may sample
     further ones for those without a signal. null: epoch after epoch."""
-
-    @model_validator(mode="after")
-    def curriculum_orders_itself(self) -> DataSection:
-        if self.curriculum is not None and not self.shuffle:
-            raise ValueError("shuffle = false has no effect on RL with a curriculum; leave one of the two out")
-        return self
 
 
 class RolloutSection(Section):
@@ -85,6 +78,9 @@ class RolloutSection(Section):
     """So many tokens from the first on are no end tokens."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """A response ends where its text holds one of these."""
+    tokens_per_step: Count = 0
+    """Partial rollouts: a response that has drawn so many tokens in a step goes on in the next, under the weights of
+    then; 0: each ends in the step that it began in."""
     thinking_budget: Count = 0
     """After so many tokens without </think> it is forced in, and the answer begins; 0: off."""
     temperature: Rate = 1.0

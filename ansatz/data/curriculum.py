@@ -169,15 +169,19 @@ class Curriculum:
         self._round += 1
         return chosen
 
-    def observe(self, tried: Iterable[Tried]) -> None:
-        """Ends the step: forgets a little, learns what came of what it took. ValueError for a problem not taken."""
+    def observe(self, tried: Iterable[Tried], *, on_their_way: Iterable[str] = ()) -> None:
+        """Ends the step: forgets a little, learns what came of what it took. ValueError for a problem not taken.
+
+        on_their_way: ids of what a later step will observe; it is not taken again before that.
+        """
         self._right_P *= self.settings.discount
         self._wrong_P *= self.settings.discount
         for one in tried:
             if one.id not in self._taken:
-                raise ValueError(f"problem {one.id!r} was not taken in this step; observe what `take` gave")
-            self._learn(self._taken[one.id], one)
-        self._step, self._round, self._taken = self._step + 1, 0, {}
+                raise ValueError(f"problem {one.id!r} was not taken; observe what `take` gave")
+            self._learn(self._taken.pop(one.id), one)
+        self._taken = {name: self._taken[name] for name in on_their_way}
+        self._step, self._round = self._step + 1, 0
 
     def metrics(self) -> dict[str, float]:
         """Of the pool, as `track.metrics` defines them."""

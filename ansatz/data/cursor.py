@@ -24,14 +24,13 @@ class ProblemStream:
         problems: Sequence[Problem],
         *,
         seed: int,
-        shuffle: bool = True,
         curriculum: CurriculumSettings | None = None,
     ) -> None:
         if not problems:
             raise DataError(
                 "a problem stream needs at least one problem, got none. Check the source's path, split and limit."
             )
-        self._problems, self._seed, self._shuffle = problems, seed, shuffle
+        self._problems, self._seed = problems, seed
         self._epoch, self._position = 0, 0
         self._order = self._order_of(0)
         self._curriculum = Curriculum(problems, curriculum, seed=seed) if curriculum else None
@@ -58,10 +57,13 @@ class ProblemStream:
             self._position += len(chosen)
         return taken
 
-    def observe(self, tried: Iterable[Tried]) -> None:
-        """What came of a step's problems; it ends the step of a curriculum, and means nothing without one."""
+    def observe(self, tried: Iterable[Tried], *, on_their_way: Iterable[str] = ()) -> None:
+        """What came of a step's problems; it ends the step of a curriculum, and means nothing without one.
+
+        on_their_way: ids of those of which a later step will tell.
+        """
         if self._curriculum is not None:
-            self._curriculum.observe(tried)
+            self._curriculum.observe(tried, on_their_way=on_their_way)
 
     def metrics(self) -> dict[str, float]:
         """Those of the curriculum; none without one."""
@@ -95,9 +97,7 @@ class ProblemStream:
             "first_id": self._problems[0].id,
             "last_id": self._problems[-1].id,
             "seed": self._seed,
-            "shuffle": self._shuffle,
         }
 
     def _order_of(self, epoch: int) -> Sequence[int]:
-        indices = range(len(self._problems))
-        return Draw(self._seed, "epoch", epoch).shuffled(indices) if self._shuffle else indices
+        return Draw(self._seed, "epoch", epoch).shuffled(range(len(self._problems)))

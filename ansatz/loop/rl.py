@@ -44,6 +44,7 @@ def train_rl(stage: Stage, *, sampler: Sampler, grader: Grader, evaluator: Evalu
             min_response_tokens=rollout.min_response_tokens,
             stop=rollout.stop,
             thinking_budget=rollout.thinking_budget,
+            max_call_tokens=rollout.tokens_per_step,
             seed=config.seed,
             step=step,
         )
@@ -55,6 +56,8 @@ def train_rl(stage: Stage, *, sampler: Sampler, grader: Grader, evaluator: Evalu
             sampling=sampling,
             grader=grader,
             greedy=learner.needs_greedy,
+            graders=config.grader_workers,
+            carried=stage.carried,
         )
         clock, times = Clock(), dict(found.times)
         batch = learner.batch(group_rows(found.groups), baseline_of_group=baseline_of_group(found.groups, found.greedy))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,18 @@ from ansatz.track.base import ConsoleSink, TrackerLike
 from ansatz.track.tracker import Tracker
 from ansatz.train import checkpoint
 from ansatz.train.learner import Learner
-from ansatz.types import Problem
+from ansatz.types import Problem, Rollout, rollout_from_json, to_json
 
 DONE_FILE = "done.json"
 
 
+Carried = dict[str, list[Rollout]]
+"""Rollouts of problems that have unfinished ones among them, by the problem's id."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One training stage: its folder, the policy it changes, and the step to go on from."""
+    """One training stage: its folder, the policy it changes, the step to go on from, and what that step finds begun."""
 
     config: Config
     folder: Path
@@ -34,6 +38,7 @@ class Stage:
     tracker: TrackerLike
     total_steps: int
     first_step: int
+    carried: Carried = field(default_factory=Carried)
 
     def steps(self) -> range:
         """The steps still to do, from 1; after a resume those past the checkpoint."""
@@ -48,7 +53,10 @@ class Stage:
             self.folder,
             step=step,
             learner=self.learner,
-            state={"stream": self.stream.state()},
+            state={
+                "stream": self.stream.state(),
+                "carried": {name: [to_json(one) for one in members] for name, members in self.carried.items()},
+            },
             keep=self.config.save.keep,
         )
 
@@ -67,11 +75,12 @@ def open_stage(
     curriculum: CurriculumSettings | None = None,
 ) -> Stage:
     """A stage at its start, or at its latest checkpoint where its folder holds one."""
-    stream = ProblemStream(problems, seed=config.seed, shuffle=config.data.shuffle, curriculum=curriculum)
-    step = 0
+    stream = ProblemStream(problems, seed=config.seed, curriculum=curriculum)
+    step, carried = 0, Carried()
     if (last := checkpoint.latest(folder)) is not None:
         step, state = checkpoint.restore(last, learner=learner)
         stream.restore(state["stream"])
+        carried |= {name: [rollout_from_json(one) for one in members] for name, members in state["carried"].items()}
     tracker = Tracker(folder, console=console, tensorboard=config.save.tensorboard, total_steps=total_steps)
     tracker.resume(step)
     return Stage(
@@ -82,6 +91,7 @@ def open_stage(
         tracker=tracker,
         total_steps=total_steps,
         first_step=step + 1,
+        carried=carried,
     )
 
 

@@ -65,6 +65,19 @@ Observe = Callable[[str], str | None]
 response then goes on. None: the response ends. It should depend on the text alone."""
 
 
+def first_samples(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[Rollout] = ()) -> list[int]:
+    """Where each prompt's sample numbers start. A problem that comes twice in a call, or has unfinished rollouts, goes
+    on counting, so that no two responses share their noise."""
+    free: dict[str, int] = {}
+    for rollout in unfinished:
+        free[rollout.prompt.problem.id] = max(free.get(rollout.prompt.problem.id, 0), rollout.sample + 1)
+    first: list[int] = []
+    for prompt in prompts:
+        first.append(free.get(prompt.problem.id, 0))
+        free[prompt.problem.id] = first[-1] + num_samples
+    return first
+
+
 class Sampler(Protocol):
     def generate(
         self,

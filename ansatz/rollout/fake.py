@@ -5,11 +5,10 @@ Tokens are the UTF-8 bytes of the response, then END.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ansatz.rollout.base import Observe, Sampling
+from ansatz.rollout.base import Observe, Sampling, first_samples
 from ansatz.rollout.watch import Course, Watch
 from ansatz.types import Finish, Prompt, Rollout
 
@@ -45,12 +44,12 @@ class FakeSampler:
         unfinished: Sequence[Rollout] = (),
         on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
-        drawn: Counter[str] = Counter()  # a problem that comes twice goes on counting its samples
-        wanted: list[tuple[Prompt, int, Rollout | None]] = []
-        for prompt in prompts:
-            for _ in range(sampling.num_samples):
-                wanted.append((prompt, drawn[prompt.problem.id], None))
-                drawn[prompt.problem.id] += 1
+        firsts = first_samples(prompts, sampling.num_samples, unfinished)
+        wanted: list[tuple[Prompt, int, Rollout | None]] = [
+            (prompt, sample, None)
+            for prompt, first in zip(prompts, firsts, strict=True)
+            for sample in range(first, first + sampling.num_samples)
+        ]
         wanted += [(begun.prompt, begun.sample, begun) for begun in unfinished]
         watch = Watch(sampling, end_ids={END}, encode=str.encode, decode=_decode, observe=self._observe)
         out: list[Rollout] = []

@@ -111,6 +111,22 @@ METRICS: tuple[Metric, ...] = (
         "the step is spent for little: problems are too easy or too hard.",
     ),
     _row(
+        "rollout/carried",
+        "carried over",
+        "unfinished rollouts that the next step goes on with, under rollout.tokens_per_step",
+        "rollouts",
+        "steady",
+        "Growing: more is begun than ends. Raise rollout.tokens_per_step, or lower prompts_per_step.",
+    ),
+    _row(
+        "rollout/version_lag",
+        "version lag",
+        "optimiser steps between the policy that drew a token and the one that ended its rollout, mean over tokens",
+        "optimiser steps",
+        "under 1",
+        "Old tokens: their ratio is off policy, and clipping discards more of them (train/clip_frac).",
+    ),
+    _row(
         "rollout/repetition",
         "self-repetition",
         "mean over rollouts of 1 - distinct / all 8-grams of response tokens (0 for responses under 8 tokens)",

@@ -243,9 +243,13 @@ def test_new_prompts_and_unfinished_rollouts_go_in_one_call(make: Make) -> None:
     short = dataclasses.replace(SAMPLING, max_call_tokens=3)
     unfinished = [one for one in sampler.generate(PROMPTS[:2], short) if one.finish is Finish.ABORT]
     assert len(unfinished) > 2
-    rollouts = sampler.generate(PROMPTS[:3], SAMPLING, unfinished=unfinished)
-    assert keys(rollouts) == [(one.problem.id, sample) for one in PROMPTS[:3] for sample in range(4)] + keys(unfinished)
-    for begun, one in zip(unfinished, rollouts[12:], strict=True):
+    rollouts = sampler.generate(PROMPTS[1:3], SAMPLING, unfinished=unfinished)
+    again = 1 + max(one.sample for one in unfinished if one.prompt == PROMPTS[1])
+    new = [
+        (one.problem.id, first + sample) for one, first in ((PROMPTS[1], again), (PROMPTS[2], 0)) for sample in range(4)
+    ]
+    assert keys(rollouts) == new + keys(unfinished)
+    for begun, one in zip(unfinished, rollouts[8:], strict=True):
         assert one.token_ids[:3] == begun.token_ids
         assert one.finish is not Finish.ABORT
 

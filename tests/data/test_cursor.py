@@ -23,19 +23,18 @@ def ids(taken: list[Problem]) -> list[str]:
 @given(
     size=st.integers(1, 12),
     seed=st.integers(0, 5),
-    shuffle=st.booleans(),
     before=st.lists(st.integers(0, 9), max_size=5),
     after=st.lists(st.integers(0, 9), max_size=5),
 )
 def test_a_restored_stream_goes_on_as_the_first_would_have(
-    size: int, seed: int, shuffle: bool, before: list[int], after: list[int]
+    size: int, seed: int, before: list[int], after: list[int]
 ) -> None:
-    first = ProblemStream(problems(size), seed=seed, shuffle=shuffle)
+    first = ProblemStream(problems(size), seed=seed)
     for n in before:
         first.take(n)
     state = json.loads(json.dumps(first.state()))
     expected = [ids(first.take(n)) for n in after]
-    second = ProblemStream(problems(size), seed=seed, shuffle=shuffle)
+    second = ProblemStream(problems(size), seed=seed)
     second.take(3)
     second.restore(state)
     assert [ids(second.take(n)) for n in after] == expected
@@ -60,11 +59,6 @@ def test_epochs_and_seeds_have_orders_of_their_own() -> None:
     assert first != ids(problems(50))
 
 
-def test_without_shuffle_the_order_is_the_sources() -> None:
-    stream = ProblemStream(problems(3), seed=0, shuffle=False)
-    assert ids(stream.take(7)) == ["p0", "p1", "p2", "p0", "p1", "p2", "p0"]
-
-
 @pytest.mark.parametrize(
     ("other", "named"),
     [
@@ -72,7 +66,6 @@ def test_without_shuffle_the_order_is_the_sources() -> None:
         (ProblemStream(problems(4, "q"), seed=0), "first_id"),
         (ProblemStream([*problems(3), *problems(1, "last")], seed=0), "last_id"),
         (ProblemStream(problems(4), seed=1), "seed"),
-        (ProblemStream(problems(4), seed=0, shuffle=False), "shuffle"),
     ],
 )
 def test_the_state_of_another_stream_is_refused(other: ProblemStream, named: str) -> None:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
 from ansatz.loop.collect import Collected, collect
-from ansatz.rollout.base import Sampling
+from ansatz.loop.state import Carried
+from ansatz.rewards.base import Grader
+from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.fake import FakeSampler
 from ansatz.types import Problem, Prompt, Reason, Rollout, Score, ScoredRollout, Verdict
 
@@ -39,15 +43,24 @@ def respond(prompt: Prompt, sample: int) -> str:
     return "5" if kind == "e" or (kind == "m" and sample % 2 == 0) else "7"
 
 
-def run(stream: ProblemStream, *, count: int, greedy: bool = False) -> Collected:
+def run(
+    stream: ProblemStream,
+    *,
+    count: int,
+    greedy: bool = False,
+    sampler: Sampler | None = None,
+    grader: Grader | None = None,
+    **how: Any,
+) -> Collected:
     return collect(
         stream,
         lambda problem: Prompt(problem=problem, text="?", token_ids=(1,)),
         count=count,
-        sampler=FakeSampler(respond),
-        sampling=Sampling(num_samples=4, max_response_tokens=8, step=3),
-        grader=SameAsAnswer(),
+        sampler=sampler or FakeSampler(respond),
+        sampling=Sampling(num_samples=4, max_response_tokens=8, step=3, max_call_tokens=how.pop("per_call", 0)),
+        grader=grader or SameAsAnswer(),
         greedy=greedy,
+        **how,
     )
 
 
@@ -60,8 +73,8 @@ def ids(groups) -> list[str]:
 
 
 def test_without_a_curriculum_a_step_is_the_next_problems_whatever_they_show() -> None:
-    found = run(ProblemStream(problems("ehm"), seed=0, shuffle=False), count=2)
-    assert ids(found.groups) == ids(found.sampled) == ["e0", "h1"]
+    found = run(ProblemStream(problems("ehm"), seed=0), count=2)
+    assert ids(found.groups) == ids(found.sampled) == [one.id for one in ProblemStream(problems("ehm"), seed=0).take(2)]
     assert [len(group.members) for group in found.groups] == [4, 4]
     assert (found.greedy, found.metrics) == ([], {})
     assert found.times.keys() == {"time/rollout_s", "time/grade_s"}
@@ -121,3 +134,81 @@ def test_the_curriculum_learns_from_all_that_was_sampled() -> None:
     rows = {row[0]: row[1:4] for row in pool.state()["curriculum"]["tried"]}
     assert rows == {0: [4.0, 0.0, 1], 1: [2.0, 2.0, 1], 2: [0.0, 4.0, 1]}
     assert pool.state()["curriculum"]["step"] == 1
+
+
+def test_a_group_is_graded_while_others_are_sampled() -> None:
+    """The sampler ends no second group before the first has its grades."""
+    graded = threading.Event()
+
+    class Slow(FakeSampler):
+        def generate(self, prompts: Sequence[Prompt], sampling: Sampling, **how: Any) -> list[Rollout]:
+            told: Callable[[Rollout], None] = how.pop("on_finished")
+            first = super().generate(prompts[:1], sampling, on_finished=told, **how)
+            assert graded.wait(10)
+            return first + super().generate(prompts[1:], sampling, on_finished=told)
+
+    class Tells(SameAsAnswer):
+        def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]:
+            graded.set()
+            return super().score(rollouts, step=step)
+
+    found = run(ProblemStream(problems("mm"), seed=0), count=2, sampler=Slow(respond), grader=Tells())
+    assert [group.rewards for group in found.groups] == [(1.0, 0.0, 1.0, 0.0)] * 2
+
+
+def test_what_a_grader_raises_ends_the_step() -> None:
+    class Broken(SameAsAnswer):
+        def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]:
+            raise RuntimeError("no grades today")
+
+    with pytest.raises(RuntimeError, match="no grades today"):
+        run(ProblemStream(problems("mm"), seed=0), count=2, grader=Broken())
+
+
+def test_unfinished_rollouts_go_on_in_the_next_step_and_join_their_group() -> None:
+    """One byte and an end fit in a step of 4 tokens, 5 bytes and an end in two steps."""
+    pool, carried = ProblemStream(problems("eeeeee"), seed=0), Carried()
+    short, long = (one.id for one in ProblemStream(problems("eeeeee"), seed=0).take(2))
+
+    def text(prompt: Prompt, sample: int) -> str:
+        return "50000" if prompt.problem.id == long and sample == 1 else "5"
+
+    sampler = FakeSampler(text)
+    how = {"count": 2, "sampler": sampler, "per_call": 4, "carried": carried}
+    first = run(pool, **how)
+    assert ids(first.groups) == [short]
+    assert {name: [one.num_tokens for one in members] for name, members in carried.items()} == {long: [2, 4, 2, 2]}
+    assert first.metrics == {"rollout/carried": 1.0, "rollout/version_lag": 0.0}
+
+    sampler.load_weights("newer", version=1)
+    second = run(pool, **how)
+    assert ids(second.groups)[0] == long
+    assert (len(second.groups), carried) == (2, {})
+    members = [one.rollout for one in second.groups[0].members]
+    assert [one.sample for one in members] == [0, 1, 2, 3]
+    assert [one.text for one in members] == ["5", "50000", "5", "5"]
+    assert members[1].token_versions == (0, 0, 0, 0, 1, 1)
+    assert second.metrics["rollout/version_lag"] > 0
+
+
+def test_a_step_in_which_no_group_ends_goes_on_until_one_does() -> None:
+    carried = Carried()
+    found = run(
+        ProblemStream(problems("eh"), seed=0),
+        count=2,
+        sampler=FakeSampler(lambda prompt, _: "5" if prompt.problem.question == "e" else "70000"),
+        per_call=1,
+        carried=carried,
+    )
+    assert ids(found.groups) == ["e0"]
+    assert {one.num_tokens for one in carried["h1"]} == {2}
+
+
+def test_a_curriculum_hears_of_a_problem_when_its_last_rollout_has_ended() -> None:
+    pool, carried = stream("eh"), Carried()
+    sampler = FakeSampler(lambda prompt, _: "5" if prompt.problem.question == "e" else "70000")
+    tried = []
+    for _ in range(3):
+        run(pool, count=2, sampler=sampler, per_call=4, carried=carried)
+        tried.append({row[0] for row in pool.state()["curriculum"]["tried"]})
+    assert tried == [{0}, {0, 1}, {0, 1}]

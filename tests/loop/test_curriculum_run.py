@@ -58,7 +58,6 @@ def test_a_run_broken_off_and_resumed_takes_the_same_problems_and_ends_with_the_
     [
         ({"curriculum": {"sampler": "varianze"}}, "Did you mean 'variance'"),
         ({"curriculum": {}, "train": {"count": 3}}, r"data\.train has 3 problems and rollout\.prompts_per_step is 4"),
-        ({"curriculum": {}, "shuffle": False}, "shuffle = false has no effect"),
     ],
 )
 def test_a_wrong_curriculum_is_refused_before_anything_is_written(tmp_path, data, sentence):

@@ -6,7 +6,6 @@ On a CPU a small model's requests are dealt to as many batches as there are thre
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy
 from ansatz.models.threads import SMALL_MODEL, num_threads, one_thread, side_by_side
-from ansatz.rollout.base import Observe, Sampling
+from ansatz.rollout.base import Observe, Sampling, first_samples
 from ansatz.rollout.native.forward import decode_step
 from ansatz.rollout.native.slots import Request, Slots
 from ansatz.rollout.watch import Watch
@@ -135,15 +134,14 @@ class NativeSampler:
 
 
 def _requests(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[Rollout]) -> list[Request]:
-    """One a prompt and one an unfinished rollout. A problem that comes twice goes on counting its samples, so its noise
-    differs."""
-    seen: Counter[str] = Counter()
-    out: list[Request] = []
-    for index, prompt in enumerate(prompts):
-        first = seen[prompt.problem.id] * num_samples
-        seen[prompt.problem.id] += 1
-        out.append(Request(index=index, prompt=prompt, samples=range(first, first + num_samples)))
-    for index, rollout in enumerate(unfinished, len(prompts)):
-        only = range(rollout.sample, rollout.sample + 1)
-        out.append(Request(index=index, prompt=rollout.prompt, samples=only, begun=rollout))
-    return out
+    """One a prompt and one an unfinished rollout."""
+    firsts = first_samples(prompts, num_samples, unfinished)
+    new = [
+        Request(index=index, prompt=prompt, samples=range(first, first + num_samples))
+        for index, (prompt, first) in enumerate(zip(prompts, firsts, strict=True))
+    ]
+    begun = [
+        Request(index=index, prompt=rollout.prompt, samples=range(rollout.sample, rollout.sample + 1), begun=rollout)
+        for index, rollout in enumerate(unfinished, len(prompts))
+    ]
+    return new + begun
