@@ -237,17 +237,16 @@ def draw(arguments: argparse.Namespace) -> None:
         own = [row for row in found if row["arm"] == arm]
         shortest = min(len(row["steps"]) for row in own)
         points = [
-            (fmean(row["drawn"][i] for row in own) / 1000, fmean(row["pass@1"][i] for row in own))
+            (fmean(row["drawn"][i] for row in own) / 1000, 100 * fmean(row["pass@1"][i] for row in own))
             for i in range(shortest)
         ]
         series.append(Series(name=arm, points=points, dots=True, dashed=arm == "none"))
     seeds = len({row["seed"] for row in found})
     chart = Chart(
-        title=f"Held-out pass@1 by curriculum, mean of {seeds} seeds",
+        title=f"Held-out pass@1 (%) by curriculum, mean of {seeds} seeds",
         series=series,
         x_label="rollouts drawn (thousands)",
-        share=True,
-        marks=(arguments.target,),
+        marks=(100 * arguments.target,),
     )
     svg = Path(arguments.svg)
     svg.parent.mkdir(parents=True, exist_ok=True)
