@@ -70,7 +70,7 @@ def shrink_layer(config: Config) -> dict[str, Any]:
 def changes(before: Config, after: Config) -> tuple[str, ...]:
     """One line a key that differs: "train.steps: 500 -> 3"."""
     old, new = flat_keys(before.model_dump(mode="json")), flat_keys(after.model_dump(mode="json"))
-    keys = [key for key in [*old, *(key for key in new if key not in old)] if key != "model.shrink"]
+    keys = [*old, *(key for key in new if key not in old)]
     return tuple(
         f"{key}: {_shown(old, key)} -> {_shown(new, key)}" for key in keys if old.get(key, keys) != new.get(key, keys)
     )

@@ -1,0 +1,111 @@
+"""`ansatz explain`: the memory of a recipe, for the hardware that its comment or the command names."""
+
+import re
+
+import pytest
+from toy_runs import REPOSITORY, toy_recipe
+from typer.testing import CliRunner
+
+from ansatz.cli.main import build_app
+from ansatz.config import load_recipe
+from ansatz.errors import ConfigError
+from ansatz.models.plan import Hardware, hardware_in, parse_hardware
+
+RECIPES = sorted((REPOSITORY / "recipes").glob("*.yaml"))
+PUBLISHED = [path for path in RECIPES if "Hardware:" in path.read_text(encoding="utf-8")]
+OVERLAY = REPOSITORY / "recipes" / "overlays" / "gpu_24gib.yaml"
+COUNTDOWN = REPOSITORY / "recipes" / "qwen3b_countdown_grpo_48gib.yaml"
+
+
+def explained(*arguments) -> str:
+    result = CliRunner().invoke(build_app(), ["explain", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output.partition("# Memory\n")[2].partition("# Objective")[0]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_explains_its_memory_by_part(recipe):
+    text = explained(recipe)
+    for part in ("weights", "Adam moments", "gradient sums", "key/value cache", "activations of a slice"):
+        assert re.search(rf"^{part} +\d+\.\d\d [GM]iB  ", text, re.MULTILINE), part
+
+
+@pytest.mark.parametrize("recipe", PUBLISHED, ids=lambda path: path.stem)
+def test_a_published_run_fits_the_hardware_that_its_comment_names(recipe):
+    text = explained(recipe)
+    hardware = hardware_in(recipe.read_text(encoding="utf-8"))
+    assert hardware is not None
+    assert f"{hardware}: fits: " in text
+    assert ("sharding is assumed" in text) is (hardware.devices > 1)
+
+
+@pytest.mark.parametrize("recipe", PUBLISHED, ids=lambda path: path.stem)
+def test_a_published_run_names_its_source_hardware_and_differences_in_its_comment(recipe):
+    comment = recipe.read_text(encoding="utf-8").partition("\nname:")[0]
+    for word in ("Hardware: ", "Differences: "):
+        assert f"# {word}" in comment, word
+    assert re.search(r"arXiv:|github\.com|examples/|Perplexity", comment)
+
+
+def test_one_24_gb_gpu_trains_a_3b_model_with_the_overlay_and_not_without():
+    assert "24 GiB: fits: 18.55 GiB of 22.08 GiB usable" in explained(COUNTDOWN, "--overlay", OVERLAY)
+    assert "24 GiB: does NOT fit" in explained(COUNTDOWN, "--memory", "24GiB")
+
+
+def test_the_option_wins_over_the_comment_and_a_toy_run_is_for_this_machine():
+    assert "2 x 40 GiB: " in explained(COUNTDOWN, "--memory", "2x40GiB")
+    assert "48 GiB" not in explained(COUNTDOWN, "--model.shrink", "true")
+
+
+def test_an_unknown_model_is_said_to_be_unknown_and_the_rest_is_explained(tmp_path):
+    text = explained(toy_recipe(tmp_path, {"model": {"path": "nobody/knows"}}))
+    assert text.startswith("not known: model.path = 'nobody/knows' is no folder")
+
+
+def test_adapters_and_a_reference_are_counted(tmp_path):
+    recipe = toy_recipe(tmp_path, {"model": {"path": "Qwen/Qwen2.5-3B", "tiny": {}}, "algorithm": {"kl_coef": 0.1}})
+    assert re.search(
+        r"^reference model +5\.75 GiB", explained(recipe, "--memory", "24GiB", "--model.dtype", "bfloat16"), re.M
+    )
+    text = explained(recipe, "--model.lora", "{rank: 8, targets: [q_proj]}")
+    assert f"trained: {36 * 8 * (2048 + 2048):,} in adapters" in text
+    assert "reference model" not in text
+
+
+def test_what_a_run_measured_stands_beside_the_arithmetic(tmp_path):
+    folder = tmp_path / "mine" / "rl"
+    folder.mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text(
+        '{"step": 1, "perf/peak_memory_gb": 1.5}\n{"step": 2, "perf/peak_memory_gb": 3.0}\n'
+    )
+    assert "measured by mine: 2.79 GiB at most" in explained(toy_recipe(tmp_path), "--run", tmp_path / "mine")
+    with pytest.raises(ConfigError, match=r"--run .*/other: its rl/metrics\.jsonl holds no perf/peak_memory_gb"):
+        explained(toy_recipe(tmp_path), "--run", tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("text", "hardware"),
+    [
+        ("24GiB", Hardware(1, 24 * 2**30)),
+        ("8x80GiB", Hardware(8, 80 * 2**30)),
+        ("2 x 24 GB", Hardware(2, 24 * 10**9)),
+        ("1.5gib", Hardware(1, 3 * 2**29)),
+    ],
+)
+def test_memory_is_read_as_people_write_it(text, hardware):
+    assert parse_hardware(text) == hardware
+    assert hardware_in(f"# What.\n# Hardware: {text} (a comment)\nname: x\n") == hardware
+
+
+@pytest.mark.parametrize("text", ["24", "0x8GiB", "0GiB", "lots", "8x", "-1GiB"])
+def test_other_words_for_memory_are_refused(text):
+    with pytest.raises(ConfigError, match=r"--memory .*: expected a device's memory, such as 24GiB"):
+        parse_hardware(text)
+
+
+@pytest.mark.parametrize("recipe", PUBLISHED, ids=lambda path: path.stem)
+def test_every_published_run_can_be_shrunk(recipe):
+    config = load_recipe(recipe, overrides={"model.shrink": "true"})
+    assert config.model.built
+    assert config.train.steps == 3
+    assert {config.data.train["source"], config.data.heldout["source"]} <= {"word_problems", "countdown"}

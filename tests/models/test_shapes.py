@@ -1,0 +1,74 @@
+import json
+
+import pytest
+from tiny_models import tiny_policy
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from ansatz.errors import ModelError
+from ansatz.models.load import load_policy
+from ansatz.models.shapes import ARCHITECTURES, SHAPES, Shape, shape_of
+from ansatz.models.tiny import build_random_model
+
+KNOWN = [
+    "qwen3, grouped heads, tied",
+    "qwen3, untied",
+    "llama, one key head a query head, untied",
+    "qwen2, biases, untied",
+]
+
+# Number of weights on the models' own pages.
+PUBLISHED = {
+    "meta-llama/Llama-3.1-8B": 8_030_261_248,
+    "deepseek-ai/deepseek-math-7b-instruct": 6_910_365_696,
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": 1_777_088_000,
+    "Qwen/Qwen2.5-0.5B": 494_032_768,
+    "Qwen/Qwen2.5-3B-Instruct": 3_085_938_688,
+    "Qwen/Qwen2.5-7B": 7_615_616_512,
+    "Qwen/Qwen2.5-32B": 32_763_876_352,
+}
+
+
+def written(policy, folder) -> Shape:
+    (folder / "config.json").write_text(json.dumps(policy.model.config.to_dict()))
+    return shape_of(folder)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_parameters_are_counted_as_the_model_has_them(tmp_path, name):
+    policy = tiny_policy(name)
+    assert written(policy, tmp_path).num_parameters == policy.num_parameters
+
+
+@pytest.mark.parametrize(("name", "number"), PUBLISHED.items())
+def test_published_shapes_have_the_published_number_of_parameters(name, number):
+    assert SHAPES[name].num_parameters == number
+
+
+def test_an_unknown_name_and_another_architecture_are_refused(tmp_path):
+    with pytest.raises(ModelError, match=r"no model whose shape is known\. Did you mean 'Qwen/Qwen2\.5-3B'\?"):
+        shape_of("Qwen/Qwen2.5-3b")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba"}))
+    with pytest.raises(ModelError, match="of the architecture 'mamba'"):
+        shape_of(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B", "deepseek-ai/deepseek-math-7b-base", "Qwen/Qwen2.5-3B"])
+def test_a_shrunk_model_is_of_the_same_class_and_loads_as_a_policy(tmp_path, name):
+    shape = SHAPES[name].shrunk(vocab_size=400, max_context=64)
+    build_random_model(tmp_path, texts=["one and two is three"] * 3, shape=shape)
+    policy = load_policy(tmp_path)
+    own = AutoModelForCausalLM._model_mapping[type(AutoConfig.for_model(SHAPES[name].architecture))]
+    assert type(policy.model) is own
+    assert policy.model.config.tie_word_embeddings is SHAPES[name].tied
+    assert policy.max_context == 64
+    assert shape_of(tmp_path).num_parameters == policy.num_parameters < 200_000
+    biased = policy.model.model.layers[0].self_attn.q_proj.bias is not None
+    assert biased is (SHAPES[name].architecture == "qwen2")
+
+
+def test_heads_share_keys_in_a_shrunk_model_where_they_did_before():
+    groups = {name: shape.shrunk(vocab_size=1, max_context=1).num_kv_heads for name, shape in SHAPES.items()}
+    assert groups["deepseek-ai/deepseek-math-7b-base"] == 4  # one key head a query head
+    assert groups["meta-llama/Llama-3.1-8B"] == groups["Qwen/Qwen2.5-3B"] == 1
+    assert set(groups.values()) == {1, 4}
+    assert {shape.architecture for shape in SHAPES.values()} <= set(ARCHITECTURES)
