@@ -216,7 +216,7 @@ def through(sampler: Sampler, weights: object, sampling: Sampling) -> tuple[list
     return rollouts, calls
 
 
-@SAMPLERS
+@pytest.mark.parametrize("make", [native, fake])  # vLLM has no noise by a token's place: other parts, other tokens
 @pytest.mark.parametrize("how", [{}, {"stop": STOP}, THINKING, {"min_response_tokens": 7}], ids=str)
 def test_a_response_in_parts_is_the_whole_response(make: Make, how: dict[str, object]) -> None:
     sampling = dataclasses.replace(SAMPLING, **how)
@@ -235,6 +235,16 @@ def test_a_response_in_parts_is_the_whole_response(make: Make, how: dict[str, ob
         assert (one.sample, one.prompt) == (other.sample, other.prompt)
         assert other.token_versions == tuple(index // 5 for index in range(other.num_tokens))
         assert (other.version_min, other.version_max) == (0, other.token_versions[-1])
+
+
+@SAMPLERS
+def test_each_part_of_a_response_says_whose_it_is(make: Make) -> None:
+    sampler, weights, _ = make()
+    sampling = dataclasses.replace(SAMPLING, max_call_tokens=5)
+    for one in through(sampler, weights, sampling)[0]:
+        assert one.finish is not Finish.ABORT
+        assert one.token_versions == tuple(index // 5 for index in range(one.num_tokens))
+        assert (one.version_min, one.version_max) == (0, one.token_versions[-1])
 
 
 @SAMPLERS

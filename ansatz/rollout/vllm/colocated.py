@@ -6,14 +6,20 @@ import contextlib
 import importlib
 import math
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import InvalidStateError
 from pathlib import Path
 from typing import Any
 
 from ansatz.errors import RolloutError
 from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, OnAnswer, environment, vllm_platform
-from ansatz.rollout.vllm.processes import descendants, end, shared_memory
+from ansatz.rollout.vllm.processes import all_alive, descendants, end, shared_memory
 from ansatz.rollout.vllm.response import Answer, Request
+
+
+_LOOK_EVERY_S = 0.5
+_GRACE_S = 2.0
 
 
 class ColocatedEngine:
@@ -26,6 +32,7 @@ class ColocatedEngine:
         self._llm: Any = None
         self._processes: set[Any] = set()
         self._segments: set[Path] = set()
+        self._ended = threading.Event()
 
     @property
     def processes(self) -> frozenset[int]:
@@ -47,6 +54,9 @@ class ColocatedEngine:
             self._processes = descendants() - before
             self._segments = shared_memory(self._processes)
         self._asleep = False
+        self._ended = threading.Event()
+        arguments = (self._llm.llm_engine.engine_core, frozenset(self._processes), self._ended)
+        threading.Thread(target=_wake_waiting, args=arguments, daemon=True).start()
 
     def run(self, requests: Mapping[int, Request], on_answer: OnAnswer) -> None:
         engine = self._llm.llm_engine
@@ -101,6 +111,7 @@ class ColocatedEngine:
             self._asleep = False
 
     def kill(self) -> None:
+        self._ended.set()
         end(self._processes, self._segments)  # first: vLLM's own end waits for each of them
         if self._llm is not None:
             with contextlib.suppress(Exception):  # whatever it may say of processes that are gone
@@ -123,6 +134,24 @@ def _lost() -> Iterator[None]:
         yield
     except Exception as error:  # vLLM wraps what went wrong in its processes in errors of many kinds
         raise EngineLost(f"{type(error).__name__}: {_first_line(error)}") from error
+
+
+def _wake_waiting(core: Any, processes: frozenset[Any], ended: threading.Event) -> None:
+    """Once a process of the engine has died, ends the waiting for its answers.
+
+    Without this, vLLM 0.32 waits for ever where one was killed from outside: its own monitor marks the engine as dead,
+    and wakes nobody.
+    """
+    while all_alive(processes):
+        if ended.wait(_LOOK_EVERY_S):
+            return
+    if ended.wait(_GRACE_S):  # what vLLM itself says of a crash is better
+        return
+    error = RuntimeError("a process of the engine was killed")
+    core.outputs_queue.put_nowait(error)
+    for waiting in list(core.utility_results.values()):
+        with contextlib.suppress(InvalidStateError):
+            waiting.set_exception(error)
 
 
 def _answer(output: Any) -> Answer:

@@ -12,12 +12,26 @@ _SEGMENTS = "/dev/shm/psm_"  # what Python's shared_memory names its files; vLLM
 
 
 def descendants(pid: int | None = None) -> set[Any]:
-    """Children of a process (None: of this one) and theirs, as psutil has them: an id used again is no match."""
+    """Children of a process (None: of this one) and theirs, as psutil has them: an id used again is no match.
+
+    Without Python's resource trackers, which end by themselves; one may be this process's own.
+    """
     psutil = importlib.import_module("psutil")  # vLLM brings it
+    found: set[Any] = set()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for one in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                if "resource_tracker" not in " ".join(one.cmdline()):
+                    found.add(one)
+    return found
+
+
+def all_alive(processes: Iterable[Any]) -> bool:
+    psutil = importlib.import_module("psutil")
     try:
-        return set(psutil.Process(pid).children(recursive=True))
+        return all(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
     except psutil.NoSuchProcess:
-        return set()
+        return False
 
 
 def shared_memory(processes: Iterable[Any]) -> set[Path]:

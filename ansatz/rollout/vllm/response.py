@@ -13,7 +13,7 @@ from typing import Any
 from ansatz.errors import RolloutError
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.watch import Course, Watch
-from ansatz.types import Prompt, Rollout
+from ansatz.types import Finish, Prompt, Rollout
 
 TIES = 8  # tokens that may tie with the last of the top k before a support is counted too small
 
@@ -55,25 +55,36 @@ def shared_params(sampling: Sampling, *, end_ids: Sequence[int], vocab_size: int
 
 
 class Response:
-    """A rollout on its way. params: `shared_params`. seed: see `Seed`."""
+    """A rollout on its way. params: `shared_params`. seed: see `Seed`. begun: what earlier calls have of it."""
 
     def __init__(
-        self, prompt: Prompt, sample: int, sampling: Sampling, *, watch: Watch, params: dict[str, Any], seed: Seed
+        self,
+        prompt: Prompt,
+        sample: int,
+        sampling: Sampling,
+        *,
+        watch: Watch,
+        params: dict[str, Any],
+        seed: Seed,
+        begun: Rollout | None = None,
     ) -> None:
         self._prompt, self._sample, self._sampling, self._watch = prompt, sample, sampling, watch
-        self._params, self._seed = params, seed
-        self._course = Course(watch)
-        self._logps: list[float] = []
-        self._sizes: list[int] = []
+        self._params, self._seed, self._begun = params, seed, begun
+        self._course = Course(watch, begun.token_ids if begun else ())
+        self._logps = list(begun.behavior_logps if begun else ())
+        self._sizes = list(begun.support_sizes if begun else ())
+        most = sampling.max_response_tokens
+        self._limit = min(most, len(self._logps) + (sampling.max_call_tokens or most))
+        self._force()
 
     @property
     def done(self) -> bool:
-        return self._course.ended or len(self._course.token_ids) >= self._sampling.max_response_tokens
+        return self._course.ended or len(self._course.token_ids) >= self._limit
 
     def request(self) -> Request:
         """What to draw next: up to the thinking budget where that is still ahead, else up to the limit."""
         drawn = len(self._course.token_ids)
-        room = self._sampling.max_response_tokens - drawn
+        room = self._limit - drawn
         if drawn < self._watch.budget:
             room = min(room, self._watch.budget - drawn)
         least = min(max(self._sampling.min_response_tokens - drawn, 0), room)
@@ -89,25 +100,32 @@ class Response:
             if self.done or self._course.forced >= 0:
                 break
             self._put(token, 0.0 if certain else min(logp, 0.0), 1 if certain else possible)
-        while self._course.forced >= 0 and not self.done:
-            self._put(self._course.forced, 0.0, 1)
+        self._force()
 
     def rollout(self, *, text: Callable[[Sequence[int]], str], version: int) -> Rollout:
         counted = self._params["logprobs"] > 0 or self._sampling.temperature == 0
+        token_ids, begun, finish = tuple(self._course.token_ids), self._begun, self._course.finish
+        if finish is Finish.LENGTH and len(token_ids) < self._sampling.max_response_tokens:
+            finish = Finish.ABORT
         return Rollout(
             prompt=self._prompt,
             sample=self._sample,
-            token_ids=tuple(self._course.token_ids),
+            token_ids=token_ids,
             behavior_logps=tuple(self._logps),
             support_sizes=tuple(self._sizes) if counted else (),
             min_response_tokens=self._sampling.min_response_tokens,
             chosen=self._course.marks,
-            text=text(self._course.token_ids),
-            finish=self._course.finish,
-            version_min=version,
+            text=text(token_ids),
+            finish=finish,
+            versions=(*begun.token_versions, *[version] * (len(token_ids) - begun.num_tokens)) if begun else (),
+            version_min=begun.version_min if begun else version,
             version_max=version,
             seed=self._sampling.seed,
         )
+
+    def _force(self) -> None:
+        while self._course.forced >= 0 and not self.done:
+            self._put(self._course.forced, 0.0, 1)
 
     def _put(self, token: int, logp: float, size: int) -> None:
         self._course.take(token)

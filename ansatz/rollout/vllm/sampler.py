@@ -6,14 +6,13 @@ that it has not answered. Rollouts that were finished stay.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ansatz.errors import ModelError, RolloutError
 from ansatz.models.load import Policy
 from ansatz.models.lora import merged
-from ansatz.rollout.base import Observe, Sampling
+from ansatz.rollout.base import Observe, Sampling, first_samples
 from ansatz.rollout.sampling import noise_key
 from ansatz.rollout.vllm.engine import Engine, EngineLost
 from ansatz.rollout.vllm.response import Answer, Request, Response, Seed, shared_params
@@ -58,29 +57,39 @@ class VllmSampler:
         self._publisher.close()
 
     def generate(
-        self, prompts: Sequence[Prompt], sampling: Sampling, *, on_finished: Callable[[Rollout], None] | None = None
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        *,
+        unfinished: Sequence[Rollout] = (),
+        on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
-        if not prompts:
+        if not prompts and not unfinished:
             return []
-        self._check_room(prompts, sampling)
+        self._check_room([*prompts, *(one.prompt for one in unfinished)], sampling)
         if not self._tag:
             self._publish(self.policy.model, self.version)
-        responses = self._responses(prompts, sampling)
-        waiting = {index: response.request() for index, response in enumerate(responses)}
+        responses = self._responses(prompts, sampling, unfinished)
+        waiting: dict[int, Request] = {}
         finished: dict[int, Rollout] = {}
 
-        def on_answer(index: int, answer: Answer) -> Request | None:
+        def go_on(index: int) -> Request | None:
             response = responses[index]
-            response.take(answer)
+            waiting.pop(index, None)
             if not response.done:
                 waiting[index] = response.request()
                 return waiting[index]
-            del waiting[index]
             finished[index] = response.rollout(text=self._text, version=self.version)
             if on_finished:
                 on_finished(finished[index])
             return None
 
+        def on_answer(index: int, answer: Answer) -> Request | None:
+            responses[index].take(answer)
+            return go_on(index)
+
+        for index in range(len(responses)):
+            go_on(index)
         self._persist(lambda: self._run(waiting, on_answer))
         return [finished[index] for index in range(len(responses))]
 
@@ -94,7 +103,9 @@ class VllmSampler:
             )
         self._engine.sleep()
 
-    def _responses(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Response]:
+    def _responses(
+        self, prompts: Sequence[Prompt], sampling: Sampling, unfinished: Sequence[Rollout]
+    ) -> list[Response]:
         tokenizer = self.policy.tokenizer
         watch = Watch(
             sampling,
@@ -104,15 +115,25 @@ class VllmSampler:
             observe=self.observe,
         )
         params = shared_params(sampling, end_ids=self.policy.end_ids, vocab_size=self.policy.head.weight.shape[0])
-        seen: Counter[str] = Counter()  # a problem that comes twice goes on counting its samples
-        out: list[Response] = []
-        for prompt in prompts:
-            for _ in range(sampling.num_samples):
-                sample = seen[prompt.problem.id]
-                seen[prompt.problem.id] += 1
-                seed = self._seed(prompt.problem.id, sample, sampling)
-                out.append(Response(prompt, sample, sampling, watch=watch, params=params, seed=seed))
-        return out
+        firsts = first_samples(prompts, sampling.num_samples, unfinished)
+        wanted: list[tuple[Prompt, int, Rollout | None]] = [
+            (prompt, sample, None)
+            for prompt, first in zip(prompts, firsts, strict=True)
+            for sample in range(first, first + sampling.num_samples)
+        ]
+        wanted += [(begun.prompt, begun.sample, begun) for begun in unfinished]
+        return [
+            Response(
+                prompt,
+                sample,
+                sampling,
+                watch=watch,
+                params=params,
+                seed=self._seed(prompt.problem.id, sample, sampling),
+                begun=begun,
+            )
+            for prompt, sample, begun in wanted
+        ]
 
     def _seed(self, problem_id: str, sample: int, sampling: Sampling) -> Seed:
         def seed(drawn: int) -> int | None:

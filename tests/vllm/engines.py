@@ -1,0 +1,73 @@
+"""Real engines over tiny models, and how far their log-probs are from a policy's."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tiny_models import VOCAB_SIZE, prompt, tiny_folder
+
+from ansatz.loop.rl import rollout_row
+from ansatz.models.load import Policy, load_policy
+from ansatz.rollout.base import Sampling
+from ansatz.rollout.engines import engine_of
+from ansatz.rollout.vllm import VllmSampler
+from ansatz.train.batch import lay_out
+from ansatz.train.step import logps_of
+from ansatz.types import Prompt, Rollout
+
+SAMPLING = Sampling(num_samples=4, max_response_tokens=24, seed=5, step=1)
+
+
+def policy_in(folder: Path, *, seed: int = 0, **settings: Any) -> Policy:
+    """With tied embeddings and heads that vLLM's CPU attention knows; the context is several of its cache's blocks."""
+    return load_policy(tiny_folder(folder, seed=seed, head_dim=32, max_position_embeddings=512, **settings))
+
+
+def long_prompts(count: int = 4) -> list[Prompt]:
+    """Of 130 tokens and more, so that whole blocks of 128 are kept in the prefix cache."""
+    generator = torch.Generator().manual_seed(1)
+    lengths = [130 + 40 * index for index in range(count)]
+    tokens = [torch.randint(2, VOCAB_SIZE, (length,), generator=generator).tolist() for length in lengths]
+    return [prompt(*ids, name=f"long{index}") for index, ids in enumerate(tokens)]
+
+
+def sampler_of(policy: Policy, mode: str, **settings: Any) -> VllmSampler:
+    sampler = engine_of({"name": "vllm", "mode": mode, "max_concurrent": 16, **settings})(policy)
+    assert isinstance(sampler, VllmSampler)
+    return sampler
+
+
+def gap(policy: Policy, rollouts: Sequence[Rollout], *, temperature: float = 1.0) -> float:
+    """The largest |behavior_logp - policy_logp| in nats."""
+    rows = [rollout_row(one, group=0, reward=0.0) for one in rollouts]
+    layout = lay_out(rows, device=policy.device)
+    logp_T = logps_of(policy, layout, tokens_per_slice=4096, temperature=temperature)
+    return float((logp_T - layout.behavior_logp_T)[layout.mask_T].abs().max())
+
+
+def with_other_weights(policy: Policy, folder: Path) -> Policy:
+    """Another policy of the same shape."""
+    return dataclasses.replace(policy_in(folder, seed=9), path=policy.path)
+
+
+def alive(processes: Sequence[int] | frozenset[int]) -> set[int]:
+    """Those that still run; one that has ended and was not waited for counts as ended."""
+    found: set[int] = set()
+    for pid in processes:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            continue
+        if state != "Z":
+            found.add(pid)
+    return found
+
+
+def segments() -> set[str]:
+    """Files of shared memory on this machine."""
+    return {name for name in os.listdir("/dev/shm") if name.startswith(("psm_", "ansatz-weights-"))}

@@ -1,0 +1,143 @@
+"""vLLM for real, in both modes: log-probs, weight updates, deaths, ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from engines import SAMPLING, alive, gap, long_prompts, policy_in, sampler_of, segments, with_other_weights
+from tiny_models import some_prompts
+
+from ansatz.errors import RolloutError
+from ansatz.models.load import Policy
+from ansatz.rollout.vllm import VllmSampler
+from ansatz.types import Finish, Rollout
+
+pytestmark = pytest.mark.vllm
+
+TOLERANCE = 1e-4  # nats, float32 on both sides; 5e-6 was seen
+PROMPTS = some_prompts(4)
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    return policy_in(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def other(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    return with_other_weights(policy, tmp_path_factory.mktemp("other"))
+
+
+@pytest.fixture(scope="module", params=["colocated", "server"])
+def sampler(policy: Policy, request: pytest.FixtureRequest) -> Iterator[VllmSampler]:
+    one = sampler_of(policy, request.param)
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"temperature": 0.7},
+        {"top_k": 7},
+        {"top_k": 20, "top_p": 0.8, "min_p": 0.01, "temperature": 0.7},
+        {"min_response_tokens": 12},
+        {"stop": ("t3",), "thinking_budget": 9, "thought_end": "t2", "closing": "t8 t20"},
+    ],
+    ids=str,
+)
+def test_log_probs_are_the_trainers(sampler, policy, how):
+    sampler.load_weights(policy.model, version=0)
+    sampling = dataclasses.replace(SAMPLING, **how)
+    rollouts = sampler.generate(PROMPTS + long_prompts(), sampling)
+    assert sum(one.num_tokens for one in rollouts) > 100
+    assert gap(policy, rollouts, temperature=sampling.temperature) < TOLERANCE
+    if sampling.top_k:
+        sizes = {size for one in rollouts for size in one.support_sizes}
+        assert 1 < max(sizes) <= sampling.top_k
+        assert sampling.top_p < 1.0 or sizes == {sampling.top_k}
+    if sampling.min_response_tokens:
+        assert min(one.num_tokens for one in rollouts) > 12
+
+
+def test_samples_of_a_group_differ_and_come_again_with_their_seed(sampler, policy):
+    sampler.load_weights(policy.model, version=0)
+    first, again = (sampler.generate(PROMPTS, SAMPLING) for _ in range(2))
+    assert [one.token_ids for one in first] == [one.token_ids for one in again]
+    assert len({one.token_ids for one in first}) == len(first)
+    later = sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, step=2))
+    assert not {one.token_ids for one in later} & {one.token_ids for one in first}
+
+
+def test_after_an_update_no_rollout_comes_from_old_weights_or_their_cache(sampler, policy, other):
+    prompts = long_prompts()
+    sampler.load_weights(policy.model, version=1)
+    before = sampler.generate(prompts, SAMPLING)
+    sampler.load_weights(other.model, version=2)
+    after = sampler.generate(prompts, SAMPLING)
+    assert {(one.version_min, one.version_max) for one in before} == {(1, 1)}
+    assert {(one.version_min, one.version_max) for one in after} == {(2, 2)}
+    assert gap(policy, before) < TOLERANCE
+    assert gap(other, after) < TOLERANCE
+    assert gap(policy, after) > 0.5
+
+
+@pytest.mark.parametrize("victim", ["first", "rest"])
+def test_processes_killed_in_the_middle_of_a_step_cost_no_rollout(sampler, other, victim):
+    """first: the server, or the engine process where there is no server. rest: all of its children."""
+    sampler.load_weights(other.model, version=3)
+    sampling = dataclasses.replace(SAMPLING, max_response_tokens=150)
+    whole = sampler.generate(PROMPTS, sampling)
+    before, there = sampler._engine.processes, segments()
+    told: list[Rollout] = []
+
+    def kill(rollout: Rollout) -> None:
+        if not told:
+            oldest = min(before)
+            for pid in [oldest] if victim == "first" else before - {oldest}:
+                os.kill(pid, signal.SIGKILL)
+        told.append(rollout)
+
+    rollouts = sampler.generate(PROMPTS, sampling, on_finished=kill)
+    assert [one.token_ids for one in rollouts] == [one.token_ids for one in whole]
+    assert sorted(map(id, told)) == sorted(map(id, rollouts))
+    assert {one.version_max for one in rollouts} == {3}
+    assert gap(other, rollouts) < TOLERANCE
+    assert not sampler._engine.processes & before
+    assert _soon(lambda: not alive(before))
+    assert len(segments()) <= len(there)
+
+
+@pytest.mark.parametrize("mode", ["colocated", "server"])
+def test_an_engine_that_cannot_start_says_why(policy, mode):
+    sampler = sampler_of(policy, mode, options={"max_model_len": 10**6})
+    with pytest.raises(RolloutError, match=r"does not start|ended while it started") as said:
+        sampler.generate(PROMPTS, SAMPLING)
+    assert mode == "colocated" or "max_model_len" in str(said.value)
+    sampler.close()
+
+
+@pytest.mark.parametrize("mode", ["colocated", "server"])
+def test_close_leaves_no_process_no_memory_and_no_file(policy, mode):
+    there = segments()
+    sampler = sampler_of(policy, mode)
+    (one, *_) = sampler.generate(PROMPTS[:1], SAMPLING.greedy())
+    assert one.finish in (Finish.STOP, Finish.LENGTH)
+    processes = sampler._engine.processes
+    assert len(alive(processes)) >= 2
+    sampler.close()
+    assert _soon(lambda: not alive(processes))
+    assert segments() <= there
+
+
+def _soon(holds: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 10
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.1)
+    return holds()
