@@ -54,6 +54,7 @@ def difficulty(
 ) -> None:
     """Write each row with its pass rate: the share of k responses of MODEL that are right."""
     from ansatz.data.hygiene.difficulty import check_range, write_pass_rates
+    from ansatz.data.hygiene.report import history
 
     check_range(min_rate, max_rate)
     how = drawing(k, temperature, max_tokens, template, seed, batch, device, threads)
@@ -62,6 +63,7 @@ def difficulty(
     problems = [problem for _, problem in rows_of(file, *keys)]
     draw_into(folder, model, problems, how, about={"data": str(file)}, of=str(file))
     about = {"verb": "difficulty", "min_rate": min_rate, "max_rate": max_rate, **folder.settings()}
+    about |= {"file": str(file), "before": history(file)}
     report = write_pass_rates(
         rows_of(file, *keys), right_responses(folder, "strict"), out, k=k, low=min_rate, high=max_rate, about=about
     )
@@ -84,11 +86,11 @@ def select(
 ) -> None:
     """Choose from kept responses a set for SFT: right and whole ones, each once, some of a problem."""
     import dataclasses
-    import json
 
     from ansatz.data.files import replacing
+    from ansatz.data.hygiene.report import digest, write_report
     from ansatz.data.hygiene.select import report_of
-    from ansatz.data.hygiene.sift import report_path, to_line
+    from ansatz.data.hygiene.sift import to_line
     from ansatz.evaluate.selection import Selection, read_responses, taught_rows
 
     settings = Selection(per_prompt=per_prompt, pick=pick, language=language, shape=shape, max_tokens=max_tokens)
@@ -98,8 +100,7 @@ def select(
     report = {**about, "seed": seed, **report_of(chosen)}
     with replacing(out) as file:
         file.writelines(to_line(row) for row in taught_rows(chosen, found))
-    with replacing(report_path(out)) as file:
-        file.write(json.dumps(report, indent=2) + "\n")
+    write_report(out, {**report, "sha256": digest(out)})
     kinds = ", ".join(f"{kind} {count}" for kind, count in report["kinds"].items())
     print(f"{report['responses']} responses, {report['kept']} kept, {report['dropped']} dropped ({kinds or 'none'})")
     print(f"{report['problems_kept']} of {report['problems']} problems have one or more; kept rows: {out}")

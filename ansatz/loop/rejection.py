@@ -18,8 +18,8 @@ from typing import Any
 
 from ansatz.config.load import check
 from ansatz.config.schema import Config
+from ansatz.data.hygiene.report import report_path
 from ansatz.data.hygiene.select import Candidate, Chosen, report_of
-from ansatz.data.hygiene.sift import report_path
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.kept import ResponseFolder
@@ -40,8 +40,8 @@ class RejectionSettings(Selection):
     samples: responses a problem, drawn as `rollout` says. rounds: of sampling and SFT. teacher: the model folder that
     is sampled from; null: the policy as it is at the round's beginning. template: the teacher's prompt template; null:
     data.template. from_start: every round trains the stage's start; else the policy of the round before. problems: so
-    many a round, each the next of data.train and after the last the first again; 0: all. batch: problems sampled together; what a kill loses. sft: keys of the recipe's
-    sft section, where a round's SFT is to be another.
+    many a round, each the next of data.train and after the last the first again; 0: all. batch: problems sampled
+    together; what a kill loses. sft: keys of the recipe's sft section, where a round's SFT is to be another.
     """
 
     samples: int = 8

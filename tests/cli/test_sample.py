@@ -105,6 +105,7 @@ def test_difficulty_writes_the_pass_rate_to_each_row(ansatz, model, file, right,
     assert "3 rows, 3 kept, 0 dropped" in said
     assert read(out) == [{**row, "pass_rate": rate} for row, rate in zip(read(file), (0.0, 0.4, 0.8), strict=True)]
     report = report_of(out)
+    assert (report["file"], report["before"], report["dropped_rows"]) == (str(file), [], [])
     assert report["right_of_k"] == {"0": 1, "2": 1, "4": 1}
     assert (report["k"], report["model"], len(report["model_sha256"])) == (5, str(model), 64)
     assert len(read(tmp_path / "rated.responses" / "rollouts.jsonl")) == 15
@@ -115,7 +116,7 @@ def test_difficulty_writes_the_pass_rate_to_each_row(ansatz, model, file, right,
 def test_what_a_model_guesses_right_is_dropped(ansatz, model, file, right, tmp_path):
     out = tmp_path / "kept.jsonl"
     verb = ("data", "filter", file, "--out", out, "--threads", 1, "--guesses", 3, "--model", model)
-    code, said, _ = ansatz(*verb, "--drop", "guessed", "--guess-template", "tiny")
+    code, said, _ = ansatz(*verb, "--drop", "guessed")
     assert code == 0
     assert "3 rows, 1 kept, 2 dropped (guessed 2)" in said
     assert [row["n"] for row in read(out)] == [0]

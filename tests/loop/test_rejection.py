@@ -5,16 +5,28 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from tiny_models import tiny_policy
 from toy_runs import toy_config
 
 from ansatz.config.load import check
 from ansatz.errors import ConfigError, DataError
 from ansatz.loop import rejection as rejection_module
+from ansatz.loop.fit import Fit
 from ansatz.loop.pipeline import Pipeline, resume_config, run_pipeline
-from ansatz.loop.rejection import RejectionSettings, rejection_settings, round_sampling
-from ansatz.models.load import load_policy
+from ansatz.loop.rejection import (
+    RejectionSettings,
+    rejection_settings,
+    round_sampling,
+    sample_and_select,
+    sampling_seconds,
+    selected,
+)
+from ansatz.rewards.fake import FakeGrader
+from ansatz.rollout.base import Sampling
+from ansatz.rollout.fake import FakeSampler
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import check_known
+from ansatz.types import Problem, Prompt
 
 REWARDS = Path(__file__).with_name("mine.py")
 RIGHT = {f"{REWARDS}:every_other": {}}
@@ -152,6 +164,8 @@ def test_a_round_broken_off_and_resumed_ends_with_the_same_bytes(tmp_path, endin
     resumed = run_pipeline(resume_config(cut), resume=True)
     for name in ("responses/rollouts.jsonl", "responses/settings.json", "selected.jsonl"):
         assert (resumed / "rejection_1" / name).read_bytes() == (whole / "rejection_1" / name).read_bytes()
+    seconds = json.loads((resumed / "rejection_1" / "done.json").read_text())["seconds"]
+    assert seconds >= sampling_seconds(resumed / "rejection_1") > 0
     rows = [untimed(read_jsonl(run / "rejection_1" / "metrics.jsonl")) for run in (whole, resumed)]
     assert rows[0] == rows[1]
     last = [run / "rejection_1" / "checkpoints" / "step-000004" / "model.safetensors" for run in (whole, resumed)]
@@ -226,4 +240,44 @@ def test_the_settings_are_those_of_the_signature():
     assert rejection_settings({"samples": 3, "pick": "shortest"}) == RejectionSettings(samples=3, pick="shortest")
     with pytest.raises(ConfigError, match="expected 1 response a problem or more"):
         rejection_settings({"per_prompt": -1})
-    assert load_policy is not None
+
+
+def test_each_round_takes_the_next_problems_and_none_twice():
+    problems = [Problem(id=name, question="?", answer="1", source="test", split="train") for name in "abcde"]
+    taken = ["".join(one.id for one in RejectionSettings(problems=2).sampled(problems, n)) for n in (1, 2, 3, 4)]
+    assert taken == ["ab", "cd", "ea", "bc"]
+    assert [RejectionSettings(problems=n).sampled(problems, 3) for n in (0, 5, 6)] == [problems] * 3
+
+
+def test_a_response_that_the_policy_could_not_be_taught_goes(tmp_path, ending):
+    prompts = [
+        Prompt(
+            problem=Problem(id=name, question="?", answer="1", source="test", split="train"), text="?", token_ids=(1,)
+        )
+        for name in "ab"
+    ]
+    sample_and_select(
+        tmp_path,
+        prompts,
+        sampler=FakeSampler(lambda prompt, sample: f"{prompt.problem.id}{sample}"),
+        sampling=Sampling(num_samples=2, max_response_tokens=9),
+        grader=FakeGrader(),
+        settings=RejectionSettings(samples=2),
+        fits=lambda problem: problem.solution != "a1",
+    )
+    found = selected(tmp_path)
+    assert found is not None
+    assert sorted(one.solution or "" for one in found) == ["a0", "b0", "b1"]
+    assert json.loads((tmp_path / "selected.report.json").read_text())["kinds"] == {"no_fit": 1}
+
+
+def test_a_demonstration_over_a_limit_does_not_fit(tmp_path):
+    fit = Fit(
+        tiny_policy(), toy_config(tmp_path, {"rollout": {"max_response_tokens": 4}, "data": {"template": "none"}})
+    )
+    short, long = (
+        Problem(id="p", question="t5", answer="1", source="test", split="train", solution=" ".join(["t7"] * count))
+        for count in (3, 4)
+    )
+    assert fit.fits_demonstration(short)  # three tokens and the end
+    assert not fit.fits_demonstration(long)

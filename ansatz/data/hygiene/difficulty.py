@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ansatz.data.files import replacing
-from ansatz.data.hygiene.sift import report_path, to_line
+from ansatz.data.hygiene.report import digest, write_report
+from ansatz.data.hygiene.sift import to_line
 from ansatz.data.rows import Row
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
@@ -42,10 +42,9 @@ def write_pass_rates(
             if low <= rate <= high:
                 kept += 1
                 file.write(to_line({**row.values, FIELD: rate}))
-    report = {**about, "rows": read, "kept": kept, "dropped": read - kept}
+    report: dict[str, Any] = {**about, "rows": read, "kept": kept, "dropped": read - kept, "sha256": digest(out)}
     report["right_of_k"] = {str(count): histogram[count] for count in range(k + 1) if histogram[count]}
-    with replacing(report_path(out)) as file:
-        file.write(json.dumps(report, indent=2) + "\n")
+    write_report(out, report)
     return report
 
 
