@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import pkgutil
 import sys
 
 import typer
 
+from ansatz import process
 from ansatz.cli.recipe import RecipeCommand
 from ansatz.errors import AnsatzError
 
-# Read by torch's thread pool when it is loaded, so set before that. Waiting threads sleep instead of spinning: as fast
-# on an idle machine, and some thirty times faster than spinning where another process wants a core.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+process.settle()
 
 
 def build_app() -> typer.Typer:

@@ -1,0 +1,44 @@
+"""vLLM's CPU build as one side of the benchmark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rounds import Rounds
+from vllm import LLM, SamplingParams
+
+
+def main() -> None:
+    rounds = Rounds()
+    settings = rounds.settings
+    llm = LLM(
+        settings["model"],
+        dtype=settings["dtype"],
+        max_model_len=512,
+        max_num_seqs=settings["prompts"] * settings["samples"],
+        max_num_batched_tokens=16384,
+        seed=0,
+        **settings["how"],
+    )
+    rows = [json.loads(line) for line in Path(settings["data"]).read_text(encoding="utf-8").splitlines()]
+    tokenizer = llm.get_tokenizer()
+    prompts = [
+        {"prompt_token_ids": tokenizer.encode(row["prompt"], add_special_tokens=False)}
+        for row in rows[: settings["prompts"]]
+    ]
+    params = SamplingParams(
+        n=settings["samples"],
+        temperature=1.0,
+        min_tokens=settings["min_tokens"],
+        max_tokens=settings["max_tokens"],
+        logprobs=0,
+        detokenize=False,
+    )
+    while rounds.begin():
+        outputs = llm.generate(prompts, params, use_tqdm=False)
+        rounds.end(tokens=sum(len(one.token_ids) for output in outputs for one in output.outputs))
+
+
+if __name__ == "__main__":
+    main()

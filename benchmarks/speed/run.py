@@ -1,0 +1,420 @@
+"""Ansatz beside its peers: the same weights, prompts, lengths, batch and update, round about in one run.
+
+    python benchmarks/speed/run.py all --out docs/benchmarks.json
+
+Each side is a process of its own, in its own environment, that works a round when it is asked; the sides take turns
+(A B A B), so that what else the machine does falls on both. Ratios of medians are reported, and beside them the rate at
+which this machine multiplies matrices, measured between the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).parent
+CORES = len(os.sched_getaffinity(0))
+
+
+@dataclass
+class Side:
+    """A peer with its settings. found: what each of its rounds answered, the first one (a warm-up) left out."""
+
+    name: str
+    python: str
+    script: str
+    settings: dict[str, Any]
+    found: list[dict[str, Any]] = field(default_factory=list)
+    process: Any = None
+
+    def start(self) -> None:
+        environment = os.environ | {
+            "OMP_NUM_THREADS": str(CORES),
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "VLLM_CPU_KVCACHE_SPACE": "2",
+        }
+        self.process = subprocess.Popen(
+            [self.python, str(HERE / self.script), json.dumps(self.settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(Path(tempfile.gettempdir()) / f"speed-{self.script}.log").open("a"),
+            text=True,
+            env=environment,
+        )
+        self._read()
+
+    def _read(self) -> dict[str, Any]:
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name} ended in the middle: see speed-{self.script}.log in the temporary folder")
+        return json.loads(line)
+
+    def round(self) -> dict[str, Any]:
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        return self._read()
+
+    def ready(self) -> None:
+        """Waits for what the side does between rounds."""
+        self._read()
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.stdin.write("stop\n")
+            self.process.stdin.flush()
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+
+    @property
+    def seconds(self) -> float:
+        return median(one["seconds"] for one in self.found)
+
+    @property
+    def tokens_per_s(self) -> float:
+        return median(one["tokens"] / one["seconds"] for one in self.found)
+
+
+def alternate(sides: Sequence[Side], *, rounds: int, warm: int = 1) -> list[float]:
+    """Rounds of the sides in turn, `warm` of each left out; the machine's bf16 rates measured in between, FLOP/s."""
+    rates = list[float]()
+    try:
+        for side in sides:
+            side.start()
+            for _ in range(warm):
+                side.round()
+                side.ready()
+        for _ in range(rounds):
+            for side in sides:
+                side.found.append(side.round())
+                side.ready()
+            rates.append(matrix_rate())
+    finally:
+        for side in sides:
+            side.stop()
+    return rates
+
+
+def matrix_rate() -> float:
+    """FLOP/s of bfloat16 matrix products on all cores, in a process of its own: the best of a few."""
+    code = (
+        "import os, time, torch; torch.set_num_threads(int(os.environ['OMP_NUM_THREADS']));"
+        "a = torch.randn(2048, 2048).bfloat16(); b = torch.randn(2048, 2048).bfloat16(); a @ b; best = 9.0\n"
+        "for _ in range(8):\n    t = time.perf_counter(); a @ b; best = min(best, time.perf_counter() - t)\n"
+        "print(2 * 2048**3 / best)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": str(CORES)}
+    )
+    return float(done.stdout)
+
+
+class Work:
+    """What the sides work on: a model, problems with worked answers as text, and where each peer's Python is."""
+
+    def __init__(self, folder: Path, peers: dict[str, str], sft_checkpoint: str | None) -> None:
+        self.folder, self.peers, self.sft_checkpoint = folder, peers, sft_checkpoint
+        self.train, self.heldout = folder / "train.jsonl", folder / "heldout.jsonl"
+
+    def make(self) -> None:
+        """The problems of the default recipe and a model of 3.3 M parameters, Qwen3's shape, with random weights."""
+        from ansatz.data.base import load_problems
+        from ansatz.models.tiny import build_tiny_model
+        from ansatz.prompts.templates import QUESTION, TEMPLATES
+
+        for file, split, count in ((self.train, "train", 4000), (self.heldout, "heldout", 200)):
+            how = {"count": count, "seed": 2, "wording": "plain", "max_value": 100, "max_term": 12}
+            rows = [
+                {
+                    "id": one.id,
+                    "question": one.question,
+                    "answer": one.answer,
+                    "solution": one.solution,
+                    "prompt": TEMPLATES["tiny"].replace(QUESTION, one.question),
+                    "completion": f"{one.solution}<|end|>",
+                }
+                for one in load_problems("word_problems", split=split, settings=how)
+            ]
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        texts = [row["prompt"] + row["completion"] for row in map(json.loads, self.train.read_text().splitlines())]
+        shape = {"hidden_size": 256, "num_layers": 4, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64}
+        shape |= {"intermediate_size": 768, "vocab_size": 512}
+        build_tiny_model(self.folder / "model", texts=texts, **shape)
+        self._several_ends(self.folder / "model", self.folder / "spread")
+        self._wide(self.folder / "model", self.folder / "wide", vocab_size=150_000)
+
+    @staticmethod
+    def _several_ends(model: Path, target: Path) -> None:
+        """The model with four end tokens, so that random weights give lengths from 8 to 256 that differ."""
+        shutil.copytree(model, target)
+        for name in ("generation_config.json", "config.json"):
+            settings = json.loads((target / name).read_text())
+            settings["eos_token_id"] = [1, 300, 301, 302]
+            (target / name).write_text(json.dumps(settings))
+
+    @staticmethod
+    def _wide(model: Path, target: Path, *, vocab_size: int) -> None:
+        from transformers import AutoModelForCausalLM
+
+        shutil.copytree(model, target)
+        wide = AutoModelForCausalLM.from_pretrained(model)
+        wide.resize_token_embeddings(vocab_size, mean_resizing=False)
+        wide.save_pretrained(target)
+
+    def ansatz(self, work: str, **settings: Any) -> Side:
+        return Side("Ansatz", sys.executable, "peer_ansatz.py", {"work": work, **settings})
+
+    def generate(self, *, dtype: str, attention: str, how: dict[str, Any], **settings: Any) -> Side:
+        name = f"transformers generate, {dtype}, {attention}" + "".join(f", {value}" for value in how.values())
+        peer = {"dtype": dtype, "attention": attention, "how": how, "threads": CORES, **settings}
+        return Side(name, self.peers["trl"], "peer_transformers.py", peer)
+
+    def trl(self, work: str, *, dtype: str, autocast: bool = False, attention: str = "sdpa", **settings: Any) -> Side:
+        note = f"{dtype}{' with autocast' if autocast else ''}, {attention}"
+        note += "".join(f", {name} {settings[name]}" for name in ("slices", "batch") if name in settings)
+        note += "".join(f", {value}" for value in settings.get("how", {}).values())
+        rest = {"lr": 4e-4, "warmup_steps": 5, "steps": 100_000, "threads": CORES, "min_tokens": 0, "how": {}}
+        peer = {"work": work, "dtype": dtype, "autocast": autocast, "attention": attention, **rest, **settings}
+        return Side(f"TRL, {note}", self.peers["trl"], "peer_trl.py", peer)
+
+    def vllm(self, *, dtype: str, how: dict[str, Any], **settings: Any) -> Side:
+        name = f"vLLM, {dtype}, {'eager' if how.get('enforce_eager') else 'compiled'}"
+        return Side(name, self.peers["vllm"], "peer_vllm.py", {"dtype": dtype, "how": how, **settings})
+
+    def recipe(self, *, model: Path | str, **over: Any) -> dict[str, Any]:
+        """The default recipe on the work's own files, its evaluations cut to what a run must have."""
+        problems = {"source": "jsonl", "path": str(self.train), "split": "train"}
+        base = {
+            "name": "speed",
+            "model": {"path": str(model)},
+            "data": {"template": "tiny", "train": problems, "heldout": {**problems, "path": str(self.heldout)}},
+            "rollout": {"prompts_per_step": 32, "samples_per_prompt": 8, "max_response_tokens": 64},
+            "train": {"steps": 100_000, "lr": 4e-4, "tokens_per_slice": 8192},
+            "evaluate": {"problems": 1, "samples": 1, "k": 1, "every": 0},
+            "save": {"every": 100_000},
+        }
+        return merge(base, over)
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in over.items():
+        out[key] = merge(out[key], value) if isinstance(out.get(key), dict) and isinstance(value, dict) else value
+    return out
+
+
+def sampling(work: Work, rounds: int) -> dict[str, Any]:
+    """Tokens a second of sampling, equal lengths."""
+    size = {"prompts": 32, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train)}
+    size["model"] = str(work.folder / "model")
+    static = {"cache_implementation": "static"}
+    peers = [
+        work.generate(dtype="bfloat16", attention="sdpa", how={}, **size),
+        work.generate(dtype="float32", attention="sdpa", how={}, **size),
+        work.generate(dtype="bfloat16", attention="eager", how={}, **size),
+        work.generate(dtype="bfloat16", attention="sdpa", how=static, **size),
+    ]
+    return compare(work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
+
+
+def sampling_spread(work: Work, rounds: int) -> dict[str, Any]:
+    """Tokens a second of sampling, lengths from 8 to 256."""
+    size = {"prompts": 32, "samples": 8, "min_tokens": 8, "max_tokens": 256, "data": str(work.train)}
+    size["model"] = str(work.folder / "spread")
+    static = {"cache_implementation": "static"}
+    peers = [
+        work.generate(dtype="bfloat16", attention="eager", how={}, **size),
+        work.generate(dtype="bfloat16", attention="sdpa", how=static, **size),
+    ]
+    return compare(work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
+
+
+def sampling_vllm(work: Work, rounds: int) -> dict[str, Any]:
+    """Tokens a second of sampling, equal lengths, beside vLLM's CPU build."""
+    size = {"prompts": 32, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train)}
+    size["model"] = str(work.folder / "model")
+    peers = [
+        work.vllm(dtype="bfloat16", how={"enforce_eager": True}, **size),
+        work.vllm(dtype="bfloat16", how={}, **size),
+    ]
+    return compare(work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
+
+
+def grpo(work: Work, rounds: int) -> dict[str, Any]:
+    """Seconds of a whole GRPO step: 32 prompts x 8 samples x 64 tokens, one update."""
+    recipe = work.recipe(model=work.folder / "model", rollout={"min_response_tokens": 63, "stop": []})
+    size = {"prompts": 32, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train)}
+    size["model"] = str(work.folder / "model")
+    static = {"cache_implementation": "static"}
+    peers = [
+        work.trl("grpo", dtype="float32", slices=1, **size),
+        work.trl("grpo", dtype="float32", autocast=True, slices=1, **size),
+        work.trl("grpo", dtype="bfloat16", slices=1, **size),
+        work.trl("grpo", dtype="bfloat16", attention="eager", slices=1, **size),
+        work.trl("grpo", dtype="bfloat16", slices=1, **size, how=static),
+    ]
+    found = compare(work.ansatz("rl", recipe=recipe), peers, rounds, key="seconds")
+    found["share_of_bf16_rate"] = step_arithmetic(work) / found["ansatz"] / found["bf16_rate"]
+    return found
+
+
+def step_arithmetic(work: Work) -> float:
+    """FLOP of a step's matrix products: 2 a parameter and token sampled or read, 6 a parameter and token learned from.
+
+    A prompt is read once a group and learned from once a rollout, as in the plainest trainer; attention is left out.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(work.folder / "model")
+    tokenizer = AutoTokenizer.from_pretrained(work.folder / "model")
+    prompts = [json.loads(line)["prompt"] for line in work.train.read_text().splitlines()[:512]]
+    prompt_tokens = sum(len(tokenizer.encode(one)) for one in prompts) / len(prompts)
+    parameters = sum(one.numel() for one in model.parameters())
+    return 2 * parameters * 32 * (prompt_tokens + 8 * 64) + 6 * parameters * 256 * (prompt_tokens + 64)
+
+
+def sft(work: Work, rounds: int) -> dict[str, Any]:
+    """Tokens a second of supervised fine-tuning, examples as long as they come; TRL with packing."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(work.folder / "model")
+    rows = [json.loads(line) for line in work.train.read_text().splitlines()]
+    length = sum(len(tokenizer.encode(row["prompt"] + row["completion"])) for row in rows) / len(rows)
+    batch = 64
+    recipe = work.recipe(
+        model=work.folder / "model",
+        data={"sft": {"source": "jsonl", "path": str(work.train), "split": "train"}},
+        sft={"steps": 100_000, "batch_size": batch, "lr": 1e-3},
+        rollout={"max_response_tokens": 128},
+    )
+    row_length = 512
+    packed = {"batch": round(batch * length / row_length), "max_length": row_length, "packing": True}
+    packed |= {"data": str(work.train), "model": str(work.folder / "model")}
+    peers = [
+        work.trl("sft", dtype="float32", **packed),
+        work.trl("sft", dtype="float32", autocast=True, **packed),
+        work.trl("sft", dtype="bfloat16", **packed),
+        work.trl("sft", dtype="bfloat16", attention="eager", **packed),
+    ]
+    mine = work.ansatz("sft", recipe=recipe)
+    rates = alternate([mine, *peers], rounds=rounds)
+    for one in mine.found:
+        one["tokens"] = batch * length
+    return report(mine, peers, rates, key="tokens_per_s")
+
+
+def memory(work: Work, rounds: int) -> dict[str, Any]:
+    """Bytes by which a process's peak memory rises in its first step, vocabulary of 150,000; the same slices of 32."""
+    recipe = work.recipe(
+        model=work.folder / "wide",
+        rollout={"min_response_tokens": 63},
+        train={"tokens_per_slice": 32 * 112},
+    )
+    size = {"prompts": 32, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train), "slices": 8}
+    size["model"] = str(work.folder / "wide")
+    mine = work.ansatz("rl", recipe=recipe)
+    peers = [work.trl("grpo", dtype="float32", **size), work.trl("grpo", dtype="bfloat16", **size)]
+    rates = alternate([mine], rounds=1, warm=0)
+    for peer in peers:
+        rates += alternate([peer], rounds=1, warm=0)
+    return report(mine, peers, rates, key="peak_rise_bytes")
+
+
+def to_85(work: Work, rounds: int) -> dict[str, Any]:
+    """Seconds of training from the default recipe's SFT checkpoint to 85 % held-out pass@1, evaluations not counted."""
+    if work.sft_checkpoint is None:
+        raise SystemExit(
+            "give the default recipe's SFT checkpoint: --sft-checkpoint runs/.../sft/checkpoints/step-000660"
+        )
+    shared = {"prompts_per_step": 64, "samples_per_prompt": 8, "max_response_tokens": 72}
+    recipe = work.recipe(
+        model=work.sft_checkpoint,
+        rollout={**shared, "engine": {"name": "native", "max_concurrent": 512}},
+        evaluate={"problems": 200, "samples": 4, "k": 4, "every": 5},
+    )
+    size = {"prompts": 64, "samples": 8, "max_tokens": 72, "data": str(work.train), "heldout": str(work.heldout)}
+    size |= {"problems": 200, "evaluate_samples": 4, "every": 5, "target": 0.85, "model": work.sft_checkpoint}
+    mine = work.ansatz("to_score", recipe=recipe, target=0.85)
+    peers = [work.trl("to_score", dtype="float32", autocast=True, slices=1, **size)]
+    rates = alternate([mine], rounds=1, warm=0)
+    for peer in peers:
+        rates += alternate([peer], rounds=1, warm=0)
+    return report(mine, peers, rates, key="training_s")
+
+
+TASKS: dict[str, Callable[[Work, int], dict[str, Any]]] = {
+    "sampling": sampling,
+    "sampling_spread": sampling_spread,
+    "sampling_vllm": sampling_vllm,
+    "grpo": grpo,
+    "sft": sft,
+    "memory": memory,
+    "to_85": to_85,
+}
+
+
+def compare(mine: Side, peers: Sequence[Side], rounds: int, *, key: str) -> dict[str, Any]:
+    return report(mine, peers, alternate([mine, *peers], rounds=rounds), key=key)
+
+
+def report(mine: Side, peers: Sequence[Side], rates: Sequence[float], *, key: str) -> dict[str, Any]:
+    """Medians, and the ratio to the best peer: above 1 where Ansatz is ahead."""
+    higher_is_better = key == "tokens_per_s"
+
+    def value(side: Side) -> float:
+        if key == "tokens_per_s":
+            return side.tokens_per_s
+        return median(one[key] for one in side.found)
+
+    others = {peer.name: value(peer) for peer in peers}
+    best = (max if higher_is_better else min)(others.values())
+    ratio = value(mine) / best if higher_is_better else best / value(mine)
+    rows = {side.name: side.found for side in (mine, *peers)}
+    return {
+        "key": key,
+        "ansatz": value(mine),
+        "peers": others,
+        "ratio": ratio,
+        "bf16_rate": median(rates),
+        "rounds": rows,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", choices=["all", *TASKS])
+    parser.add_argument("--trl", default=".venv-trl/bin/python", help="a Python with trl, for transformers and TRL")
+    parser.add_argument("--vllm", default=".venv-vllm/bin/python", help="a Python with vllm-cpu")
+    parser.add_argument("--sft-checkpoint", help="for to_85: the default recipe's")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, required=True, help="a JSON file; tasks that are run again replace theirs")
+    arguments = parser.parse_args()
+    peers = {"trl": arguments.trl, "vllm": arguments.vllm}
+    with tempfile.TemporaryDirectory() as folder:
+        work = Work(Path(folder), peers, arguments.sft_checkpoint)
+        work.make()
+        for name in TASKS if arguments.task == "all" else [arguments.task]:
+            found = TASKS[name](work, arguments.rounds)
+            known = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+            arguments.out.write_text(json.dumps({**known, name: found}, indent=1), encoding="utf-8")
+            print(f"{name}: ratio {found['ratio']:.2f}, Ansatz {found['ansatz']:.4g}")
+            for peer, value in found["peers"].items():
+                print(f"    {value:.4g}  {peer}")
+            if "share_of_bf16_rate" in found:
+                print(f"    {found['share_of_bf16_rate']:.0%} of the machine's bf16 rate")
+
+
+if __name__ == "__main__":
+    main()
