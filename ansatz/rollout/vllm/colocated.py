@@ -17,7 +17,6 @@ from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, OnAnswer, env
 from ansatz.rollout.vllm.processes import all_alive, descendants, end, shared_memory
 from ansatz.rollout.vllm.response import Answer, Request
 
-
 _LOOK_EVERY_S = 0.5
 _GRACE_S = 2.0
 

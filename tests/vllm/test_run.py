@@ -1,0 +1,32 @@
+"""A whole run with vLLM: built, sampled, trained for two steps, evaluated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from engines import segments
+from toy_runs import command, toy_recipe
+
+pytestmark = pytest.mark.vllm
+
+
+@pytest.mark.parametrize("mode", ["colocated", "server"])
+def test_two_steps_of_rl_are_aligned_and_leave_nothing(tmp_path: Path, mode: str):
+    there = segments()
+    changes = {
+        "data": {"sft": None},
+        "model": {"tiny": {"head_dim": 32}},
+        "rollout": {"engine": {"name": "vllm", "mode": mode, "max_concurrent": 16}, "top_k": 50},
+        "rewards": {"math_answer": {}, "target_length": {"target_tokens": 20, "alpha": 0.1}},
+        "train": {"steps": 2, "lr": 1e-2, "warmup_steps": 0},
+        "evaluate": {"every": 1},
+    }
+    code, out, err = command("train", toy_recipe(tmp_path, changes), timeout_s=400)
+    assert code == 0, out + err
+    rows = [json.loads(line) for line in (tmp_path / "runs/toy/rl/metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 2
+    assert rows[0]["train/grad_norm"] > 0
+    assert all(row["align/max_gap"] < 1e-3 for row in rows)
+    assert segments() <= there
