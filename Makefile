@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-unit test-slow test-vllm check
+.PHONY: env demo test test-unit test-slow test-vllm bench check
 
 env: .venv/.ready
 
@@ -34,6 +34,16 @@ test-slow: env
 
 test-vllm: .venv-vllm/.ready
 	.venv-vllm/bin/python -m pytest -m vllm tests/vllm tests/contracts
+
+# Peers of the benchmarks, in an environment of their own.
+.venv-trl/.ready: Makefile
+	$(PYTHON) -m venv .venv-trl
+	.venv-trl/bin/python -m pip install --quiet torch==2.13.0 transformers==5.23.0 trl==1.16.0
+	touch $@
+
+# An hour on a machine that does nothing else.
+bench: env .venv-trl/.ready .venv-vllm/.ready
+	$(BIN)/python benchmarks/speed/run.py all --out docs/benchmarks.json
 
 check: env
 	$(BIN)/ruff check .

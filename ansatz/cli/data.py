@@ -186,7 +186,7 @@ def filter_rows(
     max_tokens: Annotated[int, typer.Option(min=1, help="Of a guess.")] = 24,
     seed: Seed = 0,
     batch: Batch = 32,
-    device: Device = "cpu",
+    device: Device = None,
     threads: Threads = 0,
     work: Work = None,
     question_key: QuestionKey = None,

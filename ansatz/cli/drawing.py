@@ -33,7 +33,7 @@ class Drawing:
     seed: int
     template: str
     batch: int
-    device: str
+    device: str | None
     dtype: str
     threads: int
     thinking_budget: int = 0

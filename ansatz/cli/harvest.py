@@ -44,7 +44,7 @@ def difficulty(
     template: Template = "boxed",
     seed: Seed = 0,
     batch: Batch = 32,
-    device: Device = "cpu",
+    device: Device = None,
     threads: Threads = 0,
     work: Work = None,
     question_key: QuestionKey = None,

@@ -36,7 +36,7 @@ MaxTokens = Annotated[int, typer.Option(min=0, help="Of a response; 0: what the 
 Template = Annotated[str, typer.Option(help="Prompt template: a name, chat, or a .txt file.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the sampling noise.")]
 Batch = Annotated[int, typer.Option(min=1, help="Problems sampled together.")]
-Device = Annotated[str, typer.Option(help="Such as cpu or cuda.")]
+Device = Annotated[str | None, typer.Option(help="Such as cpu or cuda; a GPU where there is one.")]
 Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0: as many as there are cores.")]
 
 
@@ -68,7 +68,7 @@ def put_through(verb: str, pairs: Iterable[Any], judge: Any, file: Path, out: Pa
 
 
 def drawing(
-    k: int, temperature: float, max_tokens: int, template: str, seed: int, batch: int, device: str, threads: int
+    k: int, temperature: float, max_tokens: int, template: str, seed: int, batch: int, device: str | None, threads: int
 ) -> Drawing:
     return Drawing(
         k=k,

@@ -23,7 +23,7 @@ def sample(
     template: Annotated[str, typer.Option(help="Prompt template: a name, chat, or a .txt file.")] = "boxed",
     seed: Annotated[int, typer.Option(min=0, help="Of the sampling noise.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Problems sampled together; what is lost when it is cut off.")] = 32,
-    device: Annotated[str, typer.Option(help="Such as cpu or cuda.")] = "cpu",
+    device: Annotated[str | None, typer.Option(help="Such as cpu or cuda; a GPU where there is one.")] = None,
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
     threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0: as many as there are cores.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder to write; samples/MODEL/FILE if not given.")] = None,

@@ -142,14 +142,15 @@ def cast(policy: Policy, dtype: torch.dtype) -> None:
         parameter.data = parameter.data.to(dtype)
 
 
-def load_policy(path: str | Path, *, device: str | torch.device = "cpu") -> Policy:
-    """The model of a Hugging Face folder in float32, with its tokenizer.
+def load_policy(path: str | Path, *, device: str | torch.device | None = None) -> Policy:
+    """The model of a Hugging Face folder in float32, with its tokenizer. device: None is a GPU where there is one, else
+    the CPU.
 
     Raises ModelError when the folder is no model, lacks weights, a tokenizer or an end token, or when its model attends
     or computes its logits in a way of its own.
     """
     check_folder(path)
-    model = load_model(path).to(torch.device(device))
+    model = load_model(path).to(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
