@@ -8,7 +8,7 @@ raised. Problems of the hub, or of files that are not there, give way to generat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -107,10 +107,10 @@ def _missing(section: Mapping[str, Any]) -> bool:
         return not Path(str(section["dataset"])).exists()
     if "path" in section:
         return not Path(str(section["path"])).is_file()
-    parts: Any = section.get("parts")
-    if not isinstance(parts, Sequence) or isinstance(parts, str):
+    parts = section.get("parts")
+    if not isinstance(parts, list):
         return False
-    return any(_missing(cast("Mapping[str, Any]", part)) for part in parts if isinstance(part, Mapping))
+    return any(_missing(part) for part in cast("list[dict[str, Any]]", parts))
 
 
 def _rewards(config: Config, limit: int | None) -> dict[str, Any]:
