@@ -43,7 +43,9 @@ def train(
     console = Console()
     if isinstance(config.model.shrink, tuple):
         console.print("model.shrink: random weights of the same architecture, and")
-        console.print("\n".join(f"  {line}" for line in config.model.shrink), markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            "\n".join(f"  {line}" for line in config.model.shrink), markup=False, highlight=False, soft_wrap=True
+        )
     run_dir = run_pipeline(config, resume=resume is not None, fresh=fresh, console=open_console(console))
     summary = json.loads((run_dir / "summary.json").read_text(encoding="utf-8"))
     console.print(results_table(summary["evaluations"]))
