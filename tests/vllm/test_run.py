@@ -9,17 +9,25 @@ import pytest
 from engines import segments
 from toy_runs import command, toy_recipe
 
+REWARD = """
+from ansatz.rewards.base import Judgement
+
+def first_token(rollouts):
+    return [Judgement(value=float(one.token_ids[0] % 2)) for one in rollouts]
+"""
 pytestmark = pytest.mark.vllm
 
 
 @pytest.mark.parametrize("mode", ["colocated", "server"])
 def test_two_steps_of_rl_are_aligned_and_leave_nothing(tmp_path: Path, mode: str):
     there = segments()
+    reward = tmp_path / "mine.py"
+    reward.write_text(REWARD)
     changes = {
         "data": {"sft": None},
         "model": {"tiny": {"head_dim": 32}},
         "rollout": {"engine": {"name": "vllm", "mode": mode, "max_concurrent": 16}, "top_k": 50},
-        "rewards": {"math_answer": {}, "target_length": {"target_tokens": 20, "alpha": 0.1}},
+        "rewards": {"math_answer": {}, f"{reward}:first_token": {}},
         "train": {"steps": 2, "lr": 1e-2, "warmup_steps": 0},
         "evaluate": {"every": 1},
     }
