@@ -33,6 +33,8 @@ class _RmsNorm(torch.autograd.Function):
 
 
 def rms_norm(x_H: Tensor, weight_H: Tensor, epsilon: float) -> Tensor:
+    if not torch.is_grad_enabled():  # the same bits in two operations in place of eight
+        return nn.functional.rms_norm(x_H, x_H.shape[-1:], eps=epsilon) * weight_H
     return _RmsNorm.apply(x_H, weight_H, epsilon)  # pyright: ignore[reportReturnType]
 
 

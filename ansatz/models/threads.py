@@ -18,9 +18,6 @@ import torch
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-SMALL_MODEL = 2**24
-"""Parameters from which on a single operation is work enough for several threads."""
-
 
 def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -37,16 +34,14 @@ def num_threads(device: torch.device) -> int:
 
 
 @contextmanager
-def one_thread(wanted: bool = True) -> Iterator[None]:
-    """Operations on one thread each, if `wanted`."""
+def one_thread() -> Iterator[None]:
+    """Operations on one thread each."""
     before = torch.get_num_threads()
-    if wanted and before > 1:
-        torch.set_num_threads(1)
+    torch.set_num_threads(1)
     try:
         yield
     finally:
-        if torch.get_num_threads() != before:
-            torch.set_num_threads(before)
+        torch.set_num_threads(before)
 
 
 def side_by_side(work: Callable[[_Item], _Result], items: Sequence[_Item], device: torch.device) -> Iterator[_Result]:

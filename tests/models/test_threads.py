@@ -49,8 +49,7 @@ def test_an_error_comes_out_and_the_threads_are_as_before() -> None:
     assert torch.get_num_threads() == 3
 
 
-@pytest.mark.parametrize(("wanted", "inside"), [(True, 1), (False, 3)])
-def test_one_thread_lasts_for_its_block(wanted: bool, inside: int) -> None:
-    with one_thread(wanted):
-        assert torch.get_num_threads() == inside
+def test_one_thread_lasts_for_its_block() -> None:
+    with one_thread():
+        assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 3

@@ -13,7 +13,6 @@ from tiny_models import ARCHITECTURES, END_ID, MAX_CONTEXT, VOCAB_SIZE, packed, 
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy
 from ansatz.models.logps import token_logps
-from ansatz.models.threads import one_thread
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler, forward, slots
 from ansatz.types import Finish, Prompt, Rollout
@@ -150,8 +149,7 @@ def test_finished_rows_leave_and_waiting_groups_enter(policy: Policy, monkeypatc
         decode(batch)
 
     monkeypatch.setattr(slots.Slots, "decode", recorded)
-    with one_thread():
-        rollouts = generate(policy, max_concurrent=9)
+    rollouts = generate(policy, max_concurrent=9)
     assert max(active) == 9
     assert sum(active) == sum(one.num_tokens - 1 for one in rollouts)
     one_wave_after_the_other = sum(max(one.num_tokens - 1 for one in rollouts[n : n + 9]) for n in range(0, 33, 9))
@@ -263,19 +261,6 @@ def test_both_ways_sample_the_same(policy: Policy, monkeypatch: pytest.MonkeyPat
     short = generate(policy)
     monkeypatch.setattr("ansatz.rollout.native.sampler.decode_step", forward.PlainStep)
     assert generate(policy) == short
-
-
-def test_two_threads_sample_what_one_samples(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    with one_thread():
-        alone = generate(policy)
-    batches: list[int] = []
-    decode = NativeSampler._decode
-    monkeypatch.setattr(
-        NativeSampler, "_decode", lambda *args, **how: (batches.append(len(args[1])), decode(*args, **how))
-    )
-    monkeypatch.setattr("ansatz.models.threads.torch.get_num_threads", lambda: 2)
-    assert_same(generate(policy), alone)
-    assert batches == [6, 5]
 
 
 def test_a_rollout_goes_on_under_new_weights_and_keeps_the_old_ones_log_probs(policy: Policy) -> None:

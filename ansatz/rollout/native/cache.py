@@ -45,7 +45,12 @@ class SlotCache(Cache):
         self.num_slots = num_slots
         self.span = 0
         self._kv: list[tuple[Tensor, Tensor]] = []
-        self._rows = self._position = torch.empty(0, dtype=torch.long)
+        self._cell_BK = torch.empty(0, 0, dtype=torch.long)
+
+    @property
+    def num_heads(self) -> int:
+        """Key/value heads of a layer."""
+        return self._kv[0][0].shape[1]
 
     def fit(self, span: int) -> None:
         """Hold `span` positions, or up to twice as many where it has held more."""
@@ -78,8 +83,9 @@ class SlotCache(Cache):
 
     def begin(self, position_B: Tensor) -> None:
         """The next token of row b goes to position_B[b]; attention sees all positions held."""
-        self._rows = torch.arange(len(position_B), device=position_B.device)
-        self._position = position_B
+        row_B = torch.arange(len(position_B), device=position_B.device)
+        head_K = torch.arange(self.num_heads, device=position_B.device)
+        self._cell_BK = (row_B[:, None] * self.num_heads + head_K) * self.span + position_B[:, None]
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
@@ -88,10 +94,11 @@ class SlotCache(Cache):
 
     def write(self, layer: int, key_BKD: Tensor, value_BKD: Tensor) -> tuple[Tensor, Tensor]:
         """Put a token a row where `begin` said; returns what its attention sees, two times [B, K, P, D]."""
+        cell_C = self._cell_BK.flatten()
+        for kept_SKPD, new_BKD in zip(self._kv[layer], (key_BKD, value_BKD), strict=True):
+            kept_SKPD.flatten(0, 2).index_copy_(0, cell_C, new_BKD.flatten(0, 1))
         key_SKPD, value_SKPD = self._kv[layer]
-        key_SKPD[self._rows, :, self._position] = key_BKD
-        value_SKPD[self._rows, :, self._position] = value_BKD
-        active = len(self._rows)
+        active = len(self._cell_BK)
         return key_SKPD[:active], value_SKPD[:active]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

@@ -1,23 +1,15 @@
-"""Sampling with the trainer's own model: whole groups at once, finished rows leave, waiting ones enter.
-
-On a CPU a small model's requests are dealt to as many batches as there are threads, which decode side by side.
-"""
+"""Sampling with the trainer's own model: whole groups at once, finished rows leave, waiting ones enter."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy
-from ansatz.models.threads import SMALL_MODEL, num_threads, one_thread, side_by_side
 from ansatz.rollout.base import Observe, Sampling, first_samples
 from ansatz.rollout.native.forward import decode_step
-from ansatz.rollout.native.slots import Request, Slots
-from ansatz.rollout.watch import Watch
+from ansatz.rollout.native.slots import Begun, Request, Row, decode, watch_of
 from ansatz.types import Prompt, Rollout
 
 
@@ -32,10 +24,10 @@ class NativeSampler:
         self, policy: Policy, *, max_concurrent: int, version: int = 0, observe: Observe | None = None
     ) -> None:
         self.policy = policy
-        self._step = decode_step(policy)
         self.max_concurrent = max_concurrent
         self.version = version
         self.observe = observe
+        self._step = decode_step(policy)
 
     def load_weights(self, weights: Any, *, version: int) -> None:
         """The trainer updates these very weights in place, so `weights` must be the policy's own model."""
@@ -44,7 +36,7 @@ class NativeSampler:
         self.version = version
 
     def close(self) -> None:
-        """Nothing is held between calls."""
+        """Nothing of its own is held between calls."""
 
     def generate(
         self,
@@ -54,61 +46,26 @@ class NativeSampler:
         unfinished: Sequence[Rollout] = (),
         on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
+        self._check(prompts, sampling)
         requests = _requests(prompts, sampling.num_samples, unfinished)
-        self._check(requests, sampling)
-        small = self.policy.num_parameters < SMALL_MODEL
-        width = min(num_threads(self.policy.device) if small else 1, len(requests))
-        lock, out = threading.Lock(), dict[tuple[int, int], Rollout]()
-
-        def ended(request: Request, rollout: Rollout) -> None:
-            with lock:
-                out[request.index, rollout.sample] = rollout
-                if on_finished:
-                    on_finished(rollout)
-
-        def decode(dealt: Sequence[Request]) -> None:
-            self._decode(dealt, sampling, max_slots=self.max_concurrent // width, ended=ended)
-
+        sources = [*prompts, *unfinished]
+        out: dict[tuple[int, int], Rollout] = {}
+        if not requests:
+            return []
         was_training = self.policy.model.training
         self.policy.model.eval()
-        with one_thread(small):
-            for _ in side_by_side(decode, [requests[first::width] for first in range(width)], self.policy.device):
-                pass
+        watch = watch_of(self.policy, sampling, self.observe)
+        for row in decode(self.policy, self._step, sampling, requests, max_slots=self.max_concurrent, watch=watch):
+            rollout = self._rollout(sources[row.index], row, sampling)
+            out[row.index, row.sample] = rollout
+            if on_finished:
+                on_finished(rollout)
         self.policy.model.train(was_training)
         return [out[request.index, sample] for request in requests for sample in request.samples]
 
-    @torch.inference_mode()
-    def _decode(
-        self,
-        requests: Sequence[Request],
-        sampling: Sampling,
-        *,
-        max_slots: int,
-        ended: Callable[[Request, Rollout], None],
-    ) -> None:
-        """One batch of slots, from its first prefill to its last token."""
-        waiting = list(requests)[::-1]
-        widest, rows = max(request.rows for request in waiting), sum(request.rows for request in waiting)
-        slots = Slots(
-            self.policy,
-            self._step,
-            sampling,
-            count=min(max(max_slots, widest), rows),
-            watch=self._watch(sampling),
-            version=self.version,
-        )
-        while waiting or slots.active:
-            if entering := slots.room_for(waiting):
-                slots.admit(entering)
-            else:
-                slots.decode()
-            for request, rollout in slots.take_finished():
-                ended(request, rollout)
-
-    def _check(self, requests: Sequence[Request], sampling: Sampling) -> None:
+    def _check(self, prompts: Sequence[Prompt], sampling: Sampling) -> None:
         limit = self.policy.max_context
-        for request in requests:
-            prompt = request.prompt
+        for prompt in prompts:
             if not prompt.token_ids:
                 raise ModelError(
                     f"the prompt of problem {prompt.problem.id!r} has no tokens; its template needs some text."
@@ -120,16 +77,23 @@ class NativeSampler:
                     "leave the prompt out (rollout.max_prompt_tokens)."
                 )
 
-    def _watch(self, sampling: Sampling) -> Watch | None:
-        if not sampling.watched:
-            return None
-        tokenizer = self.policy.tokenizer
-        return Watch(
-            sampling,
-            end_ids=self.policy.end_ids,
-            encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
-            decode=tokenizer.decode,
-            observe=self.observe,
+    def _rollout(self, source: Prompt | Rollout, row: Row, sampling: Sampling) -> Rollout:
+        begun = source if isinstance(source, Rollout) else None
+        new = len(row.token_ids) - (begun.num_tokens if begun else 0)
+        return Rollout(
+            prompt=begun.prompt if begun else source,
+            sample=row.sample,
+            token_ids=row.token_ids,
+            behavior_logps=row.logps,
+            support_sizes=row.sizes if sampling.restricted else (),
+            min_response_tokens=sampling.min_response_tokens,
+            chosen=row.chosen,
+            text=self.policy.tokenizer.decode(row.token_ids, skip_special_tokens=True),
+            finish=row.finish,
+            versions=(*begun.token_versions, *(self.version,) * new) if begun else (),
+            version_min=begun.version_min if begun else self.version,
+            version_max=self.version,
+            seed=sampling.seed,
         )
 
 
@@ -137,11 +101,26 @@ def _requests(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[
     """One a prompt and one an unfinished rollout."""
     firsts = first_samples(prompts, num_samples, unfinished)
     new = [
-        Request(index=index, prompt=prompt, samples=range(first, first + num_samples))
+        Request(
+            index=index,
+            problem_id=prompt.problem.id,
+            prompt_ids=prompt.token_ids,
+            samples=range(first, first + num_samples),
+        )
         for index, (prompt, first) in enumerate(zip(prompts, firsts, strict=True))
     ]
     begun = [
-        Request(index=index, prompt=rollout.prompt, samples=range(rollout.sample, rollout.sample + 1), begun=rollout)
+        Request(
+            index=index,
+            problem_id=rollout.prompt.problem.id,
+            prompt_ids=rollout.prompt.token_ids,
+            samples=range(rollout.sample, rollout.sample + 1),
+            begun=Begun(
+                token_ids=rollout.token_ids,
+                logps=rollout.behavior_logps,
+                sizes=rollout.support_sizes or (0,) * rollout.num_tokens,
+            ),
+        )
         for index, rollout in enumerate(unfinished, len(prompts))
     ]
     return new + begun

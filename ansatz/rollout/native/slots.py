@@ -7,7 +7,7 @@ active row into it, so the batch is dense at all times.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,15 +15,24 @@ from torch import Tensor
 
 from ansatz.models.load import Policy, head_logits, round_up
 from ansatz.models.logps import without_ends
-from ansatz.rollout.base import Sampling
+from ansatz.rollout.base import Observe, Sampling
 from ansatz.rollout.native.cache import PrefillCache, SlotCache
 from ansatz.rollout.native.forward import Step
 from ansatz.rollout.sampling import draw, noise_key, uniforms
 from ansatz.rollout.watch import Course, Watch
-from ansatz.types import Finish, Prompt, Rollout
+from ansatz.types import Finish
 
 # Rows and spans are filled up to multiples of these, so that few shapes occur: kernels are compiled for each new one.
 _ROW_STEP, _SPAN_STEP, _PREFILL_STEP = 32, 32, 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """What an unfinished rollout has drawn."""
+
+    token_ids: tuple[int, ...]
+    logps: tuple[float, ...]
+    sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +40,10 @@ class Request:
     """Samples of one prompt, or one rollout to go on with. index: its place among the call's requests."""
 
     index: int
-    prompt: Prompt
+    problem_id: str
+    prompt_ids: tuple[int, ...]
     samples: range
-    begun: Rollout | None = None
+    begun: Begun | None = None
 
     @property
     def rows(self) -> int:
@@ -42,7 +52,50 @@ class Request:
     @property
     def token_ids(self) -> tuple[int, ...]:
         """What the cache has to hold before the next token is drawn."""
-        return self.prompt.token_ids + (self.begun.token_ids if self.begun else ())
+        return self.prompt_ids + (self.begun.token_ids if self.begun else ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A response that left its slot: all its tokens, those that it had begun with too. index: of its request."""
+
+    index: int
+    sample: int
+    token_ids: tuple[int, ...]
+    logps: tuple[float, ...]
+    sizes: tuple[int, ...]
+    chosen: tuple[bool, ...]
+    finish: Finish
+
+
+def watch_of(policy: Policy, sampling: Sampling, observe: Observe | None = None) -> Watch | None:
+    """The rules of a call, where there are more than end tokens and the limit."""
+    if not sampling.watched:
+        return None
+    tokenizer = policy.tokenizer
+    return Watch(
+        sampling,
+        end_ids=policy.end_ids,
+        encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
+        decode=tokenizer.decode,
+        observe=observe,
+    )
+
+
+@torch.inference_mode()
+def decode(
+    policy: Policy, step: Step, sampling: Sampling, requests: Sequence[Request], *, max_slots: int, watch: Watch | None
+) -> Iterator[Row]:
+    """Each response as soon as it ends."""
+    waiting = list(requests)[::-1]
+    rows, widest = sum(request.rows for request in waiting), max(request.rows for request in waiting)
+    slots = Slots(policy, step, sampling, count=min(max(max_slots, widest), rows), watch=watch)
+    while waiting or slots.active:
+        if entering := slots.room_for(waiting):
+            slots.admit(entering)
+        else:
+            slots.decode()
+        yield from slots.take_finished()
 
 
 class Slots:
@@ -51,14 +104,11 @@ class Slots:
     courses: one an active row where responses are watched, else none; then no row is looked at on its own.
     """
 
-    def __init__(
-        self, policy: Policy, step: Step, sampling: Sampling, *, count: int, watch: Watch | None, version: int
-    ) -> None:
+    def __init__(self, policy: Policy, step: Step, sampling: Sampling, *, count: int, watch: Watch | None) -> None:
         device = policy.device
         self.step = step
-        self.policy, self.sampling, self.count, self.version = policy, sampling, count, version
+        self.policy, self.sampling, self.count = policy, sampling, count
         self.watch, self.courses = watch, list[Course]()
-        self.requests = dict[int, Request]()
         rows = round_up(count, _ROW_STEP)
         self.cache = SlotCache(rows)
         self.active = 0
@@ -113,11 +163,10 @@ class Slots:
         budget = sampling.max_call_tokens or sampling.max_response_tokens
         rows: list[tuple[int, int, int, int, int]] = []
         for request in requests:
-            self.requests[request.index] = request
-            drawn = request.begun.num_tokens if request.begun else 0
+            drawn = len(request.begun.token_ids) if request.begun else 0
             limit = min(drawn + budget, sampling.max_response_tokens)
             for sample in request.samples:
-                key = noise_key(sampling.seed, sampling.step, request.prompt.problem.id, sample)
+                key = noise_key(sampling.seed, sampling.step, request.problem_id, sample)
                 rows.append((request.index, sample, key, drawn, limit))
             if request.begun:
                 self._recall(self.active + len(rows) - 1, request.begun)
@@ -132,12 +181,12 @@ class Slots:
                 for _ in request.samples
             ]
 
-    def _recall(self, slot: int, begun: Rollout) -> None:
+    def _recall(self, slot: int, begun: Begun) -> None:
         """What an unfinished rollout has drawn, back into its slot."""
-        drawn, device = begun.num_tokens, self.token_SN.device
-        self.token_SN[slot, :drawn] = torch.tensor(begun.token_ids, device=device)
-        self.logp_SN[slot, :drawn] = torch.tensor(begun.behavior_logps, device=device)
-        self.size_SN[slot, :drawn] = torch.tensor(begun.support_sizes or (0,) * drawn, device=device)
+        for store_SN, values in zip(
+            (self.token_SN, self.logp_SN, self.size_SN), (begun.token_ids, begun.logps, begun.sizes), strict=True
+        ):
+            store_SN[slot, : len(values)] = torch.tensor(values, device=store_SN.device)
 
     def decode(self) -> None:
         """One more token for each active row; rows that fill the batch up compute on what they last held, unread."""
@@ -154,15 +203,23 @@ class Slots:
         active_B = torch.arange(self.active, device=self.policy.device)
         self._draw(active_B, logits_BV[: self.active])
 
-    def take_finished(self) -> list[tuple[Request, Rollout]]:
+    def take_finished(self) -> list[Row]:
         """Rows that ended, or drew what a call may draw, removed from the batch."""
         ended_B = self._ended()
         done_B = ended_B | (self.column["drawn"][: self.active] >= self.column["limit"][: self.active])
         done = done_B.nonzero().squeeze(-1)
         if not len(done):
             return []
-        out = [
-            self._rollout(self.requests[index], sample, ended, tokens[:drawn], logps[:drawn], sizes[:drawn], course)
+        rows = [
+            Row(
+                index=index,
+                sample=sample,
+                token_ids=tuple(tokens[:drawn]),
+                logps=tuple(logps[:drawn]),
+                sizes=tuple(sizes[:drawn]),
+                chosen=course.marks if course else (),
+                finish=self._finish(ended, drawn, course),
+            )
             for index, sample, ended, drawn, tokens, logps, sizes, course in zip(
                 self.column["request"][done].tolist(),
                 self.column["sample"][done].tolist(),
@@ -176,37 +233,12 @@ class Slots:
             )
         ]
         self._close_holes(done_B)
-        return out
+        return rows
 
-    def _rollout(
-        self,
-        request: Request,
-        sample: int,
-        ended: bool,
-        token_ids: list[int],
-        logps: list[float],
-        sizes: list[int],
-        course: Course | None,
-    ) -> tuple[Request, Rollout]:
-        sampling, begun = self.sampling, request.begun
-        finish = course.finish if course else Finish.STOP if ended else Finish.LENGTH
-        if finish is Finish.LENGTH and len(token_ids) < sampling.max_response_tokens:
-            finish = Finish.ABORT
-        return request, Rollout(
-            prompt=request.prompt,
-            sample=sample,
-            token_ids=tuple(token_ids),
-            behavior_logps=tuple(logps),
-            support_sizes=tuple(sizes) if sampling.restricted else (),
-            min_response_tokens=sampling.min_response_tokens,
-            chosen=course.marks if course else (),
-            text=self.policy.tokenizer.decode(token_ids, skip_special_tokens=True),
-            finish=finish,
-            versions=(*begun.token_versions, *(self.version,) * (len(token_ids) - begun.num_tokens)) if begun else (),
-            version_min=begun.version_min if begun else self.version,
-            version_max=self.version,
-            seed=sampling.seed,
-        )
+    def _finish(self, ended: bool, drawn: int, course: Course | None) -> Finish:
+        if not ended:
+            return Finish.LENGTH if drawn >= self.sampling.max_response_tokens else Finish.ABORT
+        return course.finish if course else Finish.STOP
 
     def _draw(self, slot_B: Tensor, logits_BV: Tensor) -> None:
         drawn_B = self.column["drawn"][slot_B]
