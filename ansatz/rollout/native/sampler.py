@@ -78,10 +78,10 @@ class NativeSampler:
                 )
 
     def _rollout(self, source: Prompt | Rollout, row: Row, sampling: Sampling) -> Rollout:
-        begun = source if isinstance(source, Rollout) else None
+        prompt, begun = (source.prompt, source) if isinstance(source, Rollout) else (source, None)
         new = len(row.token_ids) - (begun.num_tokens if begun else 0)
         return Rollout(
-            prompt=begun.prompt if begun else source,
+            prompt=prompt,
             sample=row.sample,
             token_ids=row.token_ids,
             behavior_logps=row.logps,
