@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-unit test-slow test-vllm bench check
+.PHONY: env demo test test-unit test-slow test-vllm bench bench-gpu check
 
 env: .venv/.ready
 
@@ -43,7 +43,11 @@ test-vllm: .venv-vllm/.ready
 
 # An hour on a machine that does nothing else.
 bench: env .venv-trl/.ready .venv-vllm/.ready
-	$(BIN)/python benchmarks/speed/run.py all --out docs/benchmarks.json
+	$(BIN)/python benchmarks/speed/run.py all --out docs/benchmarks.json --page docs/benchmarks.md
+
+# On a machine with a GPU: keep its file under the card's name.
+bench-gpu: env
+	$(BIN)/python benchmarks/gpu.py --out gpu.json
 
 check: env
 	$(BIN)/ruff check .

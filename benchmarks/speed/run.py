@@ -1,6 +1,6 @@
 """Ansatz beside its peers: the same weights, prompts, lengths, batch and update, round about in one run.
 
-    python benchmarks/speed/run.py all --out docs/benchmarks.json
+    python benchmarks/speed/run.py all --out docs/benchmarks.json --page docs/benchmarks.md
 
 Each side is a process of its own, in its own environment, that works a round when it is asked; the sides take turns
 (A B A B), so that what else the machine does falls on both. Ratios of medians are reported, and beside them the rate at
@@ -396,6 +396,34 @@ def report(mine: Side, peers: Sequence[Side], rates: Sequence[float], *, key: st
     }
 
 
+START, END = "<!-- written by benchmarks/speed/run.py -->", "<!-- end -->"
+UNITS = {"tokens_per_s": "tokens/s", "seconds": "s", "peak_rise_bytes": "GB", "training_s": "s"}
+
+
+def table(found: dict[str, Any]) -> str:
+    """Markdown: a row a side, the best peer's ratio in bold."""
+    lines = ["| measure | side | median | Ansatz is ahead by |", "|---|---|---|---|"]
+    for name, one in found.items():
+        scale = 1e-9 if one["key"] == "peak_rise_bytes" else 1.0
+        unit, higher = UNITS[one["key"]], one["key"] == "tokens_per_s"
+        title = " ".join((TASKS[name].__doc__ or name).split(".")[0].split())
+        if "share_of_bf16_rate" in one:
+            title += f" ({one['share_of_bf16_rate']:.0%} of the machine's bf16 rate)"
+        lines.append(f"| {title} | Ansatz | {one['ansatz'] * scale:.4g} {unit} | |")
+        for peer, value in one["peers"].items():
+            ratio = one["ansatz"] / value if higher else value / one["ansatz"]
+            mark = "**" if abs(ratio - one["ratio"]) < 1e-9 else ""
+            lines.append(f"| | {peer} | {value * scale:.4g} {unit} | {mark}{ratio:.2f}{mark} |")
+    return "\n".join(lines)
+
+
+def write_page(page: Path, found: dict[str, Any]) -> None:
+    """Puts the table between the page's two marks."""
+    text = page.read_text(encoding="utf-8")
+    head, rest = text.split(START)
+    page.write_text(f"{head}{START}\n{table(found)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", choices=["all", *TASKS])
@@ -404,6 +432,7 @@ def main() -> None:
     parser.add_argument("--sft-checkpoint", help="for to_85: the default recipe's")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, required=True, help="a JSON file; tasks that are run again replace theirs")
+    parser.add_argument("--page", type=Path, help="a Markdown page that gets the table")
     arguments = parser.parse_args()
     peers = {"trl": arguments.trl, "vllm": arguments.vllm}
     with tempfile.TemporaryDirectory() as folder:
@@ -412,7 +441,10 @@ def main() -> None:
         for name in TASKS if arguments.task == "all" else [arguments.task]:
             found = TASKS[name](work, arguments.rounds)
             known = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-            arguments.out.write_text(json.dumps({**known, name: found}, indent=1), encoding="utf-8")
+            known[name] = found
+            arguments.out.write_text(json.dumps(known, indent=1), encoding="utf-8")
+            if arguments.page:
+                write_page(arguments.page, known)
             print(f"{name}: ratio {found['ratio']:.2f}, Ansatz {found['ansatz']:.4g}")
             for peer, value in found["peers"].items():
                 print(f"    {value:.4g}  {peer}")
