@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from ansatz.models.load import Policy, head_logits, round_up
 from ansatz.objectives.kl import exact_kl
 
-CHUNK_LOGITS = 2**24  # logits of a chunk: 64 MB in float32
+CHUNK_LOGITS = 2**23  # logits of a chunk: 32 MB in float32
 
 
 class _ChunkedLogps(torch.autograd.Function):

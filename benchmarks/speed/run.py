@@ -267,9 +267,7 @@ def grpo(work: Work, rounds: int) -> dict[str, Any]:
     static = {"cache_implementation": "static"}
     peers = [
         work.trl("grpo", dtype="float32", slices=1, **size),
-        work.trl("grpo", dtype="float32", autocast=True, slices=1, **size),
         work.trl("grpo", dtype="bfloat16", slices=1, **size),
-        work.trl("grpo", dtype="bfloat16", attention="eager", slices=1, **size),
         work.trl("grpo", dtype="bfloat16", slices=1, **size, how=static),
     ]
     found = compare(work.ansatz("rl", recipe=recipe), peers, rounds, key="seconds")

@@ -283,3 +283,15 @@ def test_a_rollout_goes_on_under_new_weights_and_keeps_the_old_ones_log_probs(po
         assert other.behavior_logps[6:] == pytest.approx(new[6:], abs=1e-4)
         assert other.behavior_logps[:6] != pytest.approx(new[:6], abs=1e-2)
         assert other.token_versions == (0,) * 6 + (1,) * (other.num_tokens - 6)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_drawing_in_parts_draws_the_same(policy: Policy, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    whole, sizes = generate(policy), list[int]()
+    draw = slots.draw
+    monkeypatch.setattr(slots, "CHUNK_LOGITS", rows * VOCAB_SIZE + 1)
+    monkeypatch.setattr(
+        slots, "draw", lambda logits, *args, **how: (sizes.append(len(logits)), draw(logits, *args, **how))[1]
+    )
+    assert_same(generate(policy), whole)
+    assert max(sizes) == rows

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ansatz.models.load import Policy, head_logits, round_up
-from ansatz.models.logps import without_ends
+from ansatz.models.logps import CHUNK_LOGITS, without_ends
 from ansatz.rollout.base import Observe, Sampling
 from ansatz.rollout.native.cache import PrefillCache, SlotCache
 from ansatz.rollout.native.forward import Step
@@ -148,7 +148,6 @@ class Slots:
         prefill = PrefillCache()
         hidden_RLH = self.policy.hidden(token_RL, position_RL, past_key_values=prefill, use_cache=True)
         hidden_RH = hidden_RLH[torch.arange(len(requests), device=device), length_R - 1]
-        logits_RV = head_logits(hidden_RH, self.policy.head.weight, self.sampling.temperature or 1.0)
 
         rows_R = torch.tensor([request.rows for request in requests], device=device)
         source_B = torch.arange(len(requests), device=device).repeat_interleave(rows_R)
@@ -156,7 +155,7 @@ class Slots:
         self.cache.fit(max(self.cache.span, round_up(token_RL.shape[1], _SPAN_STEP)))
         self.cache.fill(slot_B, source_B, prefill)
         self._enter(requests, slot_B, length_R[source_B])
-        self._draw(slot_B, logits_RV[source_B])
+        self._draw(slot_B, hidden_RH, source_B)
 
     def _enter(self, requests: Sequence[Request], slot_B: Tensor, length_B: Tensor) -> None:
         sampling = self.sampling
@@ -199,9 +198,8 @@ class Slots:
         mask_B11L = torch.zeros(seen_BL.shape, device=seen_BL.device).masked_fill(~seen_BL, -torch.inf)[:, None, None]
         hidden_BH = self.step(self.column["last"][:rows], position_B, self.cache, mask_B11L)
         self.column["length"][: self.active] += 1
-        logits_BV = head_logits(hidden_BH, self.policy.head.weight, self.sampling.temperature or 1.0)
         active_B = torch.arange(self.active, device=self.policy.device)
-        self._draw(active_B, logits_BV[: self.active])
+        self._draw(active_B, hidden_BH, active_B)
 
     def take_finished(self) -> list[Row]:
         """Rows that ended, or drew what a call may draw, removed from the batch."""
@@ -240,7 +238,21 @@ class Slots:
             return Finish.LENGTH if drawn >= self.sampling.max_response_tokens else Finish.ABORT
         return course.finish if course else Finish.STOP
 
-    def _draw(self, slot_B: Tensor, logits_BV: Tensor) -> None:
+    def _draw(self, slot_B: Tensor, hidden_RH: Tensor, source_B: Tensor) -> None:
+        """A token for each slot from hidden_RH[source_B], in parts: memory does not grow with rows x vocabulary.
+
+        source_B: ascending.
+        """
+        weight_VH, temperature = self.policy.head.weight, self.sampling.temperature or 1.0
+        chunk = max(1, CHUNK_LOGITS // len(weight_VH))
+        if len(slot_B) <= chunk:
+            return self._draw_rows(slot_B, head_logits(hidden_RH, weight_VH, temperature)[source_B])
+        for rows_C, from_C in zip(slot_B.split(chunk), source_B.split(chunk), strict=True):
+            some_R, of_C = from_C.unique_consecutive(return_inverse=True)
+            self._draw_rows(rows_C, head_logits(hidden_RH[some_R], weight_VH, temperature)[of_C])
+        return None
+
+    def _draw_rows(self, slot_B: Tensor, logits_BV: Tensor) -> None:
         drawn_B = self.column["drawn"][slot_B]
         uniform_B = uniforms(self.column["key"][slot_B], drawn_B)
         sampling = self.sampling
