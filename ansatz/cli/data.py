@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -179,6 +179,10 @@ def filter_rows(
         ),
     ] = None,
     max_words: Annotated[int | None, typer.Option(help="Drop questions with more words than this.")] = None,
+    max_question_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Drop questions with more tokens than this (needs --tokenizer).")
+    ] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer.")] = None,
     model: Annotated[Path | None, typer.Option(help="The model that guesses, for --drop guessed.")] = None,
     guesses: Annotated[int, typer.Option(min=1, help="Tries of a guess; one that is right drops the problem.")] = 8,
     guess_template: Annotated[str, typer.Option(help="guess, chat, a template's name or a .txt file.")] = "guess",
@@ -198,12 +202,16 @@ def filter_rows(
     from ansatz.data.hygiene.filters import FILTERS, why_dropped
 
     chosen, guessing = _filters(drop, tuple(FILTERS), model)
+    too_many = _longer_than(max_question_tokens, tokenizer)
 
     def by_text(problem: Problem) -> str | None:
-        return why_dropped(problem, drop=chosen, max_words=max_words)
+        why = why_dropped(problem, drop=chosen, max_words=max_words)
+        return "too_long" if why is None and too_many(problem.question) else why
 
     keys = (question_key, answer_key, answer_from, id_key)
     settings: dict[str, Any] = {"drop": list(drop or chosen), "max_words": max_words}
+    if tokenizer is not None:
+        settings |= {"max_question_tokens": max_question_tokens, "tokenizer": str(tokenizer)}
     right: dict[str, int] = {}
     if guessing:
         assert model is not None
@@ -220,6 +228,20 @@ def filter_rows(
         return {"kind": why} if why else None
 
     put_through("filter", rows_of(file, *keys), judge, file, out, settings)
+
+
+def _longer_than(limit: int | None, tokenizer: Path | None) -> Callable[[str], bool]:
+    """Whether a text has more tokens than the limit; False for all where there is none."""
+    from ansatz.errors import ConfigError
+
+    if (limit is None) != (tokenizer is None):
+        raise ConfigError("--max-question-tokens and --tokenizer go together: give both or none.")
+    if limit is None or tokenizer is None:
+        return lambda text: False
+    from ansatz.models.token_counts import token_counter
+
+    count = token_counter(tokenizer)
+    return lambda text: count(text) > limit
 
 
 def _filters(drop: list[str] | None, by_text: tuple[str, ...], model: Path | None) -> tuple[tuple[str, ...], bool]:

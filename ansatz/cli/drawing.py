@@ -136,7 +136,8 @@ def _room(max_tokens: int, prompts: Sequence[Prompt], max_context: int, *, of: s
     if max_tokens < 1 or longest + max_tokens > max_context:
         raise ModelError(
             f"the longest prompt of {of} has {longest} tokens; with --max-tokens {max_tokens} that does not fit "
-            f"into the model's context of {max_context}. Lower --max-tokens, or use another model or template."
+            f"into the model's context of {max_context}. Lower --max-tokens, use another model or template, or leave "
+            "long questions out (ansatz data filter --max-question-tokens)."
         )
     return max_tokens
 

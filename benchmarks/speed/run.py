@@ -321,13 +321,13 @@ def sft(work: Work, rounds: int) -> dict[str, Any]:
 
 
 def memory(work: Work, rounds: int) -> dict[str, Any]:
-    """Bytes by which a process's peak memory rises in its first step, vocabulary of 150,000; the same slices of 32."""
+    """Bytes by which a process's peak memory rises in its first step: vocabulary 150,000, 64 rollouts, slices of 32."""
     recipe = work.recipe(
         model=work.folder / "wide",
-        rollout={"min_response_tokens": 63},
+        rollout={"min_response_tokens": 63, "prompts_per_step": 8},
         train={"tokens_per_slice": 32 * 112},
     )
-    size = {"prompts": 32, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train), "slices": 8}
+    size = {"prompts": 8, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train), "slices": 2}
     size["model"] = str(work.folder / "wide")
     mine = work.ansatz("rl", recipe=recipe)
     peers = [work.trl("grpo", dtype="float32", **size), work.trl("grpo", dtype="bfloat16", **size)]

@@ -29,6 +29,14 @@ def read(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def letters(tmp_path):
+    """The folder of a tokenizer whose tokens are characters."""
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(tmp_path / "letters")
+    return tmp_path / "letters"
+
+
 def report_of(path):
     return json.loads(path.with_suffix(".report.json").read_text())
 
@@ -71,6 +79,18 @@ def test_filter_drops_what_is_asked_for(ansatz, file, tmp_path):
     assert "(proof 1)" in ansatz(*verb, "--drop", "proof")[1]
 
 
+def test_filter_counts_tokens_with_a_tokenizer(ansatz, file, tmp_path):
+    out = tmp_path / "kept.jsonl"
+    verb = ("data", "filter", file, "--out", out, "--drop", "proof", "--max-question-tokens")
+    longest = len(ROWS[2]["question"])
+    assert "(proof 1)" in ansatz(*verb, longest, "--tokenizer", letters(tmp_path))[1]
+    assert "(proof 1, too_long 1)" in ansatz(*verb, longest - 1, "--tokenizer", letters(tmp_path))[1]
+    assert report_of(out)["max_question_tokens"] == longest - 1
+    code, _, said = ansatz(*verb, longest)
+    assert code == 2
+    assert "go together" in said
+
+
 def test_split_writes_every_row_to_one_of_two_files(ansatz, file, tmp_path):
     out, held = tmp_path / "train.jsonl", tmp_path / "held.jsonl"
     code, said, _ = ansatz("data", "split", file, "--out", out, "--heldout", held, "--share", 0.5, "--seed", 3)
@@ -88,10 +108,7 @@ def test_peek_counts_words_or_tokens(ansatz, file, tmp_path):
     assert "solution, words by quantile: none" in said
     assert "answers: integer 3, words 1" in said
     assert "line 4: " in said
-    letters = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
-    letters.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    transformers.PreTrainedTokenizerFast(tokenizer_object=letters).save_pretrained(tmp_path / "letters")
-    said = ansatz("data", "peek", file, "--tokenizer", tmp_path / "letters")[1]
+    said = ansatz("data", "peek", file, "--tokenizer", letters(tmp_path))[1]
     assert f"question, tokens by quantile: 0% {len(ROWS[0]['question'])}, " in said
 
 
