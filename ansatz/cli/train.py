@@ -27,7 +27,7 @@ def train(
     if resume is not None:
         if recipe is not None or overlay or overrides or fresh:
             raise ConfigError(f"--resume {resume} takes its recipe from that folder; leave the other arguments out.")
-        from ansatz.loop.pipeline import resume_config
+        from ansatz.loop.run_folder import resume_config
 
         config = resume_config(resume)
     elif recipe is None:

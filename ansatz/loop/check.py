@@ -21,7 +21,7 @@ from torch.multiprocessing.spawn import spawn
 
 from ansatz.config.schema import Config, RolloutSection
 from ansatz.loop.collect import group_by_prompt
-from ansatz.loop.pipeline import model_builder, source_problems, tokenizer_texts
+from ansatz.loop.named import model_builder, source_problems, tokenizer_texts
 from ansatz.loop.rl import group_rows, rollout_row
 from ansatz.models.load import Policy, load_policy
 from ansatz.models.threads import set_threads

@@ -13,32 +13,30 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ansatz.config.load import load_run
 from ansatz.config.schema import Config, SftSection, TrainSection
-from ansatz.data.base import load_problems
 from ansatz.data.curriculum import CurriculumSettings, curriculum_settings
 from ansatz.data.hygiene.report import provenance
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.fit import Fit
+from ansatz.loop.named import model_builder, source_problems, tokenizer_texts
 from ansatz.loop.rejection import (
     RejectionSettings,
     rejection_settings,
     round_name,
     round_sampling,
     sample_and_select,
-    sampling_seconds,
     selected,
     selection_metrics,
 )
 from ansatz.loop.rl import train_rl
+from ansatz.loop.run_folder import claim, seconds_before
 from ansatz.loop.sft import SFT_OBJECTIVE, train_sft
 from ansatz.loop.state import (
     Clock,
@@ -52,14 +50,11 @@ from ansatz.loop.state import (
 from ansatz.models.layers import run_layers
 from ansatz.models.load import Policy, cast, check_folder, compute_dtype, load_policy
 from ansatz.models.lora import bind_adapters
-from ansatz.models.plan import recipe_shape
 from ansatz.models.threads import set_threads
-from ansatz.models.tiny import build_random_model, build_tiny_model
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.prompts.render import render
-from ansatz.prompts.templates import CHAT, QUESTION, template_text
-from ansatz.registry import bind
+from ansatz.prompts.templates import CHAT, template_text
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader, check_golds
 from ansatz.rollout.base import Sampler, Sampling
@@ -73,8 +68,6 @@ from ansatz.train.optim import Schedule
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.types import Problem, Prompt
 
-TOKENIZER_PROBLEMS = 4000  # enough for every name and phrase of a generator; more only cost time
-
 
 def run_pipeline(
     config: Config, *, resume: bool = False, fresh: bool = False, console: ConsoleSink | None = None
@@ -85,7 +78,7 @@ def run_pipeline(
     folder and neither was asked for; every check of the recipe, its data and its model comes before any training.
     """
     pipeline = Pipeline(config, console, resume=resume)
-    _claim(config.run_dir, resume=resume, fresh=fresh)
+    claim(config.run_dir, resume=resume, fresh=fresh)
     return pipeline.run()
 
 
@@ -135,7 +128,7 @@ class Pipeline:
         folder = self.run_dir / name
         done = read_done(folder)
         if done is None:
-            clock, before = Clock(), _seconds_before(folder)
+            clock, before = Clock(), seconds_before(folder)
             write_config(self.config, folder)
             done = {"output": str(work(folder).relative_to(folder))}
             write_done(folder, **done, seconds=before + clock.lap())
@@ -376,67 +369,5 @@ class Pipeline:
         return {"seconds": round(seconds, 3), "model": model, "evaluations": evaluations}
 
 
-def model_builder(config: Config) -> Callable[..., Any]:
-    """What builds the recipe's model in a folder out of texts, where it is built: `tiny`, or with model.shrink the
-    architecture of model.path at toy size."""
-    model = config.model
-    if model.path is None or not model.shrink:
-        return bind(build_tiny_model, {"seed": config.seed, **model.tiny}, what="model.tiny")
-    return functools.partial(build_random_model, shape=recipe_shape(config), seed=config.seed)
-
-
 def _schedule(section: TrainSection | SftSection) -> Schedule:
     return Schedule(warmup_steps=section.warmup_steps, decay_steps=section.decay_steps, total_steps=section.steps)
-
-
-def tokenizer_texts(problems: Sequence[Problem], template: str) -> list[str]:
-    """Prompts and solutions as the policy will see them, enough of them to learn a tokenizer from."""
-    text = template_text("boxed" if template == CHAT else template)
-    return [text.replace(QUESTION, one.question) + (one.solution or "") for one in problems[:TOKENIZER_PROBLEMS]]
-
-
-def source_problems(section: dict[str, Any], *, key: str) -> Sequence[Problem]:
-    """The problems of one `data` entry: {source: NAME, split: SPLIT, ...settings}."""
-    settings = dict(section)
-    try:
-        source, split = settings.pop("source"), settings.pop("split")
-    except KeyError as missing:
-        raise ConfigError(
-            f"{key} lacks {missing}; give source (such as word_problems or jsonl) and split."
-        ) from missing
-    for name, value in (("source", source), ("split", split)):
-        if not isinstance(value, str):
-            raise ConfigError(f"{key}.{name} = {value!r}: expected a name.")
-    return load_problems(source, split=split, settings=settings)
-
-
-def resume_config(run_dir: str | Path) -> Config:
-    """The config of a run folder, which may have been moved since."""
-    path = Path(run_dir)
-    config = load_run(path)
-    if path.name in ("", ".."):
-        path = path.resolve()
-    return config.model_copy(update={"name": path.name, "out": str(path.parent)})
-
-
-def _claim(run_dir: Path, *, resume: bool, fresh: bool) -> None:
-    """Makes way for the run. ConfigError where the folder holds a run that has begun to learn, or no run at all."""
-    if resume or not run_dir.exists() or not any(run_dir.iterdir()):
-        return
-    if not (run_dir / "config.yaml").exists():
-        raise ConfigError(
-            f"{run_dir} is no run folder, and it holds other files, which are left alone. "
-            "Give this run another name: --name NAME."
-        )
-    if not fresh and read_done(run_dir / "model") is not None:
-        raise ConfigError(
-            f"{run_dir} holds a run already. Go on with it: --resume {run_dir}; start over: --fresh; "
-            "or give this run another name: --name NAME."
-        )
-    shutil.rmtree(run_dir)
-
-
-def _seconds_before(folder: Path) -> float:
-    """Seconds that an interrupted run of this stage had recorded."""
-    rows = read_jsonl(folder / "metrics.jsonl")
-    return sampling_seconds(folder) + (float(rows[-1]["seconds"]) if rows else 0.0)

@@ -7,7 +7,8 @@ from safetensors.torch import load_file
 from toy_runs import toy_config
 
 from ansatz.errors import ConfigError
-from ansatz.loop.pipeline import Pipeline, resume_config, run_pipeline
+from ansatz.loop.pipeline import Pipeline, run_pipeline
+from ansatz.loop.run_folder import resume_config
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import check_known
 

@@ -13,7 +13,8 @@ from ansatz.config import load_run
 from ansatz.data.hygiene.report import digest
 from ansatz.data.hygiene.report import write_report as write_data_report
 from ansatz.errors import ConfigError, NonFiniteError
-from ansatz.loop.pipeline import resume_config, run_pipeline
+from ansatz.loop.pipeline import run_pipeline
+from ansatz.loop.run_folder import resume_config
 from ansatz.models.load import load_policy
 from ansatz.models.tiny import build_tiny_model
 from ansatz.track.base import EVALUATION_NUMBERS

@@ -12,7 +12,7 @@ from ansatz.config.load import check
 from ansatz.errors import ConfigError, DataError
 from ansatz.loop import rejection as rejection_module
 from ansatz.loop.fit import Fit
-from ansatz.loop.pipeline import Pipeline, resume_config, run_pipeline
+from ansatz.loop.pipeline import Pipeline, run_pipeline
 from ansatz.loop.rejection import (
     RejectionSettings,
     rejection_settings,
@@ -21,6 +21,7 @@ from ansatz.loop.rejection import (
     sampling_seconds,
     selected,
 )
+from ansatz.loop.run_folder import resume_config
 from ansatz.rewards.fake import FakeGrader
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.fake import FakeSampler
