@@ -18,5 +18,5 @@ def token_counter(folder: Path) -> Callable[[str], int]:
         raise ModelError(
             f"{folder} holds no tokenizer that loads ({str(error).splitlines()[0]}). Give a Hugging Face folder."
         ) from error
-    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True  # lengths are asked for
+    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True  # it is asked for
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
