@@ -24,6 +24,7 @@ USABLE = 0.92
 
 _LOGIT_COPIES = 5  # logits, log-probs, probabilities, their gradient, one temporary
 _DRAW_COPIES = 4  # logits, probabilities, their running sum, one temporary
+_CHUNK_FORMULA = f"at most {4 * CHUNK_LOGITS // 2**20} MiB, "
 _BLOCK_8BIT = 256  # values that share a float32 scale
 
 
@@ -168,13 +169,14 @@ def _rollout(work: Workload) -> list[Part]:
             "key/value cache", round_up(work.rollouts, 32) * span * of_token, "S (prompt + response) 2 L K b", "rollout"
         ),
         _part("prefill", prefill_tokens * (of_token + working), "prompts (2 L K + 3 I + 4 H + 2 Q) b", "rollout"),
-        _part("logits to draw from", _DRAW_COPIES * 4 * work.rollouts * shape.vocab_size, "S V 4, 4 copies", "rollout"),
+        _part(
+            "logits to draw from", _DRAW_COPIES * _chunk(shape, work.rollouts), _CHUNK_FORMULA + "4 copies", "rollout"
+        ),
     ]
 
 
 def _update(work: Workload) -> list[Part]:
     shape, each, tokens = work.shape, work.dtype_bytes, work.slice_tokens * work.slices_at_once
-    chunk = min(work.targets, max(1, CHUNK_LOGITS // shape.vocab_size)) * shape.vocab_size * 4
     formula = "T b (L H + one layer)" if work.checkpointing else "T L b (4 I + 4 H + 3 Q + 2 K)"
     of_token = activation_bytes(shape, each, checkpointing=work.checkpointing)
     backward = each * (3 * shape.intermediate_size + 2 * shape.hidden_size)
@@ -183,9 +185,19 @@ def _update(work: Workload) -> list[Part]:
         _part("activations of a slice", tokens * of_token, formula, "update"),
         _part("one layer's backward pass", tokens * backward, "T b (3 I + 2 H)", "update"),
         _part("hidden states of the targets", 2 * work.targets * shape.hidden_size * each, "2 T b H", "update"),
-        _part("a chunk of logits", _LOGIT_COPIES * chunk * work.slices_at_once, "64 MiB, 5 copies", "update"),
+        _part(
+            "a chunk of logits",
+            _LOGIT_COPIES * _chunk(shape, work.targets) * work.slices_at_once,
+            _CHUNK_FORMULA + "5 copies",
+            "update",
+        ),
         _part("the output embedding's sums", head * work.slices_at_once, "V H (4 + b)", "update"),
     ]
+
+
+def _chunk(shape: Shape, rows: int) -> int:
+    """Bytes of the float32 logits that are there at once, of so many rows in all."""
+    return min(rows, max(1, CHUNK_LOGITS // shape.vocab_size)) * shape.vocab_size * 4
 
 
 def _part(name: str, size: int, formula: str, phase: Phase) -> Part:
