@@ -152,6 +152,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         build_random_model(folder, texts=["a b c"], shape=shape)
         policy = load_policy(folder)
+    policy.model.resize_token_embeddings(shape.vocab_size, mean_resizing=False)  # the tokenizer has few tokens
     cast(policy, torch.bfloat16)
     rates = {"matrix_flops": matrix_rate(policy.device, given.matrix), "bytes_per_s": bandwidth(policy.device, 2**30)}
     how = Sampling(
