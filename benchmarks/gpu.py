@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -169,7 +168,6 @@ def main() -> None:
     print(json.dumps(found, indent=1))
     if given.out:
         given.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    print(f"mean length {fmean(one.num_tokens for one in rollouts):.0f}")
 
 
 if __name__ == "__main__":
