@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,11 +123,18 @@ def draw_into(
             ),
             batch=how.batch,
             judge=(judged or read_by_all_modes)(pool),
-            on_problem=lambda done: print(f"\r{done} of {len(prompts)} problems", end="", flush=True),
+            on_problem=lambda done: _tell(done, len(prompts)),
         )
     finally:
         pool.close()
-        print()
+
+
+def _tell(done: int, total: int) -> None:
+    """A count that is written over where a person is there to see it; else its end alone."""
+    if sys.stdout.isatty():
+        print(f"\r{done} of {total} problems", end="\n" if done == total else "", flush=True)
+    elif done == total:
+        print(f"{done} of {total} problems", flush=True)
 
 
 def _room(max_tokens: int, prompts: Sequence[Prompt], max_context: int, *, of: str) -> int:
