@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ansatz.cli.drawing import Drawing, draw_into, model_name
+from ansatz.cli.rows import Batch, Device, Dtype, MaxTokens, Temperature, Template, Threads, TopP
 from ansatz.errors import ConfigError
 
 
@@ -18,16 +19,16 @@ def eval(
     suite: Annotated[str, typer.Option(help="A suite's name, or a JSONL file with problem and answer.")] = "",
     suites: Annotated[Path | None, typer.Option(help="Folder that holds SUITE/test.jsonl.")] = None,
     k: Annotated[int, typer.Option(min=1, help="Responses a problem.")] = 8,
-    temperature: Annotated[float, typer.Option(min=0, help="0: greedy, with --k 1.")] = 0.7,
-    top_p: Annotated[float, typer.Option(help="In (0, 1].")] = 0.95,
-    max_tokens: Annotated[int, typer.Option(min=0, help="Of a response; 0: what the context allows, to 2048.")] = 0,
+    temperature: Temperature = 0.7,
+    top_p: TopP = 0.95,
+    max_tokens: MaxTokens = 0,
     problems: Annotated[int, typer.Option(min=0, help="So many, spread through the suite; 0: all.")] = 0,
-    template: Annotated[str, typer.Option(help="Prompt template: a name, chat, or a .txt file.")] = "boxed",
+    template: Template = "boxed",
     seed: Annotated[int, typer.Option(min=0, help="Of the sampling noise and the bootstrap.")] = 0,
-    batch: Annotated[int, typer.Option(min=1, help="Problems sampled together; what is lost when it is cut off.")] = 32,
-    device: Annotated[str | None, typer.Option(help="Such as cpu or cuda; a GPU where there is one.")] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
-    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0: as many as there are cores.")] = 0,
+    batch: Batch = 32,
+    device: Device = None,
+    dtype: Dtype = "auto",
+    threads: Threads = 0,
     budgets: Annotated[str, typer.Option(help="Thinking budgets in tokens, such as 64,256,0 (0: no bound).")] = "",
     closing: Annotated[str, typer.Option(help="Text that is forced in where a budget ends a thought.")] = "</think>",
     out: Annotated[Path | None, typer.Option(help="Folder to write; evals/MODEL/SUITE if not given.")] = None,

@@ -1,4 +1,4 @@
-"""What the verbs of `ansatz data` share: their arguments, rows read with their problems, and responses to them."""
+"""What the verbs that read problem files or draw responses share: arguments, rows with their problems, responses."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ Work = Annotated[
     Path | None,
     typer.Option(help="Folder that keeps the responses; OUT.responses if not given. Run again, it goes on."),
 ]
-Temperature = Annotated[float, typer.Option(min=0, help="Of sampling.")]
+Temperature = Annotated[float, typer.Option(min=0, help="Of sampling; 0: greedy, one response a problem.")]
+TopP = Annotated[float, typer.Option(help="In (0, 1].")]
 MaxTokens = Annotated[int, typer.Option(min=0, help="Of a response; 0: what the context allows, to 2048.")]
 Template = Annotated[str, typer.Option(help="Prompt template: a name, chat, or a .txt file.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the sampling noise.")]
-Batch = Annotated[int, typer.Option(min=1, help="Problems sampled together.")]
+Batch = Annotated[int, typer.Option(min=1, help="Problems sampled together; what is lost when it is cut off.")]
 Device = Annotated[str | None, typer.Option(help="Such as cpu or cuda; a GPU where there is one.")]
+Dtype = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
 Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0: as many as there are cores.")]
 
 

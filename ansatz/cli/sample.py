@@ -8,6 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ansatz.cli.drawing import Drawing, draw_into, model_name
+from ansatz.cli.rows import (
+    AnswerFrom,
+    AnswerKey,
+    Batch,
+    Device,
+    Dtype,
+    IdKey,
+    MaxTokens,
+    QuestionKey,
+    Seed,
+    Temperature,
+    Template,
+    Threads,
+    TopP,
+)
 
 if TYPE_CHECKING:
     from ansatz.evaluate.kept import ResponseFolder
@@ -17,20 +32,20 @@ def sample(
     model: Annotated[Path, typer.Argument(help="A Hugging Face model folder, such as a checkpoint.")],
     data: Annotated[Path, typer.Option(help="A problem file: .jsonl, .json, .csv, .tsv or .parquet.")],
     k: Annotated[int, typer.Option(min=1, help="Responses a problem.")] = 16,
-    temperature: Annotated[float, typer.Option(min=0, help="0: greedy, with --k 1.")] = 1.0,
-    top_p: Annotated[float, typer.Option(help="In (0, 1].")] = 1.0,
-    max_tokens: Annotated[int, typer.Option(min=0, help="Of a response; 0: what the context allows, to 2048.")] = 0,
-    template: Annotated[str, typer.Option(help="Prompt template: a name, chat, or a .txt file.")] = "boxed",
-    seed: Annotated[int, typer.Option(min=0, help="Of the sampling noise.")] = 0,
-    batch: Annotated[int, typer.Option(min=1, help="Problems sampled together; what is lost when it is cut off.")] = 32,
-    device: Annotated[str | None, typer.Option(help="Such as cpu or cuda; a GPU where there is one.")] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto",
-    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0: as many as there are cores.")] = 0,
+    temperature: Temperature = 1.0,
+    top_p: TopP = 1.0,
+    max_tokens: MaxTokens = 0,
+    template: Template = "boxed",
+    seed: Seed = 0,
+    batch: Batch = 32,
+    device: Device = None,
+    dtype: Dtype = "auto",
+    threads: Threads = 0,
     out: Annotated[Path | None, typer.Option(help="Folder to write; samples/MODEL/FILE if not given.")] = None,
-    question_key: Annotated[str | None, typer.Option(help="Field of the question. Recognised if not given.")] = None,
-    answer_key: Annotated[str | None, typer.Option(help="Field of the answer. Recognised if not given.")] = None,
-    answer_from: Annotated[str, typer.Option(help="auto, field, #### or boxed: where the answer stands.")] = "auto",
-    id_key: Annotated[str | None, typer.Option(help="Field of the id; file and line if not given.")] = None,
+    question_key: QuestionKey = None,
+    answer_key: AnswerKey = None,
+    answer_from: AnswerFrom = "auto",
+    id_key: IdKey = None,
 ) -> None:
     """Sample k responses a problem, grade them strictly and leniently, and keep both in OUT/rollouts.jsonl.
 

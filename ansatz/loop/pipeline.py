@@ -25,7 +25,7 @@ from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.fit import Fit
-from ansatz.loop.named import model_builder, source_problems, tokenizer_texts
+from ansatz.loop.named import model_builder, recipe_sampling, source_problems, tokenizer_texts
 from ansatz.loop.rejection import (
     RejectionSettings,
     rejection_settings,
@@ -57,7 +57,7 @@ from ansatz.prompts.render import render
 from ansatz.prompts.templates import CHAT, template_text
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader, check_golds
-from ansatz.rollout.base import Sampler, Sampling
+from ansatz.rollout.base import Sampler
 from ansatz.rollout.engines import check_engine, engine_of
 from ansatz.track.base import ConsoleSink
 from ansatz.track.jsonl import read_jsonl
@@ -330,15 +330,14 @@ class Pipeline:
         return Evaluator(
             prompts=self._prompts(policy, self._read("heldout")[: config.evaluate.problems]),
             grader=self.grader,
-            sampling=Sampling(
+            sampling=recipe_sampling(
+                config,
+                step=0,
                 num_samples=config.evaluate.samples,
-                max_response_tokens=config.rollout.max_response_tokens,
                 temperature=config.evaluate.temperature,
+                top_k=0,
                 top_p=config.evaluate.top_p,
-                min_response_tokens=config.rollout.min_response_tokens,
-                stop=config.rollout.stop,
-                thinking_budget=config.rollout.thinking_budget,
-                seed=config.seed,
+                min_p=0.0,
             ),
             k=config.evaluate.k,
             split="heldout",

@@ -25,6 +25,7 @@ from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.kept import ResponseFolder
 from ansatz.evaluate.responses import Response, rewarded
 from ansatz.evaluate.selection import Selection, taught_problems
+from ansatz.loop.named import recipe_sampling
 from ansatz.loop.state import Clock, write_atomically
 from ansatz.registry import bind
 from ansatz.rewards.base import Grader
@@ -100,20 +101,7 @@ def round_name(number: int) -> str:
 
 def round_sampling(config: Config, samples: int, number: int) -> Sampling:
     """As RL samples; the noise of a round is that of a step before the first one."""
-    rollout = config.rollout
-    return Sampling(
-        num_samples=samples,
-        max_response_tokens=rollout.max_response_tokens,
-        temperature=rollout.temperature,
-        top_k=rollout.top_k,
-        top_p=rollout.top_p,
-        min_p=rollout.min_p,
-        min_response_tokens=rollout.min_response_tokens,
-        stop=rollout.stop,
-        thinking_budget=rollout.thinking_budget,
-        seed=config.seed,
-        step=-number,
-    )
+    return recipe_sampling(config, step=-number, num_samples=samples)
 
 
 def sample_and_select(

@@ -10,11 +10,12 @@ from statistics import fmean
 
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.collect import collect
+from ansatz.loop.named import recipe_sampling
 from ansatz.loop.state import Clock, Stage
 from ansatz.models.peak import PeakMemory
 from ansatz.prompts.render import render
 from ansatz.rewards.base import Grader
-from ansatz.rollout.base import Sampler, Sampling
+from ansatz.rollout.base import Sampler
 from ansatz.track.rollouts import rollout_metrics
 from ansatz.train.batch import Row
 from ansatz.train.step import StepReport
@@ -34,20 +35,7 @@ def train_rl(stage: Stage, *, sampler: Sampler, grader: Grader, evaluator: Evalu
     sampler.load_weights(learner.policy.model, version=learner.version)
     memory = PeakMemory(learner.policy.device)
     for step in stage.steps():
-        sampling = Sampling(
-            num_samples=rollout.samples_per_prompt,
-            max_response_tokens=rollout.max_response_tokens,
-            temperature=rollout.temperature,
-            top_k=rollout.top_k,
-            top_p=rollout.top_p,
-            min_p=rollout.min_p,
-            min_response_tokens=rollout.min_response_tokens,
-            stop=rollout.stop,
-            thinking_budget=rollout.thinking_budget,
-            max_call_tokens=rollout.tokens_per_step,
-            seed=config.seed,
-            step=step,
-        )
+        sampling = recipe_sampling(config, step=step, max_call_tokens=rollout.tokens_per_step)
         found = collect(
             stage.stream,
             as_prompt,

@@ -1,9 +1,13 @@
 """The published runs at toy size: the real command, three steps, no file and no network."""
 
+import json
+
 import pytest
+import yaml
 from toy_runs import REPOSITORY, command
 
 from ansatz.config import load_run
+from ansatz.models.shapes import SHAPES
 from ansatz.track.jsonl import read_jsonl
 
 RECIPES = [
@@ -38,4 +42,7 @@ def test_three_steps_of_the_24_gb_countdown_run_go_through_at_toy_size(tmp_path)
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_three_steps_of_every_published_run_go_through_at_toy_size(tmp_path, recipe):
-    three_steps(tmp_path, recipe)
+    path = yaml.safe_load(recipe.read_text(encoding="utf-8"))["model"]["path"]
+    run, _, _ = three_steps(tmp_path, recipe)
+    built = json.loads((run / "model" / "config.json").read_text(encoding="utf-8"))
+    assert built["model_type"] == SHAPES[path].architecture

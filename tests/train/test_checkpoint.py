@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from learning import everything, rows, same
 from tiny_models import some_sequences, tiny_policy
-from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ansatz.config.schema import TrainSection
 from ansatz.errors import CheckpointError
 from ansatz.objectives.build import build_objective
 from ansatz.train import checkpoint
-from ansatz.train.batch import Row
 from ansatz.train.learner import Learner
 from ansatz.train.optim import Schedule
 
@@ -59,29 +58,7 @@ def become(learner: Learner, step: int) -> None:
 
 
 def train(learner: Learner, step: int) -> None:
-    rows = [
-        Row(
-            prompt_ids=[3, 4, 5],
-            response_ids=response,
-            behavior_logps=[-1.0] * len(response),
-            group=index // 2,
-            reward=float(index % 2),
-        )
-        for index, response in enumerate(some_sequences(4, 9, 6, 7, seed=step))
-    ]
-    learner.update(learner.batch(rows), step=step)
-
-
-def everything(learner: Learner) -> dict[str, Tensor]:
-    out = {f"model/{name}": value for name, value in learner.policy.model.named_parameters()}
-    out |= {f"master/{name}": value for name, value in learner.optimizer.weights().items()}
-    for kind, tensors in learner.tensors().items():
-        out |= {f"{kind}/{name}": value for name, value in tensors.items()}
-    return {name: value.detach().clone() for name, value in out.items()}
-
-
-def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+    learner.update(learner.batch(rows(step)), step=step)
 
 
 def draws() -> tuple[float, float, float, float]:

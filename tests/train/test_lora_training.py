@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from learning import everything, rows, same
 from tiny_models import some_sequences, tiny_policy
-from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from ansatz.config.schema import TrainSection
@@ -17,7 +17,6 @@ from ansatz.errors import CheckpointError, ConfigError
 from ansatz.models.lora import add_adapters
 from ansatz.objectives.build import build_objective
 from ansatz.train import checkpoint
-from ansatz.train.batch import Row
 from ansatz.train.learner import Learner
 from ansatz.train.optim import Schedule
 
@@ -40,34 +39,9 @@ def learner_of(
     )
 
 
-def rows(step: int) -> list[Row]:
-    return [
-        Row(
-            prompt_ids=[3, 4, 5],
-            response_ids=response,
-            behavior_logps=[-1.0] * len(response),
-            group=index // 2,
-            reward=float(index % 2),
-        )
-        for index, response in enumerate(some_sequences(4, 9, 6, 7, seed=step))
-    ]
-
-
 def train(learner: Learner, *steps: int) -> None:
     for step in steps:
         learner.update(learner.batch(rows(step)), step=step)
-
-
-def everything(learner: Learner) -> dict[str, Tensor]:
-    out = {f"model/{name}": value for name, value in learner.policy.model.named_parameters()}
-    out |= {f"master/{name}": value for name, value in learner.optimizer.weights().items()}
-    for kind, tensors in learner.tensors().items():
-        out |= {f"{kind}/{name}": value for name, value in tensors.items()}
-    return {name: value.detach().clone() for name, value in out.items()}
-
-
-def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
 
 
 def test_adapters_learn_what_is_rewarded_and_nothing_else_moves() -> None:

@@ -1,0 +1,35 @@
+"""What tests of a learner's state share: rows to learn from, and all that it holds."""
+
+from __future__ import annotations
+
+import torch
+from tiny_models import some_sequences
+from torch import Tensor
+
+from ansatz.train.batch import Row
+from ansatz.train.learner import Learner
+
+
+def rows(step: int) -> list[Row]:
+    return [
+        Row(
+            prompt_ids=[3, 4, 5],
+            response_ids=response,
+            behavior_logps=[-1.0] * len(response),
+            group=index // 2,
+            reward=float(index % 2),
+        )
+        for index, response in enumerate(some_sequences(4, 9, 6, 7, seed=step))
+    ]
+
+
+def everything(learner: Learner) -> dict[str, Tensor]:
+    out = {f"model/{name}": value for name, value in learner.policy.model.named_parameters()}
+    out |= {f"master/{name}": value for name, value in learner.optimizer.weights().items()}
+    for kind, tensors in learner.tensors().items():
+        out |= {f"{kind}/{name}": value for name, value in tensors.items()}
+    return {name: value.detach().clone() for name, value in out.items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
