@@ -1,0 +1,112 @@
+"""The sides of a benchmark: processes that work a round when they are asked, in turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).parent
+CORES = len(os.sched_getaffinity(0))
+
+
+@dataclass
+class Side:
+    """A peer with its settings. found: what each of its rounds answered, the first one (a warm-up) left out."""
+
+    name: str
+    python: str
+    script: str
+    settings: dict[str, Any]
+    found: list[dict[str, Any]] = field(default_factory=list)
+    process: Any = None
+
+    def start(self) -> None:
+        environment = os.environ | {
+            "OMP_NUM_THREADS": str(CORES),
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "VLLM_CPU_KVCACHE_SPACE": "2",
+        }
+        self.process = subprocess.Popen(
+            [self.python, str(HERE / self.script), json.dumps(self.settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(Path(tempfile.gettempdir()) / f"speed-{self.script}.log").open("a"),
+            text=True,
+            env=environment,
+        )
+        self._read()
+
+    def _read(self) -> dict[str, Any]:
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name} ended in the middle: see speed-{self.script}.log in the temporary folder")
+        return json.loads(line)
+
+    def round(self) -> dict[str, Any]:
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        return self._read()
+
+    def ready(self) -> None:
+        """Waits for what the side does between rounds."""
+        self._read()
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.stdin.write("stop\n")
+            self.process.stdin.flush()
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+
+    @property
+    def seconds(self) -> float:
+        return median(one["seconds"] for one in self.found)
+
+    @property
+    def tokens_per_s(self) -> float:
+        return median(one["tokens"] / one["seconds"] for one in self.found)
+
+
+def alternate(sides: Sequence[Side], *, rounds: int, warm: int = 1) -> list[float]:
+    """Rounds of the sides in turn, `warm` of each left out; the machine's bf16 rates measured in between, FLOP/s."""
+    rates = list[float]()
+    try:
+        for side in sides:
+            side.start()
+            for _ in range(warm):
+                side.round()
+                side.ready()
+        for _ in range(rounds):
+            for side in sides:
+                side.found.append(side.round())
+                side.ready()
+            rates.append(matrix_rate())
+    finally:
+        for side in sides:
+            side.stop()
+    return rates
+
+
+def matrix_rate() -> float:
+    """FLOP/s of bfloat16 matrix products on all cores, in a process of its own: the best of a few."""
+    code = (
+        "import os, time, torch; torch.set_num_threads(int(os.environ['OMP_NUM_THREADS']));"
+        "a = torch.randn(2048, 2048).bfloat16(); b = torch.randn(2048, 2048).bfloat16(); a @ b; best = 9.0\n"
+        "for _ in range(8):\n    t = time.perf_counter(); a @ b; best = min(best, time.perf_counter() - t)\n"
+        "print(2 * 2048**3 / best)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": str(CORES)}
+    )
+    return float(done.stdout)

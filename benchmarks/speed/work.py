@@ -1,0 +1,113 @@
+"""What the sides work on: a model, problems, and each peer's settings."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from sides import CORES, HERE, Side
+
+
+class Work:
+    """What the sides work on: a model, problems with worked answers as text, and where each peer's Python is."""
+
+    def __init__(self, folder: Path, peers: dict[str, str], sft_checkpoint: str | None) -> None:
+        self.folder, self.peers, self.sft_checkpoint = folder, peers, sft_checkpoint
+        self.train, self.heldout = folder / "train.jsonl", folder / "heldout.jsonl"
+
+    def make(self) -> None:
+        """The problems of the default recipe and a model of 3.3 M parameters, Qwen3's shape, with random weights."""
+        from ansatz.data.base import load_problems
+        from ansatz.models.tiny import build_tiny_model
+        from ansatz.prompts.templates import QUESTION, TEMPLATES
+
+        for file, split, count in ((self.train, "train", 4000), (self.heldout, "heldout", 200)):
+            how = {"count": count, "seed": 2, "wording": "plain", "max_value": 100, "max_term": 12}
+            rows = [
+                {
+                    "id": one.id,
+                    "question": one.question,
+                    "answer": one.answer,
+                    "solution": one.solution,
+                    "prompt": TEMPLATES["tiny"].replace(QUESTION, one.question),
+                    "completion": f"{one.solution}<|end|>",
+                }
+                for one in load_problems("word_problems", split=split, settings=how)
+            ]
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        texts = [row["prompt"] + row["completion"] for row in map(json.loads, self.train.read_text().splitlines())]
+        shape = {"hidden_size": 256, "num_layers": 4, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64}
+        shape |= {"intermediate_size": 768, "vocab_size": 512}
+        build_tiny_model(self.folder / "model", texts=texts, **shape)
+        self._several_ends(self.folder / "model", self.folder / "spread")
+        self._wide(self.folder / "model", self.folder / "wide", vocab_size=150_000)
+
+    def taught(self) -> str:
+        """The default recipe's SFT checkpoint, made here."""
+        recipe = HERE.parent.parent / "recipes" / "tiny_arithmetic_grpo_cpu.yaml"
+        command = [str(Path(sys.executable).with_name("ansatz")), "train", str(recipe), "--train.steps", "0"]
+        subprocess.run([*command, "--out", str(self.folder), "--name", "taught"], check=True)
+        return str(max((self.folder / "taught" / "sft" / "checkpoints").iterdir()))
+
+    @staticmethod
+    def _several_ends(model: Path, target: Path) -> None:
+        """The model with four end tokens, so that random weights give lengths from 8 to 256 that differ."""
+        shutil.copytree(model, target)
+        for name in ("generation_config.json", "config.json"):
+            settings = json.loads((target / name).read_text())
+            settings["eos_token_id"] = [1, 300, 301, 302]
+            (target / name).write_text(json.dumps(settings))
+
+    @staticmethod
+    def _wide(model: Path, target: Path, *, vocab_size: int) -> None:
+        from transformers import AutoModelForCausalLM
+
+        shutil.copytree(model, target)
+        wide = AutoModelForCausalLM.from_pretrained(model)
+        wide.resize_token_embeddings(vocab_size, mean_resizing=False)
+        wide.save_pretrained(target)
+
+    def ansatz(self, work: str, **settings: Any) -> Side:
+        return Side("Ansatz", sys.executable, "peer_ansatz.py", {"work": work, **settings})
+
+    def generate(self, *, dtype: str, attention: str, how: dict[str, Any], **settings: Any) -> Side:
+        name = f"transformers generate, {dtype}, {attention}" + "".join(f", {value}" for value in how.values())
+        peer = {"dtype": dtype, "attention": attention, "how": how, "threads": CORES, **settings}
+        return Side(name, self.peers["trl"], "peer_transformers.py", peer)
+
+    def trl(self, work: str, *, dtype: str, autocast: bool = False, attention: str = "sdpa", **settings: Any) -> Side:
+        note = f"{dtype}{' with autocast' if autocast else ''}, {attention}"
+        note += "".join(f", {name} {settings[name]}" for name in ("slices", "batch") if name in settings)
+        note += "".join(f", {value}" for value in settings.get("how", {}).values())
+        rest = {"lr": 4e-4, "warmup_steps": 5, "steps": 100_000, "threads": CORES, "min_tokens": 0, "how": {}}
+        peer = {"work": work, "dtype": dtype, "autocast": autocast, "attention": attention, **rest, **settings}
+        return Side(f"TRL, {note}", self.peers["trl"], "peer_trl.py", peer)
+
+    def vllm(self, *, dtype: str, how: dict[str, Any], **settings: Any) -> Side:
+        name = f"vLLM, {dtype}, {'eager' if how.get('enforce_eager') else 'compiled'}"
+        return Side(name, self.peers["vllm"], "peer_vllm.py", {"dtype": dtype, "how": how, **settings})
+
+    def recipe(self, *, model: Path | str, **over: Any) -> dict[str, Any]:
+        """The default recipe on the work's own files, its evaluations cut to what a run must have."""
+        problems = {"source": "jsonl", "path": str(self.train), "split": "train"}
+        base = {
+            "name": "speed",
+            "model": {"path": str(model)},
+            "data": {"template": "tiny", "train": problems, "heldout": {**problems, "path": str(self.heldout)}},
+            "rollout": {"prompts_per_step": 32, "samples_per_prompt": 8, "max_response_tokens": 64},
+            "train": {"steps": 100_000, "lr": 4e-4, "tokens_per_slice": 8192},
+            "evaluate": {"problems": 1, "samples": 1, "k": 1, "every": 0},
+            "save": {"every": 100_000},
+        }
+        return merge(base, over)
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in over.items():
+        out[key] = merge(out[key], value) if isinstance(out.get(key), dict) and isinstance(value, dict) else value
+    return out
