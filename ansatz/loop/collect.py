@@ -62,9 +62,9 @@ def collect(
         missing = max(0, count - len(carried) - sum(_counts(group, stream) for group in sampled))
         prompts = [as_prompt(problem) for problem in stream.take(missing)]
         with _Grading(grader, prompts, sampling, carried, threads=graders) as grading:
-            sampler.generate(prompts, sampling, unfinished=grading.unfinished, on_finished=grading.take)
+            rollouts = sampler.generate(prompts, sampling, unfinished=grading.unfinished, on_finished=grading.take)
             rollout_s += clock.lap()
-            graded = grading.groups(carried)
+            graded = grading.groups(rollouts, carried)
         grade_s += clock.lap()
         sampled += graded
         if carried and not sampled:
@@ -116,14 +116,21 @@ class _Grading:
         """One that has ended, or is to go on in the next step."""
         name = rollout.prompt.problem.id
         members = self._members[name]
+        if any(one.sample == rollout.sample for one in members):
+            return
         members.append(rollout)
         if len(members) == self._wanted[name]:
             members.sort(key=lambda one: one.sample)
             if not any(one.finish is Finish.ABORT for one in members):
                 self._scores[name] = self._threads.submit(self._grader.score, members, step=self._step)
 
-    def groups(self, carried: Carried) -> list[Group]:
-        """The groups that are whole, in the order of their problems; `carried` now holds the others."""
+    def groups(self, rollouts: Sequence[Rollout], carried: Carried) -> list[Group]:
+        """The groups that are whole, in the order of their problems; `carried` now holds the others.
+
+        rollouts: all of the call; an engine that told of none as they ended is told on by these.
+        """
+        for rollout in rollouts:
+            self.take(rollout)
         carried.clear()
         carried |= {name: members for name, members in self._members.items() if name not in self._scores}
         graded = [self._scores[name].result() for name in self._members if name in self._scores]

@@ -156,6 +156,15 @@ def test_a_group_is_graded_while_others_are_sampled() -> None:
     assert [group.rewards for group in found.groups] == [(1.0, 0.0, 1.0, 0.0)] * 2
 
 
+def test_an_engine_that_tells_of_nothing_on_the_way_is_graded_at_its_end() -> None:
+    class Silent(FakeSampler):
+        def generate(self, prompts: Sequence[Prompt], sampling: Sampling, **how: Any) -> list[Rollout]:
+            return super().generate(prompts, sampling, unfinished=how["unfinished"])
+
+    found = run(ProblemStream(problems("mm"), seed=0), count=2, sampler=Silent(respond))
+    assert [group.rewards for group in found.groups] == [(1.0, 0.0, 1.0, 0.0)] * 2
+
+
 def test_what_a_grader_raises_ends_the_step() -> None:
     class Broken(SameAsAnswer):
         def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]:
