@@ -17,7 +17,6 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ansatz.errors import ConfigError, ModelError
 from ansatz.models.load import Policy
-from ansatz.models.threads import num_threads
 
 
 def run_layers(policy: Policy, *, checkpointing: bool = False, compiled: bool = False) -> None:
@@ -29,7 +28,7 @@ def run_layers(policy: Policy, *, checkpointing: bool = False, compiled: bool = 
     """
     if not checkpointing and not compiled:
         return
-    if compiled and num_threads(policy.device) > 1:
+    if compiled and policy.slices_at_once > 1:
         raise ConfigError(
             "model.compile = true: on a CPU slices run side by side in threads, which torch.compile does not bear. "
             "Set threads: 1, or leave it out."

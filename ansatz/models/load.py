@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ansatz.errors import ModelError
 from ansatz.models import attention, norm
+from ansatz.models.threads import slices_at_once
 
 transformers.utils.logging.disable_progress_bar()
 
@@ -48,6 +49,11 @@ class Policy:
     @property
     def num_parameters(self) -> int:
         return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def slices_at_once(self) -> int:
+        """How many slices of a step go side by side."""
+        return slices_at_once(self.device, self.num_parameters)
 
     def hidden(self, token_BL: Tensor, position_BL: Tensor, **kwargs: Any) -> Tensor:
         """Last hidden states [B, L, H], after the final norm: what the output embedding is applied to."""

@@ -14,7 +14,7 @@ from ansatz.errors import ConfigError
 from ansatz.models.load import compute_dtype
 from ansatz.models.memory import GIB, USABLE, Part, Workload, adapter_parameters, host_bytes, memory_parts, peak_bytes
 from ansatz.models.shapes import Shape, shape_of
-from ansatz.models.threads import usable_cores
+from ansatz.models.threads import SMALL_MODEL, usable_cores
 from ansatz.models.tiny import build_tiny_model
 from ansatz.registry import settings_of
 
@@ -88,7 +88,9 @@ def workload_of(
     span = rollout.max_prompt_tokens + rollout.max_response_tokens
     minibatch = -(-rollout.rollouts_per_step // train.updates_per_step) * span
     slice_tokens = minibatch if whole_minibatch else min(max(train.tokens_per_slice, span), minibatch)
-    beside = 1 if hardware is not None else min(config.threads or usable_cores(), -(-minibatch // slice_tokens))
+    cores = config.threads or usable_cores()
+    alone = hardware is not None or shape.num_parameters >= SMALL_MODEL
+    beside = 1 if alone else min(cores, -(-minibatch // slice_tokens))
     asked = max(int(rollout.engine.get("max_concurrent", 256)), rollout.samples_per_prompt)
     rollouts = min(asked, rollout.rollouts_per_step)
     trained = None

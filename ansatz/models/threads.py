@@ -18,6 +18,9 @@ import torch
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
+SMALL_MODEL = 2**24
+"""Parameters from which on a single operation is work enough for several threads."""
+
 
 def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -28,9 +31,10 @@ def set_threads(count: int) -> None:
     torch.set_num_threads(count or usable_cores())
 
 
-def num_threads(device: torch.device) -> int:
-    """How many slices go side by side on a device."""
-    return torch.get_num_threads() if device.type == "cpu" else 1
+def slices_at_once(device: torch.device, num_parameters: int) -> int:
+    """How many slices of a step go side by side: as many as there are threads for a small model on a CPU, else one,
+    which then has all threads and is the only one to take memory."""
+    return torch.get_num_threads() if device.type == "cpu" and num_parameters < SMALL_MODEL else 1
 
 
 @contextmanager
@@ -44,9 +48,9 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def side_by_side(work: Callable[[_Item], _Result], items: Sequence[_Item], device: torch.device) -> Iterator[_Result]:
-    """work(item) of each in order, on a CPU as many at a time as there are threads; one item alone has them all."""
-    width = min(num_threads(device), len(items))
+def side_by_side(work: Callable[[_Item], _Result], items: Sequence[_Item], width: int) -> Iterator[_Result]:
+    """work(item) of each in order, `width` at a time with one thread each; one item alone has all threads."""
+    width = min(width, len(items))
     if width <= 1:
         yield from map(work, items)
         return

@@ -30,8 +30,9 @@ class Critic(nn.Module):
         nn.init.zeros_(self.value.bias)
 
     @property
-    def device(self) -> torch.device:
-        return self._policy.device
+    def slices_at_once(self) -> int:
+        """As many as of a policy of its size."""
+        return self._policy.slices_at_once
 
     def values(self, layout: Layout) -> Tensor:
         """[T], float32; 0 outside the layout's mask."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.models.load import Policy
 from ansatz.models.logps import chunked_kl, token_logps
-from ansatz.models.threads import num_threads, side_by_side
+from ansatz.models.threads import side_by_side
 from ansatz.objectives.objective import LossParts, Objective, TokenBatch
 from ansatz.train.batch import Layout, TrainBatch, pick, slices
 from ansatz.train.critic import Critic
@@ -62,7 +62,7 @@ def train_step(
     started = time.perf_counter()
     total = _Totals()
     limit = len(batch.layout.token_T) * batch.num_rollouts if objective.whole_minibatch else tokens_per_slice
-    parts = list(batch.split(limit, multiple=1 if objective.whole_minibatch else num_threads(policy.device)))
+    parts = list(batch.split(limit, multiple=1 if objective.whole_minibatch else policy.slices_at_once))
 
     def learn(part: TrainBatch) -> tuple[TokenBatch, LossParts, list[Tensor | None]]:
         policy_logp_T, entropy_T = layout_logps(policy, part.layout, temperature=temperature)
@@ -73,7 +73,7 @@ def train_step(
         losses = objective.loss(anchored, policy_logp_T, entropy_T, full_kl_T=full_kl_T, entropy_coef=entropy_coef)
         return anchored, losses, optimizer.gradients(losses.loss)
 
-    for anchored, losses, gradients in side_by_side(learn, parts, policy.device):
+    for anchored, losses, gradients in side_by_side(learn, parts, policy.slices_at_once):
         if not math.isfinite(loss := float(losses.loss.detach())):
             optimizer.zero_grad()
             raise NonFiniteError(_stopped(step, f"the loss is {loss}"))
@@ -107,16 +107,17 @@ def train_step(
 def logps_of(policy: Policy, layout: Layout, *, tokens_per_slice: int, temperature: float = 1.0) -> Tensor:
     """Log-probs [T] of a layout's response tokens under a policy, without gradient; 0 outside its mask."""
     return _without_gradient(
-        lambda part: layout_logps(policy, part, temperature=temperature)[0], layout, tokens_per_slice, policy.device
+        lambda part: layout_logps(policy, part, temperature=temperature)[0],
+        layout,
+        tokens_per_slice,
+        policy.slices_at_once,
     )
 
 
-def _without_gradient(
-    numbers: Callable[[Layout], Tensor], layout: Layout, tokens_per_slice: int, device: torch.device
-) -> Tensor:
-    """numbers(layout) [T], slice by slice."""
-    parts = slices(layout, tokens_per_slice, multiple=num_threads(device))
-    return torch.cat(list(side_by_side(torch.no_grad()(lambda one: numbers(pick(layout, one))), parts, device)))
+def _without_gradient(numbers: Callable[[Layout], Tensor], layout: Layout, tokens_per_slice: int, width: int) -> Tensor:
+    """numbers(layout) [T], slice by slice, `width` of them side by side."""
+    parts = slices(layout, tokens_per_slice, multiple=width)
+    return torch.cat(list(side_by_side(torch.no_grad()(lambda one: numbers(pick(layout, one))), parts, width)))
 
 
 def layout_logps(policy: Policy, layout: Layout, *, temperature: float) -> tuple[Tensor, Tensor]:
@@ -156,8 +157,8 @@ def critic_step(
         return loss, optimizer.gradients(loss)
 
     value_loss = 0.0
-    parts = list(batch.split(tokens_per_slice, multiple=num_threads(critic.device)))
-    for loss, gradients in side_by_side(learn, parts, critic.device):
+    parts = list(batch.split(tokens_per_slice, multiple=critic.slices_at_once))
+    for loss, gradients in side_by_side(learn, parts, critic.slices_at_once):
         optimizer.accumulate(gradients)
         value_loss += float(loss.detach())
     optimizer.step(lr=lr, max_grad_norm=max_grad_norm)
@@ -169,7 +170,7 @@ def critic_step(
 
 def values_of(critic: Critic, layout: Layout, *, tokens_per_slice: int) -> Tensor:
     """The critic's values [T] at a layout's response tokens, without gradient; 0 outside its mask."""
-    return _without_gradient(critic.values, layout, tokens_per_slice, critic.device)
+    return _without_gradient(critic.values, layout, tokens_per_slice, critic.slices_at_once)
 
 
 def token_kl(policy: Policy, reference: Policy, layout: Layout, *, temperature: float) -> Tensor:

@@ -29,7 +29,7 @@ def slice_gradients(policy: Policy, lengths: tuple[int, ...]) -> list[Tensor | N
 
 def gradients(policy: Policy) -> list[Tensor]:
     """Of all slices, side by side in threads as a step has them."""
-    found = side_by_side(lambda lengths: slice_gradients(policy, lengths), SLICES, policy.device)
+    found = side_by_side(lambda lengths: slice_gradients(policy, lengths), SLICES, policy.slices_at_once)
     return [gradient for one in found for gradient in one if gradient is not None]
 
 

@@ -71,7 +71,7 @@ def test_the_base_may_be_computed_beside_the_policy_in_another_thread() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        beside = list(side_by_side(logits, [policy, below(policy)] * 8, policy.device))
+        beside = list(side_by_side(logits, [policy, below(policy)] * 8, policy.slices_at_once))
     finally:
         torch.set_num_threads(before)
     for index, found in enumerate(beside):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from ansatz.models.threads import num_threads, one_thread, side_by_side
+from ansatz.models.threads import SMALL_MODEL, one_thread, side_by_side, slices_at_once
 
 CPU = torch.device("cpu")
 
@@ -28,16 +28,21 @@ def test_as_many_items_at_a_time_as_there_are_threads_and_results_in_order() -> 
         time.sleep(0.01 * (2 - item % 3))
         return item, torch.get_num_threads()
 
-    found = list(side_by_side(work, list(range(9)), CPU))
+    found = list(side_by_side(work, list(range(9)), 3))
     assert found == [(item, 1) for item in range(9)]
     assert torch.get_num_threads() == 3
 
 
-def test_one_item_alone_has_all_threads_and_so_has_a_device_other_than_a_cpu() -> None:
-    assert list(side_by_side(lambda _: torch.get_num_threads(), [0], CPU)) == [3]
+def test_one_item_alone_has_all_threads_and_so_has_each_where_one_goes_at_a_time() -> None:
+    assert list(side_by_side(lambda _: torch.get_num_threads(), [0], 3)) == [3]
     main = threading.get_ident()
-    assert set(side_by_side(lambda _: threading.get_ident(), [0, 1, 2], torch.device("meta"))) == {main}
-    assert (num_threads(CPU), num_threads(torch.device("meta"))) == (3, 1)
+    assert set(side_by_side(lambda _: threading.get_ident(), [0, 1, 2], 1)) == {main}
+
+
+def test_slices_of_a_small_model_on_a_cpu_go_side_by_side_and_no_others() -> None:
+    assert slices_at_once(CPU, SMALL_MODEL - 1) == 3
+    assert slices_at_once(CPU, SMALL_MODEL) == 1
+    assert slices_at_once(torch.device("meta"), 1) == 1
 
 
 def test_an_error_comes_out_and_the_threads_are_as_before() -> None:
@@ -45,7 +50,7 @@ def test_an_error_comes_out_and_the_threads_are_as_before() -> None:
         return 1 // item
 
     with pytest.raises(ZeroDivisionError):
-        list(side_by_side(work, [1, 0, 2, 3], CPU))
+        list(side_by_side(work, [1, 0, 2, 3], 3))
     assert torch.get_num_threads() == 3
 
 
