@@ -91,8 +91,8 @@ def workload_of(
     cores = config.threads or usable_cores()
     alone = hardware is not None or shape.num_parameters >= SMALL_MODEL
     beside = 1 if alone else min(cores, -(-minibatch // slice_tokens))
-    asked = max(int(rollout.engine.get("max_concurrent", 256)), rollout.samples_per_prompt)
-    rollouts = min(asked, rollout.rollouts_per_step)
+    asked = int(rollout.engine.get("max_concurrent", 256)) or rollout.rollouts_per_step
+    rollouts = min(max(asked, rollout.samples_per_prompt), rollout.rollouts_per_step)
     trained = None
     if model.lora is not None:
         rank, targets = int(model.lora.get("rank", 16)), model.lora.get("targets") or tuple(shape.linears)

@@ -50,8 +50,9 @@ def check_engine(rollout: RolloutSection) -> None:
 
 
 @ENGINES.register()
-def native(policy: Policy, *, max_concurrent: Positive = 256) -> Sampler:
-    """max_concurrent: rollouts that are decoded side by side; bounds the cache and changes no number."""
+def native(policy: Policy, *, max_concurrent: Count = 256) -> Sampler:
+    """max_concurrent: rollouts that are decoded side by side; bounds the cache and changes no number. A GPU takes fewer
+    where its free memory does not hold so many of the longest; 0: as many as it holds."""
     from ansatz.rollout.native import NativeSampler
 
     return NativeSampler(policy, max_concurrent=max_concurrent)

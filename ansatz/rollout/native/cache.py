@@ -1,4 +1,4 @@
-"""A static key/value cache of slots, spoken to through transformers' cache interface.
+"""A static key/value cache of slots, spoken to through transformers' cache interface, and how many fit in memory.
 
 Axes: S slots, B active rows (always slots 0..B-1), K key/value heads, P cached positions, D head size, L prompt length.
 A row's token at position p lies at [slot, :, p]; what lies beyond a row's length is stale and masked by the caller.
@@ -11,6 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import Cache
+
+from ansatz.models.load import Policy, round_up
+
+ROW_STEP, SPAN_STEP = 32, 32
+"""Rows and spans are filled up to multiples of these, so that few shapes occur: kernels are compiled, and graphs
+recorded, for each new one."""
+_FOR_CACHE = 0.8
+"""Share of a GPU's free memory that a full cache may take: a layer has its old and new tensors while it grows, and
+prefills and logits need some."""
 
 
 class PrefillCache(Cache):
@@ -45,7 +54,7 @@ class SlotCache(Cache):
         self.num_slots = num_slots
         self.span = 0
         self._kv: list[tuple[Tensor, Tensor]] = []
-        self._cell_BK = torch.empty(0, 0, dtype=torch.long)
+        self.cell_BK = torch.empty(0, 0, dtype=torch.long)
 
     @property
     def num_heads(self) -> int:
@@ -85,7 +94,7 @@ class SlotCache(Cache):
         """The next token of row b goes to position_B[b]; attention sees all positions held."""
         row_B = torch.arange(len(position_B), device=position_B.device)
         head_K = torch.arange(self.num_heads, device=position_B.device)
-        self._cell_BK = (row_B[:, None] * self.num_heads + head_K) * self.span + position_B[:, None]
+        self.cell_BK = (row_B[:, None] * self.num_heads + head_K) * self.span + position_B[:, None]
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
@@ -94,11 +103,11 @@ class SlotCache(Cache):
 
     def write(self, layer: int, key_BKD: Tensor, value_BKD: Tensor) -> tuple[Tensor, Tensor]:
         """Put a token a row where `begin` said; returns what its attention sees, two times [B, K, P, D]."""
-        cell_C = self._cell_BK.flatten()
+        cell_C = self.cell_BK.flatten()
         for kept_SKPD, new_BKD in zip(self._kv[layer], (key_BKD, value_BKD), strict=True):
             kept_SKPD.flatten(0, 2).index_copy_(0, cell_C, new_BKD.flatten(0, 1))
         key_SKPD, value_SKPD = self._kv[layer]
-        active = len(self._cell_BK)
+        active = len(self.cell_BK)
         return key_SKPD[:active], value_SKPD[:active]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -106,3 +115,26 @@ class SlotCache(Cache):
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         return self.span, 0
+
+
+@torch.inference_mode()
+def token_bytes(policy: Policy) -> int:
+    """What the cache keeps of one token, of all layers."""
+    token_11 = torch.zeros(1, 1, dtype=torch.long, device=policy.device)
+    prefill = PrefillCache()
+    policy.hidden(token_11, token_11, past_key_values=prefill, use_cache=True)
+    return sum(kept.nbytes for pair in prefill.layers_kv for kept in pair)
+
+
+def slots_that_fit(free_bytes: int, token_bytes: int, span: int, *, asked: int = 0) -> int:
+    """Rows of `span` positions that fit, at most as many as were asked for (0: no bound); whole blocks of rows where
+    there are any, since rows are filled up to these."""
+    fit = max(1, int(free_bytes * _FOR_CACHE) // (token_bytes * round_up(span, SPAN_STEP)))
+    fit = fit // ROW_STEP * ROW_STEP or fit
+    return min(fit, asked) if asked else fit
+
+
+def free_bytes(device: torch.device) -> int:
+    """Of a GPU: what is free and what torch holds of it without use."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -8,26 +8,41 @@ from typing import Any
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy
 from ansatz.rollout.base import Observe, Sampling, first_samples
-from ansatz.rollout.native.forward import decode_step
+from ansatz.rollout.native.cache import free_bytes, slots_that_fit, token_bytes
+from ansatz.rollout.native.forward import ShortStep, decode_step
+from ansatz.rollout.native.graphs import Record, RecordedStep, record_graph
 from ansatz.rollout.native.slots import Begun, Request, Row, decode, watch_of
 from ansatz.types import Prompt, Rollout
+
+
+DEFAULT_SLOTS = 256
 
 
 class NativeSampler:
     """A `Sampler` over a `Policy`. It holds no copy of the weights: a weight sync is a version number.
 
-    max_concurrent: slots, at least the samples of one prompt; bounds the cache and changes no number. observe: a tool;
-    every decoding row waits while it is asked.
+    max_concurrent: slots, at least the samples of one prompt; bounds the cache and changes no number. On a GPU there are
+    fewer where a cache of longest responses would not fit in free memory, and 0 is as many as do. observe: a tool; every
+    decoding row waits while it is asked. record: how decode steps are recorded, CUDA graphs on a GPU.
     """
 
     def __init__(
-        self, policy: Policy, *, max_concurrent: int, version: int = 0, observe: Observe | None = None
+        self,
+        policy: Policy,
+        *,
+        max_concurrent: int,
+        version: int = 0,
+        observe: Observe | None = None,
+        record: Record | None = None,
     ) -> None:
         self.policy = policy
         self.max_concurrent = max_concurrent
         self.version = version
         self.observe = observe
         self._step = decode_step(policy)
+        on_gpu = policy.device.type == "cuda"
+        self._token_bytes = token_bytes(policy) if on_gpu else 0
+        self._record = record or (record_graph if on_gpu and isinstance(self._step, ShortStep) else None)
 
     def load_weights(self, weights: Any, *, version: int) -> None:
         """The trainer updates these very weights in place, so `weights` must be the policy's own model."""
@@ -55,13 +70,21 @@ class NativeSampler:
         was_training = self.policy.model.training
         self.policy.model.eval()
         watch = watch_of(self.policy, sampling, self.observe)
-        for row in decode(self.policy, self._step, sampling, requests, max_slots=self.max_concurrent, watch=watch):
+        step = RecordedStep(self._step, self._record) if self._record else self._step
+        slots = self._slots(max(len(one.prompt_ids) for one in requests) + sampling.max_response_tokens)
+        for row in decode(self.policy, step, sampling, requests, max_slots=slots, watch=watch):
             rollout = self._rollout(sources[row.index], row, sampling)
             out[row.index, row.sample] = rollout
             if on_finished:
                 on_finished(rollout)
         self.policy.model.train(was_training)
         return [out[request.index, sample] for request in requests for sample in request.samples]
+
+    def _slots(self, longest: int) -> int:
+        if not self._token_bytes:
+            return self.max_concurrent or DEFAULT_SLOTS
+        free = free_bytes(self.policy.device)
+        return slots_that_fit(free, self._token_bytes, longest, asked=self.max_concurrent)
 
     def _check(self, prompts: Sequence[Prompt], sampling: Sampling) -> None:
         limit = self.policy.max_context

@@ -16,14 +16,13 @@ from torch import Tensor
 from ansatz.models.load import Policy, head_logits, round_up
 from ansatz.models.logps import CHUNK_LOGITS, without_ends
 from ansatz.rollout.base import Observe, Sampling
-from ansatz.rollout.native.cache import PrefillCache, SlotCache
+from ansatz.rollout.native.cache import ROW_STEP, SPAN_STEP, PrefillCache, SlotCache
 from ansatz.rollout.native.forward import Step
 from ansatz.rollout.sampling import draw, noise_key, uniforms
 from ansatz.rollout.watch import Course, Watch
 from ansatz.types import Finish
 
-# Rows and spans are filled up to multiples of these, so that few shapes occur: kernels are compiled for each new one.
-_ROW_STEP, _SPAN_STEP, _PREFILL_STEP = 32, 32, 16
+_PREFILL_STEP = 16  # as the steps of rows and spans, for prompts and their tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +108,7 @@ class Slots:
         self.step = step
         self.policy, self.sampling, self.count = policy, sampling, count
         self.watch, self.courses = watch, list[Course]()
-        rows = round_up(count, _ROW_STEP)
+        rows = round_up(count, ROW_STEP)
         self.cache = SlotCache(rows)
         self.active = 0
         self.end_ids = torch.tensor(policy.end_ids, device=device)
@@ -152,7 +151,7 @@ class Slots:
         rows_R = torch.tensor([request.rows for request in requests], device=device)
         source_B = torch.arange(len(requests), device=device).repeat_interleave(rows_R)
         slot_B = torch.arange(self.active, self.active + len(source_B), device=device)
-        self.cache.fit(max(self.cache.span, round_up(token_RL.shape[1], _SPAN_STEP)))
+        self.cache.fit(max(self.cache.span, round_up(token_RL.shape[1], SPAN_STEP)))
         self.cache.fill(slot_B, source_B, prefill)
         self._enter(requests, slot_B, length_R[source_B])
         self._draw(slot_B, hidden_RH, source_B)
@@ -189,9 +188,9 @@ class Slots:
 
     def decode(self) -> None:
         """One more token for each active row; rows that fill the batch up compute on what they last held, unread."""
-        rows = round_up(self.active, _ROW_STEP)
+        rows = round_up(self.active, ROW_STEP)
         length_B = self.column["length"][:rows]
-        self.cache.fit(round_up(int(length_B[: self.active].max()) + 1, _SPAN_STEP))
+        self.cache.fit(round_up(int(length_B[: self.active].max()) + 1, SPAN_STEP))
         position_B = length_B.clamp(max=self.cache.span - 1)
         self.cache.begin(position_B)
         seen_BL = torch.arange(self.cache.span, device=position_B.device) <= position_B[:, None]

@@ -1,0 +1,118 @@
+"""A GPU's way of decoding, with a stand-in for CUDA graphs that works on the recorded memory alone, as they do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+import torch
+from tiny_models import END_ID, some_prompts, tiny_policy
+from torch import Tensor
+
+from ansatz.models.load import Policy
+from ansatz.rollout.base import Sampling
+from ansatz.rollout.native import NativeSampler, sampler, slots
+from ansatz.rollout.native.cache import SPAN_STEP, SlotCache, free_bytes, slots_that_fit, token_bytes
+from ansatz.rollout.native.graphs import RecordedStep
+
+PROMPTS = some_prompts(40)
+SAMPLING = Sampling(num_samples=3, max_response_tokens=60, seed=7, step=4)
+ON_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+class Graphs:
+    """Counts what is recorded and how often it is played."""
+
+    def __init__(self) -> None:
+        self.recorded = self.played = 0
+
+    def __call__(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        self.recorded += 1
+        out = work()
+
+        def replay() -> Tensor:
+            self.played += 1
+            return out.copy_(work())
+
+        return replay
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return dataclasses.replace(tiny_policy(), end_ids=(END_ID, 5, 9))
+
+
+def test_a_recorded_step_samples_the_same_rollouts(policy: Policy) -> None:
+    """Rows finish and others enter, the cache grows: each new shape is recorded once and played from then on."""
+    graphs = Graphs()
+    with_graphs = NativeSampler(policy, max_concurrent=70, record=graphs).generate(PROMPTS, SAMPLING)
+    without = NativeSampler(policy, max_concurrent=70).generate(PROMPTS, SAMPLING)
+    assert [one.token_ids for one in with_graphs] == [one.token_ids for one in without]
+    assert [one.behavior_logps for one in with_graphs] == [one.behavior_logps for one in without]
+    assert 2 <= graphs.recorded <= 12
+    assert graphs.played > 5 * graphs.recorded
+
+
+def test_another_shape_in_between_is_recorded_anew() -> None:
+    """A cache that shrank and grew again has the same span in other memory."""
+    graphs, cache = Graphs(), SlotCache(2)
+    step = RecordedStep(lambda token_B, position_B, _cache, _mask: (token_B + position_B)[:, None].float(), graphs)
+
+    def spans(*all_spans: int) -> list[float]:
+        found = list[float]()
+        for number, span in enumerate(all_spans):
+            cache.span = span
+            token_B = torch.tensor([number, 0])
+            found.append(float(step(token_B, token_B, cache, torch.zeros(2, 1, 1, span))[0]))
+        return found
+
+    assert spans(64, 64, 64, 128, 64, 64, 64) == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
+    assert (graphs.recorded, graphs.played) == (2, 4)
+
+
+def test_slots_are_bounded_by_free_memory(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    active: list[int] = []
+    decode = slots.Slots.decode
+
+    def recorded(batch: slots.Slots) -> None:
+        active.append(batch.active)
+        decode(batch)
+
+    monkeypatch.setattr(slots.Slots, "decode", recorded)
+    one = NativeSampler(policy, max_concurrent=0)
+    whole = one.generate(PROMPTS, SAMPLING)
+    assert max(active) > 100  # of 120; some end with their first token
+
+    active.clear()
+    each = token_bytes(policy)
+    longest = max(len(prompt.token_ids) for prompt in PROMPTS) + SAMPLING.max_response_tokens
+    monkeypatch.setattr(sampler, "free_bytes", lambda _: int(40 * each * (longest + SPAN_STEP) / 0.8))
+    one._token_bytes = each
+    assert [rollout.token_ids for rollout in one.generate(PROMPTS, SAMPLING)] == [one.token_ids for one in whole]
+    assert 20 < max(active) <= 32
+
+
+def test_token_bytes_are_those_of_all_layers_keys_and_values() -> None:
+    config = tiny_policy().model.config
+    heads = config.num_key_value_heads * config.head_dim
+    assert token_bytes(tiny_policy()) == 2 * config.num_hidden_layers * heads * 4
+
+
+@pytest.mark.parametrize(
+    ("free", "asked", "expected"),
+    [(10**6, 0, 96), (10**6, 64, 64), (10**6, 500, 96), (10**5, 0, 12), (0, 0, 1), (10**5, 4, 4)],
+)
+def test_whole_blocks_of_rows_of_filled_up_spans(free: int, asked: int, expected: int) -> None:
+    """800 kB of 100 bytes x 64 positions are 125 rows: three blocks of 32, and 80 kB are 12 rows."""
+    assert slots_that_fit(free, 100, 40, asked=asked) == expected
+
+
+@ON_GPU
+def test_cuda_graphs_sample_what_the_step_itself_does() -> None:
+    policy = dataclasses.replace(tiny_policy(), end_ids=(END_ID, 5, 9))
+    policy.model.to("cuda")
+    assert free_bytes(policy.device) > 0
+    recorded = NativeSampler(policy, max_concurrent=70)
+    plain = NativeSampler(policy, max_concurrent=70, record=lambda work: work)
+    assert recorded.generate(PROMPTS, SAMPLING) == plain.generate(PROMPTS, SAMPLING)
