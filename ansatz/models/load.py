@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ansatz.errors import ModelError
 from ansatz.models import attention, norm
+from ansatz.models.packing import pack, round_up
 from ansatz.models.threads import slices_at_once
 
 transformers.utils.logging.disable_progress_bar()
@@ -75,9 +76,9 @@ class Policy:
         prefix, -1 outside; each prefix is computed once. Flat length and row length are filled up to round numbers:
         kernels are compiled for each new shape, which on a CPU costs more than the fill.
         """
-        packing, first_T, own_T = _pack(position_T, segment_T, prefix_T)
-        if own_T is not None:
-            token_T, position_T = token_T[own_T], position_T[own_T]
+        packed = pack(position_T, segment_T, prefix_T)
+        if packed.own_T is not None:
+            token_T, position_T = token_T[packed.own_T], position_T[packed.own_T]
         fill = (0, round_up(len(token_T), 512) - len(token_T))
         no_mask = torch.zeros(1, 1, 1, 1, device=token_T.device)  # given, so that none of size T x T is made
         hidden_1TH = self.hidden(
@@ -85,43 +86,14 @@ class Policy:
             nn.functional.pad(position_T, fill)[None],
             attention_mask=no_mask,
             use_cache=False,
-            packing=packing,
+            packed=packed,
         )
-        where_M = first_T if at_M is None else first_T[at_M]
+        where_M = packed.first_T if at_M is None else packed.first_T[at_M]
         return hidden_1TH[0].index_select(0, where_M)
 
     @property
     def head(self) -> nn.Linear:
         return self.model.get_output_embeddings()
-
-
-def _pack(
-    position_T: Tensor, segment_T: Tensor, prefix_T: Tensor | None
-) -> tuple[attention.Packing, Tensor, Tensor | None]:
-    """The packing of the tokens that are computed; which of these each flat token is; and their flat indices in
-    ascending order, None where every flat token is one."""
-    num_columns = round_up(int(position_T.max()) + 1, 16)
-    num_rows = int(segment_T[-1]) + 1
-    cell_T = segment_T * num_columns + position_T
-    index_T = torch.arange(len(position_T), device=position_T.device)
-    none_K = index_T[:0]
-    shape = {"num_rows": num_rows, "num_columns": num_columns}
-    if prefix_T is None or not bool((prefix_T >= 0).any()):
-        return attention.Packing(cell_T=cell_T, copy_K=none_K, copied_K=none_K, **shape), index_T, None
-    # One number for all copies of a token; those outside prefixes get one each, after all of these.
-    shared_T = prefix_T * num_columns + position_T
-    apart = (int(prefix_T.max()) + 1) * num_columns
-    name_T = torch.where(prefix_T >= 0, shared_T, apart + index_T)
-    number_T = torch.unique(name_T, return_inverse=True)[1]
-    original_T = torch.full_like(index_T, len(index_T)).scatter_reduce(0, number_T, index_T, "amin")[number_T]
-    is_own_T = original_T == index_T
-    first_T = (is_own_T.cumsum(0) - 1)[original_T]
-    packing = attention.Packing(cell_T=cell_T[is_own_T], copy_K=cell_T[~is_own_T], copied_K=first_T[~is_own_T], **shape)
-    return packing, first_T, index_T[is_own_T]
-
-
-def round_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
 
 
 def head_logits(hidden_CH: Tensor, weight_VH: Tensor, temperature: float = 1.0) -> Tensor:

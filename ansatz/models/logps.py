@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from ansatz.models.load import Policy, head_logits, round_up
+from ansatz.models.load import Policy, head_logits
+from ansatz.models.packing import round_up
 from ansatz.objectives.kl import exact_kl
 
 CHUNK_LOGITS = 2**23  # logits of a chunk: 32 MB in float32

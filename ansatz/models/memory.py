@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ansatz.models.load import round_up
 from ansatz.models.logps import CHUNK_LOGITS
+from ansatz.models.packing import round_up
 from ansatz.models.shapes import Shape
 
 Phase = Literal["always", "rollout", "update", "host"]

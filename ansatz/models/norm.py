@@ -29,7 +29,7 @@ class _RmsNorm(torch.autograd.Function):
         grad_weight_H = (grads[0] * normal_H).flatten(0, -2).sum(0) if ctx.needs_input_grad[1] else None
         grad_H, wide_H = (grads[0] * weight_H).float(), normal_H.float()
         along_1 = (grad_H * wide_H).mean(-1, keepdim=True)
-        return (grad_H - wide_H * along_1).mul_(inverse_1).to(normal_H.dtype), grad_weight_H, None
+        return grad_H.addcmul_(wide_H, along_1, value=-1).mul_(inverse_1).to(normal_H.dtype), grad_weight_H, None
 
 
 def rms_norm(x_H: Tensor, weight_H: Tensor, epsilon: float) -> Tensor:

@@ -7,8 +7,9 @@ thread a slice took half the time (docs/experiments/LOG.md), and does not mind a
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
@@ -49,14 +50,27 @@ def one_thread() -> Iterator[None]:
 
 
 def side_by_side(work: Callable[[_Item], _Result], items: Sequence[_Item], width: int) -> Iterator[_Result]:
-    """work(item) of each in order, `width` at a time with one thread each; one item alone has all threads."""
+    """work(item) of each in order, `width` at a time with one thread each; one item alone has all threads.
+
+    No more than `width` + 1 are begun or done and not yet taken, so that results do not pile up.
+    """
     width = min(width, len(items))
     if width <= 1:
         yield from map(work, items)
         return
+    ahead = deque[Future[_Result]]()
     with one_thread():
-        for first in range(0, len(items), width):
-            yield from _pool(width).map(work, items[first : first + width])
+        try:
+            for item in items:
+                if len(ahead) > width:
+                    yield ahead.popleft().result()
+                ahead.append(_pool(width).submit(work, item))
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
+            wait(ahead)
 
 
 @cache

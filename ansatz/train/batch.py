@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ansatz.models.load import round_up
+from ansatz.models.packing import round_up
 from ansatz.objectives.objective import Objective, TokenBatch
 
 

@@ -74,7 +74,7 @@ def rows_through(policy: Policy) -> Iterator[list[int]]:
     hidden = policy.model.base_model.forward
 
     def count(**kwargs: Any) -> Any:
-        seen.append(len(kwargs["packing"].cell_T))
+        seen.append(len(kwargs["packed"].whole.cell_C))
         return hidden(**kwargs)
 
     policy.model.base_model.forward = count
@@ -112,7 +112,7 @@ def test_dense_attention_of_short_bfloat16_rows_is_the_fused_one_to_rounding(
     policy, sequences = tiny_policy(name, dtype=torch.bfloat16), some_sequences(*LENGTHS)
     dense_TH = policy.packed_hidden(*packed(sequences))
     dense = gradients(policy, dense_TH)
-    monkeypatch.setattr(attention, "_dense_pays", lambda query: False)
+    monkeypatch.setattr(attention, "_dense_pays", lambda *_: False)
     fused_TH = policy.packed_hidden(*packed(sequences))
     fused = gradients(policy, fused_TH)
     assert not torch.equal(dense_TH, fused_TH)  # else both went the same way
@@ -129,7 +129,7 @@ def test_dense_and_one_query_attention_equal_the_definition_in_float64(kv_heads:
     score = query.double() @ keys.transpose(-1, -2) * scale
     future = torch.ones(9, 9).triu(1).bool()
     expected = (score.masked_fill(future, -torch.inf).softmax(-1) @ values).transpose(1, 2)
-    dense = attention._dense_causal(query, key, value, scale=scale)
+    dense = attention._dense(query, key, value, attention._future(query, key), scale=scale)
     torch.testing.assert_close(dense.double(), expected, rtol=1e-5, atol=1e-6)
 
     last = query[:, :, -1:]

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
-from ansatz.models.load import Policy, round_up
+from ansatz.models.load import Policy
+from ansatz.models.packing import round_up
 
 ROW_STEP, SPAN_STEP = 32, 32
 """Rows and spans are filled up to multiples of these, so that few shapes occur: kernels are compiled, and graphs

@@ -14,16 +14,15 @@ from ansatz.rollout.native.graphs import Record, RecordedStep, record_graph
 from ansatz.rollout.native.slots import Begun, Request, Row, decode, watch_of
 from ansatz.types import Prompt, Rollout
 
-
 DEFAULT_SLOTS = 256
 
 
 class NativeSampler:
     """A `Sampler` over a `Policy`. It holds no copy of the weights: a weight sync is a version number.
 
-    max_concurrent: slots, at least the samples of one prompt; bounds the cache and changes no number. On a GPU there are
-    fewer where a cache of longest responses would not fit in free memory, and 0 is as many as do. observe: a tool; every
-    decoding row waits while it is asked. record: how decode steps are recorded, CUDA graphs on a GPU.
+    max_concurrent: slots, at least the samples of one prompt; bounds the cache and changes no number. On a GPU there
+    are fewer where a cache of longest responses would not fit in free memory, and 0 is as many as do. observe: a tool;
+    every decoding row waits while it is asked. record: how decode steps are recorded, CUDA graphs on a GPU.
     """
 
     def __init__(

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ansatz.models.load import Policy, head_logits, round_up
+from ansatz.models.load import Policy, head_logits
 from ansatz.models.logps import CHUNK_LOGITS, without_ends
+from ansatz.models.packing import round_up
 from ansatz.rollout.base import Observe, Sampling
 from ansatz.rollout.native.cache import ROW_STEP, SPAN_STEP, PrefillCache, SlotCache
 from ansatz.rollout.native.forward import Step
