@@ -2,12 +2,15 @@
 
 Axes: B rows, Q query heads, K key/value heads, G = Q/K query heads a key/value head, D head size, L length of a row,
 T flat tokens. Decode has one query a row: two batched matrix products over the cache as it lies, grouped by key/value
-head, so no head is repeated and nothing of the cache is copied. Training has one flat row of many segments: only here
-are they laid out as rows, so no other layer computes on padding. All else is transformers' own path.
+head, so no head is repeated and nothing of the cache is copied; a prompt that rows share is read once. Training has one
+flat row of many segments: only here are they laid out as rows, so no other layer computes on padding. All else is
+transformers' own path.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +24,39 @@ from ansatz.models.packing import Apart, Packed, Packing, gather
 NAME = "ansatz"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """A layer's keys and values of R prompts, [R, K, C, D], each with M places for rows that share it.
+
+    pair_P: which of the B x K pairs of row and key/value head asks in each of the R x K x M places; place_P: the place
+    of each pair, any for a row without a prompt here.
+    """
+
+    key_RKCD: Tensor
+    value_RKCD: Tensor
+    pair_P: Tensor
+    place_P: Tensor
+
+    def scores(self, query_BKGD: Tensor) -> Tensor:
+        """[B, K, G, C]."""
+        return self._back(self._places(query_BKGD) @ self.key_RKCD.transpose(-1, -2), query_BKGD)
+
+    def values(self, share_BKGC: Tensor) -> Tensor:
+        """[B, K, G, D]."""
+        return self._back(self._places(share_BKGC) @ self.value_RKCD, share_BKGC)
+
+    def _places(self, value_BKGX: Tensor) -> Tensor:
+        """[R, K, M x G, X]."""
+        prompts, heads = self.key_RKCD.shape[:2]
+        placed = value_BKGX.flatten(0, 1).index_select(0, self.pair_P)
+        return placed.view(prompts, heads, -1, value_BKGX.shape[-1])
+
+    def _back(self, value_RKMX: Tensor, like_BKG: Tensor) -> Tensor:
+        rows, heads, groups, _ = like_BKG.shape
+        size = value_RKMX.shape[-1]
+        return value_RKMX.view(-1, groups * size).index_select(0, self.place_P).view(rows, heads, groups, size)
+
+
 def attend(
     module: nn.Module,
     query_BQLD: Tensor,
@@ -30,6 +66,7 @@ def attend(
     scaling: float | None = None,
     dropout: float = 0.0,
     packed: Packed | None = None,
+    shared: Callable[[int], Shared | None] | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """[B, L, Q, D]: causal within each row of a packing; one query a row with an additive mask; otherwise sdpa's."""
@@ -51,15 +88,32 @@ def attend(
         return sdpa_attention_forward(
             module, query_BQLD, key_BKLD, value_BKLD, attention_mask, scaling=scaling, dropout=dropout, **kwargs
         )
-    return attend_one(query_BQLD[:, :, 0], key_BKLD, value_BKLD, attention_mask, scale)[:, None], None
+    of_layer = shared(module.layer_idx) if shared else None  # pyright: ignore[reportArgumentType]
+    return attend_one(query_BQLD[:, :, 0], key_BKLD, value_BKLD, attention_mask, scale, of_layer)[:, None], None
 
 
-def attend_one(query_BQD: Tensor, key_BKLD: Tensor, value_BKLD: Tensor, mask_B11L: Tensor, scale: float) -> Tensor:
-    """[B, Q, D]: one query a row over the cache, with an additive float32 mask."""
-    query_BKGD = query_BQD.unflatten(1, (key_BKLD.shape[1], -1))
-    score_BKGL = (query_BKGD * scale) @ key_BKLD.transpose(-1, -2)
-    share_BKGL = (score_BKGL + mask_B11L).softmax(-1).to(value_BKLD.dtype)
-    return (share_BKGL @ value_BKLD).flatten(1, 2)
+def attend_one(
+    query_BQD: Tensor,
+    key_BKLD: Tensor,
+    value_BKLD: Tensor,
+    mask_B11X: Tensor,
+    scale: float,
+    shared: Shared | None = None,
+) -> Tensor:
+    """[B, Q, D]: one query a row over what it shares, if anything, and then over its own; X = C + L positions.
+
+    mask: additive, of 0 and -inf.
+    """
+    query_BKGD = query_BQD.unflatten(1, (key_BKLD.shape[1], -1)) * scale
+    score_BKGX = query_BKGD @ key_BKLD.transpose(-1, -2)
+    if shared is None:
+        share_BKGL = score_BKGX.add_(mask_B11X.to(score_BKGX.dtype)).softmax(-1)
+        return (share_BKGL @ value_BKLD).flatten(1, 2)
+    score_BKGX = torch.cat((shared.scores(query_BKGD), score_BKGX), -1)
+    share_BKGX = score_BKGX.add_(mask_B11X.to(score_BKGX.dtype)).softmax(-1)
+    columns = shared.key_RKCD.shape[2]
+    out_BKGD = share_BKGX[..., columns:] @ value_BKLD
+    return out_BKGD.add_(shared.values(share_BKGX[..., :columns])).flatten(1, 2)
 
 
 def _dense_pays(query_1QTD: Tensor, whole: Packing) -> bool:

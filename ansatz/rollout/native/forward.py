@@ -19,7 +19,7 @@ from ansatz.models.load import Policy
 from ansatz.rollout.native.cache import PrefillCache, SlotCache
 
 Step = Callable[[Tensor, Tensor, SlotCache, Tensor], Tensor]
-"""(token_B, position_B, cache, mask_B11L) -> last hidden states [B, H]; the cache knows the positions (`begin`)."""
+"""(token_B, position_B, cache, mask_B11X) -> last hidden states [B, H]; the cache knows the positions (`begin`)."""
 
 _NORMS = ("input_layernorm", "post_attention_layernorm")
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -41,9 +41,14 @@ class PlainStep:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
 
-    def __call__(self, token_B: Tensor, position_B: Tensor, cache: SlotCache, mask_B11L: Tensor) -> Tensor:
+    def __call__(self, token_B: Tensor, position_B: Tensor, cache: SlotCache, mask_B11X: Tensor) -> Tensor:
         hidden_B1H = self.policy.hidden(
-            token_B[:, None], position_B[:, None], past_key_values=cache, use_cache=True, attention_mask=mask_B11L
+            token_B[:, None],
+            position_B[:, None],
+            past_key_values=cache,
+            use_cache=True,
+            attention_mask=mask_B11X,
+            shared=cache.shared,
         )
         return hidden_B1H[:, 0]
 
@@ -55,10 +60,10 @@ class ShortStep:
         self.base = policy.model.base_model
         self._cos_PD = self._sin_PD = torch.empty(0)
 
-    def __call__(self, token_B: Tensor, position_B: Tensor, cache: SlotCache, mask_B11L: Tensor) -> Tensor:
+    def __call__(self, token_B: Tensor, position_B: Tensor, cache: SlotCache, mask_B11X: Tensor) -> Tensor:
         base = self.base
         hidden_BH = nn.functional.embedding(token_B, base.embed_tokens.weight)
-        cos_B1D, sin_B1D = self._rotation(position_B, cache.span, hidden_BH)
+        cos_B1D, sin_B1D = self._rotation(position_B, cache.longest, hidden_BH)
         for index, layer in enumerate(base.layers):
             attention, mlp = layer.self_attn, layer.mlp
             normed_BH = layer.input_layernorm(hidden_BH)
@@ -72,18 +77,18 @@ class ShortStep:
             both_BSD = (both_BSD * cos_B1D).add_(both_BSD.roll(attention.head_dim // 2, -1).mul_(sin_B1D))
             query_BQD, key_BKD = both_BSD.split((query_BQD.shape[1], key_BKD.shape[1]), 1)
             key_BKLD, value_BKLD = cache.write(index, key_BKD, value_BKD)
-            out_BQD = attend_one(query_BQD, key_BKLD, value_BKLD, mask_B11L, attention.scaling)
+            out_BQD = attend_one(query_BQD, key_BKLD, value_BKLD, mask_B11X, attention.scaling, cache.shared(index))
             hidden_BH = hidden_BH + attention.o_proj(out_BQD.flatten(1))
             normed_BH = layer.post_attention_layernorm(hidden_BH)
             gate_BI = nn.functional.silu(mlp.gate_proj(normed_BH)).mul_(mlp.up_proj(normed_BH))
             hidden_BH = hidden_BH + mlp.down_proj(gate_BI)
         return base.norm(hidden_BH)
 
-    def _rotation(self, position_B: Tensor, span: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    def _rotation(self, position_B: Tensor, longest: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine [B, 1, D] of the rows' positions; the sine's first half negated, so that a roll of the
         halves does for a rotation."""
-        if len(self._cos_PD) < span or self._cos_PD.dtype != like.dtype:
-            position_1P = torch.arange(span, device=like.device)[None]
+        if len(self._cos_PD) < longest or self._cos_PD.dtype != like.dtype:
+            position_1P = torch.arange(longest, device=like.device)[None]
             cos_1PD, sin_1PD = self.base.rotary_emb(like, position_1P)
             low_PD, high_PD = sin_1PD[0].chunk(2, -1)
             self._cos_PD, self._sin_PD = cos_1PD[0], torch.cat((-low_PD, high_PD), -1)
@@ -123,7 +128,7 @@ def _probe(policy: Policy, step: Step) -> Tensor:
     out = list[Tensor]()
     for position in (2, 3):
         position_B = torch.full_like(token_B, position)
-        cache.begin(position_B)
+        cache.begin(position_B, torch.full_like(token_B, -1), token_B, longest=4)
         mask_L = torch.zeros(4, device=device).masked_fill(torch.arange(4, device=device) > position, -torch.inf)
         out.append(step(token_B, position_B, cache, mask_L.expand(2, 1, 1, 4)))
     return torch.cat(out)

@@ -23,23 +23,23 @@ class RecordedStep:
 
     def __init__(self, step: Step, record: Record) -> None:
         self.step, self.record = step, record
-        self._shape: tuple[int, int] | None = None
+        self._shape: tuple[int, ...] | None = None
         self._inputs: tuple[Tensor, ...] = ()
         self._replay: Callable[[], Tensor] | None = None
 
-    def __call__(self, token_B: Tensor, position_B: Tensor, cache: SlotCache, mask_B11L: Tensor) -> Tensor:
-        given = (token_B, position_B, cache.cell_BK, mask_B11L)
-        shape = len(token_B), cache.span
+    def __call__(self, token_B: Tensor, position_B: Tensor, cache: SlotCache, mask_B11X: Tensor) -> Tensor:
+        given = (token_B, position_B, mask_B11X, *cache.where)
+        shape = len(token_B), *cache.shape
         if shape != self._shape:  # the memory of another shape is not held while this one takes its own
             self._shape, self._replay, self._inputs = shape, None, ()
-            return self.step(token_B, position_B, cache, mask_B11L)
+            return self.step(token_B, position_B, cache, mask_B11X)
         if self._replay is None:
             self._inputs = tuple(value.clone() for value in given)
-            token_B, position_B, cell_BK, mask_B11L = self._inputs
+            token_B, position_B, mask_B11X, *where = self._inputs
 
             def work() -> Tensor:
-                cache.cell_BK = cell_BK
-                return self.step(token_B, position_B, cache, mask_B11L)
+                cache.where = tuple(where)
+                return self.step(token_B, position_B, cache, mask_B11X)
 
             self._replay = self.record(work)
         for held, value in zip(self._inputs, given, strict=True):

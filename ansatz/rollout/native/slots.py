@@ -89,7 +89,7 @@ def decode(
     """Each response as soon as it ends."""
     waiting = list(requests)[::-1]
     rows, widest = sum(request.rows for request in waiting), max(request.rows for request in waiting)
-    slots = Slots(policy, step, sampling, count=min(max(max_slots, widest), rows), watch=watch)
+    slots = Slots(policy, step, sampling, count=min(max(max_slots, widest), rows), members=widest, watch=watch)
     while waiting or slots.active:
         if entering := slots.room_for(waiting):
             slots.admit(entering)
@@ -99,22 +99,26 @@ def decode(
 
 
 class Slots:
-    """Per slot its request, sample, noise key, length and what it has drawn.
+    """Per slot its request, sample, noise key, length and what it has drawn; the prompt that it shares with its group
+    (-1: none), as which member, and how many positions of it.
 
     courses: one an active row where responses are watched, else none; then no row is looked at on its own.
     """
 
-    def __init__(self, policy: Policy, step: Step, sampling: Sampling, *, count: int, watch: Watch | None) -> None:
+    def __init__(
+        self, policy: Policy, step: Step, sampling: Sampling, *, count: int, members: int, watch: Watch | None
+    ) -> None:
         device = policy.device
         self.step = step
         self.policy, self.sampling, self.count = policy, sampling, count
         self.watch, self.courses = watch, list[Course]()
         rows = round_up(count, ROW_STEP)
-        self.cache = SlotCache(rows)
+        self.cache = SlotCache(rows, members=members)
         self.active = 0
         self.end_ids = torch.tensor(policy.end_ids, device=device)
-        columns = ("request", "sample", "key", "length", "drawn", "limit", "last")
+        columns = ("request", "sample", "key", "length", "drawn", "limit", "last", "prompt", "member", "shared")
         self.column = {name: torch.zeros(rows, dtype=torch.long, device=device) for name in columns}
+        self.column["prompt"].fill_(-1)
         self.token_SN = torch.zeros(rows, sampling.max_response_tokens, dtype=torch.long, device=device)
         self.size_SN = torch.zeros_like(self.token_SN)
         self.logp_SN = torch.zeros(rows, sampling.max_response_tokens, device=device)
@@ -152,10 +156,35 @@ class Slots:
         rows_R = torch.tensor([request.rows for request in requests], device=device)
         source_B = torch.arange(len(requests), device=device).repeat_interleave(rows_R)
         slot_B = torch.arange(self.active, self.active + len(source_B), device=device)
-        self.cache.fit(max(self.cache.span, round_up(token_RL.shape[1], SPAN_STEP)))
-        self.cache.fill(slot_B, source_B, prefill)
+        self._keep(prefill, slot_B, source_B, rows_R, length_R)
         self._enter(requests, slot_B, length_R[source_B])
         self._draw(slot_B, hidden_RH, source_B)
+
+    def _keep(self, prefill: PrefillCache, slot_B: Tensor, source_B: Tensor, rows_R: Tensor, length_R: Tensor) -> None:
+        """What was prefilled: once for a group, in its slot for a request of one row."""
+        is_group_R = rows_R > 1
+        is_group_B = is_group_R[source_B]
+        longest = int(length_R.masked_fill(is_group_R, 1).max())
+        self.cache.fit(max(self.cache.span, round_up(longest, SPAN_STEP)))
+        self.cache.fill(slot_B[~is_group_B], source_B[~is_group_B], prefill)
+        groups_R = is_group_R.nonzero().squeeze(-1)
+        if len(groups_R):
+            held = self._keep_prompts(groups_R, prefill)
+            number_R = held + is_group_R.cumsum(0) - 1
+            self.column["prompt"][slot_B] = torch.where(is_group_B, number_R[source_B], -1)
+        first_R = rows_R.cumsum(0) - rows_R
+        self.column["member"][slot_B] = torch.arange(len(slot_B), device=slot_B.device) - first_R[source_B]
+        self.column["shared"][slot_B] = length_R[source_B].masked_fill(~is_group_B, 0)
+
+    def _keep_prompts(self, added_R: Tensor, prefill: PrefillCache | None = None) -> int:
+        """Keep the prompts that rows share, and those that a prefill adds; returns how many are kept."""
+        prompt_B = self.column["prompt"][: self.active]
+        kept_R = prompt_B[prompt_B >= 0].unique()
+        self.cache.share(kept_R, added_R, prefill)
+        self.column["prompt"][: self.active] = torch.where(
+            prompt_B >= 0, torch.searchsorted(kept_R, prompt_B.clamp(min=0)), -1
+        )
+        return len(kept_R)
 
     def _enter(self, requests: Sequence[Request], slot_B: Tensor, length_B: Tensor) -> None:
         sampling = self.sampling
@@ -191,12 +220,18 @@ class Slots:
         """One more token for each active row; rows that fill the batch up compute on what they last held, unread."""
         rows = round_up(self.active, ROW_STEP)
         length_B = self.column["length"][:rows]
-        self.cache.fit(round_up(int(length_B[: self.active].max()) + 1, SPAN_STEP))
-        position_B = length_B.clamp(max=self.cache.span - 1)
-        self.cache.begin(position_B)
-        seen_BL = torch.arange(self.cache.span, device=position_B.device) <= position_B[:, None]
-        mask_B11L = torch.zeros(seen_BL.shape, device=seen_BL.device).masked_fill(~seen_BL, -torch.inf)[:, None, None]
-        hidden_BH = self.step(self.column["last"][:rows], position_B, self.cache, mask_B11L)
+        shared_B, prompt_B = self.column["shared"][:rows], self.column["prompt"][:rows]
+        own_B = length_B - shared_B
+        ends = torch.stack((length_B[: self.active].max(), own_B[: self.active].max())).tolist()
+        longest = round_up(ends[0] + 1, 8 * SPAN_STEP)  # of the rotary tables, which are short
+        self.cache.fit(round_up(ends[1] + 1, SPAN_STEP))
+        own_B = own_B.clamp(max=self.cache.span - 1)
+        self.cache.begin(own_B, prompt_B, self.column["member"][:rows], longest=longest)
+        column_X = torch.arange(-self.cache.prompt_columns, self.cache.span, device=own_B.device)
+        in_prompt_BX = column_X < (shared_B - self.cache.prompt_columns)[:, None]
+        seen_BX = torch.where(column_X < 0, in_prompt_BX, column_X <= own_B[:, None])
+        mask_B11X = torch.zeros(seen_BX.shape, device=seen_BX.device).masked_fill(~seen_BX, -torch.inf)[:, None, None]
+        hidden_BH = self.step(self.column["last"][:rows], length_B.clamp(max=longest - 1), self.cache, mask_B11X)
         self.column["length"][: self.active] += 1
         active_B = torch.arange(self.active, device=self.policy.device)
         self._draw(active_B, hidden_BH, active_B)
@@ -294,11 +329,15 @@ class Slots:
         hole_M = done_B[:kept].nonzero().squeeze(-1)
         source_M = kept + (~done_B[kept:]).nonzero().squeeze(-1)
         if len(hole_M):
-            self.cache.move(source_M, hole_M, int(self.column["length"][source_M].max()))
+            own_M = self.column["length"][source_M] - self.column["shared"][source_M]
+            self.cache.move(source_M, hole_M, int(own_M.max()))
             for column in (*self.column.values(), self.token_SN, self.logp_SN, self.size_SN):
                 column[hole_M] = column[source_M]
         if self.watch:
             for hole, source in zip(hole_M.tolist(), source_M.tolist(), strict=True):
                 self.courses[hole] = self.courses[source]
             del self.courses[kept:]
+        self.column["prompt"][kept : self.active] = -1
         self.active = kept
+        if self.cache.num_prompts > 2 * len(self.column["prompt"][:kept].unique()):
+            self._keep_prompts(torch.empty(0, dtype=torch.long, device=done_B.device))
