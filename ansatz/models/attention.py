@@ -29,21 +29,23 @@ class Shared:
     """A layer's keys and values of R prompts, [R, K, C, D], each with M places for rows that share it.
 
     pair_P: which of the B x K pairs of row and key/value head asks in each of the R x K x M places; place_P: the place
-    of each pair, any for a row without a prompt here.
+    of each pair. alone_B: rows without a prompt here, whose places are those of others.
     """
 
     key_RKCD: Tensor
     value_RKCD: Tensor
     pair_P: Tensor
     place_P: Tensor
+    alone_B: Tensor
 
     def scores(self, query_BKGD: Tensor) -> Tensor:
-        """[B, K, G, C]."""
+        """[B, K, G, C]; of rows alone, those of another row."""
         return self._back(self._places(query_BKGD) @ self.key_RKCD.transpose(-1, -2), query_BKGD)
 
     def values(self, share_BKGC: Tensor) -> Tensor:
         """[B, K, G, D]."""
-        return self._back(self._places(share_BKGC) @ self.value_RKCD, share_BKGC)
+        values_BKGD = self._back(self._places(share_BKGC) @ self.value_RKCD, share_BKGC)
+        return values_BKGD.masked_fill_(self.alone_B[:, None, None, None], 0.0)
 
     def _places(self, value_BKGX: Tensor) -> Tensor:
         """[R, K, M x G, X]."""

@@ -43,8 +43,9 @@ class Workload:
     """What the arithmetic needs of a recipe.
 
     dtype_bytes: of the compute type. trained: parameters that learn; None: all. optimizer: adamw | adamw_8bit |
-    adamw_offload. rollouts: decoded side by side. prefilled: prompts that are prefilled at once. slice_tokens: of one
-    slice, padding included. targets: tokens of a slice whose log-prob is computed.
+    adamw_offload. rollouts: decoded side by side. prefilled: prompts that are prefilled at once. shared_prompts:
+    whether the cache holds these once for their groups, and not once a rollout. slice_tokens: of one slice, padding
+    included. targets: tokens of a slice whose log-prob is computed.
     """
 
     shape: Shape
@@ -55,6 +56,7 @@ class Workload:
     prefilled: int
     slice_tokens: int
     targets: int
+    shared_prompts: bool = False
     trained: int | None = None
     optimizer: str = "adamw"
     checkpointing: bool = False
@@ -160,14 +162,18 @@ def _critic(work: Workload) -> list[Part]:
 
 def _rollout(work: Workload) -> list[Part]:
     shape, each = work.shape, work.dtype_bytes
-    span = round_up(work.max_prompt_tokens + work.max_response_tokens, 32)
     of_token = 2 * shape.num_layers * shape.kv_size * each
     prefill_tokens = round_up(work.prefilled, 16) * round_up(work.max_prompt_tokens, 16)
+    if work.shared_prompts:
+        cached = round_up(work.rollouts, 32) * round_up(work.max_response_tokens, 32)
+        cached += work.prefilled * round_up(work.max_prompt_tokens, 16)
+        formula = "(S response + prompts) 2 L K b"
+    else:
+        cached = round_up(work.rollouts, 32) * round_up(work.max_prompt_tokens + work.max_response_tokens, 32)
+        formula = "S (prompt + response) 2 L K b"
     working = each * (3 * shape.intermediate_size + 4 * shape.hidden_size + 2 * shape.query_size)
     return [
-        _part(
-            "key/value cache", round_up(work.rollouts, 32) * span * of_token, "S (prompt + response) 2 L K b", "rollout"
-        ),
+        _part("key/value cache", cached * of_token, formula, "rollout"),
         _part("prefill", prefill_tokens * (of_token + working), "prompts (2 L K + 3 I + 4 H + 2 Q) b", "rollout"),
         _part(
             "logits to draw from", _DRAW_COPIES * _chunk(shape, work.rollouts), _CHUNK_FORMULA + "4 copies", "rollout"

@@ -104,6 +104,7 @@ def workload_of(
         max_response_tokens=rollout.max_response_tokens,
         rollouts=rollouts,
         prefilled=rollouts // rollout.samples_per_prompt,
+        shared_prompts=rollout.samples_per_prompt > 1 and not rollout.tokens_per_step,
         slice_tokens=slice_tokens,
         targets=slice_tokens * rollout.max_response_tokens // span,
         trained=trained,

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ansatz.models import attention
 from ansatz.models.load import Policy
+from ansatz.rollout.native.cache import PrefillCache, SlotCache
 
 LENGTHS = (19, 33, 1, 8)
 
@@ -47,8 +48,13 @@ def test_packed_hidden_states_and_gradients_equal_those_of_each_sequence_alone(n
         assert gap < 1e-4, parameter
 
 
+@pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_shared_prefix_is_computed_once_and_changes_no_hidden_state_and_no_gradient(name: str) -> None:
+def test_a_shared_prefix_is_computed_once_and_changes_no_hidden_state_and_no_gradient(
+    name: str, dense: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dense attention has prompts and responses apart; fused attention has whole rows."""
+    monkeypatch.setattr(attention, "_dense_pays", lambda *_: dense)
     policy = tiny_policy(name)
     one, two, *ends = some_sequences(11, 7, 4, 9, 6, 3)
     sequences = [one + ends[0], one + ends[1], two + ends[2], one + ends[3], two]
@@ -142,3 +148,35 @@ def test_dense_and_one_query_attention_equal_the_definition_in_float64(kv_heads:
 
 def relative(one: Tensor, other: Tensor) -> float:
     return ((one.float() - other.float()).norm() / other.float().norm()).item()
+
+
+def test_a_prompt_that_rows_share_is_attended_to_as_if_each_row_had_it() -> None:
+    """Five rows: two of prompt 1, two of prompt 0 and one without; two key heads, two query heads each."""
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(5, *shape, generator=generator) for shape in ((4, 8), (2, 3, 8), (2, 3, 8)))
+    prompt_key, prompt_value = (torch.randn(2, 2, 6, 8, generator=generator) for _ in range(2))
+    length_R, prompt_B, own_B = torch.tensor([6, 4]), torch.tensor([1, 0, -1, 1, 0]), torch.tensor([3, 1, 2, 2, 3])
+
+    cache = SlotCache(5, members=3)
+    cache.fit(3)
+    prefill = PrefillCache()
+    prefill.layers_kv.append((prompt_key, prompt_value))
+    nothing = torch.empty(0, dtype=torch.long)
+    cache.fill(nothing, nothing, prefill)
+    cache.share(nothing, torch.arange(2), prefill)
+    cache.begin(own_B - 1, prompt_B, torch.tensor([2, 0, 0, 0, 1]), longest=9)
+    seen_B = torch.where(prompt_B >= 0, length_R[prompt_B], 0)
+    seen_BX = torch.cat((torch.arange(6) < seen_B[:, None], torch.arange(3) < own_B[:, None]), 1)
+    mask = torch.zeros(5, 9).masked_fill(~seen_BX, -torch.inf)[:, None, None]
+    found = attention.attend_one(query, key, value, mask, 0.3, cache.shared(0))
+
+    for row in range(5):
+        shared = slice(0, int(seen_B[row]))
+        keys, values = (
+            torch.cat((prompts[prompt_B[row], :, shared], own[row, :, : own_B[row]]), 1)
+            .double()
+            .repeat_interleave(2, 0)
+            for prompts, own in ((prompt_key, key), (prompt_value, value))
+        )
+        share = (query[row, :, None].double() @ keys.transpose(-1, -2) * 0.3).softmax(-1)
+        torch.testing.assert_close(found[row].double(), (share @ values)[:, 0], rtol=1e-5, atol=1e-6)

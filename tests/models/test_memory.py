@@ -127,6 +127,8 @@ def test_the_cache_of_a_3b_model_by_hand():
     work = workload(tiny_policy(), shape=SHAPES["Qwen/Qwen2.5-3B"], dtype_bytes=2, rollouts=256, prefilled=32)
     work = dataclasses.replace(work, max_prompt_tokens=256, max_response_tokens=1024)
     assert part(work, "key/value cache") == 256 * 1280 * 36_864
+    shared = dataclasses.replace(work, shared_prompts=True)
+    assert part(shared, "key/value cache") == (256 * 1024 + 32 * 256) * 36_864
 
 
 def test_several_devices_share_what_is_held_and_not_the_activations():

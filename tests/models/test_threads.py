@@ -45,6 +45,46 @@ def test_slices_of_a_small_model_on_a_cpu_go_side_by_side_and_no_others() -> Non
     assert slices_at_once(torch.device("meta"), 1) == 1
 
 
+def test_no_thread_waits_for_its_neighbours_item_and_no_result_for_its_taker() -> None:
+    """One long item: meanwhile the other threads go on, to width + 1 results ahead and no further."""
+    begun, release = list[int](), threading.Event()
+
+    def work(item: int) -> int:
+        begun.append(item)
+        if item == 0:
+            release.wait(10)
+        return item
+
+    found = side_by_side(work, list(range(9)), 3)
+    taker = threading.Thread(target=lambda: begun.append(100 + next(found)))
+    taker.start()
+    while len(begun) < 4:
+        time.sleep(0.001)
+    time.sleep(0.05)
+    assert begun == [0, 1, 2, 3]
+    release.set()
+    taker.join()
+    assert begun[-1] == 100
+    assert list(found) == list(range(1, 9))
+
+
+def test_what_is_left_of_the_work_is_not_done_after_an_error() -> None:
+    done = list[int]()
+
+    def work(item: int) -> int:
+        if item == 1:
+            raise ValueError("one")
+        time.sleep(0.02)
+        done.append(item)
+        return item
+
+    with pytest.raises(ValueError, match="one"):
+        list(side_by_side(work, list(range(20)), 2))
+    before = len(done)
+    time.sleep(0.1)
+    assert len(done) == before <= 4
+
+
 def test_an_error_comes_out_and_the_threads_are_as_before() -> None:
     def work(item: int) -> int:
         return 1 // item

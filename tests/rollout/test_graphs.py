@@ -55,20 +55,23 @@ def test_a_recorded_step_samples_the_same_rollouts(policy: Policy) -> None:
 
 
 def test_another_shape_in_between_is_recorded_anew() -> None:
-    """A cache that shrank and grew again has the same span in other memory."""
+    """A cache that shrank and grew again, or holds other prompts, has the same shape in other memory."""
     graphs, cache = Graphs(), SlotCache(2)
     step = RecordedStep(lambda token_B, position_B, _cache, _mask: (token_B + position_B)[:, None].float(), graphs)
 
     def spans(*all_spans: int) -> list[float]:
         found = list[float]()
         for number, span in enumerate(all_spans):
-            cache.span = span
+            cache.fit(span)
             token_B = torch.tensor([number, 0])
             found.append(float(step(token_B, token_B, cache, torch.zeros(2, 1, 1, span))[0]))
         return found
 
-    assert spans(64, 64, 64, 128, 64, 64, 64) == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
+    assert spans(64, 64, 64, 160, 64, 64, 64) == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
     assert (graphs.recorded, graphs.played) == (2, 4)
+    cache.share(torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
+    assert spans(64, 64, 64) == [0.0, 2.0, 4.0]
+    assert (graphs.recorded, graphs.played) == (3, 6)
 
 
 def test_slots_are_bounded_by_free_memory(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,8 +89,8 @@ def test_slots_are_bounded_by_free_memory(policy: Policy, monkeypatch: pytest.Mo
 
     active.clear()
     each = token_bytes(policy)
-    longest = max(len(prompt.token_ids) for prompt in PROMPTS) + SAMPLING.max_response_tokens
-    monkeypatch.setattr(sampler, "free_bytes", lambda _: int(40 * each * (longest + SPAN_STEP) / 0.8))
+    span = SAMPLING.max_response_tokens + SPAN_STEP  # a third of a prompt fits in the rest
+    monkeypatch.setattr(sampler, "free_bytes", lambda _: int(40 * each * span / 0.8))
     one._token_bytes = each
     assert [rollout.token_ids for rollout in one.generate(PROMPTS, SAMPLING)] == [one.token_ids for one in whole]
     assert 20 < max(active) <= 32

@@ -156,6 +156,28 @@ def test_finished_rows_leave_and_waiting_groups_enter(policy: Policy, monkeypatc
     assert len(active) < one_wave_after_the_other
 
 
+def test_a_groups_prompt_is_held_once_and_forgotten_after_its_group(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[tuple[int, int, int]] = []
+    decode = slots.Slots.decode
+
+    def recorded(batch: slots.Slots) -> None:
+        decode(batch)
+        groups = batch.column["request"][: batch.active].unique()
+        held.append((batch.cache.num_prompts, len(groups), batch.cache.span))
+
+    monkeypatch.setattr(slots.Slots, "decode", recorded)
+    generate(policy, max_concurrent=12)
+    assert all(groups <= prompts <= 2 * groups for prompts, groups, _ in held)
+    assert any(prompts < before for (prompts, _, _), (before, _, _) in zip(held[1:], held, strict=False))
+    assert {span for _, _, span in held} == {32}  # 20 positions of their own; with prompts they would be up to 40
+
+    held.clear()
+    generate(policy, sampling=dataclasses.replace(SAMPLING, num_samples=1))
+    assert {prompts for prompts, _, _ in held} == {0}
+
+
 def test_a_problem_that_comes_twice_gets_other_samples(policy: Policy) -> None:
     twice = generate(policy, [PROMPTS[1], PROMPTS[2], PROMPTS[1]])
     assert [one.sample for one in twice] == [0, 1, 2, 0, 1, 2, 3, 4, 5]
@@ -283,6 +305,15 @@ def test_a_rollout_goes_on_under_new_weights_and_keeps_the_old_ones_log_probs(po
         assert other.behavior_logps[6:] == pytest.approx(new[6:], abs=1e-4)
         assert other.behavior_logps[:6] != pytest.approx(new[:6], abs=1e-2)
         assert other.token_versions == (0,) * 6 + (1,) * (other.num_tokens - 6)
+
+
+def test_begun_rollouts_go_on_beside_new_groups_as_they_would_alone(policy: Policy) -> None:
+    sampler = NativeSampler(policy, max_concurrent=14)
+    called = sampler.generate(PROMPTS[:6], dataclasses.replace(SAMPLING, max_call_tokens=6))
+    begun = [one for one in called if one.finish is Finish.ABORT]
+    together = sampler.generate(PROMPTS[6:], SAMPLING, unfinished=begun)
+    assert len(begun) > 3
+    assert_same(together, [*generate(policy, PROMPTS[6:]), *sampler.generate([], SAMPLING, unfinished=begun)])
 
 
 @pytest.mark.parametrize("rows", [1, 5])

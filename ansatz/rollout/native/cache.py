@@ -49,14 +49,16 @@ class SlotCache(Cache):
     """The decode cache. `begin` says which rows and positions the next forward pass of one token a row works on.
 
     It holds just as many positions as the pass attends to, and grows in place of being sliced: a slice along positions
-    is not contiguous, and a batched product would copy it at every step. members: rows that a prompt is shared by, at
-    most. where: as of `begin`, the cells that are written, and the pairs and places of shared prompts.
+    is not contiguous, and a batched product would copy it at every step.
+
+    members: rows that a prompt is shared by, at most. moves: how often what is held has gone to other memory. where: as
+    of `begin`, the cells that are written, pairs and places of shared prompts, and the rows that share none.
     """
 
     def __init__(self, num_slots: int, *, members: int = 1) -> None:
         super().__init__(layers=[])
         self.num_slots, self.members = num_slots, members
-        self.span = self.longest = 0
+        self.span = self.longest = self.moves = 0
         self._kv: list[tuple[Tensor, Tensor]] = []
         self._prompts: list[tuple[Tensor, Tensor]] = []
         self.where: tuple[Tensor, ...] = ()
@@ -75,17 +77,13 @@ class SlotCache(Cache):
         """Positions held of each shared prompt; shorter ones are filled up."""
         return self._prompts[0][0].shape[2] if self._prompts else 0
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Whatever another forward pass must have the same of to find all in the same places."""
-        return self.span, self.longest, self.num_prompts, self.prompt_columns
-
     def fit(self, span: int) -> None:
         """Hold `span` positions, or up to twice as many where it has held more."""
         if span <= self.span <= 2 * span:
             return
         kept = min(span, self.span)
         self.span = span
+        self.moves += 1
         for layer, pair in enumerate(self._kv):
             wider = tuple(old.new_zeros(*old.shape[:2], span, old.shape[3]) for old in pair)
             for new, old in zip(wider, pair, strict=True):
@@ -108,6 +106,7 @@ class SlotCache(Cache):
         empty = [(pair[0][:0], pair[1][:0]) for pair in self._kv]
         before = self._prompts or empty
         added = empty if prefill is None else prefill.layers_kv
+        self.moves += 1
         self._prompts = [
             (_joined(old[0][kept_R], new[0][source_R]), _joined(old[1][kept_R], new[1][source_R]))
             for old, new in zip(before, added, strict=True)
@@ -117,8 +116,8 @@ class SlotCache(Cache):
         if not self.num_prompts:
             return None
         key_RKCD, value_RKCD = self._prompts[layer]
-        _, pair_P, place_P = self.where
-        return Shared(key_RKCD=key_RKCD, value_RKCD=value_RKCD, pair_P=pair_P, place_P=place_P)
+        _, pair_P, place_P, alone_B = self.where
+        return Shared(key_RKCD=key_RKCD, value_RKCD=value_RKCD, pair_P=pair_P, place_P=place_P, alone_B=alone_B)
 
     def move(self, source_M: Tensor, target_M: Tensor, length: int) -> None:
         """Move slots (the first `length` positions of each) into holes left by finished rows."""
@@ -139,7 +138,8 @@ class SlotCache(Cache):
         target_BK = torch.where(prompt_B[:, None] >= 0, place_BK, places)
         pair_P = torch.zeros(places + 1, dtype=torch.long, device=position_B.device)
         pair_P[target_BK.flatten()] = pair_BK.flatten()
-        self.where = cell_BK.flatten(), pair_P[:-1], place_BK.flatten().clamp(0, max(places - 1, 0))
+        place_P = place_BK.flatten().clamp(0, max(places - 1, 0))
+        self.where = cell_BK.flatten(), pair_P[:-1], place_P, prompt_B < 0
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any

@@ -17,8 +17,8 @@ Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 class RecordedStep:
     """A step for the calls of one batch: weights and cache must stay where they are while the shapes do.
 
-    A shape that comes for the second time is recorded; of these there are few, since rows and spans are filled up to
-    multiples. What it returns is overwritten by the next call.
+    What comes for the second time, as many rows on a cache in the same place, is recorded; there are few such, since
+    rows and spans are filled up to multiples. What it returns is overwritten by the next call.
     """
 
     def __init__(self, step: Step, record: Record) -> None:
@@ -29,7 +29,7 @@ class RecordedStep:
 
     def __call__(self, token_B: Tensor, position_B: Tensor, cache: SlotCache, mask_B11X: Tensor) -> Tensor:
         given = (token_B, position_B, mask_B11X, *cache.where)
-        shape = len(token_B), *cache.shape
+        shape = len(token_B), cache.moves, cache.longest
         if shape != self._shape:  # the memory of another shape is not held while this one takes its own
             self._shape, self._replay, self._inputs = shape, None, ()
             return self.step(token_B, position_B, cache, mask_B11X)

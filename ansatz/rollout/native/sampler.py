@@ -70,7 +70,7 @@ class NativeSampler:
         self.policy.model.eval()
         watch = watch_of(self.policy, sampling, self.observe)
         step = RecordedStep(self._step, self._record) if self._record else self._step
-        slots = self._slots(max(len(one.prompt_ids) for one in requests) + sampling.max_response_tokens)
+        slots = self._slots(requests, sampling)
         for row in decode(self.policy, step, sampling, requests, max_slots=slots, watch=watch):
             rollout = self._rollout(sources[row.index], row, sampling)
             out[row.index, row.sample] = rollout
@@ -79,11 +79,12 @@ class NativeSampler:
         self.policy.model.train(was_training)
         return [out[request.index, sample] for request in requests for sample in request.samples]
 
-    def _slots(self, longest: int) -> int:
+    def _slots(self, requests: Sequence[Request], sampling: Sampling) -> int:
         if not self._token_bytes:
             return self.max_concurrent or DEFAULT_SLOTS
+        span = sampling.max_response_tokens + max(-(-len(one.prompt_ids) // one.rows) for one in requests)
         free = free_bytes(self.policy.device)
-        return slots_that_fit(free, self._token_bytes, longest, asked=self.max_concurrent)
+        return slots_that_fit(free, self._token_bytes, span, asked=self.max_concurrent)
 
     def _check(self, prompts: Sequence[Prompt], sampling: Sampling) -> None:
         limit = self.policy.max_context
