@@ -153,7 +153,8 @@ def sft(rounds: Rounds, out: str) -> None:
     rows = [{"prompt": row["prompt"], "completion": row["completion"]} for row in read(settings["data"])]
     config = SFTConfig(
         **common(settings, out),
-        per_device_train_batch_size=settings["batch"],
+        per_device_train_batch_size=settings["batch"] // settings["slices"],
+        gradient_accumulation_steps=settings["slices"],
         packing=settings["packing"],
         max_length=settings["max_length"],
         completion_only_loss=True,

@@ -41,6 +41,7 @@ def sampling_spread(work: Work, rounds: int) -> dict[str, Any]:
     size["model"] = str(work.folder / "spread")
     static = {"cache_implementation": "static"}
     peers = [
+        work.generate(dtype="bfloat16", attention="sdpa", how={}, **size),
         work.generate(dtype="bfloat16", attention="eager", how={}, **size),
         work.generate(dtype="bfloat16", attention="sdpa", how=static, **size),
     ]
@@ -65,9 +66,10 @@ def grpo(work: Work, rounds: int) -> dict[str, Any]:
     size["model"] = str(work.folder / "model")
     static = {"cache_implementation": "static"}
     peers = [
-        work.trl("grpo", dtype="float32", slices=1, **size),
+        work.trl("grpo", dtype="float32", slices=8, **size),
         work.trl("grpo", dtype="bfloat16", slices=1, **size),
-        work.trl("grpo", dtype="bfloat16", slices=1, **size, how=static),
+        work.trl("grpo", dtype="bfloat16", slices=8, **size, how=static),
+        work.trl("grpo", dtype="bfloat16", attention="eager", slices=8, **size, how=static),
     ]
     found = compare(work.ansatz("rl", recipe=recipe), peers, rounds, key="seconds")
     found["share_of_bf16_rate"] = step_arithmetic(work) / found["ansatz"] / found["bf16_rate"]
@@ -107,10 +109,11 @@ def sft(work: Work, rounds: int) -> dict[str, Any]:
     packed = {"batch": round(batch * length / row_length), "max_length": row_length, "packing": True}
     packed |= {"data": str(work.train), "model": str(work.folder / "model")}
     peers = [
-        work.trl("sft", dtype="float32", **packed),
-        work.trl("sft", dtype="float32", autocast=True, **packed),
-        work.trl("sft", dtype="bfloat16", **packed),
-        work.trl("sft", dtype="bfloat16", attention="eager", **packed),
+        work.trl("sft", dtype="float32", slices=1, **packed),
+        work.trl("sft", dtype="float32", autocast=True, slices=1, **packed),
+        work.trl("sft", dtype="bfloat16", slices=1, **packed),
+        work.trl("sft", dtype="bfloat16", slices=7, **packed),
+        work.trl("sft", dtype="float32", autocast=True, slices=7, **packed),
     ]
     mine = work.ansatz("sft", recipe=recipe)
     rates = alternate([mine, *peers], rounds=rounds)

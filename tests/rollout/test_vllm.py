@@ -165,7 +165,7 @@ def test_an_engine_without_a_name_is_the_native_one():
     [
         ({"engine": {"name": "vlm"}}, "Did you mean 'vllm'"),
         ({"engine": {"max_concurent": 2}}, "Did you mean 'max_concurrent'"),
-        ({"engine": {"max_concurrent": 0}}, "greater than 0"),
+        ({"engine": {"name": "vllm", "max_concurrent": 0}}, "greater than 0"),
         ({"engine": {"name": "native", "mode": "server"}}, "no setting 'mode'"),
         ({"engine": {"name": "vllm", "devices": "1"}}, "rollout.engine.devices has no effect"),
         ({"engine": {"name": "vllm", "mode": "server", "sleep": True}}, "rollout.engine.sleep has no effect"),
