@@ -151,7 +151,7 @@ def to_85(work: Work, rounds: int) -> dict[str, Any]:
     size = {"prompts": 64, "samples": 8, "max_tokens": 72, "data": str(work.train), "heldout": str(work.heldout)}
     size |= {"problems": 200, "evaluate_samples": 4, "every": 5, "target": 0.85, "model": model}
     mine = work.ansatz("to_score", recipe=recipe, target=0.85)
-    peers = [work.trl("to_score", dtype="float32", autocast=True, slices=1, **size)]
+    peers = [work.trl("to_score", dtype="float32", autocast=True, slices=16, **size)]
     rates = alternate([mine], rounds=1, warm=0)
     for peer in peers:
         rates += alternate([peer], rounds=1, warm=0)
