@@ -3,9 +3,9 @@
     python benchmarks/gpu.py --model Qwen/Qwen2.5-Math-1.5B --out gpu.json
 
 The model has the published shape and random weights, so nothing is downloaded. Decoding is held against the least that
-a token must read (weights once, each row's keys and values), training against 6 FLOP a parameter and token; both rates
-of the card are measured first. Alignment is exp(mean |behavior_logp - old_logp|) of sampled rollouts. On a CPU the
-script runs too, at whatever size is given, which shows that it works and nothing else.
+a step must read (weights once, each prompt's and each response's keys and values once), training against 6 FLOP a
+parameter and token; both rates of the card are measured first. Alignment is exp(mean |behavior_logp - old_logp|) of
+sampled rollouts. On a CPU the script runs too, at whatever size is given, which shows that it works and nothing else.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def decoding(
     weights = sum(value.numel() for value in policy.model.parameters()) * size
     heads = config.num_key_value_heads * getattr(config, "head_dim", config.hidden_size // config.num_attention_heads)
     kept = 2 * config.num_hidden_layers * heads * size
-    length = len(prompts[0].token_ids) + how.max_response_tokens / 2
+    positions = len(prompts) * len(prompts[0].token_ids) + rows * how.max_response_tokens / 2
     step = (whole - prefill) / (how.max_response_tokens - 1)
-    floor = (weights + rows * length * kept) / rate
+    floor = (weights + positions * kept) / rate
     return {"decode_step_s": step, "floor_s": floor, "share_of_bandwidth": floor / step}, found
 
 
