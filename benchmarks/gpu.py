@@ -1,6 +1,6 @@
 """What the sampler and the update make of one GPU: shares of its memory bandwidth and of its bfloat16 matrix rate.
 
-    python benchmarks/gpu.py --model Qwen/Qwen2.5-Math-1.5B --out gpu.json
+    python benchmarks/gpu.py --model Qwen/Qwen2.5-1.5B --out gpu.json
 
 The model has the published shape and random weights, so nothing is downloaded. Decoding is held against the least that
 a step must read (weights once, each prompt's and each response's keys and values once), training against 6 FLOP a
@@ -136,7 +136,7 @@ def training(policy: Policy, rollouts: list[Rollout], rate: float, tokens_per_sl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="Qwen/Qwen2.5-Math-1.5B", choices=sorted(SHAPES))
+    parser.add_argument("--model", default="Qwen/Qwen2.5-1.5B", choices=sorted(SHAPES))
     parser.add_argument("--layers", type=int, help="fewer layers than published, for a try on a small machine")
     parser.add_argument("--prompts", type=int, default=32)
     parser.add_argument("--samples", type=int, default=8)
