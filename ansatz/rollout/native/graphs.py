@@ -49,13 +49,14 @@ class RecordedStep:
 
 def record_graph(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
     """A CUDA graph; it has its results after a replay only. The work is done once on the graph's stream before, since
-    libraries set themselves up for a stream when they are first used on it."""
+    libraries set themselves up for a stream when they are first used on it; other threads may meanwhile use the GPU,
+    as the grader does for a learned reward."""
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         work()
     torch.cuda.current_stream().wait_stream(stream)
-    with torch.cuda.graph(graph, stream=stream):
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         out = work()
 
     def replay() -> Tensor:
