@@ -54,7 +54,7 @@ class Policy:
     @property
     def slices_at_once(self) -> int:
         """How many slices of a step go side by side."""
-        return slices_at_once(self.device, self.num_parameters)
+        return slices_at_once(self.num_parameters, on_cpu=self.device.type == "cpu", threads=torch.get_num_threads())
 
     def hidden(self, token_BL: Tensor, position_BL: Tensor, **kwargs: Any) -> Tensor:
         """Last hidden states [B, L, H], after the final norm: what the output embedding is applied to."""

@@ -14,7 +14,7 @@ from ansatz.errors import ConfigError
 from ansatz.models.load import compute_dtype
 from ansatz.models.memory import GIB, USABLE, Part, Workload, adapter_parameters, host_bytes, memory_parts, peak_bytes
 from ansatz.models.shapes import Shape, shape_of
-from ansatz.models.threads import SMALL_MODEL, usable_cores
+from ansatz.models.threads import slices_at_once, usable_cores
 from ansatz.models.tiny import build_tiny_model
 from ansatz.registry import settings_of
 
@@ -88,9 +88,8 @@ def workload_of(
     span = rollout.max_prompt_tokens + rollout.max_response_tokens
     minibatch = -(-rollout.rollouts_per_step // train.updates_per_step) * span
     slice_tokens = minibatch if whole_minibatch else min(max(train.tokens_per_slice, span), minibatch)
-    cores = config.threads or usable_cores()
-    alone = hardware is not None or shape.num_parameters >= SMALL_MODEL
-    beside = 1 if alone else min(cores, -(-minibatch // slice_tokens))
+    threads = config.threads or usable_cores()
+    beside = slices_at_once(shape.num_parameters, on_cpu=hardware is None, threads=threads)
     asked = int(rollout.engine.get("max_concurrent", 256)) or rollout.rollouts_per_step
     rollouts = min(max(asked, rollout.samples_per_prompt), rollout.rollouts_per_step)
     trained = None
@@ -112,7 +111,7 @@ def workload_of(
         checkpointing=model.checkpointing,
         reference=needs_ref,
         critic=needs_values,
-        slices_at_once=beside,
+        slices_at_once=min(beside, -(-minibatch // slice_tokens)),
     )
 
 

@@ -32,10 +32,10 @@ def set_threads(count: int) -> None:
     torch.set_num_threads(count or usable_cores())
 
 
-def slices_at_once(device: torch.device, num_parameters: int) -> int:
+def slices_at_once(num_parameters: int, *, on_cpu: bool, threads: int) -> int:
     """How many slices of a step go side by side: as many as there are threads for a small model on a CPU, else one,
     which then has all threads and is the only one to take memory."""
-    return torch.get_num_threads() if device.type == "cpu" and num_parameters < SMALL_MODEL else 1
+    return threads if on_cpu and num_parameters < SMALL_MODEL else 1
 
 
 @contextmanager

@@ -40,9 +40,9 @@ def test_one_item_alone_has_all_threads_and_so_has_each_where_one_goes_at_a_time
 
 
 def test_slices_of_a_small_model_on_a_cpu_go_side_by_side_and_no_others() -> None:
-    assert slices_at_once(CPU, SMALL_MODEL - 1) == 3
-    assert slices_at_once(CPU, SMALL_MODEL) == 1
-    assert slices_at_once(torch.device("meta"), 1) == 1
+    assert slices_at_once(SMALL_MODEL - 1, on_cpu=True, threads=3) == 3
+    assert slices_at_once(SMALL_MODEL, on_cpu=True, threads=3) == 1
+    assert slices_at_once(1, on_cpu=False, threads=3) == 1
 
 
 def test_no_thread_waits_for_its_neighbours_item_and_no_result_for_its_taker() -> None:

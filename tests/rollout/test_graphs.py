@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from decoding import at_each_step
 from tiny_models import END_ID, some_prompts, tiny_policy
 from torch import Tensor
 
 from ansatz.models.load import Policy
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.native import NativeSampler, sampler, slots
+from ansatz.rollout.native import NativeSampler, sampler
 from ansatz.rollout.native.cache import SPAN_STEP, SlotCache, free_bytes, slots_that_fit, token_bytes
 from ansatz.rollout.native.graphs import RecordedStep
 
@@ -75,14 +76,7 @@ def test_another_shape_in_between_is_recorded_anew() -> None:
 
 
 def test_slots_are_bounded_by_free_memory(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    active: list[int] = []
-    decode = slots.Slots.decode
-
-    def recorded(batch: slots.Slots) -> None:
-        active.append(batch.active)
-        decode(batch)
-
-    monkeypatch.setattr(slots.Slots, "decode", recorded)
+    active = at_each_step(monkeypatch, before=lambda batch: batch.active)
     one = NativeSampler(policy, max_concurrent=0)
     whole = one.generate(PROMPTS, SAMPLING)
     assert max(active) > 100  # of 120; some end with their first token

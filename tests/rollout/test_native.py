@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from decoding import at_each_step
 from test_sampling import restricted_twin
 from tiny_models import ARCHITECTURES, END_ID, MAX_CONTEXT, VOCAB_SIZE, packed, prompt, some_prompts, tiny_policy
 
@@ -141,14 +142,7 @@ def test_max_concurrent_changes_no_number(policy: Policy, max_concurrent: int) -
 
 def test_finished_rows_leave_and_waiting_groups_enter(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every decoded row of a step yields a token that is kept: the batch holds no finished row."""
-    active: list[int] = []
-    decode = slots.Slots.decode
-
-    def recorded(batch: slots.Slots) -> None:
-        active.append(batch.active)
-        decode(batch)
-
-    monkeypatch.setattr(slots.Slots, "decode", recorded)
+    active = at_each_step(monkeypatch, before=lambda batch: batch.active)
     rollouts = generate(policy, max_concurrent=9)
     assert max(active) == 9
     assert sum(active) == sum(one.num_tokens - 1 for one in rollouts)
@@ -159,15 +153,10 @@ def test_finished_rows_leave_and_waiting_groups_enter(policy: Policy, monkeypatc
 def test_a_groups_prompt_is_held_once_and_forgotten_after_its_group(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held: list[tuple[int, int, int]] = []
-    decode = slots.Slots.decode
+    def prompts_groups_span(batch: slots.Slots) -> tuple[int, int, int]:
+        return batch.cache.num_prompts, len(batch.column["request"][: batch.active].unique()), batch.cache.span
 
-    def recorded(batch: slots.Slots) -> None:
-        decode(batch)
-        groups = batch.column["request"][: batch.active].unique()
-        held.append((batch.cache.num_prompts, len(groups), batch.cache.span))
-
-    monkeypatch.setattr(slots.Slots, "decode", recorded)
+    held = at_each_step(monkeypatch, after=prompts_groups_span)
     generate(policy, max_concurrent=12)
     assert all(groups <= prompts <= 2 * groups for prompts, groups, _ in held)
     assert any(prompts < before for (prompts, _, _), (before, _, _) in zip(held[1:], held, strict=False))

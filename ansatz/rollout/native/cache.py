@@ -7,7 +7,7 @@ lies beyond a row's length is stale and masked by the caller.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -45,14 +45,22 @@ class PrefillCache(Cache):
         return query_length, 0
 
 
+class Where(NamedTuple):
+    """Of one forward pass: the cells that are written, and the rest as in `Shared`."""
+
+    cell_C: Tensor
+    pair_P: Tensor
+    place_P: Tensor
+    alone_B: Tensor
+
+
 class SlotCache(Cache):
     """The decode cache. `begin` says which rows and positions the next forward pass of one token a row works on.
 
     It holds just as many positions as the pass attends to, and grows in place of being sliced: a slice along positions
     is not contiguous, and a batched product would copy it at every step.
 
-    members: rows that a prompt is shared by, at most. moves: how often what is held has gone to other memory. where: as
-    of `begin`, the cells that are written, pairs and places of shared prompts, and the rows that share none.
+    members: rows that a prompt is shared by, at most. moves: how often what is held has gone to other memory.
     """
 
     def __init__(self, num_slots: int, *, members: int = 1) -> None:
@@ -61,7 +69,8 @@ class SlotCache(Cache):
         self.span = self.longest = self.moves = 0
         self._kv: list[tuple[Tensor, Tensor]] = []
         self._prompts: list[tuple[Tensor, Tensor]] = []
-        self.where: tuple[Tensor, ...] = ()
+        none = torch.empty(0, dtype=torch.long)
+        self.where = Where(none, none, none, none)
 
     @property
     def num_heads(self) -> int:
@@ -116,8 +125,13 @@ class SlotCache(Cache):
         if not self.num_prompts:
             return None
         key_RKCD, value_RKCD = self._prompts[layer]
-        _, pair_P, place_P, alone_B = self.where
-        return Shared(key_RKCD=key_RKCD, value_RKCD=value_RKCD, pair_P=pair_P, place_P=place_P, alone_B=alone_B)
+        return Shared(
+            key_RKCD=key_RKCD,
+            value_RKCD=value_RKCD,
+            pair_P=self.where.pair_P,
+            place_P=self.where.place_P,
+            alone_B=self.where.alone_B,
+        )
 
     def move(self, source_M: Tensor, target_M: Tensor, length: int) -> None:
         """Move slots (the first `length` positions of each) into holes left by finished rows."""
@@ -139,7 +153,7 @@ class SlotCache(Cache):
         pair_P = torch.zeros(places + 1, dtype=torch.long, device=position_B.device)
         pair_P[target_BK.flatten()] = pair_BK.flatten()
         place_P = place_BK.flatten().clamp(0, max(places - 1, 0))
-        self.where = cell_BK.flatten(), pair_P[:-1], place_P, prompt_B < 0
+        self.where = Where(cell_BK.flatten(), pair_P[:-1], place_P, prompt_B < 0)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
@@ -149,7 +163,7 @@ class SlotCache(Cache):
     def write(self, layer: int, key_BKD: Tensor, value_BKD: Tensor) -> tuple[Tensor, Tensor]:
         """Put a token a row where `begin` said; returns what its attention sees, two times [B, K, P, D]."""
         for kept_SKPD, new_BKD in zip(self._kv[layer], (key_BKD, value_BKD), strict=True):
-            kept_SKPD.flatten(0, 2).index_copy_(0, self.where[0], new_BKD.flatten(0, 1))
+            kept_SKPD.flatten(0, 2).index_copy_(0, self.where.cell_C, new_BKD.flatten(0, 1))
         key_SKPD, value_SKPD = self._kv[layer]
         return key_SKPD[: len(key_BKD)], value_SKPD[: len(key_BKD)]
 

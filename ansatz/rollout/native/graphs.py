@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ansatz.rollout.native.cache import SlotCache
+from ansatz.rollout.native.cache import SlotCache, Where
 from ansatz.rollout.native.forward import Step
 
 Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
@@ -38,7 +38,7 @@ class RecordedStep:
             token_B, position_B, mask_B11X, *where = self._inputs
 
             def work() -> Tensor:
-                cache.where = tuple(where)
+                cache.where = Where(*where)
                 return self.step(token_B, position_B, cache, mask_B11X)
 
             self._replay = self.record(work)
