@@ -90,7 +90,8 @@ def workload_of(
     slice_tokens = minibatch if whole_minibatch else min(max(train.tokens_per_slice, span), minibatch)
     threads = config.threads or usable_cores()
     beside = slices_at_once(shape.num_parameters, on_cpu=hardware is None, threads=threads)
-    asked = int(rollout.engine.get("max_concurrent", 256)) or rollout.rollouts_per_step
+    slots = 256 if hardware is None else rollout.rollouts_per_step  # where the recipe asks for as many as fit
+    asked = int(rollout.engine.get("max_concurrent", 256)) or slots
     rollouts = min(max(asked, rollout.samples_per_prompt), rollout.rollouts_per_step)
     trained = None
     if model.lora is not None:

@@ -9,8 +9,6 @@ import torch
 
 from ansatz.models.threads import SMALL_MODEL, one_thread, side_by_side, slices_at_once
 
-CPU = torch.device("cpu")
-
 
 @pytest.fixture(autouse=True)
 def three_threads() -> Iterator[None]:
