@@ -1,6 +1,6 @@
 """The schema of a recipe: one frozen pydantic model a section; unknown keys are errors.
 
-Components (data sources, rewards, objective pieces) are named here and carry their settings as a mapping; what they
+Components (data sources, rewards, objective components) are named here and carry their settings as a mapping; what they
 accept is read from their own signatures, so nothing is declared twice. Derived numbers are properties.
 """
 

@@ -1,4 +1,4 @@
-"""From rewards to one advantage a token: KL in the reward, the advantage piece, whitening, in that order.
+"""From rewards to one advantage a token: KL in the reward, the advantage component, whitening, in that order.
 
 Axes: N rollouts, T tokens of the step (prompts and responses).
 """
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from ansatz.objectives import segments
-from ansatz.objectives.pieces import Piece
+from ansatz.objectives.components import Component
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advantages:
-    """advantage_T is 0 outside the mask; advantage_N is None when the piece gives one number a token;
+    """advantage_T is 0 outside the mask; advantage_N is None when the component gives one number a token;
     return_T, the critic's target, is None without a critic."""
 
     advantage_T: Tensor
@@ -30,9 +30,9 @@ class Advantages:
 class AdvantageRule:
     """The part of an objective that sees rewards."""
 
-    advantage: Piece
-    whiten: Piece | None
-    kl: Piece
+    advantage: Component
+    whiten: Component | None
+    kl: Component
     kl_coef: float
     kl_in: str
 
@@ -46,7 +46,7 @@ class AdvantageRule:
         state_T: Tensor,
         given: Mapping[str, Tensor | None],
     ) -> Advantages:
-        """As `Objective.advantages`. The pieces see the tokens of state_T, of which those of mask_T are kept."""
+        """As `Objective.advantages`. The components see the tokens of state_T, of which those of mask_T are kept."""
         state_segment_T = segment_T[state_T]
         inputs: dict[str, Any] = {
             **chosen(given, state_T),

@@ -1,9 +1,9 @@
 """Advantages of rollouts: how much better a response did than expected of its prompt.
 
-Axes: N rollouts, K reward components; `group_N` holds the prompt of each rollout, any integers. Every token of a
-rollout takes its number (`token_advantages` has the pieces that tell tokens apart). Pieces with a group baseline are
-shift-invariant in the reward, sum to 0 over a group (but `opo`, `remax` and `prior_mean`), and give 0, never NaN, on
-a group of equal rewards.
+Axes: N rollouts, K reward components; `group_N` labels the prompt of each rollout with any integers. Every token of
+a rollout gets the rollout's advantage; `token_advantages` has the components that distinguish tokens. Components with a
+group baseline are shift-invariant in the reward, sum to 0 over a group (except `opo`, `remax` and `prior_mean`), and
+give 0, never NaN, for a group of equal rewards.
 
 "Unbiased" below means: the expected gradient is that of the mean reward, up to a positive constant.
 """
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ansatz.objectives import segments
-from ansatz.objectives.pieces import Function, formula
+from ansatz.objectives.components import Function, formula
 from ansatz.registry import Registry
 
 ADVANTAGES: Registry[Function] = Registry("advantage")
@@ -30,9 +30,9 @@ def reward(reward_N: Tensor) -> Tensor:
     return reward_N.clone()
 
 
-@ADVANTAGES.register("accepted")
+@ADVANTAGES.register("filtered_bc")
 @formula("A = 1 where r > {solved}, else 0")
-def accepted(reward_N: Tensor, *, solved: float = 0.5) -> Tensor:
+def filtered_bc(reward_N: Tensor, *, solved: float = 0.5) -> Tensor:
     """Right answers are imitated, wrong ones ignored: online rejection-sampling fine-tuning (arXiv:2402.03300 sec.
     5.2)."""
     return (reward_N > solved).to(reward_N.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,13 +11,13 @@ import yaml
 from ansatz.errors import ConfigError
 from ansatz.objectives import token_advantages
 from ansatz.objectives.advantages import ADVANTAGES
+from ansatz.objectives.components import Component, build_component
 from ansatz.objectives.corrections import CORRECTIONS
 from ansatz.objectives.kl import KLS
-from ansatz.objectives.like import project_spec
 from ansatz.objectives.masks import MASKS
 from ansatz.objectives.objective import Objective
-from ansatz.objectives.pieces import Piece, build_piece
 from ansatz.objectives.presets import COMMON, KEYS, PRESETS
+from ansatz.objectives.projects import project_spec
 from ansatz.objectives.ratios import RATIOS
 from ansatz.objectives.surrogates import SURROGATES
 from ansatz.objectives.value import VALUES
@@ -26,7 +26,7 @@ from ansatz.registry import Registry, load_attribute, suggest
 
 Spec = Mapping[str, Any]
 
-_PIECES: dict[str, Registry[Any]] = {
+_COMPONENTS: dict[str, Registry[Any]] = {
     "advantage": ADVANTAGES,
     "whiten": token_advantages.WHITENS,
     "ratio": RATIOS,
@@ -40,7 +40,9 @@ _PIECES: dict[str, Registry[Any]] = {
 }
 _LISTS = ("correction", "masks")
 _OPTIONAL = ("whiten", "penalty_weights", "value")
-_PRESETS_OWN = ("advantage", "whiten", "ratio", "surrogate", "weights", "anchor", "kl_in", "value")
+_CHOSEN_BY_PRESET = ("advantage", "whiten", "ratio", "surrogate", "weights", "anchor", "kl_in", "value")
+_FORMER_KEYS = {"like": "defaults_of"}
+_FORMER_NAMES = {"accepted": "filtered_bc"}
 _CHOICES = {
     "anchor": ("old", "behavior", "policy"),
     "kl_in": ("loss", "reward", "return", "advantage"),
@@ -55,11 +57,10 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
     max_response_tokens: the run's length limit, for weights that divide by it.
     """
     for key in spec:
-        if key not in KEYS:
-            raise ConfigError(f"algorithm has no key {key!r}.{suggest(key, KEYS)}")
-    row = resolved_row(spec.get("preset"), spec.get("like"))
+        _check_key(key, KEYS, "algorithm")
+    row = resolved_row(spec.get("preset"), spec.get("defaults_of"))
     for key, value in spec.items():
-        if key not in ("preset", "like") and (value is not None or key in _OPTIONAL):
+        if key not in ("preset", "defaults_of") and (value is not None or key in _OPTIONAL):
             row[key] = _over(row[key], value)
     fields = {key: _field(key, value, max_response_tokens) for key, value in row.items()}
     objective = Objective(preset=_title(spec), **fields)
@@ -81,18 +82,17 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
     return objective
 
 
-def resolved_row(preset: str | None, like: str | None) -> dict[str, Any]:
+def resolved_row(preset: str | None, project: str | None) -> dict[str, Any]:
     """COMMON, then the preset's row, then the project's defaults.
 
-    Where both are named the preset keeps its pieces: of a project's advantage, ratio, surrogate and weights only the
-    settings of pieces of the same name are taken, so `like: verl, preset: gspo` is verl's clip range only if it has
-    one.
+    If both are named, the preset selects the components of `_CHOSEN_BY_PRESET` and the project only supplies constants:
+    its settings are taken for each component that it has in common with the preset. `{preset: gspo, defaults_of: verl}`
+    takes verl's clip range only if verl's default surrogate is the preset's.
     """
-    row = {**COMMON, **(preset_row(preset or "grpo") if preset or not like else {})}
-    if like:
-        for key, value in project_spec(like).items():
-            own = preset and key in _PRESETS_OWN
-            if not own:
+    row = {**COMMON, **(preset_row(preset or "grpo") if preset or not project else {})}
+    if project:
+        for key, value in project_spec(project).items():
+            if not (preset and key in _CHOSEN_BY_PRESET):
                 row[key] = value
             elif _settings(value) and _name(row[key]) == _name(value):
                 row[key] = _over(row[key], _settings(value))
@@ -114,19 +114,28 @@ def preset_row(name: str) -> dict[str, Any]:
     else:
         raise ConfigError(f"algorithm.preset = {name!r} is unknown.{suggest(name, [*PRESETS, *aliases])}")
     if not isinstance(row, Mapping):
-        raise ConfigError(f"algorithm.preset {name!r} holds a {type(row).__name__}; a row maps keys to piece names.")
+        raise ConfigError(
+            f"algorithm.preset {name!r} holds a {type(row).__name__}; a row maps keys to component names."
+        )
     entries = {key: value for key, value in cast(Spec, row).items() if key not in ("source", "aliases")}
     for key in entries:
-        if key not in COMMON:
-            raise ConfigError(f"algorithm.preset {name!r} has no key {key!r}.{suggest(key, COMMON)}")
+        _check_key(key, COMMON, f"algorithm.preset {name!r}")
     return entries
 
 
+def _check_key(key: str, known: Iterable[str], where: str) -> None:
+    """ConfigError for a key that does not exist; a former name is refused with the current one."""
+    if key in _FORMER_KEYS:
+        raise ConfigError(f"{where}: the key {key!r} is now called {_FORMER_KEYS[key]!r}.")
+    if key not in known:
+        raise ConfigError(f"{where} has no key {key!r}.{suggest(key, known)}")
+
+
 def _title(spec: Spec) -> str:
-    preset, like = spec.get("preset"), spec.get("like")
-    if like and preset:
-        return f"{preset} like {like}"
-    return str(preset or (f"like {like}" if like else "grpo"))
+    preset, project = spec.get("preset"), spec.get("defaults_of")
+    if project and preset:
+        return f"{preset} with the defaults of {project}"
+    return str(preset or (f"defaults of {project}" if project else "grpo"))
 
 
 def _name(value: Any) -> Any:
@@ -138,7 +147,7 @@ def _settings(value: Any) -> dict[str, Any]:
 
 
 def _over(old: Any, new: Any) -> Any:
-    """A recipe's value over the preset's: settings without a name keep the preset's piece."""
+    """A recipe's value over the preset's: settings without a name keep the preset's component."""
     if isinstance(new, Mapping) and "name" not in new:
         return {"name": _name(old), **_settings(old), **cast(Spec, new)}
     return cast(Any, new)
@@ -147,11 +156,11 @@ def _over(old: Any, new: Any) -> Any:
 def _field(key: str, value: Any, max_response_tokens: int | None) -> Any:
     if key in _LISTS:
         items = [] if value in (None, "none") else cast(list[Any], value) if isinstance(value, list) else [value]
-        return tuple(_piece(key, item, max_response_tokens) for item in items)
+        return tuple(_component(key, item, max_response_tokens) for item in items)
     if key in _OPTIONAL and value in (None, "none"):
         return None
-    if key in _PIECES:
-        return _piece(key, value, max_response_tokens)
+    if key in _COMPONENTS:
+        return _component(key, value, max_response_tokens)
     if key in _CHOICES and value not in _CHOICES[key]:
         raise ConfigError(f"algorithm.{key} = {value!r}: expected one of {', '.join(_CHOICES[key])}.")
     if key not in _CHOICES and value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
@@ -159,13 +168,15 @@ def _field(key: str, value: Any, max_response_tokens: int | None) -> Any:
     return value
 
 
-def _piece(key: str, value: Any, max_response_tokens: int | None) -> Piece:
+def _component(key: str, value: Any, max_response_tokens: int | None) -> Component:
     name, settings = _name(value), _settings(value)
     if not isinstance(name, str):
         raise ConfigError(f"algorithm.{key} = {value!r}: expected a name, or a mapping with a name and settings.")
+    if name in _FORMER_NAMES:
+        raise ConfigError(f"algorithm.{key} = {name!r} is now called {_FORMER_NAMES[name]!r}.")
     for setting, given in settings.items():
         if given == "max_response_tokens":
             if max_response_tokens is None:
                 raise ConfigError(f"algorithm.{key}.{setting} = 'max_response_tokens' needs a run's number here.")
             settings[setting] = max_response_tokens
-    return build_piece(_PIECES[key], name, settings)
+    return build_component(_COMPONENTS[key], name, settings)

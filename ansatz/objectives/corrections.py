@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ansatz.objectives import segments
-from ansatz.objectives.pieces import Function, formula, whole_minibatch
+from ansatz.objectives.components import Function, formula, whole_minibatch
 from ansatz.registry import Registry
 
 CORRECTIONS: Registry[Function] = Registry("correction")

@@ -8,12 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ansatz.objectives.pieces import Piece
+from ansatz.objectives.components import Component
 
 
-def ratio_sums(log_ratio_T: Tensor, advantage_T: Tensor, factor_T: Tensor, surrogate: Piece) -> dict[str, Tensor]:
+def ratio_sums(log_ratio_T: Tensor, advantage_T: Tensor, factor_T: Tensor, surrogate: Component) -> dict[str, Tensor]:
     """tokens; ratio; clipped_low and clipped_high: tokens that the surrogate's range stops on the side that counts;
-    moved: -log ratio, the k1 estimate of how far the policy is from the anchor; dropped: tokens with correction 0."""
+    approx_kl: -log ratio, the k1 estimate of KL(anchor || policy); dropped: tokens with correction 0."""
     log_ratio_T = log_ratio_T.detach()
     ratio_T = log_ratio_T.exp()
     low, high = (surrogate.settings.get(side) for side in ("low", "high"))
@@ -24,7 +24,7 @@ def ratio_sums(log_ratio_T: Tensor, advantage_T: Tensor, factor_T: Tensor, surro
     return {
         "tokens": torch.ones_like(ratio_T).sum(),
         "ratio": ratio_T.sum(),
-        "moved": -log_ratio_T.sum(),
+        "approx_kl": -log_ratio_T.sum(),
         **{name: hits_T.to(ratio_T.dtype).sum() for name, hits_T in counts.items()},
     }
 
@@ -35,15 +35,3 @@ def ratio_maxima(log_ratio_T: Tensor) -> dict[str, Tensor]:
     if len(log_ratio_T) == 0:
         return {"ratio": log_ratio_T.new_zeros(()), "log_ratio_abs": log_ratio_T.new_zeros(())}
     return {"ratio": log_ratio_T.exp().max(), "log_ratio_abs": log_ratio_T.abs().max()}
-
-
-def means(sums: dict[str, float], maxima: dict[str, float]) -> dict[str, float]:
-    """Metrics of a step from its totals: per-token means, shares, and the weighted terms of the loss as they are."""
-    tokens = max(sums["tokens"], 1.0)
-    shares = {"clipped_low": "clip_frac_low", "clipped_high": "clip_frac_high", "dropped": "dropped_frac"}
-    out = {name: sums[key] / tokens for key, name in shares.items()}
-    out |= {key: sums[key] / tokens for key in ("kl", "entropy", "moved") if key in sums}
-    out |= {
-        f"{key}_loss": sums[source] for key, source in (("surrogate", "surrogate"), ("kl", "kl_loss")) if source in sums
-    }
-    return {**out, "ratio_mean": sums["ratio"] / tokens, "ratio_max": maxima["ratio"]}

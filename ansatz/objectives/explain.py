@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from ansatz.objectives.build import build_objective
-from ansatz.objectives.like import PROJECTS
+from ansatz.objectives.components import Component
 from ansatz.objectives.objective import Objective
-from ansatz.objectives.pieces import Piece
 from ansatz.objectives.presets import PRESETS
+from ansatz.objectives.projects import PROJECTS
 
 _LIMIT = 123456  # stands for the run's max_response_tokens
 _SILENT = (None, False, "none", 0.0)
@@ -29,13 +29,13 @@ def explain(objective: Objective, *, max_response_tokens: int = 1024) -> str:
 
 
 def preset_table() -> Iterator[str]:
-    """The table of docs/algorithms.md: one Markdown row a preset, its pieces as formulas with their constants."""
+    """The table of docs/algorithms.md: one Markdown row a preset, its components as formulas with their constants."""
     for name, row in PRESETS.items():
         objective = build_objective({"preset": name}, max_response_tokens=_LIMIT)
         advantage = objective.advantage.formula()
         if objective.whiten is not None:
             advantage += f", then whitened over {objective.whiten.name}"
-        extras = [piece.formula() for piece in objective.correction]
+        extras = [component.formula() for component in objective.correction]
         cells = [
             " ".join(f"`{alias}`" for alias in (name, *row.get("aliases", ()))),
             advantage,
@@ -51,7 +51,7 @@ def coefficient(objective: Objective) -> list[str]:
     """Data source, reward and the factor of grad log policy at one response token (the ascent direction)."""
     source = "responses drawn by the policy" + (", several a prompt" if objective.needs_group else "")
     terms = [f"weight x {objective.surrogate.gradient()}"]
-    terms += [f"{piece.formula()}" for piece in objective.correction]
+    terms += [f"{component.formula()}" for component in objective.correction]
     text = " ".join(terms)
     if objective.kl_coef and objective.kl_in == "loss":
         text += f" - {objective.kl_coef} x weight x {objective.kl.gradient()}"
@@ -72,7 +72,7 @@ def comparisons(objective: Objective, max_response_tokens: int) -> Iterator[tupl
     """Each project with what its defaults do otherwise, or "the same"."""
     mine = _settings(objective)
     for name in PROJECTS:
-        other = build_objective({"like": name}, max_response_tokens=max_response_tokens)
+        other = build_objective({"defaults_of": name}, max_response_tokens=max_response_tokens)
         theirs = _settings(other)
         unused = () if other.kl_coef else ("kl", "kl_in", "kl_to")
         told = [key for key in mine if mine[key] != theirs[key] and key not in unused]
@@ -92,13 +92,13 @@ def _settings(objective: Objective) -> dict[str, Any]:
 
 
 def _difference(mine: Any, theirs: Any) -> str:
-    """The settings that differ where the piece is the same, else their whole piece."""
-    if isinstance(mine, Piece) and isinstance(theirs, Piece) and mine.name == theirs.name:
+    """The settings that differ where the component is the same, else their whole component."""
+    if isinstance(mine, Component) and isinstance(theirs, Component) and mine.name == theirs.name:
         changed = {key: value for key, value in theirs.settings.items() if mine.settings[key] != value}
         return ", ".join(f"{key} {value}" for key, value in changed.items())
-    if isinstance(theirs, Piece):
+    if isinstance(theirs, Component):
         given = ", ".join(f"{key} {value}" for key, value in theirs.settings.items() if value not in _SILENT)
         return f"{theirs.name} ({given})" if given else theirs.name
     if isinstance(theirs, tuple):
-        return " and ".join(_difference(None, piece) for piece in cast(tuple[Piece, ...], theirs)) or "none"
+        return " and ".join(_difference(None, component) for component in cast(tuple[Component, ...], theirs)) or "none"
     return "none" if theirs is None else str(theirs)

@@ -1,121 +1,119 @@
-"""Estimators of KL(policy || reference) from the token that was drawn, and the exact sum.
+"""Estimators of KL(policy || reference) from the sampled token, and the exact KL.
 
-Axes: T response tokens, V vocabulary. With x = policy_logp - ref_logp and tokens drawn from the policy (J. Schulman,
-joschu.net/blog/kl-approx.html): k1 = x and k3 = exp(-x) - 1 + x are unbiased, k2 = x^2 / 2 and |x| are not; all but
-k1 are >= 0.
-
-Every estimator has the same settings:
-clamp_in, clamp_out: bounds on |x| and on the value, no gradient beyond.
-weight: a factor with gradient: "none"; "on_policy", policy / constant(policy): value 1, adds the score-function part
-that makes the gradient unbiased on-policy; "ratio", the objective's rho; "behavior", policy / behavior (both:
-off-policy too). straight_through: the value of the estimator with the gradient of k2, which is the KL's own
-on-policy.
+Axes: T response tokens, V vocabulary. With x = policy_logp - ref_logp and tokens sampled from the policy (J. Schulman,
+joschu.net/blog/kl-approx.html): k1 = x and k3 = exp(-x) - 1 + x are unbiased, k2 = x^2 / 2 and |x| are not. All except
+k1 are >= 0. The four estimators share the settings of `KLSettings`.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_type_hints
 
 import torch
 from torch import Tensor
 
-from ansatz.objectives.pieces import Function, formula
-from ansatz.registry import Registry
+from ansatz.objectives.components import Function, formula
+from ansatz.registry import Registry, settings_of
 
 KLS: Registry[Function] = Registry("kl")
 Weight = Literal["none", "on_policy", "ratio", "behavior"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KLSettings:
+    """Settings that every sampled estimator accepts.
+
+    clamp_in, clamp_out: bounds on |x| and on the |value|; the gradient is 0 beyond them.
+    weight: a factor with gradient. "on_policy" is policy / constant(policy): its value is 1, and it adds the
+    score-function part that makes the gradient unbiased on-policy. "ratio" (the objective's rho) and "behavior"
+    (policy / behavior) also correct for off-policy tokens.
+    straight_through: keep the value, but use the gradient of k2, which on-policy is that of the KL itself.
+    """
+
+    clamp_in: float | None = None
+    clamp_out: float | None = None
+    weight: Weight = "none"
+    straight_through: bool = False
+
+
+def _sampled(value: Callable[..., Tensor]) -> Function:
+    """Decorator: turn `value`, a function of x with settings of its own, into a component that also has KLSettings."""
+
+    @functools.wraps(value)
+    def estimator(
+        policy_logp_T: Tensor, ref_logp_T: Tensor, log_ratio_T: Tensor, behavior_logp_T: Tensor, **settings: Any
+    ) -> Tensor:
+        shared = KLSettings(**{name: settings.pop(name) for name in list(settings) if name in shared_types})
+        x_T = policy_logp_T - ref_logp_T
+        value_T = value(_clamped(x_T, shared.clamp_in), **settings)
+        if shared.weight != "none":
+            log_weight_T = {
+                "on_policy": policy_logp_T - policy_logp_T.detach(),
+                "ratio": log_ratio_T,
+                "behavior": policy_logp_T - behavior_logp_T,
+            }[shared.weight]
+            value_T = value_T * log_weight_T.exp()
+        value_T = _clamped(value_T, shared.clamp_out)
+        if shared.straight_through:
+            square_T = x_T.square() / 2
+            value_T = value_T.detach() + square_T - square_T.detach()
+        return value_T
+
+    shared_types = get_type_hints(KLSettings)
+    inputs = [p for p in inspect.signature(estimator, follow_wrapped=False).parameters.values() if p.name != "settings"]
+    settings = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=shared_types[field.name]
+        )
+        for field in fields(KLSettings)
+    ]
+    estimator.__dict__["__signature__"] = inspect.Signature([*inputs, *settings_of(value).values(), *settings])
+    return estimator
+
+
 @KLS.register("k1", "kl")
 @formula("log(policy / reference)", "1")
-def k1(
-    policy_logp_T: Tensor,
-    ref_logp_T: Tensor,
-    log_ratio_T: Tensor,
-    behavior_logp_T: Tensor,
-    *,
-    at_least: float | None = None,
-    clamp_in: float | None = None,
-    clamp_out: float | None = None,
-    weight: Weight = "none",
-    straight_through: bool = False,
-) -> Tensor:
-    """x: unbiased, any sign; its plain gradient in the loss is 0 on average, so use it in the reward or with a weight.
+@_sampled
+def k1(x_T: Tensor, *, at_least: float | None = None) -> Tensor:
+    """x: unbiased, any sign. Its plain gradient in the loss is 0 on average, so use it in the reward or with a weight.
 
-    at_least: PPO's reward clamps it to 0 from below.
+    at_least: a lower bound; PPO's reward uses 0.
     """
-    x_T = _difference(policy_logp_T, ref_logp_T, clamp_in)
-    value_T = x_T if at_least is None else x_T.clamp(min=at_least)
-    return _finish(
-        value_T, policy_logp_T, ref_logp_T, log_ratio_T, behavior_logp_T, clamp_out, weight, straight_through
-    )
+    return x_T if at_least is None else x_T.clamp(min=at_least)
 
 
 @KLS.register("k2", "mse")
 @formula("log(policy / reference)^2 / 2", "log(policy / reference)")
-def k2(
-    policy_logp_T: Tensor,
-    ref_logp_T: Tensor,
-    log_ratio_T: Tensor,
-    behavior_logp_T: Tensor,
-    *,
-    clamp_in: float | None = None,
-    clamp_out: float | None = None,
-    weight: Weight = "none",
-    straight_through: bool = False,
-) -> Tensor:
-    """x^2 / 2: biased value, whose gradient is the KL's own on-policy."""
-    value_T = _difference(policy_logp_T, ref_logp_T, clamp_in).square() / 2
-    return _finish(
-        value_T, policy_logp_T, ref_logp_T, log_ratio_T, behavior_logp_T, clamp_out, weight, straight_through
-    )
+@_sampled
+def k2(x_T: Tensor) -> Tensor:
+    """x^2 / 2: a biased value, whose gradient on-policy is that of the KL itself."""
+    return x_T.square() / 2
 
 
 @KLS.register("k3", "low_var_kl")
 @formula("reference / policy - 1 - log(reference / policy)", "1 - reference / policy")
-def k3(
-    policy_logp_T: Tensor,
-    ref_logp_T: Tensor,
-    log_ratio_T: Tensor,
-    behavior_logp_T: Tensor,
-    *,
-    clamp_in: float | None = None,
-    clamp_out: float | None = None,
-    weight: Weight = "none",
-    straight_through: bool = False,
-) -> Tensor:
+@_sampled
+def k3(x_T: Tensor) -> Tensor:
     """exp(-x) - 1 + x: unbiased, never negative (GRPO, arXiv:2402.03300 eq. 4)."""
-    x_T = _difference(policy_logp_T, ref_logp_T, clamp_in)
-    value_T = torch.expm1(-x_T) + x_T
-    return _finish(
-        value_T, policy_logp_T, ref_logp_T, log_ratio_T, behavior_logp_T, clamp_out, weight, straight_through
-    )
+    return torch.expm1(-x_T) + x_T
 
 
 @KLS.register("abs")
 @formula("|log(policy / reference)|", "sign(log(policy / reference))")
-def abs_(
-    policy_logp_T: Tensor,
-    ref_logp_T: Tensor,
-    log_ratio_T: Tensor,
-    behavior_logp_T: Tensor,
-    *,
-    clamp_in: float | None = None,
-    clamp_out: float | None = None,
-    weight: Weight = "none",
-    straight_through: bool = False,
-) -> Tensor:
-    """|x|: biased; the same pull however far the policy has gone."""
-    value_T = _difference(policy_logp_T, ref_logp_T, clamp_in).abs()
-    return _finish(
-        value_T, policy_logp_T, ref_logp_T, log_ratio_T, behavior_logp_T, clamp_out, weight, straight_through
-    )
+@_sampled
+def abs_(x_T: Tensor) -> Tensor:
+    """|x|: biased; its pull is the same however far the policy has moved."""
+    return x_T.abs()
 
 
 @KLS.register("full")
 @formula("sum over the vocabulary of policy log(policy / reference)")
 def full(full_kl_T: Tensor) -> Tensor:
-    """The exact KL at each token, no sampling noise; the trainer makes it from whole distributions with `exact_kl`."""
+    """The exact KL at each token, without sampling noise. The trainer computes it from whole distributions."""
     return full_kl_T
 
 
@@ -124,31 +122,5 @@ def exact_kl(policy_logp_TV: Tensor, ref_logp_TV: Tensor) -> Tensor:
     return (policy_logp_TV.exp() * (policy_logp_TV - ref_logp_TV)).sum(-1)
 
 
-def _difference(policy_logp_T: Tensor, ref_logp_T: Tensor, bound: float | None) -> Tensor:
-    x_T = policy_logp_T - ref_logp_T
-    return x_T if bound is None else x_T.clamp(-bound, bound)
-
-
-def _finish(
-    value_T: Tensor,
-    policy_logp_T: Tensor,
-    ref_logp_T: Tensor,
-    log_ratio_T: Tensor,
-    behavior_logp_T: Tensor,
-    bound: float | None,
-    weight: Weight,
-    straight_through: bool,
-) -> Tensor:
-    if weight != "none":
-        logs = {
-            "on_policy": lambda: policy_logp_T - policy_logp_T.detach(),
-            "ratio": lambda: log_ratio_T,
-            "behavior": lambda: policy_logp_T - behavior_logp_T,
-        }
-        value_T = value_T * logs[weight]().exp()
-    if bound is not None:
-        value_T = value_T.clamp(-bound, bound)
-    if straight_through:
-        square_T = (policy_logp_T - ref_logp_T).square() / 2
-        value_T = value_T.detach() + square_T - square_T.detach()
-    return value_T
+def _clamped(value_T: Tensor, bound: float | None) -> Tensor:
+    return value_T if bound is None else value_T.clamp(-bound, bound)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ansatz.objectives import segments
-from ansatz.objectives.pieces import Function, formula
+from ansatz.objectives.components import Function, formula
 from ansatz.registry import Registry
 
 MASKS: Registry[Function] = Registry("mask")

@@ -1,4 +1,4 @@
-"""The objective of a run: a small frozen record of pure pieces and coefficients.
+"""The objective of a run: a small frozen record of pure components and coefficients.
 
 Axes: N rollouts, T flat tokens (prompts and responses). One step asks, in this order:
 
@@ -7,7 +7,7 @@ Axes: N rollouts, T flat tokens (prompts and responses). One step asks, in this 
     weight_T = objective.token_weights(segment_T, mask_T, num_rollouts=N)             an update's minibatch
     parts = objective.loss(slice, policy_logp_T, entropy_T)                           any slice; all adds up
 
-Tokens outside `mask_T` may hold any finite values: they are cut away before a piece sees them.
+Tokens outside `mask_T` may hold any finite values: they are cut away before a component sees them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 from ansatz.errors import ConfigError
 from ansatz.objectives import diagnostics
 from ansatz.objectives.advantage_rule import AdvantageRule, Advantages, at, chosen, scattered
-from ansatz.objectives.pieces import Piece
+from ansatz.objectives.components import Component
 
 
 class TokenBatch(Protocol):
@@ -55,9 +55,9 @@ class TokenBatch(Protocol):
 class LossParts:
     """loss: scalar with gradient. sums: detached scalars that add up over slices and ranks. maxima: take the largest.
 
-    sums: tokens, surrogate (weighted, the policy's part of the loss), ratio, clipped_low, clipped_high, moved (k1 of
-    old over policy), dropped (tokens whose correction is 0), and where they exist kl, kl_loss, entropy. Counts and
-    plain sums over response tokens but for surrogate and kl_loss, which carry the weights. maxima: ratio,
+    sums: tokens, surrogate (weighted: the policy term of the loss), ratio, clipped_low, clipped_high, approx_kl (k1 of
+    anchor over policy), dropped (tokens whose correction is 0), and where they exist kl, kl_loss, entropy. All are
+    counts or plain sums over response tokens, except surrogate and kl_loss, which are weighted. maxima: ratio,
     log_ratio_abs.
     """
 
@@ -71,16 +71,16 @@ class Objective:
     """Built by `build.build_objective`; every field is a key of the recipe's `algorithm:` section."""
 
     preset: str
-    advantage: Piece
-    ratio: Piece
-    surrogate: Piece
-    kl: Piece
-    weights: Piece
-    penalty_weights: Piece | None = None
-    correction: tuple[Piece, ...] = ()
-    masks: tuple[Piece, ...] = ()
-    whiten: Piece | None = None
-    value: Piece | None = None
+    advantage: Component
+    ratio: Component
+    surrogate: Component
+    kl: Component
+    weights: Component
+    penalty_weights: Component | None = None
+    correction: tuple[Component, ...] = ()
+    masks: tuple[Component, ...] = ()
+    whiten: Component | None = None
+    value: Component | None = None
     anchor: str = "old"
     kl_coef: float = 0.0
     kl_in: str = "loss"
@@ -111,16 +111,16 @@ class Objective:
 
     @property
     def needs_entropy(self) -> bool:
-        asked = any("entropy_T" in piece.inputs for piece in self.correction)
+        asked = any("entropy_T" in component.inputs for component in self.correction)
         return asked or self.entropy_coef != 0 or self.entropy_target is not None
 
     @property
     def whole_minibatch(self) -> bool:
-        """Whether a piece compares tokens of the whole minibatch, so that it must be one slice."""
-        return any(piece.whole_minibatch for piece in (self.surrogate, *self.correction))
+        """Whether a component compares tokens of the whole minibatch, so that it must be one slice."""
+        return any(component.whole_minibatch for component in (self.surrogate, *self.correction))
 
     def formula(self) -> str:
-        """The resolved objective as one formula in words, with every constant, one piece a line."""
+        """The resolved objective as one formula in words, with every constant, one component a line."""
         terms = ["weight x surrogate"]
         if self.kl_coef and self.kl_in == "loss":
             terms.append(f"+ {self.kl_coef} x weight x KL")
@@ -137,8 +137,8 @@ class Objective:
             lines.append(f"  penalties   weigh {self.penalty_weights.formula()}")
         if self.whiten is not None:
             lines.insert(2, f"              then {self.whiten.formula()}")
-        lines += [f"  correction  {piece.formula()}" for piece in self.correction]
-        lines += [f"  mask        {piece.formula()}" for piece in self.masks]
+        lines += [f"  correction  {component.formula()}" for component in self.correction]
+        lines += [f"  mask        {component.formula()}" for component in self.masks]
         if self.kl_coef:
             lines.append(f"  KL          {self.kl.formula()}, reference = {self.kl_to}, in the {self.kl_in}")
         if self.value is not None:
@@ -189,10 +189,10 @@ class Objective:
     ) -> Advantages:
         """Advantages of the whole step.
 
-        state_T: the tokens over which token-level pieces discount and bootstrap, `mask_T` when None; give all response
-        tokens to let tool output count as time. given: what the pieces ask for beyond rewards and groups, on the N or T
-        axis of the step: old_logp_T, ref_logp_T, value_T, baseline_N, component_NK, step_reward_T, step_end_T, and
-        token_reward_T for dense rewards (in place of `reward_N` at the last token).
+        state_T: the tokens over which token-level components discount and bootstrap; None means `mask_T`. Pass all
+        response tokens to let tool output count as time. given: the components' other inputs, on the N or T axis of the
+        step: old_logp_T, ref_logp_T, value_T, baseline_N, component_NK, step_reward_T, step_end_T, and token_reward_T
+        for dense rewards (instead of `reward_N` at the last token).
         """
         rule = AdvantageRule(
             advantage=self.advantage, whiten=self.whiten, kl=self.kl, kl_coef=self.kl_coef, kl_in=self.kl_in
@@ -208,8 +208,8 @@ class Objective:
         """
         inputs = {**chosen(given, mask_T), "segment_T": segment_T[mask_T]}
         kept_T = torch.ones_like(inputs["segment_T"], dtype=torch.bool)
-        for piece in self.masks:
-            kept_T = kept_T & piece(inputs)
+        for component in self.masks:
+            kept_T = kept_T & component(inputs)
         return scattered(kept_T, mask_T)
 
     def token_weights(
@@ -263,8 +263,8 @@ class Objective:
 
         given["log_ratio_T"] = self.ratio(given)
         factor_T = torch.ones_like(weight_T)
-        for piece in self.correction:
-            factor_T = factor_T * piece(given)
+        for component in self.correction:
+            factor_T = factor_T * component(given)
         loss = surrogate = (self.surrogate(given) * factor_T * weight_T).sum()
         sums = diagnostics.ratio_sums(given["log_ratio_T"], given["advantage_T"], factor_T, self.surrogate)
         sums["surrogate"] = surrogate.detach()
@@ -285,7 +285,7 @@ class Objective:
     def _chosen(
         self, batch: TokenBatch, policy_logp_T: Tensor, entropy_T: Tensor | None, full_kl_T: Tensor | None
     ) -> dict[str, Any]:
-        """What the pieces may ask for, at the tokens that the policy chose."""
+        """What the components may ask for, at the tokens that the policy chose."""
         mask_T = batch.mask_T
         policy_T = policy_logp_T[mask_T]
         anchors = {
@@ -309,6 +309,8 @@ class Objective:
         }
 
 
-def _weights(piece: Piece, segment_T: Tensor, mask_T: Tensor, num_rollouts: int, group_N: Tensor | None) -> Tensor:
+def _weights(
+    component: Component, segment_T: Tensor, mask_T: Tensor, num_rollouts: int, group_N: Tensor | None
+) -> Tensor:
     given = {"segment_T": segment_T[mask_T], "num_rollouts": num_rollouts, "group_N": group_N}
-    return scattered(piece(given), mask_T)
+    return scattered(component(given), mask_T)

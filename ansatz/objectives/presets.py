@@ -1,9 +1,9 @@
-"""Every algorithm is a row of one table; a recipe's `algorithm:` section names a row and overrides its pieces.
+"""Every algorithm is a row of one table. A recipe's `algorithm:` section names a row and overrides its components.
 
-A piece is written as a name ("group_mean"), as a mapping with a name and settings ({name: clip, low: 0.2, high: 0.28}),
-or as settings alone ({high: 0.28}), which keep the preset's piece. `correction` and `masks` also take lists, or "none".
-A user's own row is a YAML file or a mapping in a Python file: `preset: path/to/mine.yaml`, `preset:
-path/to/mine.py:row`.
+A component is written as a name ("group_mean"), as a mapping with a name and settings
+({name: clip, low: 0.2, high: 0.28}), or as settings without a name ({high: 0.28}), which keep the preset's component.
+`correction` and `masks` also accept lists, or "none". A user's own row is a YAML file or a mapping in a Python file:
+`preset: path/to/mine.yaml`, `preset: path/to/mine.py:row`.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Any
 
 KEYS: dict[str, str] = {
     "preset": "a row of the table below, or a file's own row",
-    "like": "a project whose defaults are taken (trl, verl, openrlhf, ...); null",
-    "advantage": "piece: rewards -> advantages",
-    "whiten": "piece: advantages -> advantages, over the step's tokens or rollouts; none",
+    "defaults_of": "a project whose defaults are taken (trl, verl, openrlhf, ...); null",
+    "advantage": "component: rewards -> advantages",
+    "whiten": "component: advantages -> advantages, over the step's tokens or rollouts; none",
     "anchor": "what the ratio compares the policy with: old | behavior | policy (its own value, always on-policy)",
-    "ratio": "piece: log-probs -> importance ratio",
-    "surrogate": "piece: ratio, advantage -> loss of a token",
-    "kl": "piece: log-probs -> KL of a token",
+    "ratio": "component: log-probs -> importance ratio",
+    "surrogate": "component: ratio, advantage -> loss of a token",
+    "kl": "component: log-probs -> KL of a token",
     "kl_coef": "strength of the KL; 0 needs no reference model",
     "kl_in": "where the KL acts: loss | reward (before the baseline) | return (to go, after it) | advantage (own)",
     "kl_to": "what the KL holds the policy to: ref | old | behavior",
-    "weights": "piece: how token losses become one number",
+    "weights": "component: how token losses become one number",
     "penalty_weights": "the same for the KL and entropy terms; null: as weights",
-    "correction": "piece, list of pieces or none: factors on the surrogate of a token",
-    "masks": "piece, list of pieces or none: tokens that leave the loss and its denominators",
+    "correction": "component, list of components or none: factors on the surrogate of a token",
+    "masks": "component, list of components or none: tokens that leave the loss and its denominators",
     "entropy_coef": "strength of the entropy bonus",
     "entropy_target": "entropy (nats a token) that an adaptive bonus holds up; null: the bonus is fixed",
     "max_ratio": "early stop: a minibatch whose mean ratio passes it is dropped, and the step's later updates; null",
-    "value": "piece: the critic's loss (presets with a critic only); none",
+    "value": "component: the critic's loss (presets with a critic only); none",
 }
 
 COMMON: dict[str, Any] = {
@@ -62,7 +62,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "remax": {"advantage": "remax", **_REINFORCE, "source": "arXiv:2310.10505"},
     "opo": {"advantage": "opo", **_REINFORCE, "weights": "token_mean", "source": "arXiv:2505.23585"},
     "gpg": {"advantage": "gpg", "surrogate": "log_prob", "weights": "token_mean", "source": "arXiv:2504.02546"},
-    "online_rft": {"advantage": "accepted", **_REINFORCE, "source": "arXiv:2402.03300 sec. 5.2"},
+    "online_rft": {"advantage": "filtered_bc", **_REINFORCE, "source": "arXiv:2402.03300 sec. 5.2"},
     "reinforce_pp": {
         "advantage": "reward_to_go",
         "whiten": "tokens",
@@ -120,9 +120,9 @@ PRESETS: dict[str, dict[str, Any]] = {
         "surrogate": {"name": "clip", "low": 3e-4, "high": 4e-4},
         "source": "arXiv:2507.18071",
     },
-    "gmpo": {"surrogate": "geometric", "source": "arXiv:2507.20673", "aliases": ("geo_mean",)},
-    "cispo": {"surrogate": "detached", "weights": "token_mean", "source": "arXiv:2506.13585"},
-    "sapo": {"surrogate": "soft_gate", "source": "arXiv:2511.20347"},
+    "gmpo": {"surrogate": "gmpo", "source": "arXiv:2507.20673", "aliases": ("geo_mean",)},
+    "cispo": {"surrogate": "cispo", "weights": "token_mean", "source": "arXiv:2506.13585"},
+    "sapo": {"surrogate": "sapo", "source": "arXiv:2511.20347"},
     "luspo": {"ratio": "sequence", "weights": "sequence_sum", "source": "TRL loss_type luspo"},
     "dppo": {
         "anchor": "behavior",

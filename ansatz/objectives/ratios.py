@@ -11,7 +11,7 @@ from typing import Literal
 from torch import Tensor
 
 from ansatz.objectives import segments
-from ansatz.objectives.pieces import Function, formula
+from ansatz.objectives.components import Function, formula
 from ansatz.registry import Registry
 
 RATIOS: Registry[Function] = Registry("ratio")

@@ -1,7 +1,7 @@
 """Surrogates: the loss of one response token, before weights; lower is better.
 
 Axes: T response tokens. `log_ratio_T` is log rho with gradient. At rho = 1 each has REINFORCE's gradient, -A grad log
-pi, on its ratio's tokens (times 2 tau for `squared`). With a ratio shared by a rollout, a rollout's loss stands at
+pi, on its ratio's tokens (times 2 tau for `opmd`). With a ratio shared by a rollout, a rollout's loss stands at
 each of its tokens and `sequence_mean` makes it count once.
 """
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ansatz.objectives import segments
-from ansatz.objectives.pieces import Function, formula, whole_minibatch
+from ansatz.objectives.components import Function, formula, whole_minibatch
 from ansatz.registry import Registry
 
 SURROGATES: Registry[Function] = Registry("surrogate")
@@ -62,29 +62,29 @@ def two_sided(
     return torch.maximum(-ratio_T.clamp(max=delta) * advantage_T, -ratio_T.clamp(1 - low, 1 + high) * advantage_T)
 
 
-@SURROGATES.register("detached", "cispo")
+@SURROGATES.register("cispo", "detached")
 @formula("-constant(clip(rho, {floor}, {cap})) A log policy", "clip(rho, {floor}, {cap}) A")
-def detached(
+def cispo(
     log_ratio_T: Tensor, policy_logp_T: Tensor, advantage_T: Tensor, *, floor: float = 0.0, cap: float = 5.0
 ) -> Tensor:
     """REINFORCE weighted by the clipped ratio without gradient: every token learns (CISPO, arXiv:2506.13585)."""
     return -log_ratio_T.detach().exp().clamp(floor, cap) * advantage_T * policy_logp_T
 
 
-@SURROGATES.register("soft_gate", "sapo")
+@SURROGATES.register("sapo", "soft_gate")
 @formula(
     "-A (4 / tau) sigmoid(tau (rho - 1)), tau = {tau_pos} where A > 0, else {tau_neg}",
     "4 p (1 - p) rho A, p = sigmoid(tau (rho - 1))",
 )
-def soft_gate(log_ratio_T: Tensor, advantage_T: Tensor, *, tau_pos: float = 1.0, tau_neg: float = 1.05) -> Tensor:
+def sapo(log_ratio_T: Tensor, advantage_T: Tensor, *, tau_pos: float = 1.0, tau_neg: float = 1.05) -> Tensor:
     """A smooth gate in place of the hard clip (SAPO, arXiv:2511.20347); gradient factor 1 at rho = 1."""
     tau_T = torch.full_like(log_ratio_T, tau_neg).masked_fill(advantage_T > 0, tau_pos)
     return -advantage_T * 4 / tau_T * torch.sigmoid(tau_T * (log_ratio_T.exp() - 1))
 
 
-@SURROGATES.register("squared", "opmd")
+@SURROGATES.register("opmd", "squared")
 @formula("(A - {tau} log rho)^2", "2 {tau} (A - {tau} log rho)")
-def squared(log_ratio_T: Tensor, advantage_T: Tensor, *, tau: float = 1.0) -> Tensor:
+def opmd(log_ratio_T: Tensor, advantage_T: Tensor, *, tau: float = 1.0) -> Tensor:
     """Policy mirror descent as a regression (Kimi k1.5, arXiv:2501.12599); with the `product` ratio."""
     return (advantage_T - tau * log_ratio_T).square()
 
@@ -92,16 +92,16 @@ def squared(log_ratio_T: Tensor, advantage_T: Tensor, *, tau: float = 1.0) -> Te
 @SURROGATES.register("mirror_descent")
 @formula("-(A log rho - {tau} / 2 (log rho)^2)", "A - {tau} log rho")
 def mirror_descent(log_ratio_T: Tensor, advantage_T: Tensor, *, tau: float = 1.0) -> Tensor:
-    """`squared` / (2 tau) up to a constant: the policy gradient with a squared log-ratio pull of strength tau/2."""
+    """`opmd` / (2 tau) up to a constant: the policy gradient with a squared log-ratio pull of strength tau/2."""
     return -(advantage_T * log_ratio_T - tau / 2 * log_ratio_T.square())
 
 
-@SURROGATES.register("geometric", "gmpo", "geo_mean")
+@SURROGATES.register("gmpo", "geo_mean", "geometric")
 @formula(
     "-A geometric mean over the rollout of rho, each token's log rho clipped to [-{low}, {high}] on its side",
     "geometric mean of rho x A / tokens of the rollout, 0 where the clip holds",
 )
-def geometric(
+def gmpo(
     log_ratio_T: Tensor,
     advantage_T: Tensor,
     segment_T: Tensor,

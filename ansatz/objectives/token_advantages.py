@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ansatz.objectives import segments
 from ansatz.objectives.advantages import ADVANTAGES
-from ansatz.objectives.pieces import Function, formula
+from ansatz.objectives.components import Function, formula
 from ansatz.registry import Registry
 
 WHITENS: Registry[Function] = Registry("whiten")
@@ -105,7 +105,7 @@ def rollouts(
     eps: float = 1e-8,
     eps_in: EpsIn = "var",
 ) -> Tensor:
-    """The same over rollouts, each counting once whatever its length; for pieces with one number a rollout."""
+    """The same over rollouts, each counting once whatever its length; for components with one number a rollout."""
     return _whitened(advantage_N, center, scale, ddof, eps, eps_in)
 
 

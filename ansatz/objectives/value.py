@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ansatz.objectives.pieces import Function, formula
+from ansatz.objectives.components import Function, formula
 from ansatz.registry import Registry
 
 VALUES: Registry[Function] = Registry("value")

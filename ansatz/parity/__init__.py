@@ -1,4 +1,4 @@
-"""Certificates: our pieces on other projects' inputs, against the numbers that those projects' own code gave."""
+"""Certificates: our components on other projects' inputs, against the numbers that those projects' own code gave."""
 
 from ansatz.parity.report import FamilyResult, certify, render
 

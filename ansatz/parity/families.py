@@ -1,6 +1,6 @@
-"""Which family of cases is run how: a project's knobs go through its `like` module, its batch through a run.
+"""How each family of cases is run: `objectives/projects` translates the knobs, and a run computes the outputs.
 
-A family is looked up by the longest prefix of its name, so a new case of a known family needs nothing here.
+A family is found by the longest matching prefix, so new cases of a known family need no entry here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ansatz.objectives.like import nemo, oat, open_instruct, openrlhf, prime, skyrl, slime, small, trl, verl
+from ansatz.objectives.projects import nemo, oat, open_instruct, openrlhf, prime, skyrl, slime, small, trl, verl
 from ansatz.parity import others
 from ansatz.parity.cases import Case
 from ansatz.parity.runs import (
@@ -112,11 +112,11 @@ def _verl_value(case: Case) -> Outputs:
 
 
 def _verl_kl(case: Case) -> Outputs:
-    piece = verl.kl(case.knobs["kl_penalty"])
+    component = verl.kl(case.knobs["kl_penalty"])
     policy = case.array("policy_logp")
     if "ref_minus_policy" in case.inputs:
-        return kl_run(policy, policy + case.array("ref_minus_policy"), torch.ones_like(policy), piece)
-    return kl_run(policy, case.array("ref_logp"), case.array("mask"), piece)
+        return kl_run(policy, policy + case.array("ref_minus_policy"), torch.ones_like(policy), component)
+    return kl_run(policy, case.array("ref_logp"), case.array("mask"), component)
 
 
 def _verl_kl_reward(case: Case) -> Outputs:
@@ -148,8 +148,8 @@ def _openrlhf_advantage(case: Case) -> Outputs:
 
 
 def _openrlhf_kl(case: Case) -> Outputs:
-    piece = openrlhf.kl_piece(case.knobs["kl_estimator"])
-    return kl_run(case.array("policy_logp"), case.array("ref_logp"), case.array("mask"), piece)
+    component = openrlhf.kl_component(case.knobs["kl_estimator"])
+    return kl_run(case.array("policy_logp"), case.array("ref_logp"), case.array("mask"), component)
 
 
 def _openrlhf_policy(case: Case) -> Outputs:
@@ -255,7 +255,7 @@ def _kimi_descent(case: Case) -> Outputs:
     logz = case.knobs["baseline"] == "logz"
     baseline = {"name": "log_partition", "tau": tau} if logz else {"name": "group_mean"}
     spec = {"advantage": baseline, "ratio": "product", "weights": "sequence_mean"}
-    regression = policy_run(case, {**spec, "surrogate": {"name": "squared", "tau": tau}})
+    regression = policy_run(case, {**spec, "surrogate": {"name": "opmd", "tau": tau}})
     descent = policy_run(case, {**spec, "surrogate": {"name": "mirror_descent", "tau": tau}})
     mask, policy, old = (case.array(name) for name in ("mask", "policy_logp", "old_logp"))
     return {

@@ -85,8 +85,8 @@ def process(case: Case) -> Outputs:
         for end, reward in zip(ends, rewards, strict=True):
             reward_T[start + end], end_T[start + end] = reward, True
         start += length
-    piece = advantages.ADVANTAGES.bind("process", {"ddof": case.knobs["ddof"], "eps": case.knobs["eps"]})
-    made_T = piece(reward_T, end_T, segment_T, torch.zeros(len(lengths), dtype=torch.long))
+    component = advantages.ADVANTAGES.bind("process", {"ddof": case.knobs["ddof"], "eps": case.knobs["eps"]})
+    made_T = component(reward_T, end_T, segment_T, torch.zeros(len(lengths), dtype=torch.long))
     expected = torch.tensor(case.outputs["advantages"])
     padded = torch.zeros(expected.shape, dtype=torch.float64)
     for row, length in enumerate(lengths):

@@ -1,6 +1,6 @@
-"""Our pieces run on a case: advantages, loss and gradient; value, KL and preference losses.
+"""Our components run on a case: advantages, loss and gradient; value, KL and preference losses.
 
-Every number comes from `Objective` and the registered pieces, the functions that training uses.
+Every number comes from `Objective` and the registered components, the functions that training uses.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ansatz.objectives.advantage_rule import Advantages
 from ansatz.objectives.build import build_objective
+from ansatz.objectives.components import build_component
 from ansatz.objectives.objective import Objective
-from ansatz.objectives.pieces import build_piece
 from ansatz.objectives.preference import PREFERENCES
 from ansatz.objectives.value import VALUES
 from ansatz.parity.cases import Case
@@ -81,9 +81,9 @@ def policy_run(case: Case, spec: Mapping[str, Any], setup: Setup | None = None) 
     losses: list[Tensor] = []
     for part in range(setup.micro_batches):
         inside_T = (batch.segment_T >= part * rows) & (batch.segment_T < (part + 1) * rows)
-        piece = _slice(batch, inside_T, objective, rows if setup.own_weights else 0)
+        component = _slice(batch, inside_T, objective, rows if setup.own_weights else 0)
         entropy = entropy_T[inside_T] if entropy_T is not None and objective.needs_entropy else None
-        loss = objective.loss(piece, policy[inside_T], entropy).loss
+        loss = objective.loss(component, policy[inside_T], entropy).loss
         losses.append(loss * setup.loss_scale / (setup.micro_batches if setup.own_weights else 1))
     total = torch.stack(losses).sum()
     (gradient,) = torch.autograd.grad(total, policy)
@@ -109,8 +109,8 @@ def value_run(case: Case, weights: Any, settings: Mapping[str, Any], returns: Te
     target = case.array("returns") if returns is None else returns
     segment_T = torch.arange(mask.shape[0]).repeat_interleave(mask.shape[1])
     weight_T = objective.token_weights(segment_T, mask.view(-1), num_rollouts=len(mask), dtype=torch.float64)
-    piece = build_piece(VALUES, "squared_error", settings)
-    loss_T = piece({"value_T": value[mask], "old_value_T": old[mask], "return_T": target[mask]})
+    component = build_component(VALUES, "squared_error", settings)
+    loss_T = component({"value_T": value[mask], "old_value_T": old[mask], "return_T": target[mask]})
     loss = (loss_T * weight_T.view(mask.shape)[mask]).sum()
     (gradient,) = torch.autograd.grad(loss, value)
     return {"loss": loss, "value_loss": loss, "grad_values": gradient}
@@ -142,7 +142,7 @@ def preference_run(
         if reference is not None:
             given[f"{side}_gain_P"] = ((policy - reference) * weight).sum(1)
     parts = [
-        weight * build_piece(PREFERENCES, name, settings)(given).sum() / (len(masks["chosen"]) + eps)
+        weight * build_component(PREFERENCES, name, settings)(given).sum() / (len(masks["chosen"]) + eps)
         for name, (weight, settings) in losses.items()
     ]
     loss = torch.stack(parts).sum()
@@ -150,9 +150,9 @@ def preference_run(
     return {"loss": loss, "grad_chosen_policy_logp": chosen, "grad_rejected_policy_logp": rejected}
 
 
-def kl_run(policy: Tensor, ref: Tensor, mask: Tensor, piece: Mapping[str, Any]) -> Outputs:
+def kl_run(policy: Tensor, ref: Tensor, mask: Tensor, component: Mapping[str, Any]) -> Outputs:
     """KL of each token and the gradient of their sum, under the mask."""
-    objective = build_objective({"preset": "grpo", "kl": dict(piece)})
+    objective = build_objective({"preset": "grpo", "kl": dict(component)})
     policy = policy.clone().requires_grad_()
     given = {"policy_logp_T": policy, "ref_logp_T": ref, "log_ratio_T": policy * 0, "behavior_logp_T": ref}
     kl = objective.kl(given) * mask
@@ -257,12 +257,12 @@ def _slice(batch: Batch, inside_T: Tensor, objective: Objective, own_rows: int) 
 def _factors(case: Case, objective: Objective, batch: Batch) -> Outputs:
     """The importance weights of sampler mismatch over the original mask: N x C, and one a rollout where it shares
     one."""
-    pieces = [piece for piece in objective.correction if piece.name in ("truncate", "mask_outside")]
-    if len(pieces) != 1:
+    components = [component for component in objective.correction if component.name in ("truncate", "mask_outside")]
+    if len(components) != 1:
         return {}
     mask = case.array("mask").bool()
     mask_T = mask.view(-1)
-    factor_T = pieces[0](
+    factor_T = components[0](
         {
             "old_logp_T": batch.old_logp_T[mask_T],
             "behavior_logp_T": batch.behavior_logp_T[mask_T],
@@ -270,7 +270,7 @@ def _factors(case: Case, objective: Objective, batch: Batch) -> Outputs:
         }
     )
     factor = torch.zeros(mask.shape, dtype=factor_T.dtype).masked_scatter(mask, factor_T)
-    if pieces[0].settings["level"] == "token":
+    if components[0].settings["level"] == "token":
         return {"rollout_is_weights": factor, "importance_sampling_ratio": factor}
     per_rollout = factor.max(1, keepdim=True).values
     per_rollout[~mask.any(1)] = 1.0

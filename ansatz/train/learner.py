@@ -66,7 +66,7 @@ class Learner:
         """A whole step's rows with everything that the objective asks for, computed once.
 
         baseline_of_group: the reward of a greedy response to each prompt, where `needs_greedy`. Old log-probs are
-        computed only where a second update, or a piece outside the loss, will need them.
+        computed only where a second update, or a component outside the loss, will need them.
         """
         layout = lay_out(rows, device=self.policy.device)
         baselines = baseline_of_group or {}
@@ -171,7 +171,7 @@ class Learner:
     def _needs_old(self) -> bool:
         objective = self.objective
         several = self.settings.optimizer_steps_per_step > 1
-        asked = any("old_logp_T" in piece.inputs for piece in objective.masks)
+        asked = any("old_logp_T" in component.inputs for component in objective.masks)
         return several or asked or objective.advantages_need_old_logp
 
     def _logps(self, policy: Policy, layout: Layout) -> Tensor:

@@ -220,7 +220,7 @@ class _Totals:
             "train/clip_frac": (sums["clipped_low"] + sums["clipped_high"]) / tokens,
             "train/ratio_mean": sums["ratio"] / tokens,
             "train/ratio_max": self.maxima["ratio"],
-            "train/approx_kl": sums["moved"] / tokens,
+            "train/approx_kl": sums["approx_kl"] / tokens,
             "align/measure": self.alignment(),
             "align/max_gap": self.maxima["gap"],
         }

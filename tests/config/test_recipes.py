@@ -109,8 +109,8 @@ def test_a_renamed_component_drops_the_settings_of_the_old_one(tmp_path):
     assert load(tmp_path, overlays=[overlay]).data.train == {"source": "jsonl", "path": "p.jsonl", "split": "train"}
     overlay.write_text("data: {train: {source: word_problems, count: 7}}\n")
     assert load(tmp_path, overlays=[overlay]).data.train == {**TOY["data"]["train"], "count": 7}
-    pieces = merge({"surrogate": {"name": "clip", "high": 0.3}}, {"surrogate": {"name": "detached"}})
-    assert pieces == {"surrogate": {"name": "detached"}}
+    merged = merge({"surrogate": {"name": "clip", "high": 0.3}}, {"surrogate": {"name": "cispo"}})
+    assert merged == {"surrogate": {"name": "cispo"}}
 
 
 def test_the_order_of_overrides_does_not_matter(tmp_path):

@@ -9,17 +9,17 @@ from token_batches import EXAMPLES
 from torch import Tensor
 
 from ansatz.objectives.build import build_objective
-from ansatz.objectives.pieces import Piece
+from ansatz.objectives.components import Component
 
 CENTERED = ("group_mean", "group_zscore", "group_smoothed", "leave_one_out", "mean_ratio", "pass_at_k")
 REWARDS = st.lists(st.sampled_from([0.0, 0.25, 1.0, -0.5]), min_size=2, max_size=6)
 
 
-def piece(name: str, **given_settings: object) -> Piece:
+def component(name: str, **given_settings: object) -> Component:
     return build_objective({"advantage": {"name": name, **given_settings}}).advantage
 
 
-def of_group(made: Piece, rewards: list[float], lengths: list[int] | None = None) -> list[float]:
+def of_group(made: Component, rewards: list[float], lengths: list[int] | None = None) -> list[float]:
     reward_N = torch.tensor(rewards, dtype=torch.float64)
     length_N = torch.tensor(lengths or [3] * len(rewards))
     return made({"reward_N": reward_N, "group_N": torch.full_like(length_N, 5), "length_N": length_N}).tolist()
@@ -29,35 +29,35 @@ def of_group(made: Piece, rewards: list[float], lengths: list[int] | None = None
 @given(REWARDS)
 def test_pieces_of_one_group_equal_their_twins(rewards: list[float]):
     close = pytest.approx
-    assert of_group(piece("group_mean"), rewards) == close(twin.group_mean(rewards), abs=1e-12)
-    assert of_group(piece("leave_one_out"), rewards) == close(twin.leave_one_out(rewards), abs=1e-12)
+    assert of_group(component("group_mean"), rewards) == close(twin.group_mean(rewards), abs=1e-12)
+    assert of_group(component("leave_one_out"), rewards) == close(twin.leave_one_out(rewards), abs=1e-12)
     for ddof in (0, 1):
-        made = of_group(piece("group_zscore", ddof=ddof, eps=1e-4), rewards)
+        made = of_group(component("group_zscore", ddof=ddof, eps=1e-4), rewards)
         assert made == close(twin.group_zscore(rewards, ddof, 1e-4), abs=1e-11)
     lengths = [2 + 3 * rank for rank in range(len(rewards))]
-    assert of_group(piece("opo"), rewards, lengths) == close(twin.opo(rewards, lengths), abs=1e-12)
-    assert of_group(piece("log_partition", tau=0.7), rewards) == close(twin.log_partition(rewards, 0.7), abs=1e-12)
+    assert of_group(component("opo"), rewards, lengths) == close(twin.opo(rewards, lengths), abs=1e-12)
+    assert of_group(component("log_partition", tau=0.7), rewards) == close(twin.log_partition(rewards, 0.7), abs=1e-12)
     if len(rewards) > 2:
-        made = of_group(piece("leave_one_out_std"), rewards)
+        made = of_group(component("leave_one_out_std"), rewards)
         assert made == close(twin.leave_one_out_std(rewards, 1, 1e-6), abs=1e-9)
     positive = [abs(reward) + 0.1 for reward in rewards]
-    assert of_group(piece("mean_ratio"), positive) == close(twin.mean_ratio(positive, 1e-6), abs=1e-12)
+    assert of_group(component("mean_ratio"), positive) == close(twin.mean_ratio(positive, 1e-6), abs=1e-12)
 
 
 @EXAMPLES
 @given(st.lists(st.sampled_from([0.0, 1.0]), min_size=3, max_size=6), st.integers(1, 3))
 def test_pass_at_k_is_the_mean_z_score_of_the_draws_a_rollout_is_in(rewards: list[float], k: int):
-    assert of_group(piece("pass_at_k", k=k), rewards) == pytest.approx(twin.pass_at_k(rewards, k), abs=1e-9)
+    assert of_group(component("pass_at_k", k=k), rewards) == pytest.approx(twin.pass_at_k(rewards, k), abs=1e-9)
 
 
 def test_one_right_answer_in_eight_gets_the_fields_five_numbers():
     # 7/8, (7/8)/sqrt(1/8) with ddof 1 less its eps, (7/8)/sqrt(7/64) with ddof 0, and 1 against seven zeros
     rewards = [1.0] + [0.0] * 7
-    assert of_group(piece("group_mean"), rewards)[0] == 0.875
-    assert of_group(piece("group_zscore", ddof=1, eps=1e-4), rewards)[0] == pytest.approx(2.4742, abs=5e-5)
-    assert of_group(piece("group_zscore", ddof=1, eps=1e-6), rewards)[0] == pytest.approx(2.4749, abs=5e-5)
-    assert of_group(piece("group_zscore", ddof=0, eps=1e-8), rewards)[0] == pytest.approx(2.6458, abs=5e-5)
-    assert of_group(piece("leave_one_out_std"), rewards)[0] == 1.0
+    assert of_group(component("group_mean"), rewards)[0] == 0.875
+    assert of_group(component("group_zscore", ddof=1, eps=1e-4), rewards)[0] == pytest.approx(2.4742, abs=5e-5)
+    assert of_group(component("group_zscore", ddof=1, eps=1e-6), rewards)[0] == pytest.approx(2.4749, abs=5e-5)
+    assert of_group(component("group_zscore", ddof=0, eps=1e-8), rewards)[0] == pytest.approx(2.6458, abs=5e-5)
+    assert of_group(component("leave_one_out_std"), rewards)[0] == 1.0
 
 
 @EXAMPLES
@@ -69,9 +69,9 @@ def test_advantages_sum_to_zero_per_group_and_follow_a_shift_and_a_permutation(g
     rng.shuffle(order)
     reward_N, group_N = torch.tensor(rewards, dtype=torch.float64), torch.tensor(labels)
     for name in ("group_mean", "group_zscore", "group_smoothed", "leave_one_out"):
-        made: Piece = piece(name)
+        made: Component = component(name)
 
-        def call(rewards_N: Tensor, groups_N: Tensor, made: Piece = made) -> Tensor:
+        def call(rewards_N: Tensor, groups_N: Tensor, made: Component = made) -> Tensor:
             return made({"reward_N": rewards_N, "group_N": groups_N})
 
         plain = call(reward_N, group_N)
@@ -86,7 +86,7 @@ def test_a_group_of_equal_rewards_gets_zero_and_never_nan(name: str):
         for dtype in (torch.float32, torch.float64):
             reward_N = torch.full((8,), value, dtype=dtype)
             given_inputs = {"reward_N": reward_N, "group_N": torch.zeros(8).long(), "length_N": torch.arange(1, 9)}
-            made_N = piece(name)(given_inputs)
+            made_N = component(name)(given_inputs)
             if name == "log_partition":
                 assert made_N.abs().max() < 1e-6
             else:
@@ -95,12 +95,12 @@ def test_a_group_of_equal_rewards_gets_zero_and_never_nan(name: str):
 
 def test_rounding_of_a_uniform_float32_group_is_not_blown_up_by_a_tiny_epsilon():
     reward_N = torch.full((8,), 0.9)
-    made = piece("group_zscore", eps=1e-9)({"reward_N": reward_N, "group_N": torch.zeros(8).long()})
+    made = component("group_zscore", eps=1e-9)({"reward_N": reward_N, "group_N": torch.zeros(8).long()})
     assert made.abs().max() == 0
 
 
 def test_batch_zscore_has_mean_zero_and_variance_one_and_needs_no_group():
-    made = piece("batch_zscore")({"reward_N": torch.tensor([0.0, 1.0, 0.0, 5.0], dtype=torch.float64)})
+    made = component("batch_zscore")({"reward_N": torch.tensor([0.0, 1.0, 0.0, 5.0], dtype=torch.float64)})
     assert made.mean().item() == pytest.approx(0, abs=1e-12)
     assert made.std().item() == pytest.approx(1, abs=1e-7)
 
@@ -110,7 +110,7 @@ def test_std_over_the_batch_divides_every_group_alike():
         "reward_N": torch.tensor([0.0, 2.0, 0.0, 0.2], dtype=torch.float64),
         "group_N": torch.tensor([0, 0, 1, 1]),
     }
-    made = piece("group_zscore", std_over="batch", eps=0.0)(given_inputs)
+    made = component("group_zscore", std_over="batch", eps=0.0)(given_inputs)
     assert made[1] / made[3] == pytest.approx(10.0)
     assert made[1].item() == pytest.approx(1 / twin.std([0, 2, 0, 0.2], 1))
 
@@ -121,9 +121,9 @@ def test_smoothed_std_lies_between_the_z_score_and_one_scale_for_all():
         "reward_N": torch.tensor([0.0, 2.0, 0.0, 0.2], dtype=torch.float64),
         "group_N": torch.tensor([0, 0, 1, 1]),
     }
-    sharp = piece("group_smoothed", strength=0.0, eps=0.0)(given_inputs)
+    sharp = component("group_smoothed", strength=0.0, eps=0.0)(given_inputs)
     assert sharp.abs().tolist() == pytest.approx([1.0] * 4)
-    flat = piece("group_smoothed", strength=1e9, eps=0.0)(given_inputs)
+    flat = component("group_smoothed", strength=1e9, eps=0.0)(given_inputs)
     assert flat[1] / flat[3] == pytest.approx(10.0, rel=1e-6)
 
 
@@ -132,34 +132,34 @@ def test_prior_mean_moves_a_uniform_group_and_never_sees_its_own_reward():
         "reward_N": torch.tensor([1.0, 1.0, 0.0, 0.0], dtype=torch.float64),
         "group_N": torch.tensor([0, 0, 1, 1]),
     }
-    made = piece("prior_mean", strength=1.0)(given_inputs)
+    made = component("prior_mean", strength=1.0)(given_inputs)
     assert made.tolist() == pytest.approx([0.5, 0.5, -0.5, -0.5])  # baseline (1 + 0) / 2 for the first prompt
     higher = {**given_inputs, "reward_N": torch.tensor([9.0, 1.0, 0.0, 0.0], dtype=torch.float64)}
-    assert piece("prior_mean")(higher)[0] - made[0] == pytest.approx(8.0)
+    assert component("prior_mean")(higher)[0] - made[0] == pytest.approx(8.0)
 
 
 def test_a_group_of_one_gets_zero_or_keeps_its_reward():
     given_inputs = {"reward_N": torch.tensor([0.7]), "group_N": torch.tensor([4]), "length_N": torch.tensor([3])}
     for name in ("group_mean", "group_zscore", "leave_one_out", "opo"):
-        assert piece(name)(given_inputs).item() == 0
-        assert piece(name, single="keep")(given_inputs).item() == pytest.approx(0.7, abs=1e-3)
+        assert component(name)(given_inputs).item() == 0
+        assert component(name, single="keep")(given_inputs).item() == pytest.approx(0.7, abs=1e-3)
 
 
 def test_best_gap_is_the_lead_of_the_single_best():
-    assert of_group(piece("best_gap"), [0.2, 1.0, 0.5]) == pytest.approx([0.0, 0.5, 0.0])
-    assert of_group(piece("best_gap"), [1.0, 1.0, 0.5]) == [0.0, 0.0, 0.0]
+    assert of_group(component("best_gap"), [0.2, 1.0, 0.5]) == pytest.approx([0.0, 0.5, 0.0])
+    assert of_group(component("best_gap"), [1.0, 1.0, 0.5]) == [0.0, 0.0, 0.0]
 
 
-def test_remax_accepted_gpg_and_gdpo_by_hand():
+def test_remax_filtered_bc_gpg_and_gdpo_by_hand():
     reward_N, group_N = torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([0, 0, 1, 1])
-    assert piece("remax")({"reward_N": reward_N, "baseline_N": torch.tensor([0.5, 0.5, 1, 1])}).tolist() == [
+    assert component("remax")({"reward_N": reward_N, "baseline_N": torch.tensor([0.5, 0.5, 1, 1])}).tolist() == [
         0.5,
         -0.5,
         -1.0,
         -1.0,
     ]
-    assert piece("accepted")({"reward_N": reward_N}).tolist() == [1, 0, 0, 0]
-    assert piece("gpg")({"reward_N": reward_N, "group_N": group_N}).tolist() == [2, -2, 0, 0]
+    assert component("filtered_bc")({"reward_N": reward_N}).tolist() == [1, 0, 0, 0]
+    assert component("gpg")({"reward_N": reward_N, "group_N": group_N}).tolist() == [2, -2, 0, 0]
     components = torch.tensor([[1.0, 0.0], [0.0, 100.0], [0.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
-    made = piece("gdpo", eps=0.0, component_weights=(1.0, 0.5))({"component_NK": components, "group_N": group_N})
+    made = component("gdpo", eps=0.0, component_weights=(1.0, 0.5))({"component_NK": components, "group_N": group_N})
     assert made[0].item() == pytest.approx((1 - 0.5) / 2**0.5)  # z-scores of two: +-1/sqrt(2), whatever the scale

@@ -9,8 +9,8 @@ import pytest
 from ansatz.errors import ConfigError
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.explain import explain, preset_table
-from ansatz.objectives.like import ALIASES, PROJECTS
 from ansatz.objectives.presets import COMMON, KEYS, PRESETS
+from ansatz.objectives.projects import ALIASES, PROJECTS
 from ansatz.parity.report import LEFT_OUT
 
 
@@ -25,7 +25,7 @@ def test_the_default_is_grpo_with_a_symmetric_clip_and_no_reference():
     assert objective.kl_coef == 0
 
 
-def test_settings_without_a_name_keep_the_presets_piece():
+def test_settings_without_a_name_keep_the_presets_component():
     objective = build_objective({"preset": "dapo", "surrogate": {"high": 0.4}, "advantage": {"ddof": 0}})
     assert objective.surrogate.name == "clip"
     assert objective.surrogate.settings == {"low": 0.2, "high": 0.4}
@@ -53,33 +53,33 @@ def test_aliases_are_nobodys_name_twice():
 
 
 def test_the_keys_of_rows_are_documented_keys():
-    assert {"preset", "like", *COMMON} == set(KEYS)
+    assert {"preset", "defaults_of", *COMMON} == set(KEYS)
     for row in PRESETS.values():
         assert set(row) - {"source", "aliases"} <= set(COMMON)
 
 
 @pytest.mark.parametrize("project", [*PROJECTS, *ALIASES])
 def test_every_project_gives_an_objective(project: str):
-    objective = build_objective({"like": project}, max_response_tokens=64)
-    assert objective.preset == f"like {project}"
+    objective = build_objective({"defaults_of": project}, max_response_tokens=64)
+    assert objective.preset == f"defaults of {project}"
 
 
 def test_a_project_keeps_to_its_conventions():
-    assert build_objective({"like": "verl"}).surrogate.settings["dual"] == 3.0
-    assert build_objective({"like": "trl-1.16"}).correction[0].settings["level"] == "sequence"
-    assert build_objective({"like": "openrlhf"}).kl_in == "return"
-    assert build_objective({"like": "nemo-rl"}).advantage.name == "leave_one_out_std"
-    assert build_objective({"like": "grpo-zero"}).advantage.settings["ddof"] == 0
-    oat = build_objective({"like": "oat"}, max_response_tokens=3000)
+    assert build_objective({"defaults_of": "verl"}).surrogate.settings["dual"] == 3.0
+    assert build_objective({"defaults_of": "trl-1.16"}).correction[0].settings["level"] == "sequence"
+    assert build_objective({"defaults_of": "openrlhf"}).kl_in == "return"
+    assert build_objective({"defaults_of": "nemo-rl"}).advantage.name == "leave_one_out_std"
+    assert build_objective({"defaults_of": "grpo-zero"}).advantage.settings["ddof"] == 0
+    oat = build_objective({"defaults_of": "oat"}, max_response_tokens=3000)
     assert oat.weights.settings["max_tokens"] == 3000
 
 
 def test_a_preset_like_a_project_takes_the_projects_settings_of_the_same_pieces():
-    objective = build_objective({"like": "verl", "preset": "dr_grpo"}, max_response_tokens=64)
+    objective = build_objective({"defaults_of": "verl", "preset": "dr_grpo"}, max_response_tokens=64)
     assert objective.advantage.name == "group_mean"
     assert objective.weights.name == "fixed_length"
     assert objective.ratio.settings["clamp"] == 20.0
-    zscored = build_objective({"like": "slime", "preset": "dapo", "surrogate": {"low": 0.1}})
+    zscored = build_objective({"defaults_of": "slime", "preset": "dapo", "surrogate": {"low": 0.1}})
     assert zscored.advantage.settings["eps"] == 1e-6
     assert zscored.surrogate.settings == {"low": 0.1, "high": 0.2}
 
@@ -97,12 +97,19 @@ def test_a_users_own_row_in_yaml_and_python(tmp_path: Path, monkeypatch: pytest.
     assert "halved(by 4.0)" in objective.formula()
 
 
+def test_a_users_own_row_with_a_former_key_is_refused_with_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("like: verl\n")
+    with pytest.raises(ConfigError, match="the key 'like' is now called 'defaults_of'"):
+        build_objective({"preset": "mine.yaml"})
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
         ({"advantag": "x"}, "algorithm has no key 'advantag'. Did you mean 'advantage'?"),
         ({"preset": "grop"}, "algorithm.preset = 'grop' is unknown. Did you mean 'grpo'?"),
-        ({"like": "ver"}, "algorithm.like = 'ver' is unknown. Did you mean 'verl'?"),
+        ({"defaults_of": "ver"}, "algorithm.defaults_of = 'ver' is unknown. Did you mean 'verl'?"),
         ({"advantage": "group_zscor"}, "advantage 'group_zscor' is unknown. Did you mean 'group_zscore'?"),
         ({"surrogate": {"hihg": 1}}, "surrogate 'clip' has no setting 'hihg'. Did you mean 'high'?"),
         ({"kl_in": "los"}, "algorithm.kl_in = 'los': expected one of loss, reward, return, advantage."),
@@ -121,6 +128,8 @@ def test_a_users_own_row_in_yaml_and_python(tmp_path: Path, monkeypatch: pytest.
         ({"surrogate": {"high": "wide"}}, "high = 'wide': input should be a valid number"),
         ({"whiten": "rollouts", "advantage": "gae"}, 'gives one number a token. Use "tokens".'),
         ({"kl_coef": 1, "kl_in": "reward", "kl_to": "old"}, "a KL in the reward is to the reference"),
+        ({"like": "verl"}, "algorithm: the key 'like' is now called 'defaults_of'."),
+        ({"advantage": "accepted"}, "algorithm.advantage = 'accepted' is now called 'filtered_bc'."),
         ({"preset": "none.yaml"}, "algorithm.preset: there is no file 'none.yaml'"),
     ],
 )
@@ -158,7 +167,7 @@ def test_explain_prints_formula_coefficient_and_what_projects_do_otherwise():
     assert "coefficient  weight x (rho A, 0 where the clip holds) - 0.04 x weight x (1 - reference / policy)" in text
     assert "verl: advantage eps 1e-06" in text
     assert "torchtune:" in text
-    same = explain(build_objective({"like": "slime"}))
+    same = explain(build_objective({"defaults_of": "slime"}))
     assert "slime: the same" in same
     assert "several a prompt" in same
     process = explain(build_objective({"preset": "grpo_process", "kl_in": "reward", "kl_coef": 0.1}))

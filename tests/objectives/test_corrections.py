@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ansatz.objectives.build import build_objective
-from ansatz.objectives.pieces import Piece
+from ansatz.objectives.components import Component
 
 SEGMENT_T = torch.tensor([0, 0, 1, 1])
 OLD_T = torch.tensor([-1.0, -1.0, -1.0, -1.0], dtype=torch.float64)
@@ -17,13 +17,13 @@ WEIGHTS = [2.0, 0.6, 1.1, 1.0]  # old / behavior
 BEHAVIOR_T = OLD_T - torch.tensor(WEIGHTS, dtype=torch.float64).log()
 
 
-def correction(name: str, **settings: Any) -> Piece:
+def correction(name: str, **settings: Any) -> Component:
     return build_objective({"correction": {"name": name, **settings}}).correction[0]
 
 
-def factors(piece: Piece, **given: torch.Tensor) -> list[float]:
+def factors(component: Component, **given: torch.Tensor) -> list[float]:
     base = {"segment_T": SEGMENT_T, "old_logp_T": OLD_T, "behavior_logp_T": BEHAVIOR_T}
-    return piece({**base, **given}).tolist()
+    return component({**base, **given}).tolist()
 
 
 def test_truncation_clips_token_and_sequence_weights():
@@ -88,7 +88,7 @@ def test_trust_region_stops_moves_that_the_advantage_asks_for_and_no_others():
 
 def test_corrections_multiply_and_leave_denominators_alone():
     objective = build_objective({"correction": ["truncate", {"name": "drop_outside", "level": "token", "low": 0.9}]})
-    assert [piece.name for piece in objective.correction] == ["truncate", "drop_outside"]
+    assert [component.name for component in objective.correction] == ["truncate", "drop_outside"]
     weight_T = objective.token_weights(SEGMENT_T, torch.ones(4).bool(), num_rollouts=2)
     assert weight_T.tolist() == [0.25] * 4
 
@@ -113,7 +113,7 @@ def test_masks_leave_the_denominators_too():
     ],
 )
 def test_rejection_bounds_the_statistic_it_names(level: str, estimator: str, high: float, kept: list[bool]):
-    piece = {"name": "rejection", "level": level, "estimator": estimator, "high": high}
-    objective = build_objective({"masks": piece})
+    component = {"name": "rejection", "level": level, "estimator": estimator, "high": high}
+    objective = build_objective({"masks": component})
     made = objective.loss_mask(SEGMENT_T, torch.ones(4).bool(), old_logp_T=OLD_T, behavior_logp_T=BEHAVIOR_T)
     assert made.tolist() == kept

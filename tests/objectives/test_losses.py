@@ -18,10 +18,12 @@ LOG_RATIO = st.floats(-2, 2)
 ADVANTAGE = st.floats(-3, 3).filter(lambda a: abs(a) > 1e-6)
 
 
-def surrogate(name: str, log_ratio: float, advantage: float, **settings_of_piece: float) -> float:
-    piece = build_objective({"surrogate": {"name": name, **settings_of_piece}}).surrogate
+def surrogate(name: str, log_ratio: float, advantage: float, **settings_of_component: float) -> float:
+    component = build_objective({"surrogate": {"name": name, **settings_of_component}}).surrogate
     x, a = torch.tensor([log_ratio], dtype=torch.float64), torch.tensor([advantage], dtype=torch.float64)
-    return piece({"log_ratio_T": x, "advantage_T": a, "policy_logp_T": x, "segment_T": torch.zeros(1).long()}).item()
+    return component(
+        {"log_ratio_T": x, "advantage_T": a, "policy_logp_T": x, "segment_T": torch.zeros(1).long()}
+    ).item()
 
 
 @EXAMPLES
@@ -32,9 +34,9 @@ def test_surrogates_equal_their_twins(x: float, a: float):
     assert surrogate("clip", x, a, low=0.2, high=0.28) == close(twin.clip(x, a, 0.2, 0.28))
     assert surrogate("dual_clip", x, a, low=0.2, high=0.3, dual=2.5) == close(twin.dual_clip(x, a, 0.2, 0.3, 2.5))
     assert surrogate("two_sided", x, a, low=0.2, high=0.3, delta=3.0) == close(twin.two_sided(x, a, 0.2, 0.3, 3.0))
-    assert surrogate("soft_gate", x, a, tau_pos=1.2, tau_neg=1.5) == close(twin.soft_gate(x, a, 1.2, 1.5))
-    assert surrogate("geometric", x, a, low=0.3, high=0.5) == close(twin.geometric([x], a, 0.3, 0.5))
-    assert surrogate("squared", x, a, tau=0.5) == close((a - 0.5 * x) ** 2)
+    assert surrogate("sapo", x, a, tau_pos=1.2, tau_neg=1.5) == close(twin.sapo(x, a, 1.2, 1.5))
+    assert surrogate("gmpo", x, a, low=0.3, high=0.5) == close(twin.gmpo([x], a, 0.3, 0.5))
+    assert surrogate("opmd", x, a, tau=0.5) == close((a - 0.5 * x) ** 2)
     assert surrogate("mirror_descent", x, a, tau=0.5) == close(-(a * x - 0.25 * x * x))
 
 
@@ -66,7 +68,7 @@ def test_each_side_of_the_clip_stops_the_gradient_only_where_it_should():
 
 
 def test_cispo_gives_every_token_the_clipped_ratio_as_a_constant():
-    objective = build_objective({"surrogate": {"name": "detached", "floor": 0.8, "cap": 1.1}, "weights": "token_sum"})
+    objective = build_objective({"surrogate": {"name": "cispo", "floor": 0.8, "cap": 1.1}, "weights": "token_sum"})
     step = prepared(make_step(1), objective)
     gradient_T = loss_and_gradient(objective, step)[1]
     expected = [
@@ -103,7 +105,7 @@ def test_geometric_mean_loss_of_whole_rollouts_equals_its_twin():
     columns = [ready.lists(name) for name in ("policy_T", "old_logp_T", "advantage_T")]
     expected = twin.mean(
         [
-            twin.geometric([p - q for p, q in zip(policy, old, strict=True)], advantage[0], 0.4, 0.4)
+            twin.gmpo([p - q for p, q in zip(policy, old, strict=True)], advantage[0], 0.4, 0.4)
             for policy, old, advantage in zip(*columns, strict=True)
         ]
     )
@@ -113,21 +115,21 @@ def test_geometric_mean_loss_of_whole_rollouts_equals_its_twin():
 # KL ---------------------------------------------------------------------------------------------------------------
 
 
-def kl_piece(name: str, policy: torch.Tensor, ref: torch.Tensor, **settings_of_piece: object) -> torch.Tensor:
-    piece = build_objective({"kl": {"name": name, **settings_of_piece}}).kl
+def kl_component(name: str, policy: torch.Tensor, ref: torch.Tensor, **settings_of_component: object) -> torch.Tensor:
+    component = build_objective({"kl": {"name": name, **settings_of_component}}).kl
     given_inputs = {"policy_logp_T": policy, "ref_logp_T": ref, "log_ratio_T": policy - ref, "behavior_logp_T": ref}
-    return piece(given_inputs)
+    return component(given_inputs)
 
 
 @EXAMPLES
 @given(st.floats(-5, 0), st.floats(-5, 0))
 def test_kl_estimators_equal_their_twins_and_all_but_k1_are_never_negative(p: float, q: float):
     policy, ref = torch.tensor([p], dtype=torch.float64), torch.tensor([q], dtype=torch.float64)
-    assert kl_piece("k1", policy, ref).item() == pytest.approx(twin.k1(p, q))
-    assert kl_piece("k2", policy, ref).item() == pytest.approx(twin.k2(p, q))
-    assert kl_piece("k3", policy, ref).item() == pytest.approx(twin.k3(p, q), abs=1e-12)
-    assert kl_piece("abs", policy, ref).item() == pytest.approx(abs(p - q))
-    assert min(kl_piece(name, policy, ref).item() for name in ("k2", "k3", "abs")) >= 0
+    assert kl_component("k1", policy, ref).item() == pytest.approx(twin.k1(p, q))
+    assert kl_component("k2", policy, ref).item() == pytest.approx(twin.k2(p, q))
+    assert kl_component("k3", policy, ref).item() == pytest.approx(twin.k3(p, q), abs=1e-12)
+    assert kl_component("abs", policy, ref).item() == pytest.approx(abs(p - q))
+    assert min(kl_component(name, policy, ref).item() for name in ("k2", "k3", "abs")) >= 0
 
 
 def test_on_an_enumerable_vocabulary_k1_and_k3_are_unbiased_and_k2_is_not():
@@ -135,7 +137,7 @@ def test_on_an_enumerable_vocabulary_k1_and_k3_are_unbiased_and_k2_is_not():
     policy = torch.log_softmax(logits, -1)
     ref = torch.log_softmax(torch.tensor([[0.0, 1.0, 0.5, -0.5, 0.2]], dtype=torch.float64), -1)
     exact = exact_kl(policy, ref).item()
-    means = {name: (policy.exp() * kl_piece(name, policy, ref)).sum().item() for name in ("k1", "k2", "k3", "abs")}
+    means = {name: (policy.exp() * kl_component(name, policy, ref)).sum().item() for name in ("k1", "k2", "k3", "abs")}
     assert means["k1"] == pytest.approx(exact, abs=1e-12)
     assert means["k3"] == pytest.approx(exact, abs=1e-12)
     assert abs(means["k2"] - exact) > 0.01
@@ -144,11 +146,11 @@ def test_on_an_enumerable_vocabulary_k1_and_k3_are_unbiased_and_k2_is_not():
 
 def test_which_estimators_have_the_kls_own_gradient_on_average():
     # E over tokens of the policy, with the token's probability held constant, as sampling does.
-    def gradient(name: str, **settings_of_piece: object) -> torch.Tensor:
+    def gradient(name: str, **settings_of_component: object) -> torch.Tensor:
         logits = torch.tensor([2.0, 0.5, -1.0, 0.0], dtype=torch.float64, requires_grad=True)
         policy = torch.log_softmax(logits, -1)
         ref = torch.log_softmax(torch.tensor([0.0, 1.0, 0.5, -0.5], dtype=torch.float64), -1)
-        expected = (policy.detach().exp() * kl_piece(name, policy, ref, **settings_of_piece)).sum()
+        expected = (policy.detach().exp() * kl_component(name, policy, ref, **settings_of_component)).sum()
         return torch.autograd.grad(expected, logits)[0]
 
     logits = torch.tensor([2.0, 0.5, -1.0, 0.0], dtype=torch.float64, requires_grad=True)
@@ -165,7 +167,7 @@ def test_which_estimators_have_the_kls_own_gradient_on_average():
 def test_kl_clamps_bound_the_value_and_stop_the_gradient():
     policy = torch.tensor([-1.0, -30.0], dtype=torch.float64, requires_grad=True)
     ref = torch.tensor([-30.0, -1.0], dtype=torch.float64)
-    value = kl_piece("k3", policy, ref, clamp_in=20.0, clamp_out=10.0)
+    value = kl_component("k3", policy, ref, clamp_in=20.0, clamp_out=10.0)
     assert value.tolist() == [10.0, 10.0]
     assert torch.autograd.grad(value.sum(), policy)[0].tolist() == [0.0, 0.0]
 

@@ -14,7 +14,7 @@ from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.presets import PRESETS
 
-SMOOTH = ("plain", "log_prob", "clip", "dual_clip", "two_sided", "soft_gate", "squared", "mirror_descent", "geometric")
+SMOOTH = ("plain", "log_prob", "clip", "dual_clip", "two_sided", "sapo", "opmd", "mirror_descent", "gmpo")
 EPS = 1e-6
 
 
@@ -35,9 +35,9 @@ def test_any_split_adds_up_to_the_whole(preset: str):
     whole = objective.loss(step, step.policy_T, step.entropy_T)
     for cuts in ((0, 5, 12), (0, 1, 2, 3, 7, 11, 12)):
         parts = [part(step, first, last) for first, last in itertools.pairwise(cuts)]
-        pieces = [loss_and_gradient(objective, one) for one in parts]
-        assert sum(value for value, _ in pieces) == pytest.approx(loss, abs=1e-12)
-        assert torch.allclose(torch.cat([grad_T for _, grad_T in pieces]), gradient_T, atol=1e-13)
+        components = [loss_and_gradient(objective, one) for one in parts]
+        assert sum(value for value, _ in components) == pytest.approx(loss, abs=1e-12)
+        assert torch.allclose(torch.cat([grad_T for _, grad_T in components]), gradient_T, atol=1e-13)
         made = [objective.loss(one, one.policy_T, one.entropy_T) for one in parts]
         for key, total in whole.sums.items():
             assert sum(one.sums[key].item() for one in made) == pytest.approx(total.item(), abs=1e-9), key
@@ -164,7 +164,7 @@ def test_lengths_are_of_chosen_tokens_only():
 def test_kimis_squared_loss_is_two_tau_times_the_mirror_descent_gradient():
     tau = 0.7
     gradients = []
-    for name in ("squared", "mirror_descent"):
+    for name in ("opmd", "mirror_descent"):
         objective = built("opmd", surrogate={"name": name, "tau": tau})
         gradients.append(loss_and_gradient(objective, prepared(make_step(6), objective))[1])
     assert torch.allclose(gradients[0], 2 * tau * gradients[1], atol=1e-12)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ansatz.objectives.pieces import build_piece
+from ansatz.objectives.components import build_component
 from ansatz.objectives.preference import PREFERENCES, bradley_terry
 
 GIVEN = {
@@ -23,7 +23,7 @@ GIVEN = {
 
 
 def loss(name: str, given: dict[str, Tensor] = GIVEN, **settings: Any) -> float:
-    return build_piece(PREFERENCES, name, settings)(given).mean().item()
+    return build_component(PREFERENCES, name, settings)(given).mean().item()
 
 
 def nls(x: float) -> float:
@@ -67,7 +67,7 @@ def test_every_loss_prefers_a_chosen_response_that_gains(name: str):
     settings = {"label_smoothing": 0.1} if name in ("robust", "exo", "exo_pair") else {}
     chosen = GIVEN["chosen_gain_P"].clone().requires_grad_()
     logp = GIVEN["chosen_logp_P"].clone().requires_grad_()
-    made = build_piece(PREFERENCES, name, settings)({**GIVEN, "chosen_gain_P": chosen, "chosen_logp_P": logp}).sum()
+    made = build_component(PREFERENCES, name, settings)({**GIVEN, "chosen_gain_P": chosen, "chosen_logp_P": logp}).sum()
     gradients = torch.autograd.grad(made, (chosen, logp), allow_unused=True)
     slopes = [gradient.item() for gradient in gradients if gradient is not None]
     expected = 1.0 if name == "apo_down" else -1.0  # apo_down pushes both down at this gap

@@ -78,7 +78,7 @@ SABOTAGES: dict[str, tuple[str, str, str]] = {
     ),
     "ratio: sum for the sequence's mean": ("ratios", "segments.mean(log_ratio_T", "segments.total(log_ratio_T"),
     "kl: k3 of the wrong direction": ("kl", "torch.expm1(-x_T) + x_T", "torch.expm1(x_T) - x_T"),
-    "kl: k2 without its half": ("kl", "clamp_in).square() / 2", "clamp_in).square()"),
+    "kl: k2 without its half": ("kl", "return x_T.square() / 2", "return x_T.square()"),
     "kl: straight through the wrong estimator": (
         "kl",
         "value_T = value_T.detach() + square_T - square_T.detach()",
@@ -104,7 +104,7 @@ SABOTAGES: dict[str, tuple[str, str, str]] = {
         "segments.count(segment_T[mask_T], len(reward_N))",
         "segments.count(segment_T, len(reward_N))",
     ),
-    "mask: masks ignored": ("objective", "kept_T = kept_T & piece(inputs)", "kept_T = kept_T | piece(inputs)"),
+    "mask: masks ignored": ("objective", "kept_T = kept_T & component(inputs)", "kept_T = kept_T | component(inputs)"),
     "advantage: ddof": ("segments", "count(segment_N, num_segments) - ddof)", "count(segment_N, num_segments) - 1)"),
     "advantage: epsilon lost": (
         "advantages",
@@ -139,7 +139,7 @@ SABOTAGES: dict[str, tuple[str, str, str]] = {
         "log_T = behavior_logp_T - old_logp_T",
     ),
     "correction: truncation lost": ("corrections", ".clamp(lowest, highest)", ""),
-    "correction: not applied": ("objective", "factor_T = factor_T * piece(given)", "factor_T = factor_T"),
+    "correction: not applied": ("objective", "factor_T = factor_T * component(given)", "factor_T = factor_T"),
     "correction: good rollouts dropped for bad": (
         "corrections",
         "~((advantage_T < 0) & (gap_N",

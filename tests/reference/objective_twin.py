@@ -144,13 +144,13 @@ def cispo_gradient(log_ratio: float, advantage: float, floor: float, cap: float)
     return -min(max(math.exp(log_ratio), floor), cap) * advantage
 
 
-def soft_gate(log_ratio: float, advantage: float, tau_pos: float, tau_neg: float) -> float:
+def sapo(log_ratio: float, advantage: float, tau_pos: float, tau_neg: float) -> float:
     """arXiv:2511.20347."""
     tau = tau_pos if advantage > 0 else tau_neg
     return -advantage * 4 / tau / (1 + math.exp(-tau * (math.exp(log_ratio) - 1)))
 
 
-def geometric(ratios: Sequence[float], advantage: float, low: float, high: float) -> float:
+def gmpo(ratios: Sequence[float], advantage: float, low: float, high: float) -> float:
     """One rollout's loss of arXiv:2507.20673, from its log ratios."""
     sign = 1 if advantage > 0 else -1
     clipped = [sign * min(sign * x, sign * min(max(x, -low), high)) for x in ratios]

@@ -70,11 +70,11 @@ def advantage(knobs: Mapping[str, Any]) -> dict[str, Any]:
             "whiten": _WHITEN,
         },
     }
-    kl = {"kl": kl_piece(knobs.get("kl_estimator", "k1")), "kl_coef": knobs["init_kl_coef"]}
+    kl = {"kl": kl_component(knobs.get("kl_estimator", "k1")), "kl_coef": knobs["init_kl_coef"]}
     return {**table[name], **kl}
 
 
-def kl_piece(name: str) -> dict[str, Any]:
+def kl_component(name: str) -> dict[str, Any]:
     return {"name": name, "clamp_out": 10.0}
 
 

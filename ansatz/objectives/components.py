@@ -1,10 +1,10 @@
-"""A piece of an objective: a pure function, its settings, and what it must be given.
+"""A component of an objective: a pure function, its settings, and what it must be given.
 
-A piece names what it needs by its positional parameters (`reward_N`, `segment_T`, ...) and what a recipe may set by its
-keyword-only ones, so nothing is declared twice: `Objective` hands over exactly what the signature asks for.
+The positional parameters of a component are its inputs (`reward_N`, `segment_T`, ...); the keyword-only ones are its
+settings in a recipe. Nothing is declared twice: `Objective` passes exactly the inputs in the signature.
 
-Axes everywhere in this package: N rollouts, T flat tokens, K reward components. Pieces see only the tokens that the
-policy chose; what lies outside the mask (prompts, tool output) is cut away before, so it cannot leak.
+Axes everywhere in this package: N rollouts, T flat tokens, K reward components. Components only see the tokens that the
+policy sampled. Everything outside the mask (prompts, tool output) is removed first, so it cannot leak.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ INPUTS = {
     "behavior_logp_T": "the sampler's log-probs",
     "ref_logp_T": "log-probs of a reference model",
     "log_ratio_T": "the log of the importance ratio",
-    "advantage_N": "one advantage a rollout (a piece of the advantage that gives one a token has none)",
+    "advantage_N": "one advantage a rollout (a component of the advantage that gives one a token has none)",
     "advantage_T": "advantages",
     "entropy_T": "the policy's entropy at each token",
     "full_kl_T": "the exact KL at each token, from whole distributions",
@@ -50,7 +50,7 @@ INPUTS = {
 
 
 def formula(text: str, gradient: str = "") -> Callable[[F], F]:
-    """Decorator: the piece as a formula in words; `{setting}` is filled in with the value of that setting.
+    """Decorator: the component as a formula in words; `{setting}` is filled in with the value of that setting.
 
     gradient: of a surrogate or KL: what it multiplies grad log policy(token) by (a surrogate: in the direction of
     ascent).
@@ -64,13 +64,13 @@ def formula(text: str, gradient: str = "") -> Callable[[F], F]:
 
 
 def whole_minibatch(function: F) -> F:
-    """Decorator: the piece compares tokens of the whole minibatch, so its slices would not add up."""
+    """Decorator: the component compares tokens of the whole minibatch, so its slices would not add up."""
     function.__dict__["whole_minibatch"] = True
     return function
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Component:
     """A function of `kind` under its own name (aliases resolved) with every setting, defaults included."""
 
     kind: str
@@ -110,7 +110,7 @@ class Piece:
         return self.function(*(given[key] for key in self.inputs), **self.settings)
 
 
-def build_piece(registry: Registry[Any], name: str, settings: Mapping[str, Any]) -> Piece:
+def build_component(registry: Registry[Any], name: str, settings: Mapping[str, Any]) -> Component:
     """The named function with its settings checked; unknown names and settings are ConfigErrors with near names."""
     function, bound = registry.get(name), registry.bind(name, settings)
     given: Mapping[str, Any] = bound.keywords if isinstance(bound, functools.partial) else {}
@@ -119,4 +119,4 @@ def build_piece(registry: Registry[Any], name: str, settings: Mapping[str, Any])
         if parameter.default is inspect.Parameter.empty and key not in settings:
             raise ConfigError(f"algorithm.{registry.kind} = {name!r} needs a value for {key!r}.")
     defaults = {key: parameter.default for key, parameter in known.items()}
-    return Piece(registry.kind, function.__name__.rstrip("_"), {**defaults, **given}, function)
+    return Component(registry.kind, function.__name__.rstrip("_"), {**defaults, **given}, function)

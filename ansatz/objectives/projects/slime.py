@@ -90,17 +90,17 @@ def _kl(name: str) -> dict[str, Any]:
 
 def _surrogate(estimator: str, low: float, high: float, dual: float | None) -> dict[str, Any]:
     if estimator == "cispo":
-        return {"name": "detached", "floor": 1 - low, "cap": 1 + high}
+        return {"name": "cispo", "floor": 1 - low, "cap": 1 + high}
     if dual is not None:
         return {"name": "dual_clip", "low": low, "high": high, "dual": dual}
     return {"name": "clip", "low": low, "high": high}
 
 
 def _corrections(knobs: Mapping[str, Any]) -> list[dict[str, Any]]:
-    pieces: list[dict[str, Any]] = []
+    components: list[dict[str, Any]] = []
     if knobs["use_tis"]:
         name = "mask_outside" if knobs["custom_tis_function_path"] == "icepop" else "truncate"
-        pieces.append({"name": name, "low": knobs["tis_clip_low"], "high": knobs["tis_clip"]})
+        components.append({"name": name, "low": knobs["tis_clip_low"], "high": knobs["tis_clip"]})
     if knobs["use_opsm"]:
-        pieces.append({"name": "stale_negatives", "threshold": knobs["opsm_delta"], "sampler": "old"})
-    return pieces
+        components.append({"name": "stale_negatives", "threshold": knobs["opsm_delta"], "sampler": "old"})
+    return components

@@ -36,7 +36,7 @@ def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
     per_token = knobs["loss_denominator"] == "token"
     return {
         "advantage": _ADVANTAGES[knobs["advantage_normalization_type"]],
-        "surrogate": {"name": "detached", "floor": 0.0, "cap": 1 + knobs["clip_higher"]} if cispo else clip,
+        "surrogate": {"name": "cispo", "floor": 0.0, "cap": 1 + knobs["clip_higher"]} if cispo else clip,
         "kl": {**_KLS[knobs["kl_estimator"]], "clamp_in": 40.0},
         "kl_coef": knobs["beta"] if knobs["load_ref_policy"] else 0.0,
         "weights": "token_mean" if per_token else {"name": "token_sum", "divisor": float(knobs["loss_denominator"])},
@@ -53,7 +53,7 @@ def _corrections(knobs: Mapping[str, Any]) -> list[dict[str, Any]]:
     mask = {"low": knobs["rho_mask_lower_bound"] or None, "high": knobs["rho_mask_upper_bound"] or None}
     clamp = {"low": knobs["rho_clamp_lower_bound"] or None, "high": knobs["rho_clamp_upper_bound"] or None}
     level = "mean" if knobs["rho_mask_sequence_level"] else "token"
-    pieces: list[dict[str, Any]] = [{"name": "truncate", "level": level, **clamp}]
+    components: list[dict[str, Any]] = [{"name": "truncate", "level": level, **clamp}]
     if mask["low"] is not None or mask["high"] is not None:
-        pieces.append({"name": "drop_outside", "level": level, **mask})
-    return pieces
+        components.append({"name": "drop_outside", "level": level, **mask})
+    return components

@@ -42,7 +42,7 @@ def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
         "ratio": "sequence" if shared else "token",
         "surrogate": _surrogate(knobs),
         "kl": {
-            **kl_piece(knobs["reference_policy_kl_type"], knobs),
+            **kl_component(knobs["reference_policy_kl_type"], knobs),
             "weight": "behavior" if knobs["use_on_policy_kl_approximation"] else "on_policy",
         },
         "kl_coef": knobs["reference_policy_kl_penalty"],
@@ -52,7 +52,7 @@ def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def kl_piece(name: str, knobs: Mapping[str, Any]) -> dict[str, Any]:
+def kl_component(name: str, knobs: Mapping[str, Any]) -> dict[str, Any]:
     clamps = {
         "clamp_in": knobs.get("kl_input_clamp_value", 20.0),
         "clamp_out": knobs.get("kl_output_clamp_value", 10.0),
@@ -67,24 +67,27 @@ def advantage(knobs: Mapping[str, Any]) -> dict[str, Any]:
     normalized: Any = whiten if knobs.get("normalize_advantages", True) else "none"
     kl: dict[str, Any] = {}
     if knobs.get("use_kl_in_reward"):
-        kl = {"kl": kl_piece(knobs["reference_policy_kl_type"], knobs), "kl_coef": knobs["reference_policy_kl_penalty"]}
+        kl = {
+            "kl": kl_component(knobs["reference_policy_kl_type"], knobs),
+            "kl_coef": knobs["reference_policy_kl_penalty"],
+        }
     if name == "grpo":
         others, by_std = knobs["use_leave_one_out_baseline"], knobs["normalize_rewards"]
-        piece = {
+        component = {
             (True, True): {"name": "leave_one_out_std", "ddof": 1, "eps": 1e-6},
             (True, False): {"name": "leave_one_out"},
             (False, True): {"name": "group_zscore", "ddof": 1, "eps": 1e-6},
             (False, False): {"name": "group_mean"},
         }[others, by_std]
-        return {"advantage": piece}
+        return {"advantage": component}
     if name == "reinforce_plus_plus":
         baseline = "group_mean" if knobs["minus_baseline"] else "reward"
         return {"advantage": baseline, "whiten": whiten, "kl_in": "advantage", **kl}
     if name == "raw":
         return {"advantage": "reward", "whiten": normalized}
     if name == "gdpo":
-        piece = {"name": "gdpo", "ddof": 1, "eps": 1e-6, "component_weights": knobs["reward_weights"]}
-        return {"advantage": piece, "whiten": {"name": "rollouts", "ddof": 1, "eps": 0.0, "eps_in": "std"}}
+        component = {"name": "gdpo", "ddof": 1, "eps": 1e-6, "component_weights": knobs["reward_weights"]}
+        return {"advantage": component, "whiten": {"name": "rollouts", "ddof": 1, "eps": 0.0, "eps_in": "std"}}
     lam = knobs["gae_lambda_policy"] or knobs["gae_lambda"]
     gae = {"name": "gae", "gamma": knobs["gae_gamma"], "lam": lam}
     if knobs["length_adaptive_alpha"]:
@@ -102,7 +105,7 @@ def _surrogate(knobs: Mapping[str, Any]) -> dict[str, Any]:
     if knobs["disable_ppo_ratio"]:
         return {"name": "log_prob"}
     if knobs["use_cispo"]:
-        return {"name": "detached", "floor": 1 - bounds["low"], "cap": 1 + bounds["high"]}
+        return {"name": "cispo", "floor": 1 - bounds["low"], "cap": 1 + bounds["high"]}
     if knobs["ratio_clip_c"] is not None:
         return {"name": "dual_clip", **bounds, "dual": knobs["ratio_clip_c"]}
     return {"name": "clip", **bounds}

@@ -133,15 +133,15 @@ def _surrogate(knobs: Mapping[str, Any], bypass: Mapping[str, Any] | None) -> di
     table: dict[str, dict[str, Any]] = {
         "vanilla": dual_clip,
         "gspo": {"name": "clip", "low": low, "high": high},
-        "cispo": {"name": "detached", "floor": 1 - low, "cap": 1 + high},
-        "sapo": {"name": "soft_gate", "tau_pos": knobs["tau_pos"], "tau_neg": knobs["tau_neg"]},
+        "cispo": {"name": "cispo", "floor": 1 - low, "cap": 1 + high},
+        "sapo": {"name": "sapo", "tau_pos": knobs["tau_pos"], "tau_neg": knobs["tau_neg"]},
         "gpg": {"name": "log_prob"},
         "dro": {"name": "log_prob"},
-        "geo_mean": {"name": "geometric", "low": low, "high": high, "eps": 1e-8},
+        "geo_mean": {"name": "gmpo", "low": low, "high": high, "eps": 1e-8},
         "clip_cov": {"name": "clip_cov", "low": low, "high": high, **cov},
         "kl_cov": {"name": "kl_cov", "share": loss["kl_cov_ratio"], "coef": loss["ppo_kl_coef"]},
-        "dppo_tv": {"name": "detached", "floor": 0.0, "cap": knobs["clip_ratio_c"]},
-        "dppo_kl": {"name": "detached", "floor": 0.0, "cap": knobs["clip_ratio_c"]},
+        "dppo_tv": {"name": "cispo", "floor": 0.0, "cap": knobs["clip_ratio_c"]},
+        "dppo_kl": {"name": "cispo", "floor": 0.0, "cap": knobs["clip_ratio_c"]},
     }
     return table[loss["loss_mode"]]
 
@@ -177,7 +177,7 @@ def _rejections(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """`rollout_rs`: comma-separated statistics; k1's bounds are ratios and bound log(behavior / old)."""
     if not settings.get("rollout_rs"):
         return []
-    pieces: list[dict[str, Any]] = []
+    components: list[dict[str, Any]] = []
     thresholds = str(settings["rollout_rs_threshold"]).split(",")
     for option, threshold in zip(settings["rollout_rs"].split(","), thresholds, strict=True):
         level, estimator = option.strip().removeprefix("seq_").rsplit("_", 1)
@@ -188,5 +188,5 @@ def _rejections(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
             low, high = math.log(lower), math.log(upper)
         else:
             low, high = None, bounds[0]
-        pieces.append({"name": "rejection", "estimator": estimator, "level": level, "low": low, "high": high})
-    return pieces
+        components.append({"name": "rejection", "estimator": estimator, "level": level, "low": low, "high": high})
+    return components

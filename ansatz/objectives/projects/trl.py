@@ -108,25 +108,25 @@ def _surrogate(knobs: Mapping[str, Any]) -> dict[str, Any]:
     """CISPO's epsilon_high is the cap itself, not 1 + epsilon_high, and there is no floor."""
     clip = _clip(knobs)
     if knobs["loss_type"] == "cispo":
-        return {"name": "detached", "floor": 0.0, "cap": clip["high"]}
+        return {"name": "cispo", "floor": 0.0, "cap": clip["high"]}
     if knobs["loss_type"] == "sapo":
         return {
-            "name": "soft_gate",
+            "name": "sapo",
             "tau_pos": knobs["sapo_temperature_pos"],
             "tau_neg": knobs["sapo_temperature_neg"],
         }
     if knobs["loss_type"] == "gmpo":
-        return {**clip, "name": "geometric"}
+        return {**clip, "name": "gmpo"}
     if knobs["delta"] is not None:
         return {**clip, "name": "two_sided", "delta": knobs["delta"]}
     return clip
 
 
 def _corrections(knobs: Mapping[str, Any], corrected: bool) -> list[dict[str, Any]]:
-    pieces: list[dict[str, Any]] = []
+    components: list[dict[str, Any]] = []
     if corrected:
         level, _, action = knobs["vllm_importance_sampling_mode"].partition("_")
-        pieces.append(
+        components.append(
             {
                 "name": "truncate" if action == "truncate" else "mask_outside",
                 "level": level,
@@ -135,9 +135,9 @@ def _corrections(knobs: Mapping[str, Any], corrected: bool) -> list[dict[str, An
             }
         )
     if knobs["top_entropy_quantile"] < 1:
-        pieces.append({"name": "high_entropy", "share": knobs["top_entropy_quantile"]})
+        components.append({"name": "high_entropy", "share": knobs["top_entropy_quantile"]})
     if knobs["off_policy_mask_threshold"] is not None:
         sampler = "behavior" if knobs["use_vllm"] else "old"
         threshold = knobs["off_policy_mask_threshold"]
-        pieces.append({"name": "stale_negatives", "threshold": threshold, "sampler": sampler})
-    return pieces
+        components.append({"name": "stale_negatives", "threshold": threshold, "sampler": sampler})
+    return components

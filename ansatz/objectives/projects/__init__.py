@@ -1,4 +1,4 @@
-"""Other projects' settings, read as ours: `like: NAME` in a recipe takes that project's defaults.
+"""Other projects' settings, read as ours: `defaults_of: NAME` in a recipe takes that project's defaults.
 
 Each module has the project's own knobs with their defaults (`DEFAULTS`) and `spec(knobs)`, which says them in the
 keys of a recipe's `algorithm:` section. The certificates (`ansatz parity`) run over the same functions.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansatz.errors import ConfigError
-from ansatz.objectives.like import nemo, oat, open_instruct, openrlhf, prime, skyrl, slime, small, trl, verl
+from ansatz.objectives.projects import nemo, oat, open_instruct, openrlhf, prime, skyrl, slime, small, trl, verl
 from ansatz.registry import suggest
 
 Knobs = Mapping[str, Any]
@@ -42,6 +42,6 @@ def project_spec(name: str) -> dict[str, Any]:
     """The defaults of a project in the keys of the `algorithm:` section."""
     known = {**PROJECTS, **{alias: PROJECTS[target] for alias, target in ALIASES.items()}}
     if name not in known:
-        raise ConfigError(f"algorithm.like = {name!r} is unknown.{suggest(name, known)}")
+        raise ConfigError(f"algorithm.defaults_of = {name!r} is unknown.{suggest(name, known)}")
     spec, defaults = known[name]
     return spec(defaults)

@@ -36,7 +36,7 @@ def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
         if name == "gspo"
         else {"name": "token", "clamp": 20.0},
         "surrogate": _surrogate(knobs),
-        "kl": kl_piece(knobs["kl_estimator_type"]) if on else {"name": "k3"},
+        "kl": kl_component(knobs["kl_estimator_type"]) if on else {"name": "k3"},
         "kl_coef": knobs["kl_loss_coef"] if on else 0.0,
         "weights": weights(knobs),
         "penalty_weights": "sequence_mean",
@@ -71,7 +71,7 @@ def advantage(knobs: Mapping[str, Any]) -> dict[str, Any]:
     return table[name]
 
 
-def kl_piece(name: str) -> dict[str, Any]:
+def kl_component(name: str) -> dict[str, Any]:
     return {"name": name, **({"clamp_in": 20.0, "clamp_out": 10.0} if name == "k3" else {})}
 
 
@@ -83,11 +83,11 @@ def _surrogate(knobs: Mapping[str, Any]) -> dict[str, Any]:
         "dual_clip": {"name": "dual_clip", **bounds, "dual": knobs["clip_ratio_c"]},
         "gspo": {"name": "clip", **bounds},
         "cispo": {
-            "name": "detached",
+            "name": "cispo",
             "floor": 1 - cispo["cispo_eps_clip_low"],
             "cap": 1 + cispo["cispo_eps_clip_high"],
         },
-        "sapo": {"name": "soft_gate", **knobs["sapo"]},
+        "sapo": {"name": "sapo", **knobs["sapo"]},
         "importance_sampling": {"name": "plain"},
         "dppo": {"name": "plain"},
     }
@@ -104,17 +104,17 @@ def _trust_region(knobs: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _off_policy(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Each is a factor: the reduction's denominators do not see what is dropped."""
-    pieces: list[dict[str, Any]] = []
+    components: list[dict[str, Any]] = []
     level = settings["tis_ratio_type"]
     if level is not None:
-        pieces.append({"name": "truncate", "level": level, "high": settings[f"{level}_tis_ratio_clip_high"]})
+        components.append({"name": "truncate", "level": level, "high": settings[f"{level}_tis_ratio_clip_high"]})
     metric = settings["sequence_mask_metric"]
     if metric is not None:
         short, level = {"geometric": ("geo", "mean"), "product": ("product", "sequence")}[metric]
         bounds = {"low": settings[f"{short}_mask_low"], "high": settings[f"{short}_mask_high"]}
-        pieces.append({"name": "drop_outside", "level": level, **bounds})
+        components.append({"name": "drop_outside", "level": level, **bounds})
     for prefix, level in (("outlier_token_is_threshold", "any"), ("token_mask_is_threshold", "token")):
         bounds = {"low": settings.get(f"{prefix}_low"), "high": settings.get(f"{prefix}_high")}
         if any(bound is not None for bound in bounds.values()):
-            pieces.append({"name": "drop_outside", "level": level, **bounds})
-    return pieces
+            components.append({"name": "drop_outside", "level": level, **bounds})
+    return components
