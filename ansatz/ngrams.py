@@ -8,7 +8,7 @@ REPETITION_NGRAM = 8
 """Tokens. Short enough to see loops, long enough that set phrases of an honest derivation seldom count."""
 
 
-def repeated_share(token_ids: Sequence[int], *, ngram: int = REPETITION_NGRAM) -> float:
+def repeated_frac(token_ids: Sequence[int], *, ngram: int = REPETITION_NGRAM) -> float:
     """Share of repeated n-grams, 1 - distinct / all: 0 when all differ (or there is none), towards 1 for a loop.
 
     ngram: tokens, 1 or more.

@@ -93,7 +93,8 @@ class Rollout:
     """One sampled response. token_ids include the end token where one ended it; behavior_logps has one entry a token:
     its log-probability (nats, <= 0) under the very distribution that it was drawn from, 0 where it was forced.
 
-    support_sizes: under top-k, top-p or min-p, how many tokens each one was drawn from, so that the trainer can compute
+    num_candidates: under top-k, top-p or min-p, how many tokens each one was drawn from, so that the trainer can
+    compute
     its own log-probs over the same support; empty where every token was drawn from the whole vocabulary.
     min_response_tokens: so many tokens from the first on were drawn from a vocabulary without end tokens.
     chosen: False where a token was forced in (the closing of a thought, a tool's observation), True where the policy
@@ -112,18 +113,18 @@ class Rollout:
     version_min: int
     version_max: int
     seed: int
-    support_sizes: tuple[int, ...] = ()
+    num_candidates: tuple[int, ...] = ()
     min_response_tokens: int = 0
-    chosen: tuple[bool, ...] = ()
+    sampled_mask: tuple[bool, ...] = ()
     versions: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.behavior_logps):
             raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.behavior_logps)} log-probs")
-        if self.support_sizes and len(self.support_sizes) != len(self.token_ids):
-            raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.support_sizes)} support sizes")
-        if self.chosen and len(self.chosen) != len(self.token_ids):
-            raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.chosen)} marks of choice")
+        if self.num_candidates and len(self.num_candidates) != len(self.token_ids):
+            raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.num_candidates)} support sizes")
+        if self.sampled_mask and len(self.sampled_mask) != len(self.token_ids):
+            raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.sampled_mask)} marks of choice")
         if self.versions and len(self.versions) != len(self.token_ids):
             raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.versions)} versions")
 
@@ -186,8 +187,8 @@ def rollout_from_json(data: Json) -> Rollout:
         prompt=Prompt(problem=Problem(**prompt.pop("problem")), token_ids=tuple(prompt.pop("token_ids")), **prompt),
         token_ids=tuple(rollout.pop("token_ids")),
         behavior_logps=tuple(rollout.pop("behavior_logps")),
-        support_sizes=tuple(rollout.pop("support_sizes")),
-        chosen=tuple(rollout.pop("chosen", ())),
+        num_candidates=tuple(rollout.pop("num_candidates")),
+        sampled_mask=tuple(rollout.pop("sampled_mask", ())),
         versions=tuple(rollout.pop("versions", ())),
         finish=Finish(rollout.pop("finish")),
         **rollout,

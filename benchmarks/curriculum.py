@@ -36,11 +36,11 @@ ARMS = {
     "one_minus_success": "{sampler: one_minus_success}",
     "variance": "{sampler: variance}",
     "thompson": "{sampler: thompson}",
-    "variance_rest_refill": "{sampler: variance, retire_after: 3, rest_after: 2, refill: 3}",
+    "variance_pause_dynamic": "{sampler: variance, drop_after_solved: 3, pause_after_failed: 2, dynamic_sampling: 3}",
 }
 COMMON = {
     "evaluate.problems": "200",
-    "evaluate.samples": "2",
+    "evaluate.samples_per_prompt": "2",
     "evaluate.k": "2",
     "save.samples": "false",
     "save.tensorboard": "false",
@@ -111,7 +111,7 @@ def one_run(
 def drawn(steps: Sequence[Mapping[str, Any]], until: int, rollout: Any) -> int:
     """Rollouts sampled in the steps up to `until`, those of groups that were thrown away too."""
     return sum(
-        (rollout.prompts_per_step + round(row.get("data/groups_thrown_away", 0))) * rollout.samples_per_prompt
+        (rollout.prompts_per_step + round(row.get("data/groups_discarded", 0))) * rollout.samples_per_prompt
         for row in steps
         if row["step"] <= until
     )
@@ -140,7 +140,7 @@ def run(arguments: argparse.Namespace) -> None:
     out.mkdir(parents=True, exist_ok=True)
     done = {(row["arm"], row["seed"]) for row in rows(out / "results.jsonl")}
     jobs = [(arm, seed) for seed in arguments.seeds for arm in arguments.arms if (arm, seed) not in done]
-    with ProcessPoolExecutor(arguments.side_by_side, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(arguments.parallel_map, mp_context=get_context("spawn")) as pool:
         started = time.perf_counter()
         seeds = list(dict.fromkeys(seed for _, seed in jobs))
         made = [pool.submit(one_sft, arguments.recipe, str(out), seed, settings) for seed in seeds]

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.data.base import load_problems
-from ansatz.data.draw import Draw
+from ansatz.data.keyed_random import Draw
 from ansatz.types import Problem
 
 STORIES, REPEATED, REWORDED = 0.7, 0.05, 0.05  # shares of the rows

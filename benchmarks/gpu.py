@@ -25,15 +25,15 @@ import torch
 
 from ansatz import process
 from ansatz.config.schema import TrainSection
+from ansatz.models.known_models import SHAPES
 from ansatz.models.load import Policy, cast, load_policy
-from ansatz.models.shapes import SHAPES
 from ansatz.models.tiny import build_random_model
 from ansatz.objectives.build import build_objective
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
-from ansatz.train.batch import Row
-from ansatz.train.learner import Learner
+from ansatz.train.batch import TrainSample
 from ansatz.train.optim import Schedule
+from ansatz.train.trainer import Trainer
 from ansatz.types import Problem, Prompt, Rollout
 
 
@@ -101,10 +101,10 @@ def decoding(
     return {"decode_step_s": step, "floor_s": floor, "share_of_bandwidth": floor / step}, found
 
 
-def training(policy: Policy, rollouts: list[Rollout], rate: float, tokens_per_slice: int) -> dict[str, float]:
+def training(policy: Policy, rollouts: list[Rollout], rate: float, tokens_per_microbatch: int) -> dict[str, float]:
     """One update of the rollouts against the card's matrix rate, and the alignment of its first step."""
     rows = [
-        Row(
+        TrainSample(
             prompt_ids=one.prompt.token_ids,
             response_ids=one.token_ids,
             behavior_logps=one.behavior_logps,
@@ -114,10 +114,10 @@ def training(policy: Policy, rollouts: list[Rollout], rate: float, tokens_per_sl
         )
         for one in rollouts
     ]
-    learner = Learner(
+    trainer = Trainer(
         policy,
         build_objective({"preset": "grpo"}, max_response_tokens=rollouts[0].num_tokens),
-        settings=TrainSection(tokens_per_slice=tokens_per_slice),
+        settings=TrainSection(tokens_per_microbatch=tokens_per_microbatch),
         dtype=torch.bfloat16,
         lr=1e-6,
         schedule=Schedule(warmup_steps=0, decay_steps=0, total_steps=100),
@@ -125,8 +125,8 @@ def training(policy: Policy, rollouts: list[Rollout], rate: float, tokens_per_sl
     measures: list[float] = []
 
     def update() -> None:
-        (report,) = learner.update(learner.batch(rows), step=len(measures) + 1)
-        measures.append(report.metrics["align/measure"])
+        (report,) = trainer.update(trainer.batch(rows), step=len(measures) + 1)
+        measures.append(report.metrics["align/mean_gap"])
 
     spent = seconds(update, repeats=3)
     tokens = sum(len(one.prompt.token_ids) + one.num_tokens for one in rollouts)
@@ -161,7 +161,7 @@ def main() -> None:
     )
     prompts = prompts_of(policy, given.prompts, given.prompt_tokens)
     decoded, rollouts = decoding(policy, prompts, how, rates["bytes_per_s"])
-    trained = training(policy, rollouts, rates["matrix_flops"], given.tokens_per_slice)
+    trained = training(policy, rollouts, rates["matrix_flops"], given.tokens_per_microbatch)
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     found = {"card": name, "torch": torch.__version__, **vars(given), **rates, **decoded, **trained}
     found["out"] = str(given.out)

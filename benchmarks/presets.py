@@ -31,7 +31,7 @@ BUDGET = {
     "train.decay_steps": "0",
     "train.warmup_steps": "3",
     "evaluate.problems": "120",
-    "evaluate.samples": "4",
+    "evaluate.samples_per_prompt": "4",
     "evaluate.k": "4",
     "evaluate.every": "0",
     "save.samples": "false",

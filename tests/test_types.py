@@ -51,10 +51,10 @@ def test_a_scored_rollout_survives_json_whole():
         text="2 + 2?",
         token_ids=(5, 6),
     )
-    before = scored(prompt=prompt, support_sizes=(4, 61, 2), min_response_tokens=2, chosen=(True, False, True))
+    before = scored(prompt=prompt, num_candidates=(4, 61, 2), min_response_tokens=2, sampled_mask=(True, False, True))
     after = scored_from_json(json.loads(json.dumps(to_json(before))))
-    assert isinstance(after.rollout.support_sizes, tuple)
-    assert isinstance(after.rollout.chosen, tuple)
+    assert isinstance(after.rollout.num_candidates, tuple)
+    assert isinstance(after.rollout.sampled_mask, tuple)
     assert after == before
     assert after.score.verdict.seconds == 0.25
     assert isinstance(after.rollout.finish, Finish)
@@ -78,9 +78,9 @@ def test_a_rollout_needs_a_log_prob_a_token():
     with pytest.raises(ValueError, match="3 tokens and 2 log-probs"):
         rollout(behavior_logps=(-1.0, -1.0))
     with pytest.raises(ValueError, match="3 tokens and 1 support sizes"):
-        rollout(support_sizes=(5,))
+        rollout(num_candidates=(5,))
     with pytest.raises(ValueError, match="3 tokens and 2 marks of choice"):
-        rollout(chosen=(True, False))
+        rollout(sampled_mask=(True, False))
 
 
 def test_a_group_needs_a_member():

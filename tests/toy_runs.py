@@ -43,7 +43,7 @@ TOY: dict[str, Any] = {
     "sft": {"steps": 4, "batch_size": 8},
     "rollout": {"prompts_per_step": 4, "samples_per_prompt": 4, "max_response_tokens": 48},
     "train": {"steps": 4},
-    "evaluate": {"problems": 6, "samples": 2, "k": 2, "every": 2},
+    "evaluate": {"problems": 6, "samples_per_prompt": 2, "k": 2, "every": 2},
     "save": {"every": 2},
 }
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ansatz.cli.drawing import Drawing, draw_into
-from ansatz.cli.harvest import difficulty, select
+from ansatz.cli.model_filters import difficulty, select
 from ansatz.cli.rows import (
     AnswerFrom,
     AnswerKey,
@@ -23,16 +22,17 @@ from ansatz.cli.rows import (
     Temperature,
     Threads,
     Work,
+    correct_responses,
     drawing,
-    put_through,
     responses_folder,
-    right_responses,
     rows_of,
+    run_row_filter,
     watched,
 )
+from ansatz.cli.sampling_options import SamplingOptions, sample_into
 
 if TYPE_CHECKING:
-    from ansatz.evaluate.kept import ResponseFolder
+    from ansatz.evaluate.response_store import ResponseStore
     from ansatz.types import Problem
 
 app = typer.Typer(help="Look at problem files, and clean them, before training on them.", no_args_is_help=True)
@@ -133,7 +133,7 @@ def dedup(
     if embedded is not None:
         settings |= {"embeddings": embeddings, "min_cosine": min_cosine}
         pairs = embedded.reading_ahead(pairs)
-    put_through("dedup", pairs, judge, file, out, settings)
+    run_row_filter("dedup", pairs, judge, file, out, settings)
 
 
 @app.command()
@@ -142,7 +142,7 @@ def decontaminate(
     out: Out,
     against: Annotated[list[Path], typer.Option(help="A test file; may be given several times.")],
     ngram: Annotated[int, typer.Option(help="Words in a row that may not be shared.")] = 10,
-    min_share: Annotated[float, typer.Option(help="Drop only rows that hold this part of a test text, 0 to 1.")] = 0.0,
+    min_frac: Annotated[float, typer.Option(help="Drop only rows that hold this part of a test text, 0 to 1.")] = 0.0,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     answer_from: AnswerFrom = "auto",
@@ -152,17 +152,17 @@ def decontaminate(
     from ansatz.data.hygiene.decontaminate import BenchmarkTexts
     from ansatz.errors import ConfigError
 
-    if not 0 <= min_share <= 1:
-        raise ConfigError(f"--min-share = {min_share}, expected 0 to 1.")
+    if not 0 <= min_frac <= 1:
+        raise ConfigError(f"--min-frac = {min_frac}, expected 0 to 1.")
     tests = BenchmarkTexts((problem for path in against for _, problem in rows_of(path)), ngram=ngram)
 
     def judge(problem: Problem) -> dict[str, Any] | None:
-        overlap = tests.overlap(problem, min_share=min_share)
+        overlap = tests.overlap(problem, min_frac=min_frac)
         return overlap and overlap._asdict()
 
-    settings = {"against": [str(path) for path in against], "ngram": ngram, "min_share": min_share}
+    settings = {"against": [str(path) for path in against], "ngram": ngram, "min_frac": min_frac}
     settings |= {"test_problems": len(tests), "test_problems_too_short": tests.too_short}
-    put_through(
+    run_row_filter(
         "decontaminate", rows_of(file, question_key, answer_key, answer_from, id_key), judge, file, out, settings
     )
 
@@ -227,7 +227,7 @@ def filter_rows(
             return {"kind": "guessed", "right": right[problem.id]}
         return {"kind": why} if why else None
 
-    put_through("filter", rows_of(file, *keys), judge, file, out, settings)
+    run_row_filter("filter", rows_of(file, *keys), judge, file, out, settings)
 
 
 def _longer_than(limit: int | None, tokenizer: Path | None) -> Callable[[str], bool]:
@@ -255,14 +255,16 @@ def _filters(drop: list[str] | None, by_text: tuple[str, ...], model: Path | Non
     return tuple(name for name in drop if name != "guessed"), model is not None
 
 
-def _guessed(folder: ResponseFolder, model: Path, problems: list[Problem], how: Drawing, file: Path) -> dict[str, int]:
-    from ansatz.evaluate.guess import guesses
-    from ansatz.prompts.guess import render_guess
+def _guessed(
+    folder: ResponseStore, model: Path, problems: list[Problem], how: SamplingOptions, file: Path
+) -> dict[str, int]:
+    from ansatz.evaluate.answer_only import guesses
+    from ansatz.prompts.answer_only import render_guess
 
-    draw_into(
+    sample_into(
         folder, model, problems, how, about={"data": str(file)}, of=str(file), as_prompt=render_guess, judged=guesses
     )
-    return right_responses(folder, "guess")
+    return correct_responses(folder, "guess")
 
 
 @app.command()
@@ -280,10 +282,10 @@ def split(
 ) -> None:
     """Part FILE in two by a hash of each question, so that a row's side does not depend on the other rows."""
     from ansatz.data.hygiene.report import history
-    from ansatz.data.hygiene.sift import divide
+    from ansatz.data.hygiene.row_filter import split_rows
     from ansatz.data.hygiene.split import held_out
 
     pairs = watched(rows_of(file, question_key, answer_key, answer_from, id_key), "split")
     about = {"verb": "split", "file": str(file), "share": share, "seed": seed, "by": by, "before": history(file)}
-    kept, held = divide(pairs, lambda one: held_out(one, share=share, seed=seed, by=by), out, heldout, about=about)
+    kept, held = split_rows(pairs, lambda one: held_out(one, share=share, seed=seed, by=by), out, heldout, about=about)
     print(f"{kept} rows in {out}, {held} rows in {heldout}")

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ansatz.cli.drawing import Drawing, draw_into, model_name
 from ansatz.cli.rows import Batch, Device, Dtype, MaxTokens, Temperature, Template, Threads, TopP
+from ansatz.cli.sampling_options import SamplingOptions, model_name, sample_into
 from ansatz.errors import ConfigError
 
 
@@ -51,7 +51,7 @@ def eval(
             f"give a model folder and --suite, or --rescore DIR. Suites: {', '.join(SUITES)}, or a .jsonl file."
         )
     else:
-        how = Drawing(
+        how = SamplingOptions(
             k=k,
             temperature=temperature,
             top_p=top_p,
@@ -77,7 +77,7 @@ def eval(
 
 
 def evaluate_model(
-    model: Path, suite: str, folder_of_suites: Path | None, *, out: Path | None, problems: int, how: Drawing
+    model: Path, suite: str, folder_of_suites: Path | None, *, out: Path | None, problems: int, how: SamplingOptions
 ) -> dict[str, Any]:
     """Runs, or goes on with, the evaluation in `out`; returns what results.json holds."""
     from ansatz.evaluate.folder import EvaluationFolder
@@ -85,7 +85,7 @@ def evaluate_model(
 
     loaded = load_suite(suite, folder=folder_of_suites)
     folder = EvaluationFolder(out or Path("evals") / model_name(model) / loaded.card.name)
-    draw_into(folder, model, loaded.spread(problems), how, about={"suite": _card_fields(loaded)}, of=suite)
+    sample_into(folder, model, loaded.spread(problems), how, about={"suite": _card_fields(loaded)}, of=suite)
     return folder.write_results()
 
 
@@ -97,7 +97,7 @@ def evaluate_budgets(
     budgets: str,
     out: Path | None,
     problems: int,
-    how: Drawing,
+    how: SamplingOptions,
 ) -> dict[str, Any]:
     """Runs, or goes on with, an evaluation for each thinking budget; returns what budgets.json holds."""
     from ansatz.evaluate.budgets import budget_folder, budget_folders, parse_budgets, write_curve
@@ -124,7 +124,7 @@ def budgets_table(curve: Mapping[str, Any]) -> Any:
     for head in ("budget", "mean tokens", "closed by force", "cut off", *modes):
         table.add_column(head, justify="right")
     for row in curve["rows"]:
-        shares = (row["finishes"].get("budget", 0.0), row["truncated_share"])
+        shares = (row["finishes"].get("budget", 0.0), row["truncated_frac"])
         scores = ("{} [{}, {}]".format(*map(_percent, _with_interval(row[mode]))) for mode in modes)
         length = f"{row['mean_length']:.1f}"
         table.add_row(str(row["budget"] or "none"), length, *map(_percent, shares), *scores)
@@ -158,8 +158,8 @@ def results_tables(results: Mapping[str, Any]) -> list[Any]:
         table.add_row("cons@64", *(_percent(scores[mode]["cons@64"]) for mode in modes))
     for reason in dict.fromkeys(reason for mode in modes for reason in scores[mode]["verdicts"]):
         table.add_row(reason, *(_percent(scores[mode]["verdicts"].get(reason, 0.0)) for mode in modes))
-    lines = [f"mean length {scores['mean_length']:.1f} tokens, {_percent(scores['truncated_share'])} % cut off"]
-    shapes = [f"{shape} {_percent(share)}" for shape, share in scores["format_share"].items()]
+    lines = [f"mean length {scores['mean_length']:.1f} tokens, {_percent(scores['truncated_frac'])} % cut off"]
+    shapes = [f"{shape} {_percent(share)}" for shape, share in scores["format_frac"].items()]
     lines.append(f"well formed, %: {', '.join(shapes)}")
     if not suite["as_on_card"]:
         lines.append("the suite's file is another version than the card's")

@@ -50,7 +50,7 @@ def _named_hardware(recipe: Path, overlays: Sequence[Path], config: Config) -> H
     """What the last of the files names in its comment; a toy run is for this machine, whatever they name."""
     from ansatz.models.plan import hardware_in
 
-    if config.model.shrink:
+    if config.model.toy:
         return None
     found = [hardware_in(path.read_text(encoding="utf-8")) for path in (recipe, *overlays)]
     return next((one for one in reversed(found) if one is not None), None)
@@ -97,7 +97,7 @@ def step_arithmetic(config: Config) -> str:
         f"and {prompts:,} prompt tokens",
         f"{train.updates_per_step} minibatches x {train.epochs_per_step} epochs = "
         f"{train.optimizer_steps_per_step} optimiser steps on them, in slices of at most "
-        f"{train.tokens_per_slice:,} tokens",
+        f"{train.tokens_per_microbatch:,} tokens",
         f"{train.steps} steps = {train.steps * rollout.rollouts_per_step:,} rollouts, "
         f"{train.steps * train.optimizer_steps_per_step:,} optimiser steps",
     ]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from ansatz.cli.drawing import Drawing
+from ansatz.cli.sampling_options import SamplingOptions
 
 if TYPE_CHECKING:
     from ansatz.data.rows import Row
-    from ansatz.evaluate.kept import ResponseFolder
+    from ansatz.evaluate.response_store import ResponseStore
     from ansatz.types import Problem
 
 T = TypeVar("T")
@@ -57,12 +57,14 @@ def rows_of(
     return rows_with_problems(open_rows(file), reading, source=source_name(file))
 
 
-def put_through(verb: str, pairs: Iterable[Any], judge: Any, file: Path, out: Path, settings: dict[str, Any]) -> None:
+def run_row_filter(
+    verb: str, pairs: Iterable[Any], judge: Any, file: Path, out: Path, settings: dict[str, Any]
+) -> None:
     from ansatz.data.hygiene.report import history, report_path
-    from ansatz.data.hygiene.sift import sift
+    from ansatz.data.hygiene.row_filter import filter_rows
 
     about = {"verb": verb, "file": str(file), **settings, "before": history(file)}
-    report = sift(watched(pairs, verb), judge, out, about=about)
+    report = filter_rows(watched(pairs, verb), judge, out, about=about)
     kinds = ", ".join(f"{kind} {count}" for kind, count in report["kinds"].items())
     counts = ", ".join(f"{report[part]} {part}" for part in ("rows", "kept", "dropped"))
     print(counts + (f" ({kinds})" if kinds else ""))
@@ -71,8 +73,8 @@ def put_through(verb: str, pairs: Iterable[Any], judge: Any, file: Path, out: Pa
 
 def drawing(
     k: int, temperature: float, max_tokens: int, template: str, seed: int, batch: int, device: str | None, threads: int
-) -> Drawing:
-    return Drawing(
+) -> SamplingOptions:
+    return SamplingOptions(
         k=k,
         temperature=temperature,
         top_p=1.0,
@@ -86,13 +88,13 @@ def drawing(
     )
 
 
-def responses_folder(work: Path | None, out: Path) -> ResponseFolder:
-    from ansatz.evaluate.kept import ResponseFolder
+def responses_folder(work: Path | None, out: Path) -> ResponseStore:
+    from ansatz.evaluate.response_store import ResponseStore
 
-    return ResponseFolder(work or out.with_suffix(".responses"))
+    return ResponseStore(work or out.with_suffix(".responses"))
 
 
-def right_responses(folder: ResponseFolder, mode: str) -> dict[str, int]:
+def correct_responses(folder: ResponseStore, mode: str) -> dict[str, int]:
     """Right responses a problem, by id."""
     return {group[0].id: sum(one.verdicts[mode].correct for one in group) for group in folder.responses()}
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ansatz.cli.drawing import Drawing, draw_into, model_name
 from ansatz.cli.rows import (
     AnswerFrom,
     AnswerKey,
@@ -23,9 +22,10 @@ from ansatz.cli.rows import (
     Threads,
     TopP,
 )
+from ansatz.cli.sampling_options import SamplingOptions, model_name, sample_into
 
 if TYPE_CHECKING:
-    from ansatz.evaluate.kept import ResponseFolder
+    from ansatz.evaluate.response_store import ResponseStore
 
 
 def sample(
@@ -55,9 +55,9 @@ def sample(
     from ansatz.data.files import source_name
     from ansatz.data.formats import open_rows
     from ansatz.data.rows import Reading, problems_of
-    from ansatz.evaluate.kept import ResponseFolder
+    from ansatz.evaluate.response_store import ResponseStore
 
-    how = Drawing(
+    how = SamplingOptions(
         k=k,
         temperature=temperature,
         top_p=top_p,
@@ -71,12 +71,12 @@ def sample(
     )
     reading = Reading(question=question_key, answer=answer_key, answer_from=answer_from, id=id_key)
     problems = problems_of(open_rows(data), reading, split="all", source=source_name(data))
-    folder = ResponseFolder(out or Path("samples") / model_name(model) / data.name.partition(".")[0])
-    draw_into(folder, model, list(problems), how, about={"data": str(data)}, of=str(data))
+    folder = ResponseStore(out or Path("samples") / model_name(model) / data.name.partition(".")[0])
+    sample_into(folder, model, list(problems), how, about={"data": str(data)}, of=str(data))
     print(summary(folder))
 
 
-def summary(folder: ResponseFolder) -> str:
+def summary(folder: ResponseStore) -> str:
     """How often the responses are right, by reading."""
     from statistics import fmean
 

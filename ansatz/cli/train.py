@@ -41,10 +41,10 @@ def train(
     from ansatz.track.console import open_console, results_table
 
     console = Console()
-    if isinstance(config.model.shrink, tuple):
-        console.print("model.shrink: random weights of the same architecture, and")
+    if isinstance(config.model.toy, tuple):
+        console.print("model.toy: random weights of the same architecture, and")
         console.print(
-            "\n".join(f"  {line}" for line in config.model.shrink), markup=False, highlight=False, soft_wrap=True
+            "\n".join(f"  {line}" for line in config.model.toy), markup=False, highlight=False, soft_wrap=True
         )
     run_dir = run_pipeline(config, resume=resume is not None, fresh=fresh, console=open_console(console))
     summary = json.loads((run_dir / "summary.json").read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
 """From YAML recipe, overlay files and dotted overrides to a checked `Config`.
 
-Later layers win key by key: recipe, then each overlay in order, then what `--model.shrink true` caps, then the
+Later layers win key by key: recipe, then each overlay in order, then what `--model.toy true` caps, then the
 overrides. `1e-6` is a number here, which YAML 1.1 reads as text; a key written twice is an error, which YAML takes
 silently.
 """
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ansatz.config.schema import Config
-from ansatz.config.shrink import changes, shrink_layer
+from ansatz.config.toy import changes, toy_layer
 from ansatz.errors import ConfigError
 from ansatz.registry import suggest
 
@@ -67,7 +67,7 @@ def load_recipe(
         data = merge(data, _read(overlay))
     over = _overriding(overrides or {})
     config = check(merge(data, over))
-    return _shrunk(config, data, over) if config.model.shrink is True else config
+    return _at_toy_size(config, data, over) if config.model.toy is True else config
 
 
 def load_run(run_dir: str | Path) -> Config:
@@ -106,10 +106,10 @@ def check(data: Mapping[str, Any]) -> Config:
         raise ConfigError(" ".join(dict.fromkeys(problems))) from error
 
 
-def _shrunk(config: Config, data: Mapping[str, Any], over: Mapping[str, Any]) -> Config:
-    after = check(merge(merge(data, shrink_layer(config)), over))
+def _at_toy_size(config: Config, data: Mapping[str, Any], over: Mapping[str, Any]) -> Config:
+    after = check(merge(merge(data, toy_layer(config)), over))
     return after.model_copy(
-        update={"model": after.model.model_copy(update={"shrink": changes(config, after)})},
+        update={"model": after.model.model_copy(update={"toy": changes(config, after)})},
     )
 
 

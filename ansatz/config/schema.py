@@ -41,8 +41,8 @@ class ModelSection(Section):
     """Compute type. auto: bfloat16 where the device does it natively, else float32. Master weights stay float32."""
     tiny: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Settings of `models.tiny.build_tiny_model`, used when path is null: vocab_size, hidden_size, num_layers ..."""
-    shrink: bool | tuple[str, ...] = False
-    """true: a toy run of the recipe (see `config.shrink`): the architecture of path with random weights, little work.
+    toy: bool | tuple[str, ...] = False
+    """true: a toy run of the recipe (see `config.toy`): the architecture of path with random weights, little work.
     In a run's own config: what that changed."""
     lora: dict[str, Any] | None = None
     """Train low-rank adapters alone (settings: `models.lora.add_adapters`); null: every weight."""
@@ -54,7 +54,7 @@ class ModelSection(Section):
     @property
     def built(self) -> bool:
         """Whether the model is built with random weights, rather than loaded from path."""
-        return self.path is None or bool(self.shrink)
+        return self.path is None or bool(self.toy)
 
 
 class DataSection(Section):
@@ -78,7 +78,7 @@ class RolloutSection(Section):
     """So many tokens from the first on are no end tokens."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """A response ends where its text holds one of these."""
-    tokens_per_step: Count = 0
+    partial_rollout_tokens: Count = 0
     """Partial rollouts: a response that has drawn so many tokens in a step goes on in the next, under the weights of
     then; 0: each ends in the step that it began in."""
     thinking_budget: Count = 0
@@ -127,7 +127,7 @@ class TrainSection(Section):
     """The step's prompts are dealt into this many minibatches; one optimiser step on each."""
     epochs_per_step: Positive = 1
     """How often the step's rollouts are gone through."""
-    tokens_per_slice: Positive = 16384
+    tokens_per_microbatch: Positive = 16384
     """Bounds memory and changes no number."""
     optimizer: dict[str, Any] = Field(default_factory=lambda: {"name": "adamw"})
     """{name: adamw | adamw_8bit | adamw_offload, betas, weight_decay}: `train.optimizers`; also of SFT and critic."""
@@ -135,9 +135,9 @@ class TrainSection(Section):
     """0: no clipping."""
     critic_lr: Rate = 1e-3
     """Of the critic, for algorithms that have one."""
-    reference_every: Count = 0
+    reference_update_interval: Count = 0
     """Each so many steps the reference of the KL becomes the policy (iterative GRPO); 0: it stays the stage's start."""
-    max_misalignment: Annotated[float, Field(ge=1)] = 1.05
+    max_logprob_gap: Annotated[float, Field(ge=1)] = 1.05
     """The first step is refused when exp(mean |behavior_logp - old_logp|) is over this."""
 
     @property
@@ -158,9 +158,9 @@ class SftSection(Section):
 
 class EvaluateSection(Section):
     problems: Positive = 200
-    samples: Positive = 8
+    samples_per_prompt: Positive = 8
     k: Positive = 8
-    """pass@k and maj@k; at most `samples`."""
+    """pass@k and maj@k; at most `samples_per_prompt`."""
     temperature: Annotated[Float, Field(gt=0)] = 1.0
     top_p: Share = 1.0
     every: Count = 25
@@ -168,9 +168,10 @@ class EvaluateSection(Section):
 
     @model_validator(mode="after")
     def k_fits(self) -> EvaluateSection:
-        if self.k > self.samples:
+        if self.k > self.samples_per_prompt:
             raise ValueError(
-                f"k = {self.k}: pass@k needs at least that many samples, got evaluate.samples = {self.samples}"
+                f"k = {self.k}: pass@k needs at least that many samples, "
+                f"got evaluate.samples_per_prompt = {self.samples_per_prompt}"
             )
         return self
 

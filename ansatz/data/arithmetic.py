@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ansatz.data.draw import Draw
-from ansatz.data.made import Task, generator
+from ansatz.data.generated import Task, generator
+from ansatz.data.keyed_random import KeyedRandom
 from ansatz.data.trees import Tree, draw_tree, steps, written
 
 MOST_LEVELS = 6
@@ -16,14 +16,14 @@ _QUESTIONS = ("What is {}?", "Compute {}.", "Find the value of {}.", "Evaluate {
 
 
 @generator(most=MOST_LEVELS)
-def arithmetic(draw: Draw, level: int) -> Task:
+def arithmetic(draw: KeyedRandom, level: int) -> Task:
     """Divisions are exact, so every step is a whole number."""
     tree = draw_tree(draw, level, ops="+-*/", number=_number, fits=_fits)
     question = draw.pick(_QUESTIONS).format(tree)
     return Task(question=question, answer=written(tree.value), steps=steps(tree), key=tree.key)
 
 
-def _number(draw: Draw) -> Fraction:
+def _number(draw: KeyedRandom) -> Fraction:
     return Fraction(draw.between(2, LARGEST_NUMBER))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from ansatz.data.draw import Draw
+from ansatz.data.keyed_random import KeyedRandom
 
 SMALLEST = 2  # of any value and operand: adding 0 or multiplying by 1 is no step
 LARGEST_START = 60
@@ -68,7 +68,7 @@ def compute(left: int, op: str, right: int) -> int | None:
 
 
 def draw_chain(
-    draw: Draw, *, steps: int, max_value: int, max_term: int = LARGEST_TERM, kinds: Collection[str] | None = None
+    draw: KeyedRandom, *, steps: int, max_value: int, max_term: int = LARGEST_TERM, kinds: Collection[str] | None = None
 ) -> Chain:
     """A chain of exactly that many equations (2 or more). max_term: the most that is added or taken away at once;
     kinds: the keys of MOVES to draw from, None: all."""
@@ -105,29 +105,29 @@ class MoveKind(NamedTuple):
 
     plan: tuple[str, ...]
     weight: int
-    numbers: Callable[[Draw, int, Limits], tuple[int, ...] | None]
+    numbers: Callable[[KeyedRandom, int, Limits], tuple[int, ...] | None]
 
     @property
     def steps(self) -> int:
         return len(self.plan)
 
 
-def _term(room: int, draw: Draw, top: Limits) -> tuple[int, ...] | None:
+def _term(room: int, draw: KeyedRandom, top: Limits) -> tuple[int, ...] | None:
     high = min(room, top.term)
     return (draw.between(SMALLEST, high),) if high >= SMALLEST else None
 
 
-def _factor(draw: Draw) -> int:
+def _factor(draw: KeyedRandom) -> int:
     """Mostly 2 to 5, one time in eight 6 to 9."""
     return draw.between(6, 9) if draw.uniform() < 0.125 else draw.between(2, 5)
 
 
-def _divisor(draw: Draw, amount: int) -> tuple[int, ...] | None:
+def _divisor(draw: KeyedRandom, amount: int) -> tuple[int, ...] | None:
     found = [k for k in range(2, 10) if amount % k == 0 and amount // k >= SMALLEST]
     return (draw.pick(found),) if found else None
 
 
-def _groups(draw: Draw) -> tuple[int, ...]:
+def _groups(draw: KeyedRandom) -> tuple[int, ...]:
     return draw.between(2, 5), draw.between(2, LARGEST_SIZE)
 
 
@@ -196,7 +196,7 @@ habits more often than accidents, and a policy that learns from them is sometime
 SLIPS = ("one_more", "one_less", "ten_more", "ten_less", "wrong_operation", "dropped_carry")
 
 
-def slip(equations: Sequence[Equation], draw: Draw) -> tuple[Equation, ...]:
+def slip(equations: Sequence[Equation], draw: KeyedRandom) -> tuple[Equation, ...]:
     """The chain with slips that end in a wrong answer: every carry forgotten, or one slip of any kind at a drawn step,
     carried on from the wrong value without a further mistake.
 

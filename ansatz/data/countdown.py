@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from ansatz.data.draw import Draw
-from ansatz.data.made import Task, generator
+from ansatz.data.generated import Task, generator
+from ansatz.data.keyed_random import KeyedRandom
 from ansatz.data.trees import Tree, joined, steps
 
 MOST_LEVELS = 4
@@ -25,7 +25,7 @@ _QUESTION = (
 
 
 @generator(most=MOST_LEVELS)
-def countdown(draw: Draw, level: int) -> Task:
+def countdown(draw: KeyedRandom, level: int) -> Task:
     """Each puzzle can be solved in positive whole numbers."""
     while True:
         numbers = [draw.between(1, LARGEST_NUMBER) for _ in range(level + 2)]
@@ -42,7 +42,7 @@ def countdown(draw: Draw, level: int) -> Task:
     )
 
 
-def _solved(draw: Draw, numbers: Sequence[int]) -> Tree:
+def _solved(draw: KeyedRandom, numbers: Sequence[int]) -> Tree:
     """Two numbers joined again and again until one tree is left, each part a positive whole number."""
     trees = [Tree(Fraction(number)) for number in numbers]
     while len(trees) > 1:

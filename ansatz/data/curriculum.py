@@ -4,7 +4,7 @@ Axes: P problems. Of each the pass rate has a Beta posterior: prior + right and 
 by a factor a step, since the policy moves on. What is chosen is a function of (seed, step, state) alone.
 
     data:
-      curriculum: {sampler: variance, discount: 0.9, retire_after: 3, rest_after: 2, refill: 3}
+      curriculum: {sampler: variance, discount: 0.9, drop_after_solved: 3, pause_after_failed: 2, dynamic_sampling: 3}
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beliefs:
+class PassRatePosterior:
     """What a sampler may look at. alpha_P, beta_P: of each problem's Beta posterior. visits_P: steps that took it.
     level_P: rank of its level, 0 the lowest."""
 
@@ -41,20 +41,20 @@ class Beliefs:
 class PromptSampler(Protocol):
     """A key for each problem [P]; those with the smallest keys are taken."""
 
-    def __call__(self, beliefs: Beliefs, rng: np.random.Generator) -> Floats: ...
+    def __call__(self, beliefs: PassRatePosterior, rng: np.random.Generator) -> Floats: ...
 
 
 samplers: Registry[PromptSampler] = Registry("curriculum sampler")
 
 
 @samplers.register()
-def uniform(beliefs: Beliefs, rng: np.random.Generator) -> Floats:
+def uniform(beliefs: PassRatePosterior, rng: np.random.Generator) -> Floats:
     """At random among those that were taken least often: every problem once an epoch."""
     return beliefs.visits_P + rng.random(len(beliefs.visits_P))
 
 
 @samplers.register()
-def easy_to_hard(beliefs: Beliefs, rng: np.random.Generator) -> Floats:
+def easy_to_hard(beliefs: PassRatePosterior, rng: np.random.Generator) -> Floats:
     """Every problem once an epoch, from the highest pass rate to the lowest; of equal ones the lowest level first."""
     noise_P = rng.random(len(beliefs.visits_P))
     order_P = np.lexsort((noise_P, beliefs.level_P, -beliefs.mean_P, beliefs.visits_P))
@@ -64,13 +64,13 @@ def easy_to_hard(beliefs: Beliefs, rng: np.random.Generator) -> Floats:
 
 
 @samplers.register()
-def one_minus_success(beliefs: Beliefs, rng: np.random.Generator) -> Floats:
+def one_minus_success(beliefs: PassRatePosterior, rng: np.random.Generator) -> Floats:
     """With probability proportional to 1 - pass rate (Kimi k1.5, arXiv:2501.12599, sec. 2.3.3)."""
     return _proportional_to(1 - beliefs.mean_P, rng)
 
 
 @samplers.register()
-def variance(beliefs: Beliefs, rng: np.random.Generator) -> Floats:
+def variance(beliefs: PassRatePosterior, rng: np.random.Generator) -> Floats:
     """With probability proportional to the expected variance of a response's correctness, E[p (1 - p)].
 
     Of Beta(a, b) that is ab / ((a + b)(a + b + 1)). It is what a group's advantage is made of.
@@ -80,7 +80,7 @@ def variance(beliefs: Beliefs, rng: np.random.Generator) -> Floats:
 
 
 @samplers.register()
-def thompson(beliefs: Beliefs, rng: np.random.Generator) -> Floats:
+def thompson(beliefs: PassRatePosterior, rng: np.random.Generator) -> Floats:
     """A pass rate drawn from each posterior; those nearest to 1/2 are taken, so what is little known gets its turn."""
     return np.abs(rng.beta(beliefs.alpha_P, beliefs.beta_P) - 0.5)
 
@@ -96,20 +96,22 @@ class CurriculumSettings:
 
     sampler: a name of `samplers`, or `path/to/file.py:function`. discount: what is left of the evidence after a step,
     in (0, 1]. prior: responses of each kind that the posterior starts with.
-    retire_after: a problem with all responses right so many times running is taken no more; 0: never.
-    rest_after: one with none right so many times running rests for rest_steps steps; 0: never. Where nothing else is
+    drop_after_solved: a problem with all responses right so many times running is taken no more; 0: never.
+    pause_after_failed: one with none right so many times running rests for pause_steps steps; 0: never. Where
+    nothing else is
     left to take, the resting come back early, and then the retired.
-    refill: rounds of further sampling, at most, to replace groups whose rewards are all equal (DAPO's dynamic sampling,
+    dynamic_sampling: rounds of further sampling, at most, to replace groups whose rewards are all equal (DAPO's
+    dynamic sampling,
     arXiv:2503.14476, sec. 3.2).
     """
 
     sampler: str = "uniform"
     discount: float = 1.0
     prior: float = 1.0
-    retire_after: int = 0
-    rest_after: int = 0
-    rest_steps: int = 20
-    refill: int = 0
+    drop_after_solved: int = 0
+    pause_after_failed: int = 0
+    pause_steps: int = 20
+    dynamic_sampling: int = 0
 
     def __post_init__(self) -> None:
         samplers.get(self.sampler)
@@ -117,7 +119,7 @@ class CurriculumSettings:
             raise ConfigError(f"data.curriculum.discount = {self.discount}: expected more than 0, at most 1 (1: none).")
         if not 0 < self.prior < float("inf"):
             raise ConfigError(f"data.curriculum.prior = {self.prior}: expected more than 0, such as 1.0.")
-        for name in ("retire_after", "rest_after", "rest_steps", "refill"):
+        for name in ("drop_after_solved", "pause_after_failed", "pause_steps", "dynamic_sampling"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"data.curriculum.{name} = {getattr(self, name)}: expected 0 or more.")
 
@@ -128,7 +130,7 @@ def curriculum_settings(recipe: Mapping[str, Any]) -> CurriculumSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class ProblemOutcome:
     """What came of a problem in a step: right of `responses`."""
 
     id: str
@@ -169,7 +171,7 @@ class Curriculum:
         self._round += 1
         return chosen
 
-    def observe(self, tried: Iterable[Tried], *, on_their_way: Iterable[str] = ()) -> None:
+    def observe(self, tried: Iterable[ProblemOutcome], *, on_their_way: Iterable[str] = ()) -> None:
         """Ends the step: forgets a little, learns what came of what it took. ValueError for a problem not taken.
 
         on_their_way: ids of what a later step will observe; it is not taken again before that.
@@ -220,7 +222,7 @@ class Curriculum:
             for column, value in zip(self._columns, values, strict=True):
                 column[index] = value
 
-    def _learn(self, index: int, one: Tried) -> None:
+    def _learn(self, index: int, one: ProblemOutcome) -> None:
         wrong = one.responses - one.right
         self._right_P[index] += one.right
         self._wrong_P[index] += wrong
@@ -228,13 +230,13 @@ class Curriculum:
         streak = int(self._streak_P[index])
         streak = max(streak, 0) + 1 if not wrong else min(streak, 0) - 1 if not one.right else 0
         self._streak_P[index] = streak
-        if 0 < self.settings.retire_after <= streak:
+        if 0 < self.settings.drop_after_solved <= streak:
             self._retired_P[index] = True
-        if 0 < self.settings.rest_after <= -streak:
-            self._rests_until_P[index] = self._step + 1 + self.settings.rest_steps
+        if 0 < self.settings.pause_after_failed <= -streak:
+            self._rests_until_P[index] = self._step + 1 + self.settings.pause_steps
 
-    def _beliefs(self) -> Beliefs:
-        return Beliefs(
+    def _beliefs(self) -> PassRatePosterior:
+        return PassRatePosterior(
             alpha_P=self.settings.prior + self._right_P,
             beta_P=self.settings.prior + self._wrong_P,
             visits_P=self._visits_P.astype(np.float64),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansatz.data.curriculum import Curriculum, CurriculumSettings, Tried
-from ansatz.data.draw import Draw
+from ansatz.data.curriculum import Curriculum, CurriculumSettings, ProblemOutcome
+from ansatz.data.keyed_random import KeyedRandom
 from ansatz.errors import CheckpointError, DataError
 from ansatz.types import Problem
 
@@ -36,9 +36,9 @@ class ProblemStream:
         self._curriculum = Curriculum(problems, curriculum, seed=seed) if curriculum else None
 
     @property
-    def refill(self) -> int:
+    def dynamic_sampling(self) -> int:
         """Rounds of further sampling, at most, that a step may take to replace groups without a signal."""
-        return self._curriculum.settings.refill if self._curriculum else 0
+        return self._curriculum.settings.dynamic_sampling if self._curriculum else 0
 
     def take(self, n: int) -> list[Problem]:
         """The next n problems; they may run over the end of an epoch into the next.
@@ -57,7 +57,7 @@ class ProblemStream:
             self._position += len(chosen)
         return taken
 
-    def observe(self, tried: Iterable[Tried], *, on_their_way: Iterable[str] = ()) -> None:
+    def observe(self, tried: Iterable[ProblemOutcome], *, on_their_way: Iterable[str] = ()) -> None:
         """What came of a step's problems; it ends the step of a curriculum, and means nothing without one.
 
         on_their_way: ids of those of which a later step will tell.
@@ -100,4 +100,4 @@ class ProblemStream:
         }
 
     def _order_of(self, epoch: int) -> Sequence[int]:
-        return Draw(self._seed, "epoch", epoch).shuffled(range(len(self._problems)))
+        return KeyedRandom(self._seed, "epoch", epoch).shuffled(range(len(self._problems)))

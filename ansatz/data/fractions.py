@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ansatz.data.draw import Draw
-from ansatz.data.made import Task, generator
+from ansatz.data.generated import Task, generator
+from ansatz.data.keyed_random import KeyedRandom
 from ansatz.data.trees import Tree, draw_tree, steps, written
 
 MOST_LEVELS = 4
@@ -16,14 +16,14 @@ _QUESTIONS = ("What is {} in lowest terms?", "Compute {} and reduce it.", "Write
 
 
 @generator(most=MOST_LEVELS)
-def fractions(draw: Draw, level: int) -> Task:
+def fractions(draw: KeyedRandom, level: int) -> Task:
     """A value that is whole is answered as a whole number."""
     tree = draw_tree(draw, level, ops="+-*/", number=_fraction, fits=_fits)
     question = draw.pick(_QUESTIONS).format(tree)
     return Task(question=question, answer=written(tree.value), steps=steps(tree), key=tree.key)
 
 
-def _fraction(draw: Draw) -> Fraction:
+def _fraction(draw: KeyedRandom) -> Fraction:
     """Between 0 and 2, no whole number."""
     while True:
         bottom = draw.between(2, LARGEST_DENOMINATOR)

@@ -9,7 +9,7 @@ both modes, so that a sampler can also force an answer at once by giving the emp
 Thinking is the default, so some of the first kind come without a flag. A hash of the seed and the problem's id decides,
 so a row's mode stays when others come and go.
 
-    sft: {source: fusion, split: train, of: {source: jsonl, path: solved.jsonl}, think_share: 0.7}
+    sft: {source: fusion, split: train, of: {source: jsonl, path: solved.jsonl}, think_frac: 0.7}
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, overload
 
 from ansatz.data.base import load_problems
-from ansatz.data.draw import Draw
+from ansatz.data.keyed_random import KeyedRandom
 from ansatz.errors import ConfigError, DataError
 from ansatz.types import Problem
 
@@ -32,21 +32,21 @@ def fusion(
     *,
     split: str,
     of: Mapping[str, Any],
-    think_share: float = 0.5,
-    unmarked_share: float = 0.1,
+    think_frac: float = 0.5,
+    unmarked_frac: float = 0.1,
     answer_form: str = "\\boxed{{answer}}",
     seed: int = 0,
 ) -> Sequence[Problem]:
     """The problems of another source, each in one of the two modes; which one is in `meta["mode"]`, think or no_think.
 
-    of: {source, ...settings of that source}. think_share: expected part of the problems that think. unmarked_share:
+    of: {source, ...settings of that source}. think_frac: expected part of the problems that think. unmarked_frac:
     expected part of these without a flag (the paper says "some"). answer_form: what is said after the thought, with
     {answer} where the answer goes; a solution that has a <think> block of its own keeps what follows it instead.
 
     ConfigError for a setting out of its range; DataError for a problem that should think and has no solution, or whose
     block is not closed.
     """
-    for name, share in (("think_share", think_share), ("unmarked_share", unmarked_share)):
+    for name, share in (("think_frac", think_frac), ("unmarked_frac", unmarked_frac)):
         if not 0 <= share <= 1:
             raise ConfigError(f"fusion: {name} = {share}, expected 0 to 1.")
     if answer_form.count(ANSWER) != 1:
@@ -56,7 +56,7 @@ def fusion(
     if not isinstance(source, str):
         raise ConfigError(f"fusion: of has source = {source!r}, expected a name such as jsonl.")
     problems = load_problems(source, split=str(settings.pop("split", split)), settings=settings)
-    return _Fused(problems, think_share, unmarked_share, answer_form, seed)
+    return _Fused(problems, think_frac, unmarked_frac, answer_form, seed)
 
 
 class _Fused(Sequence[Problem]):
@@ -82,7 +82,7 @@ class _Fused(Sequence[Problem]):
         return map(self._fused, self._problems)
 
     def _fused(self, problem: Problem) -> Problem:
-        draw = Draw("fusion", self._seed, problem.id)
+        draw = KeyedRandom("fusion", self._seed, problem.id)
         if draw.uniform() < self._think:
             flag = "" if draw.uniform() < self._unmarked else THINK
             return in_mode(problem, thinks=True, flag=flag, answer_form=self._answer_form)
@@ -95,7 +95,7 @@ def in_mode(problem: Problem, *, thinks: bool, flag: str, answer_form: str) -> P
     if thinks and not thought:
         raise DataError(
             f"problem {problem.id!r} of {problem.source!r} has no worked solution to think with. "
-            "Set solution_key to the field that holds it, take the problem out, or set think_share = 0."
+            "Set solution_key to the field that holds it, take the problem out, or set think_frac = 0."
         )
     block = f"{OPEN}\n{thought}\n{CLOSE}" if thinks else f"{OPEN}\n\n{CLOSE}"
     return replace(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from fractions import Fraction
 from math import gcd
 
-from ansatz.data.draw import Draw
-from ansatz.data.made import Task, generator
+from ansatz.data.generated import Task, generator
+from ansatz.data.keyed_random import KeyedRandom
 
 MOST_LEVELS = 5
 LARGEST_SOLUTION = 20
@@ -20,12 +20,12 @@ _QUESTIONS = ("Solve for x: {}", "Find x if {}.", "What is x in {}?")
 
 
 @generator(most=MOST_LEVELS)
-def linear_equations(draw: Draw, level: int) -> Task:
+def linear_equations(draw: KeyedRandom, level: int) -> Task:
     """Each has exactly one solution."""
     return _system(draw) if level == MOST_LEVELS else _equation(draw, level)
 
 
-def _equation(draw: Draw, level: int) -> Task:
+def _equation(draw: KeyedRandom, level: int) -> Task:
     """p(ax + b) + q = cx + d, where p = 1 and q = 0 up to level 2 and c = 0 at level 1."""
     while True:
         a, b, c = _coefficient(draw, 9), _coefficient(draw, 30), _coefficient(draw, 9)
@@ -54,7 +54,7 @@ def _equation(draw: Draw, level: int) -> Task:
     )
 
 
-def _system(draw: Draw) -> Task:
+def _system(draw: KeyedRandom) -> Task:
     """ax + by = e, cx + dy = f: y is taken away by multiplying the first by d and the second by b."""
     while True:
         a, b, c, d = (_coefficient(draw, 9) for _ in range(4))
@@ -74,7 +74,7 @@ def _system(draw: Draw) -> Task:
     return Task(question=question, answer=str(x), steps=steps, key=" and ".join(sorted(shown)))
 
 
-def _coefficient(draw: Draw, largest: int) -> int:
+def _coefficient(draw: KeyedRandom, largest: int) -> int:
     """Of either sign, never 0."""
     return draw.between(1, largest) * (1 if draw.uniform() < 0.6 else -1)
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from ansatz.data.apportion import ANY, Cell, Shares, dealt, fits, most_rows, shares_of
 from ansatz.data.base import load_problems
-from ansatz.data.draw import Draw
+from ansatz.data.keyed_random import KeyedRandom
 from ansatz.errors import ConfigError, DataError
 from ansatz.types import Problem
 
@@ -80,7 +80,7 @@ class Mixture(Sequence[Problem]):
     ) -> None:
         self._sources, self.cells, self.counts = sources, tuple(cells), tuple(counts)
         pairs = [(cell, count) for cell, count in zip(cells, counts, strict=True) if count]
-        chosen = [_chosen(cell, count, Draw("mixture", seed, cell)) for cell, count in pairs]
+        chosen = [_chosen(cell, count, KeyedRandom("mixture", seed, cell)) for cell, count in pairs]
         even = np.concatenate([(np.arange(len(places)) + 0.5) / len(places) for places in chosen])
         self._places = np.concatenate(chosen)[np.argsort(even, kind="stable")]
 
@@ -104,7 +104,7 @@ class Mixture(Sequence[Problem]):
         return replace(problem, id=f"{problem.id}#{before + 1}") if before else problem
 
 
-def _chosen(cell: Cell, count: int, draw: Draw) -> Any:
+def _chosen(cell: Cell, count: int, draw: KeyedRandom) -> Any:
     """[count, 3]: the part, the row and how often it came before. Of more rows than are wanted, evenly spaced ones."""
     size = len(cell.rows)
     offset = draw.between(0, size - 1)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from math import gcd
 
-from ansatz.data.draw import Draw
-from ansatz.data.made import Task, generator
+from ansatz.data.generated import Task, generator
+from ansatz.data.keyed_random import KeyedRandom
 
 MOST_LEVELS = 5
 
 
-def _divisor(draw: Draw) -> Task:
+def _divisor(draw: KeyedRandom) -> Task:
     low, high = _two_multiples(draw, draw.between(2, 40), most=25)
     found, lines = _euclid(high, low)
     return Task(
@@ -25,7 +25,7 @@ def _divisor(draw: Draw) -> Task:
     )
 
 
-def _multiple(draw: Draw) -> Task:
+def _multiple(draw: KeyedRandom) -> Task:
     low, high = _two_multiples(draw, draw.between(1, 20), most=15)
     found, lines = _euclid(high, low)
     value = low // found * high
@@ -37,7 +37,7 @@ def _multiple(draw: Draw) -> Task:
     )
 
 
-def _divisors(draw: Draw) -> Task:
+def _divisors(draw: KeyedRandom) -> Task:
     number = draw.between(12, 9999)
     powers = _factorised(number)
     product, value = " * ".join(f"({power} + 1)" for _, power in powers), 1
@@ -51,7 +51,7 @@ def _divisors(draw: Draw) -> Task:
     )
 
 
-def _remainder(draw: Draw) -> Task:
+def _remainder(draw: KeyedRandom) -> Task:
     """Left to right through the exponent's binary digits: square, and multiply where the digit is 1."""
     modulus = draw.between(7, 60)
     base, exponent = draw.between(2, modulus - 1), draw.between(5, 60)
@@ -72,7 +72,7 @@ def _remainder(draw: Draw) -> Task:
     )
 
 
-def _two_remainders(draw: Draw) -> Task:
+def _two_remainders(draw: KeyedRandom) -> Task:
     while True:
         step, other = draw.between(5, 30), draw.between(3, 15)
         first, second = draw.between(1, step - 1), draw.between(0, other - 1)
@@ -97,7 +97,7 @@ def _two_remainders(draw: Draw) -> Task:
 _KINDS = (_divisor, _multiple, _divisors, _remainder, _two_remainders)
 
 
-def _two_multiples(draw: Draw, common: int, *, most: int) -> tuple[int, int]:
+def _two_multiples(draw: KeyedRandom, common: int, *, most: int) -> tuple[int, int]:
     """The smaller and the larger, which differ."""
     low = draw.between(2, most - 1)
     return common * low, common * draw.between(low + 1, most)
@@ -126,6 +126,6 @@ def _factorised(number: int) -> list[tuple[int, int]]:
 
 
 @generator(most=MOST_LEVELS)
-def number_theory(draw: Draw, level: int) -> Task:
+def number_theory(draw: KeyedRandom, level: int) -> Task:
     """One kind of problem a level."""
     return _KINDS[level - 1](draw)

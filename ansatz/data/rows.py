@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from ansatz.data.files import problem_file, source_name
-from ansatz.data.shapes import as_object, recognised, without_instructions
+from ansatz.data.record_formats import as_object, recognised, without_instructions
 from ansatz.errors import ConfigError, DataError
 from ansatz.types import Problem
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ansatz.data.draw import Draw
+from ansatz.data.keyed_random import KeyedRandom
 
 _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}
 
@@ -57,7 +57,7 @@ def joined(left: Tree, op: str, right: Tree) -> Tree | None:
 
 
 def draw_tree(
-    draw: Draw, size: int, *, ops: str, number: Callable[[Draw], Fraction], fits: Callable[[Tree], bool]
+    draw: KeyedRandom, size: int, *, ops: str, number: Callable[[KeyedRandom], Fraction], fits: Callable[[Tree], bool]
 ) -> Tree:
     """A tree of `size` operations, each of whose inner trees `fits`."""
     if size == 0:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ansatz.data.chains import LARGEST_TERM, Equation, draw_chain, slip
-from ansatz.data.draw import Draw
-from ansatz.data.made import Lazy, split_of
+from ansatz.data.generated import LazyProblems, split_of
+from ansatz.data.keyed_random import KeyedRandom
 from ansatz.data.wording import PLAIN_MOVES, tell
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
@@ -73,7 +73,7 @@ def word_problems(
     )
 
 
-class WordProblems(Lazy):
+class WordProblems(LazyProblems):
     """The problems as a lazy sequence; see `word_problems` for the settings."""
 
     def __init__(
@@ -94,7 +94,7 @@ class WordProblems(Lazy):
         self.max_value, self.max_term, self.plain = max_value, max_term, plain
 
     def make(self, index: int) -> Problem:
-        draw = Draw(self.seed, self.split, index)
+        draw = KeyedRandom(self.seed, self.split, index)
         steps = draw.between(self.min_steps, self.max_steps)
         while True:
             kinds = PLAIN_MOVES if self.plain else None

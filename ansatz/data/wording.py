@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ansatz.data.chains import Chain, Move
-from ansatz.data.draw import Draw
+from ansatz.data.keyed_random import KeyedRandom
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ PLAIN_MOVES = tuple(kind for kind, sayings in SAYINGS.items() if any(saying.plai
 """Kinds of move that can be told plainly."""
 
 
-def tell(chain: Chain, draw: Draw, *, plain: bool = False) -> str:
+def tell(chain: Chain, draw: KeyedRandom, *, plain: bool = False) -> str:
     """The question text of a chain. plain: with plain sayings alone (the chain then has PLAIN_MOVES alone)."""
     names, things, containers = iter(draw.shuffled(NAMES)), iter(draw.shuffled(THINGS)), iter(draw.shuffled(CONTAINERS))
     holder, thing = next(names), next(things)
@@ -165,7 +165,7 @@ def tell(chain: Chain, draw: Draw, *, plain: bool = False) -> str:
     return " ".join([*sentences, draw.pick(QUESTIONS).format(o=thing + "s", p=holder)])
 
 
-def _saying(move: Move, draw: Draw, *, plain: bool) -> Saying:
+def _saying(move: Move, draw: KeyedRandom, *, plain: bool) -> Saying:
     while True:
         saying = draw.pick(SAYINGS[move.kind])
         if saying.only in (None, move.numbers[0]) and (saying.plain or not plain):

@@ -13,7 +13,7 @@ from typing import Any
 
 from ansatz.errors import ConfigError
 from ansatz.evaluate.folder import EvaluationFolder
-from ansatz.evaluate.kept import write_json
+from ansatz.evaluate.response_store import write_json
 from ansatz.evaluate.responses import MODES
 from ansatz.track.svg import Chart, Series, line_chart
 
@@ -94,7 +94,7 @@ def budget_chart(curve: Mapping[str, Any]) -> Chart:
 
 def _row(results: Mapping[str, Any]) -> dict[str, Any]:
     scores, settings = results["scores"], results["settings"]
-    kept = ("mean_length", "truncated_share", "finishes", "format_share", *MODES)
+    kept = ("mean_length", "truncated_frac", "finishes", "format_frac", *MODES)
     return {
         "budget": settings.get("thinking_budget", 0),
         "closing": settings.get("closing"),

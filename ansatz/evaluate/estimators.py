@@ -106,7 +106,7 @@ def summarise(outcomes: Sequence[Outcome], *, k: int, seed: int) -> dict[str, An
     """The numbers of an evaluation, and under "by_level" the same for each level in order.
 
     Keys: num_problems, samples_per_problem, k, pass@1, pass@1_interval [low, high] (95 %), greedy, pass@k, maj@k,
-    mean_length (tokens), truncated_share. Problems without a level count in none.
+    mean_length (tokens), truncated_frac. Problems without a level count in none.
     ValueError for no outcomes or k over S.
     """
     numbers = _numbers(outcomes, k=k, seed=seed)
@@ -133,7 +133,7 @@ def _numbers(outcomes: Sequence[Outcome], *, k: int, seed: int) -> dict[str, Any
         "pass@k": float(pass_at_k(correct_PS, k=k).mean()),
         "maj@k": fmean(maj_at_k(outcome.answers, outcome.correct, k=k) for outcome in outcomes),
         "mean_length": fmean(length for outcome in outcomes for length in outcome.lengths),
-        "truncated_share": fmean(cut for outcome in outcomes for cut in outcome.truncated),
+        "truncated_frac": fmean(cut for outcome in outcomes for cut in outcome.truncated),
     }
 
 

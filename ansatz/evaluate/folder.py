@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansatz.evaluate.kept import ResponseFolder, write_json
+from ansatz.evaluate.response_store import ResponseStore, write_json
 from ansatz.evaluate.responses import MODES, graded_again, to_row
 from ansatz.evaluate.scores import suite_scores
 from ansatz.rewards.pool import WorkerPool
 from ansatz.track.jsonl import write_jsonl
 
 
-class EvaluationFolder(ResponseFolder):
+class EvaluationFolder(ResponseStore):
     """The files of one evaluation."""
 
     NEEDS = MODES

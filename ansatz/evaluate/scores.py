@@ -26,8 +26,8 @@ CONSENSUS = 64
 def suite_scores(responses_PS: Answers, *, seed: int, opening: str = "") -> dict[str, Any]:
     """All numbers: over all problems, and under by_level and by_subject for each level and subject there is.
 
-    Keys: num_problems, samples_per_problem, mean_length (tokens), truncated_share, finishes (share of responses by how
-    they ended), format_share (share well formed, by shape; see `rewards.format`), and for each of MODES pass@1 with its
+    Keys: num_problems, samples_per_problem, mean_length (tokens), truncated_frac, finishes (share of responses by how
+    they ended), format_frac (share well formed, by shape; see `rewards.format`), and for each of MODES pass@1 with its
     95 % bootstrap interval over problems [low, high], pass@k and maj@k for k = 1, 2, 4, ... and S, cons@64 with its
     interval (None with fewer than 64 samples), and verdicts (share of responses by reason).
     seed: of the bootstrap. opening: what the prompts end in that belongs to the form of a response, such as <think>.
@@ -70,9 +70,9 @@ def _numbers(problems: Problems, *, seed: int) -> dict[str, Any]:
         "num_problems": len(responses_PS),
         "samples_per_problem": len(responses_PS[0]),
         "mean_length": fmean(one.tokens for one in flat),
-        "truncated_share": fmean(one.truncated for one in flat),
+        "truncated_frac": fmean(one.truncated for one in flat),
         "finishes": {finish.value: finishes[finish] / len(flat) for finish in Finish if finishes[finish]},
-        "format_share": {shape: fmean(one[place] for one in shaped) for place, shape in enumerate(SHAPES)},
+        "format_frac": {shape: fmean(one[place] for one in shaped) for place, shape in enumerate(SHAPES)},
         **{mode: _mode_numbers(responses_PS, mode, seed=seed) for mode in MODES},
     }
 

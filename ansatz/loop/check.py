@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
 from ansatz.config.schema import Config, RolloutSection
+from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
 from ansatz.loop.collect import group_by_prompt
-from ansatz.loop.named import model_builder, source_problems, tokenizer_texts
 from ansatz.loop.rl import group_rows, rollout_row
 from ansatz.models.load import Policy, load_policy
 from ansatz.models.threads import set_threads
@@ -32,11 +32,11 @@ from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
-from ansatz.train.batch import Row, TrainBatch, lay_out, pick
-from ansatz.train.learner import Learner
+from ansatz.train.batch import TrainBatch, TrainSample, pack_rollouts, select_rollouts
 from ansatz.train.optim import Schedule
 from ansatz.train.parallel import own_rollouts, sum_over_ranks
 from ansatz.train.step import layout_logps, logps_of
+from ansatz.train.trainer import Trainer
 from ansatz.types import Prompt
 
 GRADIENT_TOLERANCE = 1e-4  # relative to the gradient's norm; float32 rounding gives about 1e-6
@@ -44,7 +44,7 @@ LOGP_TOLERANCE = 1e-3  # nats, the largest gap of a token in float32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckResult:
     """One row of the table. measured is at most `tolerance` where the row passes; None where it does not apply."""
 
     what: str
@@ -57,7 +57,7 @@ class Finding:
         return self.measured is None or self.measured <= self.tolerance
 
 
-def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[Finding]:
+def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[CheckResult]:
     """The findings, one after the other, on the recipe's model (a tiny one is built in `folder`) and first prompts."""
     set_threads(config.threads)
     problems = source_problems(config.data.train, key="data.train")
@@ -74,7 +74,7 @@ def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[
         yield from check_policy(config, policy, prompts, grader)
 
 
-def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grader: Grader) -> Iterator[Finding]:
+def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grader: Grader) -> Iterator[CheckResult]:
     """Samples the prompts once and yields one finding after the other. policy: in float32, from a folder."""
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
     sampler = NativeSampler(policy, max_concurrent=config.rollout.engine.get("max_concurrent", 256))
@@ -86,7 +86,7 @@ def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grad
     )
     groups = group_by_prompt(grader.score(sampler.generate(prompts, sampling)))
     rows = [_with_signal(row, index) for index, row in enumerate(group_rows(groups))]
-    learner = Learner(
+    trainer = Trainer(
         policy,
         objective,
         settings=config.train,
@@ -95,43 +95,48 @@ def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grad
         schedule=Schedule(),
         temperature=sampling.temperature,
     )
-    whole = _off_policy(learner.batch(rows, baseline_of_group=dict.fromkeys(range(len(groups)), 0.0)))
+    whole = _off_policy(trainer.batch(rows, baseline_of_group=dict.fromkeys(range(len(groups)), 0.0)))
     gradients = _Gradients(policy, objective, sampling.temperature)
-    yield from _invariances(gradients, learner, whole, rows, policy, config)
+    yield from _invariances(gradients, trainer, whole, rows, policy, config)
     yield from _on_policy(gradients, whole, objective)
     yield from _alignment(policy, sampler, prompts, sampling, config.rollout)
 
 
 def _invariances(
-    gradients: _Gradients, learner: Learner, whole: TrainBatch, rows: Sequence[Row], policy: Policy, config: Config
-) -> Iterator[Finding]:
+    gradients: _Gradients,
+    trainer: Trainer,
+    whole: TrainBatch,
+    rows: Sequence[TrainSample],
+    policy: Policy,
+    config: Config,
+) -> Iterator[CheckResult]:
     expected = gradients.of(whole)
     everything = torch.arange(whole.num_rollouts)
-    if learner.objective.whole_minibatch:
+    if trainer.objective.whole_minibatch:
         note = "the objective compares tokens of the whole minibatch, so it is never cut"
         for what in ("slice size", "accumulation in another order", "two data-parallel ranks"):
-            yield Finding(what=f"gradient: {what}", measured=None, tolerance=GRADIENT_TOLERANCE, note=note)
+            yield CheckResult(what=f"gradient: {what}", measured=None, tolerance=GRADIENT_TOLERANCE, note=note)
     else:
-        one_each = [whole.pick(segment[None]) for segment in everything]
+        one_each = [whole.select_rollouts(segment[None]) for segment in everything]
         yield _compare("slice size", expected, gradients.of(*whole.split(512)), "slices of at most 512 tokens")
         yield _compare(
             "accumulation in another order", expected, gradients.of(*one_each[::-1]), "one at a time, last first"
         )
         yield _compare("two data-parallel ranks", expected, _two_ranks(whole, policy, config), "gloo, gradients summed")
-    turned = learner.batch(rows[::-1], baseline_of_group={row.group: 0.0 for row in rows})
+    turned = trainer.batch(rows[::-1], baseline_of_group={row.group: 0.0 for row in rows})
     yield _compare("order of rollouts", expected, gradients.of(_off_policy(turned)), "last rollout first")
     yield _compare("packing", expected, gradients.of(whole, packed=False), "each rollout alone")
     for side in ("right", "left"):
         yield _compare(f"padding on the {side}", expected, gradients.padded(whole, side), "the model's own forward")
 
 
-def _on_policy(gradients: _Gradients, whole: TrainBatch, objective: Objective) -> Iterator[Finding]:
+def _on_policy(gradients: _Gradients, whole: TrainBatch, objective: Objective) -> Iterator[CheckResult]:
     equal = dataclasses.replace(whole, old_logp_T=None)
     ratio = gradients.largest_log_ratio(equal)
-    yield Finding(what="log-ratio of equal policies", measured=ratio, tolerance=0.0)
+    yield CheckResult(what="log-ratio of equal policies", measured=ratio, tolerance=0.0)
     plain = dataclasses.replace(objective, kl_coef=0.0, entropy_coef=0.0, correction=())
     if plain.ratio.name == "product":
-        yield Finding(
+        yield CheckResult(
             what="gradient: of equal policies is REINFORCE's",
             measured=None,
             tolerance=GRADIENT_TOLERANCE,
@@ -147,7 +152,7 @@ def _on_policy(gradients: _Gradients, whole: TrainBatch, objective: Objective) -
 
 def _alignment(
     policy: Policy, sampler: NativeSampler, prompts: Sequence[Prompt], sampling: Sampling, recipe: RolloutSection
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     keys = ("top_k", "top_p", "min_p", "min_response_tokens", "stop", "thinking_budget")
     half = sampling.max_response_tokens // 2
     for name, how in (
@@ -159,10 +164,10 @@ def _alignment(
         ("no end in the first half", dataclasses.replace(sampling, min_response_tokens=half, top_p=0.9)),
     ):
         rows = [rollout_row(one, group=0, reward=0.0) for one in sampler.generate(prompts, how)]
-        layout = lay_out(rows, device=policy.device)
-        logp_T = logps_of(policy, layout, tokens_per_slice=4096, temperature=how.temperature)
+        layout = pack_rollouts(rows, device=policy.device)
+        logp_T = logps_of(policy, layout, tokens_per_microbatch=4096, temperature=how.temperature)
         gap_M = (logp_T - layout.behavior_logp_T)[layout.mask_T].abs()
-        yield Finding(
+        yield CheckResult(
             what=f"sampler and trainer, {name}",
             measured=float(gap_M.max()),
             tolerance=LOGP_TOLERANCE,
@@ -186,12 +191,12 @@ class _Gradients:
 
     def largest_log_ratio(self, batch: TrainBatch) -> float:
         logp_T, entropy_T = self._logps(batch, packed=True)
-        return float(self.objective.loss(batch.anchored(logp_T), logp_T, entropy_T).maxima["log_ratio_abs"])
+        return float(self.objective.loss(batch.with_old_logps(logp_T), logp_T, entropy_T).maxima["log_ratio_abs"])
 
     def _collect(self, parts: Sequence[tuple[TrainBatch, tuple[Tensor, Tensor]]]) -> Tensor:
         self.policy.model.zero_grad(set_to_none=True)
         for part, (logp_T, entropy_T) in parts:
-            self.objective.loss(part.anchored(logp_T), logp_T, entropy_T).loss.backward()
+            self.objective.loss(part.with_old_logps(logp_T), logp_T, entropy_T).loss.backward()
         gradient = torch.cat(
             [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in self.policy.model.parameters()]
         )
@@ -200,7 +205,9 @@ class _Gradients:
 
     def _logps(self, batch: TrainBatch, *, packed: bool) -> tuple[Tensor, Tensor]:
         layout = batch.layout
-        pieces = [layout] if packed else [pick(layout, torch.tensor([n])) for n in range(layout.num_rollouts)]
+        pieces = (
+            [layout] if packed else [select_rollouts(layout, torch.tensor([n])) for n in range(layout.num_rollouts)]
+        )
         logps = [layout_logps(self.policy, piece, temperature=self.temperature) for piece in pieces]
         return torch.cat([logp_T for logp_T, _ in logps]), torch.cat([entropy_T for _, entropy_T in logps])
 
@@ -229,14 +236,14 @@ def _off_policy(batch: TrainBatch) -> TrainBatch:
     return dataclasses.replace(batch, old_logp_T=(batch.behavior_logp_T + noise_T) * batch.mask_T)
 
 
-def _with_signal(row: Row, index: int) -> Row:
+def _with_signal(row: TrainSample, index: int) -> TrainSample:
     """The row with a reward that differs from its neighbours': an untrained policy's are all 0 and have no gradient."""
     return dataclasses.replace(row, reward=row.reward + (index * 7 % 5) / 4)
 
 
-def _compare(what: str, expected: Tensor, got: Tensor, note: str = "") -> Finding:
+def _compare(what: str, expected: Tensor, got: Tensor, note: str = "") -> CheckResult:
     distance = float((expected - got).norm() / expected.norm().clamp(min=1e-30))
-    return Finding(what=f"gradient: {what}", measured=distance, tolerance=GRADIENT_TOLERANCE, note=note)
+    return CheckResult(what=f"gradient: {what}", measured=distance, tolerance=GRADIENT_TOLERANCE, note=note)
 
 
 def _two_ranks(batch: TrainBatch, policy: Policy, config: Config) -> Tensor:
@@ -253,7 +260,7 @@ def _rank(rank: int, folder: str, model_path: str, config: Config) -> None:
     batch: TrainBatch = torch.load(Path(folder) / "batch.pt", weights_only=False)
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
     gradients = _Gradients(load_policy(model_path), objective, config.rollout.temperature)
-    gradient = gradients.of(batch.pick(own_rollouts(batch.num_rollouts, rank=rank, world_size=2)))
+    gradient = gradients.of(batch.select_rollouts(own_rollouts(batch.num_rollouts, rank=rank, world_size=2)))
     sum_over_ranks([gradient])
     if rank == 0:
         torch.save(gradient, Path(folder) / "gradient.pt")

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ansatz.data.curriculum import Tried
+from ansatz.data.curriculum import ProblemOutcome
 from ansatz.data.cursor import ProblemStream
-from ansatz.loop.state import Carried, Clock
+from ansatz.loop.state import Clock, PartialRollouts
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.track.rollouts import has_signal
@@ -21,7 +21,7 @@ from ansatz.types import Finish, Group, Problem, Prompt, Rollout, ScoredRollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
+class StepData:
     """sampled: every group. groups: those of the update, in the same order. greedy: the graded greedy response to each
     of these, if asked for. metrics: of the curriculum and of partial rollouts; none without these. times: seconds of
     sampling, and of grading that went on after it."""
@@ -43,8 +43,8 @@ def collect(
     grader: Grader,
     greedy: bool,
     graders: int = 1,
-    carried: Carried | None = None,
-) -> Collected:
+    carried: PartialRollouts | None = None,
+) -> StepData:
     """`count` groups for an update, and what came of each problem told to the stream.
 
     With a refill of the curriculum's, groups whose rewards are all equal are replaced by those of further problems, in
@@ -69,7 +69,7 @@ def collect(
         sampled += graded
         if carried and not sampled:
             continue
-        if rounds == stream.refill or not graded or sum(_counts(group, stream) for group in sampled) >= count:
+        if rounds == stream.dynamic_sampling or not graded or sum(_counts(group, stream) for group in sampled) >= count:
             break
         rounds += 1
     groups = _chosen(sampled, [_counts(group, stream) for group in sampled], count)
@@ -79,8 +79,8 @@ def collect(
     grade_s += clock.lap()
     stream.observe(tried(sampled), on_their_way=carried)
     own = stream.metrics()
-    thrown = {"data/refill_rounds": float(rounds), "data/groups_thrown_away": float(len(sampled) - len(groups))}
-    return Collected(
+    thrown = {"data/dynamic_sampling_rounds": float(rounds), "data/groups_discarded": float(len(sampled) - len(groups))}
+    return StepData(
         sampled=sampled,
         groups=groups,
         greedy=baselines,
@@ -96,7 +96,7 @@ class _Grading:
     """
 
     def __init__(
-        self, grader: Grader, prompts: Sequence[Prompt], sampling: Sampling, carried: Carried, *, threads: int
+        self, grader: Grader, prompts: Sequence[Prompt], sampling: Sampling, carried: PartialRollouts, *, threads: int
     ) -> None:
         self._grader, self._step = grader, sampling.step
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="grading")
@@ -124,7 +124,7 @@ class _Grading:
             if not any(one.finish is Finish.ABORT for one in members):
                 self._scores[name] = self._threads.submit(self._grader.score, members, step=self._step)
 
-    def groups(self, rollouts: Sequence[Rollout], carried: Carried) -> list[Group]:
+    def groups(self, rollouts: Sequence[Rollout], carried: PartialRollouts) -> list[Group]:
         """The groups that are whole, in the order of their problems; `carried` now holds the others.
 
         rollouts: all of the call; an engine that told of none as they ended is told on by these.
@@ -151,10 +151,10 @@ def group_by_prompt(scored: Sequence[ScoredRollout]) -> list[Group]:
     return [Group(prompt=group[0].rollout.prompt, members=tuple(group)) for group in members.values()]
 
 
-def tried(groups: Sequence[Group]) -> list[Tried]:
+def tried(groups: Sequence[Group]) -> list[ProblemOutcome]:
     """How many responses of each group are right."""
     return [
-        Tried(
+        ProblemOutcome(
             id=group.prompt.problem.id,
             right=sum(one.score.verdict.correct for one in group.members),
             responses=len(group.members),
@@ -165,7 +165,7 @@ def tried(groups: Sequence[Group]) -> list[Tried]:
 
 def _counts(group: Group, stream: ProblemStream) -> bool:
     """Whether a group takes a place of the update: any one does where none is to be replaced."""
-    return stream.refill == 0 or has_signal(group.rewards)
+    return stream.dynamic_sampling == 0 or has_signal(group.rewards)
 
 
 def _chosen(sampled: Sequence[Group], counts: Sequence[bool], count: int) -> list[Group]:
@@ -175,12 +175,12 @@ def _chosen(sampled: Sequence[Group], counts: Sequence[bool], count: int) -> lis
     return [sampled[index] for index in sorted([*places, *others[: count - len(places)]])]
 
 
-def _partial_metrics(sampling: Sampling, groups: Sequence[Group], carried: Carried) -> dict[str, float]:
+def _partial_metrics(sampling: Sampling, groups: Sequence[Group], carried: PartialRollouts) -> dict[str, float]:
     if not sampling.max_call_tokens:
         return {}
     rollouts = [one.rollout for group in groups for one in group.members]
     lag = sum(one.version_max - version for one in rollouts for version in one.token_versions)
     return {
-        "rollout/carried": float(sum(one.finish is Finish.ABORT for members in carried.values() for one in members)),
+        "rollout/partial": float(sum(one.finish is Finish.ABORT for members in carried.values() for one in members)),
         "rollout/version_lag": lag / sum(one.num_tokens for one in rollouts),
     }

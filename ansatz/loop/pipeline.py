@@ -24,8 +24,8 @@ from ansatz.data.hygiene.report import provenance
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError
 from ansatz.evaluate.evaluate import Evaluator
-from ansatz.loop.fit import Fit
-from ansatz.loop.named import model_builder, recipe_sampling, source_problems, tokenizer_texts
+from ansatz.loop.builders import model_builder, recipe_sampling, source_problems, tokenizer_texts
+from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rejection import (
     RejectionSettings,
     rejection_settings,
@@ -40,14 +40,14 @@ from ansatz.loop.run_folder import claim, seconds_before
 from ansatz.loop.sft import SFT_OBJECTIVE, train_sft
 from ansatz.loop.state import (
     Clock,
-    Stage,
+    TrainingStage,
     open_stage,
     read_done,
     write_atomically,
     write_config,
     write_done,
 )
-from ansatz.models.layers import run_layers
+from ansatz.models.layers import configure_layers
 from ansatz.models.load import Policy, cast, check_folder, compute_dtype, load_policy
 from ansatz.models.lora import bind_adapters
 from ansatz.models.threads import set_threads
@@ -63,9 +63,9 @@ from ansatz.track.base import ConsoleSink
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.report import write_report
 from ansatz.track.tracker import Tracker
-from ansatz.train.learner import Learner
 from ansatz.train.optim import Schedule
 from ansatz.train.optimizers import bind_optimizer
+from ansatz.train.trainer import Trainer
 from ansatz.types import Problem, Prompt
 
 
@@ -193,13 +193,13 @@ class Pipeline:
         return folder
 
     def _check_fit(self, policy: Policy) -> None:
-        fit = Fit(policy, self.config)
+        fit = LengthChecker(policy, self.config)
         fit.check_prompts(self._read("heldout")[: self.config.evaluate.problems])
         if "rl" in self.config.stages or self.rejection is not None:
             fit.check_prompts(self._read("train"))
         if self.rejection is not None and self.rejection.teacher is not None:
             teacher = load_policy(self.rejection.teacher)
-            Fit(teacher, self.rejection.asking(self.config)).check_prompts(self._read("train"))
+            LengthChecker(teacher, self.rejection.asking(self.config)).check_prompts(self._read("train"))
         if "sft" in self.config.stages:
             fit.check_demonstrations(self._read("sft"))
 
@@ -224,7 +224,7 @@ class Pipeline:
         self, folder: Path, *, number: int, settings: RejectionSettings, sampled_from: str, trained_from: str
     ) -> Path:
         if selected(folder) is None:
-            policy, fit = load_policy(sampled_from), Fit(load_policy(trained_from), self.config)
+            policy, fit = load_policy(sampled_from), LengthChecker(load_policy(trained_from), self.config)
             cast(policy, compute_dtype(self.config.model.dtype, policy.device))
             problems = settings.sampled(self._read("train"), number)
             with closing(self._sampler(policy)) as sampler:
@@ -232,7 +232,7 @@ class Pipeline:
                     folder,
                     self._prompts(policy, problems, template=settings.template),
                     sampler=sampler,
-                    sampling=round_sampling(self.config, settings.samples, number),
+                    sampling=round_sampling(self.config, settings.samples_per_prompt, number),
                     grader=self.grader,
                     settings=settings,
                     fits=fit.fits_demonstration,
@@ -255,26 +255,26 @@ class Pipeline:
     ) -> Path:
         """SFT by the config's sft section. first: metrics that are tracked before its first step."""
         once = config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
-        learner = self._learner(
+        trainer = self._learner(
             model_path,
             build_objective(SFT_OBJECTIVE),
             settings=once,
             lr=config.sft.lr,
             schedule=_schedule(config.sft),
         )
-        with self._open(demonstrations, folder, learner, steps=config.sft.steps, config=config) as stage:
+        with self._open(demonstrations, folder, trainer, steps=config.sft.steps, config=config) as stage:
             if first is not None and stage.first_step == 1:
                 stage.tracker.resume(-1)  # without this, a round killed before its first checkpoint has them already
                 stage.tracker.log(0, first)
             output = train_sft(stage)
-            with closing(self._sampler(learner.policy)) as sampler:
-                row = self._evaluator(learner.policy).run(sampler, stage=folder.name, step=stage.total_steps)
+            with closing(self._sampler(trainer.policy)) as sampler:
+                row = self._evaluator(trainer.policy).run(sampler, stage=folder.name, step=stage.total_steps)
             stage.tracker.evaluation(row)
         return output
 
     def _rl(self, folder: Path, model_path: str) -> Path:
         train = self.config.train
-        learner = self._learner(
+        trainer = self._learner(
             model_path,
             self.objective,
             settings=train,
@@ -282,38 +282,38 @@ class Pipeline:
             schedule=_schedule(train),
             temperature=self.config.rollout.temperature,
         )
-        evaluator = self._evaluator(learner.policy)
+        evaluator = self._evaluator(trainer.policy)
         with (
-            closing(self._sampler(learner.policy)) as sampler,
-            self._open(self._read("train"), folder, learner, steps=train.steps, curriculum=self.curriculum) as stage,
+            closing(self._sampler(trainer.policy)) as sampler,
+            self._open(self._read("train"), folder, trainer, steps=train.steps, curriculum=self.curriculum) as stage,
         ):
             output = train_rl(stage, sampler=sampler, grader=self.grader, evaluator=evaluator)
             stage.tracker.evaluation(evaluator.run(sampler, stage=folder.name, step=stage.total_steps))
         return output
 
-    def _learner(self, model_path: str, objective: Objective, **how: Any) -> Learner:
+    def _learner(self, model_path: str, objective: Objective, **how: Any) -> Trainer:
         model, policy = self.config.model, load_policy(model_path)
         dtype = compute_dtype(model.dtype, policy.device)
         if self.add_adapters is not None:
             policy = self.add_adapters(policy)
-        run_layers(policy, checkpointing=model.checkpointing, compiled=model.compile)
-        return Learner(policy, objective, dtype=dtype, **how)
+        configure_layers(policy, checkpointing=model.checkpointing, compiled=model.compile)
+        return Trainer(policy, objective, dtype=dtype, **how)
 
     @contextmanager
     def _open(
         self,
         problems: Sequence[Problem],
         folder: Path,
-        learner: Learner,
+        trainer: Trainer,
         *,
         steps: int,
         curriculum: CurriculumSettings | None = None,
         config: Config | None = None,
-    ) -> Iterator[Stage]:
+    ) -> Iterator[TrainingStage]:
         stage = open_stage(
             config or self.config,
             folder,
-            learner=learner,
+            trainer=trainer,
             problems=problems,
             total_steps=steps,
             console=self.console,
@@ -333,7 +333,7 @@ class Pipeline:
             sampling=recipe_sampling(
                 config,
                 step=0,
-                num_samples=config.evaluate.samples,
+                num_samples=config.evaluate.samples_per_prompt,
                 temperature=config.evaluate.temperature,
                 top_k=0,
                 top_p=config.evaluate.top_p,

@@ -22,10 +22,10 @@ from ansatz.data.hygiene.report import report_path
 from ansatz.data.hygiene.select import Candidate, Chosen, report_of
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError, DataError
-from ansatz.evaluate.kept import ResponseFolder
+from ansatz.evaluate.response_store import ResponseStore
 from ansatz.evaluate.responses import Response, rewarded
 from ansatz.evaluate.selection import Selection, taught_problems
-from ansatz.loop.named import recipe_sampling
+from ansatz.loop.builders import recipe_sampling
 from ansatz.loop.state import Clock, write_atomically
 from ansatz.registry import bind
 from ansatz.rewards.base import Grader
@@ -38,14 +38,15 @@ from ansatz.types import Problem, Prompt
 class RejectionSettings(Selection):
     """What a recipe may say under `rejection`, besides what a `Selection` takes.
 
-    samples: responses a problem, drawn as `rollout` says. rounds: of sampling and SFT. teacher: the model folder that
+    samples_per_prompt: responses a problem, drawn as `rollout` says. rounds: of sampling and SFT. teacher: the model
+    folder that
     is sampled from; null: the policy as it is at the round's beginning. template: the teacher's prompt template; null:
     data.template. from_start: every round trains the stage's start; else the policy of the round before. problems: so
     many a round, each the next of data.train and after the last the first again; 0: all. batch: problems sampled
     together; what a kill loses. sft: keys of the recipe's sft section, where a round's SFT is to be another.
     """
 
-    samples: int = 8
+    samples_per_prompt: int = 8
     rounds: int = 1
     teacher: str | None = None
     template: str | None = None
@@ -56,7 +57,7 @@ class RejectionSettings(Selection):
 
     def __post_init__(self) -> None:
         Selection.__post_init__(self)
-        for name, least in (("samples", 1), ("rounds", 1), ("batch", 1), ("problems", 0)):
+        for name, least in (("samples_per_prompt", 1), ("rounds", 1), ("batch", 1), ("problems", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"rejection.{name} = {getattr(self, name)}: expected {least} or more.")
         if self.template is not None and self.teacher is None:
@@ -121,7 +122,7 @@ def sample_and_select(
     left to teach.
     """
     clock = Clock()
-    kept = ResponseFolder(folder / "responses")
+    kept = ResponseStore(folder / "responses")
     kept.claim(
         {"num_problems": len(prompts), "k": sampling.num_samples, "seed": sampling.seed, "round": -sampling.step}
     )
@@ -145,7 +146,7 @@ def sample_and_select(
     if not chosen.kept:
         raise DataError(
             f"{kept.rollouts}: none of {len(responses)} responses is one to learn from ({_counts(chosen)}). "
-            "Start from a better policy or a teacher, take more rejection.samples, or loosen the filters."
+            "Start from a better policy or a teacher, take more rejection.samples_per_prompt, or loosen the filters."
         )
     path = folder / "selected.jsonl"
     report = {**report_of(chosen), **_rates(responses), "seconds": round(clock.lap(), 3)}

@@ -9,33 +9,33 @@ from pathlib import Path
 from statistics import fmean
 
 from ansatz.evaluate.evaluate import Evaluator
+from ansatz.loop.builders import recipe_sampling
 from ansatz.loop.collect import collect
-from ansatz.loop.named import recipe_sampling
-from ansatz.loop.state import Clock, Stage
-from ansatz.models.peak import PeakMemory
+from ansatz.loop.state import Clock, TrainingStage
+from ansatz.models.peak_memory import PeakMemory
 from ansatz.prompts.render import render
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler
 from ansatz.track.rollouts import rollout_metrics
-from ansatz.train.batch import Row
+from ansatz.train.batch import TrainSample
 from ansatz.train.step import StepReport
 from ansatz.types import Group, Rollout, ScoredRollout
 
 
-def train_rl(stage: Stage, *, sampler: Sampler, grader: Grader, evaluator: Evaluator) -> Path:
+def train_rl(stage: TrainingStage, *, sampler: Sampler, grader: Grader, evaluator: Evaluator) -> Path:
     """Runs the stage to its end; returns its last checkpoint."""
-    config, learner = stage.config, stage.learner
+    config, trainer = stage.config, stage.trainer
     rollout, template = config.rollout, config.data.template
     as_prompt = functools.partial(
         render,
         template=template,
-        tokenizer=learner.policy.tokenizer,
+        tokenizer=trainer.policy.tokenizer,
         max_prompt_tokens=rollout.max_prompt_tokens,
     )
-    sampler.load_weights(learner.policy.model, version=learner.version)
-    memory = PeakMemory(learner.policy.device)
+    sampler.load_weights(trainer.policy.model, version=trainer.version)
+    memory = PeakMemory(trainer.policy.device)
     for step in stage.steps():
-        sampling = recipe_sampling(config, step=step, max_call_tokens=rollout.tokens_per_step)
+        sampling = recipe_sampling(config, step=step, max_call_tokens=rollout.partial_rollout_tokens)
         found = collect(
             stage.stream,
             as_prompt,
@@ -43,14 +43,14 @@ def train_rl(stage: Stage, *, sampler: Sampler, grader: Grader, evaluator: Evalu
             sampler=sampler,
             sampling=sampling,
             grader=grader,
-            greedy=learner.needs_greedy,
+            greedy=trainer.needs_greedy,
             graders=config.grader_workers,
             carried=stage.carried,
         )
         clock, times = Clock(), dict(found.times)
-        batch = learner.batch(group_rows(found.groups), baseline_of_group=baseline_of_group(found.groups, found.greedy))
-        reports = learner.update(batch, step=step, check_alignment=step == stage.first_step)
-        sampler.load_weights(learner.policy.model, version=learner.version)
+        batch = trainer.batch(group_rows(found.groups), baseline_of_group=baseline_of_group(found.groups, found.greedy))
+        reports = trainer.update(batch, step=step, check_alignment=step == stage.first_step)
+        sampler.load_weights(trainer.policy.model, version=trainer.version)
         times["time/update_s"] = clock.lap()
         used = {"perf/peak_memory_gb": memory.gb()}
         stage.tracker.log(step, {**step_metrics(found.sampled, reports, times), **used, **found.metrics})
@@ -63,7 +63,7 @@ def train_rl(stage: Stage, *, sampler: Sampler, grader: Grader, evaluator: Evalu
     return stage.folder / "checkpoints" / f"step-{stage.total_steps:06d}"
 
 
-def group_rows(groups: Sequence[Group]) -> list[Row]:
+def group_rows(groups: Sequence[Group]) -> list[TrainSample]:
     """Every rollout of the step as the update takes it; its group is its index here."""
     return [
         dataclasses.replace(
@@ -74,14 +74,14 @@ def group_rows(groups: Sequence[Group]) -> list[Row]:
     ]
 
 
-def rollout_row(rollout: Rollout, *, group: int, reward: float) -> Row:
-    return Row(
+def rollout_row(rollout: Rollout, *, group: int, reward: float) -> TrainSample:
+    return TrainSample(
         prompt_ids=rollout.prompt.token_ids,
         response_ids=rollout.token_ids,
         behavior_logps=rollout.behavior_logps,
-        support_sizes=rollout.support_sizes,
+        num_candidates=rollout.num_candidates,
         min_response_tokens=rollout.min_response_tokens,
-        chosen=rollout.chosen,
+        sampled_mask=rollout.sampled_mask,
         group=group,
         reward=reward,
         truncated=rollout.truncated,

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansatz.loop.state import Clock, Stage
+from ansatz.loop.state import Clock, TrainingStage
 from ansatz.prompts.render import render_demonstration
-from ansatz.train.batch import Row
+from ansatz.train.batch import TrainSample
 
 SFT_OBJECTIVE = {"preset": "reinforce", "weights": "token_mean"}
 METRICS = ("train/loss", "train/entropy", "train/tokens", "train/grad_norm", "train/lr")
 
 
-def train_sft(stage: Stage) -> Path:
+def train_sft(stage: TrainingStage) -> Path:
     """Runs the stage to its end; returns its last checkpoint."""
     config = stage.config
     for step in stage.steps():
@@ -32,7 +32,7 @@ def train_sft(stage: Stage) -> Path:
             for problem in stage.stream.take(config.sft.batch_size)
         ]
         rows = [
-            Row(
+            TrainSample(
                 prompt_ids=one.prompt.token_ids,
                 response_ids=one.response_ids,
                 behavior_logps=[0.0] * len(one.response_ids),
@@ -41,7 +41,7 @@ def train_sft(stage: Stage) -> Path:
             )
             for index, one in enumerate(demonstrations)
         ]
-        (report,) = stage.learner.update(stage.learner.batch(rows), step=step)
+        (report,) = stage.trainer.update(stage.trainer.batch(rows), step=step)
         seconds = clock.lap()
         metrics = {name: report.metrics[name] for name in METRICS}
         speed = {

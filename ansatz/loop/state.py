@@ -17,28 +17,28 @@ from ansatz.models.load import Policy
 from ansatz.track.base import ConsoleSink, TrackerLike
 from ansatz.track.tracker import Tracker
 from ansatz.train import checkpoint
-from ansatz.train.learner import Learner
+from ansatz.train.trainer import Trainer
 from ansatz.types import Problem, Rollout, rollout_from_json, to_json
 
 DONE_FILE = "done.json"
 
 
-Carried = dict[str, list[Rollout]]
+PartialRollouts = dict[str, list[Rollout]]
 """Rollouts of problems that have unfinished ones among them, by the problem's id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class TrainingStage:
     """One training stage: its folder, the policy it changes, the step to go on from, and what that step finds begun."""
 
     config: Config
     folder: Path
-    learner: Learner
+    trainer: Trainer
     stream: ProblemStream
     tracker: TrackerLike
     total_steps: int
     first_step: int
-    carried: Carried = field(default_factory=Carried)
+    carried: PartialRollouts = field(default_factory=PartialRollouts)
 
     def steps(self) -> range:
         """The steps still to do, from 1; after a resume those past the checkpoint."""
@@ -46,13 +46,13 @@ class Stage:
 
     @property
     def policy(self) -> Policy:
-        return self.learner.policy
+        return self.trainer.policy
 
     def save(self, step: int) -> Path:
         return checkpoint.save(
             self.folder,
             step=step,
-            learner=self.learner,
+            trainer=self.trainer,
             state={
                 "stream": self.stream.state(),
                 "carried": {name: [to_json(one) for one in members] for name, members in self.carried.items()},
@@ -68,25 +68,25 @@ def open_stage(
     config: Config,
     folder: Path,
     *,
-    learner: Learner,
+    trainer: Trainer,
     problems: Sequence[Problem],
     total_steps: int,
     console: ConsoleSink | None,
     curriculum: CurriculumSettings | None = None,
-) -> Stage:
+) -> TrainingStage:
     """A stage at its start, or at its latest checkpoint where its folder holds one."""
     stream = ProblemStream(problems, seed=config.seed, curriculum=curriculum)
-    step, carried = 0, Carried()
+    step, carried = 0, PartialRollouts()
     if (last := checkpoint.latest(folder)) is not None:
-        step, state = checkpoint.restore(last, learner=learner)
+        step, state = checkpoint.restore(last, trainer=trainer)
         stream.restore(state["stream"])
         carried |= {name: [rollout_from_json(one) for one in members] for name, members in state["carried"].items()}
     tracker = Tracker(folder, console=console, tensorboard=config.save.tensorboard, total_steps=total_steps)
     tracker.resume(step)
-    return Stage(
+    return TrainingStage(
         config=config,
         folder=folder,
-        learner=learner,
+        trainer=trainer,
         stream=stream,
         tracker=tracker,
         total_steps=total_steps,

@@ -19,7 +19,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-from ansatz.models.packing import Apart, Packed, Packing, gather
+from ansatz.models.packing import PackedInputs, PaddedLayout, SharedPromptLayout, gather
 
 NAME = "ansatz"
 
@@ -67,7 +67,7 @@ def attend(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    packed: Packed | None = None,
+    packed: PackedInputs | None = None,
     shared: Callable[[int], Shared | None] | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
@@ -118,14 +118,16 @@ def attend_one(
     return out_BKGD.add_(shared.values(share_BKGX[..., :columns])).flatten(1, 2)
 
 
-def _dense_pays(query_1QTD: Tensor, whole: Packing) -> bool:
+def _dense_pays(query_1QTD: Tensor, whole: PaddedLayout) -> bool:
     """On a CPU in bfloat16 the fused kernel's backward pass takes five times as long as plain matrix products, while
     the scores (two bytes each) stay small."""
     on_cpu_bf16 = query_1QTD.device.type == "cpu" and query_1QTD.dtype == torch.bfloat16
     return on_cpu_bf16 and whole.num_rows * query_1QTD.shape[1] * whole.num_columns**2 <= 2**26
 
 
-def _attend_apart(query_1QTD: Tensor, key_1KTD: Tensor, value_1KTD: Tensor, apart: Apart, *, scale: float) -> Tensor:
+def _attend_apart(
+    query_1QTD: Tensor, key_1KTD: Tensor, value_1KTD: Tensor, apart: SharedPromptLayout, *, scale: float
+) -> Tensor:
     """[1, T, Q, D]: prompts among themselves, then responses, so that a shared prompt asks once and not in each row."""
     query, key, value = (apart.prompts.spread(one) for one in (query_1QTD, key_1KTD, value_1KTD))
     prompt_RLQD = _dense(query, key, value, _future(query, key), scale=scale)

@@ -19,7 +19,7 @@ from ansatz.errors import ConfigError, ModelError
 from ansatz.models.load import Policy
 
 
-def run_layers(policy: Policy, *, checkpointing: bool = False, compiled: bool = False) -> None:
+def configure_layers(policy: Policy, *, checkpointing: bool = False, compiled: bool = False) -> None:
     """Make the policy's decoder layers run so, in place; copies of the model keep it.
 
     checkpointing: of a layer only its input is kept for the backward pass; the gradients are the same bits. compiled:
@@ -28,7 +28,7 @@ def run_layers(policy: Policy, *, checkpointing: bool = False, compiled: bool = 
     """
     if not checkpointing and not compiled:
         return
-    if compiled and policy.slices_at_once > 1:
+    if compiled and policy.parallel_microbatches > 1:
         raise ConfigError(
             "model.compile = true: on a CPU slices run side by side in threads, which torch.compile does not bear. "
             "Set threads: 1, or leave it out."

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ansatz.errors import ModelError
 from ansatz.models import attention, norm
 from ansatz.models.packing import pack, round_up
-from ansatz.models.threads import slices_at_once
+from ansatz.models.threads import parallel_microbatches
 
 transformers.utils.logging.disable_progress_bar()
 
@@ -52,9 +52,11 @@ class Policy:
         return sum(p.numel() for p in self.model.parameters())
 
     @property
-    def slices_at_once(self) -> int:
+    def parallel_microbatches(self) -> int:
         """How many slices of a step go side by side."""
-        return slices_at_once(self.num_parameters, on_cpu=self.device.type == "cpu", threads=torch.get_num_threads())
+        return parallel_microbatches(
+            self.num_parameters, on_cpu=self.device.type == "cpu", threads=torch.get_num_threads()
+        )
 
     def hidden(self, token_BL: Tensor, position_BL: Tensor, **kwargs: Any) -> Tensor:
         """Last hidden states [B, L, H], after the final norm: what the output embedding is applied to."""
@@ -66,19 +68,19 @@ class Policy:
         position_T: Tensor,
         segment_T: Tensor,
         *,
-        prefix_T: Tensor | None = None,
+        prompt_id_T: Tensor | None = None,
         at_M: Tensor | None = None,
     ) -> Tensor:
         """Last hidden states of many sequences on one flat axis, each attending within itself alone: [M, H] of the
         flat tokens at_M, [T, H] without it.
 
-        segment_T: 0..N-1, ascending; position_T: 0.. within each. prefix_T: the same number for all copies of one
+        segment_T: 0..N-1, ascending; position_T: 0.. within each. prompt_id_T: the same number for all copies of one
         prefix, -1 outside; each prefix is computed once. Flat length and row length are filled up to round numbers:
         kernels are compiled for each new shape, which on a CPU costs more than the fill.
         """
-        packed = pack(position_T, segment_T, prefix_T)
-        if packed.own_T is not None:
-            token_T, position_T = token_T[packed.own_T], position_T[packed.own_T]
+        packed = pack(position_T, segment_T, prompt_id_T)
+        if packed.computed_T is not None:
+            token_T, position_T = token_T[packed.computed_T], position_T[packed.computed_T]
         fill = (0, round_up(len(token_T), 512) - len(token_T))
         no_mask = torch.zeros(1, 1, 1, 1, device=token_T.device)  # given, so that none of size T x T is made
         hidden_1TH = self.hidden(
@@ -88,7 +90,7 @@ class Policy:
             use_cache=False,
             packed=packed,
         )
-        where_M = packed.first_T if at_M is None else packed.first_T[at_M]
+        where_M = packed.source_T if at_M is None else packed.source_T[at_M]
         return hidden_1TH[0].index_select(0, where_M)
 
     @property
@@ -145,7 +147,7 @@ def load_policy(path: str | Path, *, device: str | torch.device | None = None) -
     policy = Policy(
         model=model, tokenizer=tokenizer, max_context=_max_context(model.config), end_ids=end_ids, path=str(path)
     )
-    if what := _oddity(policy):
+    if what := _unsupported_feature(policy):
         raise ModelError(f"model.path = {str(path)!r} has {what}, which Ansatz does not support. Use another model.")
     return policy
 
@@ -198,7 +200,7 @@ def _max_context(config: Any) -> int:
     return int(getattr(config, "max_position_embeddings", 0)) or 2048
 
 
-def _oddity(policy: Policy) -> str | None:
+def _unsupported_feature(policy: Policy) -> str | None:
     """What of the model sampler and update would get wrong; None when all is well, with our attention and norms in."""
     model, config = policy.model, policy.model.config
     if what := _odd_setting(config):

@@ -161,25 +161,26 @@ def token_logps(
     segment_T: Tensor,
     mask_T: Tensor,
     *,
-    prefix_T: Tensor | None = None,
-    support_T: Tensor | None = None,
-    endless_T: Tensor | None = None,
+    prompt_id_T: Tensor | None = None,
+    num_candidates_T: Tensor | None = None,
+    no_eos_T: Tensor | None = None,
     temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """(logp_T, entropy_T) of the tokens in mask_T given what precedes them in their segment; 0 elsewhere.
 
     segment_T: 0..N-1, ascending. The first token of a segment has no log-prob and must not be in mask_T.
-    prefix_T: as in `Policy.packed_hidden`. support_T: the number of tokens that each was drawn from, under top-k,
-    top-p or min-p; None: the whole vocabulary. endless_T: True where the end tokens could not be drawn.
+    prompt_id_T: as in `Policy.packed_hidden`. num_candidates_T: the number of tokens that each was drawn from, under
+    top-k,
+    top-p or min-p; None: the whole vocabulary. no_eos_T: True where the end tokens could not be drawn.
     """
     before_M = mask_T.nonzero().squeeze(-1) - 1
-    hidden_MH = policy.packed_hidden(token_T, position_T, segment_T, prefix_T=prefix_T, at_M=before_M)
+    hidden_MH = policy.packed_hidden(token_T, position_T, segment_T, prompt_id_T=prompt_id_T, at_M=before_M)
     logp_M, entropy_M = chunked_logps(
         hidden_MH,
         policy.head.weight,
         token_T[mask_T],
-        support_M=None if support_T is None else support_T[mask_T],
-        endless_M=None if endless_T is None else endless_T[mask_T],
+        support_M=None if num_candidates_T is None else num_candidates_T[mask_T],
+        endless_M=None if no_eos_T is None else no_eos_T[mask_T],
         end_ids=policy.end_ids,
         temperature=temperature,
     )

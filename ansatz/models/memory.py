@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ansatz.models.known_models import Shape
 from ansatz.models.logps import CHUNK_LOGITS
 from ansatz.models.packing import round_up
-from ansatz.models.shapes import Shape
 
 Phase = Literal["always", "rollout", "update", "host"]
 GIB = 2**30
@@ -62,7 +62,7 @@ class Workload:
     checkpointing: bool = False
     reference: bool = False
     critic: bool = False
-    slices_at_once: int = 1
+    parallel_microbatches: int = 1
 
     @property
     def num_trained(self) -> int:
@@ -145,7 +145,7 @@ def _optimizer(work: Workload) -> list[Part]:
     return [
         *parts,
         _part("gradient sums", 4 * trained, "4 P", "host" if offloaded else "update"),
-        _part("a slice's gradients", each * trained * work.slices_at_once, "b P", "update"),
+        _part("a slice's gradients", each * trained * work.parallel_microbatches, "b P", "update"),
     ]
 
 
@@ -182,7 +182,7 @@ def _rollout(work: Workload) -> list[Part]:
 
 
 def _update(work: Workload) -> list[Part]:
-    shape, each, tokens = work.shape, work.dtype_bytes, work.slice_tokens * work.slices_at_once
+    shape, each, tokens = work.shape, work.dtype_bytes, work.slice_tokens * work.parallel_microbatches
     formula = "T b (L H + one layer)" if work.checkpointing else "T L b (4 I + 4 H + 3 Q + 2 K)"
     of_token = activation_bytes(shape, each, checkpointing=work.checkpointing)
     backward = each * (3 * shape.intermediate_size + 2 * shape.hidden_size)
@@ -193,11 +193,11 @@ def _update(work: Workload) -> list[Part]:
         _part("hidden states of the targets", 2 * work.targets * shape.hidden_size * each, "2 T b H", "update"),
         _part(
             "a chunk of logits",
-            _LOGIT_COPIES * _chunk(shape, work.targets) * work.slices_at_once,
+            _LOGIT_COPIES * _chunk(shape, work.targets) * work.parallel_microbatches,
             _CHUNK_FORMULA + "5 copies",
             "update",
         ),
-        _part("the output embedding's sums", head * work.slices_at_once, "V H (4 + b)", "update"),
+        _part("the output embedding's sums", head * work.parallel_microbatches, "V H (4 + b)", "update"),
     ]
 
 

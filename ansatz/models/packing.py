@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Packing:
+class PaddedLayout:
     """Flat tokens in num_rows x num_columns cells, numbered row * num_columns + column; each stands in one.
 
     token_C, cell_C: which tokens (None: the first C), and their cells. copied_K, copy_K: tokens that stand in further
@@ -36,7 +36,7 @@ class Packing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Apart:
+class SharedPromptLayout:
     """Rows in which a prompt that is shared asks only once: prompts as rows of their own, and responses as rows whose
     keys are the prompt's, up to a column that is the same for all, and after it their own.
 
@@ -44,22 +44,23 @@ class Apart:
     before those of responses.
     """
 
-    prompts: Packing
-    responses: Packing
-    keys: Packing
+    prompts: PaddedLayout
+    responses: PaddedLayout
+    keys: PaddedLayout
     start_N: Tensor
     cell_C: Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Packed:
-    """What is computed of a flat batch. own_T: its flat tokens, ascending, None for all; first_T: which of these each
+class PackedInputs:
+    """What is computed of a flat batch. computed_T: its flat tokens, ascending, None for all; source_T: which of
+    these each
     flat token is. apart: None where no prompt is shared."""
 
-    whole: Packing
-    apart: Apart | None
-    own_T: Tensor | None
-    first_T: Tensor
+    whole: PaddedLayout
+    apart: SharedPromptLayout | None
+    computed_T: Tensor | None
+    source_T: Tensor
 
 
 def gather(cells_NHD: Tensor, cell_C: Tensor, num_tokens: int) -> Tensor:
@@ -68,47 +69,49 @@ def gather(cells_NHD: Tensor, cell_C: Tensor, num_tokens: int) -> Tensor:
     return nn.functional.pad(value_CHD, (0, 0, 0, 0, 0, num_tokens - len(cell_C)))[None]
 
 
-def pack(position_T: Tensor, segment_T: Tensor, prefix_T: Tensor | None) -> Packed:
-    """segment_T: 0..N-1, ascending; position_T: 0.. within each. prefix_T: the same number for all copies of one
+def pack(position_T: Tensor, segment_T: Tensor, prompt_id_T: Tensor | None) -> PackedInputs:
+    """segment_T: 0..N-1, ascending; position_T: 0.. within each. prompt_id_T: the same number for all copies of one
     prefix, -1 outside; each prefix is computed once."""
     num_columns, num_rows = round_up(int(position_T.max()) + 1, 16), int(segment_T[-1]) + 1
     cell_T = segment_T * num_columns + position_T
     index_T = torch.arange(len(position_T), device=position_T.device)
     none_K = index_T[:0]
     shape = {"num_rows": num_rows, "num_columns": num_columns}
-    if prefix_T is None or not bool((prefix_T >= 0).any()):
-        whole = Packing(token_C=None, cell_C=cell_T, copied_K=none_K, copy_K=none_K, **shape)
-        return Packed(whole=whole, apart=None, own_T=None, first_T=index_T)
+    if prompt_id_T is None or not bool((prompt_id_T >= 0).any()):
+        whole = PaddedLayout(token_C=None, cell_C=cell_T, copied_K=none_K, copy_K=none_K, **shape)
+        return PackedInputs(whole=whole, apart=None, computed_T=None, source_T=index_T)
     # One number for all copies of a token; those outside prefixes get one each, after all of these.
-    shared_T = prefix_T * num_columns + position_T
-    apart = (int(prefix_T.max()) + 1) * num_columns
-    name_T = torch.where(prefix_T >= 0, shared_T, apart + index_T)
+    shared_T = prompt_id_T * num_columns + position_T
+    apart = (int(prompt_id_T.max()) + 1) * num_columns
+    name_T = torch.where(prompt_id_T >= 0, shared_T, apart + index_T)
     number_T = torch.unique(name_T, return_inverse=True)[1]
     original_T = torch.full_like(index_T, len(index_T)).scatter_reduce(0, number_T, index_T, "amin")[number_T]
     is_own_T = original_T == index_T
-    first_T = (is_own_T.cumsum(0) - 1)[original_T]
-    copied_K = first_T[~is_own_T]
-    whole = Packing(token_C=None, cell_C=cell_T[is_own_T], copied_K=copied_K, copy_K=cell_T[~is_own_T], **shape)
-    return Packed(
+    source_T = (is_own_T.cumsum(0) - 1)[original_T]
+    copied_K = source_T[~is_own_T]
+    whole = PaddedLayout(token_C=None, cell_C=cell_T[is_own_T], copied_K=copied_K, copy_K=cell_T[~is_own_T], **shape)
+    return PackedInputs(
         whole=whole,
-        apart=_apart(position_T, segment_T, prefix_T, is_own_T, copied_K),
-        own_T=index_T[is_own_T],
-        first_T=first_T,
+        apart=_apart(position_T, segment_T, prompt_id_T, is_own_T, copied_K),
+        computed_T=index_T[is_own_T],
+        source_T=source_T,
     )
 
 
-def _apart(position_T: Tensor, segment_T: Tensor, prefix_T: Tensor, is_own_T: Tensor, copied_K: Tensor) -> Apart | None:
-    is_response_C = prefix_T[is_own_T] < 0
+def _apart(
+    position_T: Tensor, segment_T: Tensor, prompt_id_T: Tensor, is_own_T: Tensor, copied_K: Tensor
+) -> SharedPromptLayout | None:
+    is_response_C = prompt_id_T[is_own_T] < 0
     if not bool(is_response_C.any()):
         return None
     num_rows, none_K = int(segment_T[-1]) + 1, copied_K[:0]
-    prefix_N = torch.bincount(segment_T[prefix_T >= 0], minlength=num_rows)
+    prefix_N = torch.bincount(segment_T[prompt_id_T >= 0], minlength=num_rows)
     after_T = position_T - prefix_N[segment_T]  # 0.. for a response, below 0 for a prompt
     prompt_columns, columns = (round_up(int(most), 16) for most in (prefix_N.max(), after_T.max() + 1))
 
     prompt_C, response_C = (~is_response_C).nonzero().squeeze(-1), is_response_C.nonzero().squeeze(-1)
-    all_prefixes, row_C = prefix_T[is_own_T][prompt_C].unique(return_inverse=True)
-    prompts = Packing(
+    all_prefixes, row_C = prompt_id_T[is_own_T][prompt_C].unique(return_inverse=True)
+    prompts = PaddedLayout(
         token_C=prompt_C,
         cell_C=row_C * prompt_columns + position_T[is_own_T][prompt_C],
         copied_K=none_K,
@@ -116,7 +119,7 @@ def _apart(position_T: Tensor, segment_T: Tensor, prefix_T: Tensor, is_own_T: Te
         num_rows=len(all_prefixes),
         num_columns=prompt_columns,
     )
-    responses = Packing(
+    responses = PaddedLayout(
         token_C=response_C,
         cell_C=(segment_T * columns + after_T)[is_own_T][response_C],
         copied_K=none_K,
@@ -125,7 +128,7 @@ def _apart(position_T: Tensor, segment_T: Tensor, prefix_T: Tensor, is_own_T: Te
         num_columns=columns,
     )
     cell_T = segment_T * (prompt_columns + columns) + prompt_columns + after_T
-    keys = Packing(
+    keys = PaddedLayout(
         token_C=None,
         cell_C=cell_T[is_own_T],
         copied_K=copied_K,
@@ -136,7 +139,9 @@ def _apart(position_T: Tensor, segment_T: Tensor, prefix_T: Tensor, is_own_T: Te
     cell_C = torch.empty_like(is_response_C, dtype=torch.long)
     cell_C[prompt_C] = prompts.cell_C
     cell_C[response_C] = len(all_prefixes) * prompt_columns + responses.cell_C
-    return Apart(prompts=prompts, responses=responses, keys=keys, start_N=prompt_columns - prefix_N, cell_C=cell_C)
+    return SharedPromptLayout(
+        prompts=prompts, responses=responses, keys=keys, start_N=prompt_columns - prefix_N, cell_C=cell_C
+    )
 
 
 def round_up(number: int, multiple: int) -> int:
@@ -147,7 +152,7 @@ class _Spread(torch.autograd.Function):
     """Autograd's own backward pass of an index with copies adds up every token one by one; here only the copies."""
 
     @staticmethod
-    def forward(ctx: Any, value_THD: Tensor, packing: Packing) -> Tensor:
+    def forward(ctx: Any, value_THD: Tensor, packing: PaddedLayout) -> Tensor:
         ctx.packing, ctx.num_tokens = packing, len(value_THD)
         cells_NHD = value_THD.new_zeros(packing.num_rows * packing.num_columns, *value_THD.shape[1:])
         standing_CHD = (
@@ -161,7 +166,7 @@ class _Spread(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        packing: Packing = ctx.packing
+        packing: PaddedLayout = ctx.packing
         grad_CHD = grads[0].index_select(0, packing.cell_C)
         if packing.token_C is None:
             grad_THD = nn.functional.pad(grad_CHD, (0, 0, 0, 0, 0, ctx.num_tokens - len(grad_CHD)))

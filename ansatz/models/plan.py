@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 
 from ansatz.config.schema import Config
-from ansatz.config.shrink import TINY
+from ansatz.config.toy import TINY
 from ansatz.errors import ConfigError
+from ansatz.models.known_models import Shape, shape_of
 from ansatz.models.load import compute_dtype
 from ansatz.models.memory import GIB, USABLE, Part, Workload, adapter_parameters, host_bytes, memory_parts, peak_bytes
-from ansatz.models.shapes import Shape, shape_of
-from ansatz.models.threads import slices_at_once, usable_cores
+from ansatz.models.threads import parallel_microbatches, usable_cores
 from ansatz.models.tiny import build_tiny_model
 from ansatz.registry import settings_of
 
@@ -69,10 +69,10 @@ def recipe_shape(config: Config) -> Shape:
         sizes = {name: tiny[name] for name in names}
         return Shape(architecture="qwen3", tied=True, max_context=tiny["max_context"], **sizes)
     shape = shape_of(model.path)
-    if not model.shrink:
+    if not model.toy:
         return shape
     context = rollout.max_prompt_tokens + rollout.max_response_tokens
-    return shape.shrunk(vocab_size=TINY["vocab_size"], max_context=context)
+    return shape.at_toy_size(vocab_size=TINY["vocab_size"], max_context=context)
 
 
 def workload_of(
@@ -87,9 +87,9 @@ def workload_of(
         dtype_bytes = compute_dtype(model.dtype, torch.device("cpu")).itemsize
     span = rollout.max_prompt_tokens + rollout.max_response_tokens
     minibatch = -(-rollout.rollouts_per_step // train.updates_per_step) * span
-    slice_tokens = minibatch if whole_minibatch else min(max(train.tokens_per_slice, span), minibatch)
+    slice_tokens = minibatch if whole_minibatch else min(max(train.tokens_per_microbatch, span), minibatch)
     threads = config.threads or usable_cores()
-    beside = slices_at_once(shape.num_parameters, on_cpu=hardware is None, threads=threads)
+    beside = parallel_microbatches(shape.num_parameters, on_cpu=hardware is None, threads=threads)
     slots = 256 if hardware is None else rollout.rollouts_per_step  # where the recipe asks for as many as fit
     asked = int(rollout.engine.get("max_concurrent", 256)) or slots
     rollouts = min(max(asked, rollout.samples_per_prompt), rollout.rollouts_per_step)
@@ -104,7 +104,7 @@ def workload_of(
         max_response_tokens=rollout.max_response_tokens,
         rollouts=rollouts,
         prefilled=rollouts // rollout.samples_per_prompt,
-        shared_prompts=rollout.samples_per_prompt > 1 and not rollout.tokens_per_step,
+        shared_prompts=rollout.samples_per_prompt > 1 and not rollout.partial_rollout_tokens,
         slice_tokens=slice_tokens,
         targets=slice_tokens * rollout.max_response_tokens // span,
         trained=trained,
@@ -112,7 +112,7 @@ def workload_of(
         checkpointing=model.checkpointing,
         reference=needs_ref,
         critic=needs_values,
-        slices_at_once=min(beside, -(-minibatch // slice_tokens)),
+        parallel_microbatches=min(beside, -(-minibatch // slice_tokens)),
     )
 
 
@@ -124,7 +124,8 @@ def memory_table(work: Workload, *, hardware: Hardware | None) -> str:
     lines = [
         f"{shape.architecture}, {shape.num_layers} layers, P = {shape.num_parameters:,} parameters, trained: {trained};"
         f" computed in {kind}",
-        f"S = {work.rollouts} rollouts; slices of T = {work.slice_tokens:,} tokens, {work.slices_at_once} side by side",
+        f"S = {work.rollouts} rollouts; microbatches of T = {work.slice_tokens:,} tokens, "
+        f"{work.parallel_microbatches} side by side",
         "",
         f"{'part':32}{'size':>12}  {'when':8}  formula",
         *(f"{part.name:32}{size(part.bytes):>12}  {part.phase:8}  {part.formula}" for part in parts),

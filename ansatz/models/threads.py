@@ -32,7 +32,7 @@ def set_threads(count: int) -> None:
     torch.set_num_threads(count or usable_cores())
 
 
-def slices_at_once(num_parameters: int, *, on_cpu: bool, threads: int) -> int:
+def parallel_microbatches(num_parameters: int, *, on_cpu: bool, threads: int) -> int:
     """How many slices of a step go side by side: as many as there are threads for a small model on a CPU, else one,
     which then has all threads and is the only one to take memory."""
     return threads if on_cpu and num_parameters < SMALL_MODEL else 1
@@ -49,7 +49,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def side_by_side(work: Callable[[_Item], _Result], items: Sequence[_Item], width: int) -> Iterator[_Result]:
+def parallel_map(work: Callable[[_Item], _Result], items: Sequence[_Item], width: int) -> Iterator[_Result]:
     """work(item) of each in order, `width` at a time with one thread each; one item alone has all threads.
 
     No more than `width` + 1 are begun or done and not yet taken, so that results do not pile up.

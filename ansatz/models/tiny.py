@@ -15,7 +15,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from ansatz.errors import ConfigError
-from ansatz.models.shapes import Shape
+from ansatz.models.known_models import Shape
 
 SPECIAL_TOKENS = PAD, END = "<|pad|>", "<|end|>"  # they get the first ids, in this order
 

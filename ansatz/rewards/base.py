@@ -2,7 +2,7 @@
 
 A reward is a function over the rollouts of ONE prompt, so it may compare them with one another:
 
-    def accuracy(rollouts: Sequence[Rollout], *, correct: float = 1.0) -> Sequence[Judgement]: ...
+    def accuracy(rollouts: Sequence[Rollout], *, correct: float = 1.0) -> Sequence[RewardResult]: ...
 
 Its keyword-only parameters are its settings in the recipe, save those in `INJECTED`, which the grader fills in.
 It is found by name: `ansatz/rewards/<name>.py` (or package) holding a function `<name>`; nothing else is to be edited.
@@ -24,7 +24,7 @@ from ansatz.errors import ConfigError
 from ansatz.registry import bind, load_attribute, settings_of, suggest
 from ansatz.types import Rollout, ScoredRollout, Verdict
 
-RewardFunction = Callable[..., Sequence["Judgement"]]
+RewardFunction = Callable[..., Sequence["RewardResult"]]
 
 INJECTED = ("step", "pool", "verdicts")
 """Parameters that a reward may declare and the grader fills in: the training step (int, from 0), the worker pool, and
@@ -33,7 +33,7 @@ after all that do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class RewardResult:
     """One reward's finding on one rollout. value: finite, unweighted. verdict: only from rewards that grade answers."""
 
     value: float

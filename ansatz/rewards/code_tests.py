@@ -21,7 +21,7 @@ from typing import Any, cast
 from ansatz.config.schema import Positive, Rate
 from ansatz.errors import DataError
 from ansatz.rewards import sandbox
-from ansatz.rewards.base import Judgement
+from ansatz.rewards.base import RewardResult
 from ansatz.rewards.code_blocks import last_program
 from ansatz.rewards.program import REASONS
 from ansatz.rewards.sandbox import Ended
@@ -51,7 +51,7 @@ def code_tests(
     packages: bool = False,
     isolation: sandbox.Isolation = "full",
     parallel: Positive = 4,
-) -> list[Judgement]:
+) -> list[RewardResult]:
     """`correct` where the response's last Python block passes all the problem's tests, else `wrong`.
 
     partial: pays wrong + (correct - wrong) x the share of tests passed, and runs all of them; the verdict still asks
@@ -62,7 +62,7 @@ def code_tests(
     limits = sandbox.Limits(timeout_s=timeout_s, memory_mb=memory_mb)
     sandbox.require(isolation)
 
-    def judge(rollout: Rollout) -> Judgement:
+    def judge(rollout: Rollout) -> RewardResult:
         cases = read_cases(rollout.prompt.problem, tolerance)
         source = last_program(rollout.text)
         if source is None:
@@ -72,7 +72,7 @@ def code_tests(
             run = sandbox.run(
                 source + case.epilogue, stdin=case.stdin, limits=limits, packages=packages, isolation=isolation
             )
-            if run.ended is Ended.WELL and case.passes(run.stdout):
+            if run.ended is Ended.EXIT_OK and case.passes(run.stdout):
                 passed += 1
                 continue
             if reason is Reason.EQUAL:  # the first failure is the one to tell of
@@ -92,8 +92,8 @@ def check_golds(problems: Iterable[Problem]) -> None:
         read_cases(problem)
 
 
-def _judgement(value: float, reason: Reason) -> Judgement:
-    return Judgement(value=value, verdict=Verdict(correct=reason is Reason.EQUAL, reason=reason, stage=_STAGE))
+def _judgement(value: float, reason: Reason) -> RewardResult:
+    return RewardResult(value=value, verdict=Verdict(correct=reason is Reason.EQUAL, reason=reason, stage=_STAGE))
 
 
 def read_cases(problem: Problem, tolerance: float = 0.0) -> list[Case]:

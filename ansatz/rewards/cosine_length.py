@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ansatz.config.schema import Positive
-from ansatz.rewards.base import Judgement
+from ansatz.rewards.base import RewardResult
 from ansatz.shaping import penalties
 from ansatz.types import Rollout, Verdict
 
@@ -20,7 +20,7 @@ def cosine_length(
     wrong_long: float = 0.0,
     exceeded: float = -10.0,
     verdicts: Sequence[Verdict],
-) -> list[Judgement]:
+) -> list[RewardResult]:
     """Half a cosine from the short to the long value over lengths 0 to max_tokens (arXiv:2502.03373 sec. 4.2).
 
     Right answers: the shorter the better. Wrong answers: the longer the better, for more thought may find the answer.
@@ -28,7 +28,7 @@ def cosine_length(
     accuracy already, so math_answer beside it has weight 0.
     """
     return [
-        Judgement(
+        RewardResult(
             value=exceeded
             if rollout.num_tokens >= max_tokens
             else penalties.cosine_length(

@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any, cast
 
 from ansatz.errors import DataError
-from ansatz.rewards.base import Judgement
+from ansatz.rewards.base import RewardResult
 from ansatz.rewards.math_answer.extract import Mode, extract
 from ansatz.types import Problem, Reason, Rollout, Verdict
 
@@ -52,7 +52,7 @@ def countdown(
     readable: float = 0.0,
     use_all: bool = True,
     mode: Mode = "strict",
-) -> list[Judgement]:
+) -> list[RewardResult]:
     """`correct` for an expression over the given numbers that makes the target, else `wrong`.
 
     The problem's meta holds nums (a list of integers) and target (an integer); DataError where it does not.
@@ -61,7 +61,7 @@ def countdown(
     """
     verdicts = [_verdict(rollout, use_all=use_all, mode=mode) for rollout in rollouts]
     values = {Reason.EQUAL: correct, Reason.DIFFERENT: readable or wrong}
-    return [Judgement(value=values.get(verdict.reason, wrong), verdict=verdict) for verdict in verdicts]
+    return [RewardResult(value=values.get(verdict.reason, wrong), verdict=verdict) for verdict in verdicts]
 
 
 def check_golds(problems: Iterable[Problem]) -> None:

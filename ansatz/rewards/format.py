@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ansatz.rewards.base import Judgement
+from ansatz.rewards.base import RewardResult
 from ansatz.rewards.math_answer.extract import extract
 from ansatz.types import Rollout
 
@@ -24,14 +24,14 @@ def format(
     whole: float = 1.0,
     thought: float = 0.0,
     answered: float = 0.0,
-) -> list[Judgement]:
+) -> list[RewardResult]:
     """`whole` where the response is well formed, else `thought` for a closed think block + `answered` for an answer.
 
     shape, strict: see `well_formed`. GRPO-Zero pays whole 1, thought 0.1, answered 0.5, at weight 0.1, for the strict
     shape think_answer. Where the prompt itself ends in `<think>`, the response is read as if it began with it.
     """
     return [
-        Judgement(value=_value(_with_opened_thought(rollout), shape, strict, whole, thought, answered))
+        RewardResult(value=_value(_with_opened_thought(rollout), shape, strict, whole, thought, answered))
         for rollout in rollouts
     ]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansatz.errors import ConfigError
-from ansatz.rewards.base import Grader, Judgement, RewardFunction, rewards
+from ansatz.rewards.base import Grader, RewardFunction, RewardResult, rewards
 from ansatz.rewards.math_answer import ALGEBRA_TARGET
 from ansatz.rewards.pool import WorkerPool
 from ansatz.types import Problem, Reason, Rollout, Score, ScoredRollout, Verdict
@@ -109,7 +109,7 @@ class RewardGrader:
 
     def _judge(self, group: Sequence[Rollout], step: int) -> list[Score]:
         given: dict[str, Any] = {"step": step, "pool": self._pool}
-        columns: dict[str, Sequence[Judgement]] = {}
+        columns: dict[str, Sequence[RewardResult]] = {}
         for part in self._parts:
             if "verdicts" in part.injected and "verdicts" not in given:
                 given["verdicts"] = [_verdict(row) for row in zip(*columns.values(), strict=True)]
@@ -119,7 +119,7 @@ class RewardGrader:
             columns[part.name] = _checked(part.name, judgements, group)
         return [self._score(rollout, {n: c[row] for n, c in columns.items()}) for row, rollout in enumerate(group)]
 
-    def _score(self, rollout: Rollout, judgements: Mapping[str, Judgement]) -> Score:
+    def _score(self, rollout: Rollout, judgements: Mapping[str, RewardResult]) -> Score:
         value = sum(part.weight * judgements[part.name].value for part in self._parts)
         verdict = _verdict(judgements.values())
         if verdict is None:
@@ -130,12 +130,12 @@ class RewardGrader:
         return Score(value=value, parts={n: j.value for n, j in judgements.items()}, verdict=verdict)
 
 
-def _verdict(judgements: Iterable[Judgement]) -> Verdict | None:
+def _verdict(judgements: Iterable[RewardResult]) -> Verdict | None:
     """The first verdict among them."""
     return next((judgement.verdict for judgement in judgements if judgement.verdict is not None), None)
 
 
-def _checked(name: str, judgements: Sequence[Judgement], group: Sequence[Rollout]) -> Sequence[Judgement]:
+def _checked(name: str, judgements: Sequence[RewardResult], group: Sequence[Rollout]) -> Sequence[RewardResult]:
     """The judgements, where there is one a rollout and each is finite; a reward that breaks this is a ConfigError."""
     problem = group[0].prompt.problem.id
     if len(judgements) != len(group):

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ansatz.config.schema import Count, Positive, Rate
 from ansatz.errors import ConfigError
-from ansatz.rewards.base import Judgement
+from ansatz.rewards.base import RewardResult
 from ansatz.rewards.chat_client import ChatClient, ChatFailed, ChatTimeout
 from ansatz.rewards.math_answer import equivalent
 from ansatz.rewards.math_answer.extract import Mode, extract
@@ -53,7 +53,7 @@ def judge(
     max_reply_tokens: Positive = 1024,
     cache: str | None = None,
     pool: WorkerPool | None = None,
-) -> list[Judgement]:
+) -> list[RewardResult]:
     """`correct` where the judge holds the response's final answer to be the problem's, else `wrong`.
 
     failed: the value where the judge gives no verdict; its reason is then timeout, crashed (no reply), or unparsed (a
@@ -81,7 +81,7 @@ def judge(
         found: dict[str | None, Verdict] = dict(zip(different, threads.map(judged, different), strict=True))
     found[None] = Verdict(correct=False, reason=Reason.NO_ANSWER, stage=_STAGE)
     values = {Reason.EQUAL: correct, Reason.DIFFERENT: wrong, Reason.NO_ANSWER: wrong}
-    return [Judgement(value=values.get(found[a].reason, failed), verdict=found[a]) for a in answers]
+    return [RewardResult(value=values.get(found[a].reason, failed), verdict=found[a]) for a in answers]
 
 
 def _ask(client: ChatClient, known: VerdictCache, case: tuple[str, str, str], max_tokens: int) -> Reason:

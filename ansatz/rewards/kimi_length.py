@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ansatz.config.schema import Count
-from ansatz.rewards.base import Judgement
+from ansatz.rewards.base import RewardResult
 from ansatz.shaping.penalties import group_length
 from ansatz.types import Rollout, Verdict
 
 
 def kimi_length(
     rollouts: Sequence[Rollout], *, from_step: Count, step: int, verdicts: Sequence[Verdict]
-) -> list[Judgement]:
+) -> list[RewardResult]:
     """lambda = 0.5 - (length - min) / (max - min) where correct, min(0, lambda) where wrong.
 
     arXiv:2501.12599 sec. 2.3.3. Values in [-0.5, 0.5]; 0 for all when they are equally long, and before the training
     step `from_step`: the paper switches it on late, for it slows early learning, and gives no number.
     """
     if not rollouts or step < from_step:
-        return [Judgement(value=0.0) for _ in rollouts]
+        return [RewardResult(value=0.0) for _ in rollouts]
     lengths = [rollout.num_tokens for rollout in rollouts]
-    return [Judgement(value=value) for value in group_length(lengths, [verdict.correct for verdict in verdicts])]
+    return [RewardResult(value=value) for value in group_length(lengths, [verdict.correct for verdict in verdicts])]

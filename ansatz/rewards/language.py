@@ -15,7 +15,7 @@ from typing import Any
 
 from ansatz.errors import ConfigError, MissingExtraError
 from ansatz.registry import suggest
-from ansatz.rewards.base import Judgement
+from ansatz.rewards.base import RewardResult
 from ansatz.rewards.prose import prose_only, sentences, words
 from ansatz.types import Rollout
 
@@ -31,14 +31,14 @@ Likelihoods = Callable[[str], dict[str, float]]
 
 def language(
     rollouts: Sequence[Rollout], *, target: str = "en", among: Sequence[str] = AMONG, empty: float = 1.0
-) -> list[Judgement]:
+) -> list[RewardResult]:
     """The share of words in the target language, in [0, 1]; `empty` for a response without words.
 
     target: ISO 639-1, such as en or zh. among: the languages that are told apart; the fewer, the surer. Where writing
     has no blanks between words, each character counts as one. MissingExtraError where the detector is not installed.
     """
     detect = detector(tuple(sorted({target, *among})))
-    return [Judgement(value=share(rollout.text, target, detect, empty=empty)) for rollout in rollouts]
+    return [RewardResult(value=share(rollout.text, target, detect, empty=empty)) for rollout in rollouts]
 
 
 def share(text: str, target: str, detect: Likelihoods, *, empty: float = 1.0) -> float:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from ansatz.config.schema import Positive
 from ansatz.errors import ConfigError, ModelError
 from ansatz.registry import load_attribute
-from ansatz.rewards.base import Judgement
+from ansatz.rewards.base import RewardResult
 from ansatz.types import Rollout
 
 
@@ -36,7 +36,7 @@ def learned(
     batch_size: Positive = 8,
     device: str = "cpu",
     squash: Literal["none", "sigmoid"] = "none",
-) -> list[Judgement]:
+) -> list[RewardResult]:
     """The model's score of each response, or its sigmoid.
 
     model: a Hugging Face folder with a sequence classifier of one label, or `file.py:function` (or
@@ -50,7 +50,7 @@ def learned(
     values = [float(value) for value in judge.score(rollouts)] if rollouts else []
     if squash == "sigmoid":
         values = [_sigmoid(value) for value in values]
-    return [Judgement(value=value) for value in values]
+    return [RewardResult(value=value) for value in values]
 
 
 class SequenceClassifier:

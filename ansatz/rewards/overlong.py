@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from ansatz.config.schema import Positive, Rate
 from ansatz.errors import ConfigError
-from ansatz.rewards.base import Judgement
+from ansatz.rewards.base import RewardResult
 from ansatz.shaping.penalties import soft_overlong
 from ansatz.types import Rollout
 
 
 def overlong(
     rollouts: Sequence[Rollout], *, max_tokens: Positive, buffer: Positive, strength: Rate = 1.0
-) -> list[Judgement]:
+) -> list[RewardResult]:
     """0 up to max_tokens - buffer, then down a line to -strength at max_tokens and beyond (arXiv:2503.14476 eq. 13).
 
     max_tokens, buffer: the paper's L_max and L_cache (20480 and 4096 there), in tokens; the end token counts.
@@ -21,6 +21,6 @@ def overlong(
     if buffer > max_tokens:
         raise ConfigError(f"rewards.overlong.buffer = {buffer}: must be at most max_tokens = {max_tokens}.")
     return [
-        Judgement(value=soft_overlong(rollout.num_tokens, max_tokens=max_tokens, buffer=buffer, strength=strength))
+        RewardResult(value=soft_overlong(rollout.num_tokens, max_tokens=max_tokens, buffer=buffer, strength=strength))
         for rollout in rollouts
     ]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ansatz.config.schema import Positive
 from ansatz.rewards import sandbox
-from ansatz.rewards.base import Judgement
+from ansatz.rewards.base import RewardResult
 from ansatz.rewards.code_blocks import last_program
 from ansatz.rewards.math_answer import equivalent
 from ansatz.rewards.pool import WorkerPool
@@ -16,7 +16,7 @@ from ansatz.rewards.sandbox import Ended
 from ansatz.types import Reason, Rollout, Verdict
 
 REASONS = {
-    Ended.BADLY: Reason.UNPARSED,
+    Ended.EXIT_ERROR: Reason.UNPARSED,
     Ended.OUTPUT: Reason.UNPARSED,
     Ended.TIMEOUT: Reason.TIMEOUT,
     Ended.NEVER_RAN: Reason.CRASHED,
@@ -36,7 +36,7 @@ def program(
     isolation: sandbox.Isolation = "full",
     parallel: Positive = 4,
     pool: WorkerPool | None = None,
-) -> list[Judgement]:
+) -> list[RewardResult]:
     """`correct` where the response's last Python block computes the problem's answer in the sandbox, else `wrong`.
 
     read: "stdout" takes the last line that the program prints, "answer" the variable of that name. It is compared with
@@ -53,7 +53,7 @@ def program(
         if read == "answer":
             source += "\nprint(answer)\n"
         run = sandbox.run(source, limits=limits, packages=packages, isolation=isolation)
-        if run.ended is not Ended.WELL:
+        if run.ended is not Ended.EXIT_OK:
             return Verdict(correct=False, reason=REASONS[run.ended], stage="program", seconds=run.seconds)
         lines = run.stdout.split("\n")
         said = next((line.strip() for line in reversed(lines) if line.strip()), "")
@@ -61,4 +61,4 @@ def program(
 
     with ThreadPoolExecutor(parallel, thread_name_prefix="program") as threads:
         verdicts = list(threads.map(judge, rollouts))
-    return [Judgement(value=correct if verdict else wrong, verdict=verdict) for verdict in verdicts]
+    return [RewardResult(value=correct if verdict else wrong, verdict=verdict) for verdict in verdicts]

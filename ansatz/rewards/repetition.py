@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import Field
 
 from ansatz.config.schema import Positive
-from ansatz.ngrams import REPETITION_NGRAM, repeated_share
-from ansatz.rewards.base import Judgement
+from ansatz.ngrams import REPETITION_NGRAM, repeated_frac
+from ansatz.rewards.base import RewardResult
 from ansatz.types import Rollout
 
 
@@ -18,10 +18,10 @@ def repetition(
     *,
     ngram: Positive = REPETITION_NGRAM,
     allowed: Annotated[float, Field(ge=0, lt=1)] = 0.0,
-) -> list[Judgement]:
+) -> list[RewardResult]:
     """-(share - allowed) / (1 - allowed) where the share of repeated n-grams is above `allowed`, else 0; in (-1, 0].
 
     ngram: tokens; the default is that of the metric rollout/repetition.
     """
-    shares = [repeated_share(rollout.token_ids, ngram=ngram) for rollout in rollouts]
-    return [Judgement(value=min((allowed - share) / (1 - allowed), 0.0)) for share in shares]
+    shares = [repeated_frac(rollout.token_ids, ngram=ngram) for rollout in rollouts]
+    return [RewardResult(value=min((allowed - share) / (1 - allowed), 0.0)) for share in shares]

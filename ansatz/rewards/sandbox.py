@@ -47,8 +47,8 @@ _START_LIMIT_S = 20.0  # a loaded machine may need seconds to start an interpret
 class Ended(StrEnum):
     """How a run ended."""
 
-    WELL = "well"  # exit code 0
-    BADLY = "badly"  # an exception, another exit code, a crash, memory at its end
+    EXIT_OK = "well"  # exit code 0
+    EXIT_ERROR = "badly"  # an exception, another exit code, a crash, memory at its end
     TIMEOUT = "timeout"  # wall or CPU time at its end
     OUTPUT = "output"  # wrote more than it may
     NEVER_RAN = "never_ran"  # the sandbox could not be shut, so the program was not started
@@ -96,7 +96,7 @@ def run(
     """
     begin = time.monotonic()
     limits = limits or Limits()
-    job = json.dumps({"source": source, "limits": _rlimits(limits), "full": isolation == "full", **_doors(packages)})
+    job = json.dumps({"source": source, "limits": _rlimits(limits), "full": isolation == "full", **_pipes(packages)})
     try:
         with (
             tempfile.TemporaryDirectory(prefix="sandbox") as folder,
@@ -112,8 +112,8 @@ def run(
             code = process.wait()
     except OSError as error:
         return Run(ended=Ended.NEVER_RAN, stdout="", stderr=str(error), seconds=time.monotonic() - begin)
-    if ended is Ended.WELL and code != 0:
-        ended = Ended.TIMEOUT if code in (-signal.SIGXCPU, -signal.SIGKILL) else Ended.BADLY
+    if ended is Ended.EXIT_OK and code != 0:
+        ended = Ended.TIMEOUT if code in (-signal.SIGXCPU, -signal.SIGKILL) else Ended.EXIT_ERROR
     return Run(ended=ended, stdout=stdout, stderr=stderr, seconds=time.monotonic() - begin)
 
 
@@ -157,11 +157,11 @@ def _watch(process: subprocess.Popen[bytes], limits: Limits, ready: int) -> tupl
     assert process.stderr is not None
     texts = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
     still_open = set(texts)
-    ended, started, deadline = Ended.WELL, False, time.monotonic() + _START_LIMIT_S
+    ended, started, deadline = Ended.EXIT_OK, False, time.monotonic() + _START_LIMIT_S
     with selectors.DefaultSelector() as selector:
         for descriptor in (ready, *texts):
             selector.register(descriptor, selectors.EVENT_READ)
-        while still_open and ended is Ended.WELL:
+        while still_open and ended is Ended.EXIT_OK:
             events = selector.select(max(0.0, deadline - time.monotonic()))
             if not events:
                 ended = Ended.TIMEOUT
@@ -179,7 +179,7 @@ def _watch(process: subprocess.Popen[bytes], limits: Limits, ready: int) -> tupl
                     selector.unregister(key.fd)
             if time.monotonic() >= deadline:  # an endless trickle of output is no way around it
                 ended = Ended.TIMEOUT
-    if ended is Ended.WELL and not _has_ended(process, deadline):
+    if ended is Ended.EXIT_OK and not _has_ended(process, deadline):
         ended = Ended.TIMEOUT
     stdout, stderr = (bytes(text[: limits.output_bytes]).decode(errors="replace") for text in texts.values())
     return ended if started else Ended.NEVER_RAN, stdout, stderr
@@ -226,7 +226,7 @@ def _rlimits(limits: Limits) -> dict[str, int]:
 
 
 @functools.cache
-def _doors(packages: bool) -> dict[str, Any]:
+def _pipes(packages: bool) -> dict[str, Any]:
     """What the child is told to shut, and where it may look for modules."""
     library = sysconfig.get_path("stdlib")
     path = [library, str(Path(library) / "lib-dynload")]

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ansatz.config.schema import Positive, Rate
 from ansatz.errors import DataError
-from ansatz.rewards.base import Judgement
+from ansatz.rewards.base import RewardResult
 from ansatz.shaping.penalties import lcpo_exact, lcpo_max
 from ansatz.types import Problem, Rollout, Verdict
 
@@ -22,21 +22,21 @@ def target_length(
     alpha: Rate = 3e-4,
     delta: Rate = 0.5,
     verdicts: Sequence[Verdict],
-) -> list[Judgement]:
+) -> list[RewardResult]:
     """L1's reward less the 1/0 of accuracy, so that math_answer + target_length is L1 (arXiv:2503.04697 eq. 1 and 2).
 
     exact: -alpha |target - length|. max: -(1 - clip(alpha (target - length) + delta, 0, 1)) where correct, else 0.
     The target is the problem's meta["target_tokens"], else the setting; DataError where there is neither. The prompt
     must say it, or the policy cannot know. alpha: reward per token.
     """
-    judgements: list[Judgement] = []
+    judgements: list[RewardResult] = []
     for rollout, verdict in zip(rollouts, verdicts, strict=True):
         length, target = rollout.num_tokens, _target(rollout.prompt.problem, target_tokens)
         if mode == "exact":
             whole = lcpo_exact(length, verdict.correct, target=target, alpha=alpha)
         else:
             whole = lcpo_max(length, verdict.correct, target=target, alpha=alpha, delta=delta)
-        judgements.append(Judgement(value=whole - float(verdict.correct)))
+        judgements.append(RewardResult(value=whole - float(verdict.correct)))
     return judgements
 
 

@@ -50,7 +50,7 @@ class Sampling:
 
     @property
     def watched(self) -> bool:
-        """Whether more than end tokens and the limit shapes a response (see `rollout.watch`)."""
+        """Whether more than end tokens and the limit shapes a response (see `rollout.response_rules`)."""
         return bool(self.stop) or self.thinking_budget > 0
 
     def greedy(self) -> Sampling:
@@ -60,7 +60,7 @@ class Sampling:
         )
 
 
-Observe = Callable[[str], str | None]
+Tool = Callable[[str], str | None]
 """A tool. It is told a response's text so far, which has come to a stop string, and says what to append to it; the
 response then goes on. None: the response ends. It should depend on the text alone."""
 

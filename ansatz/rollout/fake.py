@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ansatz.rollout.base import Observe, Sampling, first_samples
-from ansatz.rollout.watch import Course, Watch
+from ansatz.rollout.base import Sampling, Tool, first_samples
+from ansatz.rollout.response_rules import ResponseRules, ResponseState
 from ansatz.types import Finish, Prompt, Rollout
 
 END = 256
@@ -22,9 +22,7 @@ class FakeSampler:
     Every log-prob is -1.0, 0.0 when greedy. Keeps the weights that it was given in `weights`.
     """
 
-    def __init__(
-        self, respond: Callable[[Prompt, int], str], *, version: int = 0, observe: Observe | None = None
-    ) -> None:
+    def __init__(self, respond: Callable[[Prompt, int], str], *, version: int = 0, observe: Tool | None = None) -> None:
         self._respond, self._observe = respond, observe
         self.version = version
         self.weights: Any = None
@@ -51,7 +49,7 @@ class FakeSampler:
             for sample in range(first, first + sampling.num_samples)
         ]
         wanted += [(begun.prompt, begun.sample, begun) for begun in unfinished]
-        watch = Watch(sampling, end_ids={END}, encode=str.encode, decode=_decode, observe=self._observe)
+        watch = ResponseRules(sampling, end_ids={END}, encode=str.encode, decode=_decode, observe=self._observe)
         out: list[Rollout] = []
         for prompt, sample, begun in wanted:
             out.append(self._rollout(prompt, sample, begun, sampling, watch))
@@ -59,11 +57,13 @@ class FakeSampler:
                 on_finished(out[-1])
         return out
 
-    def _rollout(self, prompt: Prompt, sample: int, begun: Rollout | None, sampling: Sampling, watch: Watch) -> Rollout:
+    def _rollout(
+        self, prompt: Prompt, sample: int, begun: Rollout | None, sampling: Sampling, watch: ResponseRules
+    ) -> Rollout:
         greedy = sampling.temperature == 0
         script = self._respond(prompt, 0 if greedy else sample).encode()
-        course = Course(watch, begun.token_ids if begun else ())
-        old, own_so_far = len(course.token_ids), sum(course.chosen)
+        course = ResponseState(watch, begun.token_ids if begun else ())
+        old, own_so_far = len(course.token_ids), sum(course.sampled)
         own = iter((*script.ljust(sampling.min_response_tokens), END)[own_so_far:])
         limit = min(sampling.max_response_tokens, old + (sampling.max_call_tokens or sampling.max_response_tokens))
         while not course.ended and len(course.token_ids) < limit:
@@ -74,7 +74,7 @@ class FakeSampler:
             prompt=prompt,
             sample=sample,
             token_ids=token_ids,
-            behavior_logps=tuple(logp if chosen else 0.0 for chosen in course.chosen),
+            behavior_logps=tuple(logp if chosen else 0.0 for chosen in course.sampled),
             text=_decode(token_ids),
             finish=Finish.ABORT if cut else course.finish,
             versions=(*begun.token_versions, *(self.version,) * (len(token_ids) - old)) if begun else (),
@@ -82,7 +82,7 @@ class FakeSampler:
             version_max=self.version,
             seed=sampling.seed,
             min_response_tokens=sampling.min_response_tokens,
-            chosen=course.marks,
+            sampled_mask=course.sampled_mask,
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ansatz.errors import NonFiniteError
 from ansatz.types import ScoredRollout
 
-EVALUATION_NUMBERS = ("pass@1", "greedy", "pass@k", "maj@k", "mean_length", "truncated_share")
+EVALUATION_NUMBERS = ("pass@1", "greedy", "pass@k", "maj@k", "mean_length", "truncated_frac")
 """The plain numbers of an evaluation, each a number (greedy: or None when it was not measured)."""
 
 Evaluation = Mapping[str, Any]

@@ -19,7 +19,7 @@ HEADLINES = {
     "train/loss": "loss",
     "train/sft_accuracy": "token acc",
     "train/entropy": "entropy",
-    "align/measure": "align",
+    "align/mean_gap": "align",
 }
 """Metric -> short label, in the order shown; of those that a step has, the first ones."""
 
@@ -162,7 +162,7 @@ def results_table(evaluations: Sequence[Evaluation]) -> Group:
             f"{_share(row['pass@1'])} [{_share(low)}, {_share(high)}]",
             *(_share(row[name]) for name in ("greedy", "pass@k", "maj@k")),
             f"{row['mean_length']:.1f}",
-            _share(row["truncated_share"]),
+            _share(row["truncated_frac"]),
         )
     levels = list(dict.fromkeys(level for row in evaluations for level in row.get("by_level", {})))
     if not levels:

@@ -37,7 +37,7 @@ PANELS = (
         metrics=(("rollout/response_length", "mean"), ("rollout/response_length_max", "longest")),
     ),
     Panel(title="Entropy (nats a token)", metrics=(("train/entropy", "entropy"),)),
-    Panel(title="Sampler against trainer", metrics=(("align/measure", "measure"),)),
+    Panel(title="Sampler against trainer", metrics=(("align/mean_gap", "measure"),)),
     Panel(title="Clipped share of tokens", metrics=(("train/clip_frac", "clipped"),)),
     Panel(title="Gradient norm", metrics=(("train/grad_norm", "norm"),)),
     Panel(title="Importance ratio", metrics=(("train/ratio_max", "largest"), ("train/ratio_mean", "mean"))),

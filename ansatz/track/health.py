@@ -1,4 +1,4 @@
-"""Early signs of collapse, read from a stage's curves; the limits are those of the metric table."""
+"""Early health_checks of collapse, read from a stage's curves; the limits are those of the metric table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ansatz.track.runs import StageRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sign:
+class HealthCheck:
     """One finding: fine or a warning, in a sentence with its numbers."""
 
     fine: bool
@@ -20,7 +20,7 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class Threshold:
     """A metric and the range that its late mean (or, for peak, its worst step) should keep."""
 
     metric: str
@@ -31,58 +31,58 @@ class Limit:
     advice: str
 
 
-LIMITS = (
-    Limit(
+THRESHOLDS = (
+    Threshold(
         metric="train/entropy",
         title="Entropy",
         low=0.05,
         advice="Exploration is over: a higher upper clip or entropy coefficient, or a lower learning rate.",
     ),
-    Limit(
+    Threshold(
         metric="rollout/repetition",
         title="Self-repetition",
         high=0.05,
         advice="Look for loops in the rollouts below; the checkpoint before the rise is the one to keep.",
     ),
-    Limit(
+    Threshold(
         metric="rollout/truncated_frac",
         title="Cut-off responses",
         high=0.05,
         advice="rollout.max_response_tokens bites, or the policy forgets to stop.",
     ),
-    Limit(
+    Threshold(
         metric="rollout/no_answer_frac",
         title="Responses without an answer",
         high=0.05,
         advice="The policy has left the answer format, or the template does not fit the model.",
     ),
-    Limit(
+    Threshold(
         metric="rollout/groups_with_signal_frac",
         title="Groups with signal",
         low=0.1,
         advice="Nearly every group is all right or all wrong; harder or easier problems teach more.",
     ),
-    Limit(
+    Threshold(
         metric="train/clip_frac",
         title="Clipped tokens",
         high=0.2,
         advice="Updates leave the clip range: fewer updates a step or a lower learning rate.",
     ),
-    Limit(
-        metric="align/measure",
+    Threshold(
+        metric="align/mean_gap",
         title="Sampler against trainer",
         high=1.05,
         peak=True,
         advice="The sampler draws from another distribution than the trainer differentiates.",
     ),
-    Limit(
+    Threshold(
         metric="rollout/verdict/timeout",
         title="Grader timeouts",
         high=0.01,
         peak=True,
         advice="These rollouts were not judged; the reward of those steps is not to be believed.",
     ),
-    Limit(
+    Threshold(
         metric="rollout/verdict/crashed",
         title="Grader crashes",
         high=0.0,
@@ -95,17 +95,17 @@ LIMITS = (
 def healthy_edges(metric: str) -> tuple[float, ...]:
     """The finite ends of the metric's limit, to be drawn into its chart."""
     return tuple(
-        edge for limit in LIMITS if limit.metric == metric for edge in (limit.low, limit.high) if isfinite(edge)
+        edge for limit in THRESHOLDS if limit.metric == metric for edge in (limit.low, limit.high) if isfinite(edge)
     )
 
 
-def signs(stage: StageRun) -> list[Sign]:
+def health_checks(stage: StageRun) -> list[HealthCheck]:
     """A sign for each limit whose metric the stage has."""
     return list(_signs(stage))
 
 
-def _signs(stage: StageRun) -> Iterator[Sign]:
-    for limit in LIMITS:
+def _signs(stage: StageRun) -> Iterator[HealthCheck]:
+    for limit in THRESHOLDS:
         curve = stage.curve(limit.metric)
         if not curve:
             continue
@@ -120,4 +120,4 @@ def _signs(stage: StageRun) -> Iterator[Sign]:
             fine = limit.low <= last <= limit.high
             bound = f"over {limit.low:g}" if limit.low > -inf else f"under {limit.high:g}"
             text = f"from {first:.3g} to {last:.3g} (means of the first and last tenth; healthy {bound})."
-        yield Sign(fine=fine, title=limit.title, text=text if fine else f"{text} {limit.advice}")
+        yield HealthCheck(fine=fine, title=limit.title, text=text if fine else f"{text} {limit.advice}")

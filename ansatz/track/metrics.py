@@ -111,12 +111,12 @@ METRICS: tuple[Metric, ...] = (
         "the step is spent for little: problems are too easy or too hard.",
     ),
     _row(
-        "rollout/carried",
+        "rollout/partial",
         "carried over",
-        "unfinished rollouts that the next step goes on with, under rollout.tokens_per_step",
+        "unfinished rollouts that the next step goes on with, under rollout.partial_rollout_tokens",
         "rollouts",
         "steady",
-        "Growing: more is begun than ends. Raise rollout.tokens_per_step, or lower prompts_per_step.",
+        "Growing: more is begun than ends. Raise rollout.partial_rollout_tokens, or lower prompts_per_step.",
     ),
     _row(
         "rollout/version_lag",
@@ -319,7 +319,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     # Sampler against trainer.
     _row(
-        "align/measure",
+        "align/mean_gap",
         "sampler / trainer gap",
         "exp(mean over response tokens of |behavior_logp - old_logp|)",
         "1",
@@ -377,7 +377,7 @@ METRICS: tuple[Metric, ...] = (
         "on a CPU, over 10^9",
         "GB",
         "flat after some steps, under what `ansatz explain` counts for a GPU",
-        "A steady rise: longer responses, or a leak. Near the device's memory: lower train.tokens_per_slice or "
+        "A steady rise: longer responses, or a leak. Near the device's memory: lower train.tokens_per_microbatch or "
         "rollout.engine.max_concurrent.",
     ),
     # How far through the data.
@@ -418,7 +418,7 @@ METRICS: tuple[Metric, ...] = (
     _row(
         "data/resting_frac",
         "resting",
-        "problems that rest after rest_after steps without a right response / problems in the training set",
+        "problems that rest after pause_after_failed steps without a right response / problems in the training set",
         "share",
         "under 0.5, falls",
         "A rise to most of the pool: the problems are too hard for this policy.",
@@ -426,21 +426,21 @@ METRICS: tuple[Metric, ...] = (
     _row(
         "data/retired_frac",
         "retired",
-        "problems with all responses right retire_after times running / problems in the training set",
+        "problems with all responses right drop_after_solved times running / problems in the training set",
         "share",
         "rises, under 0.8",
         "Near 1 the pool is used up: what is left is hard or wrong, and retired problems come back to fill the step.",
     ),
     _row(
-        "data/refill_rounds",
+        "data/dynamic_sampling_rounds",
         "refill rounds",
         "rounds of further sampling in the step to replace groups without a signal",
         "count",
-        "under data.curriculum.refill",
-        "At the limit: the step is not full of groups with a signal. Read it with data/groups_thrown_away.",
+        "under data.curriculum.dynamic_sampling",
+        "At the limit: the step is not full of groups with a signal. Read it with data/groups_discarded.",
     ),
     _row(
-        "data/groups_thrown_away",
+        "data/groups_discarded",
         "thrown away",
         "groups sampled in the step and left out of its update, since their rewards are all equal",
         "groups",
@@ -451,10 +451,10 @@ METRICS: tuple[Metric, ...] = (
     _row(
         "eval/<name>",
         "held-out",
-        "a number of an evaluation: pass@1 (mean over samples), greedy, pass@k, maj@k, mean_length, truncated_share; "
+        "a number of an evaluation: pass@1 (mean over samples), greedy, pass@k, maj@k, mean_length, truncated_frac; "
         "a level is a suffix, as in eval/heldout/pass@1/3",
         "1",
-        "pass@1 rises; truncated_share under 0.05",
+        "pass@1 rises; truncated_frac under 0.05",
         "The only numbers that count. pass@1 rising to meet a flat pass@k is sharpening; pass@k rising as well is new "
         "ability; pass@k falling is lost diversity.",
     ),

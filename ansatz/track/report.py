@@ -14,9 +14,9 @@ from pathlib import Path
 
 from ansatz.track.console import duration, percent
 from ansatz.track.figures import Panel, learning_curve, level_curve, panel_chart, panel_note, stage_panels
-from ansatz.track.health import signs
+from ansatz.track.health import health_checks
 from ansatz.track.jsonl import Row
-from ansatz.track.moments import Moment, Story, stories
+from ansatz.track.rollout_examples import ExampleTimeline, Snapshot, stories
 from ansatz.track.runs import PipelineRun, StageRun, read_pipeline
 from ansatz.track.svg import Chart, line_chart
 from ansatz.track.theme import PAGE_SCRIPT, PAGE_STYLE
@@ -108,7 +108,7 @@ def _results(rows: Sequence[Row]) -> str:
             _interval(row),
             *(percent(row[name]) for name in ("greedy", "pass@k", "maj@k")),
             f"{row['mean_length']:.1f}",
-            percent(row["truncated_share"]),
+            percent(row["truncated_frac"]),
         )
         mark = ' class="result"' if row in ends else ""
         cell_text = "".join(f"<td>{_text(cell)}</td>" for cell in cells)
@@ -143,7 +143,7 @@ def _stage(stage: StageRun) -> str:
     marks = "".join(
         f'<li class="{"fine" if sign.fine else "warn"}"><b>{"✓" if sign.fine else "!"} {_text(sign.title)}</b> '
         f"{_text(sign.text)}</li>"
-        for sign in signs(stage)
+        for sign in health_checks(stage)
     )
     more = (
         f"<details><summary>All other curves ({len(others)})</summary>"
@@ -155,7 +155,7 @@ def _stage(stage: StageRun) -> str:
         f"<section><h2>Curves: {_text(stage.name)}</h2>"
         f"<p>{stage.last_step} steps in {duration(stage.seconds)}. A faint line has every step, a bold one their "
         "running mean; a dotted line is the edge of the healthy range.</p>"
-        + (f'<ul class="signs">{marks}</ul>' if marks else "")
+        + (f'<ul class="health_checks">{marks}</ul>' if marks else "")
         + f'<div class="grid">{"".join(_panel(stage, panel) for panel in main)}</div>{more}</section>'
     )
 
@@ -187,7 +187,7 @@ def _rollouts(stage: StageRun) -> str:
     )
 
 
-def _story(story: Story) -> str:
+def _story(story: ExampleTimeline) -> str:
     problem = story.moments[0].problem
     level = f"Level {_text(problem.level)}" if problem.level else "Problem"
     head = f"<h3>{level}</h3>{_question(story.moments[0])}" if story.one_problem else f"<h3>{level}</h3>"
@@ -195,12 +195,12 @@ def _story(story: Story) -> str:
     return f'<article class="card">{head}<div class="moments">{moments}</div></article>'
 
 
-def _question(moment: Moment) -> str:
+def _question(moment: Snapshot) -> str:
     problem = moment.problem
     return f'<p class="question">{_text(problem.question)}</p><p>Gold answer: <b>{_text(problem.answer)}</b></p>'
 
 
-def _moment(moment: Moment, *, question: bool) -> str:
+def _moment(moment: Snapshot, *, question: bool) -> str:
     verdict = moment.shown.score.verdict
     rollout = moment.shown.rollout
     kind = "good" if verdict.correct else "bad" if verdict.reason is Reason.DIFFERENT else "warn"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, pstdev
 
-from ansatz.ngrams import repeated_share
+from ansatz.ngrams import repeated_frac
 from ansatz.types import Group, Reason
 
 
@@ -28,7 +28,7 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "rollout/truncated_frac": sum(rollout.truncated for rollout in rollouts) / count,
         "rollout/no_answer_frac": reasons[Reason.NO_ANSWER] / count,
         "rollout/groups_with_signal_frac": fmean(has_signal(group.rewards) for group in groups),
-        "rollout/repetition": fmean(repeated_share(rollout.token_ids) for rollout in rollouts),
+        "rollout/repetition": fmean(repeated_frac(rollout.token_ids) for rollout in rollouts),
         **{f"rollout/verdict/{reason.value}": reasons[reason] / count for reason in Reason},
         **_reward_parts(groups),
     }

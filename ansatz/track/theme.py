@@ -115,12 +115,12 @@ tbody th{{font-weight:600}}
 td small{{display:block;color:var(--soft);font-size:.8rem}}
 .result td,.result th{{font-weight:650}}
 .result small{{font-weight:400}}
-ul.signs{{list-style:none;padding:0;margin:.6rem 0 1.2rem;display:grid;gap:.4rem;
+ul.health_checks{{list-style:none;padding:0;margin:.6rem 0 1.2rem;display:grid;gap:.4rem;
 grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr))}}
-ul.signs li{{padding:.45rem .8rem;border-radius:8px;font-size:.93rem;background:var(--good-bg)}}
-ul.signs li.warn{{background:var(--warn-bg)}}
-ul.signs b{{color:var(--good)}}
-ul.signs .warn b{{color:var(--warn)}}
+ul.health_checks li{{padding:.45rem .8rem;border-radius:8px;font-size:.93rem;background:var(--good-bg)}}
+ul.health_checks li.warn{{background:var(--warn-bg)}}
+ul.health_checks b{{color:var(--good)}}
+ul.health_checks .warn b{{color:var(--warn)}}
 details{{margin:.8rem 0}}
 summary{{cursor:pointer;font-weight:600;padding:.3rem 0}}
 summary:focus-visible{{outline:2px solid var(--s0);outline-offset:2px;border-radius:4px}}

@@ -21,11 +21,11 @@ from ansatz.objectives.objective import Objective, TokenBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TrainSample:
     """One rollout (or demonstration) before it joins a batch. group: its prompt, any number.
 
     behavior_logps: the sampler's log-probs of response_ids; 0 for demonstrations, which nobody sampled.
-    support_sizes: under top-k, top-p or min-p, how many tokens each response token was drawn from.
+    num_candidates: under top-k, top-p or min-p, how many tokens each response token was drawn from.
     min_response_tokens: so many response tokens were drawn from a vocabulary without end tokens.
     chosen: False where a response token was forced in; empty where the policy chose all.
     truncated: whether the response hit the length limit. components: the rewards before they are added up.
@@ -38,24 +38,25 @@ class Row:
     behavior_logps: Sequence[float]
     group: int
     reward: float
-    support_sizes: Sequence[int] = ()
+    num_candidates: Sequence[int] = ()
     min_response_tokens: int = 0
-    chosen: Sequence[bool] = ()
+    sampled_mask: Sequence[bool] = ()
     truncated: bool = False
     components: Sequence[float] = ()
     steps: Sequence[tuple[int, float]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class PackedRollouts:
     """Rows as tensors, nothing computed yet.
 
     token_T, position_T, segment_T: int64 token ids, positions within the rollout, rollout index 0..N-1.
-    prefix_T: which of the different prompts a prompt token is of, -1 for a response token; None where no two rollouts
+    prompt_id_T: which of the different prompts a prompt token is of, -1 for a response token; None where no two
+    rollouts
     have the same prompt.
     mask_T: True where the policy chose the token. behavior_logp_T: float32 nats, 0 outside mask.
-    support_T: how many tokens each was drawn from; None where it was the whole vocabulary for all.
-    endless_T: True where the end tokens could not be drawn; None where they always could.
+    num_candidates_T: how many tokens each was drawn from; None where it was the whole vocabulary for all.
+    no_eos_T: True where the end tokens could not be drawn; None where they always could.
     step_end_T, step_reward_T: True and the reward where a reasoning step ends.
     reward_N, group_N, truncated_N, component_NK: by rollout, in the order of segment_T.
     """
@@ -63,11 +64,11 @@ class Layout:
     token_T: Tensor
     position_T: Tensor
     segment_T: Tensor
-    prefix_T: Tensor | None
+    prompt_id_T: Tensor | None
     mask_T: Tensor
     behavior_logp_T: Tensor
-    support_T: Tensor | None
-    endless_T: Tensor | None
+    num_candidates_T: Tensor | None
+    no_eos_T: Tensor | None
     step_end_T: Tensor
     step_reward_T: Tensor
     reward_N: Tensor
@@ -92,7 +93,7 @@ class TrainBatch:
     num_rollouts: of the whole batch, not of the slice.
     """
 
-    layout: Layout
+    layout: PackedRollouts
     old_logp_T: Tensor | None
     ref_logp_T: Tensor | None
     advantage_T: Tensor
@@ -114,7 +115,7 @@ class TrainBatch:
     def behavior_logp_T(self) -> Tensor:
         return self.layout.behavior_logp_T
 
-    def anchored(self, policy_logp_T: Tensor) -> TokenBatch:
+    def with_old_logps(self, policy_logp_T: Tensor) -> TokenBatch:
         """The slice with old log-probs in any case: its own, or the policy's where this is the step's one update."""
         if self.old_logp_T is not None:
             return cast(TokenBatch, self)
@@ -128,9 +129,9 @@ class TrainBatch:
     def split(self, max_tokens: int, *, multiple: int = 1) -> Iterator[TrainBatch]:
         """Slices of whole rollouts; see `slices`."""
         for segments in slices(self.layout, max_tokens, multiple=multiple):
-            yield self.pick(segments)
+            yield self.select_rollouts(segments)
 
-    def pick(self, segments: Tensor) -> TrainBatch:
+    def select_rollouts(self, segments: Tensor) -> TrainBatch:
         """The given rollouts (ascending) alone, with the numbers that they have in the whole."""
         chosen_T = torch.isin(self.segment_T, segments)
         per_token = {
@@ -138,7 +139,7 @@ class TrainBatch:
             for field in dataclasses.fields(self)
             if field.name.endswith("_T") and (value := getattr(self, field.name)) is not None
         }
-        return dataclasses.replace(self, layout=pick(self.layout, segments), **per_token)
+        return dataclasses.replace(self, layout=select_rollouts(self.layout, segments), **per_token)
 
     def minibatches(self, count: int, objective: Objective) -> list[TrainBatch]:
         """The prompts dealt into `count` parts, each weighted as a batch of its own: one optimiser step each."""
@@ -149,13 +150,13 @@ class TrainBatch:
         for part in range(count):
             chosen = (index_N % count == part).nonzero().squeeze(-1)
             if len(chosen):
-                batch = self.pick(chosen)
+                batch = self.select_rollouts(chosen)
                 parts.append(dataclasses.replace(batch, num_rollouts=len(chosen), **weights(batch.layout, objective)))
         return parts
 
 
 def build_batch(
-    layout: Layout,
+    layout: PackedRollouts,
     objective: Objective,
     *,
     old_logp_T: Tensor | None = None,
@@ -188,7 +189,7 @@ def build_batch(
     )
 
 
-def weights(layout: Layout, objective: Objective) -> dict[str, Any]:
+def weights(layout: PackedRollouts, objective: Objective) -> dict[str, Any]:
     """weight_T and penalty_weight_T of all that one optimiser step sees."""
     of_what = {"num_rollouts": layout.num_rollouts, "group_N": layout.group_N}
     return {
@@ -197,7 +198,7 @@ def weights(layout: Layout, objective: Objective) -> dict[str, Any]:
     }
 
 
-def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
+def pack_rollouts(rows: Sequence[TrainSample], *, device: torch.device) -> PackedRollouts:
     """Rows on one flat axis: those of one prompt together, the prompt with the longest row first, and so within it.
 
     ValueError for a row without a prompt, whose first token nothing would predict, with a log-prob or a mark of choice
@@ -210,9 +211,11 @@ def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
             raise ValueError(
                 f"a row has {len(row.response_ids)} response tokens and {len(row.behavior_logps)} log-probs"
             )
-        if row.chosen and len(row.chosen) != len(row.response_ids):
-            raise ValueError(f"a row has {len(row.response_ids)} response tokens and {len(row.chosen)} marks of choice")
-        if row.chosen and not any(row.chosen):
+        if row.sampled_mask and len(row.sampled_mask) != len(row.response_ids):
+            raise ValueError(
+                f"a row has {len(row.response_ids)} response tokens and {len(row.sampled_mask)} marks of choice"
+            )
+        if row.sampled_mask and not any(row.sampled_mask):
             raise ValueError(f"the row {list(row.response_ids[:5])}... has no token that the policy chose")
     ordered, prefix_N = _ordered(rows)
     sizes = [(len(row.prompt_ids), len(row.response_ids)) for row in ordered]
@@ -222,7 +225,7 @@ def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
     start_N = length_N.cumsum(0) - length_N
     position_T = torch.arange(len(segment_T), device=device) - start_N[segment_T]
     response_T = position_T >= prompt_N[segment_T]
-    chosen_M = [own for row in ordered for own in row.chosen or [True] * len(row.response_ids)]
+    chosen_M = [own for row in ordered for own in row.sampled_mask or [True] * len(row.response_ids)]
     mask_T = response_T.masked_scatter(response_T, torch.tensor(chosen_M, device=device))
     token_T = torch.tensor([token for row in ordered for token in (*row.prompt_ids, *row.response_ids)], device=device)
     logp_M = torch.tensor([logp for row in ordered for logp in row.behavior_logps], device=device)
@@ -232,17 +235,17 @@ def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
     end_K = end_K + first_N.repeat_interleave(torch.tensor([len(row) for row in steps], device=device))
     step_reward_K = torch.tensor([reward for row in steps for _, reward in row], device=device)
     zero_T = torch.zeros(len(token_T), device=device)
-    return Layout(
+    return PackedRollouts(
         token_T=token_T,
         position_T=position_T,
         segment_T=segment_T,
-        prefix_T=None
+        prompt_id_T=None
         if prefix_N is None
         else torch.tensor(prefix_N, device=device)[segment_T].masked_fill(response_T, -1),
         mask_T=mask_T,
         behavior_logp_T=zero_T.masked_scatter(response_T, logp_M) * mask_T,
-        support_T=_supports(ordered, response_T),
-        endless_T=_endless(ordered, mask_T, position_T - prompt_N[segment_T], segment_T),
+        num_candidates_T=_supports(ordered, response_T),
+        no_eos_T=_endless(ordered, mask_T, position_T - prompt_N[segment_T], segment_T),
         step_end_T=zero_T.bool().index_fill(0, end_K, True),
         step_reward_T=zero_T.index_add(0, end_K, step_reward_K),
         reward_N=torch.tensor([row.reward for row in ordered], device=device),
@@ -252,9 +255,9 @@ def lay_out(rows: Sequence[Row], *, device: torch.device) -> Layout:
     )
 
 
-def _ordered(rows: Sequence[Row]) -> tuple[list[Row], list[int] | None]:
+def _ordered(rows: Sequence[TrainSample]) -> tuple[list[TrainSample], list[int] | None]:
     """The rows in their order on the flat axis, and the number of each one's prompt; None where all prompts differ."""
-    by_prompt: dict[tuple[int, ...], list[Row]] = {}
+    by_prompt: dict[tuple[int, ...], list[TrainSample]] = {}
     for row in rows:
         by_prompt.setdefault(tuple(row.prompt_ids), []).append(row)
     families = [sorted(family, key=lambda row: -len(row.response_ids)) for family in by_prompt.values()]
@@ -263,25 +266,25 @@ def _ordered(rows: Sequence[Row]) -> tuple[list[Row], list[int] | None]:
     return [row for family in families for row in family], number_N if len(families) < len(rows) else None
 
 
-def _steps(row: Row) -> Sequence[tuple[int, float]]:
+def _steps(row: TrainSample) -> Sequence[tuple[int, float]]:
     """A row's steps; one that ends on forced tokens ends at the policy's last token before them."""
     steps = row.steps or [(len(row.response_ids) - 1, row.reward)]
-    if not row.chosen:
+    if not row.sampled_mask:
         return steps
-    own = [index for index, chosen in enumerate(row.chosen) if chosen]
+    own = [index for index, chosen in enumerate(row.sampled_mask) if chosen]
     return [(own[max(bisect_right(own, index) - 1, 0)], reward) for index, reward in steps]
 
 
-def _supports(rows: Sequence[Row], response_T: Tensor) -> Tensor | None:
-    if not any(row.support_sizes for row in rows):
+def _supports(rows: Sequence[TrainSample], response_T: Tensor) -> Tensor | None:
+    if not any(row.num_candidates for row in rows):
         return None
     whole = 2**31  # over any vocabulary
-    sizes = [size for row in rows for size in row.support_sizes or [whole] * len(row.response_ids)]
+    sizes = [size for row in rows for size in row.num_candidates or [whole] * len(row.response_ids)]
     size_M = torch.tensor(sizes, device=response_T.device)
     return torch.ones_like(response_T, dtype=torch.long).masked_scatter(response_T, size_M)
 
 
-def _endless(rows: Sequence[Row], mask_T: Tensor, index_T: Tensor, segment_T: Tensor) -> Tensor | None:
+def _endless(rows: Sequence[TrainSample], mask_T: Tensor, index_T: Tensor, segment_T: Tensor) -> Tensor | None:
     """index_T: a response token's place in its response, below 0 in the prompt."""
     if not any(row.min_response_tokens for row in rows):
         return None
@@ -289,7 +292,7 @@ def _endless(rows: Sequence[Row], mask_T: Tensor, index_T: Tensor, segment_T: Te
     return mask_T & (index_T < least_N[segment_T])
 
 
-def pick(layout: Layout, segments: Tensor) -> Layout:
+def select_rollouts(layout: PackedRollouts, segments: Tensor) -> PackedRollouts:
     """The given rollouts (ascending) as a layout of their own."""
     chosen_T = torch.isin(layout.segment_T, segments)
     values = {
@@ -297,10 +300,10 @@ def pick(layout: Layout, segments: Tensor) -> Layout:
         for field in dataclasses.fields(layout)
         for value in [getattr(layout, field.name)]
     }
-    return Layout(**{**values, "segment_T": torch.searchsorted(segments, layout.segment_T[chosen_T])})
+    return PackedRollouts(**{**values, "segment_T": torch.searchsorted(segments, layout.segment_T[chosen_T])})
 
 
-def slices(layout: Layout, max_tokens: int, *, multiple: int = 1) -> list[Tensor]:
+def slices(layout: PackedRollouts, max_tokens: int, *, multiple: int = 1) -> list[Tensor]:
     """Runs of neighbouring rollouts whose padded size is at most max_tokens, at least one rollout each: few, or where
     there are rollouts enough a multiple of `multiple` with about the same number of tokens to compute."""
     length_N = torch.bincount(layout.segment_T)
@@ -308,9 +311,9 @@ def slices(layout: Layout, max_tokens: int, *, multiple: int = 1) -> list[Tensor
     count = round_up(len(runs), multiple)
     if multiple > 1:
         own_N = length_N
-        if layout.prefix_T is not None:  # a prompt counts for the first of its rollouts
-            response_N = torch.bincount(layout.segment_T, weights=(layout.prefix_T < 0).double())
-            prompt_N = layout.prefix_T[length_N.cumsum(0) - length_N]
+        if layout.prompt_id_T is not None:  # a prompt counts for the first of its rollouts
+            response_N = torch.bincount(layout.segment_T, weights=(layout.prompt_id_T < 0).double())
+            prompt_N = layout.prompt_id_T[length_N.cumsum(0) - length_N]
             again_N = torch.cat([prompt_N.new_zeros(1).bool(), prompt_N[1:] == prompt_N[:-1]])
             own_N = torch.where(again_N, response_N, length_N.double())
         part_N = ((own_N.cumsum(0) - own_N / 2) * count / own_N.sum()).long()

@@ -26,12 +26,12 @@ from torch import Tensor
 from ansatz.errors import CheckpointError, ModelError
 from ansatz.models import lora
 from ansatz.models.load import load_model, save_model
-from ansatz.train.learner import Learner
+from ansatz.train.trainer import Trainer
 
 STATE_FILE = "state.json"
 
 
-def save(folder: Path, *, step: int, learner: Learner, state: dict[str, Any], keep: int) -> Path:
+def save(folder: Path, *, step: int, trainer: Trainer, state: dict[str, Any], keep: int) -> Path:
     """Write checkpoints/step-NNNNNN of `folder` and drop all but the newest `keep`. state: the loop's own, as JSON.
 
     Clears away what killed saves left. CheckpointError when the step has a checkpoint: replacing it could lose it.
@@ -43,12 +43,12 @@ def save(folder: Path, *, step: int, learner: Learner, state: dict[str, Any], ke
     for leftover in root.glob(".step-*.draft"):
         shutil.rmtree(leftover)
     draft.mkdir(parents=True)
-    save_model(learner.policy, draft, state=learner.weights())
-    if learner.policy.base is not None:
-        lora.save_adapters(learner.policy, draft / lora.FOLDER, weights=learner.optimizer.weights())
-    for name, tensors in learner.tensors().items():
+    save_model(trainer.policy, draft, state=trainer.weights())
+    if trainer.policy.base is not None:
+        lora.save_adapters(trainer.policy, draft / lora.FOLDER, weights=trainer.optimizer.weights())
+    for name, tensors in trainer.tensors().items():
         save_file({key: value.contiguous() for key, value in tensors.items()}, draft / f"{name}.safetensors")
-    whole = {"step": step, "learner": learner.state(), "loop": state, "random": random_states()}
+    whole = {"step": step, "trainer": trainer.state(), "loop": state, "random": random_states()}
     (draft / STATE_FILE).write_text(json.dumps(whole), encoding="utf-8")
     for path in (*draft.rglob("*"), draft):
         _flush(path)
@@ -70,25 +70,25 @@ def latest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def restore(checkpoint: Path, *, learner: Learner) -> tuple[int, dict[str, Any]]:
-    """Put learner and random states back, bit for bit; returns the step and the loop's own state.
+def restore(checkpoint: Path, *, trainer: Trainer) -> tuple[int, dict[str, Any]]:
+    """Put trainer and random states back, bit for bit; returns the step and the loop's own state.
 
     Raises CheckpointError for a folder that is not whole or is another model's.
     """
     try:
         whole: dict[str, Any] = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
-        step, learners, own, randoms = (whole[key] for key in ("step", "learner", "loop", "random"))
-        weights = _trained_weights(checkpoint, learner)
-        tensors = {name: load_file(checkpoint / f"{name}.safetensors") for name in learner.tensors()}
+        step, learners, own, randoms = (whole[key] for key in ("step", "trainer", "loop", "random"))
+        weights = _trained_weights(checkpoint, trainer)
+        tensors = {name: load_file(checkpoint / f"{name}.safetensors") for name in trainer.tensors()}
     except (OSError, ValueError, KeyError, SafetensorError, ModelError) as error:
         raise CheckpointError(f"{checkpoint} is no whole checkpoint ({error}). Resume from another one.") from error
-    learner.restore(weights, tensors, learners)
+    trainer.restore(weights, tensors, learners)
     set_random_states(randoms)
     return step, own
 
 
-def _trained_weights(checkpoint: Path, learner: Learner) -> dict[str, Tensor]:
-    if learner.policy.base is not None:
+def _trained_weights(checkpoint: Path, trainer: Trainer) -> dict[str, Tensor]:
+    if trainer.policy.base is not None:
         return lora.read_adapters(checkpoint / lora.FOLDER)
     return dict(load_model(checkpoint).named_parameters())  # transformers may store them under other names
 

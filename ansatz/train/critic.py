@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ansatz.models.load import Policy
-from ansatz.train.batch import Layout
+from ansatz.train.batch import PackedRollouts
 
 
 class Critic(nn.Module):
@@ -30,17 +30,17 @@ class Critic(nn.Module):
         nn.init.zeros_(self.value.bias)
 
     @property
-    def slices_at_once(self) -> int:
+    def parallel_microbatches(self) -> int:
         """As many as of a policy of its size."""
-        return self._policy.slices_at_once
+        return self._policy.parallel_microbatches
 
-    def values(self, layout: Layout) -> Tensor:
+    def values(self, layout: PackedRollouts) -> Tensor:
         """[T], float32; 0 outside the layout's mask."""
         before_MH = self._policy.packed_hidden(
             layout.token_T,
             layout.position_T,
             layout.segment_T,
-            prefix_T=layout.prefix_T,
+            prompt_id_T=layout.prompt_id_T,
             at_M=layout.mask_T.nonzero().squeeze(-1) - 1,
         )
         value_M = self.value(before_MH.to(self.value.weight.dtype)).squeeze(-1).float()

@@ -1,7 +1,7 @@
 """One optimiser step: slices of a batch, their gradients added up, one update.
 
 Axes: T flat tokens. Weights were computed on the whole batch, so the slices' losses and gradients are plain sums and
-`tokens_per_slice` changes no number beyond rounding.
+`tokens_per_microbatch` changes no number beyond rounding.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from torch import Tensor
 from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.models.load import Policy
 from ansatz.models.logps import chunked_kl, token_logps
-from ansatz.models.threads import side_by_side
+from ansatz.models.threads import parallel_map
 from ansatz.objectives.objective import LossParts, Objective, TokenBatch
-from ansatz.train.batch import Layout, TrainBatch, pick, slices
+from ansatz.train.batch import PackedRollouts, TrainBatch, select_rollouts, slices
 from ansatz.train.critic import Critic
 from ansatz.train.optim import MasterAdamW
 
@@ -47,44 +47,46 @@ def train_step(
     step: int,
     lr: float,
     max_grad_norm: float,
-    tokens_per_slice: int,
+    tokens_per_microbatch: int,
     temperature: float = 1.0,
     reference: Policy | None = None,
     entropy_coef: float | None = None,
-    max_misalignment: float = math.inf,
+    max_logprob_gap: float = math.inf,
 ) -> StepReport:
     """One update of the policy on the batch. entropy_coef: of an adaptive bonus, in place of the objective's own.
     reference: asked for by a KL over whole distributions alone; the others have the batch's ref_logp_T.
 
     Raises, before anything has changed: NonFiniteError when the loss or the gradient is nan or inf; AlignmentError when
-    exp(mean |behavior_logp - old_logp|) is over max_misalignment.
+    exp(mean |behavior_logp - old_logp|) is over max_logprob_gap.
     """
     started = time.perf_counter()
     total = _Totals()
-    limit = len(batch.layout.token_T) * batch.num_rollouts if objective.whole_minibatch else tokens_per_slice
-    parts = list(batch.split(limit, multiple=1 if objective.whole_minibatch else policy.slices_at_once))
+    limit = len(batch.layout.token_T) * batch.num_rollouts if objective.whole_minibatch else tokens_per_microbatch
+    parts = list(batch.split(limit, multiple=1 if objective.whole_minibatch else policy.parallel_microbatches))
 
     def learn(part: TrainBatch) -> tuple[TokenBatch, LossParts, list[Tensor | None]]:
         policy_logp_T, entropy_T = layout_logps(policy, part.layout, temperature=temperature)
-        anchored = part.anchored(policy_logp_T)
+        with_old_logps = part.with_old_logps(policy_logp_T)
         full_kl_T = None
         if reference is not None and "full_kl_T" in objective.kl.inputs:
             full_kl_T = token_kl(policy, reference, part.layout, temperature=temperature)
-        losses = objective.loss(anchored, policy_logp_T, entropy_T, full_kl_T=full_kl_T, entropy_coef=entropy_coef)
-        return anchored, losses, optimizer.gradients(losses.loss)
+        losses = objective.loss(
+            with_old_logps, policy_logp_T, entropy_T, full_kl_T=full_kl_T, entropy_coef=entropy_coef
+        )
+        return with_old_logps, losses, optimizer.gradients(losses.loss)
 
-    for anchored, losses, gradients in side_by_side(learn, parts, policy.slices_at_once):
+    for with_old_logps, losses, gradients in parallel_map(learn, parts, policy.parallel_microbatches):
         if not math.isfinite(loss := float(losses.loss.detach())):
             optimizer.zero_grad()
             raise NonFiniteError(_stopped(step, f"the loss is {loss}"))
         optimizer.accumulate(gradients)
-        total.add(losses, anchored)
+        total.add(losses, with_old_logps)
     measure = total.alignment()
-    if not measure <= max_misalignment:  # so that nan is refused
+    if not measure <= max_logprob_gap:  # so that nan is refused
         optimizer.zero_grad()
         raise AlignmentError(
             f"step {step}: sampler and trainer disagree about log-probs: exp(mean |behavior_logp - old_logp|) = "
-            f"{measure:.4f}, at most train.max_misalignment = {max_misalignment} is allowed. Check that both use the "
+            f"{measure:.4f}, at most train.max_logprob_gap = {max_logprob_gap} is allowed. Check that both use the "
             "same weights, temperature and precision (model.dtype = float32 rules rounding out)."
         )
     metrics, stopped = total.metrics(), objective.stops(total.sums)
@@ -104,23 +106,27 @@ def train_step(
     )
 
 
-def logps_of(policy: Policy, layout: Layout, *, tokens_per_slice: int, temperature: float = 1.0) -> Tensor:
+def logps_of(policy: Policy, layout: PackedRollouts, *, tokens_per_microbatch: int, temperature: float = 1.0) -> Tensor:
     """Log-probs [T] of a layout's response tokens under a policy, without gradient; 0 outside its mask."""
     return _without_gradient(
         lambda part: layout_logps(policy, part, temperature=temperature)[0],
         layout,
-        tokens_per_slice,
-        policy.slices_at_once,
+        tokens_per_microbatch,
+        policy.parallel_microbatches,
     )
 
 
-def _without_gradient(numbers: Callable[[Layout], Tensor], layout: Layout, tokens_per_slice: int, width: int) -> Tensor:
+def _without_gradient(
+    numbers: Callable[[PackedRollouts], Tensor], layout: PackedRollouts, tokens_per_microbatch: int, width: int
+) -> Tensor:
     """numbers(layout) [T], slice by slice, `width` of them side by side."""
-    parts = slices(layout, tokens_per_slice, multiple=width)
-    return torch.cat(list(side_by_side(torch.no_grad()(lambda one: numbers(pick(layout, one))), parts, width)))
+    parts = slices(layout, tokens_per_microbatch, multiple=width)
+    return torch.cat(
+        list(parallel_map(torch.no_grad()(lambda one: numbers(select_rollouts(layout, one))), parts, width))
+    )
 
 
-def layout_logps(policy: Policy, layout: Layout, *, temperature: float) -> tuple[Tensor, Tensor]:
+def layout_logps(policy: Policy, layout: PackedRollouts, *, temperature: float) -> tuple[Tensor, Tensor]:
     """(logp_T, entropy_T) of a layout's response tokens, over the supports that they were drawn from; with gradient."""
     return token_logps(
         policy,
@@ -128,9 +134,9 @@ def layout_logps(policy: Policy, layout: Layout, *, temperature: float) -> tuple
         layout.position_T,
         layout.segment_T,
         layout.mask_T,
-        prefix_T=layout.prefix_T,
-        support_T=layout.support_T,
-        endless_T=layout.endless_T,
+        prompt_id_T=layout.prompt_id_T,
+        num_candidates_T=layout.num_candidates_T,
+        no_eos_T=layout.no_eos_T,
         temperature=temperature,
     )
 
@@ -143,7 +149,7 @@ def critic_step(
     *,
     lr: float,
     max_grad_norm: float,
-    tokens_per_slice: int,
+    tokens_per_microbatch: int,
 ) -> dict[str, float]:
     """One update of the critic towards the batch's returns. Returns train/value_loss and train/explained_variance."""
     if batch.return_T is None or batch.old_value_T is None:
@@ -153,12 +159,12 @@ def critic_step(
         assert part.old_value_T is not None
         assert part.return_T is not None
         value_T = critic.values(part.layout)
-        loss = objective.value_loss(part.anchored(value_T), value_T, part.old_value_T, part.return_T)
+        loss = objective.value_loss(part.with_old_logps(value_T), value_T, part.old_value_T, part.return_T)
         return loss, optimizer.gradients(loss)
 
     value_loss = 0.0
-    parts = list(batch.split(tokens_per_slice, multiple=critic.slices_at_once))
-    for loss, gradients in side_by_side(learn, parts, critic.slices_at_once):
+    parts = list(batch.split(tokens_per_microbatch, multiple=critic.parallel_microbatches))
+    for loss, gradients in parallel_map(learn, parts, critic.parallel_microbatches):
         optimizer.accumulate(gradients)
         value_loss += float(loss.detach())
     optimizer.step(lr=lr, max_grad_norm=max_grad_norm)
@@ -168,15 +174,15 @@ def critic_step(
     return {"train/value_loss": value_loss, "train/explained_variance": explained}
 
 
-def values_of(critic: Critic, layout: Layout, *, tokens_per_slice: int) -> Tensor:
+def values_of(critic: Critic, layout: PackedRollouts, *, tokens_per_microbatch: int) -> Tensor:
     """The critic's values [T] at a layout's response tokens, without gradient; 0 outside its mask."""
-    return _without_gradient(critic.values, layout, tokens_per_slice, critic.slices_at_once)
+    return _without_gradient(critic.values, layout, tokens_per_microbatch, critic.parallel_microbatches)
 
 
-def token_kl(policy: Policy, reference: Policy, layout: Layout, *, temperature: float) -> Tensor:
+def token_kl(policy: Policy, reference: Policy, layout: PackedRollouts, *, temperature: float) -> Tensor:
     """The exact KL [T] of policy to reference at a layout's response tokens, with gradient; 0 outside its mask."""
     where = layout.token_T, layout.position_T, layout.segment_T
-    which = {"prefix_T": layout.prefix_T, "at_M": layout.mask_T.nonzero().squeeze(-1) - 1}
+    which = {"prompt_id_T": layout.prompt_id_T, "at_M": layout.mask_T.nonzero().squeeze(-1) - 1}
     with torch.no_grad():
         reference_MH = reference.packed_hidden(*where, **which)
     kl_M = chunked_kl(
@@ -221,7 +227,7 @@ class _Totals:
             "train/ratio_mean": sums["ratio"] / tokens,
             "train/ratio_max": self.maxima["ratio"],
             "train/approx_kl": sums["approx_kl"] / tokens,
-            "align/measure": self.alignment(),
+            "align/mean_gap": self.alignment(),
             "align/max_gap": self.maxima["gap"],
         }
         if "kl" in sums:

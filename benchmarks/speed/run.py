@@ -127,7 +127,7 @@ def memory(work: Work, rounds: int) -> dict[str, Any]:
     recipe = work.recipe(
         model=work.folder / "wide",
         rollout={"min_response_tokens": 63, "prompts_per_step": 8},
-        train={"tokens_per_slice": 32 * 112},
+        train={"tokens_per_microbatch": 32 * 112},
     )
     size = {"prompts": 8, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train), "slices": 2}
     size["model"] = str(work.folder / "wide")
@@ -146,7 +146,7 @@ def to_85(work: Work, rounds: int) -> dict[str, Any]:
     recipe = work.recipe(
         model=model,
         rollout={**shared, "engine": {"name": "native", "max_concurrent": 512}},
-        evaluate={"problems": 200, "samples": 4, "k": 4, "every": 5},
+        evaluate={"problems": 200, "samples_per_prompt": 4, "k": 4, "every": 5},
     )
     size = {"prompts": 64, "samples": 8, "max_tokens": 72, "data": str(work.train), "heldout": str(work.heldout)}
     size |= {"problems": 200, "evaluate_samples": 4, "every": 5, "target": 0.85, "model": model}

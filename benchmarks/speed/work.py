@@ -99,8 +99,8 @@ class Work:
             "model": {"path": str(model)},
             "data": {"template": "tiny", "train": problems, "heldout": {**problems, "path": str(self.heldout)}},
             "rollout": {"prompts_per_step": 32, "samples_per_prompt": 8, "max_response_tokens": 64},
-            "train": {"steps": 100_000, "lr": 4e-4, "tokens_per_slice": 8192},
-            "evaluate": {"problems": 1, "samples": 1, "k": 1, "every": 0},
+            "train": {"steps": 100_000, "lr": 4e-4, "tokens_per_microbatch": 8192},
+            "evaluate": {"problems": 1, "samples_per_prompt": 1, "k": 1, "every": 0},
             "save": {"every": 100_000},
         }
         return merge(base, over)

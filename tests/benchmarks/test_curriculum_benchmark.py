@@ -50,7 +50,7 @@ def test_the_target_is_reached_where_the_next_evaluation_holds_it(curriculum: An
 
 
 def test_rollouts_that_were_thrown_away_are_drawn_too(curriculum: Any) -> None:
-    steps = [{"step": 1}, {"step": 2, "data/groups_thrown_away": 3.0}, {"step": 3, "data/groups_thrown_away": 5.0}]
+    steps = [{"step": 1}, {"step": 2, "data/groups_discarded": 3.0}, {"step": 3, "data/groups_discarded": 5.0}]
     rollout = SimpleNamespace(prompts_per_step=10, samples_per_prompt=4)
     assert [curriculum.drawn(steps, until, rollout) for until in (0, 1, 2, 3)] == [0, 40, 92, 152]
 
@@ -91,7 +91,7 @@ def test_arms_are_curricula_that_a_recipe_may_name(curriculum: Any) -> None:
         curriculum_settings(parse_yaml(text, where="arm")) for text in curriculum.ARMS.values() if text != "null"
     ]
     assert {one.sampler for one in settings} == set(samplers.names())
-    assert any(one.retire_after and one.rest_after and one.refill for one in settings)
+    assert any(one.drop_after_solved and one.pause_after_failed and one.dynamic_sampling for one in settings)
 
 
 @pytest.mark.e2e
@@ -99,7 +99,7 @@ def test_a_cut_down_run_draws_a_figure_and_is_not_repeated(curriculum: Any, tmp_
     recipe = tmp_path / "toy.yaml"
     recipe.write_text(yaml.safe_dump(toy(tmp_path)))
     out, svg, page = tmp_path / "out", tmp_path / "c.svg", tmp_path / "page.md"
-    arms = ["none", "variance_rest_refill"]
+    arms = ["none", "variance_pause_dynamic"]
     given = ["--arms", *arms, "--seeds", "0", "--cap", "2", "--every", "1", "--recipe", str(recipe)]
     given += ["--set", "train.steps=4", "evaluate.problems=4"]
 
@@ -115,8 +115,8 @@ def test_a_cut_down_run_draws_a_figure_and_is_not_repeated(curriculum: Any, tmp_
     assert set(found) == set(arms)
     assert [row["steps"] for row in found.values()] == [[0, 1, 2]] * 2
     assert found["none"]["drawn"] == [0, 16, 32]
-    assert found["variance_rest_refill"]["drawn"][-1] > 32  # a model of chance has groups without signal: refilled
-    assert found["none"]["pass@1"][0] == found["variance_rest_refill"]["pass@1"][0]  # one checkpoint
+    assert found["variance_pause_dynamic"]["drawn"][-1] > 32  # a model of chance has groups without signal: refilled
+    assert found["none"]["pass@1"][0] == found["variance_pause_dynamic"]["pass@1"][0]  # one checkpoint
 
     before = (out / "results.jsonl").read_bytes()
     assert "seed 0" not in call()
@@ -125,5 +125,5 @@ def test_a_cut_down_run_draws_a_figure_and_is_not_repeated(curriculum: Any, tmp_
     page.write_text(f"{curriculum.START}\n{curriculum.END}\n")
     curriculum.draw(argparse.Namespace(out=str(out), svg=str(svg), page=str(page), target=0.85))
     assert [svg.read_text().count(f'class="dot s{place}"') for place in range(3)] == [3, 3, 0]
-    assert "`variance_rest_refill`" in page.read_text()
+    assert "`variance_pause_dynamic`" in page.read_text()
     assert [row["arm"] for row in json.loads((out / "summary.json").read_text())] == list(found)

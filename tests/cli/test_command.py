@@ -9,7 +9,7 @@ from ansatz.cli.recipe import split_overrides
 from ansatz.config.load import dump
 from ansatz.errors import ConfigError
 
-SHARED = ("main", "recipe", "drawing", "harvest", "rows")  # what verbs are made of
+SHARED = ("main", "recipe", "sampling_options", "model_filters", "rows")  # what verbs are made of
 VERBS = sorted(info.name for info in pkgutil.iter_modules(ansatz.cli.__path__) if info.name not in SHARED)
 
 
@@ -42,7 +42,7 @@ def test_explain_prints_the_resolved_config_the_arithmetic_and_the_formula(ansat
 
 
 def test_the_arithmetic_of_a_step(tmp_path):
-    train = {"steps": 10, "updates_per_step": 2, "epochs_per_step": 3, "tokens_per_slice": 2048}
+    train = {"steps": 10, "updates_per_step": 2, "epochs_per_step": 3, "tokens_per_microbatch": 2048}
     text = step_arithmetic(toy_config(tmp_path, {"train": train, "rollout": {"max_prompt_tokens": 500}}))
     assert "4 prompts x 4 samples = 16 rollouts" in text
     assert "at most 16 x 48 = 768 response tokens and 2,000 prompt tokens" in text

@@ -69,7 +69,7 @@ def test_decontaminate_names_the_test_row_and_whether_answers_agree(ansatz, file
     assert dropped["text"] == "the sum of all even numbers under one hundred in"
     assert report_of(out)["test_problems"] == 1
     assert ansatz(*verb, "--ngram", 12)[1].startswith("4 rows, 4 kept")
-    assert ansatz(*verb, "--min-share", 1)[1].startswith("4 rows, 4 kept")
+    assert ansatz(*verb, "--min-frac", 1)[1].startswith("4 rows, 4 kept")
 
 
 def test_filter_drops_what_is_asked_for(ansatz, file, tmp_path):
@@ -139,7 +139,7 @@ def test_a_report_keeps_what_was_done_to_the_rows_before(ansatz, file, tmp_path)
         (("filter", "FILE", "--out", "OUT", "--drop", "proofs"), "Did you mean 'proof'"),
         (("split", "FILE", "--out", "OUT", "--heldout", "OUT"), "both parts would be written to"),
         (("split", "FILE", "--out", "OUT", "--heldout", "OTHER", "--share", 2), "share = 2.0, expected"),
-        (("decontaminate", "FILE", "--out", "OUT", "--against", "FILE", "--min-share", 2), "--min-share = 2.0"),
+        (("decontaminate", "FILE", "--out", "OUT", "--against", "FILE", "--min-frac", 2), "--min-frac = 2.0"),
         (("peek", "FILE", "--tokenizer", "DIR"), "holds no tokenizer that loads"),
         (("dedup", "FILE", "--out", "OUT", "--question-key", "q"), "line 1: there is no field 'q'"),
     ],

@@ -54,7 +54,7 @@ def test_one_24_gb_gpu_trains_a_3b_model_with_the_overlay_and_not_without():
 
 def test_the_option_wins_over_the_comment_and_a_toy_run_is_for_this_machine():
     assert "2 x 40 GiB: " in explained(COUNTDOWN, "--memory", "2x40GiB")
-    assert "48 GiB" not in explained(COUNTDOWN, "--model.shrink", "true")
+    assert "48 GiB" not in explained(COUNTDOWN, "--model.toy", "true")
 
 
 def test_an_unknown_model_is_said_to_be_unknown_and_the_rest_is_explained(tmp_path):
@@ -104,8 +104,8 @@ def test_other_words_for_memory_are_refused(text):
 
 
 @pytest.mark.parametrize("recipe", PUBLISHED, ids=lambda path: path.stem)
-def test_every_published_run_can_be_shrunk(recipe):
-    config = load_recipe(recipe, overrides={"model.shrink": "true"})
+def test_every_published_run_has_a_toy_size(recipe):
+    config = load_recipe(recipe, overrides={"model.toy": "true"})
     assert config.model.built
     assert config.train.steps == 3
     assert {config.data.train["source"], config.data.heldout["source"]} <= {"word_problems", "countdown"}

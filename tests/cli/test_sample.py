@@ -8,7 +8,7 @@ import pytest
 from toy_runs import TOY
 
 from ansatz.data.base import load_problems
-from ansatz.evaluate import guess as guess_module
+from ansatz.evaluate import answer_only as guess_module
 from ansatz.evaluate import responses as responses_module
 from ansatz.models.tiny import build_tiny_model
 from ansatz.types import Reason, Verdict
@@ -106,7 +106,7 @@ def test_difficulty_writes_the_pass_rate_to_each_row(ansatz, model, file, right,
     assert read(out) == [{**row, "pass_rate": rate} for row, rate in zip(read(file), (0.0, 0.4, 0.8), strict=True)]
     report = report_of(out)
     assert (report["file"], report["before"], report["dropped_rows"]) == (str(file), [], [])
-    assert report["right_of_k"] == {"0": 1, "2": 1, "4": 1}
+    assert report["correct_of_k"] == {"0": 1, "2": 1, "4": 1}
     assert (report["k"], report["model"], len(report["model_sha256"])) == (5, str(model), 64)
     assert len(read(tmp_path / "rated.responses" / "rollouts.jsonl")) == 15
     assert "1 kept" in ansatz(*verb, "--min-rate", 0.1, "--max-rate", 0.5)[1]

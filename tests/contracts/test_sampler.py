@@ -13,7 +13,7 @@ import pytest
 from tiny_models import END_ID, MAX_CONTEXT, VOCAB_SIZE, prompt, some_prompts, tiny_folder, tiny_policy
 
 from ansatz.models.load import load_policy
-from ansatz.rollout.base import Observe, Sampler, Sampling
+from ansatz.rollout.base import Sampler, Sampling, Tool
 from ansatz.rollout.engines import engine_of
 from ansatz.rollout.fake import END, FakeSampler
 from ansatz.rollout.native import NativeSampler
@@ -26,19 +26,19 @@ SAMPLING = Sampling(num_samples=4, max_response_tokens=12, seed=3, step=2)
 POLICY = tiny_policy()
 
 
-def native(observe: Observe | None = None) -> tuple[Sampler, object, set[int]]:
+def native(observe: Tool | None = None) -> tuple[Sampler, object, set[int]]:
     policy = dataclasses.replace(POLICY, end_ids=(END_ID, 5, 9, 13))
     return NativeSampler(policy, max_concurrent=8, observe=observe), policy.model, set(policy.end_ids)
 
 
-def fake(observe: Observe | None = None) -> tuple[Sampler, object, set[int]]:
+def fake(observe: Tool | None = None) -> tuple[Sampler, object, set[int]]:
     def respond(prompt: Prompt, sample: int) -> str:
         return f"{prompt.problem.id}: " + "x" * (3 * sample)
 
     return FakeSampler(respond, observe=observe), "weights", {END}
 
 
-def vllm_without_vllm(observe: Observe | None = None) -> tuple[Sampler, object, set[int]]:
+def vllm_without_vllm(observe: Tool | None = None) -> tuple[Sampler, object, set[int]]:
     policy = dataclasses.replace(POLICY, end_ids=(END_ID, 5, 9, 13))
     how = {"engine": FakeEngine(vocab_size=VOCAB_SIZE), "publisher": FakePublisher(), "max_context": MAX_CONTEXT}
     return VllmSampler(policy, observe=observe, **how), policy.model, set(policy.end_ids)
@@ -55,7 +55,7 @@ def running_vllm() -> VllmSampler:
     return sampler
 
 
-def vllm(observe: Observe | None = None) -> tuple[Sampler, object, set[int]]:
+def vllm(observe: Tool | None = None) -> tuple[Sampler, object, set[int]]:
     sampler = running_vllm()
     sampler.observe = observe
     sampler.load_weights(sampler.policy.model, version=0)
@@ -111,7 +111,7 @@ def test_a_stop_string_ends_a_response_which_keeps_its_tokens(make: Make) -> Non
     plain = sampler.generate(PROMPTS, SAMPLING)
     for one, whole in zip(sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, stop=STOP)), plain, strict=True):
         assert one.token_ids == whole.token_ids[: one.num_tokens]
-        assert one.chosen == ()
+        assert one.sampled_mask == ()
         held = any(stop in one.text for stop in STOP)
         assert held == any(stop in whole.text for stop in STOP)
         assert one.finish is (Finish.STOP if held or one.token_ids[-1] in end_ids else Finish.LENGTH)
@@ -123,15 +123,15 @@ def test_a_stop_string_ends_a_response_which_keeps_its_tokens(make: Make) -> Non
 def test_an_open_thought_is_closed_at_its_budget_by_tokens_that_the_policy_did_not_choose(make: Make) -> None:
     sampler, _, end_ids = make()
     rollouts = sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, max_response_tokens=20, **THINKING))
-    forced = [one for one in rollouts if one.chosen]
+    forced = [one for one in rollouts if one.sampled_mask]
     assert len(forced) > 2
     for one in forced:
-        assert one.chosen[:6] == (*[True] * 5, False)
-        assert {logp for logp, chosen in zip(one.behavior_logps, one.chosen, strict=True) if not chosen} == {0.0}
-        assert all(one.chosen[one.chosen.count(False) + 5 :])
+        assert one.sampled_mask[:6] == (*[True] * 5, False)
+        assert {logp for logp, chosen in zip(one.behavior_logps, one.sampled_mask, strict=True) if not chosen} == {0.0}
+        assert all(one.sampled_mask[one.sampled_mask.count(False) + 5 :])
         assert one.finish is (Finish.BUDGET if one.token_ids[-1] in end_ids else Finish.LENGTH)
         assert "t8 t20" in one.text
-    assert len({one.token_ids[5 : 5 + one.chosen.count(False)] for one in forced}) == 1
+    assert len({one.token_ids[5 : 5 + one.sampled_mask.count(False)] for one in forced}) == 1
 
 
 @SAMPLERS
@@ -146,13 +146,13 @@ def test_a_tool_is_asked_at_stop_strings_and_its_words_are_not_the_policys(make:
     rollouts = sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, max_response_tokens=30, stop=STOP))
     assert told
     assert all(any(stop in text for stop in STOP) for text in told)
-    observed = [one for one in rollouts if one.chosen]
+    observed = [one for one in rollouts if one.sampled_mask]
     assert len(observed) > 3
     for one in observed:
         assert "t7 t7" in one.text
-        assert 0 < one.chosen.count(False) <= 5
-        assert {logp for logp, chosen in zip(one.behavior_logps, one.chosen, strict=True) if not chosen} == {0.0}
-    assert any(one.chosen[-1] and one.num_tokens > one.chosen.index(False) + 5 for one in observed)
+        assert 0 < one.sampled_mask.count(False) <= 5
+        assert {logp for logp, chosen in zip(one.behavior_logps, one.sampled_mask, strict=True) if not chosen} == {0.0}
+    assert any(one.sampled_mask[-1] and one.num_tokens > one.sampled_mask.index(False) + 5 for one in observed)
 
 
 @SAMPLERS
@@ -225,10 +225,10 @@ def test_a_response_in_parts_is_the_whole_response(make: Make, how: dict[str, ob
     parts, calls = through(sampler, weights, dataclasses.replace(sampling, max_call_tokens=5))
     assert calls == -(-max(one.num_tokens for one in whole) // 5) > 1
     for one, other in zip(whole, parts, strict=True):
-        assert (one.token_ids, one.finish, one.chosen, one.text) == (
+        assert (one.token_ids, one.finish, one.sampled_mask, one.text) == (
             other.token_ids,
             other.finish,
-            other.chosen,
+            other.sampled_mask,
             other.text,
         )
         assert other.behavior_logps == pytest.approx(one.behavior_logps, abs=1e-5)

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansatz.data.chains import MOVES, Amount, Chain, Equation, compute, draw_chain, slip
-from ansatz.data.draw import Draw
+from ansatz.data.keyed_random import KeyedRandom
 
 
 def chain_of(seed: int, steps: int = 5) -> Chain:
-    return draw_chain(Draw(seed), steps=steps, max_value=200)
+    return draw_chain(KeyedRandom(seed), steps=steps, max_value=200)
 
 
 def one_step(left: int, op: str, right: int) -> list[Equation]:
@@ -20,7 +20,7 @@ def one_step(left: int, op: str, right: int) -> list[Equation]:
 
 def slips_of(equations: list[Equation]) -> set[str]:
     """All first-step slips that turn up in many draws."""
-    return {str(slip(equations, Draw(seed))[0]) for seed in range(200)}
+    return {str(slip(equations, KeyedRandom(seed))[0]) for seed in range(200)}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_every_kind_of_move_is_drawn_and_fills_its_plan() -> None:
 @settings(max_examples=200, deadline=None)
 @given(seed=st.integers(0, 10**6), steps=st.integers(2, 10), max_value=st.integers(50, 1000))
 def test_a_chain_has_the_asked_steps_and_stays_within_its_bounds(seed: int, steps: int, max_value: int) -> None:
-    chain = draw_chain(Draw(seed), steps=steps, max_value=max_value)
+    chain = draw_chain(KeyedRandom(seed), steps=steps, max_value=max_value)
     assert len(chain.equations) == steps
     assert all(
         2 <= e.value <= max_value and compute(e.left.value, e.op, e.right.value) == e.value for e in chain.equations
@@ -61,7 +61,7 @@ def test_origins_point_to_the_equation_with_that_value_and_every_result_is_used(
 @given(seed=st.integers(0, 10**6), steps=st.integers(2, 10))
 def test_a_slip_always_ends_in_another_answer_and_keeps_the_form(seed: int, steps: int) -> None:
     true = chain_of(seed, steps).equations
-    shown = slip(true, Draw(seed, "slip"))
+    shown = slip(true, KeyedRandom(seed, "slip"))
     assert len(shown) == len(true)
     assert shown[-1].value != true[-1].value
     assert all(e.value >= 0 for e in shown)
@@ -83,7 +83,7 @@ def test_slips_in_a_product_and_a_quotient() -> None:
 
 
 def test_two_in_three_forget_the_carry_and_the_others_may_too() -> None:
-    shown = [str(slip(one_step(27, "+", 15), Draw(seed))[0]) for seed in range(2000)]
+    shown = [str(slip(one_step(27, "+", 15), KeyedRandom(seed))[0]) for seed in range(2000)]
     assert abs(shown.count("27+15=32") / 2000 - (2 / 3 + 1 / 3 * 2 / 6)) < 0.03  # ten less is the same
 
 
@@ -91,7 +91,7 @@ def test_forgotten_carries_that_cancel_are_no_slip() -> None:
     # 27+15=42, 42-15=27; without carries 27+15=32, 32-15=27: right again, so a single slip takes its place.
     first = Equation(Amount(27), "+", Amount(15), 42)
     second = Equation(Amount(42, 0), "-", Amount(15), 27)
-    outcomes = {slip([first, second], Draw(seed))[-1].value for seed in range(200)}
+    outcomes = {slip([first, second], KeyedRandom(seed))[-1].value for seed in range(200)}
     assert 27 not in outcomes
 
 
@@ -100,5 +100,5 @@ def test_a_slip_is_carried_through_both_sides_of_later_equations() -> None:
     first = Equation(Amount(5), "+", Amount(2), 7)
     second = Equation(Amount(7, 0), "*", Amount(3), 21)
     third = Equation(Amount(7, 0), "+", Amount(21, 1), 28)
-    outcomes = {"\n".join(map(str, slip([first, second, third], Draw(seed)))) for seed in range(300)}
+    outcomes = {"\n".join(map(str, slip([first, second, third], KeyedRandom(seed)))) for seed in range(300)}
     assert "5+2=8\n8*3=24\n8+24=32" in outcomes

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansatz.data.curriculum import Curriculum, CurriculumSettings, Tried, curriculum_settings, samplers
+from ansatz.data.curriculum import Curriculum, CurriculumSettings, ProblemOutcome, curriculum_settings, samplers
 from ansatz.data.cursor import ProblemStream
 from ansatz.errors import CheckpointError, ConfigError
 from ansatz.types import Problem
@@ -30,12 +30,12 @@ def make(size: int = 8, *, seed: int = 0, levels: str = "", **how: object) -> Cu
 def tell(curriculum: Curriculum, right: dict[int, int], *, of: int = 4) -> None:
     """One step that takes all, of which the given ones are said to have that many right."""
     curriculum.take(1000)
-    curriculum.observe([Tried(id=f"p{index}", right=count, responses=of) for index, count in right.items()])
+    curriculum.observe([ProblemOutcome(id=f"p{index}", right=count, responses=of) for index, count in right.items()])
 
 
 def step(curriculum: Curriculum, n: int, rates: dict[int, float], *, of: int = 4) -> list[int]:
     taken = curriculum.take(n)
-    curriculum.observe([Tried(id=f"p{i}", right=round(of * rates[i]), responses=of) for i in taken])
+    curriculum.observe([ProblemOutcome(id=f"p{i}", right=round(of * rates[i]), responses=of) for i in taken])
     return taken
 
 
@@ -70,7 +70,7 @@ def test_a_step_takes_no_problem_twice_in_however_many_rounds(sampler: str) -> N
     half=st.booleans(),
 )
 def test_a_restored_curriculum_goes_on_as_the_first_would_have(sampler, seed, before, half) -> None:
-    how = {"sampler": sampler, "discount": 0.83, "retire_after": 2, "rest_after": 1, "rest_steps": 2}
+    how = {"sampler": sampler, "discount": 0.83, "drop_after_solved": 2, "pause_after_failed": 1, "pause_steps": 2}
     first = make(10, seed=seed, levels="3121121231", **how)
     for told in before:
         tell(first, dict(told))
@@ -153,7 +153,7 @@ def test_the_posterior_is_the_prior_and_what_was_not_forgotten() -> None:
 
 
 def test_the_solved_retire_after_so_many_times_running() -> None:
-    curriculum = make(3, retire_after=2)
+    curriculum = make(3, drop_after_solved=2)
     for right in (4, 3, 4, 0, 4):
         tell(curriculum, {0: right})
     assert curriculum.metrics()["data/retired_frac"] == 0
@@ -164,7 +164,7 @@ def test_the_solved_retire_after_so_many_times_running() -> None:
 
 
 def test_the_hopeless_rest_and_come_back() -> None:
-    curriculum = make(3, rest_after=2, rest_steps=3)
+    curriculum = make(3, pause_after_failed=2, pause_steps=3)
     tell(curriculum, {0: 4})
     tell(curriculum, {0: 0})
     assert curriculum.metrics()["data/resting_frac"] == 0
@@ -178,7 +178,7 @@ def test_the_hopeless_rest_and_come_back() -> None:
 
 
 def test_the_resting_come_back_before_the_retired_and_the_longest_rested_first() -> None:
-    curriculum = make(6, retire_after=1, rest_after=1, rest_steps=9)
+    curriculum = make(6, drop_after_solved=1, pause_after_failed=1, pause_steps=9)
     for index in (4, 2, 5, 1, 3):
         tell(curriculum, {index: 0})
     tell(curriculum, {0: 4})
@@ -195,7 +195,7 @@ def test_the_metrics_of_the_pool() -> None:
 
 def test_what_was_not_taken_cannot_be_observed() -> None:
     with pytest.raises(ValueError, match="'p7' was not taken"):
-        make(8).observe([Tried(id="p7", right=1, responses=1)])
+        make(8).observe([ProblemOutcome(id="p7", right=1, responses=1)])
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,8 @@ def test_what_was_not_taken_cannot_be_observed() -> None:
         ({"discount": 0}, "discount = 0"),
         ({"discount": 1.1}, "discount = 1.1"),
         ({"prior": 0}, "prior = 0"),
-        ({"refill": -1}, "refill = -1: expected 0 or more"),
-        ({"rest_after": "often"}, "rest_after = 'often'"),
+        ({"dynamic_sampling": -1}, "dynamic_sampling = -1: expected 0 or more"),
+        ({"pause_after_failed": "often"}, "pause_after_failed = 'often'"),
         ({"discont": 0.9}, "Did you mean 'discount'"),
     ],
 )
@@ -222,14 +222,14 @@ def test_a_user_brings_a_sampler_by_its_path(tmp_path) -> None:
 
 
 def test_a_stream_with_a_curriculum_gives_what_it_takes_and_keeps_its_memory() -> None:
-    how = CurriculumSettings(sampler="variance", refill=2)
+    how = CurriculumSettings(sampler="variance", dynamic_sampling=2)
     stream = ProblemStream(problems(6), seed=0, curriculum=how)
     own = Curriculum(problems(6), how, seed=0)
     assert [one.id for one in stream.take(3)] == [f"p{i}" for i in own.take(3)]
-    tried = [Tried(id=name, right=1, responses=2) for name in own._taken]
+    tried = [ProblemOutcome(id=name, right=1, responses=2) for name in own._taken]
     stream.observe(tried)
     own.observe(tried)
-    assert stream.refill == 2
+    assert stream.dynamic_sampling == 2
     assert stream.metrics() == own.metrics()
     other = ProblemStream(problems(6), seed=0, curriculum=how)
     other.restore(json.loads(json.dumps(stream.state())))
@@ -240,7 +240,7 @@ def test_a_stream_with_a_curriculum_gives_what_it_takes_and_keeps_its_memory() -
 def test_a_stream_without_one_has_no_refill_and_no_metrics() -> None:
     stream = ProblemStream(problems(6), seed=0)
     stream.observe([])
-    assert (stream.refill, stream.metrics()) == (0, {})
+    assert (stream.dynamic_sampling, stream.metrics()) == (0, {})
 
 
 def test_the_state_of_another_curriculum_is_refused() -> None:

@@ -59,7 +59,7 @@ def test_a_broken_block_is_named(solution: str) -> None:
 
 
 def test_shares_are_as_asked_and_the_order_is_the_sources() -> None:
-    problems = fused(think_share=0.7, unmarked_share=0.2, seed=3)
+    problems = fused(think_frac=0.7, unmarked_frac=0.2, seed=3)
     inner = load_problems("arithmetic", split="train", settings={"count": 2000})
     assert [one.id for one in problems] == [one.id for one in inner]
     ends = Counter(one.question.rpartition(" ")[2] for one in problems if one.question.endswith("think"))
@@ -75,23 +75,23 @@ def test_a_rows_mode_stays_when_others_go_and_another_seed_gives_other_modes() -
     fewer = fused({"source": "arithmetic", "count": 50})
     assert all(modes[one.id] == one.meta["mode"] for one in fewer)
     assert any(modes[one.id] != one.meta["mode"] for one in fused(seed=1))
-    assert {one.meta["mode"] for one in fused(think_share=0)} == {"no_think"}
-    assert {one.meta["mode"] for one in fused(think_share=1)} == {"think"}
+    assert {one.meta["mode"] for one in fused(think_frac=0)} == {"no_think"}
+    assert {one.meta["mode"] for one in fused(think_frac=1)} == {"think"}
 
 
 def test_a_problem_that_should_think_needs_a_solution(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "2+3?", "answer": "5"}))
     rows = {"source": "jsonl", "path": str(tmp_path / "rows.jsonl"), "split": "other"}
-    assert [one.split for one in fused(rows, think_share=0)] == ["other"]
+    assert [one.split for one in fused(rows, think_frac=0)] == ["other"]
     with pytest.raises(DataError, match=r"has no worked solution to think with\. Set solution_key"):
-        list(fused(rows, think_share=1))
+        list(fused(rows, think_frac=1))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"think_share": 1.5}, "think_share = 1.5, expected 0 to 1"),
-        ({"unmarked_share": -1.0}, "unmarked_share = -1.0, expected 0 to 1"),
+        ({"think_frac": 1.5}, "think_frac = 1.5, expected 0 to 1"),
+        ({"unmarked_frac": -1.0}, "unmarked_frac = -1.0, expected 0 to 1"),
         ({"answer_form": "boxed"}, r"answer_form = 'boxed', expected \{answer\} in it"),
         ({"of": {"path": "x"}}, "of has source = None"),
     ],

@@ -27,7 +27,7 @@ CHANGES = {
     "sft": {"steps": 400, "batch_size": 32, "lr": 3e-3},
     "rollout": {"prompts_per_step": 16, "samples_per_prompt": 8, "max_response_tokens": 24, "max_prompt_tokens": 40},
     "train": {"steps": 70, "lr": 1e-3},
-    "evaluate": {"problems": 100, "samples": 8, "k": 8, "every": 0},
+    "evaluate": {"problems": 100, "samples_per_prompt": 8, "k": 8, "every": 0},
     "save": {"every": 1000, "keep": 1, "tensorboard": False},
 }
 
@@ -42,5 +42,5 @@ def test_a_policy_learns_from_its_own_right_answers(tmp_path):
     assert reinforced["pass@1"] > taught["pass@1"] + 0.15
     assert reinforced["pass@1_interval"][0] > taught["pass@1_interval"][1]
     assert reinforced["greedy"] > taught["greedy"]
-    assert reinforced["truncated_share"] < 0.05
+    assert reinforced["truncated_frac"] < 0.05
     assert "Held-out problems" in out

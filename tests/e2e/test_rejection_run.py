@@ -21,9 +21,9 @@ CHANGES = {
     "model": {"tiny": {"vocab_size": 300, "max_context": 64}},
     "sft": {"steps": 110, "batch_size": 16, "lr": 1e-2},
     "rollout": {"max_response_tokens": 24, "max_prompt_tokens": 40},
-    "rejection": {"samples": 4, "per_prompt": 2, "batch": 8, "sft": {"steps": 40, "lr": 3e-3}},
+    "rejection": {"samples_per_prompt": 4, "per_prompt": 2, "batch": 8, "sft": {"steps": 40, "lr": 3e-3}},
     "train": {"steps": 0},
-    "evaluate": {"problems": 40, "samples": 8, "k": 8},
+    "evaluate": {"problems": 40, "samples_per_prompt": 8, "k": 8},
     "save": {"every": 15, "tensorboard": False},
 }
 

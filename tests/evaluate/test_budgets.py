@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ansatz.cli.drawing import Drawing
+from ansatz.cli.sampling_options import SamplingOptions
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.budgets import budget_chart, budget_folder, budget_folders, parse_budgets, write_curve
 from ansatz.evaluate.folder import EvaluationFolder
@@ -100,4 +100,4 @@ def test_a_closing_sentence_closes_the_thought() -> None:
     how = {"k": 1, "temperature": 0.0, "top_p": 1.0, "max_tokens": 0, "seed": 0, "template": "tiny", "batch": 1}
     how |= {"device": "cpu", "dtype": "auto", "threads": 1}
     with pytest.raises(ConfigError, match="does not close a thought: put </think> in it"):
-        Drawing(**how, closing="Time is up.")
+        SamplingOptions(**how, closing="Time is up.")

@@ -198,7 +198,7 @@ def test_summary_has_the_numbers_of_all_and_of_each_level():
     assert found["maj@k"] == pytest.approx(2 / 3)
     assert found["greedy"] == pytest.approx(2 / 3)
     assert found["mean_length"] == pytest.approx(10.5)
-    assert found["truncated_share"] == pytest.approx(0.5)
+    assert found["truncated_frac"] == pytest.approx(0.5)
     assert found["pass@1_interval"][0] <= 0.5 <= found["pass@1_interval"][1]
     assert list(found["by_level"]) == ["2", "10"]
     assert found["by_level"]["2"]["pass@1"] == pytest.approx(0.25)

@@ -65,7 +65,7 @@ def test_an_evaluation_has_the_numbers_that_one_finds_by_hand() -> None:
     assert row["greedy"] == pytest.approx(2 / 3)  # a and c
     # Bytes and the end token, at most 5. a: 2 4 2 2; b: 2 3 2 5 (cut); c: 2 2 2 2.
     assert row["mean_length"] == pytest.approx((10 + 12 + 8) / 12)
-    assert row["truncated_share"] == pytest.approx(1 / 12)
+    assert row["truncated_frac"] == pytest.approx(1 / 12)
     assert row["pass@1_interval"][0] <= row["pass@1"] <= row["pass@1_interval"][1]
     assert (row["num_problems"], row["samples_per_problem"], row["k"]) == (3, 4, 2)
     assert list(row["by_level"]) == ["2", "10"]

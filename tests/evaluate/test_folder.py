@@ -48,10 +48,10 @@ def test_the_scores_are_those_that_one_finds_by_hand(tmp_path: Path) -> None:
     assert sum(last["verdicts"].values()) == pytest.approx(1)
     # Bytes and an end token, at most 16. a: 10, 12, 16 (cut), 10. b: 10, 11, 10, 14. c: 10 each.
     assert scores["mean_length"] == pytest.approx((48 + 45 + 40) / 12)
-    assert scores["truncated_share"] == pytest.approx(1 / 12)
+    assert scores["truncated_frac"] == pytest.approx(1 / 12)
     assert scores["finishes"] == {"stop": 11 / 12, "length": 1 / 12}
     # A box, whole and alone: a 2, b 3, c 4. No thoughts and no answer tags.
-    assert scores["format_share"] == {"think": 0, "think_answer": 0, "think_boxed": 0, "answer": 0, "boxed": 9 / 12}
+    assert scores["format_frac"] == {"think": 0, "think_answer": 0, "think_boxed": 0, "answer": 0, "boxed": 9 / 12}
     assert strict["cons@64"] is None
     low, high = strict["pass@1_interval"]
     assert 1 / 4 <= low < strict["pass@1"] < high <= 1
@@ -59,7 +59,7 @@ def test_the_scores_are_those_that_one_finds_by_hand(tmp_path: Path) -> None:
     assert scores["by_level"]["2"]["strict"]["pass@1"] == pytest.approx(3 / 8)
     assert scores["by_subject"]["Algebra"]["strict"]["pass@1"] == pytest.approx(3 / 4)
     assert scores["by_subject"]["Geometry"]["num_problems"] == 1
-    assert scores["by_subject"]["Geometry"]["format_share"]["boxed"] == 3 / 4
+    assert scores["by_subject"]["Geometry"]["format_frac"]["boxed"] == 3 / 4
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3])

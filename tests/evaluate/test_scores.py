@@ -46,13 +46,13 @@ def test_consensus_shares_a_tie() -> None:
 def test_a_thought_that_the_prompt_opens_belongs_to_the_form() -> None:
     text = r"Two and three.</think> It is \boxed{5}."
     found = [suite_scores([[response(0, text=text)]], seed=0, opening=opening) for opening in ("", "<think>")]
-    assert [one["format_share"]["think_boxed"] for one in found] == [0.0, 1.0]
+    assert [one["format_frac"]["think_boxed"] for one in found] == [0.0, 1.0]
 
 
 def test_a_thought_closed_by_force_is_no_truncation() -> None:
     ends = [Finish.STOP, Finish.BUDGET, Finish.LENGTH, Finish.BUDGET]
     scores = suite_scores([[response(i, finish=one) for i, one in enumerate(ends)]], seed=0)
-    assert scores["truncated_share"] == 0.25
+    assert scores["truncated_frac"] == 0.25
     assert scores["finishes"] == {"stop": 0.25, "budget": 0.5, "length": 0.25}
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ansatz.errors import ConfigError
-from ansatz.evaluate.guess import guesses
+from ansatz.evaluate.answer_only import guesses
 from ansatz.evaluate.responses import Response, rewarded
 from ansatz.evaluate.selection import Selection, candidate, taught_problems, taught_rows
 from ansatz.rewards.fake import FakeGrader

@@ -2,19 +2,19 @@
 
 from pathlib import Path
 
-from ansatz.rewards.base import Judgement
+from ansatz.rewards.base import RewardResult
 
 
 def every_other(rollouts):
-    return [Judgement(value=float(one.sample % 2)) for one in rollouts]
+    return [RewardResult(value=float(one.sample % 2)) for one in rollouts]
 
 
 def huge(rollouts):
-    return [Judgement(value=3e38 * (-1) ** one.sample) for one in rollouts]
+    return [RewardResult(value=3e38 * (-1) ** one.sample) for one in rollouts]
 
 
 def no_number(rollouts):
-    return [Judgement(value=float("nan")) for _ in rollouts]
+    return [RewardResult(value=float("nan")) for _ in rollouts]
 
 
 def breaks_off(rollouts, *, step, at, unless):

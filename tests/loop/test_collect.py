@@ -8,8 +8,8 @@ import pytest
 
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
-from ansatz.loop.collect import Collected, collect
-from ansatz.loop.state import Carried
+from ansatz.loop.collect import StepData, collect
+from ansatz.loop.state import PartialRollouts
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.fake import FakeSampler
@@ -51,7 +51,7 @@ def run(
     sampler: Sampler | None = None,
     grader: Grader | None = None,
     **how: Any,
-) -> Collected:
+) -> StepData:
     return collect(
         stream,
         lambda problem: Prompt(problem=problem, text="?", token_ids=(1,)),
@@ -83,31 +83,31 @@ def test_without_a_curriculum_a_step_is_the_next_problems_whatever_they_show() -
 def test_a_curriculum_without_refill_throws_nothing_away() -> None:
     found = run(stream("eehh"), count=3)
     assert ids(found.groups) == ids(found.sampled)
-    assert (found.metrics["data/refill_rounds"], found.metrics["data/groups_thrown_away"]) == (0, 0)
+    assert (found.metrics["data/dynamic_sampling_rounds"], found.metrics["data/groups_discarded"]) == (0, 0)
     assert found.metrics["data/tried_frac"] == 3 / 4
 
 
 def test_the_refill_replaces_groups_without_signal_until_the_step_is_full() -> None:
-    found = run(stream("eemmehmehmm", refill=9), count=4)
+    found = run(stream("eemmehmehmm", dynamic_sampling=9), count=4)
     assert [name[0] for name in ids(found.groups)] == ["m"] * 4
     assert ids(found.groups) == [name for name in ids(found.sampled) if name[0] == "m"]
     thrown = len(found.sampled) - 4
     assert thrown > 0
-    assert found.metrics["data/groups_thrown_away"] == thrown
-    assert 1 <= found.metrics["data/refill_rounds"] <= 9
+    assert found.metrics["data/groups_discarded"] == thrown
+    assert 1 <= found.metrics["data/dynamic_sampling_rounds"] <= 9
     assert len(set(ids(found.sampled))) == len(found.sampled)
 
 
 def test_the_refill_ends_after_its_rounds_and_the_step_keeps_its_size() -> None:
-    found = run(stream("h" * 20, refill=2), count=4)
+    found = run(stream("h" * 20, dynamic_sampling=2), count=4)
     assert len(found.sampled) == 12
     assert ids(found.groups) == ids(found.sampled)[:4]
-    assert (found.metrics["data/refill_rounds"], found.metrics["data/groups_thrown_away"]) == (2, 8)
+    assert (found.metrics["data/dynamic_sampling_rounds"], found.metrics["data/groups_discarded"]) == (2, 8)
 
 
 def test_groups_with_signal_stand_before_fillers_are_counted() -> None:
     """One mixed problem of six, in a step of two: it is in the update, with one filler, in the order sampled."""
-    found = run(stream("hhhhhm", refill=5), count=2)
+    found = run(stream("hhhhhm", dynamic_sampling=5), count=2)
     assert "m5" in ids(found.groups)
     assert len(found.groups) == 2
     order = ids(found.sampled)
@@ -115,21 +115,21 @@ def test_groups_with_signal_stand_before_fillers_are_counted() -> None:
 
 
 def test_the_refill_stops_when_the_pool_is_used_up() -> None:
-    found = run(stream("hhh", refill=9), count=2)
+    found = run(stream("hhh", dynamic_sampling=9), count=2)
     assert sorted(ids(found.sampled)) == ["h0", "h1", "h2"]
-    assert found.metrics["data/refill_rounds"] == 2  # the second finds nothing left
+    assert found.metrics["data/dynamic_sampling_rounds"] == 2  # the second finds nothing left
     assert len(found.groups) == 2
 
 
-@pytest.mark.parametrize("refill", [0, 3])
-def test_the_greedy_responses_are_those_of_the_update(refill: int) -> None:
-    found = run(stream("emhmehmm", refill=refill), count=3, greedy=True)
+@pytest.mark.parametrize("dynamic_sampling", [0, 3])
+def test_the_greedy_responses_are_those_of_the_update(dynamic_sampling: int) -> None:
+    found = run(stream("emhmehmm", dynamic_sampling=dynamic_sampling), count=3, greedy=True)
     assert [one.rollout.prompt.problem.id for one in found.greedy] == ids(found.groups)
     assert [one.score.value for one in found.greedy] == [float(name[0] in "em") for name in ids(found.groups)]
 
 
 def test_the_curriculum_learns_from_all_that_was_sampled() -> None:
-    pool = stream("emh", refill=1)
+    pool = stream("emh", dynamic_sampling=1)
     run(pool, count=3)
     rows = {row[0]: row[1:4] for row in pool.state()["curriculum"]["tried"]}
     assert rows == {0: [4.0, 0.0, 1], 1: [2.0, 2.0, 1], 2: [0.0, 4.0, 1]}
@@ -176,7 +176,7 @@ def test_what_a_grader_raises_ends_the_step() -> None:
 
 def test_unfinished_rollouts_go_on_in_the_next_step_and_join_their_group() -> None:
     """One byte and an end fit in a step of 4 tokens, 5 bytes and an end in two steps."""
-    pool, carried = ProblemStream(problems("eeeeee"), seed=0), Carried()
+    pool, carried = ProblemStream(problems("eeeeee"), seed=0), PartialRollouts()
     short, long = (one.id for one in ProblemStream(problems("eeeeee"), seed=0).take(2))
 
     def text(prompt: Prompt, sample: int) -> str:
@@ -187,7 +187,7 @@ def test_unfinished_rollouts_go_on_in_the_next_step_and_join_their_group() -> No
     first = run(pool, **how)
     assert ids(first.groups) == [short]
     assert {name: [one.num_tokens for one in members] for name, members in carried.items()} == {long: [2, 4, 2, 2]}
-    assert first.metrics == {"rollout/carried": 1.0, "rollout/version_lag": 0.0}
+    assert first.metrics == {"rollout/partial": 1.0, "rollout/version_lag": 0.0}
 
     sampler.load_weights("newer", version=1)
     second = run(pool, **how)
@@ -201,7 +201,7 @@ def test_unfinished_rollouts_go_on_in_the_next_step_and_join_their_group() -> No
 
 
 def test_a_step_in_which_no_group_ends_goes_on_until_one_does() -> None:
-    carried = Carried()
+    carried = PartialRollouts()
     found = run(
         ProblemStream(problems("eh"), seed=0),
         count=2,
@@ -214,7 +214,7 @@ def test_a_step_in_which_no_group_ends_goes_on_until_one_does() -> None:
 
 
 def test_a_curriculum_hears_of_a_problem_when_its_last_rollout_has_ended() -> None:
-    pool, carried = stream("eh"), Carried()
+    pool, carried = stream("eh"), PartialRollouts()
     sampler = FakeSampler(lambda prompt, _: "5" if prompt.problem.question == "e" else "70000")
     tried = []
     for _ in range(2):

@@ -13,7 +13,7 @@ from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import check_known
 
 REWARDS = Path(__file__).with_name("mine.py")
-CURRICULUM = {"sampler": "variance", "discount": 0.9, "rest_after": 1, "rest_steps": 2, "refill": 2}
+CURRICULUM = {"sampler": "variance", "discount": 0.9, "pause_after_failed": 1, "pause_steps": 2, "dynamic_sampling": 2}
 
 
 def config(folder, **own):

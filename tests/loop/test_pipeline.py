@@ -144,7 +144,7 @@ def test_a_run_on_a_model_folder_and_a_problem_file(run, tmp_path):
     rows = [{"q": f"What is {a} + {b}?", "a": str(a + b)} for a in range(5) for b in range(4)]
     file = tmp_path / "sums.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    held_against = {"against": ["math500.jsonl"], "ngram": 10, "min_share": 0.0, "rows": 27, "dropped": 7}
+    held_against = {"against": ["math500.jsonl"], "ngram": 10, "min_frac": 0.0, "rows": 27, "dropped": 7}
     write_data_report(file, {"verb": "decontaminate", **held_against, "sha256": digest(file)})
     sums = {"source": "jsonl", "path": str(file), "question_key": "q", "answer_key": "a"}
     changes = {

@@ -11,7 +11,7 @@ from toy_runs import toy_config
 from ansatz.config.load import check
 from ansatz.errors import ConfigError, DataError
 from ansatz.loop import rejection as rejection_module
-from ansatz.loop.fit import Fit
+from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.pipeline import Pipeline, run_pipeline
 from ansatz.loop.rejection import (
     RejectionSettings,
@@ -31,7 +31,7 @@ from ansatz.types import Problem, Prompt
 
 REWARDS = Path(__file__).with_name("mine.py")
 RIGHT = {f"{REWARDS}:every_other": {}}
-REJECTION = {"samples": 4, "per_prompt": 1, "problems": 10, "batch": 4, "sft": {"steps": 4}}
+REJECTION = {"samples_per_prompt": 4, "per_prompt": 1, "problems": 10, "batch": 4, "sft": {"steps": 4}}
 
 
 def config(folder, rejection=None, **own):
@@ -62,7 +62,7 @@ def ending(monkeypatch):
             whole=True,
         ),
     )
-    monkeypatch.setattr("ansatz.loop.fit.Fit.fits_demonstration", lambda self, problem: True)
+    monkeypatch.setattr("ansatz.loop.lengths.LengthChecker.fits_demonstration", lambda self, problem: True)
     monkeypatch.setattr("ansatz.loop.sft.render_demonstration", unlimited)
 
 
@@ -111,7 +111,7 @@ def test_a_round_keeps_all_responses_and_teaches_the_chosen_right_ones(tmp_path,
 @pytest.mark.parametrize("from_start", [False, True])
 def test_rounds_sample_from_the_newest_policy_and_train_it_or_the_start(tmp_path, ending, monkeypatch, from_start):
     sampled, trained = [], []
-    sampler, learner = Pipeline._sampler, Pipeline._learner
+    sampler, trainer = Pipeline._sampler, Pipeline._learner
 
     def of(policy):
         return str(Path(policy.path).relative_to(tmp_path / "a" / "runs" / "toy"))
@@ -120,7 +120,7 @@ def test_rounds_sample_from_the_newest_policy_and_train_it_or_the_start(tmp_path
     monkeypatch.setattr(
         Pipeline,
         "_learner",
-        lambda self, path, *a, **k: trained.append(Path(path).name) or learner(self, path, *a, **k),
+        lambda self, path, *a, **k: trained.append(Path(path).name) or trainer(self, path, *a, **k),
     )
     run = run_pipeline(config(tmp_path / "a", {"rounds": 2, "from_start": from_start}))
     last = "rejection_1/checkpoints/step-000004"
@@ -152,7 +152,8 @@ def test_a_round_broken_off_and_resumed_ends_with_the_same_bytes(tmp_path, endin
     with monkeypatch.context() as broken:
         if at == "sampling":
             broken.setattr(
-                "ansatz.evaluate.kept.append_jsonl", breaks_after(22, "ansatz.evaluate.kept", "append_jsonl")
+                "ansatz.evaluate.response_store.append_jsonl",
+                breaks_after(22, "ansatz.evaluate.response_store", "append_jsonl"),
             )
         else:
             broken.setattr(
@@ -217,9 +218,9 @@ def test_no_round_shares_its_noise_with_another_or_with_a_step_of_rl(tmp_path):
 @pytest.mark.parametrize(
     ("rejection", "sentence"),
     [
-        ({"sample": 4}, "rejection has no setting 'sample'. Did you mean 'samples'"),
-        ({"samples": 0}, r"rejection\.samples = 0: expected 1 or more"),
-        ({"samples": "many"}, "rejection: samples = 'many'"),
+        ({"samples_per": 4}, "rejection has no setting 'samples_per'. Did you mean 'samples_per_prompt'"),
+        ({"samples_per_prompt": 0}, r"rejection\.samples_per_prompt = 0: expected 1 or more"),
+        ({"samples_per_prompt": "many"}, "rejection: samples_per_prompt = 'many'"),
         ({"rounds": 0}, r"rejection\.rounds = 0"),
         ({"pick": "longest"}, "pick = 'longest' is unknown"),
         ({"per_prompt": 0}, "per_prompt = 0"),
@@ -238,7 +239,9 @@ def test_wrong_settings_are_refused_before_anything_is_written(tmp_path, rejecti
 
 
 def test_the_settings_are_those_of_the_signature():
-    assert rejection_settings({"samples": 3, "pick": "shortest"}) == RejectionSettings(samples=3, pick="shortest")
+    assert rejection_settings({"samples_per_prompt": 3, "pick": "shortest"}) == RejectionSettings(
+        samples_per_prompt=3, pick="shortest"
+    )
     with pytest.raises(ConfigError, match="expected 1 response a problem or more"):
         rejection_settings({"per_prompt": -1})
 
@@ -263,7 +266,7 @@ def test_a_response_that_the_policy_could_not_be_taught_goes(tmp_path, ending):
         sampler=FakeSampler(lambda prompt, sample: f"{prompt.problem.id}{sample}"),
         sampling=Sampling(num_samples=2, max_response_tokens=9),
         grader=FakeGrader(),
-        settings=RejectionSettings(samples=2),
+        settings=RejectionSettings(samples_per_prompt=2),
         fits=lambda problem: problem.solution != "a1",
     )
     found = selected(tmp_path)
@@ -273,7 +276,7 @@ def test_a_response_that_the_policy_could_not_be_taught_goes(tmp_path, ending):
 
 
 def test_a_demonstration_over_a_limit_does_not_fit(tmp_path):
-    fit = Fit(
+    fit = LengthChecker(
         tiny_policy(), toy_config(tmp_path, {"rollout": {"max_response_tokens": 4}, "data": {"template": "none"}})
     )
     short, long = (

@@ -31,7 +31,7 @@ def test_a_run_with_limits_stops_and_a_thinking_budget_is_aligned_and_leaves_for
     run = run_pipeline(toy_config(tmp_path, {"rollout": ROLLOUT, "save": {"tensorboard": False}}))
     rollouts, rows = saved(run), read_jsonl(run / "rl" / "metrics.jsonl")
     assert [row["align/max_gap"] for row in rows] == pytest.approx([0.0] * 4, abs=1e-3)
-    own = sum(sum(one.chosen or [True] * one.num_tokens) for one in rollouts)
+    own = sum(sum(one.sampled_mask or [True] * one.num_tokens) for one in rollouts)
     assert own < sum(one.num_tokens for one in rollouts)
     assert sum(row["train/tokens"] for row in rows) == own
     assert {one.finish for one in rollouts} >= {Finish.STOP, Finish.BUDGET}

@@ -59,11 +59,11 @@ def test_a_shared_prefix_is_computed_once_and_changes_no_hidden_state_and_no_gra
     one, two, *ends = some_sequences(11, 7, 4, 9, 6, 3)
     sequences = [one + ends[0], one + ends[1], two + ends[2], one + ends[3], two]
     token_T, position_T, segment_T = packed(sequences)
-    prefix_T = torch.full_like(token_T, -1)
+    prompt_id_T = torch.full_like(token_T, -1)
     for segment, (number, prefix) in enumerate([(4, one), (4, one), (2, two), (4, one), (2, two)]):
-        prefix_T[(segment_T == segment) & (position_T < len(prefix))] = number
+        prompt_id_T[(segment_T == segment) & (position_T < len(prefix))] = number
     with rows_through(policy) as computed:
-        together_TH = policy.packed_hidden(token_T, position_T, segment_T, prefix_T=prefix_T)
+        together_TH = policy.packed_hidden(token_T, position_T, segment_T, prompt_id_T=prompt_id_T)
     mine = gradients(policy, together_TH)
     apart_TH = policy.packed_hidden(token_T, position_T, segment_T)
     torch.testing.assert_close(together_TH, apart_TH, rtol=1e-4, atol=1e-5)

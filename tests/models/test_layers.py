@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from ansatz.errors import ConfigError, ModelError
-from ansatz.models.layers import run_layers
+from ansatz.models.layers import configure_layers
 from ansatz.models.load import Policy
-from ansatz.models.threads import side_by_side
+from ansatz.models.threads import parallel_map
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
 
@@ -29,7 +29,7 @@ def slice_gradients(policy: Policy, lengths: tuple[int, ...]) -> list[Tensor | N
 
 def gradients(policy: Policy) -> list[Tensor]:
     """Of all slices, side by side in threads as a step has them."""
-    found = side_by_side(lambda lengths: slice_gradients(policy, lengths), SLICES, policy.slices_at_once)
+    found = parallel_map(lambda lengths: slice_gradients(policy, lengths), SLICES, policy.parallel_microbatches)
     return [gradient for one in found for gradient in one if gradient is not None]
 
 
@@ -60,7 +60,7 @@ def saved_bytes(policy: Policy, lengths: tuple[int, ...]) -> int:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_gradients_of_layers_computed_again_are_the_same_bits(name: str, dtype: torch.dtype) -> None:
     policy, other = tiny_policy(name, dtype=dtype), tiny_policy(name, dtype=dtype)
-    run_layers(other, checkpointing=True)
+    configure_layers(other, checkpointing=True)
     with threads(2):
         expected, found = gradients(policy), gradients(other)
     assert len(found) == len(expected) > 0
@@ -69,7 +69,7 @@ def test_gradients_of_layers_computed_again_are_the_same_bits(name: str, dtype: 
 
 def test_of_each_layer_only_its_input_is_kept() -> None:
     policy, other = tiny_policy(), tiny_policy()
-    run_layers(other, checkpointing=True)
+    configure_layers(other, checkpointing=True)
     whole, less = saved_bytes(policy, (40, 60, 80)), saved_bytes(other, (40, 60, 80))
     layer_input = 512 * 32 * 4  # tokens filled up to 512, 32 hidden, float32
     ends = 5 * layer_input  # embedding indices, rotary tables, final norm and its scales, the last layer's output
@@ -79,7 +79,7 @@ def test_of_each_layer_only_its_input_is_kept() -> None:
 
 def test_sampling_is_untouched_and_keeps_its_cache() -> None:
     policy, other = tiny_policy(), tiny_policy()
-    run_layers(other, checkpointing=True)
+    configure_layers(other, checkpointing=True)
     sampling = Sampling(num_samples=2, max_response_tokens=6, temperature=1.0, seed=3)
     rollouts = [NativeSampler(one, max_concurrent=8).generate(some_prompts(3), sampling) for one in (policy, other)]
     assert [r.token_ids for r in rollouts[0]] == [r.token_ids for r in rollouts[1]]
@@ -88,7 +88,7 @@ def test_sampling_is_untouched_and_keeps_its_cache() -> None:
 
 def test_the_layers_of_a_copy_use_the_copys_weights() -> None:
     policy = tiny_policy()
-    run_layers(policy, checkpointing=True)
+    configure_layers(policy, checkpointing=True)
     other = dataclasses.replace(policy, model=copy.deepcopy(policy.model))
     expected = slice_gradients(policy, (9, 5))
     for parameter in other.model.parameters():
@@ -103,13 +103,13 @@ def test_a_model_without_marked_layers_is_refused() -> None:
     module.device = torch.device("cpu")  # type: ignore[assignment]
     policy = dataclasses.replace(tiny_policy(), model=module)
     with pytest.raises(ModelError, match=r"no layers of Linear for gradient checkpointing\. Leave out"):
-        run_layers(policy, checkpointing=True)
-    run_layers(policy)
+        configure_layers(policy, checkpointing=True)
+    configure_layers(policy)
 
 
 def test_compiled_slices_are_refused_where_they_would_run_side_by_side() -> None:
     with threads(2), pytest.raises(ConfigError, match="Set threads: 1"):
-        run_layers(tiny_policy(), compiled=True)
+        configure_layers(tiny_policy(), compiled=True)
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_compiled_slices_are_refused_where_they_would_run_side_by_side() -> None
 def test_compiled_layers_have_the_same_gradients_to_rounding(checkpointing: bool) -> None:
     with threads(1):
         policy, other = tiny_policy(), tiny_policy()
-        run_layers(other, checkpointing=checkpointing, compiled=True)
+        configure_layers(other, checkpointing=checkpointing, compiled=True)
         expected, found = gradients(policy), gradients(other)
     assert not all(torch.equal(one, two) for one, two in zip(found, expected, strict=True))
     for one, two in zip(found, expected, strict=True):

@@ -14,7 +14,7 @@ from ansatz.errors import ConfigError, MissingExtraError
 from ansatz.models import lora
 from ansatz.models.load import Policy, head_logits, load_policy
 from ansatz.models.lora import add_adapters, bind_adapters
-from ansatz.models.threads import side_by_side
+from ansatz.models.threads import parallel_map
 
 
 def logits(policy: Policy) -> Tensor:
@@ -71,7 +71,7 @@ def test_the_base_may_be_computed_beside_the_policy_in_another_thread() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        beside = list(side_by_side(logits, [policy, below(policy)] * 8, policy.slices_at_once))
+        beside = list(parallel_map(logits, [policy, below(policy)] * 8, policy.parallel_microbatches))
     finally:
         torch.set_num_threads(before)
     for index, found in enumerate(beside):

@@ -7,7 +7,8 @@ import torch
 from tiny_models import packed, some_sequences, tiny_policy
 
 from ansatz.config.schema import TrainSection
-from ansatz.models.layers import run_layers
+from ansatz.models.known_models import SHAPES, _from_config
+from ansatz.models.layers import configure_layers
 from ansatz.models.memory import (
     Workload,
     activation_bytes,
@@ -17,7 +18,6 @@ from ansatz.models.memory import (
     memory_parts,
     peak_bytes,
 )
-from ansatz.models.shapes import SHAPES, _from_config
 from ansatz.train.optimizers import bind_optimizer
 
 NAMES = [
@@ -71,7 +71,7 @@ def test_activations_are_what_autograd_saves(name, lengths):
 @pytest.mark.parametrize("name", NAMES)
 def test_with_checkpointing_only_the_inputs_of_layers_are_kept_until_one_is_computed_again(name):
     policy = tiny_policy(name)
-    run_layers(policy, checkpointing=True)
+    configure_layers(policy, checkpointing=True)
     own = shape(policy)
     counted = 1024 * (activation_bytes(own, 4, checkpointing=True) - layer_activation_bytes(own, 4))
     arguments = 1024 * (2 * own.head_dim * 4 + 5 * 8)  # rotary tables and indices, which hooks do not see

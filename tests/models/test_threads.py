@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from ansatz.models.threads import SMALL_MODEL, one_thread, side_by_side, slices_at_once
+from ansatz.models.threads import SMALL_MODEL, one_thread, parallel_map, parallel_microbatches
 
 
 @pytest.fixture(autouse=True)
@@ -26,21 +26,21 @@ def test_as_many_items_at_a_time_as_there_are_threads_and_results_in_order() -> 
         time.sleep(0.01 * (2 - item % 3))
         return item, torch.get_num_threads()
 
-    found = list(side_by_side(work, list(range(9)), 3))
+    found = list(parallel_map(work, list(range(9)), 3))
     assert found == [(item, 1) for item in range(9)]
     assert torch.get_num_threads() == 3
 
 
 def test_one_item_alone_has_all_threads_and_so_has_each_where_one_goes_at_a_time() -> None:
-    assert list(side_by_side(lambda _: torch.get_num_threads(), [0], 3)) == [3]
+    assert list(parallel_map(lambda _: torch.get_num_threads(), [0], 3)) == [3]
     main = threading.get_ident()
-    assert set(side_by_side(lambda _: threading.get_ident(), [0, 1, 2], 1)) == {main}
+    assert set(parallel_map(lambda _: threading.get_ident(), [0, 1, 2], 1)) == {main}
 
 
 def test_slices_of_a_small_model_on_a_cpu_go_side_by_side_and_no_others() -> None:
-    assert slices_at_once(SMALL_MODEL - 1, on_cpu=True, threads=3) == 3
-    assert slices_at_once(SMALL_MODEL, on_cpu=True, threads=3) == 1
-    assert slices_at_once(1, on_cpu=False, threads=3) == 1
+    assert parallel_microbatches(SMALL_MODEL - 1, on_cpu=True, threads=3) == 3
+    assert parallel_microbatches(SMALL_MODEL, on_cpu=True, threads=3) == 1
+    assert parallel_microbatches(1, on_cpu=False, threads=3) == 1
 
 
 def test_no_thread_waits_for_its_neighbours_item_and_no_result_for_its_taker() -> None:
@@ -53,7 +53,7 @@ def test_no_thread_waits_for_its_neighbours_item_and_no_result_for_its_taker() -
             release.wait(10)
         return item
 
-    found = side_by_side(work, list(range(9)), 3)
+    found = parallel_map(work, list(range(9)), 3)
     taker = threading.Thread(target=lambda: begun.append(100 + next(found)))
     taker.start()
     while len(begun) < 4:
@@ -77,7 +77,7 @@ def test_what_is_left_of_the_work_is_not_done_after_an_error() -> None:
         return item
 
     with pytest.raises(ValueError, match="one"):
-        list(side_by_side(work, list(range(20)), 2))
+        list(parallel_map(work, list(range(20)), 2))
     before = len(done)
     time.sleep(0.1)
     assert len(done) == before <= 4
@@ -88,7 +88,7 @@ def test_an_error_comes_out_and_the_threads_are_as_before() -> None:
         return 1 // item
 
     with pytest.raises(ZeroDivisionError):
-        list(side_by_side(work, [1, 0, 2, 3], 3))
+        list(parallel_map(work, [1, 0, 2, 3], 3))
     assert torch.get_num_threads() == 3
 
 

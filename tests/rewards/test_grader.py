@@ -67,9 +67,9 @@ def test_closing_twice_is_allowed(grader: Grader, rollout: MakeRollout):
 def test_parts_are_unweighted_and_the_value_is_their_weighted_sum(tmp_path, rollout: MakeRollout):
     file = tmp_path / "mine.py"
     file.write_text(
-        "from ansatz.rewards.base import Judgement\n"
+        "from ansatz.rewards.base import RewardResult\n"
         "def mine(rollouts, *, step, bonus=0.25):\n"
-        "    return [Judgement(value=bonus + step) for _ in rollouts]\n"
+        "    return [RewardResult(value=bonus + step) for _ in rollouts]\n"
     )
     name = f"{file}:mine"
     recipe = {"math_answer": {"correct": 5.0, "wrong": -5.0}, name: {"weight": 0.5, "bonus": 1.0}}
@@ -83,8 +83,8 @@ def test_parts_are_unweighted_and_the_value_is_their_weighted_sum(tmp_path, roll
 def test_without_a_verdict_a_positive_value_counts_as_correct(tmp_path, rollout: MakeRollout):
     file = tmp_path / "mine.py"
     file.write_text(
-        "from ansatz.rewards.base import Judgement\n"
-        "def mine(rollouts):\n    return [Judgement(value=float(len(r.text))) for r in rollouts]\n"
+        "from ansatz.rewards.base import RewardResult\n"
+        "def mine(rollouts):\n    return [RewardResult(value=float(len(r.text))) for r in rollouts]\n"
     )
     with build_grader({f"{file}:mine": {}}) as grader:
         some, none = grader.score([rollout("abc"), rollout("")])
@@ -109,10 +109,10 @@ def test_a_wrong_recipe_is_a_config_error_before_any_work(recipe, message):
         build_grader(recipe)
 
 
-@pytest.mark.parametrize("body", ["[Judgement(value=float('nan')) for _ in rollouts]", "[]"])
+@pytest.mark.parametrize("body", ["[RewardResult(value=float('nan')) for _ in rollouts]", "[]"])
 def test_a_reward_that_breaks_its_contract_is_named(tmp_path, rollout: MakeRollout, body: str):
     file = tmp_path / "broken.py"
-    file.write_text(f"from ansatz.rewards.base import Judgement\ndef broken(rollouts):\n    return {body}\n")
+    file.write_text(f"from ansatz.rewards.base import RewardResult\ndef broken(rollouts):\n    return {body}\n")
     with build_grader({f"{file}:broken": {}}) as grader, pytest.raises(ConfigError, match=r"broken.*'p0'"):
         grader.score([rollout("x")])
 

@@ -52,7 +52,7 @@ def _needs_a_sandbox():
 def test_a_program_reads_its_input_and_its_output_comes_back():
     source = "import sys, math, fractions, json\nn = int(input())\nprint(n * 2, sys.stdin.read().strip())\nexit()"
     seen = run(source, stdin="21\nrest é\n")
-    assert (seen.ended, seen.stdout, seen.stderr) == (Ended.WELL, "42 rest é\n", "")
+    assert (seen.ended, seen.stdout, seen.stderr) == (Ended.EXIT_OK, "42 rest é\n", "")
     assert 0 < seen.seconds < 10
 
 
@@ -76,7 +76,7 @@ def test_it_is_main_and_runs_the_same_each_time():
 )
 def test_a_program_that_fails_ends_badly_and_says_why(source, said):
     seen = run(source)
-    assert seen.ended is Ended.BADLY
+    assert seen.ended is Ended.EXIT_ERROR
     assert said in seen.stderr
 
 
@@ -109,7 +109,7 @@ def test_output_without_pause_does_not_move_the_deadline():
 
 def test_a_program_that_closes_its_streams_is_waited_for_and_ended_at_the_deadline():
     close = "import os, time\nos.close(1); os.close(2); time.sleep({})"
-    assert run(close.format(0.1), limits=Limits(timeout_s=5)).ended is Ended.WELL
+    assert run(close.format(0.1), limits=Limits(timeout_s=5)).ended is Ended.EXIT_OK
     assert run(close.format(60), limits=SHORT).ended is Ended.TIMEOUT
 
 
@@ -154,7 +154,7 @@ def test_installed_packages_may_be_asked_for():
 
 def test_without_a_filter_full_isolation_runs_nothing_and_available_runs(monkeypatch):
     monkeypatch.setattr(sandbox, "build_filter", lambda: None)
-    sandbox._doors.cache_clear()
+    sandbox._pipes.cache_clear()
     sandbox.require.cache_clear()
     try:
         seen = run("print('ran')")
@@ -163,7 +163,7 @@ def test_without_a_filter_full_isolation_runs_nothing_and_available_runs(monkeyp
             sandbox.require("full")
         assert run("print('ran')", isolation="available").stdout == "ran\n"
     finally:
-        sandbox._doors.cache_clear()
+        sandbox._pipes.cache_clear()
         sandbox.require.cache_clear()
 
 

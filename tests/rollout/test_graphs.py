@@ -15,7 +15,7 @@ from ansatz.models.load import Policy
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler, sampler
 from ansatz.rollout.native.cache import SPAN_STEP, SlotCache, free_bytes, slots_that_fit, token_bytes
-from ansatz.rollout.native.graphs import RecordedStep
+from ansatz.rollout.native.graphs import GraphedStep
 
 PROMPTS = some_prompts(40)
 SAMPLING = Sampling(num_samples=3, max_response_tokens=60, seed=7, step=4)
@@ -58,7 +58,7 @@ def test_a_recorded_step_samples_the_same_rollouts(policy: Policy) -> None:
 def test_another_shape_in_between_is_recorded_anew() -> None:
     """A cache that shrank and grew again, or holds other prompts, has the same shape in other memory."""
     graphs, cache = Graphs(), SlotCache(2)
-    step = RecordedStep(lambda token_B, position_B, _cache, _mask: (token_B + position_B)[:, None].float(), graphs)
+    step = GraphedStep(lambda token_B, position_B, _cache, _mask: (token_B + position_B)[:, None].float(), graphs)
 
     def spans(*all_spans: int) -> list[float]:
         found = list[float]()

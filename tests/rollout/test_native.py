@@ -39,10 +39,10 @@ def recomputed(policy: Policy, rollouts: Sequence[Rollout], *, temperature: floa
     token_T, position_T, segment_T = packed([(*one.prompt.token_ids, *one.token_ids) for one in rollouts])
     start_N = torch.tensor([len(one.prompt.token_ids) for one in rollouts])
     mask_T = position_T >= start_N[segment_T]
-    sizes = [size for one in rollouts for size in one.support_sizes]
-    support_T = torch.zeros_like(token_T).masked_scatter(mask_T, torch.tensor(sizes)) if sizes else None
+    sizes = [size for one in rollouts for size in one.num_candidates]
+    num_candidates_T = torch.zeros_like(token_T).masked_scatter(mask_T, torch.tensor(sizes)) if sizes else None
     least_N = torch.tensor([one.min_response_tokens for one in rollouts])
-    how = {"support_T": support_T, "endless_T": position_T < (start_N + least_N)[segment_T]}
+    how = {"num_candidates_T": num_candidates_T, "no_eos_T": position_T < (start_N + least_N)[segment_T]}
     with torch.no_grad():
         logp_T, _ = token_logps(policy, token_T, position_T, segment_T, mask_T, **how, temperature=temperature)
     return logp_T[mask_T].tolist()
@@ -88,7 +88,7 @@ def test_with_top_k_top_p_and_min_p_log_probs_are_those_of_the_restricted_distri
         shares = [restricted_twin(row, **how) for row in logits.double().tolist()]
         expected = [math.log(share[token]) for share, token in zip(shares, one.token_ids, strict=True)]
         assert one.behavior_logps == pytest.approx(expected, abs=1e-4)
-        assert list(one.support_sizes) == [sum(value > 0 for value in share) for share in shares]
+        assert list(one.num_candidates) == [sum(value > 0 for value in share) for share in shares]
 
 
 @pytest.mark.parametrize("how", [{}, {"top_k": 5}, {"top_p": 0.8, "min_p": 0.05}, {"temperature": 0.0}])
@@ -258,19 +258,19 @@ def test_new_weights_are_sampled_from_at_once() -> None:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_short_way_is_taken_where_it_gives_the_same_bits(name: str) -> None:
     step = forward.decode_step(tiny_policy(name))
-    assert isinstance(step, forward.ShortStep) == (not name.startswith(("gemma", "qwen3 mixture")))
+    assert isinstance(step, forward.FastDecodeStep) == (not name.startswith(("gemma", "qwen3 mixture")))
 
 
 def test_the_short_way_is_left_where_the_model_does_otherwise(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     attention = policy.model.base_model.layers[0].self_attn
     plain = attention.forward
     monkeypatch.setattr(attention, "forward", lambda *args, **kwargs: (2 * plain(*args, **kwargs)[0], None))
-    assert isinstance(forward.decode_step(policy), forward.PlainStep)
+    assert isinstance(forward.decode_step(policy), forward.ReferenceDecodeStep)
 
 
 def test_both_ways_sample_the_same(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     short = generate(policy)
-    monkeypatch.setattr("ansatz.rollout.native.sampler.decode_step", forward.PlainStep)
+    monkeypatch.setattr("ansatz.rollout.native.sampler.decode_step", forward.ReferenceDecodeStep)
     assert generate(policy) == short
 
 

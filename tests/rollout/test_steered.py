@@ -14,9 +14,9 @@ from tiny_models import END_ID, VOCAB_SIZE, some_prompts, tiny_policy
 from ansatz.errors import ConfigError
 from ansatz.loop.rl import rollout_row
 from ansatz.models.load import Policy
-from ansatz.rollout.base import Observe, Sampling
+from ansatz.rollout.base import Sampling, Tool
 from ansatz.rollout.native import NativeSampler
-from ansatz.train.batch import lay_out
+from ansatz.train.batch import pack_rollouts
 from ansatz.train.step import logps_of
 from ansatz.types import Finish, Prompt, Rollout
 
@@ -41,7 +41,7 @@ def generate(
     prompts: Sequence[Prompt] = PROMPTS,
     *,
     max_concurrent: int = 1000,
-    observe: Observe | None = None,
+    observe: Tool | None = None,
     **how: Any,
 ) -> list[Rollout]:
     sampler = NativeSampler(policy, max_concurrent=max_concurrent, observe=observe)
@@ -55,9 +55,9 @@ def text_of(policy: Policy, token_ids: Sequence[int]) -> str:
 def assert_aligned(policy: Policy, rollouts: Sequence[Rollout], *, temperature: float = 1.0) -> None:
     """The trainer's log-probs of the policy's own tokens are the sampler's, and the forced ones have none."""
     rows = [rollout_row(one, group=0, reward=0.0) for one in rollouts]
-    layout = lay_out(rows, device=policy.device)
-    assert int(layout.mask_T.sum()) == sum(sum(one.chosen or [True] * one.num_tokens) for one in rollouts)
-    logp_T = logps_of(policy, layout, tokens_per_slice=512, temperature=temperature)
+    layout = pack_rollouts(rows, device=policy.device)
+    assert int(layout.mask_T.sum()) == sum(sum(one.sampled_mask or [True] * one.num_tokens) for one in rollouts)
+    logp_T = logps_of(policy, layout, tokens_per_microbatch=512, temperature=temperature)
     assert not logp_T[~layout.mask_T].any()
     assert (logp_T - layout.behavior_logp_T).abs().max() < 1e-4
 
@@ -81,7 +81,7 @@ def test_a_stop_string_ends_what_would_have_been_drawn_anyway_and_changes_no_tok
         assert one.token_ids == plain.token_ids[:length]
         assert one.behavior_logps == pytest.approx(plain.behavior_logps[:length], abs=1e-4)
         assert one.finish is (Finish.STOP if ends or stops else Finish.LENGTH)
-        assert one.chosen == ()
+        assert one.sampled_mask == ()
         ended_early += length < plain.num_tokens
     assert 3 < ended_early < len(PROMPTS) * 3
 
@@ -100,10 +100,10 @@ def test_an_open_thought_is_closed_at_its_budget_and_the_answer_goes_on(endless:
         assert one.num_tokens == 24
         assert one.token_ids[:6] == other.token_ids[:6]
         if "t2" in text_of(endless, other.token_ids[:6]):
-            assert (one.token_ids, one.chosen) == (other.token_ids, ())
+            assert (one.token_ids, one.sampled_mask) == (other.token_ids, ())
         else:
             assert one.token_ids[6:8] == (8, 20)
-            assert one.chosen == (*[True] * 6, False, False, *[True] * 16)
+            assert one.sampled_mask == (*[True] * 6, False, False, *[True] * 16)
             assert one.behavior_logps[6:8] == (0.0, 0.0)
             assert min(one.behavior_logps[8:]) < 0
             forced += 1
@@ -114,23 +114,23 @@ def test_after_a_forced_closing_an_end_token_finishes_within_budget(policy: Poli
     rollouts = generate(policy, **THINKING)
     for one in rollouts:
         ended = one.token_ids[-1] in policy.end_ids
-        assert one.finish is (Finish.LENGTH if not ended else Finish.BUDGET if one.chosen else Finish.STOP)
+        assert one.finish is (Finish.LENGTH if not ended else Finish.BUDGET if one.sampled_mask else Finish.STOP)
     assert {one.finish for one in rollouts} == set(Finish) - {Finish.ABORT}
 
 
 def test_a_tools_words_stand_after_the_stop_and_the_response_goes_on_from_them(policy: Policy) -> None:
     rollouts = generate(policy, stop=STOP, observe=tool)
-    observed = [one for one in rollouts if one.chosen]
+    observed = [one for one in rollouts if one.sampled_mask]
     assert len(observed) > 3
     for one in observed:
-        start = one.chosen.index(False)
+        start = one.sampled_mask.index(False)
         before = text_of(policy, one.token_ids[:start])
         assert any(stop in before for stop in STOP)
         said = policy.tokenizer.encode(tool(before), add_special_tokens=False)
         assert one.token_ids[start : start + 3] == tuple(said[: 24 - start])
-        assert one.chosen[start : start + 3] == (False,) * len(said[: 24 - start])
-    assert max(one.num_tokens - one.chosen.index(False) for one in observed) > 4  # the end tokens in it end nothing
-    assert max(one.chosen.count(False) for one in observed) > 3  # some are told twice
+        assert one.sampled_mask[start : start + 3] == (False,) * len(said[: 24 - start])
+    assert max(one.num_tokens - one.sampled_mask.index(False) for one in observed) > 4
+    assert max(one.sampled_mask.count(False) for one in observed) > 3  # some are told twice
     for one in rollouts:
         if one.finish is Finish.STOP and one.token_ids[-1] not in policy.end_ids:
             assert len(text_of(policy, one.token_ids).split()) % 2 == 1
@@ -162,15 +162,15 @@ def test_a_response_depends_neither_on_batch_nor_slot_nor_order(policy: Policy, 
         generate(policy, max_concurrent=7, **how),
     ):
         assert_same(rollouts, together)
-        marks = {(one.prompt.problem.id, one.sample): one.chosen for one in together}
-        assert {(one.prompt.problem.id, one.sample): one.chosen for one in rollouts} == marks
+        marks = {(one.prompt.problem.id, one.sample): one.sampled_mask for one in together}
+        assert {(one.prompt.problem.id, one.sample): one.sampled_mask for one in rollouts} == marks
 
 
 @pytest.mark.parametrize("how", FEATURES.values(), ids=FEATURES)
 def test_the_trainer_gives_the_policys_tokens_the_samplers_log_probs(policy: Policy, how: dict[str, Any]) -> None:
     rollouts = generate(policy, max_concurrent=7, **how)
     assert_aligned(policy, rollouts, temperature=how.get("temperature", 1.0))
-    assert any(one.chosen for one in rollouts) == ("observe" in how or "thinking_budget" in how)
+    assert any(one.sampled_mask for one in rollouts) == ("observe" in how or "thinking_budget" in how)
 
 
 def test_greedy_keeps_to_stops_and_budget(endless: Policy) -> None:
@@ -190,7 +190,7 @@ def test_without_such_features_no_row_is_looked_at_on_its_own(policy: Policy, mo
     def refuse(*_: object) -> None:
         raise AssertionError("a course was followed")
 
-    monkeypatch.setattr("ansatz.rollout.native.slots.Course.take", refuse)
+    monkeypatch.setattr("ansatz.rollout.native.slots.ResponseState.take", refuse)
     assert torch.tensor([one.num_tokens for one in generate(policy, top_p=0.9)]).min() >= 1
     with pytest.raises(AssertionError, match="a course was followed"):
         generate(policy, stop=STOP)

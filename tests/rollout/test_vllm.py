@@ -107,7 +107,7 @@ def test_requests_after_a_seam_ask_for_what_is_left():
     how = dataclasses.replace(SAMPLING, max_response_tokens=20, num_samples=1, **thinking)
     rollouts = sampler_over(one).generate(PROMPTS[:1], how)
     first, second = one.asked[:2]
-    forced = rollouts[0].chosen.count(False)
+    forced = rollouts[0].sampled_mask.count(False)
     assert (first.params["max_tokens"], first.params["min_tokens"]) == (5, 5)
     assert second.token_ids == (*PROMPTS[0].token_ids, *rollouts[0].token_ids[: 5 + forced])
     assert (second.params["max_tokens"], second.params["min_tokens"]) == (15 - forced, 4 - forced)
@@ -118,7 +118,7 @@ def test_supports_are_counted_under_top_k_certain_when_greedy_and_unknown_otherw
     def sizes(**how):
         one = engine()
         rollout = sampler_over(one).generate(PROMPTS[:1], dataclasses.replace(SAMPLING, num_samples=1, **how))[0]
-        return set(rollout.support_sizes), one.asked[0].params["logprobs"]
+        return set(rollout.num_candidates), one.asked[0].params["logprobs"]
 
     assert sizes(top_k=4, top_p=0.9) == ({3}, 12)
     assert sizes(top_k=60) == ({3}, VOCAB_SIZE)

@@ -104,7 +104,7 @@ def test_the_results_table_has_every_number_and_fits_80_columns(pipeline: Path):
     for row in rows:
         low, high = (f"{100 * value:.1f}" for value in row["pass@1_interval"])
         assert f"{100 * row['pass@1']:.1f} [{low}, {high}]" in text
-        for name in ("greedy", "pass@k", "maj@k", "truncated_share"):
+        for name in ("greedy", "pass@k", "maj@k", "truncated_frac"):
             assert f" {100 * row[name]:.1f}" in text
         for numbers in row["by_level"].values():
             assert f"{100 * numbers['pass@1']:.1f} / {100 * numbers['greedy']:.1f}" in text

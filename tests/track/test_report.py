@@ -74,7 +74,7 @@ def test_every_number_of_every_evaluation_stands_in_the_page(pipeline: Path, pag
     assert len(evaluations) >= 3
     for row in evaluations:
         shares = [row["pass@1"], *row["pass@1_interval"], row["greedy"], row["pass@k"], row["maj@k"]]
-        for share in [*shares, row["truncated_share"]]:
+        for share in [*shares, row["truncated_frac"]]:
             assert f"{100 * share:.1f} %" in page.text
         assert f"{row['mean_length']:.1f}" in page.text
     for row in (evaluations[0], evaluations[1], evaluations[-1]):

@@ -8,9 +8,9 @@ import pytest
 from made_up import problem, scored
 
 from ansatz.errors import DataError
-from ansatz.track.health import signs
+from ansatz.track.health import health_checks
 from ansatz.track.jsonl import write_jsonl
-from ansatz.track.moments import stories
+from ansatz.track.rollout_examples import stories
 from ansatz.track.runs import StageRun, read_pipeline
 from ansatz.types import to_json
 
@@ -53,7 +53,7 @@ def test_a_folder_that_is_no_pipeline_is_named(tmp_path: Path):
 
 
 def test_a_healthy_stage_has_no_warning(tmp_path: Path):
-    found = signs(stage(tmp_path, train__entropy=[0.5] * 20, align__measure=[1.001] * 20))
+    found = health_checks(stage(tmp_path, train__entropy=[0.5] * 20, align__mean_gap=[1.001] * 20))
     assert [sign.fine for sign in found] == [True, True]
 
 
@@ -64,18 +64,18 @@ def test_a_healthy_stage_has_no_warning(tmp_path: Path):
         ("rollout__repetition", [0.0] * 10 + [0.4] * 10, "loops"),
         ("rollout__truncated_frac", [0.0] * 10 + [0.4] * 10, "max_response_tokens"),
         ("rollout__groups_with_signal_frac", [0.8] * 10 + [0.0] * 10, "problems"),
-        ("align__measure", [1.0] * 10 + [1.2] + [1.0] * 9, "step 11"),
+        ("align__mean_gap", [1.0] * 10 + [1.2] + [1.0] * 9, "step 11"),
         ("rollout__verdict__crashed", [0.0] * 10 + [0.1] + [0.0] * 9, "not judged"),
     ],
 )
 def test_each_way_to_collapse_is_seen_and_named(tmp_path: Path, name: str, values: list[float], word: str):
-    (sign,) = signs(stage(tmp_path, **{name: values}))
+    (sign,) = health_checks(stage(tmp_path, **{name: values}))
     assert not sign.fine
     assert word in sign.text
 
 
 def test_a_bad_start_that_healed_is_no_warning(tmp_path: Path):
-    (sign,) = signs(stage(tmp_path, rollout__truncated_frac=[0.9] * 5 + [0.0] * 45))
+    (sign,) = health_checks(stage(tmp_path, rollout__truncated_frac=[0.9] * 5 + [0.0] * 45))
     assert sign.fine
 
 

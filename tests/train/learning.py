@@ -1,4 +1,4 @@
-"""What tests of a learner's state share: rows to learn from, and all that it holds."""
+"""What tests of a trainer's state share: rows to learn from, and all that it holds."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import torch
 from tiny_models import some_sequences
 from torch import Tensor
 
-from ansatz.train.batch import Row
-from ansatz.train.learner import Learner
+from ansatz.train.batch import TrainSample
+from ansatz.train.trainer import Trainer
 
 
-def rows(step: int) -> list[Row]:
+def rows(step: int) -> list[TrainSample]:
     return [
-        Row(
+        TrainSample(
             prompt_ids=[3, 4, 5],
             response_ids=response,
             behavior_logps=[-1.0] * len(response),
@@ -23,10 +23,10 @@ def rows(step: int) -> list[Row]:
     ]
 
 
-def everything(learner: Learner) -> dict[str, Tensor]:
-    out = {f"model/{name}": value for name, value in learner.policy.model.named_parameters()}
-    out |= {f"master/{name}": value for name, value in learner.optimizer.weights().items()}
-    for kind, tensors in learner.tensors().items():
+def everything(trainer: Trainer) -> dict[str, Tensor]:
+    out = {f"model/{name}": value for name, value in trainer.policy.model.named_parameters()}
+    out |= {f"master/{name}": value for name, value in trainer.optimizer.weights().items()}
+    for kind, tensors in trainer.tensors().items():
         out |= {f"{kind}/{name}": value for name, value in tensors.items()}
     return {name: value.detach().clone() for name, value in out.items()}
 

@@ -12,22 +12,22 @@ from torch import Tensor
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.presets import PRESETS
-from ansatz.train.batch import Row, TrainBatch, build_batch, lay_out, pick, slices
+from ansatz.train.batch import TrainBatch, TrainSample, build_batch, pack_rollouts, select_rollouts, slices
 
 CPU = torch.device("cpu")
 FAR = 31.0  # what stands outside the mask where nothing may look
 
 
-def some_rows(*, groups: int = 4, size: int = 3, seed: int = 0) -> list[Row]:
+def some_rows(*, groups: int = 4, size: int = 3, seed: int = 0) -> list[TrainSample]:
     """Rows of different lengths; a row's response tokens are 100 * group + 10 * member + index, so each is known."""
     draw = random.Random(seed)
-    rows: list[Row] = []
+    rows: list[TrainSample] = []
     for group in range(groups):
         prompt = [draw.randrange(2, 50) for _ in range(draw.randint(1, 7))]
         for member in range(size):
             length = draw.randint(1, 9)
             rows.append(
-                Row(
+                TrainSample(
                     prompt_ids=prompt,
                     response_ids=[1000 + 100 * group + 10 * member + index for index in range(length)],
                     behavior_logps=[-draw.random() for _ in range(length)],
@@ -50,9 +50,9 @@ def by_token(batch: TrainBatch, *, salt: int, scale: float = 0.3) -> Tensor:
     return (torch.sin(token_T * (12.9898 + salt)) * 43758.5453).frac().float() * scale
 
 
-def whole_batch(rows: list[Row], objective: Objective) -> TrainBatch:
+def whole_batch(rows: list[TrainSample], objective: Objective) -> TrainBatch:
     """Old, reference and behavior log-probs, values and baselines from the tokens themselves."""
-    layout = lay_out(rows, device=CPU)
+    layout = pack_rollouts(rows, device=CPU)
     bare = build_batch(layout, build_objective({"preset": "reinforce"}, max_response_tokens=9))
     old_T, ref_T, value_T = (by_token(bare, salt=salt) * layout.mask_T for salt in (1, 2, 3))
     layout = dataclasses.replace(layout, behavior_logp_T=old_T + by_token(bare, salt=4, scale=0.05) * layout.mask_T)
@@ -67,7 +67,7 @@ def loss_and_gradient(batch: TrainBatch, objective: Objective, max_tokens: int) 
     for part in batch.split(max_tokens):
         logp_T = by_token(part, salt=5).requires_grad_()
         entropy_T = by_token(part, salt=6).abs()
-        parts = objective.loss(part.anchored(logp_T), logp_T, entropy_T)
+        parts = objective.loss(part.with_old_logps(logp_T), logp_T, entropy_T)
         parts.loss.backward()
         loss += parts.loss.item()
         mask_T = part.mask_T
@@ -99,7 +99,7 @@ def test_slices_add_up_to_the_whole_whatever_their_size_the_order_of_rollouts_an
 def test_every_kind_of_weight_adds_up_also_with_masks_and_penalties_of_their_own(weights: str) -> None:
     objective = objective_of("grpo", weights=weights, penalty_weights="token_mean", masks="not_truncated", kl_coef=0.1)
     batch = whole_batch(some_rows(), objective)
-    assert batch.num_tokens < lay_out(some_rows(), device=CPU).mask_T.sum()
+    assert batch.num_tokens < pack_rollouts(some_rows(), device=CPU).mask_T.sum()
     loss, gradient = loss_and_gradient(batch, objective, 10**6)
     for max_tokens in (1, 30, 50):
         other_loss, other_gradient = loss_and_gradient(batch, objective, max_tokens)
@@ -130,7 +130,7 @@ def test_without_old_log_probs_the_policy_is_its_own_old_policy(preset: str) -> 
     left_out = dataclasses.replace(batch, old_logp_T=None)
     for max_tokens in (10**6, 40):
         assert loss_and_gradient(left_out, objective, max_tokens) == loss_and_gradient(given, objective, max_tokens)
-    assert left_out.anchored(by_token(batch, salt=5).requires_grad_()).old_logp_T.requires_grad is False
+    assert left_out.with_old_logps(by_token(batch, salt=5).requires_grad_()).old_logp_T.requires_grad is False
 
 
 PROMPTS = ([1, 2, 3], [1, 2], [1, 2, 3], [4, 2, 3])
@@ -138,7 +138,7 @@ PROMPTS = ([1, 2, 3], [1, 2], [1, 2, 3], [4, 2, 3])
 
 def test_a_layout_holds_each_row_once_by_prompt_and_then_the_longest_first() -> None:
     rows = some_rows()
-    layout = lay_out(rows, device=CPU)
+    layout = pack_rollouts(rows, device=CPU)
     found: list[tuple[Any, ...]] = []
     for n in range(layout.num_rollouts):
         own_T = layout.segment_T == n
@@ -169,53 +169,59 @@ def test_a_layout_holds_each_row_once_by_prompt_and_then_the_longest_first() -> 
 
 
 def test_rollouts_of_one_prompt_share_its_number_and_their_responses_have_none() -> None:
-    rows = [Row(prompt_ids=prompt, response_ids=[9], behavior_logps=[0.0], group=0, reward=0.0) for prompt in PROMPTS]
-    layout = lay_out(rows, device=CPU)
-    assert layout.prefix_T is not None
+    rows = [
+        TrainSample(prompt_ids=prompt, response_ids=[9], behavior_logps=[0.0], group=0, reward=0.0)
+        for prompt in PROMPTS
+    ]
+    layout = pack_rollouts(rows, device=CPU)
+    assert layout.prompt_id_T is not None
     numbers = {
-        tuple(layout.token_T[own_T & ~layout.mask_T].tolist()): set(layout.prefix_T[own_T & ~layout.mask_T].tolist())
+        tuple(layout.token_T[own_T & ~layout.mask_T].tolist()): set(layout.prompt_id_T[own_T & ~layout.mask_T].tolist())
         for own_T in (layout.segment_T == n for n in range(len(rows)))
     }
     assert sorted(map(len, numbers.values())) == [1, 1, 1]
     assert len(set.union(*numbers.values())) == 3
-    assert set(layout.prefix_T[layout.mask_T].tolist()) == {-1}
-    assert lay_out(rows[:2], device=CPU).prefix_T is None
+    assert set(layout.prompt_id_T[layout.mask_T].tolist()) == {-1}
+    assert pack_rollouts(rows[:2], device=CPU).prompt_id_T is None
 
 
 def test_supports_stand_at_their_tokens_and_rows_without_them_have_the_whole_vocabulary() -> None:
     rows = some_rows()
-    assert lay_out(rows, device=CPU).support_T is None
-    rows[4] = dataclasses.replace(rows[4], support_sizes=list(range(3, 3 + len(rows[4].response_ids))))
+    assert pack_rollouts(rows, device=CPU).num_candidates_T is None
+    rows[4] = dataclasses.replace(rows[4], num_candidates=list(range(3, 3 + len(rows[4].response_ids))))
     batch = whole_batch(rows, objective_of("grpo"))
     for part in (batch, *batch.split(40)):
-        token_T, support_T = part.layout.token_T[part.mask_T].tolist(), part.layout.support_T[part.mask_T].tolist()
-        own = dict(zip(rows[4].response_ids, rows[4].support_sizes, strict=True))
-        assert support_T == [own.get(token, 2**31) for token in token_T]
+        token_T, num_candidates_T = (
+            part.layout.token_T[part.mask_T].tolist(),
+            part.layout.num_candidates_T[part.mask_T].tolist(),
+        )
+        own = dict(zip(rows[4].response_ids, rows[4].num_candidates, strict=True))
+        assert num_candidates_T == [own.get(token, 2**31) for token in token_T]
 
 
 def test_the_first_tokens_of_a_row_with_a_minimum_are_endless_and_no_others() -> None:
     rows = some_rows()
-    assert lay_out(rows, device=CPU).endless_T is None
+    assert pack_rollouts(rows, device=CPU).no_eos_T is None
     rows[4] = dataclasses.replace(rows[4], min_response_tokens=len(rows[4].response_ids) - 1)
     rows[7] = dataclasses.replace(rows[7], min_response_tokens=100)
     expected = {*rows[4].response_ids[:-1], *rows[7].response_ids}
-    layout = lay_out(rows, device=CPU)
-    assert set(layout.token_T[layout.endless_T].tolist()) == expected
-    own = pick(layout, layout.segment_T[layout.token_T == rows[4].response_ids[0]])
-    assert own.token_T[own.endless_T].tolist() == rows[4].response_ids[:-1]
+    layout = pack_rollouts(rows, device=CPU)
+    assert set(layout.token_T[layout.no_eos_T].tolist()) == expected
+    own = select_rollouts(layout, layout.segment_T[layout.token_T == rows[4].response_ids[0]])
+    assert own.token_T[own.no_eos_T].tolist() == rows[4].response_ids[:-1]
 
 
 def test_forced_tokens_are_context_alone() -> None:
     rows = [row for row in some_rows(size=6) if len(row.response_ids) > 4]
     rows = [
-        dataclasses.replace(row, chosen=[True, False, *[True] * (len(row.response_ids) - 4), False, False])
+        dataclasses.replace(row, sampled_mask=[True, False, *[True] * (len(row.response_ids) - 4), False, False])
         for row in rows
     ]
-    layout = lay_out(rows, device=CPU)
+    layout = pack_rollouts(rows, device=CPU)
     forced = {row.response_ids[index] for row in rows for index in (1, -2, -1)}
     response = {token for row in rows for token in row.response_ids}
     assert set(layout.token_T[layout.mask_T].tolist()) == response - forced
-    assert set(layout.token_T[layout.prefix_T < 0].tolist()) == response
+    assert set(layout.token_T[layout.prompt_id_T < 0].tolist()) == response
     assert not layout.behavior_logp_T[~layout.mask_T].any()
     assert layout.step_end_T[layout.mask_T].sum() == len(rows)
     assert layout.step_reward_T.sum().item() == pytest.approx(sum(row.reward for row in rows))
@@ -226,7 +232,8 @@ def test_forced_tokens_are_context_alone() -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_forced_tokens_have_neither_weight_nor_advantage_nor_gradient(preset: str) -> None:
     rows = [
-        dataclasses.replace(row, chosen=[True, *[False] * (len(row.response_ids) - 1)]) for row in some_rows(size=4)
+        dataclasses.replace(row, sampled_mask=[True, *[False] * (len(row.response_ids) - 1)])
+        for row in some_rows(size=4)
     ]
     objective = objective_of(preset, kl_coef=0.1)
     batch = whole_batch(rows, objective)
@@ -241,10 +248,10 @@ def test_steps_that_end_on_forced_tokens_end_at_the_policys_last_before_and_add_
         some_rows()[0],
         response_ids=[5, 6, 7, 8, 9],
         behavior_logps=[-1.0] * 5,
-        chosen=[True, True, False, False, True],
+        sampled_mask=[True, True, False, False, True],
         steps=[(1, 0.25), (3, 0.5), (4, 1.0)],
     )
-    layout = lay_out([row], device=CPU)
+    layout = pack_rollouts([row], device=CPU)
     first = len(row.prompt_ids)
     assert layout.step_end_T.nonzero().flatten().tolist() == [first + 1, first + 4]
     assert layout.step_reward_T[first:].tolist() == [0.0, 0.75, 0.0, 0.0, 1.0]
@@ -253,13 +260,13 @@ def test_steps_that_end_on_forced_tokens_end_at_the_policys_last_before_and_add_
 def test_a_row_without_a_prompt_or_with_log_probs_of_another_length_is_refused() -> None:
     row = some_rows()[0]
     with pytest.raises(ValueError, match="needs a prompt"):
-        lay_out([row, dataclasses.replace(row, prompt_ids=[])], device=CPU)
+        pack_rollouts([row, dataclasses.replace(row, prompt_ids=[])], device=CPU)
     with pytest.raises(ValueError, match="log-probs"):
-        lay_out([dataclasses.replace(row, behavior_logps=[*row.behavior_logps, -1.0])], device=CPU)
+        pack_rollouts([dataclasses.replace(row, behavior_logps=[*row.behavior_logps, -1.0])], device=CPU)
     with pytest.raises(ValueError, match="marks of choice"):
-        lay_out([dataclasses.replace(row, chosen=[True, *[True] * len(row.response_ids)])], device=CPU)
+        pack_rollouts([dataclasses.replace(row, sampled_mask=[True, *[True] * len(row.response_ids)])], device=CPU)
     with pytest.raises(ValueError, match="no token that the policy chose"):
-        lay_out([dataclasses.replace(row, chosen=[False] * len(row.response_ids))], device=CPU)
+        pack_rollouts([dataclasses.replace(row, sampled_mask=[False] * len(row.response_ids))], device=CPU)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 17, 40, 64, 10**6])
@@ -278,10 +285,12 @@ def test_slices_hold_every_rollout_once_and_keep_to_the_limit_unless_they_hold_o
 def test_slices_for_several_threads_are_a_multiple_and_alike_in_size(multiple: int, max_tokens: int) -> None:
     lengths = [9 + 7 * n % 40 for n in range(60)]
     rows = [
-        Row(prompt_ids=[n // 4 + 1] * 8, response_ids=[5] * one, behavior_logps=[0.0] * one, group=n // 4, reward=0.0)
+        TrainSample(
+            prompt_ids=[n // 4 + 1] * 8, response_ids=[5] * one, behavior_logps=[0.0] * one, group=n // 4, reward=0.0
+        )
         for n, one in enumerate(lengths)
     ]
-    layout = lay_out(rows, device=CPU)
+    layout = pack_rollouts(rows, device=CPU)
     runs = [run.tolist() for run in slices(layout, max_tokens, multiple=multiple)]
     assert [n for run in runs for n in run] == list(range(60))
     if max_tokens == 10**6:
@@ -295,7 +304,7 @@ def test_slices_for_several_threads_are_a_multiple_and_alike_in_size(multiple: i
 
 def test_a_pick_has_the_numbers_of_the_whole_and_rollouts_numbered_from_0() -> None:
     batch = whole_batch(some_rows(), objective_of("grpo"))
-    part = batch.pick(torch.tensor([2, 5, 6]))
+    part = batch.select_rollouts(torch.tensor([2, 5, 6]))
     assert part.num_rollouts == 12
     assert part.segment_T.unique().tolist() == [0, 1, 2]
     for mine, theirs in enumerate([2, 5, 6]):

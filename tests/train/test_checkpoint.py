@@ -22,8 +22,8 @@ from ansatz.config.schema import TrainSection
 from ansatz.errors import CheckpointError
 from ansatz.objectives.build import build_objective
 from ansatz.train import checkpoint
-from ansatz.train.learner import Learner
 from ansatz.train.optim import Schedule
+from ansatz.train.trainer import Trainer
 
 
 def learner_of(
@@ -32,41 +32,41 @@ def learner_of(
     name: str = "qwen3, grouped heads, tied",
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
-) -> Learner:
+) -> Trainer:
     objective = build_objective(algorithm or {"preset": "grpo"}, max_response_tokens=9)
     settings = TrainSection(updates_per_step=2)
     policy = tiny_policy(name, seed=seed)
-    return Learner(policy, objective, settings=settings, dtype=dtype, lr=1e-2, schedule=Schedule())
+    return Trainer(policy, objective, settings=settings, dtype=dtype, lr=1e-2, schedule=Schedule())
 
 
-def make_learner() -> Learner:
+def make_learner() -> Trainer:
     """With moments, as after a step."""
-    learner = learner_of()
-    for parameter in learner.policy.model.parameters():
+    trainer = learner_of()
+    for parameter in trainer.policy.model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    learner.optimizer.step(lr=0.0, max_grad_norm=0)
-    return learner
+    trainer.optimizer.step(lr=0.0, max_grad_norm=0)
+    return trainer
 
 
-def become(learner: Learner, step: int) -> None:
+def become(trainer: Trainer, step: int) -> None:
     """Every weight, moment and state has the value `step`."""
-    for value in (*learner.optimizer.weights().values(), *learner.optimizer.state().values()):
+    for value in (*trainer.optimizer.weights().values(), *trainer.optimizer.state().values()):
         value.fill_(step)
-    learner.optimizer.publish()
-    learner.version = step
+    trainer.optimizer.publish()
+    trainer.version = step
     random.seed(step)
 
 
-def train(learner: Learner, step: int) -> None:
-    learner.update(learner.batch(rows(step)), step=step)
+def train(trainer: Trainer, step: int) -> None:
+    trainer.update(trainer.batch(rows(step)), step=step)
 
 
 def draws() -> tuple[float, float, float, float]:
     return random.random(), random.gauss(0, 1), float(np.random.standard_normal()), torch.rand(()).item()
 
 
-def save(learner: Learner, folder: Path, step: int, *, keep: int = 5) -> Path:
-    return checkpoint.save(folder, step=step, learner=learner, state={"own": step}, keep=keep)
+def save(trainer: Trainer, folder: Path, step: int, *, keep: int = 5) -> Path:
+    return checkpoint.save(folder, step=step, trainer=trainer, state={"own": step}, keep=keep)
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -81,31 +81,31 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_restored_learner_is_bit_identical_and_so_is_its_next_step(tmp_path: Path, kind: str) -> None:
-    learner = learner_of(**KINDS[kind])
-    train(learner, 1)
-    train(learner, 2)
-    saved = everything(learner)
-    path = save(learner, tmp_path, 2)
-    assert same(everything(learner), saved)
+    trainer = learner_of(**KINDS[kind])
+    train(trainer, 1)
+    train(trainer, 2)
+    saved = everything(trainer)
+    path = save(trainer, tmp_path, 2)
+    assert same(everything(trainer), saved)
     random_numbers = draws()
-    train(learner, 3)
+    train(trainer, 3)
 
     other = learner_of(**KINDS[kind], seed=1)
     assert not same(everything(other), saved)
-    assert checkpoint.restore(path, learner=other) == (2, {"own": 2})
+    assert checkpoint.restore(path, trainer=other) == (2, {"own": 2})
     assert draws() == random_numbers
     assert same(everything(other), saved)
     assert other.version == 4
     train(other, 3)
-    assert same(everything(other), everything(learner))
-    assert other.state() == learner.state()
+    assert same(everything(other), everything(trainer))
+    assert other.state() == trainer.state()
 
 
 def test_a_learner_may_be_saved_before_its_first_step(tmp_path: Path) -> None:
-    learner, other = learner_of(), learner_of(seed=1)
+    trainer, other = learner_of(), learner_of(seed=1)
     train(other, 1)
-    assert checkpoint.restore(save(learner, tmp_path, 0), learner=other) == (0, {"own": 0})
-    assert same(everything(other), everything(learner))
+    assert checkpoint.restore(save(trainer, tmp_path, 0), trainer=other) == (0, {"own": 0})
+    assert same(everything(other), everything(trainer))
 
 
 def test_the_cached_half_of_a_gauss_pair_is_kept(tmp_path: Path) -> None:
@@ -115,16 +115,16 @@ def test_the_cached_half_of_a_gauss_pair_is_kept(tmp_path: Path) -> None:
     np.random.standard_normal()
     path = save(learner_of(), tmp_path, 1)
     expected = random.gauss(0, 1), np.random.standard_normal()
-    checkpoint.restore(path, learner=learner_of())
+    checkpoint.restore(path, trainer=learner_of())
     assert (random.gauss(0, 1), np.random.standard_normal()) == expected
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "untied", "mixture of experts"])
 def test_a_checkpoint_is_a_hugging_face_folder_with_the_same_logits(tmp_path: Path, kind: str) -> None:
-    learner = learner_of(**KINDS[kind])
-    train(learner, 1)
-    path = save(learner, tmp_path, 1)
-    policy = learner.policy
+    trainer = learner_of(**KINDS[kind])
+    train(trainer, 1)
+    path = save(trainer, tmp_path, 1)
+    policy = trainer.policy
     tokens = torch.tensor(some_sequences(20))
     model = AutoModelForCausalLM.from_pretrained(path, dtype=policy.dtype, attn_implementation="eager")
     policy.model.set_attn_implementation("eager")
@@ -134,13 +134,13 @@ def test_a_checkpoint_is_a_hugging_face_folder_with_the_same_logits(tmp_path: Pa
     assert AutoTokenizer.from_pretrained(path).encode(text) == policy.tokenizer.encode(text) == [5, 9, 12]
     masters = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     for name, value in masters.named_parameters():
-        assert torch.equal(value, learner.optimizer.weights()[name])
+        assert torch.equal(value, trainer.optimizer.weights()[name])
 
 
 def test_the_newest_are_kept_by_number_not_by_name(tmp_path: Path) -> None:
-    learner = make_learner()
+    trainer = make_learner()
     for step in (5, 40, 999_999, 1_000_000):
-        save(learner, tmp_path, step, keep=2)
+        save(trainer, tmp_path, step, keep=2)
     names = [path.name for path in checkpoint.list_checkpoints(tmp_path)]
     assert names == ["step-999999", "step-1000000"]
     assert checkpoint.latest(tmp_path) == tmp_path / "checkpoints" / "step-1000000"
@@ -149,12 +149,12 @@ def test_the_newest_are_kept_by_number_not_by_name(tmp_path: Path) -> None:
 
 def test_drafts_are_ignored_and_cleared_away_by_the_next_save(tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
-    learner = make_learner()
-    save(learner, tmp_path, 3)
+    trainer = make_learner()
+    save(trainer, tmp_path, 3)
     for name in (".step-000009.draft", ".step-000002.draft"):
         (root / name / "inside").mkdir(parents=True)
     assert checkpoint.latest(tmp_path) == root / "step-000003"
-    save(learner, tmp_path, 4)
+    save(trainer, tmp_path, 4)
     assert {path.name for path in root.iterdir()} == {"step-000003", "step-000004"}
 
 
@@ -164,12 +164,12 @@ def test_a_folder_without_checkpoints_has_no_latest(tmp_path: Path) -> None:
 
 
 def test_a_step_is_saved_once_and_the_first_stays(tmp_path: Path) -> None:
-    learner = make_learner()
-    become(learner, 7)
-    path = save(learner, tmp_path, 7)
-    become(learner, 8)
+    trainer = make_learner()
+    become(trainer, 7)
+    path = save(trainer, tmp_path, 7)
+    become(trainer, 8)
     with pytest.raises(CheckpointError, match="step-000007 exists; a step is saved once"):
-        save(learner, tmp_path, 7)
+        save(trainer, tmp_path, 7)
     assert_whole(path, make_learner())
 
 
@@ -185,22 +185,22 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_refused_in_one_sentence_and_changes_nothing(tmp_path: Path, damage: str) -> None:
-    learner = make_learner()
-    path = save(learner, tmp_path, 1)
+    trainer = make_learner()
+    path = save(trainer, tmp_path, 1)
     DAMAGES[damage](path)
-    become(learner, 5)
-    before, numbers = everything(learner), random.getstate()
+    become(trainer, 5)
+    before, numbers = everything(trainer), random.getstate()
     with pytest.raises(CheckpointError, match="is no whole checkpoint") as caught:
-        checkpoint.restore(path, learner=learner)
+        checkpoint.restore(path, trainer=trainer)
     assert str(path) in str(caught.value)
-    assert same(everything(learner), before)
+    assert same(everything(trainer), before)
     assert random.getstate() == numbers
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     path = save(learner_of(), tmp_path, 1)
     with pytest.raises(CheckpointError, match="another model's"):
-        checkpoint.restore(path, learner=learner_of(name="qwen3, untied"))
+        checkpoint.restore(path, trainer=learner_of(name="qwen3, untied"))
 
 
 class Killed(BaseException):
@@ -233,33 +233,33 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
     monkeypatch.setattr(shutil, "rmtree", dies(shutil.rmtree, remove_one_file))
 
 
-def assert_whole(path: Path, learner: Learner) -> None:
+def assert_whole(path: Path, trainer: Trainer) -> None:
     """It restores, and every weight, moment and state in it is of its own step."""
     number = int(path.name.removeprefix("step-"))
-    assert checkpoint.restore(path, learner=learner) == (number, {"own": number})
-    values = everything(learner).values()
+    assert checkpoint.restore(path, trainer=trainer) == (number, {"own": number})
+    values = everything(trainer).values()
     assert all(bool((value == number).all()) for value in values)
-    assert learner.version == number
+    assert trainer.version == number
     drawn = random.random()
     random.seed(number)
     assert drawn == random.random()
 
 
 def test_a_save_cut_short_at_any_of_its_doings_leaves_every_listed_checkpoint_whole(tmp_path: Path) -> None:
-    learner, reader = make_learner(), make_learner()
+    trainer, reader = make_learner(), make_learner()
     step = moment = 0
     for step in (1, 2):
-        become(learner, step)
-        save(learner, tmp_path, step, keep=2)
+        become(trainer, step)
+        save(trainer, tmp_path, step, keep=2)
     finished = False
     while not finished:
         moment += 1
         step = int(checkpoint.latest(tmp_path).name.removeprefix("step-")) + 1
-        become(learner, step)
+        become(trainer, step)
         with pytest.MonkeyPatch.context() as monkeypatch:
             kill_at(monkeypatch, moment)
             try:
-                save(learner, tmp_path, step, keep=2)
+                save(trainer, tmp_path, step, keep=2)
                 finished = True
             except Killed:
                 pass
@@ -273,20 +273,20 @@ def test_a_save_cut_short_at_any_of_its_doings_leaves_every_listed_checkpoint_wh
     assert moment > 12
 
 
-def go_on_saving(learner: Learner, folder: Path, report: int) -> None:
+def go_on_saving(trainer: Trainer, folder: Path, report: int) -> None:
     """From the latest checkpoint on, one save after another; writes each step's number to the pipe `report`."""
     step = 0
     if (last := checkpoint.latest(folder)) is not None:
-        step, _ = checkpoint.restore(last, learner=learner)
+        step, _ = checkpoint.restore(last, trainer=trainer)
     while True:
         step += 1
-        become(learner, step)
-        save(learner, folder, step, keep=2)
+        become(trainer, step)
+        save(trainer, folder, step, keep=2)
         os.write(report, b"%d\n" % step)
 
 
-def child_that_saves(learner: Learner, folder: Path) -> tuple[int, int]:
-    """(process id, pipe) of a fork of this process; the learner is its own."""
+def child_that_saves(trainer: Trainer, folder: Path) -> tuple[int, int]:
+    """(process id, pipe) of a fork of this process; the trainer is its own."""
     pipe, report = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads, which the child does not use
@@ -294,7 +294,7 @@ def child_that_saves(learner: Learner, folder: Path) -> tuple[int, int]:
     if not child:
         torch.set_num_threads(1)
         try:
-            go_on_saving(learner, folder, report)
+            go_on_saving(trainer, folder, report)
         finally:
             os._exit(1)
     os.close(report)
@@ -302,9 +302,9 @@ def child_that_saves(learner: Learner, folder: Path) -> tuple[int, int]:
 
 
 def test_a_saving_process_killed_at_random_moments_leaves_whole_checkpoints(tmp_path: Path) -> None:
-    draw, learner, reader, reached = random.Random(0), make_learner(), make_learner(), [0]
+    draw, trainer, reader, reached = random.Random(0), make_learner(), make_learner(), [0]
     for _ in range(6):
-        child, pipe = child_that_saves(learner, tmp_path)
+        child, pipe = child_that_saves(trainer, tmp_path)
         with os.fdopen(pipe) as lines:
             saved = lines.readline()
             time.sleep(draw.uniform(0.0, 0.1))

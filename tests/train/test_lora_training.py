@@ -1,4 +1,4 @@
-"""Adapters in the learner: what is trained, what a checkpoint holds, and what a KL and a critic cost."""
+"""Adapters in the trainer: what is trained, what a checkpoint holds, and what a KL and a critic cost."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ansatz.errors import CheckpointError, ConfigError
 from ansatz.models.lora import add_adapters
 from ansatz.objectives.build import build_objective
 from ansatz.train import checkpoint
-from ansatz.train.learner import Learner
 from ansatz.train.optim import Schedule
+from ansatz.train.trainer import Trainer
 
 
 def learner_of(
@@ -28,8 +28,8 @@ def learner_of(
     rank: int = 4,
     seed: int = 0,
     **settings: Any,
-) -> Learner:
-    return Learner(
+) -> Trainer:
+    return Trainer(
         add_adapters(tiny_policy(), rank=rank, seed=seed),
         build_objective(algorithm or {"preset": "grpo"}, max_response_tokens=9),
         settings=TrainSection(updates_per_step=2, **settings),
@@ -39,50 +39,50 @@ def learner_of(
     )
 
 
-def train(learner: Learner, *steps: int) -> None:
+def train(trainer: Trainer, *steps: int) -> None:
     for step in steps:
-        learner.update(learner.batch(rows(step)), step=step)
+        trainer.update(trainer.batch(rows(step)), step=step)
 
 
 def test_adapters_learn_what_is_rewarded_and_nothing_else_moves() -> None:
-    learner = learner_of()
-    frozen = {name: value.detach().clone() for name, value in learner.policy.base.named_parameters()}
-    batch = learner.batch(rows(1))
+    trainer = learner_of()
+    frozen = {name: value.detach().clone() for name, value in trainer.policy.base.named_parameters()}
+    batch = trainer.batch(rows(1))
     good_T = batch.mask_T & (batch.advantage_T > 0)
-    before = learner._logps(learner.policy, batch.layout)[good_T].mean()
-    train(learner, *[1] * 8)
-    after = learner._logps(learner.policy, batch.layout)[good_T].mean()
+    before = trainer._logps(trainer.policy, batch.layout)[good_T].mean()
+    train(trainer, *[1] * 8)
+    after = trainer._logps(trainer.policy, batch.layout)[good_T].mean()
     assert after > before + 1.0  # nats a token
-    assert all(torch.equal(value, frozen[name]) for name, value in learner.policy.base.named_parameters())
+    assert all(torch.equal(value, frozen[name]) for name, value in trainer.policy.base.named_parameters())
 
 
 def test_frozen_weights_are_held_once_in_the_compute_type() -> None:
-    learner = learner_of({"preset": "ppo", "kl_coef": 0.1}, dtype=torch.bfloat16)
-    assert all(parameter.dtype == torch.bfloat16 for parameter in learner.policy.model.parameters())
-    assert all(".lora_" in name for name in learner.optimizer.masters)
-    assert learner.reference is not None
-    assert learner.critic is not None
-    places = {parameter.data_ptr() for parameter in learner.policy.model.parameters()}
-    assert all(parameter.data_ptr() in places for parameter in learner.reference.model.parameters())
+    trainer = learner_of({"preset": "ppo", "kl_coef": 0.1}, dtype=torch.bfloat16)
+    assert all(parameter.dtype == torch.bfloat16 for parameter in trainer.policy.model.parameters())
+    assert all(".lora_" in name for name in trainer.optimizer.masters)
+    assert trainer.reference is not None
+    assert trainer.critic is not None
+    places = {parameter.data_ptr() for parameter in trainer.policy.model.parameters()}
+    assert all(parameter.data_ptr() in places for parameter in trainer.reference.model.parameters())
     beside = {
-        name for name, value in learner.critic[0].transformer.named_parameters() if value.data_ptr() not in places
+        name for name, value in trainer.critic[0].transformer.named_parameters() if value.data_ptr() not in places
     }
     assert beside
     assert all(".lora_" in name for name in beside)
 
 
 def test_the_kl_is_to_the_model_without_adapters() -> None:
-    learner = learner_of({"preset": "grpo", "kl_coef": 0.1})
-    start = learner._logps(learner.policy, learner.batch(rows(1)).layout)
-    train(learner, 1, 2)
-    batch = learner.batch(rows(1))
+    trainer = learner_of({"preset": "grpo", "kl_coef": 0.1})
+    start = trainer._logps(trainer.policy, trainer.batch(rows(1)).layout)
+    train(trainer, 1, 2)
+    batch = trainer.batch(rows(1))
     assert torch.equal(batch.ref_logp_T, start)
-    assert not torch.equal(learner._logps(learner.policy, batch.layout), start)
+    assert not torch.equal(trainer._logps(trainer.policy, batch.layout), start)
 
 
 def test_a_reference_that_should_follow_the_policy_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"train.reference_every = 2: with model.lora .* Set it to 0"):
-        learner_of({"preset": "grpo", "kl_coef": 0.1}, reference_every=2)
+    with pytest.raises(ConfigError, match=r"train.reference_update_interval = 2: with model.lora .* Set it to 0"):
+        learner_of({"preset": "grpo", "kl_coef": 0.1}, reference_update_interval=2)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw_8bit", "adamw_offload"])
@@ -91,41 +91,41 @@ def test_a_restored_learner_is_bit_identical_and_so_is_its_next_step(
     tmp_path: Path, algorithm: dict[str, Any], optimizer: str
 ) -> None:
     how = {"algorithm": algorithm, "dtype": torch.bfloat16, "optimizer": {"name": optimizer}}
-    learner, other = learner_of(**how), learner_of(**how, seed=1)
-    train(learner, 1, 2)
-    saved = everything(learner)
-    path = checkpoint.save(tmp_path, step=2, learner=learner, state={}, keep=5)
+    trainer, other = learner_of(**how), learner_of(**how, seed=1)
+    train(trainer, 1, 2)
+    saved = everything(trainer)
+    path = checkpoint.save(tmp_path, step=2, trainer=trainer, state={}, keep=5)
     assert not (path / "reference.safetensors").exists()
-    train(learner, 3)
+    train(trainer, 3)
 
     assert not same(everything(other), saved)
-    checkpoint.restore(path, learner=other)
+    checkpoint.restore(path, trainer=other)
     assert same(everything(other), saved)
     train(other, 3)
-    assert same(everything(other), everything(learner))
+    assert same(everything(other), everything(trainer))
 
 
 def test_a_checkpoint_is_a_hugging_face_folder_with_the_adapters_merged(tmp_path: Path) -> None:
-    learner = learner_of()
-    train(learner, 1, 2)
-    path = checkpoint.save(tmp_path, step=2, learner=learner, state={}, keep=5)
+    trainer = learner_of()
+    train(trainer, 1, 2)
+    path = checkpoint.save(tmp_path, step=2, trainer=trainer, state={}, keep=5)
     assert json.loads((path / "adapter" / "adapter_config.json").read_text())["r"] == 4
     tokens = torch.tensor(some_sequences(20))
     with torch.no_grad():
         merged = AutoModelForCausalLM.from_pretrained(path)(tokens).logits
-        learned, base = learner.policy.model(tokens).logits, learner.policy.base(tokens).logits
+        learned, base = trainer.policy.model(tokens).logits, trainer.policy.base(tokens).logits
     assert torch.allclose(merged, learned, rtol=1e-3, atol=1e-3)
     assert not torch.allclose(merged, base, atol=0.1)
 
 
 def test_adapters_of_another_rank_are_refused(tmp_path: Path) -> None:
-    path = checkpoint.save(tmp_path, step=1, learner=learner_of(), state={}, keep=5)
+    path = checkpoint.save(tmp_path, step=1, trainer=learner_of(), state={}, keep=5)
     with pytest.raises(CheckpointError, match="another model's"):
-        checkpoint.restore(path, learner=learner_of(rank=2))
+        checkpoint.restore(path, trainer=learner_of(rank=2))
 
 
 def test_a_checkpoint_without_adapters_is_refused(tmp_path: Path) -> None:
-    whole = Learner(
+    whole = Trainer(
         tiny_policy(),
         build_objective({"preset": "grpo"}, max_response_tokens=9),
         settings=TrainSection(),
@@ -133,6 +133,6 @@ def test_a_checkpoint_without_adapters_is_refused(tmp_path: Path) -> None:
         lr=1e-2,
         schedule=Schedule(),
     )
-    path = checkpoint.save(tmp_path, step=1, learner=whole, state={}, keep=5)
+    path = checkpoint.save(tmp_path, step=1, trainer=whole, state={}, keep=5)
     with pytest.raises(CheckpointError, match="is no whole checkpoint"):
-        checkpoint.restore(path, learner=learner_of())
+        checkpoint.restore(path, trainer=learner_of())

@@ -13,21 +13,21 @@ from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.models.load import Policy
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
-from ansatz.train.batch import Row, TrainBatch, build_batch, lay_out
+from ansatz.train.batch import TrainBatch, TrainSample, build_batch, pack_rollouts
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.step import StepReport, logps_of, train_step
 
 CPU = torch.device("cpu")
 
 
-def rows_of(rewards: Sequence[float], *, seed: int = 0) -> list[Row]:
+def rows_of(rewards: Sequence[float], *, seed: int = 0) -> list[TrainSample]:
     """Two groups of rollouts of 2 to 16 response tokens."""
     lengths = torch.randint(2, 17, (len(rewards),), generator=torch.Generator().manual_seed(seed)).tolist()
     responses = some_sequences(*lengths, seed=seed)
     prompts = some_sequences(5, 9, seed=seed + 1)
     half = (len(rewards) + 1) // 2
     return [
-        Row(
+        TrainSample(
             prompt_ids=prompts[index // half],
             response_ids=response,
             behavior_logps=[-1.0] * len(response),
@@ -48,14 +48,14 @@ class World:
         self.objective: Objective = build_objective({"preset": preset}, max_response_tokens=16)
         self.gradient: dict[str, Tensor] = {}
 
-    def batch(self, rows: Sequence[Row], *, old: bool = False, temperature: float = 1.0) -> TrainBatch:
-        layout = lay_out(rows, device=CPU)
-        own_T = logps_of(self.policy, layout, tokens_per_slice=30, temperature=temperature)
+    def batch(self, rows: Sequence[TrainSample], *, old: bool = False, temperature: float = 1.0) -> TrainBatch:
+        layout = pack_rollouts(rows, device=CPU)
+        own_T = logps_of(self.policy, layout, tokens_per_microbatch=30, temperature=temperature)
         layout = dataclasses.replace(layout, behavior_logp_T=own_T)
         extra = {"baseline_N": torch.zeros(len(rows)), "value_T": torch.zeros_like(own_T)}
         return build_batch(layout, self.objective, old_logp_T=own_T if old else None, **extra)
 
-    def step(self, batch: TrainBatch, *, tokens_per_slice: int = 10**6, **changes: float) -> StepReport:
+    def step(self, batch: TrainBatch, *, tokens_per_microbatch: int = 10**6, **changes: float) -> StepReport:
         step = self.optimizer.step
 
         def recorded(**how: float) -> float:
@@ -66,7 +66,12 @@ class World:
         settings = {"step": 1, "lr": 1e-3, "max_grad_norm": 1.0} | changes
         try:
             return train_step(
-                self.policy, self.optimizer, batch, self.objective, tokens_per_slice=tokens_per_slice, **settings
+                self.policy,
+                self.optimizer,
+                batch,
+                self.objective,
+                tokens_per_microbatch=tokens_per_microbatch,
+                **settings,
             )
         finally:
             self.optimizer.step = step  # type: ignore[method-assign]
@@ -105,7 +110,7 @@ def test_the_size_of_slices_changes_neither_loss_nor_gradient_of_the_model(prese
     rewards = (1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
     whole, sliced = World(preset), World(preset)
     report = whole.step(whole.batch(rows_of(rewards)))
-    other = sliced.step(sliced.batch(rows_of(rewards)), tokens_per_slice=40)
+    other = sliced.step(sliced.batch(rows_of(rewards)), tokens_per_microbatch=40)
     assert other.loss == pytest.approx(report.loss, abs=1e-5)
     assert other.metrics == pytest.approx(report.metrics, rel=1e-3, abs=1e-5)
     assert_same_gradient(sliced.gradient, whole.gradient)
@@ -113,8 +118,8 @@ def test_the_size_of_slices_changes_neither_loss_nor_gradient_of_the_model(prese
 
 def test_the_order_of_rollouts_changes_no_gradient() -> None:
     one, other = World(), World()
-    one.step(one.batch(rows_of(REWARDS)), tokens_per_slice=40)
-    other.step(other.batch(rows_of(REWARDS)[::-1]), tokens_per_slice=70)
+    one.step(one.batch(rows_of(REWARDS)), tokens_per_microbatch=40)
+    other.step(other.batch(rows_of(REWARDS)[::-1]), tokens_per_microbatch=70)
     assert_same_gradient(other.gradient, one.gradient)
 
 
@@ -129,11 +134,11 @@ def test_old_log_probs_left_out_are_the_policys_own() -> None:
 def test_the_update_raises_what_was_rewarded_and_lowers_what_was_not() -> None:
     world = World("reinforce")
     rows = rows_of((1.0, -1.0, 1.0, -1.0))
-    layout = lay_out(rows, device=CPU)
-    before_T = logps_of(world.policy, layout, tokens_per_slice=100)
+    layout = pack_rollouts(rows, device=CPU)
+    before_T = logps_of(world.policy, layout, tokens_per_microbatch=100)
     for step in range(1, 5):
         world.step(world.batch(rows), step=step)
-    gain_T = logps_of(world.policy, layout, tokens_per_slice=100) - before_T
+    gain_T = logps_of(world.policy, layout, tokens_per_microbatch=100) - before_T
     gain_N = torch.zeros(4).index_add(0, layout.segment_T, gain_T)
     assert ((gain_N > 0) == (layout.reward_N > 0)).all()
 
@@ -142,7 +147,7 @@ def test_the_gradient_is_that_of_the_plain_weighted_log_likelihood() -> None:
     """Dr. GRPO's first update by hand: -sum_n A_n sum_t log p(t) / (N 16), by transformers' own forward pass."""
     world, plain = World("dr_grpo"), tiny_policy()
     rows = rows_of(REWARDS)
-    world.step(world.batch(rows, temperature=0.8), temperature=0.8, tokens_per_slice=50)
+    world.step(world.batch(rows, temperature=0.8), temperature=0.8, tokens_per_microbatch=50)
     loss = torch.zeros(())
     for row in rows:
         others = torch.tensor([other.reward for other in rows if other.group == row.group])
@@ -171,12 +176,12 @@ def test_a_report_counts_tokens_entropy_and_alignment_as_defined() -> None:
             log_p = logits.double().log_softmax(-1)
             prompt_length = sum(1 for n, chosen in rows if n == segment and not chosen)
             entropy += float(-(log_p.exp() * log_p).sum(-1)[prompt_length - 1 : -1].sum())
-    report = world.step(dataclasses.replace(batch, layout=layout), lr=0.5e-3, tokens_per_slice=60)
+    report = world.step(dataclasses.replace(batch, layout=layout), lr=0.5e-3, tokens_per_microbatch=60)
     tokens = sum(len(row.response_ids) for row in rows_of(REWARDS))
     assert report.tokens == report.metrics["train/tokens"] == tokens
     assert report.metrics["train/entropy"] == pytest.approx(entropy / tokens, rel=1e-5)
     gaps = shift_T.abs()[batch.mask_T]
-    assert report.metrics["align/measure"] == pytest.approx(math.exp(gaps.mean()), rel=1e-5)
+    assert report.metrics["align/mean_gap"] == pytest.approx(math.exp(gaps.mean()), rel=1e-5)
     assert report.metrics["align/max_gap"] == pytest.approx(0.03, abs=1e-5)
     assert report.metrics["train/lr"] == 0.5e-3
     assert report.metrics["train/loss"] == report.loss
@@ -185,8 +190,10 @@ def test_a_report_counts_tokens_entropy_and_alignment_as_defined() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("tokens_per_slice", [30, 10**6])
-def test_a_loss_that_is_not_finite_stops_before_anything_changes(tokens_per_slice: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("tokens_per_microbatch", [30, 10**6])
+def test_a_loss_that_is_not_finite_stops_before_anything_changes(
+    tokens_per_microbatch: int, dtype: torch.dtype
+) -> None:
     """The shortest rollout's reward is nan; slices before its own have left gradients by then."""
     world = World("reinforce", dtype=dtype)
     world.step(world.batch(rows_of(REWARDS)))
@@ -195,7 +202,7 @@ def test_a_loss_that_is_not_finite_stops_before_anything_changes(tokens_per_slic
     shortest = min(range(len(rows)), key=lambda n: len(rows[n].prompt_ids) + len(rows[n].response_ids))
     rows[shortest] = dataclasses.replace(rows[shortest], reward=math.nan)
     with pytest.raises(NonFiniteError, match=r"^step 7: the loss is nan; .* the last checkpoint are untouched"):
-        world.step(world.batch(rows), tokens_per_slice=tokens_per_slice, step=7)
+        world.step(world.batch(rows), tokens_per_microbatch=tokens_per_microbatch, step=7)
     assert same(world.everything(), before)
     assert not world.has_gradients()
 
@@ -218,12 +225,12 @@ def test_a_sampler_that_disagrees_is_refused_before_anything_changes(gap: float)
     layout = dataclasses.replace(batch.layout, behavior_logp_T=batch.behavior_logp_T - gap * batch.mask_T)
     off = dataclasses.replace(batch, layout=layout)
     shown = "nan" if math.isnan(gap) else "1.0618"
-    with pytest.raises(AlignmentError, match=f"step 1: .* = {shown}, at most train.max_misalignment = 1.05"):
-        world.step(off, max_misalignment=1.05, tokens_per_slice=40)
+    with pytest.raises(AlignmentError, match=f"step 1: .* = {shown}, at most train.max_logprob_gap = 1.05"):
+        world.step(off, max_logprob_gap=1.05, tokens_per_microbatch=40)
     assert same(world.everything(), before)
     assert not world.has_gradients()
     if not math.isnan(gap):
-        assert world.step(off, max_misalignment=1.07).metrics["align/measure"] == pytest.approx(math.exp(gap), rel=1e-4)
+        assert world.step(off, max_logprob_gap=1.07).metrics["align/mean_gap"] == pytest.approx(math.exp(gap), rel=1e-4)
 
 
 def test_a_minibatch_that_has_moved_too_far_is_dropped_and_changes_nothing() -> None:
@@ -243,10 +250,10 @@ def test_a_minibatch_that_has_moved_too_far_is_dropped_and_changes_nothing() -> 
 
 def test_log_probs_of_a_layout_do_not_depend_on_slices_and_leave_no_gradient() -> None:
     world = World()
-    layout = lay_out(rows_of(REWARDS), device=CPU)
-    whole_T = logps_of(world.policy, layout, tokens_per_slice=10**6)
-    for tokens_per_slice in (1, 33):
-        torch.testing.assert_close(logps_of(world.policy, layout, tokens_per_slice=tokens_per_slice), whole_T)
+    layout = pack_rollouts(rows_of(REWARDS), device=CPU)
+    whole_T = logps_of(world.policy, layout, tokens_per_microbatch=10**6)
+    for tokens_per_microbatch in (1, 33):
+        torch.testing.assert_close(logps_of(world.policy, layout, tokens_per_microbatch=tokens_per_microbatch), whole_T)
     assert not whole_T.requires_grad
     assert not whole_T[~layout.mask_T].any()
     assert (whole_T[layout.mask_T] < 0).all()

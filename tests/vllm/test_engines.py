@@ -59,7 +59,7 @@ def test_log_probs_are_the_trainers(sampler, policy, how):
     assert sum(one.num_tokens for one in rollouts) > 100
     assert gap(policy, rollouts, temperature=sampling.temperature) < TOLERANCE
     if sampling.top_k:
-        sizes = {size for one in rollouts for size in one.support_sizes}
+        sizes = {size for one in rollouts for size in one.num_candidates}
         assert 1 < max(sizes) <= sampling.top_k
         assert sampling.top_p < 1.0 or sizes == {sampling.top_k}
     if sampling.min_response_tokens:

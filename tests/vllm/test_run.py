@@ -10,10 +10,10 @@ from engines import segments
 from toy_runs import command, toy_recipe
 
 REWARD = """
-from ansatz.rewards.base import Judgement
+from ansatz.rewards.base import RewardResult
 
 def first_token(rollouts):
-    return [Judgement(value=float(one.token_ids[0] % 2)) for one in rollouts]
+    return [RewardResult(value=float(one.token_ids[0] % 2)) for one in rollouts]
 """
 pytestmark = pytest.mark.vllm
 

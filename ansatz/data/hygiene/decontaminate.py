@@ -50,8 +50,8 @@ class BenchmarkTexts:
     def __len__(self) -> int:
         return len(self._problems)
 
-    def overlap(self, problem: Problem, *, min_share: float = 0.0) -> Overlap | None:
-        """The test problem that this one shares most with, None where it shares nothing or less than min_share."""
+    def overlap(self, problem: Problem, *, min_frac: float = 0.0) -> Overlap | None:
+        """The test problem that this one shares most with, None where it shares nothing or less than min_frac."""
         words = words_of(problem.question)
         runs = ngrams(words, self._ngram) if len(words) >= self._ngram else [_whole(words)]
         shared = Counter[int]()
@@ -64,7 +64,7 @@ class BenchmarkTexts:
             return None
         place = min(shared, key=lambda at: (-shared[at] / self._sizes[at], at))
         share = shared[place] / self._sizes[place]
-        if share < min_share:
+        if share < min_frac:
             return None
         test, run = self._problems[place], first[place]
         return Overlap(

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ansatz.data.draw import Draw
 from ansatz.data.hygiene.buckets import Buckets, mixed
 from ansatz.data.hygiene.embeddings import Embedded
 from ansatz.data.hygiene.wording import bare_answer, figures_of, ngrams, same_answer, signature
+from ansatz.data.keyed_random import KeyedRandom
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
@@ -120,7 +120,7 @@ def _shingles(text: str, ngram: int) -> Any:
 
 
 def _odd_numbers(name: str, count: int) -> Any:
-    draw = Draw("minhash", name)
+    draw = KeyedRandom("minhash", name)
     return np.array([draw.between(0, 2**52) * 2 + 1 for _ in range(count)], np.uint64)
 
 

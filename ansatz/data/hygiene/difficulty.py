@@ -9,7 +9,7 @@ from typing import Any
 
 from ansatz.data.files import replacing
 from ansatz.data.hygiene.report import digest, write_report
-from ansatz.data.hygiene.sift import to_line
+from ansatz.data.hygiene.row_filter import to_line
 from ansatz.data.rows import Row
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
@@ -43,7 +43,7 @@ def write_pass_rates(
                 kept += 1
                 file.write(to_line({**row.values, FIELD: rate}))
     report: dict[str, Any] = {**about, "rows": read, "kept": kept, "dropped": read - kept, "sha256": digest(out)}
-    report["right_of_k"] = {str(count): histogram[count] for count in range(k + 1) if histogram[count]}
+    report["correct_of_k"] = {str(count): histogram[count] for count in range(k + 1) if histogram[count]}
     write_report(out, report)
     return report
 

@@ -62,8 +62,8 @@ def history(file: Path) -> list[Json]:
 
 
 def decontaminations(file: Path) -> list[Json]:
-    """Of the file's history what test sets it was held against: each {against, ngram, min_share, rows, dropped}."""
-    kept = ("against", "ngram", "min_share", "rows", "dropped")
+    """Of the file's history what test sets it was held against: each {against, ngram, min_frac, rows, dropped}."""
+    kept = ("against", "ngram", "min_frac", "rows", "dropped")
     return [{key: head.get(key) for key in kept} for head in history(file) if head.get("verb") == "decontaminate"]
 
 

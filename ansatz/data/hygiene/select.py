@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansatz.data.draw import Draw
 from ansatz.data.hygiene.wording import signature
+from ansatz.data.keyed_random import KeyedRandom
 from ansatz.errors import ConfigError
 from ansatz.registry import suggest
 
@@ -66,7 +66,7 @@ def choose(
     for problem, group in groups.items():
         seen: set[str] = set()
         left = per_prompt
-        for one in _ordered(group, pick, Draw(seed, "select", problem)):
+        for one in _ordered(group, pick, KeyedRandom(seed, "select", problem)):
             form = signature(one.text)
             why = _against(one, refuse) or ("repeated" if form in seen else None) or (None if left else "over")
             if why is None:
@@ -86,7 +86,7 @@ def check_choice(*, per_prompt: int, pick: str) -> None:
         raise ConfigError(f"pick = {pick!r} is unknown.{suggest(pick, PICKS)}")
 
 
-def _ordered(group: list[Candidate], pick: str, draw: Draw) -> list[Candidate]:
+def _ordered(group: list[Candidate], pick: str, draw: KeyedRandom) -> list[Candidate]:
     by_sample = sorted(group, key=lambda one: one.sample)
     if pick == "shortest":
         return sorted(by_sample, key=lambda one: one.tokens)

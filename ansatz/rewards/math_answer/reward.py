@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansatz.registry import settings_of
-from ansatz.rewards.base import Judgement
+from ansatz.rewards.base import RewardResult
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.verify import verify
 from ansatz.rewards.pool import WorkerPool
@@ -22,13 +22,13 @@ def math_answer(
     wrong: float = 0.0,
     pool: WorkerPool | None = None,
     **settings: Any,
-) -> list[Judgement]:
+) -> list[RewardResult]:
     """`correct` where the response's answer equals the problem's, else `wrong` (such as +5 and -5).
 
     settings: `verify`'s (mode, join_boxes, ...) and the fields of `Options`, each a setting of the recipe by its name.
     """
     verdicts = [verify(r.prompt.problem.answer, r.text, pool=pool, **settings) for r in rollouts]
-    return [Judgement(value=correct if verdict else wrong, verdict=verdict) for verdict in verdicts]
+    return [RewardResult(value=correct if verdict else wrong, verdict=verdict) for verdict in verdicts]
 
 
 def _signature() -> inspect.Signature:

@@ -45,7 +45,7 @@ class PrefillCache(Cache):
         return query_length, 0
 
 
-class Where(NamedTuple):
+class WriteIndex(NamedTuple):
     """Of one forward pass: the cells that are written, and the rest as in `Shared`."""
 
     cell_C: Tensor
@@ -70,7 +70,7 @@ class SlotCache(Cache):
         self._kv: list[tuple[Tensor, Tensor]] = []
         self._prompts: list[tuple[Tensor, Tensor]] = []
         none = torch.empty(0, dtype=torch.long)
-        self.where = Where(none, none, none, none)
+        self.where = WriteIndex(none, none, none, none)
 
     @property
     def num_heads(self) -> int:
@@ -153,7 +153,7 @@ class SlotCache(Cache):
         pair_P = torch.zeros(places + 1, dtype=torch.long, device=position_B.device)
         pair_P[target_BK.flatten()] = pair_BK.flatten()
         place_P = place_BK.flatten().clamp(0, max(places - 1, 0))
-        self.where = Where(cell_BK.flatten(), pair_P[:-1], place_P, prompt_B < 0)
+        self.where = WriteIndex(cell_BK.flatten(), pair_P[:-1], place_P, prompt_B < 0)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any

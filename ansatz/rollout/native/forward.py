@@ -29,13 +29,13 @@ _MLP = ("gate_proj", "up_proj", "down_proj")
 def decode_step(policy: Policy) -> Step:
     """The shortest way through this model that gives what the model gives."""
     if _is_built_like_llama(policy.model.base_model):
-        short, plain = ShortStep(policy), PlainStep(policy)
+        short, plain = FastDecodeStep(policy), ReferenceDecodeStep(policy)
         if _probe(policy, short).equal(_probe(policy, plain)):
             return short
-    return PlainStep(policy)
+    return ReferenceDecodeStep(policy)
 
 
-class PlainStep:
+class ReferenceDecodeStep:
     """Any model, by its own forward pass."""
 
     def __init__(self, policy: Policy) -> None:
@@ -53,7 +53,7 @@ class PlainStep:
         return hidden_B1H[:, 0]
 
 
-class ShortStep:
+class FastDecodeStep:
     """A model of `_is_built_like_llama`. Its weights are looked up anew each time, since a cast replaces them."""
 
     def __init__(self, policy: Policy) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ansatz.rollout.native.cache import SlotCache, Where
+from ansatz.rollout.native.cache import SlotCache, WriteIndex
 from ansatz.rollout.native.forward import Step
 
 Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 """Does the work once and returns what does it again, on the memory that the work has read and written."""
 
 
-class RecordedStep:
+class GraphedStep:
     """A step for the calls of one batch: weights and cache must stay where they are while the shapes do.
 
     What comes for the second time, as many rows on a cache in the same place, is recorded; there are few such, since
@@ -38,7 +38,7 @@ class RecordedStep:
             token_B, position_B, mask_B11X, *where = self._inputs
 
             def work() -> Tensor:
-                cache.where = Where(*where)
+                cache.where = WriteIndex(*where)
                 return self.step(token_B, position_B, cache, mask_B11X)
 
             self._replay = self.record(work)

@@ -7,11 +7,11 @@ from typing import Any
 
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy
-from ansatz.rollout.base import Observe, Sampling, first_samples
+from ansatz.rollout.base import Sampling, Tool, first_samples
 from ansatz.rollout.native.cache import free_bytes, slots_that_fit, token_bytes
-from ansatz.rollout.native.forward import ShortStep, decode_step
-from ansatz.rollout.native.graphs import Record, RecordedStep, record_graph
-from ansatz.rollout.native.slots import Begun, Request, Row, decode, watch_of
+from ansatz.rollout.native.forward import FastDecodeStep, decode_step
+from ansatz.rollout.native.graphs import GraphedStep, Record, record_graph
+from ansatz.rollout.native.slots import FinishedResponse, PartialResponse, Request, decode, rules_for
 from ansatz.types import Prompt, Rollout
 
 DEFAULT_SLOTS = 256
@@ -31,7 +31,7 @@ class NativeSampler:
         *,
         max_concurrent: int,
         version: int = 0,
-        observe: Observe | None = None,
+        observe: Tool | None = None,
         record: Record | None = None,
     ) -> None:
         self.policy = policy
@@ -41,7 +41,7 @@ class NativeSampler:
         self._step = decode_step(policy)
         on_gpu = policy.device.type == "cuda"
         self._token_bytes = token_bytes(policy) if on_gpu else 0
-        self._record = record or (record_graph if on_gpu and isinstance(self._step, ShortStep) else None)
+        self._record = record or (record_graph if on_gpu and isinstance(self._step, FastDecodeStep) else None)
 
     def load_weights(self, weights: Any, *, version: int) -> None:
         """The trainer updates these very weights in place, so `weights` must be the policy's own model."""
@@ -68,8 +68,8 @@ class NativeSampler:
             return []
         was_training = self.policy.model.training
         self.policy.model.eval()
-        watch = watch_of(self.policy, sampling, self.observe)
-        step = RecordedStep(self._step, self._record) if self._record else self._step
+        watch = rules_for(self.policy, sampling, self.observe)
+        step = GraphedStep(self._step, self._record) if self._record else self._step
         slots = self._slots(requests, sampling)
         for row in decode(self.policy, step, sampling, requests, max_slots=slots, watch=watch):
             rollout = self._rollout(sources[row.index], row, sampling)
@@ -100,7 +100,7 @@ class NativeSampler:
                     "leave the prompt out (rollout.max_prompt_tokens)."
                 )
 
-    def _rollout(self, source: Prompt | Rollout, row: Row, sampling: Sampling) -> Rollout:
+    def _rollout(self, source: Prompt | Rollout, row: FinishedResponse, sampling: Sampling) -> Rollout:
         prompt, begun = (source.prompt, source) if isinstance(source, Rollout) else (source, None)
         new = len(row.token_ids) - (begun.num_tokens if begun else 0)
         return Rollout(
@@ -108,9 +108,9 @@ class NativeSampler:
             sample=row.sample,
             token_ids=row.token_ids,
             behavior_logps=row.logps,
-            support_sizes=row.sizes if sampling.restricted else (),
+            num_candidates=row.sizes if sampling.restricted else (),
             min_response_tokens=sampling.min_response_tokens,
-            chosen=row.chosen,
+            sampled_mask=row.sampled_mask,
             text=self.policy.tokenizer.decode(row.token_ids, skip_special_tokens=True),
             finish=row.finish,
             versions=(*begun.token_versions, *(self.version,) * new) if begun else (),
@@ -138,10 +138,10 @@ def _requests(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[
             problem_id=rollout.prompt.problem.id,
             prompt_ids=rollout.prompt.token_ids,
             samples=range(rollout.sample, rollout.sample + 1),
-            begun=Begun(
+            begun=PartialResponse(
                 token_ids=rollout.token_ids,
                 logps=rollout.behavior_logps,
-                sizes=rollout.support_sizes or (0,) * rollout.num_tokens,
+                sizes=rollout.num_candidates or (0,) * rollout.num_tokens,
             ),
         )
         for index, rollout in enumerate(unfinished, len(prompts))

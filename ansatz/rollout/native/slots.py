@@ -16,18 +16,18 @@ from torch import Tensor
 from ansatz.models.load import Policy, head_logits
 from ansatz.models.logps import CHUNK_LOGITS, without_ends
 from ansatz.models.packing import round_up
-from ansatz.rollout.base import Observe, Sampling
+from ansatz.rollout.base import Sampling, Tool
 from ansatz.rollout.native.cache import ROW_STEP, SPAN_STEP, PrefillCache, SlotCache
 from ansatz.rollout.native.forward import Step
+from ansatz.rollout.response_rules import ResponseRules, ResponseState
 from ansatz.rollout.sampling import draw, noise_key, uniforms
-from ansatz.rollout.watch import Course, Watch
 from ansatz.types import Finish
 
 _PREFILL_STEP = 16  # as the steps of rows and spans, for prompts and their tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class PartialResponse:
     """What an unfinished rollout has drawn."""
 
     token_ids: tuple[int, ...]
@@ -43,7 +43,7 @@ class Request:
     problem_id: str
     prompt_ids: tuple[int, ...]
     samples: range
-    begun: Begun | None = None
+    begun: PartialResponse | None = None
 
     @property
     def rows(self) -> int:
@@ -56,7 +56,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class FinishedResponse:
     """A response that left its slot: all its tokens, those that it had begun with too. index: of its request."""
 
     index: int
@@ -64,16 +64,16 @@ class Row:
     token_ids: tuple[int, ...]
     logps: tuple[float, ...]
     sizes: tuple[int, ...]
-    chosen: tuple[bool, ...]
+    sampled_mask: tuple[bool, ...]
     finish: Finish
 
 
-def watch_of(policy: Policy, sampling: Sampling, observe: Observe | None = None) -> Watch | None:
+def rules_for(policy: Policy, sampling: Sampling, observe: Tool | None = None) -> ResponseRules | None:
     """The rules of a call, where there are more than end tokens and the limit."""
     if not sampling.watched:
         return None
     tokenizer = policy.tokenizer
-    return Watch(
+    return ResponseRules(
         sampling,
         end_ids=policy.end_ids,
         encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
@@ -84,8 +84,14 @@ def watch_of(policy: Policy, sampling: Sampling, observe: Observe | None = None)
 
 @torch.inference_mode()
 def decode(
-    policy: Policy, step: Step, sampling: Sampling, requests: Sequence[Request], *, max_slots: int, watch: Watch | None
-) -> Iterator[Row]:
+    policy: Policy,
+    step: Step,
+    sampling: Sampling,
+    requests: Sequence[Request],
+    *,
+    max_slots: int,
+    watch: ResponseRules | None,
+) -> Iterator[FinishedResponse]:
     """Each response as soon as it ends."""
     waiting = list(requests)[::-1]
     rows, widest = sum(request.rows for request in waiting), max(request.rows for request in waiting)
@@ -106,12 +112,12 @@ class Slots:
     """
 
     def __init__(
-        self, policy: Policy, step: Step, sampling: Sampling, *, count: int, members: int, watch: Watch | None
+        self, policy: Policy, step: Step, sampling: Sampling, *, count: int, members: int, watch: ResponseRules | None
     ) -> None:
         device = policy.device
         self.step = step
         self.policy, self.sampling, self.count = policy, sampling, count
-        self.watch, self.courses = watch, list[Course]()
+        self.watch, self.courses = watch, list[ResponseState]()
         rows = round_up(count, ROW_STEP)
         self.cache = SlotCache(rows, members=members)
         self.active = 0
@@ -204,12 +210,12 @@ class Slots:
         self.active += len(rows)
         if self.watch:
             self.courses += [
-                Course(self.watch, request.begun.token_ids if request.begun else ())
+                ResponseState(self.watch, request.begun.token_ids if request.begun else ())
                 for request in requests
                 for _ in request.samples
             ]
 
-    def _recall(self, slot: int, begun: Begun) -> None:
+    def _recall(self, slot: int, begun: PartialResponse) -> None:
         """What an unfinished rollout has drawn, back into its slot."""
         for store_SN, values in zip(
             (self.token_SN, self.logp_SN, self.size_SN), (begun.token_ids, begun.logps, begun.sizes), strict=True
@@ -236,7 +242,7 @@ class Slots:
         active_B = torch.arange(self.active, device=self.policy.device)
         self._draw(active_B, hidden_BH, active_B)
 
-    def take_finished(self) -> list[Row]:
+    def take_finished(self) -> list[FinishedResponse]:
         """Rows that ended, or drew what a call may draw, removed from the batch."""
         ended_B = self._ended()
         done_B = ended_B | (self.column["drawn"][: self.active] >= self.column["limit"][: self.active])
@@ -244,13 +250,13 @@ class Slots:
         if not len(done):
             return []
         rows = [
-            Row(
+            FinishedResponse(
                 index=index,
                 sample=sample,
                 token_ids=tuple(tokens[:drawn]),
                 logps=tuple(logps[:drawn]),
                 sizes=tuple(sizes[:drawn]),
-                chosen=course.marks if course else (),
+                sampled_mask=course.sampled_mask if course else (),
                 finish=self._finish(ended, drawn, course),
             )
             for index, sample, ended, drawn, tokens, logps, sizes, course in zip(
@@ -268,7 +274,7 @@ class Slots:
         self._close_holes(done_B)
         return rows
 
-    def _finish(self, ended: bool, drawn: int, course: Course | None) -> Finish:
+    def _finish(self, ended: bool, drawn: int, course: ResponseState | None) -> Finish:
         if not ended:
             return Finish.LENGTH if drawn >= self.sampling.max_response_tokens else Finish.ABORT
         return course.finish if course else Finish.STOP

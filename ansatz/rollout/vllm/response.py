@@ -1,7 +1,7 @@
 """One response as a conversation with an engine: what to ask for next, and what to make of the answer.
 
 An engine continues token ids and knows nothing of budgets, tools or what a stop string means here. Its answers are gone
-through token by token by the rules of `rollout.watch`; what it drew beyond an end or a seam is dropped.
+through token by token by the rules of `rollout.response_rules`; what it drew beyond an end or a seam is dropped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from ansatz.errors import RolloutError
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.watch import Course, Watch
+from ansatz.rollout.response_rules import ResponseRules, ResponseState
 from ansatz.types import Finish, Prompt, Rollout
 
 TIES = 8  # tokens that may tie with the last of the top k before a support is counted too small
@@ -63,16 +63,16 @@ class Response:
         sample: int,
         sampling: Sampling,
         *,
-        watch: Watch,
+        watch: ResponseRules,
         params: dict[str, Any],
         seed: Seed,
         begun: Rollout | None = None,
     ) -> None:
         self._prompt, self._sample, self._sampling, self._watch = prompt, sample, sampling, watch
         self._params, self._seed, self._begun = params, seed, begun
-        self._course = Course(watch, begun.token_ids if begun else ())
+        self._course = ResponseState(watch, begun.token_ids if begun else ())
         self._logps = list(begun.behavior_logps if begun else ())
-        self._sizes = list(begun.support_sizes if begun else ())
+        self._sizes = list(begun.num_candidates if begun else ())
         most = sampling.max_response_tokens
         self._limit = min(most, len(self._logps) + (sampling.max_call_tokens or most))
         self._force()
@@ -112,9 +112,9 @@ class Response:
             sample=self._sample,
             token_ids=token_ids,
             behavior_logps=tuple(self._logps),
-            support_sizes=tuple(self._sizes) if counted else (),
+            num_candidates=tuple(self._sizes) if counted else (),
             min_response_tokens=self._sampling.min_response_tokens,
-            chosen=self._course.marks,
+            sampled_mask=self._course.sampled_mask,
             text=text(token_ids),
             finish=finish,
             versions=(*begun.token_versions, *[version] * (len(token_ids) - begun.num_tokens)) if begun else (),

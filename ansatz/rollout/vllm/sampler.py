@@ -12,12 +12,12 @@ from typing import Any
 from ansatz.errors import ModelError, RolloutError
 from ansatz.models.load import Policy
 from ansatz.models.lora import merged
-from ansatz.rollout.base import Observe, Sampling, first_samples
+from ansatz.rollout.base import Sampling, Tool, first_samples
+from ansatz.rollout.response_rules import ResponseRules
 from ansatz.rollout.sampling import noise_key
 from ansatz.rollout.vllm.engine import Engine, EngineLost
 from ansatz.rollout.vllm.response import Answer, Request, Response, Seed, shared_params
 from ansatz.rollout.vllm.weights import Publisher
-from ansatz.rollout.watch import Watch
 from ansatz.types import Prompt, Rollout
 
 _WHOLE = (1 << 63) - 1  # seeds are what a signed 64-bit integer holds, and not negative
@@ -37,7 +37,7 @@ class VllmSampler:
         seeded: bool = True,
         max_restarts: int = 3,
         version: int = 0,
-        observe: Observe | None = None,
+        observe: Tool | None = None,
     ) -> None:
         self.policy, self.version, self.observe = policy, version, observe
         self._engine, self._publisher = engine, publisher
@@ -107,7 +107,7 @@ class VllmSampler:
         self, prompts: Sequence[Prompt], sampling: Sampling, unfinished: Sequence[Rollout]
     ) -> list[Response]:
         tokenizer = self.policy.tokenizer
-        watch = Watch(
+        watch = ResponseRules(
             sampling,
             end_ids=self.policy.end_ids,
             encode=lambda text: tokenizer.encode(text, add_special_tokens=False),

@@ -47,8 +47,8 @@ def test_the_test_problem_that_shares_most_is_named() -> None:
 
 def test_a_smallest_share_lets_set_phrases_pass() -> None:
     tests = BenchmarkTexts([TEST])
-    assert tests.overlap(problem(TEN), min_share=0.34) is None
-    assert tests.overlap(problem(TEN), min_share=0.33) is not None
+    assert tests.overlap(problem(TEN), min_frac=0.34) is None
+    assert tests.overlap(problem(TEN), min_frac=0.33) is not None
 
 
 def test_a_short_run_is_refused() -> None:

@@ -14,7 +14,7 @@ from ansatz.data.hygiene.report import (
     write_report,
 )
 
-HEAD = {"verb": "decontaminate", "against": ["t.jsonl"], "ngram": 10, "min_share": 0.0, "rows": 5, "dropped": 2}
+HEAD = {"verb": "decontaminate", "against": ["t.jsonl"], "ngram": 10, "min_frac": 0.0, "rows": 5, "dropped": 2}
 
 
 def written(folder: Path, name: str = "kept", **more: object) -> Path:

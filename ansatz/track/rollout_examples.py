@@ -15,7 +15,7 @@ READ_BYTES = 64_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class Snapshot:
     """A group of one problem at one step: the first sample in full, and which samples were right."""
 
     step: int
@@ -28,41 +28,41 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class ExampleTimeline:
     """Moments in order of step: of one problem, or else of problems of one level."""
 
-    moments: tuple[Moment, ...]
+    moments: tuple[Snapshot, ...]
 
     @property
     def one_problem(self) -> bool:
         return len({moment.problem.id for moment in self.moments}) == 1
 
 
-def stories(stage: StageRun, *, most: int = 4) -> list[Story]:
+def stories(stage: StageRun, *, most: int = 4) -> list[ExampleTimeline]:
     """Up to `most` stories, of the problems whose saved steps lie furthest apart, a level each as far as that goes.
 
     Where no problem comes back, a story has one level's problems at the first, middle and last saved step.
     """
     moments = list(_moments(stage))
-    again: defaultdict[str, list[Moment]] = defaultdict(list)
+    again: defaultdict[str, list[Snapshot]] = defaultdict(list)
     for moment in moments:
         again[moment.problem.id].append(moment)
-    coming_back = [Story(moments=_ends(found)) for found in again.values() if found[0].step < found[-1].step]
+    coming_back = [ExampleTimeline(moments=_ends(found)) for found in again.values() if found[0].step < found[-1].step]
     if coming_back:
         return _varied(coming_back, most)
     ends = [moment.step for moment in _ends(moments)]
-    by_level: defaultdict[str, dict[int, Moment]] = defaultdict(dict)
+    by_level: defaultdict[str, dict[int, Snapshot]] = defaultdict(dict)
     for moment in moments:
         if moment.step in ends:
             by_level[moment.problem.level].setdefault(moment.step, moment)
-    return [Story(moments=tuple(found.values())) for _, found in sorted(by_level.items())][:most]
+    return [ExampleTimeline(moments=tuple(found.values())) for _, found in sorted(by_level.items())][:most]
 
 
-def _varied(found: list[Story], most: int) -> list[Story]:
+def _varied(found: list[ExampleTimeline], most: int) -> list[ExampleTimeline]:
     """The widest story of each level first, then the next widest of each, in order of level."""
     found = sorted(found, key=lambda story: story.moments[0].step - story.moments[-1].step)  # widest first; stable
     turns: defaultdict[str, int] = defaultdict(int)
-    ranked: list[tuple[int, Story]] = []
+    ranked: list[tuple[int, ExampleTimeline]] = []
     for story in found:
         level = story.moments[0].problem.level
         ranked.append((turns[level], story))
@@ -71,14 +71,14 @@ def _varied(found: list[Story], most: int) -> list[Story]:
     return sorted(chosen, key=lambda story: story.moments[0].problem.level)
 
 
-def _ends(moments: list[Moment]) -> tuple[Moment, ...]:
+def _ends(moments: list[Snapshot]) -> tuple[Snapshot, ...]:
     """The first, middle and last, by place in the list of their steps."""
     steps = sorted({moment.step for moment in moments})
     wanted = sorted({steps[0], steps[len(steps) // 2], steps[-1]}) if steps else []
     return tuple(next(moment for moment in moments if moment.step == step) for step in wanted)
 
 
-def _moments(stage: StageRun) -> Iterator[Moment]:
+def _moments(stage: StageRun) -> Iterator[Snapshot]:
     files = stage.sample_files()
     size = sum(path.stat().st_size for _, path in files)
     if size > READ_BYTES:
@@ -92,4 +92,6 @@ def _moments(stage: StageRun) -> Iterator[Moment]:
                 groups[scored.rollout.prompt.problem.id].append(scored)
         for members in groups.values():
             members.sort(key=lambda scored: scored.rollout.sample)
-            yield Moment(step=step, shown=members[0], correct=tuple(member.score.verdict.correct for member in members))
+            yield Snapshot(
+                step=step, shown=members[0], correct=tuple(member.score.verdict.correct for member in members)
+            )

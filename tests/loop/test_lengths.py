@@ -5,8 +5,8 @@ from tiny_models import MAX_CONTEXT, tiny_policy
 from toy_runs import toy_config
 
 from ansatz.errors import DataError, ModelError
-from ansatz.loop import fit
-from ansatz.loop.fit import Fit
+from ansatz.loop import lengths
+from ansatz.loop.lengths import LengthChecker
 from ansatz.types import Problem
 
 
@@ -33,12 +33,12 @@ def problem(question_tokens, solution_tokens=None, *, name="p"):
 
 @pytest.fixture
 def checker(tmp_path):
-    """checker(prompt limit, response limit) -> Fit for a policy of MAX_CONTEXT tokens, a word a token."""
+    """checker(prompt limit, response limit) -> LengthChecker for a policy of MAX_CONTEXT tokens, a word a token."""
 
     def make(max_prompt_tokens, max_response_tokens):
         limits = {"max_prompt_tokens": max_prompt_tokens, "max_response_tokens": max_response_tokens}
         config = toy_config(tmp_path, {"data": {"template": "none"}, "rollout": limits})
-        return Fit(dataclasses.replace(tiny_policy(), tokenizer=Words()), config)
+        return LengthChecker(dataclasses.replace(tiny_policy(), tokenizer=Words()), config)
 
     return make
 
@@ -89,7 +89,7 @@ def test_short_texts_are_not_tokenised(checker, monkeypatch):
 
     check = checker(60, 20)
     for name in ("render", "render_demonstration"):
-        monkeypatch.setattr(fit, name, refuse)
+        monkeypatch.setattr(lengths, name, refuse)
     check.check_prompts([problem(18)])  # 18 x 3 - 1 = 53 characters, and room for 4 special tokens
     check.check_demonstrations([problem(18, 5)])
     with pytest.raises(AssertionError):

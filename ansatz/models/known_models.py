@@ -68,7 +68,7 @@ class Shape:
         embeddings = (1 if self.tied else 2) * self.vocab_size * self.hidden_size
         return embeddings + self.num_layers * self.layer_parameters + self.hidden_size
 
-    def shrunk(self, *, vocab_size: int, max_context: int) -> Shape:
+    def at_toy_size(self, *, vocab_size: int, max_context: int) -> Shape:
         """The same architecture at toy size: two layers, hidden 64, and query heads that share key heads as before."""
         heads = 4
         return replace(
@@ -145,7 +145,7 @@ def shape_of(path: str | Path) -> Shape:
         return known
     raise ModelError(
         f"model.path = {str(path)!r} is no folder with a config.json, and no model whose shape is known."
-        f"{suggest(str(path), SHAPES)} Give a local folder, or add the model to ansatz/models/shapes.py."
+        f"{suggest(str(path), SHAPES)} Give a local folder, or add the model to ansatz/models/known_models.py."
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, overload
 
-from ansatz.data.draw import Draw
+from ansatz.data.keyed_random import KeyedRandom
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
@@ -27,7 +27,7 @@ def split_of(content: str) -> str:
     return "heldout" if int.from_bytes(digest, "big") < HELDOUT_SHARE * 2**64 else "train"
 
 
-class Lazy(Sequence[Problem]):
+class LazyProblems(Sequence[Problem]):
     """Problems 0..size-1 of one source, split and seed, computed when they are asked for."""
 
     def __init__(self, source: str, *, split: str, size: int, seed: int) -> None:
@@ -86,13 +86,13 @@ class Source(Protocol):
     ) -> Sequence[Problem]: ...
 
 
-def generator(*, most: int) -> Callable[[Callable[[Draw, int], Task]], Source]:
+def generator(*, most: int) -> Callable[[Callable[[KeyedRandom, int], Task]], Source]:
     """Decorator: a function from (draw, level) to a task, levels 1 to `most`, becomes the source of its name.
 
     The source raises ConfigError for a setting out of its range.
     """
 
-    def wrap(task: Callable[[Draw, int], Task]) -> Source:
+    def wrap(task: Callable[[KeyedRandom, int], Task]) -> Source:
         def source(
             *, split: str, count: int = 50_000, seed: int = 0, min_level: int = 1, max_level: int = most
         ) -> Sequence[Problem]:
@@ -110,11 +110,11 @@ def generator(*, most: int) -> Callable[[Callable[[Draw, int], Task]], Source]:
     return wrap
 
 
-class _Made(Lazy):
+class _Made(LazyProblems):
     def __init__(
         self,
         source: str,
-        task: Callable[[Draw, int], Task],
+        task: Callable[[KeyedRandom, int], Task],
         levels: tuple[int, int],
         *,
         split: str,
@@ -125,7 +125,7 @@ class _Made(Lazy):
         self._task, self._levels = task, levels
 
     def make(self, index: int) -> Problem:
-        draw = Draw(self.source, self.seed, self.split, index)
+        draw = KeyedRandom(self.source, self.seed, self.split, index)
         level = draw.between(*self._levels)
         task = self._task(draw, level)
         while split_of(task.key) != self.split:

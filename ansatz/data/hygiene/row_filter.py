@@ -19,7 +19,7 @@ from ansatz.types import Problem
 Json = dict[str, Any]
 
 
-def sift(
+def filter_rows(
     rows: Iterable[tuple[Row, Problem]],
     judge: Callable[[Problem], Json | None],
     out: Path,
@@ -62,7 +62,7 @@ def to_line(values: Json) -> str:
     return line + "\n"
 
 
-def divide(
+def split_rows(
     rows: Iterable[tuple[Row, Problem]],
     goes: Callable[[Problem], bool],
     out: Path,

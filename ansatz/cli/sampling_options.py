@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ansatz.errors import ConfigError, DataError, ModelError
 
 if TYPE_CHECKING:
-    from ansatz.evaluate.kept import ResponseFolder
+    from ansatz.evaluate.response_store import ResponseStore
     from ansatz.evaluate.responses import Judge
     from ansatz.rewards.pool import WorkerPool
     from ansatz.types import Problem, Prompt
@@ -22,7 +22,7 @@ LONGEST_DEFAULT = 2048  # response tokens, where the model's context has room fo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
+class SamplingOptions:
     """How responses are drawn. k: responses a problem. max_tokens: of a response; 0: what the context allows, to 2048.
     batch: problems sampled together. threads: 0: as many as there are cores. thinking_budget: after so many tokens
     without </think> `closing` is forced in; 0: off. ConfigError for what cannot be."""
@@ -53,11 +53,11 @@ class Drawing:
             raise ConfigError(f"--closing {self.closing!r} does not close a thought: put {THOUGHT_END} in it.")
 
 
-def draw_into(
-    folder: ResponseFolder,
+def sample_into(
+    folder: ResponseStore,
     model: Path,
     problems: Sequence[Problem],
-    how: Drawing,
+    how: SamplingOptions,
     *,
     about: Mapping[str, Any],
     of: str,
@@ -150,7 +150,7 @@ def _room(max_tokens: int, prompts: Sequence[Prompt], max_context: int, *, of: s
     return max_tokens
 
 
-def _check_budget(how: Drawing, max_tokens: int, closing_tokens: int) -> None:
+def _check_budget(how: SamplingOptions, max_tokens: int, closing_tokens: int) -> None:
     if how.thinking_budget and how.thinking_budget + closing_tokens >= max_tokens:
         raise ConfigError(
             f"a thinking budget of {how.thinking_budget} and the {closing_tokens} tokens of --closing leave no room "
@@ -158,7 +158,7 @@ def _check_budget(how: Drawing, max_tokens: int, closing_tokens: int) -> None:
         )
 
 
-def _form(how: Drawing, prompts: Sequence[Prompt]) -> dict[str, Any]:
+def _form(how: SamplingOptions, prompts: Sequence[Prompt]) -> dict[str, Any]:
     """Settings of the form of a response, those that are off left out: budget, closing, what the prompts open."""
     budget = {"thinking_budget": how.thinking_budget, "closing": how.closing} if how.thinking_budget else {}
     opened = all(prompt.text.rstrip().endswith(THOUGHT_START) for prompt in prompts)

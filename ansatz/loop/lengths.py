@@ -14,7 +14,7 @@ from ansatz.types import Problem, Prompt
 SPECIAL_TOKENS = 4  # at most so many does a tokenizer add to a text: its begin, its end, a leading space
 
 
-class Fit:
+class LengthChecker:
     """Checks problems before any training. Raises what `render` raises, and ModelError where prompt and response
     together pass the model's context.
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from ansatz.errors import ConfigError
-from ansatz.rollout.base import Observe, Sampling
-from ansatz.rollout.watch import Course, Watch
+from ansatz.rollout.base import Sampling, Tool
+from ansatz.rollout.response_rules import ResponseRules, ResponseState
 from ansatz.types import Finish
 
 END = 0x110000  # characters are tokens here
@@ -18,26 +18,26 @@ def decode(token_ids: Sequence[int]) -> str:
     return "".join(chr(token) for token in token_ids if token != END)
 
 
-def course_of(says: str, *, observe: Observe | None = None, **how: object) -> Course:
+def course_of(says: str, *, observe: Tool | None = None, **how: object) -> ResponseState:
     """The course of a policy that says this and then the end token, as far as it comes."""
     sampling = dataclasses.replace(SAMPLING, **how)
     encode = lambda text: [ord(character) for character in text]  # noqa: E731
-    course = Course(Watch(sampling, end_ids={END}, encode=encode, decode=decode, observe=observe))
+    course = ResponseState(ResponseRules(sampling, end_ids={END}, encode=encode, decode=decode, observe=observe))
     own = [*encode(says), END]
     while own and not course.ended and len(course.token_ids) < sampling.max_response_tokens:
         course.take(own.pop(0) if course.forced < 0 else course.forced)
     return course
 
 
-def forced(course: Course) -> str:
-    pairs = zip(course.token_ids, course.chosen, strict=True)
+def forced(course: ResponseState) -> str:
+    pairs = zip(course.token_ids, course.sampled, strict=True)
     return decode([token for token, chosen in pairs if not chosen])
 
 
 def test_a_response_ends_with_the_first_stop_string_that_its_text_holds() -> None:
     course = course_of("so 4. Therefore\n\nQuestion: 2", stop=("Question:", "ore\n", "zzz"))
     assert decode(course.token_ids) == "so 4. Therefore\n"
-    assert (course.ended, course.finish, course.marks) == (True, Finish.STOP, ())
+    assert (course.ended, course.finish, course.sampled_mask) == (True, Finish.STOP, ())
     assert course_of("so 4.", stop=("x",)).token_ids[-1] == END
 
 
@@ -71,11 +71,11 @@ def test_a_stop_string_half_forced_and_half_drawn_is_none() -> None:
 def test_a_forced_end_token_does_not_end_a_response() -> None:
     sampling = dataclasses.replace(SAMPLING, stop=(";",))
     rules = {"end_ids": {END}, "encode": lambda text: [END], "decode": decode, "observe": lambda text: "end"}
-    course = Course(Watch(sampling, **rules))
+    course = ResponseState(ResponseRules(sampling, **rules))
     for token in (ord("x"), ord(";"), END, ord("y")):
         course.take(token)
         assert not course.ended
-    assert course.marks == (True, True, False, True)
+    assert course.sampled_mask == (True, True, False, True)
     course.take(END)
     assert course.ended
 

@@ -7,7 +7,7 @@ import yaml
 from toy_runs import REPOSITORY, command
 
 from ansatz.config import load_run
-from ansatz.models.shapes import SHAPES
+from ansatz.models.known_models import SHAPES
 from ansatz.track.jsonl import read_jsonl
 
 RECIPES = [
@@ -18,15 +18,15 @@ OVERLAY = REPOSITORY / "recipes" / "overlays" / "gpu_24gib.yaml"
 
 
 def three_steps(tmp_path, recipe, *more):
-    code, out, err = command("train", recipe, *more, "--model.shrink", "true", "--out", tmp_path, "--threads", "1")
+    code, out, err = command("train", recipe, *more, "--model.toy", "true", "--out", tmp_path, "--threads", "1")
     assert code == 0, err
-    run = tmp_path / f"{recipe.stem}_shrunk"
+    run = tmp_path / f"{recipe.stem}_toy"
     rows = read_jsonl(run / "rl" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [1, 2, 3]
-    assert all(row["align/measure"] < 1.05 for row in rows)
+    assert all(row["align/mean_gap"] < 1.05 for row in rows)
     config = load_run(run)
-    assert config.model.shrink
-    assert all(line in out for line in config.model.shrink)
+    assert config.model.toy
+    assert all(line in out for line in config.model.toy)
     return run, config, rows
 
 

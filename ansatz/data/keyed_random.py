@@ -13,8 +13,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Draw:
-    """A stream of draws that depends on its key alone, such as Draw(seed, "train", 17)."""
+class KeyedRandom:
+    """A stream of draws that depends on its key alone, such as KeyedRandom(seed, "train", 17)."""
 
     def __init__(self, *key: object) -> None:
         self.uniform = random.Random("/".join(map(str, key))).random

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ansatz.cli.drawing import draw_into
 from ansatz.cli.rows import (
     AnswerFrom,
     AnswerKey,
@@ -24,12 +23,13 @@ from ansatz.cli.rows import (
     Template,
     Threads,
     Work,
+    correct_responses,
     drawing,
     responses_folder,
-    right_responses,
     rows_of,
     watched,
 )
+from ansatz.cli.sampling_options import sample_into
 
 
 def difficulty(
@@ -61,13 +61,13 @@ def difficulty(
     keys = (question_key, answer_key, answer_from, id_key)
     folder = responses_folder(work, out)
     problems = [problem for _, problem in rows_of(file, *keys)]
-    draw_into(folder, model, problems, how, about={"data": str(file)}, of=str(file))
+    sample_into(folder, model, problems, how, about={"data": str(file)}, of=str(file))
     about = {"verb": "difficulty", "min_rate": min_rate, "max_rate": max_rate, **folder.settings()}
     about |= {"file": str(file), "before": history(file)}
     report = write_pass_rates(
-        rows_of(file, *keys), right_responses(folder, "strict"), out, k=k, low=min_rate, high=max_rate, about=about
+        rows_of(file, *keys), correct_responses(folder, "strict"), out, k=k, low=min_rate, high=max_rate, about=about
     )
-    shown = ", ".join(f"{count} of {k}: {many}" for count, many in report["right_of_k"].items())
+    shown = ", ".join(f"{count} of {k}: {many}" for count, many in report["correct_of_k"].items())
     print(f"{report['rows']} rows, {report['kept']} kept, {report['dropped']} dropped")
     print(f"problems by right responses: {shown}")
     print(f"rows with pass_rate: {out}; responses: {folder.path}")
@@ -89,8 +89,8 @@ def select(
 
     from ansatz.data.files import replacing
     from ansatz.data.hygiene.report import digest, write_report
+    from ansatz.data.hygiene.row_filter import to_line
     from ansatz.data.hygiene.select import report_of
-    from ansatz.data.hygiene.sift import to_line
     from ansatz.evaluate.selection import Selection, read_responses, taught_rows
 
     settings = Selection(per_prompt=per_prompt, pick=pick, language=language, shape=shape, max_tokens=max_tokens)

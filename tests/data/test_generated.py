@@ -14,8 +14,8 @@ from functools import cache
 import pytest
 
 from ansatz.data.base import load_problems, source_names
-from ansatz.data.draw import Draw
-from ansatz.data.made import split_of
+from ansatz.data.generated import split_of
+from ansatz.data.keyed_random import KeyedRandom
 from ansatz.data.trees import Tree, joined
 from ansatz.errors import ConfigError
 from ansatz.rewards.countdown import read, solves
@@ -207,5 +207,5 @@ def test_a_setting_out_of_range_is_named(name: str, settings: dict[str, object])
 def test_they_are_sources_and_their_helpers_are_none() -> None:
     assert set(LEVELS) <= set(source_names())
     assert not {"made", "trees"} & set(source_names())
-    assert Draw("x").uniform() == Draw("x").uniform()
+    assert KeyedRandom("x").uniform() == KeyedRandom("x").uniform()
     assert split_of("x") in ("train", "heldout")

@@ -1,4 +1,4 @@
-"""The judge of guesses: what stands in the box that the prompt opened is the answer (see `prompts.guess`)."""
+"""The judge of guesses: what stands in the box that the prompt opened is the answer (see `prompts.answer_only`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from ansatz.evaluate.responses import Judge, Response, response_of
-from ansatz.prompts.guess import guess_of
+from ansatz.prompts.answer_only import guess_of
 from ansatz.rewards.math_answer.verify import verify
 from ansatz.rewards.pool import WorkerPool
 from ansatz.types import Rollout

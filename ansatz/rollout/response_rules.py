@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from ansatz.errors import ConfigError
-from ansatz.rollout.base import Observe, Sampling
+from ansatz.rollout.base import Sampling, Tool
 from ansatz.types import Finish
 
 _SPARE_TOKENS = 8  # beyond one a byte of the longest stop string: the first ones of a cut text may decode differently
 
 
-class Watch:
+class ResponseRules:
     """The rules of one call of `generate`.
 
     encode, decode: text to token ids and back, special tokens included. Raises ConfigError where the budget and the
@@ -29,7 +29,7 @@ class Watch:
         end_ids: Collection[int],
         encode: Callable[[str], Sequence[int]],
         decode: Callable[[Sequence[int]], str],
-        observe: Observe | None,
+        observe: Tool | None,
     ) -> None:
         self.end_ids = frozenset(end_ids)
         self.budget = sampling.thinking_budget
@@ -62,16 +62,16 @@ class Watch:
         return () if self._thought_end in self._decode(token_ids) else self._closing
 
 
-class Course:
+class ResponseState:
     """One response on its way: its tokens so far, which of them the policy chose, and what is to be forced in next.
 
     begun: the tokens that it already has.
     """
 
-    def __init__(self, watch: Watch, begun: Sequence[int] = ()) -> None:
+    def __init__(self, watch: ResponseRules, begun: Sequence[int] = ()) -> None:
         self._watch = watch
         self.token_ids: list[int] = []
-        self.chosen: list[bool] = []
+        self.sampled: list[bool] = []
         self.ended = False
         self._coming: deque[int] = deque()
         self._own_since = 0
@@ -86,9 +86,9 @@ class Course:
         return self._coming[0] if self._coming else -1
 
     @property
-    def marks(self) -> tuple[bool, ...]:
-        """`Rollout.chosen`."""
-        return () if all(self.chosen) else tuple(self.chosen)
+    def sampled_mask(self) -> tuple[bool, ...]:
+        """`Rollout.sampled_mask`: empty when the policy sampled every token so far."""
+        return () if all(self.sampled) else tuple(self.sampled)
 
     @property
     def finish(self) -> Finish:
@@ -99,7 +99,7 @@ class Course:
     def take(self, token: int) -> None:
         """One more token: `forced` where there is one, else the policy's."""
         self.token_ids.append(token)
-        self.chosen.append(not self._coming)
+        self.sampled.append(not self._coming)
         if self._coming:
             self._coming.popleft()
             self._own_since = len(self.token_ids)

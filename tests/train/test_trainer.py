@@ -10,16 +10,16 @@ from tiny_models import tiny_policy
 from ansatz.config.schema import TrainSection
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.presets import PRESETS
-from ansatz.train.batch import Row
-from ansatz.train.learner import Learner
+from ansatz.train.batch import TrainSample
 from ansatz.train.optim import Schedule
+from ansatz.train.trainer import Trainer
 
 
-def rows() -> list[Row]:
+def rows() -> list[TrainSample]:
     """Three prompts of four rollouts: mixed, one success, all alike."""
     rewards = ((1.0, 0.0, 1.0, 0.5), (1.0, 0.0, 0.0, 0.0), (1.0, 1.0, 1.0, 1.0))
     return [
-        Row(
+        TrainSample(
             prompt_ids=(5, 6 + group, 7),
             response_ids=tuple(
                 (3 * group + 5 * sample + 2 * place) % 50 + 2 for place in range(2 + (group + sample) % 5)
@@ -35,8 +35,8 @@ def rows() -> list[Row]:
     ]
 
 
-def learner_of(algorithm: dict[str, Any], **settings: Any) -> Learner:
-    return Learner(
+def learner_of(algorithm: dict[str, Any], **settings: Any) -> Trainer:
+    return Trainer(
         tiny_policy("qwen3, grouped heads, tied"),
         build_objective(algorithm, max_response_tokens=8),
         settings=TrainSection(**settings),
@@ -46,23 +46,23 @@ def learner_of(algorithm: dict[str, Any], **settings: Any) -> Learner:
     )
 
 
-def weights(learner: Learner) -> torch.Tensor:
-    return torch.cat([value.flatten() for value in learner.optimizer.weights().values()]).clone()
+def weights(trainer: Trainer) -> torch.Tensor:
+    return torch.cat([value.flatten() for value in trainer.optimizer.weights().values()]).clone()
 
 
-def batch_of(learner: Learner):
-    return learner.batch(rows(), baseline_of_group={0: 0.5, 1: 0.0, 2: 1.0})
+def batch_of(trainer: Trainer):
+    return trainer.batch(rows(), baseline_of_group={0: 0.5, 1: 0.0, 2: 1.0})
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_moves_the_weights_and_reports_finite_numbers(preset: str):
     pairs = {"advantage": {"k": 2}} if preset == "pass_at_k" else {}  # of groups of 4, where k = 4 says nothing
-    learner = learner_of({"preset": preset, "kl_coef": 0.01, **pairs}, updates_per_step=2, epochs_per_step=2)
-    before = weights(learner)
-    reports = learner.update(batch_of(learner), step=1)
+    trainer = learner_of({"preset": preset, "kl_coef": 0.01, **pairs}, updates_per_step=2, epochs_per_step=2)
+    before = weights(trainer)
+    reports = trainer.update(batch_of(trainer), step=1)
     assert len(reports) == 4
     assert all(math.isfinite(value) for report in reports for value in report.metrics.values())
-    assert not torch.equal(before, weights(learner))
+    assert not torch.equal(before, weights(trainer))
 
 
 def test_a_reference_is_kept_only_where_the_kl_asks_for_one():
@@ -71,50 +71,50 @@ def test_a_reference_is_kept_only_where_the_kl_asks_for_one():
 
 
 def test_the_reference_stays_the_start_and_becomes_the_policy_every_so_many_steps():
-    learner = learner_of({"preset": "grpo", "kl_coef": 0.1}, reference_every=2)
-    assert learner.reference is not None
-    start = weights(learner)
-    for step, expected in ((1, lambda: start), (2, lambda: weights(learner))):
-        learner.update(batch_of(learner), step=step)
-        reference = torch.cat([parameter.flatten() for parameter in learner.reference.model.parameters()])
+    trainer = learner_of({"preset": "grpo", "kl_coef": 0.1}, reference_update_interval=2)
+    assert trainer.reference is not None
+    start = weights(trainer)
+    for step, expected in ((1, lambda: start), (2, lambda: weights(trainer))):
+        trainer.update(batch_of(trainer), step=step)
+        reference = torch.cat([parameter.flatten() for parameter in trainer.reference.model.parameters()])
         assert torch.equal(reference, expected())
 
 
 def test_an_exact_kl_pulls_the_policy_back_to_the_reference():
     # no reward signal (all alike), so the KL alone acts on a policy that was moved away
-    learner = learner_of({"preset": "grpo", "kl": "full", "kl_coef": 1.0})
-    assert learner.reference is not None
+    trainer = learner_of({"preset": "grpo", "kl": "full", "kl_coef": 1.0})
+    assert trainer.reference is not None
     with torch.no_grad():
-        for parameter in learner.policy.model.parameters():
+        for parameter in trainer.policy.model.parameters():
             parameter.add_(0.05 * torch.sin(torch.arange(parameter.numel()).view(parameter.shape).float()))
     alike = [row for row in rows() if row.group == 2]
-    kls = [learner.update(learner.batch(alike), step=step)[0].metrics["train/kl_ref"] for step in range(1, 9)]
+    kls = [trainer.update(trainer.batch(alike), step=step)[0].metrics["train/kl_ref"] for step in range(1, 9)]
     assert kls[0] > 0.01
     assert kls[-1] < 0.8 * kls[0]
 
 
 def test_a_ratio_past_its_bound_drops_the_minibatch_and_the_updates_after_it():
-    learner = learner_of({"preset": "grpo", "max_ratio": 0.5}, epochs_per_step=3)
-    before = weights(learner)
-    reports = learner.update(batch_of(learner), step=1)
+    trainer = learner_of({"preset": "grpo", "max_ratio": 0.5}, epochs_per_step=3)
+    before = weights(trainer)
+    reports = trainer.update(batch_of(trainer), step=1)
     assert [report.stopped for report in reports] == [True]
-    assert torch.equal(before, weights(learner))
-    assert learner.version == 0
+    assert torch.equal(before, weights(trainer))
+    assert trainer.version == 0
 
 
 def test_an_adaptive_entropy_bonus_rises_below_its_target_and_is_part_of_the_state():
-    learner = learner_of({"preset": "grpo", "entropy_coef": 0.005, "entropy_target": 100.0})
-    learner.update(batch_of(learner), step=1)
-    assert learner.entropy_coef > 0.005
-    assert learner.state()["entropy_coef"] == learner.entropy_coef
+    trainer = learner_of({"preset": "grpo", "entropy_coef": 0.005, "entropy_target": 100.0})
+    trainer.update(batch_of(trainer), step=1)
+    assert trainer.entropy_coef > 0.005
+    assert trainer.state()["entropy_coef"] == trainer.entropy_coef
 
 
 def test_a_critic_starts_at_zero_and_learns_the_returns():
-    learner = learner_of({"preset": "ppo"}, critic_lr=1e-2)
-    batch = batch_of(learner)
+    trainer = learner_of({"preset": "ppo"}, critic_lr=1e-2)
+    batch = batch_of(trainer)
     assert batch.old_value_T is not None
     assert not batch.old_value_T.any()
-    losses = [learner.update(batch_of(learner), step=step)[0].metrics["train/value_loss"] for step in range(1, 13)]
+    losses = [trainer.update(batch_of(trainer), step=step)[0].metrics["train/value_loss"] for step in range(1, 13)]
     assert losses[-1] < 0.5 * losses[0]
 
 

@@ -5,8 +5,8 @@ from tiny_models import tiny_policy
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ansatz.errors import ModelError
+from ansatz.models.known_models import ARCHITECTURES, SHAPES, Shape, shape_of
 from ansatz.models.load import load_policy
-from ansatz.models.shapes import ARCHITECTURES, SHAPES, Shape, shape_of
 from ansatz.models.tiny import build_random_model
 
 KNOWN = [
@@ -53,8 +53,8 @@ def test_an_unknown_name_and_another_architecture_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B", "deepseek-ai/deepseek-math-7b-base", "Qwen/Qwen2.5-3B"])
-def test_a_shrunk_model_is_of_the_same_class_and_loads_as_a_policy(tmp_path, name):
-    shape = SHAPES[name].shrunk(vocab_size=400, max_context=64)
+def test_a_toy_model_is_of_the_same_class_and_loads_as_a_policy(tmp_path, name):
+    shape = SHAPES[name].at_toy_size(vocab_size=400, max_context=64)
     build_random_model(tmp_path, texts=["one and two is three"] * 3, shape=shape)
     policy = load_policy(tmp_path)
     own = AutoModelForCausalLM._model_mapping[type(AutoConfig.for_model(SHAPES[name].architecture))]
@@ -66,8 +66,8 @@ def test_a_shrunk_model_is_of_the_same_class_and_loads_as_a_policy(tmp_path, nam
     assert biased is (SHAPES[name].architecture == "qwen2")
 
 
-def test_heads_share_keys_in_a_shrunk_model_where_they_did_before():
-    groups = {name: shape.shrunk(vocab_size=1, max_context=1).num_kv_heads for name, shape in SHAPES.items()}
+def test_heads_share_keys_in_a_toy_model_where_they_did_before():
+    groups = {name: shape.at_toy_size(vocab_size=1, max_context=1).num_kv_heads for name, shape in SHAPES.items()}
     assert groups["deepseek-ai/deepseek-math-7b-base"] == 4  # one key head a query head
     assert groups["meta-llama/Llama-3.1-8B"] == groups["Qwen/Qwen2.5-3B"] == 1
     assert set(groups.values()) == {1, 4}

@@ -24,7 +24,7 @@ from ansatz.types import Prompt, Rollout
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseFolder:
+class ResponseStore:
     """The files of one sampling. NEEDS: verdicts that each response must have."""
 
     NEEDS: ClassVar[tuple[str, ...]] = ()

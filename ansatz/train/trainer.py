@@ -1,4 +1,4 @@
-"""The learner: a policy, what updates it, and what its objective asks for besides (reference, critic, adaptive bonus).
+"""The trainer: a policy, what updates it, and what its objective asks for besides (reference, critic, adaptive bonus).
 
 It turns scored groups into a batch and a batch into optimiser steps; between steps its whole state is `tensors` and
 `state`, so a checkpoint of these goes on bit for bit.
@@ -21,14 +21,14 @@ from ansatz.models import lora
 from ansatz.models.load import Policy
 from ansatz.objectives.coefficients import adapt_entropy_coef
 from ansatz.objectives.objective import Objective
-from ansatz.train.batch import Layout, Row, TrainBatch, build_batch, lay_out
+from ansatz.train.batch import PackedRollouts, TrainBatch, TrainSample, build_batch, pack_rollouts
 from ansatz.train.critic import Critic
 from ansatz.train.optim import Schedule
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.step import StepReport, critic_step, logps_of, train_step, values_of
 
 
-class Learner:
+class Trainer:
     """Trains `policy` (cast to dtype in place) on an objective. The reference, where one is needed, is the policy as it
     is now; of one with adapters, the model below them, so no second copy is held.
 
@@ -51,10 +51,11 @@ class Learner:
         self.lr, self.schedule, self.temperature = lr, schedule, temperature
         self.version = 0
         self.entropy_coef = objective.entropy_coef
-        if policy.base is not None and settings.reference_every and objective.needs_ref:
+        if policy.base is not None and settings.reference_update_interval and objective.needs_ref:
             raise ConfigError(
-                f"train.reference_every = {settings.reference_every}: with model.lora the reference is the model "
-                "without its adapters and cannot become the policy. Set it to 0, or leave model.lora out."
+                f"train.reference_update_interval = {settings.reference_update_interval}: with model.lora the "
+                "reference is the model without its adapters and cannot become the policy. Set it to 0, "
+                "or leave model.lora out."
             )
         make = bind_optimizer(settings.optimizer)
         critic = Critic(policy) if objective.needs_values else None
@@ -62,20 +63,22 @@ class Learner:
         self.critic = None if critic is None else (critic, make(critic, dtype))
         self.reference = _frozen(policy) if objective.needs_ref else None
 
-    def batch(self, rows: Sequence[Row], *, baseline_of_group: Mapping[int, float] | None = None) -> TrainBatch:
+    def batch(self, rows: Sequence[TrainSample], *, baseline_of_group: Mapping[int, float] | None = None) -> TrainBatch:
         """A whole step's rows with everything that the objective asks for, computed once.
 
         baseline_of_group: the reward of a greedy response to each prompt, where `needs_greedy`. Old log-probs are
         computed only where a second update, or a component outside the loss, will need them.
         """
-        layout = lay_out(rows, device=self.policy.device)
+        layout = pack_rollouts(rows, device=self.policy.device)
         baselines = baseline_of_group or {}
         return build_batch(
             layout,
             self.objective,
             old_logp_T=self._logps(self.policy, layout) if self._needs_old else None,
             ref_logp_T=None if self.reference is None else self._logps(self.reference, layout),
-            value_T=None if self.critic is None else values_of(self.critic[0], layout, tokens_per_slice=self._slice),
+            value_T=None
+            if self.critic is None
+            else values_of(self.critic[0], layout, tokens_per_microbatch=self._slice),
             baseline_N=torch.tensor([baselines[group] for group in layout.group_N.tolist()], device=self.policy.device)
             if self.needs_greedy
             else None,
@@ -86,7 +89,7 @@ class Learner:
 
         After a minibatch whose ratio passes the objective's max_ratio the step's later updates are left out.
         check_alignment: raise AlignmentError before the first of them where sampler and trainer disagree by more than
-        train.max_misalignment.
+        train.max_logprob_gap.
         """
         settings, reports = self.settings, list[StepReport]()
         for minibatch in batch.minibatches(settings.updates_per_step, self.objective) * settings.epochs_per_step:
@@ -98,11 +101,11 @@ class Learner:
                 step=step,
                 lr=self.lr * self.schedule.share(step),
                 max_grad_norm=settings.max_grad_norm,
-                tokens_per_slice=self._slice,
+                tokens_per_microbatch=self._slice,
                 temperature=self.temperature,
                 reference=self.reference,
                 entropy_coef=self.entropy_coef,
-                max_misalignment=settings.max_misalignment if check_alignment and not reports else math.inf,
+                max_logprob_gap=settings.max_logprob_gap if check_alignment and not reports else math.inf,
             )
             if not report.stopped and self.critic is not None:
                 critic_metrics = critic_step(
@@ -111,7 +114,7 @@ class Learner:
                     self.objective,
                     lr=settings.critic_lr * self.schedule.share(step),
                     max_grad_norm=settings.max_grad_norm,
-                    tokens_per_slice=self._slice,
+                    tokens_per_microbatch=self._slice,
                 )
                 report = dataclasses.replace(report, metrics=report.metrics | critic_metrics)
             reports.append(report)
@@ -165,7 +168,7 @@ class Learner:
 
     @property
     def _slice(self) -> int:
-        return self.settings.tokens_per_slice
+        return self.settings.tokens_per_microbatch
 
     @property
     def _needs_old(self) -> bool:
@@ -174,15 +177,15 @@ class Learner:
         asked = any("old_logp_T" in component.inputs for component in objective.masks)
         return several or asked or objective.advantages_need_old_logp
 
-    def _logps(self, policy: Policy, layout: Layout) -> Tensor:
-        return logps_of(policy, layout, tokens_per_slice=self._slice, temperature=self.temperature)
+    def _logps(self, policy: Policy, layout: PackedRollouts) -> Tensor:
+        return logps_of(policy, layout, tokens_per_microbatch=self._slice, temperature=self.temperature)
 
     def _after_step(self, reports: Sequence[StepReport], step: int) -> None:
         target = self.objective.entropy_target
         if target is not None:
             entropy = sum(report.metrics["train/entropy"] for report in reports) / len(reports)
             self.entropy_coef = adapt_entropy_coef(self.entropy_coef, entropy, target=target)
-        every = self.settings.reference_every
+        every = self.settings.reference_update_interval
         if self.reference is not None and every and step % every == 0:  # iterative GRPO, arXiv:2402.03300 alg. 1
             for mine, current in zip(self.reference.model.parameters(), self.policy.model.parameters(), strict=True):
                 mine.data.copy_(current.data)

@@ -1,9 +1,10 @@
-"""`--model.shrink true`: a recipe at toy size, to see in a minute on any machine that it runs.
+"""`--model.toy true`: a recipe at toy size, to see in a minute on any machine that it runs.
 
 It is a layer of the config, between the recipe with its overlays and the overrides, so `--train.steps 9` still counts.
-The model keeps its architecture (see `models.shapes`) and gets random weights. Sizes of the work are capped, never
+The model keeps its architecture (see `models.known_models`) and gets random weights. Sizes of the work are capped,
+never
 raised. Problems of the hub, or of files that are not there, give way to generated ones. What changed is kept as
-`model.shrink` in the run's config.yaml, and printed.
+`model.toy` in the run's config.yaml, and printed.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ CAPS: dict[str, int] = {
     "train.warmup_steps": 1,
     "train.decay_steps": 1,
     "train.updates_per_step": 4,
-    "train.tokens_per_slice": 4096,
-    "train.reference_every": 2,
+    "train.tokens_per_microbatch": 4096,
+    "train.reference_update_interval": 2,
     "evaluate.problems": 8,
-    "evaluate.samples": 2,
+    "evaluate.samples_per_prompt": 2,
     "evaluate.k": 2,
     "evaluate.every": 2,
 }
@@ -49,10 +50,10 @@ _PROBLEMS = 64
 _SECTIONS = ("sft", "train", "heldout")
 
 
-def shrink_layer(config: Config) -> dict[str, Any]:
+def toy_layer(config: Config) -> dict[str, Any]:
     """What to lay over the recipe for a toy run of it."""
     flat, data = flat_keys(config.model_dump()), _data(config)
-    layer: dict[str, Any] = {"name": f"{config.name}_shrunk"} | ({"data": data} if data else {})
+    layer: dict[str, Any] = {"name": f"{config.name}_at_toy_size"} | ({"data": data} if data else {})
     own_demonstrations = config.data.sft is not None and "source" not in data.get("sft", {})
     for key, cap in CAPS.items():
         section, _, name = key.partition(".")

@@ -6,7 +6,7 @@ from toy_runs import TOY, toy_recipe
 
 from ansatz.config import load_recipe, load_run
 from ansatz.config.load import dump
-from ansatz.config.shrink import CAPS
+from ansatz.config.toy import CAPS
 
 BIG = {
     "data": {
@@ -25,14 +25,14 @@ BIG = {
 }
 
 
-def shrunk(tmp_path, changes=None, **overrides):
+def at_toy_size(tmp_path, changes=None, **overrides):
     recipe = toy_recipe(tmp_path, BIG if changes is None else changes)
-    return load_recipe(recipe, overrides={"model.shrink": "true", **overrides})
+    return load_recipe(recipe, overrides={"model.toy": "true", **overrides})
 
 
 def test_work_is_capped_and_never_raised(tmp_path):
-    config = shrunk(tmp_path)
-    assert config.name == "toy_shrunk"
+    config = at_toy_size(tmp_path)
+    assert config.name == "toy_at_toy_size"
     assert config.rollout.prompts_per_step == CAPS["rollout.prompts_per_step"]
     assert config.rollout.samples_per_prompt == 2
     assert config.rollout.max_response_tokens == CAPS["rollout.max_response_tokens"]
@@ -41,20 +41,20 @@ def test_work_is_capped_and_never_raised(tmp_path):
 
 
 def test_rewards_of_length_and_step_keep_their_proportion(tmp_path):
-    rewards = shrunk(tmp_path).rewards
+    rewards = at_toy_size(tmp_path).rewards
     assert rewards["overlong"] == {"max_tokens": 64, "buffer": 12}  # 4096 of 20480 is a fifth
     assert rewards["kimi_length"] == {"from_step": 3}
     assert rewards["math_answer"] == {"correct": 5.0}
 
 
-def test_an_override_wins_over_what_shrink_caps(tmp_path):
-    config = shrunk(tmp_path, **{"train.steps": "9", "name": "mine"})
+def test_an_override_wins_over_what_toy_size_caps(tmp_path):
+    config = at_toy_size(tmp_path, **{"train.steps": "9", "name": "mine"})
     assert (config.train.steps, config.name) == (9, "mine")
-    assert "train.steps" not in " ".join(config.model.shrink)
+    assert "train.steps" not in " ".join(config.model.toy)
 
 
 def test_problems_that_are_not_there_give_way_to_generated_ones(tmp_path):
-    config = shrunk(tmp_path)
+    config = at_toy_size(tmp_path)
     assert config.data.sft is None
     for section, split in ((config.data.train, "train"), (config.data.heldout, "heldout")):
         assert (section["source"], section["split"], section["count"]) == ("word_problems", split, 64)
@@ -62,7 +62,7 @@ def test_problems_that_are_not_there_give_way_to_generated_ones(tmp_path):
 
 
 def test_countdown_rewards_get_countdown_puzzles(tmp_path):
-    config = shrunk(tmp_path, {**BIG, "rewards": {"countdown": {}}})
+    config = at_toy_size(tmp_path, {**BIG, "rewards": {"countdown": {}}})
     assert config.data.train["source"] == "countdown"
 
 
@@ -71,7 +71,7 @@ def test_files_that_are_there_stay_and_a_part_that_is_not_replaces_the_mixture(t
     there.write_text(json.dumps({"question": "1 + 1?", "answer": "2"}))
     own = {"source": "jsonl", "path": str(there), "split": "train"}
     mixed = {"source": "mixture", "split": "heldout", "parts": [own, {"source": "hub", "dataset": "some/where"}]}
-    config = shrunk(tmp_path, {**BIG, "data": {"sft": None, "train": own, "heldout": mixed}})
+    config = at_toy_size(tmp_path, {**BIG, "data": {"sft": None, "train": own, "heldout": mixed}})
     assert config.data.train == own
     assert config.data.heldout["source"] == "word_problems"
     assert "parts" not in config.data.heldout
@@ -79,23 +79,23 @@ def test_files_that_are_there_stay_and_a_part_that_is_not_replaces_the_mixture(t
 
 def test_demonstrations_of_the_recipes_own_keep_their_room(tmp_path):
     long = {"rollout": {"max_response_tokens": 400}}
-    assert shrunk(tmp_path, long).rollout.max_response_tokens == 400
+    assert at_toy_size(tmp_path, long).rollout.max_response_tokens == 400
     gone = {**long, "data": {"sft": {"source": "jsonl", "path": "nowhere.jsonl", "split": "train"}}}
-    assert shrunk(tmp_path, gone).rollout.max_response_tokens == CAPS["rollout.max_response_tokens"]
+    assert at_toy_size(tmp_path, gone).rollout.max_response_tokens == CAPS["rollout.max_response_tokens"]
 
 
 def test_every_change_is_kept_in_the_config_and_only_changes(tmp_path):
-    config = shrunk(tmp_path)
-    lines = config.model.shrink
+    config = at_toy_size(tmp_path)
+    lines = config.model.toy
     assert "rollout.prompts_per_step: 512 -> 4" in lines
     assert "data.train.dataset: some/where -> (left out)" in lines
     assert "data.heldout.count: (left out) -> 64" in lines
     changed = {line.partition(":")[0] for line in lines}
-    assert not changed & {"rollout.samples_per_prompt", "train.lr", "model.path", "model.shrink", "seed"}
+    assert not changed & {"rollout.samples_per_prompt", "train.lr", "model.path", "model.toy", "seed"}
 
 
-def test_a_written_config_is_not_shrunk_again(tmp_path):
-    config = shrunk(tmp_path, **{"train.steps": "9"})
+def test_a_written_config_is_not_made_a_toy_again(tmp_path):
+    config = at_toy_size(tmp_path, **{"train.steps": "9"})
     (tmp_path / "config.yaml").write_text(dump(config))
     assert load_recipe(tmp_path / "config.yaml") == config
     assert load_run(tmp_path) == config
@@ -104,15 +104,15 @@ def test_a_written_config_is_not_shrunk_again(tmp_path):
 @pytest.mark.parametrize("value", ["false", None])
 def test_without_it_nothing_changes(tmp_path, value):
     recipe = toy_recipe(tmp_path, BIG)
-    config = load_recipe(recipe, overrides={"model.shrink": value} if value else {})
-    assert config.model.shrink is False
+    config = load_recipe(recipe, overrides={"model.toy": value} if value else {})
+    assert config.model.toy is False
     assert config.train.steps == 500
     assert config == load_recipe(recipe)
 
 
 def test_a_model_built_from_nothing_gets_toy_sizes_and_keeps_its_other_settings(tmp_path):
     tiny = {"hidden_size": 512, "num_layers": 12, "max_context": 777}
-    config = shrunk(tmp_path, {"model": {"tiny": tiny}})
+    config = at_toy_size(tmp_path, {"model": {"tiny": tiny}})
     assert (config.model.tiny["hidden_size"], config.model.tiny["num_layers"]) == (64, 2)
     assert config.model.tiny["max_context"] == 777
     assert yaml.safe_load(dump(config))["model"]["path"] is TOY["model"]["path"]

@@ -20,10 +20,10 @@ TOKENIZER_PROBLEMS = 4000  # enough for every name and phrase of a generator; mo
 
 
 def model_builder(config: Config) -> Callable[..., Any]:
-    """What builds the recipe's model in a folder out of texts, where it is built: `tiny`, or with model.shrink the
+    """What builds the recipe's model in a folder out of texts, where it is built: `tiny`, or with model.toy the
     architecture of model.path at toy size."""
     model = config.model
-    if model.path is None or not model.shrink:
+    if model.path is None or not model.toy:
         return bind(build_tiny_model, {"seed": config.seed, **model.tiny}, what="model.tiny")
     return functools.partial(build_random_model, shape=recipe_shape(config), seed=config.seed)
 
