@@ -69,6 +69,12 @@ def whole_minibatch(function: F) -> F:
     return function
 
 
+def before_rejection(function: F) -> F:
+    """Decorator: the component sees every token that the policy sampled, including those that masks reject."""
+    function.__dict__["before_rejection"] = True
+    return function
+
+
 @dataclass(frozen=True, slots=True)
 class Component:
     """A function of `kind` under its own name (aliases resolved) with every setting, defaults included."""
@@ -91,6 +97,10 @@ class Component:
     @property
     def whole_minibatch(self) -> bool:
         return bool(getattr(self.function, "whole_minibatch", False)) or bool(self.settings.get("self_normalize"))
+
+    @property
+    def before_rejection(self) -> bool:
+        return bool(getattr(self.function, "before_rejection", False))
 
     def formula(self) -> str:
         text: str | None = getattr(self.function, "formula", None)

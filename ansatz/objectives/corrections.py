@@ -1,7 +1,9 @@
-"""Corrections: a factor on each token's surrogate, without gradient. The denominators of the weights stay as they are.
+"""Corrections: a factor on each token's surrogate, without gradient. The denominators of the weights do not change.
 
-Axes: T response tokens. Most undo that sampler and trainer, two programs, disagree about log-probs: w = old / behavior.
-`level` is what w is taken of: "token", "sequence" (product over the rollout) or "mean" (geometric mean over it).
+Axes: T response tokens. Sampler and trainer are two programs and compute slightly different log-probs. `truncate`,
+`mask_outside` and `drop_outside` correct for this with w = old / behavior. Their `level` says what w belongs to: a
+"token", a "sequence" (the product over the rollout) or its "mean" (the geometric mean over the rollout). They always
+see all tokens that the policy sampled: the weight of a rollout must not depend on which of its tokens a mask rejects.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ansatz.objectives import segments
-from ansatz.objectives.components import Function, formula, whole_minibatch
+from ansatz.objectives.components import Function, before_rejection, formula, whole_minibatch
 from ansatz.registry import Registry
 
 CORRECTIONS: Registry[Function] = Registry("correction")
@@ -20,6 +22,7 @@ Level = Literal["token", "sequence", "mean"]
 
 
 @CORRECTIONS.register("truncate", "tis", "truncated")
+@before_rejection
 @formula("x clip(w, {low}, {high}), w = old / behavior of each {level}")
 def truncate(
     old_logp_T: Tensor,
@@ -45,6 +48,7 @@ def truncate(
 
 
 @CORRECTIONS.register("mask_outside", "icepop")
+@before_rejection
 @formula("x w where {low} <= w <= {high}, else 0, w = old / behavior of each {level}")
 def mask_outside(
     old_logp_T: Tensor,
@@ -61,6 +65,7 @@ def mask_outside(
 
 
 @CORRECTIONS.register("drop_outside")
+@before_rejection
 @formula("x 1 where {low} <= w <= {high}, else 0, w = old / behavior of each {level}")
 def drop_outside(
     old_logp_T: Tensor,

@@ -28,7 +28,8 @@ from ansatz.objectives.components import Component
 class TokenBatch(Protocol):
     """A slice of whole rollouts on one flat token axis, float32 or float64.
 
-    segment_T: rollout of each token, 0..N-1 within the slice. mask_T: True where the policy chose the token.
+    segment_T: rollout of each token, 0..N-1 within the slice. sampled_mask_T: True where the policy sampled the token.
+    mask_T: the sampled tokens that count in the loss (without masks, all of them).
     weight_T, advantage_T: 0 outside the mask; made on the whole step. penalty_weight_T: weights of the KL and entropy
     terms, None when they are `weight_T`. ref_logp_T: None unless `objective.needs_ref`.
     """
@@ -37,6 +38,8 @@ class TokenBatch(Protocol):
     def segment_T(self) -> Tensor: ...
     @property
     def mask_T(self) -> Tensor: ...
+    @property
+    def sampled_mask_T(self) -> Tensor: ...
     @property
     def old_logp_T(self) -> Tensor: ...
     @property
@@ -58,12 +61,13 @@ class LossParts:
     sums: tokens, surrogate (weighted: the policy term of the loss), ratio, clipped_low, clipped_high, approx_kl (k1 of
     anchor over policy), dropped (tokens whose correction is 0), and where they exist kl, kl_loss, entropy. All are
     counts or plain sums over response tokens, except surrogate and kl_loss, which are weighted. maxima: ratio,
-    log_ratio_abs.
+    log_ratio_abs. mismatch_weight_T: see `Objective.mismatch_weights`.
     """
 
     loss: Tensor
     sums: dict[str, Tensor]
     maxima: dict[str, Tensor]
+    mismatch_weight_T: Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,9 +266,11 @@ class Objective:
         penalty_weight_T = weight_T if given["penalty_weight_T"] is None else given["penalty_weight_T"]
 
         given["log_ratio_T"] = self.ratio(given)
-        factor_T = torch.ones_like(weight_T)
+        mismatch_weight_T = self.mismatch_weights(batch)
+        factor_T = mismatch_weight_T[batch.mask_T]
         for component in self.correction:
-            factor_T = factor_T * component(given)
+            if not component.before_rejection:
+                factor_T = factor_T * component(given)
         loss = surrogate = (self.surrogate(given) * factor_T * weight_T).sum()
         sums = diagnostics.ratio_sums(given["log_ratio_T"], given["advantage_T"], factor_T, self.surrogate)
         sums["surrogate"] = surrogate.detach()
@@ -280,7 +286,22 @@ class Objective:
                 loss = loss - entropy_coef * (given["entropy_T"] * penalty_weight_T).sum()
         elif entropy_coef != 0:
             raise ValueError("algorithm.entropy_coef is not 0, but the loss was given no entropy_T.")
-        return LossParts(loss=loss, sums=sums, maxima=diagnostics.ratio_maxima(given["log_ratio_T"]))
+        maxima = diagnostics.ratio_maxima(given["log_ratio_T"])
+        return LossParts(loss=loss, sums=sums, maxima=maxima, mismatch_weight_T=mismatch_weight_T)
+
+    def mismatch_weights(self, batch: TokenBatch) -> Tensor:
+        """The factor that corrects for sampler mismatch, shape T, 0 at tokens that the policy did not sample.
+
+        It is computed over all sampled tokens, before masks reject any. The weight of a whole rollout, the mean over
+        the minibatch and "any token outside" therefore include rejected tokens. 1 without such corrections.
+        """
+        mask_T = batch.sampled_mask_T
+        inputs = {name: getattr(batch, name)[mask_T] for name in ("old_logp_T", "behavior_logp_T", "segment_T")}
+        weight_T = torch.ones_like(inputs["old_logp_T"])
+        for component in self.correction:
+            if component.before_rejection:
+                weight_T = weight_T * component(inputs)
+        return scattered(weight_T, mask_T)
 
     def _chosen(
         self, batch: TokenBatch, policy_logp_T: Tensor, entropy_T: Tensor | None, full_kl_T: Tensor | None

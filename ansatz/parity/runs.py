@@ -29,6 +29,7 @@ class Batch:
 
     segment_T: Tensor
     mask_T: Tensor
+    sampled_mask_T: Tensor
     old_logp_T: Tensor
     behavior_logp_T: Tensor
     ref_logp_T: Tensor | None
@@ -79,12 +80,14 @@ def policy_run(case: Case, spec: Mapping[str, Any], setup: Setup | None = None) 
     entropy_T = case.flat("entropy")
     rows = shape[0] // setup.micro_batches
     losses: list[Tensor] = []
+    mismatch_weights: list[Tensor] = []
     for part in range(setup.micro_batches):
         inside_T = (batch.segment_T >= part * rows) & (batch.segment_T < (part + 1) * rows)
-        component = _slice(batch, inside_T, objective, rows if setup.own_weights else 0)
+        micro_batch = _slice(batch, inside_T, objective, rows if setup.own_weights else 0)
         entropy = entropy_T[inside_T] if entropy_T is not None and objective.needs_entropy else None
-        loss = objective.loss(component, policy[inside_T], entropy).loss
-        losses.append(loss * setup.loss_scale / (setup.micro_batches if setup.own_weights else 1))
+        parts = objective.loss(micro_batch, policy[inside_T], entropy)
+        mismatch_weights.append(parts.mismatch_weight_T)
+        losses.append(parts.loss * setup.loss_scale / (setup.micro_batches if setup.own_weights else 1))
     total = torch.stack(losses).sum()
     (gradient,) = torch.autograd.grad(total, policy)
     return {
@@ -96,7 +99,7 @@ def policy_run(case: Case, spec: Mapping[str, Any], setup: Setup | None = None) 
         "loss": total,
         "loss_per_micro_batch": torch.stack(losses),
         "grad_policy_logp": gradient.view(shape),
-        **_factors(case, objective, batch),
+        **_mismatch_outputs(objective, torch.cat(mismatch_weights).view(shape), batch.sampled_mask_T.view(shape)),
     }
 
 
@@ -215,6 +218,7 @@ def _batch(case: Case, objective: Objective, setup: Setup, made: Advantages) -> 
     batch = Batch(
         segment_T=segment_T,
         mask_T=kept_T,
+        sampled_mask_T=mask_T,
         old_logp_T=old_T,
         behavior_logp_T=behavior_T,
         ref_logp_T=case.flat("ref_logp"),
@@ -230,6 +234,7 @@ def _weighted(batch: Batch, objective: Objective, rollouts: int, group_N: Tensor
     return Batch(
         segment_T=batch.segment_T,
         mask_T=batch.mask_T,
+        sampled_mask_T=batch.sampled_mask_T,
         old_logp_T=batch.old_logp_T,
         behavior_logp_T=batch.behavior_logp_T,
         ref_logp_T=batch.ref_logp_T,
@@ -244,6 +249,7 @@ def _slice(batch: Batch, inside_T: Tensor, objective: Objective, own_rows: int) 
     part = Batch(
         segment_T=batch.segment_T[inside_T] - int(batch.segment_T[inside_T].min()),
         mask_T=batch.mask_T[inside_T],
+        sampled_mask_T=batch.sampled_mask_T[inside_T],
         old_logp_T=batch.old_logp_T[inside_T],
         behavior_logp_T=batch.behavior_logp_T[inside_T],
         ref_logp_T=None if batch.ref_logp_T is None else batch.ref_logp_T[inside_T],
@@ -254,24 +260,16 @@ def _slice(batch: Batch, inside_T: Tensor, objective: Objective, own_rows: int) 
     return _weighted(part, objective, own_rows, None) if own_rows else part
 
 
-def _factors(case: Case, objective: Objective, batch: Batch) -> Outputs:
-    """The importance weights of sampler mismatch over the original mask: N x C, and one a rollout where it shares
-    one."""
-    components = [component for component in objective.correction if component.name in ("truncate", "mask_outside")]
-    if len(components) != 1:
+def _mismatch_outputs(objective: Objective, weight: Tensor, mask: Tensor) -> Outputs:
+    """The importance weights N x C that the loss was multiplied with; also N x 1 where a rollout has a single weight.
+
+    Empty where other corrections are part of the factor, since projects do not report products.
+    """
+    weighing = [component for component in objective.correction if component.before_rejection]
+    if [component.name in ("truncate", "mask_outside") for component in weighing] != [True]:
         return {}
-    mask = case.array("mask").bool()
-    mask_T = mask.view(-1)
-    factor_T = components[0](
-        {
-            "old_logp_T": batch.old_logp_T[mask_T],
-            "behavior_logp_T": batch.behavior_logp_T[mask_T],
-            "segment_T": batch.segment_T[mask_T],
-        }
-    )
-    factor = torch.zeros(mask.shape, dtype=factor_T.dtype).masked_scatter(mask, factor_T)
-    if components[0].settings["level"] == "token":
-        return {"rollout_is_weights": factor, "importance_sampling_ratio": factor}
-    per_rollout = factor.max(1, keepdim=True).values
+    if weighing[0].settings["level"] == "token":
+        return {"rollout_is_weights": weight, "importance_sampling_ratio": weight}
+    per_rollout = weight.max(1, keepdim=True).values
     per_rollout[~mask.any(1)] = 1.0
-    return {"rollout_is_weights": factor, "importance_sampling_ratio": per_rollout}
+    return {"rollout_is_weights": weight, "importance_sampling_ratio": per_rollout}

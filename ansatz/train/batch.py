@@ -85,6 +85,7 @@ class PackedRollouts:
 class TrainBatch:
     """What one optimiser step sees: a layout, and a number a token for each part of the objective.
 
+    mask_T: the sampled tokens that count in the loss: `layout.mask_T` without those that the objective's masks reject.
     old_logp_T: before this step's first update; None when this is the one update of its step, where the policy itself
     is the old policy. ref_logp_T: None unless the objective has a KL term.
     advantage_T, weight_T: 0 outside mask; weights are those of the whole batch, so slices add up. penalty_weight_T:
@@ -94,6 +95,7 @@ class TrainBatch:
     """
 
     layout: PackedRollouts
+    mask_T: Tensor
     old_logp_T: Tensor | None
     ref_logp_T: Tensor | None
     advantage_T: Tensor
@@ -108,7 +110,7 @@ class TrainBatch:
         return self.layout.segment_T
 
     @property
-    def mask_T(self) -> Tensor:
+    def sampled_mask_T(self) -> Tensor:
         return self.layout.mask_T
 
     @property
@@ -123,8 +125,8 @@ class TrainBatch:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that the policy chose."""
-        return int(self.layout.mask_T.sum())
+        """Tokens that count in the loss."""
+        return int(self.mask_T.sum())
 
     def split(self, max_tokens: int, *, multiple: int = 1) -> Iterator[TrainBatch]:
         """Slices of whole rollouts; see `slices`."""
@@ -151,7 +153,11 @@ class TrainBatch:
             chosen = (index_N % count == part).nonzero().squeeze(-1)
             if len(chosen):
                 batch = self.select_rollouts(chosen)
-                parts.append(dataclasses.replace(batch, num_rollouts=len(chosen), **weights(batch.layout, objective)))
+                parts.append(
+                    dataclasses.replace(
+                        batch, num_rollouts=len(chosen), **weights(batch.layout, batch.mask_T, objective)
+                    )
+                )
         return parts
 
 
@@ -176,25 +182,25 @@ def build_batch(
     whose = {"segment_T": layout.segment_T, "mask_T": layout.mask_T}
     advantages = objective.advantages(layout.reward_N, layout.group_N, **whose, **given)
     kept_T = objective.loss_mask(**whose, **given)
-    layout = dataclasses.replace(layout, mask_T=kept_T)
     return TrainBatch(
         layout=layout,
+        mask_T=kept_T,
         old_logp_T=old_logp_T,
         ref_logp_T=ref_logp_T,
         advantage_T=advantages.advantage_T * kept_T,
         old_value_T=value_T,
         return_T=advantages.return_T,
         num_rollouts=layout.num_rollouts,
-        **weights(layout, objective),
+        **weights(layout, kept_T, objective),
     )
 
 
-def weights(layout: PackedRollouts, objective: Objective) -> dict[str, Any]:
-    """weight_T and penalty_weight_T of all that one optimiser step sees."""
+def weights(layout: PackedRollouts, mask_T: Tensor, objective: Objective) -> dict[str, Any]:
+    """weight_T and penalty_weight_T of all that one optimiser step sees. mask_T: the tokens that count."""
     of_what = {"num_rollouts": layout.num_rollouts, "group_N": layout.group_N}
     return {
-        "weight_T": objective.token_weights(layout.segment_T, layout.mask_T, **of_what),
-        "penalty_weight_T": objective.penalty_token_weights(layout.segment_T, layout.mask_T, **of_what),
+        "weight_T": objective.token_weights(layout.segment_T, mask_T, **of_what),
+        "penalty_weight_T": objective.penalty_token_weights(layout.segment_T, mask_T, **of_what),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,6 +85,64 @@ def test_trust_region_stops_moves_that_the_advantage_asks_for_and_no_others():
     kl = {"divergence": "kl", "low": 1.0}
     assert factors(correction("trust_region", high=0.22, **kl), **given)[0] == 0.0
     assert factors(correction("trust_region", high=0.23, **kl), **given)[0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        # Rollout 0 has weights 2.0 and 0.6, of which the second token is rejected; rollout 1 has 1.1 and 1.0.
+        ({"name": "truncate", "level": "sequence", "high": None}, [1.2, 0.0, 1.1, 1.1]),
+        ({"name": "truncate", "level": "mean", "high": None}, [1.2**0.5, 0.0, 1.1**0.5, 1.1**0.5]),
+        ({"name": "truncate", "high": None, "self_normalize": True}, [2.0 / 1.175, 0.0, 1.1 / 1.175, 1.0 / 1.175]),
+        ({"name": "drop_outside", "level": "any", "low": 0.7, "high": None}, [0.0, 0.0, 1.0, 1.0]),
+        ({"name": "mask_outside", "level": "sequence", "low": 0.5, "high": 1.15}, [0.0, 0.0, 1.1, 1.1]),
+    ],
+)
+def test_mismatch_weights_in_the_loss_count_tokens_that_a_mask_rejects(settings: dict[str, Any], expected: list[float]):
+    objective = build_objective({"surrogate": "log_prob", "correction": settings, "weights": "token_sum"})
+    mask_T = torch.tensor([True, False, True, True])
+    step = SimpleNamespace(
+        segment_T=SEGMENT_T,
+        sampled_mask_T=torch.ones(4).bool(),
+        mask_T=mask_T,
+        old_logp_T=OLD_T,
+        behavior_logp_T=BEHAVIOR_T,
+        ref_logp_T=None,
+        advantage_T=torch.ones(4, dtype=torch.float64) * mask_T,
+        weight_T=torch.ones(4, dtype=torch.float64) * mask_T,
+        penalty_weight_T=None,
+    )
+    policy_T = OLD_T.clone().requires_grad_()
+    parts = objective.loss(step, policy_T)
+    (gradient_T,) = torch.autograd.grad(parts.loss, policy_T)
+    assert (-gradient_T).tolist() == pytest.approx(expected)
+    assert (parts.mismatch_weight_T * mask_T).tolist() == pytest.approx(expected)
+
+
+def test_corrections_of_both_kinds_multiply_the_loss():
+    """w = 2.0, 0.6, 1.1, 1.0; of the entropies 1, 2, 3, 4 the upper half learns."""
+    objective = build_objective(
+        {
+            "surrogate": "log_prob",
+            "correction": [{"name": "truncate", "high": None}, {"name": "high_entropy", "share": 0.5}],
+        }
+    )
+    ones_T = torch.ones(4, dtype=torch.float64)
+    step = SimpleNamespace(
+        segment_T=SEGMENT_T,
+        sampled_mask_T=ones_T.bool(),
+        mask_T=ones_T.bool(),
+        old_logp_T=OLD_T,
+        behavior_logp_T=BEHAVIOR_T,
+        ref_logp_T=None,
+        advantage_T=ones_T,
+        weight_T=ones_T,
+        penalty_weight_T=None,
+    )
+    policy_T = OLD_T.clone().requires_grad_()
+    entropy_T = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
+    (gradient_T,) = torch.autograd.grad(objective.loss(step, policy_T, entropy_T).loss, policy_T)
+    assert (-gradient_T).tolist() == pytest.approx([0.0, 0.0, 1.1, 1.0])
 
 
 def test_corrections_multiply_and_leave_denominators_alone():

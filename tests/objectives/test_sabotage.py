@@ -139,7 +139,21 @@ SABOTAGES: dict[str, tuple[str, str, str]] = {
         "log_T = behavior_logp_T - old_logp_T",
     ),
     "correction: truncation lost": ("corrections", ".clamp(lowest, highest)", ""),
-    "correction: not applied": ("objective", "factor_T = factor_T * component(given)", "factor_T = factor_T"),
+    "correction: not applied": (
+        "objective",
+        "if not component.before_rejection:\n                factor_T = factor_T * component(given)",
+        "if not component.before_rejection:\n                factor_T = factor_T",
+    ),
+    "correction: mismatch weight not applied": (
+        "objective",
+        "weight_T = weight_T * component(inputs)",
+        "weight_T = weight_T",
+    ),
+    "correction: mismatch weight over kept tokens only": (
+        "objective",
+        "mask_T = batch.sampled_mask_T",
+        "mask_T = batch.mask_T",
+    ),
     "correction: good rollouts dropped for bad": (
         "corrections",
         "~((advantage_T < 0) & (gap_N",

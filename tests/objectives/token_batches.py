@@ -27,6 +27,7 @@ class Step:
     group_N: Tensor
     segment_T: Tensor
     mask_T: Tensor
+    sampled_mask_T: Tensor
     policy_T: Tensor
     old_logp_T: Tensor
     behavior_logp_T: Tensor
@@ -76,6 +77,7 @@ def make_step(
         group_N=torch.tensor([10 * (n // size) + 3 for n in range(count)]),
         segment_T=torch.tensor(segment),
         mask_T=inside_T,
+        sampled_mask_T=inside_T,
         policy_T=policy_T,
         old_logp_T=around(policy_T, spread),
         behavior_logp_T=around(policy_T, spread),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import random
 from typing import Any
 
@@ -93,6 +94,28 @@ def test_slices_add_up_to_the_whole_whatever_their_size_the_order_of_rollouts_an
         other_loss, other_gradient = loss_and_gradient(whole_batch(given, objective), objective, max_tokens)
         assert other_loss == pytest.approx(loss, abs=2e-6)
         assert other_gradient == pytest.approx(gradient, abs=1e-6)
+
+
+def test_a_rollouts_mismatch_weight_in_training_includes_tokens_that_a_mask_rejects() -> None:
+    # log(old / behavior) = 0.5, -0.1 and 0.2: k2 = 0.125 rejects the first token; the product is exp(0.6).
+    gaps = torch.tensor([0.5, -0.1, 0.2])
+    sample = TrainSample(
+        prompt_ids=[1], response_ids=[5, 6, 7], behavior_logps=(-1 - gaps).tolist(), group=0, reward=1.0
+    )
+    objective = build_objective(
+        {
+            "preset": "reinforce",
+            "weights": "token_sum",
+            "masks": {"name": "rejection", "estimator": "k2", "high": 0.1},
+            "correction": {"name": "truncate", "level": "sequence", "high": None},
+        }
+    )
+    batch = build_batch(pack_rollouts([sample], device=CPU), objective, old_logp_T=torch.tensor([0.0, -1, -1, -1]))
+    assert batch.mask_T.tolist() == [False, False, True, True]
+    logp_T = torch.tensor([0.0, -1, -1, -1], requires_grad=True)
+    objective.loss(batch.with_old_logps(logp_T), logp_T, None).loss.backward()
+    assert logp_T.grad is not None
+    assert (-logp_T.grad).tolist() == pytest.approx([0, 0, math.exp(0.6), math.exp(0.6)])
 
 
 @pytest.mark.parametrize("weights", ["token_mean", "token_sum", "sequence_mean", "sequence_sum", "prompt_mean"])
