@@ -15,6 +15,7 @@ import typer
 
 from ansatz import process
 from ansatz.cli.recipe import RecipeCommand
+from ansatz.config import renamed
 from ansatz.errors import AnsatzError
 
 process.settle()
@@ -42,6 +43,7 @@ def build_app() -> typer.Typer:
 
 def main() -> None:
     try:
+        renamed.check_options(sys.argv[1:])
         build_app()()
     except AnsatzError as error:
         print(f"ansatz: {error}", file=sys.stderr)

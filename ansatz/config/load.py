@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from ansatz.config import renamed
 from ansatz.config.schema import Config
 from ansatz.config.toy import changes, toy_layer
 from ansatz.errors import ConfigError
@@ -99,6 +100,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(data: Mapping[str, Any]) -> Config:
+    """The mapping as a config. ConfigError for old, unknown, missing and wrong keys, in the words of the recipe."""
+    renamed.check_recipe(data)
     try:
         return Config.model_validate(data)
     except ValidationError as error:

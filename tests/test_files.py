@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ansatz import files
+
+
+def test_a_text_replaces_the_file_and_leaves_no_draft(tmp_path):
+    path = tmp_path / "deep" / "summary.json"
+    files.write_text(path, "old")
+    files.write_text(path, "n\N{LATIN SMALL LETTER E WITH ACUTE}w")
+    assert path.read_bytes() == b"n\xc3\xa9w"
+    assert os.listdir(path.parent) == ["summary.json"]
+
+
+def test_an_error_while_writing_keeps_the_old_file_and_removes_the_draft(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("old")
+    with pytest.raises(TypeError), files.replacing(path) as file:
+        file.writelines(["half of the new rows", None])
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["rows.jsonl"]
+
+
+def test_a_kill_while_writing_keeps_the_old_file(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("old")
+    program = (
+        "import os, signal, sys; from pathlib import Path; from ansatz import files\n"
+        "with files.replacing(Path(sys.argv[1])) as file:\n"
+        "    file.write('half'); file.flush(); os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert path.read_text() == "old"
+
+
+def test_content_and_folder_are_flushed_before_and_after_the_rename(tmp_path, monkeypatch):
+    path, events = tmp_path / "done.json", []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: events.append((descriptor_name(descriptor), path.exists())))
+    files.write_text(path, "{}")
+    assert events == [(".done.json.draft", False), (tmp_path.name, True)]
+
+
+def descriptor_name(descriptor):
+    return os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
