@@ -29,7 +29,7 @@ def check(
     from rich.console import Console
     from rich.table import Table
 
-    from ansatz.loop.check import check_recipe
+    from ansatz.certify.check import check_recipe
 
     table = Table(title=f"{config.name}: {config.algorithm.get('preset', 'grpo')}", title_justify="left")
     for column in ("", "what must hold", "measured", "at most", "how"):

@@ -13,7 +13,7 @@ def parity(
 ) -> None:
     """Compare our advantages, losses and gradients with other projects' own, family by family; exit 1 when one
     differs."""
-    from ansatz.parity import certify, render
+    from ansatz.certify.parity import certify, render
 
     results = certify(file)
     for line in render(results):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from toy_runs import toy_config
 
+from ansatz.certify import check
+from ansatz.certify.check import check_recipe
 from ansatz.config.schema import Config
-from ansatz.loop import check
-from ansatz.loop.check import check_recipe
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
 from ansatz.types import Prompt, Rollout

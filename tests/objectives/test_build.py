@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from ansatz.certify.parity.report import LEFT_OUT
 from ansatz.errors import ConfigError
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.explain import explain, preset_table
 from ansatz.objectives.presets import COMMON, KEYS, PRESETS
 from ansatz.objectives.projects import ALIASES, PROJECTS
-from ansatz.parity.report import LEFT_OUT
 
 
 def test_the_default_is_grpo_with_a_symmetric_clip_and_no_reference():

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ansatz.objectives.projects import nemo, oat, open_instruct, openrlhf, prime, skyrl, slime, small, trl, verl
-from ansatz.parity import others
-from ansatz.parity.cases import Case
-from ansatz.parity.runs import (
+from ansatz.certify.parity import others
+from ansatz.certify.parity.cases import Case
+from ansatz.certify.parity.runs import (
     Outputs,
     Setup,
     advantage_run,
@@ -23,6 +22,7 @@ from ansatz.parity.runs import (
     preference_run,
     value_run,
 )
+from ansatz.objectives.projects import nemo, oat, open_instruct, openrlhf, prime, skyrl, slime, small, trl, verl
 from ansatz.shaping import penalties
 
 Run = Callable[[Case], Outputs]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from ansatz.certify.parity.cases import Case
+from ansatz.certify.parity.runs import Outputs
 from ansatz.objectives import advantages, coefficients, preference
-from ansatz.parity.cases import Case
-from ansatz.parity.runs import Outputs
 from ansatz.shaping import penalties
 
 

@@ -10,13 +10,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from ansatz.certify.parity import certify, render
+from ansatz.certify.parity.cases import error, merged
+from ansatz.certify.parity.report import LEFT_OUT
 from ansatz.cli.parity import parity
 from ansatz.errors import DataError
-from ansatz.parity import certify, render
-from ansatz.parity.cases import error, merged
-from ansatz.parity.report import LEFT_OUT
 
-VISIBLE = Path(__file__).parents[3] / "shared" / "parity" / "visible.json"
+VISIBLE = Path(__file__).parents[4] / "shared" / "parity" / "visible.json"
 
 
 def grpo_zero_case(**changes: Any) -> dict[str, Any]:
@@ -134,8 +134,8 @@ def test_at_least_240_families_of_the_shared_file_agree_and_none_that_we_claim_d
 @pytest.mark.skipif(not VISIBLE.is_file(), reason="the parity cases are not beside this checkout (../shared/parity)")
 def test_no_setting_is_read_off_an_expected_output():
     # the same cases without their outputs give the same numbers: a run sees knobs and inputs alone
-    from ansatz.parity.cases import Case
-    from ansatz.parity.families import find
+    from ansatz.certify.parity.cases import Case
+    from ansatz.certify.parity.families import find
 
     data = [entry for entry in json.loads(VISIBLE.read_text()) if entry["family"] not in LEFT_OUT][::7]
     for entry in data:

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import torch
 
+from ansatz.certify.parity.cases import Case, error
+from ansatz.certify.parity.families import find
 from ansatz.errors import ConfigError, DataError
-from ansatz.parity.cases import Case, error
-from ansatz.parity.families import find
 
 TOLERANCE = 1e-9
 ADVANTAGE_TOLERANCE = 1e-8  # peers that add 1e-8 to a mean's denominator, which we do not

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
+from ansatz.certify.ranks import own_rollouts, sum_over_ranks
 from ansatz.config.schema import Config, RolloutSection
 from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
 from ansatz.loop.collect import group_by_prompt
@@ -34,7 +35,6 @@ from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
 from ansatz.train.batch import TrainBatch, TrainSample, pack_rollouts, select_rollouts
 from ansatz.train.optim import Schedule
-from ansatz.train.parallel import own_rollouts, sum_over_ranks
 from ansatz.train.step import layout_logps, logps_of
 from ansatz.train.trainer import Trainer
 from ansatz.types import Prompt

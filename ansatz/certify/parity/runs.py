@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ansatz.certify.parity.cases import Case
 from ansatz.objectives.advantage_rule import Advantages
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.components import build_component
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.preference import PREFERENCES
 from ansatz.objectives.value import VALUES
-from ansatz.parity.cases import Case
 
 Outputs = dict[str, Any]
 

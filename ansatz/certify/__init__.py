@@ -1,0 +1,1 @@
+"""Certificates: what must hold for any recipe, and agreement with other projects' own numbers."""
