@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -36,6 +38,13 @@ WAYS_OUT = [
     "import os; os.chmod('/tmp', 0o777)",
     "import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1))",
     "import os; os.fstat(3)",
+    "import fcntl, os; fcntl.fcntl(1, fcntl.F_SETOWN, os.getppid())",
+    "import fcntl; fcntl.fcntl(1, 10, 9)",  # F_SETSIG
+    "import fcntl; fcntl.fcntl(1, fcntl.F_SETFL, fcntl.fcntl(1, fcntl.F_GETFL) | 0x2000)",  # O_ASYNC
+    "import fcntl; fcntl.fcntl(1, 1031, 1 << 20)",  # F_SETPIPE_SZ
+    "import fcntl; fcntl.fcntl(0, 1024, 0)",  # F_SETLEASE
+    "import fcntl; fcntl.flock(0, fcntl.LOCK_EX)",
+    "import ctypes\nlibc = ctypes.CDLL(None)\nassert libc.madvise(ctypes.c_void_p(0), 0, 100) == 0",  # MADV_HWPOISON
     "import ctypes\nlibc = ctypes.CDLL(None)\nassert libc.prctl(4, 1, 0, 0, 0) == 0",
     "import ctypes\nlibc = ctypes.CDLL(None)\nassert libc.syscall(101, 16, 1, 0, 0) == 0",
 ]
@@ -84,6 +93,24 @@ def test_there_is_no_way_out():
     tries = "for way in {ways!r}:\n try: exec(way)\n except BaseException: pass\n else: print(way)\nprint('tried')"
     seen = run(tries.format(ways=[*WAYS_OUT, "print('honest')"]))
     assert seen.stdout == "honest\nprint('honest')\ntried\n"
+
+
+def test_a_program_cannot_have_the_kernel_signal_another_process():
+    victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    attack = f"""
+import fcntl, os
+for command, value in ((fcntl.F_SETOWN, {victim.pid}), (10, 9), (fcntl.F_SETFL, os.O_NONBLOCK | 0x2000)):
+    try: fcntl.fcntl(1, command, value)
+    except OSError: pass
+for _ in range(200): os.write(1, b"x" * 1000)
+print("done")
+"""
+    try:
+        assert run(attack, limits=Limits(timeout_s=5)).stdout.endswith("done\n")
+        assert victim.poll() is None
+    finally:
+        victim.kill()
+        victim.wait()
 
 
 def test_the_environment_and_the_arguments_tell_nothing(monkeypatch):
