@@ -31,8 +31,8 @@ from ansatz.models.tiny import build_random_model
 from ansatz.objectives.build import build_objective
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
-from ansatz.train.batch import TrainSample
 from ansatz.train.optim import Schedule
+from ansatz.train.sample import TrainSample
 from ansatz.train.trainer import Trainer
 from ansatz.types import Problem, Prompt, Rollout
 
@@ -103,16 +103,9 @@ def decoding(
 
 def training(policy: Policy, rollouts: list[Rollout], rate: float, tokens_per_microbatch: int) -> dict[str, float]:
     """One update of the rollouts against the card's matrix rate, and the alignment of its first step."""
-    rows = [
-        TrainSample(
-            prompt_ids=one.prompt.token_ids,
-            response_ids=one.token_ids,
-            behavior_logps=one.behavior_logps,
-            min_response_tokens=one.min_response_tokens,
-            group=int(one.prompt.problem.id),
-            reward=float(one.sample % 2),
-        )
-        for one in rollouts
+    samples = [
+        TrainSample.from_rollout(rollout, group=int(rollout.prompt.problem.id), reward=float(rollout.sample % 2))
+        for rollout in rollouts
     ]
     trainer = Trainer(
         policy,
@@ -125,7 +118,7 @@ def training(policy: Policy, rollouts: list[Rollout], rate: float, tokens_per_mi
     measures: list[float] = []
 
     def update() -> None:
-        (report,) = trainer.update(trainer.batch(rows), step=len(measures) + 1)
+        (report,) = trainer.update(trainer.batch(samples), step=len(measures) + 1)
         measures.append(report.metrics["align/mean_gap"])
 
     spent = seconds(update, repeats=3)

@@ -23,7 +23,6 @@ from ansatz.certify.ranks import own_rollouts, sum_over_ranks
 from ansatz.config.schema import Config, RolloutSection
 from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
 from ansatz.loop.collect import group_by_prompt
-from ansatz.loop.rl import group_rows, rollout_row
 from ansatz.models.load import Policy, load_policy
 from ansatz.models.threads import set_threads
 from ansatz.objectives.build import build_objective
@@ -33,8 +32,9 @@ from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
-from ansatz.train.batch import TrainBatch, TrainSample, pack_rollouts, select_rollouts
+from ansatz.train.batch import TrainBatch, pack_rollouts, select_rollouts
 from ansatz.train.optim import Schedule
+from ansatz.train.sample import TrainSample, samples_of_groups
 from ansatz.train.step import layout_logps, logps_of
 from ansatz.train.trainer import Trainer
 from ansatz.types import Prompt
@@ -85,7 +85,7 @@ def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grad
         seed=config.seed,
     )
     groups = group_by_prompt(grader.score(sampler.generate(prompts, sampling)))
-    rows = [_with_signal(row, index) for index, row in enumerate(group_rows(groups))]
+    rows = [_with_signal(row, index) for index, row in enumerate(samples_of_groups(groups))]
     trainer = Trainer(
         policy,
         objective,
@@ -163,7 +163,7 @@ def _alignment(
         ("min-p 0.1", dataclasses.replace(sampling, min_p=0.1)),
         ("no end in the first half", dataclasses.replace(sampling, min_response_tokens=half, top_p=0.9)),
     ):
-        rows = [rollout_row(one, group=0, reward=0.0) for one in sampler.generate(prompts, how)]
+        rows = [TrainSample.from_rollout(rollout, group=0, reward=0.0) for rollout in sampler.generate(prompts, how)]
         layout = pack_rollouts(rows, device=policy.device)
         logp_T = logps_of(policy, layout, tokens_per_microbatch=4096, temperature=how.temperature)
         gap_M = (logp_T - layout.behavior_logp_T)[layout.mask_T].abs()

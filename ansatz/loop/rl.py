@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,9 +16,9 @@ from ansatz.prompts.render import render
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler
 from ansatz.track.rollouts import rollout_metrics
-from ansatz.train.batch import TrainSample
+from ansatz.train.sample import samples_of_groups
 from ansatz.train.step import StepReport
-from ansatz.types import Group, Rollout, ScoredRollout
+from ansatz.types import Group, ScoredRollout
 
 
 def train_rl(stage: TrainingStage, *, sampler: Sampler, grader: Grader, evaluator: Evaluator) -> Path:
@@ -48,7 +47,9 @@ def train_rl(stage: TrainingStage, *, sampler: Sampler, grader: Grader, evaluato
             carried=stage.carried,
         )
         clock, times = Clock(), dict(found.times)
-        batch = trainer.batch(group_rows(found.groups), baseline_of_group=baseline_of_group(found.groups, found.greedy))
+        batch = trainer.batch(
+            samples_of_groups(found.groups), baseline_of_group=baseline_of_group(found.groups, found.greedy)
+        )
         reports = trainer.update(batch, step=step, check_alignment=step == stage.first_step)
         sampler.load_weights(trainer.policy.model, version=trainer.version)
         times["time/update_s"] = clock.lap()
@@ -61,31 +62,6 @@ def train_rl(stage: TrainingStage, *, sampler: Sampler, grader: Grader, evaluato
         if stage.save_due(step):
             stage.save(step)
     return stage.folder / "checkpoints" / f"step-{stage.total_steps:06d}"
-
-
-def group_rows(groups: Sequence[Group]) -> list[TrainSample]:
-    """Every rollout of the step as the update takes it; its group is its index here."""
-    return [
-        dataclasses.replace(
-            rollout_row(one.rollout, group=index, reward=one.score.value), components=tuple(one.score.parts.values())
-        )
-        for index, group in enumerate(groups)
-        for one in group.members
-    ]
-
-
-def rollout_row(rollout: Rollout, *, group: int, reward: float) -> TrainSample:
-    return TrainSample(
-        prompt_ids=rollout.prompt.token_ids,
-        response_ids=rollout.token_ids,
-        behavior_logps=rollout.behavior_logps,
-        num_candidates=rollout.num_candidates,
-        min_response_tokens=rollout.min_response_tokens,
-        sampled_mask=rollout.sampled_mask,
-        group=group,
-        reward=reward,
-        truncated=rollout.truncated,
-    )
 
 
 def baseline_of_group(groups: Sequence[Group], greedy: Sequence[ScoredRollout]) -> dict[int, float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ansatz.loop.state import Clock, TrainingStage
 from ansatz.prompts.render import render_demonstration
-from ansatz.train.batch import TrainSample
+from ansatz.train.sample import TrainSample
 
 SFT_OBJECTIVE = {"preset": "reinforce", "weights": "token_mean"}
 METRICS = ("train/loss", "train/entropy", "train/tokens", "train/grad_norm", "train/lr")
@@ -31,17 +31,11 @@ def train_sft(stage: TrainingStage) -> Path:
             )
             for problem in stage.stream.take(config.sft.batch_size)
         ]
-        rows = [
-            TrainSample(
-                prompt_ids=one.prompt.token_ids,
-                response_ids=one.response_ids,
-                behavior_logps=[0.0] * len(one.response_ids),
-                group=index,
-                reward=1.0,
-            )
-            for index, one in enumerate(demonstrations)
+        samples = [
+            TrainSample.from_demonstration(demonstration, group=index)
+            for index, demonstration in enumerate(demonstrations)
         ]
-        (report,) = stage.trainer.update(stage.trainer.batch(rows), step=step)
+        (report,) = stage.trainer.update(stage.trainer.batch(samples), step=step)
         seconds = clock.lap()
         metrics = {name: report.metrics[name] for name in METRICS}
         speed = {

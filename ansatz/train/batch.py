@@ -18,32 +18,7 @@ from torch import Tensor
 
 from ansatz.models.packing import round_up
 from ansatz.objectives.objective import Objective, TokenBatch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainSample:
-    """One rollout (or demonstration) before it joins a batch. group: its prompt, any number.
-
-    behavior_logps: the sampler's log-probs of response_ids; 0 for demonstrations, which nobody sampled.
-    num_candidates: under top-k, top-p or min-p, how many tokens each response token was drawn from.
-    min_response_tokens: so many response tokens were drawn from a vocabulary without end tokens.
-    chosen: False where a response token was forced in; empty where the policy chose all.
-    truncated: whether the response hit the length limit. components: the rewards before they are added up.
-    steps: (index of the response token that ends a reasoning step, its reward); without any, the whole response is one
-    step with the whole reward.
-    """
-
-    prompt_ids: Sequence[int]
-    response_ids: Sequence[int]
-    behavior_logps: Sequence[float]
-    group: int
-    reward: float
-    num_candidates: Sequence[int] = ()
-    min_response_tokens: int = 0
-    sampled_mask: Sequence[bool] = ()
-    truncated: bool = False
-    components: Sequence[float] = ()
-    steps: Sequence[tuple[int, float]] = ()
+from ansatz.train.sample import TrainSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,28 +187,26 @@ def pack_rollouts(rows: Sequence[TrainSample], *, device: torch.device) -> Packe
     """
     for row in rows:
         if not row.prompt_ids:
-            raise ValueError(f"the row {list(row.response_ids[:5])}... needs a prompt of at least one token")
-        if len(row.behavior_logps) != len(row.response_ids):
+            raise ValueError(f"the row {list(row.token_ids[:5])}... needs a prompt of at least one token")
+        if len(row.behavior_logps) != len(row.token_ids):
+            raise ValueError(f"a row has {len(row.token_ids)} response tokens and {len(row.behavior_logps)} log-probs")
+        if row.sampled_mask and len(row.sampled_mask) != len(row.token_ids):
             raise ValueError(
-                f"a row has {len(row.response_ids)} response tokens and {len(row.behavior_logps)} log-probs"
-            )
-        if row.sampled_mask and len(row.sampled_mask) != len(row.response_ids):
-            raise ValueError(
-                f"a row has {len(row.response_ids)} response tokens and {len(row.sampled_mask)} marks of choice"
+                f"a row has {len(row.token_ids)} response tokens and {len(row.sampled_mask)} marks of choice"
             )
         if row.sampled_mask and not any(row.sampled_mask):
-            raise ValueError(f"the row {list(row.response_ids[:5])}... has no token that the policy chose")
+            raise ValueError(f"the row {list(row.token_ids[:5])}... has no token that the policy chose")
     ordered, prefix_N = _ordered(rows)
-    sizes = [(len(row.prompt_ids), len(row.response_ids)) for row in ordered]
+    sizes = [(len(row.prompt_ids), len(row.token_ids)) for row in ordered]
     length_N = torch.tensor([prompt + response for prompt, response in sizes], device=device)
     prompt_N = torch.tensor([prompt for prompt, _ in sizes], device=device)
     segment_T = torch.repeat_interleave(torch.arange(len(ordered), device=device), length_N)
     start_N = length_N.cumsum(0) - length_N
     position_T = torch.arange(len(segment_T), device=device) - start_N[segment_T]
     response_T = position_T >= prompt_N[segment_T]
-    chosen_M = [own for row in ordered for own in row.sampled_mask or [True] * len(row.response_ids)]
+    chosen_M = [own for row in ordered for own in row.sampled_mask or [True] * len(row.token_ids)]
     mask_T = response_T.masked_scatter(response_T, torch.tensor(chosen_M, device=device))
-    token_T = torch.tensor([token for row in ordered for token in (*row.prompt_ids, *row.response_ids)], device=device)
+    token_T = torch.tensor([token for row in ordered for token in (*row.prompt_ids, *row.token_ids)], device=device)
     logp_M = torch.tensor([logp for row in ordered for logp in row.behavior_logps], device=device)
     steps = [_steps(row) for row in ordered]
     first_N = start_N + prompt_N
@@ -266,15 +239,15 @@ def _ordered(rows: Sequence[TrainSample]) -> tuple[list[TrainSample], list[int] 
     by_prompt: dict[tuple[int, ...], list[TrainSample]] = {}
     for row in rows:
         by_prompt.setdefault(tuple(row.prompt_ids), []).append(row)
-    families = [sorted(family, key=lambda row: -len(row.response_ids)) for family in by_prompt.values()]
-    families.sort(key=lambda family: -len(family[0].prompt_ids) - len(family[0].response_ids))
+    families = [sorted(family, key=lambda row: -len(row.token_ids)) for family in by_prompt.values()]
+    families.sort(key=lambda family: -len(family[0].prompt_ids) - len(family[0].token_ids))
     number_N = [number for number, family in enumerate(families) for _ in family]
     return [row for family in families for row in family], number_N if len(families) < len(rows) else None
 
 
 def _steps(row: TrainSample) -> Sequence[tuple[int, float]]:
     """A row's steps; one that ends on forced tokens ends at the policy's last token before them."""
-    steps = row.steps or [(len(row.response_ids) - 1, row.reward)]
+    steps = row.steps or [(len(row.token_ids) - 1, row.reward)]
     if not row.sampled_mask:
         return steps
     own = [index for index, chosen in enumerate(row.sampled_mask) if chosen]
@@ -285,7 +258,7 @@ def _supports(rows: Sequence[TrainSample], response_T: Tensor) -> Tensor | None:
     if not any(row.num_candidates for row in rows):
         return None
     whole = 2**31  # over any vocabulary
-    sizes = [size for row in rows for size in row.num_candidates or [whole] * len(row.response_ids)]
+    sizes = [size for row in rows for size in row.num_candidates or [whole] * len(row.token_ids)]
     size_M = torch.tensor(sizes, device=response_T.device)
     return torch.ones_like(response_T, dtype=torch.long).masked_scatter(response_T, size_M)
 

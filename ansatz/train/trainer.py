@@ -21,10 +21,11 @@ from ansatz.models import lora
 from ansatz.models.load import Policy
 from ansatz.objectives.coefficients import adapt_entropy_coef
 from ansatz.objectives.objective import Objective
-from ansatz.train.batch import PackedRollouts, TrainBatch, TrainSample, build_batch, pack_rollouts
+from ansatz.train.batch import PackedRollouts, TrainBatch, build_batch, pack_rollouts
 from ansatz.train.critic import Critic
 from ansatz.train.optim import Schedule
 from ansatz.train.optimizers import bind_optimizer
+from ansatz.train.sample import TrainSample
 from ansatz.train.step import StepReport, critic_step, logps_of, train_step, values_of
 
 

@@ -12,11 +12,11 @@ from test_native import assert_same
 from tiny_models import END_ID, VOCAB_SIZE, some_prompts, tiny_policy
 
 from ansatz.errors import ConfigError
-from ansatz.loop.rl import rollout_row
 from ansatz.models.load import Policy
 from ansatz.rollout.base import Sampling, Tool
 from ansatz.rollout.native import NativeSampler
 from ansatz.train.batch import pack_rollouts
+from ansatz.train.sample import TrainSample
 from ansatz.train.step import logps_of
 from ansatz.types import Finish, Prompt, Rollout
 
@@ -54,7 +54,7 @@ def text_of(policy: Policy, token_ids: Sequence[int]) -> str:
 
 def assert_aligned(policy: Policy, rollouts: Sequence[Rollout], *, temperature: float = 1.0) -> None:
     """The trainer's log-probs of the policy's own tokens are the sampler's, and the forced ones have none."""
-    rows = [rollout_row(one, group=0, reward=0.0) for one in rollouts]
+    rows = [TrainSample.from_rollout(rollout, group=0, reward=0.0) for rollout in rollouts]
     layout = pack_rollouts(rows, device=policy.device)
     assert int(layout.mask_T.sum()) == sum(sum(one.sampled_mask or [True] * one.num_tokens) for one in rollouts)
     logp_T = logps_of(policy, layout, tokens_per_microbatch=512, temperature=temperature)

@@ -6,7 +6,7 @@ import torch
 from tiny_models import some_sequences
 from torch import Tensor
 
-from ansatz.train.batch import TrainSample
+from ansatz.train.sample import TrainSample
 from ansatz.train.trainer import Trainer
 
 
@@ -14,7 +14,7 @@ def rows(step: int) -> list[TrainSample]:
     return [
         TrainSample(
             prompt_ids=[3, 4, 5],
-            response_ids=response,
+            token_ids=response,
             behavior_logps=[-1.0] * len(response),
             group=index // 2,
             reward=float(index % 2),

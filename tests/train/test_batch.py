@@ -13,7 +13,8 @@ from torch import Tensor
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.presets import PRESETS
-from ansatz.train.batch import TrainBatch, TrainSample, build_batch, pack_rollouts, select_rollouts, slices
+from ansatz.train.batch import TrainBatch, build_batch, pack_rollouts, select_rollouts, slices
+from ansatz.train.sample import TrainSample
 
 CPU = torch.device("cpu")
 FAR = 31.0  # what stands outside the mask where nothing may look
@@ -30,7 +31,7 @@ def some_rows(*, groups: int = 4, size: int = 3, seed: int = 0) -> list[TrainSam
             rows.append(
                 TrainSample(
                     prompt_ids=prompt,
-                    response_ids=[1000 + 100 * group + 10 * member + index for index in range(length)],
+                    token_ids=[1000 + 100 * group + 10 * member + index for index in range(length)],
                     behavior_logps=[-draw.random() for _ in range(length)],
                     group=group,
                     reward=float(draw.random() < 0.5) + 0.1 * member,
@@ -99,9 +100,7 @@ def test_slices_add_up_to_the_whole_whatever_their_size_the_order_of_rollouts_an
 def test_a_rollouts_mismatch_weight_in_training_includes_tokens_that_a_mask_rejects() -> None:
     # log(old / behavior) = 0.5, -0.1 and 0.2: k2 = 0.125 rejects the first token; the product is exp(0.6).
     gaps = torch.tensor([0.5, -0.1, 0.2])
-    sample = TrainSample(
-        prompt_ids=[1], response_ids=[5, 6, 7], behavior_logps=(-1 - gaps).tolist(), group=0, reward=1.0
-    )
+    sample = TrainSample(prompt_ids=[1], token_ids=[5, 6, 7], behavior_logps=(-1 - gaps).tolist(), group=0, reward=1.0)
     objective = build_objective(
         {
             "preset": "reinforce",
@@ -171,12 +170,12 @@ def test_a_layout_holds_each_row_once_by_prompt_and_then_the_longest_first() -> 
         found.append((prompt, layout.token_T[response_T].tolist(), logps, layout.group_N[n].item()))
         assert layout.position_T[own_T].tolist() == list(range(int(own_T.sum())))
         assert layout.mask_T[own_T].tolist() == [False] * len(prompt) + [True] * len(logps)
-        row = next(row for row in rows if row.response_ids == found[-1][1])
+        row = next(row for row in rows if row.token_ids == found[-1][1])
         assert layout.reward_N[n].item() == pytest.approx(row.reward)
         assert layout.truncated_N[n].item() is row.truncated
         assert layout.component_NK[n].tolist() == pytest.approx(row.components)
     expected = [
-        (list(row.prompt_ids), row.response_ids, [round(logp, 5) for logp in row.behavior_logps], row.group)
+        (list(row.prompt_ids), row.token_ids, [round(logp, 5) for logp in row.behavior_logps], row.group)
         for row in rows
     ]
     assert sorted(found) == sorted(expected)
@@ -193,8 +192,7 @@ def test_a_layout_holds_each_row_once_by_prompt_and_then_the_longest_first() -> 
 
 def test_rollouts_of_one_prompt_share_its_number_and_their_responses_have_none() -> None:
     rows = [
-        TrainSample(prompt_ids=prompt, response_ids=[9], behavior_logps=[0.0], group=0, reward=0.0)
-        for prompt in PROMPTS
+        TrainSample(prompt_ids=prompt, token_ids=[9], behavior_logps=[0.0], group=0, reward=0.0) for prompt in PROMPTS
     ]
     layout = pack_rollouts(rows, device=CPU)
     assert layout.prompt_id_T is not None
@@ -211,65 +209,64 @@ def test_rollouts_of_one_prompt_share_its_number_and_their_responses_have_none()
 def test_supports_stand_at_their_tokens_and_rows_without_them_have_the_whole_vocabulary() -> None:
     rows = some_rows()
     assert pack_rollouts(rows, device=CPU).num_candidates_T is None
-    rows[4] = dataclasses.replace(rows[4], num_candidates=list(range(3, 3 + len(rows[4].response_ids))))
+    rows[4] = dataclasses.replace(rows[4], num_candidates=list(range(3, 3 + len(rows[4].token_ids))))
     batch = whole_batch(rows, objective_of("grpo"))
     for part in (batch, *batch.split(40)):
         token_T, num_candidates_T = (
             part.layout.token_T[part.mask_T].tolist(),
             part.layout.num_candidates_T[part.mask_T].tolist(),
         )
-        own = dict(zip(rows[4].response_ids, rows[4].num_candidates, strict=True))
+        own = dict(zip(rows[4].token_ids, rows[4].num_candidates, strict=True))
         assert num_candidates_T == [own.get(token, 2**31) for token in token_T]
 
 
 def test_the_first_tokens_of_a_row_with_a_minimum_are_endless_and_no_others() -> None:
     rows = some_rows()
     assert pack_rollouts(rows, device=CPU).no_eos_T is None
-    rows[4] = dataclasses.replace(rows[4], min_response_tokens=len(rows[4].response_ids) - 1)
+    rows[4] = dataclasses.replace(rows[4], min_response_tokens=len(rows[4].token_ids) - 1)
     rows[7] = dataclasses.replace(rows[7], min_response_tokens=100)
-    expected = {*rows[4].response_ids[:-1], *rows[7].response_ids}
+    expected = {*rows[4].token_ids[:-1], *rows[7].token_ids}
     layout = pack_rollouts(rows, device=CPU)
     assert set(layout.token_T[layout.no_eos_T].tolist()) == expected
-    own = select_rollouts(layout, layout.segment_T[layout.token_T == rows[4].response_ids[0]])
-    assert own.token_T[own.no_eos_T].tolist() == rows[4].response_ids[:-1]
+    own = select_rollouts(layout, layout.segment_T[layout.token_T == rows[4].token_ids[0]])
+    assert own.token_T[own.no_eos_T].tolist() == rows[4].token_ids[:-1]
 
 
 def test_forced_tokens_are_context_alone() -> None:
-    rows = [row for row in some_rows(size=6) if len(row.response_ids) > 4]
+    rows = [row for row in some_rows(size=6) if len(row.token_ids) > 4]
     rows = [
-        dataclasses.replace(row, sampled_mask=[True, False, *[True] * (len(row.response_ids) - 4), False, False])
+        dataclasses.replace(row, sampled_mask=[True, False, *[True] * (len(row.token_ids) - 4), False, False])
         for row in rows
     ]
     layout = pack_rollouts(rows, device=CPU)
-    forced = {row.response_ids[index] for row in rows for index in (1, -2, -1)}
-    response = {token for row in rows for token in row.response_ids}
+    forced = {row.token_ids[index] for row in rows for index in (1, -2, -1)}
+    response = {token for row in rows for token in row.token_ids}
     assert set(layout.token_T[layout.mask_T].tolist()) == response - forced
     assert set(layout.token_T[layout.prompt_id_T < 0].tolist()) == response
     assert not layout.behavior_logp_T[~layout.mask_T].any()
     assert layout.step_end_T[layout.mask_T].sum() == len(rows)
     assert layout.step_reward_T.sum().item() == pytest.approx(sum(row.reward for row in rows))
-    last = {row.response_ids[-3] for row in rows}
+    last = {row.token_ids[-3] for row in rows}
     assert set(layout.token_T[layout.step_end_T].tolist()) == last
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_forced_tokens_have_neither_weight_nor_advantage_nor_gradient(preset: str) -> None:
     rows = [
-        dataclasses.replace(row, sampled_mask=[True, *[False] * (len(row.response_ids) - 1)])
-        for row in some_rows(size=4)
+        dataclasses.replace(row, sampled_mask=[True, *[False] * (len(row.token_ids) - 1)]) for row in some_rows(size=4)
     ]
     objective = objective_of(preset, kl_coef=0.1)
     batch = whole_batch(rows, objective)
     assert not batch.weight_T[~batch.layout.mask_T].any()
     assert not batch.advantage_T[~batch.layout.mask_T].any()
     _, gradient = loss_and_gradient(batch, objective, 10**6)
-    assert set(gradient) <= {row.response_ids[0] for row in rows}
+    assert set(gradient) <= {row.token_ids[0] for row in rows}
 
 
 def test_steps_that_end_on_forced_tokens_end_at_the_policys_last_before_and_add_up() -> None:
     row = dataclasses.replace(
         some_rows()[0],
-        response_ids=[5, 6, 7, 8, 9],
+        token_ids=[5, 6, 7, 8, 9],
         behavior_logps=[-1.0] * 5,
         sampled_mask=[True, True, False, False, True],
         steps=[(1, 0.25), (3, 0.5), (4, 1.0)],
@@ -287,9 +284,9 @@ def test_a_row_without_a_prompt_or_with_log_probs_of_another_length_is_refused()
     with pytest.raises(ValueError, match="log-probs"):
         pack_rollouts([dataclasses.replace(row, behavior_logps=[*row.behavior_logps, -1.0])], device=CPU)
     with pytest.raises(ValueError, match="marks of choice"):
-        pack_rollouts([dataclasses.replace(row, sampled_mask=[True, *[True] * len(row.response_ids)])], device=CPU)
+        pack_rollouts([dataclasses.replace(row, sampled_mask=[True, *[True] * len(row.token_ids)])], device=CPU)
     with pytest.raises(ValueError, match="no token that the policy chose"):
-        pack_rollouts([dataclasses.replace(row, sampled_mask=[False] * len(row.response_ids))], device=CPU)
+        pack_rollouts([dataclasses.replace(row, sampled_mask=[False] * len(row.token_ids))], device=CPU)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 17, 40, 64, 10**6])
@@ -309,7 +306,7 @@ def test_slices_for_several_threads_are_a_multiple_and_alike_in_size(multiple: i
     lengths = [9 + 7 * n % 40 for n in range(60)]
     rows = [
         TrainSample(
-            prompt_ids=[n // 4 + 1] * 8, response_ids=[5] * one, behavior_logps=[0.0] * one, group=n // 4, reward=0.0
+            prompt_ids=[n // 4 + 1] * 8, token_ids=[5] * one, behavior_logps=[0.0] * one, group=n // 4, reward=0.0
         )
         for n, one in enumerate(lengths)
     ]

@@ -13,8 +13,9 @@ from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.models.load import Policy
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
-from ansatz.train.batch import TrainBatch, TrainSample, build_batch, pack_rollouts
+from ansatz.train.batch import TrainBatch, build_batch, pack_rollouts
 from ansatz.train.optim import MasterAdamW
+from ansatz.train.sample import TrainSample
 from ansatz.train.step import StepReport, logps_of, train_step
 
 CPU = torch.device("cpu")
@@ -29,7 +30,7 @@ def rows_of(rewards: Sequence[float], *, seed: int = 0) -> list[TrainSample]:
     return [
         TrainSample(
             prompt_ids=prompts[index // half],
-            response_ids=response,
+            token_ids=response,
             behavior_logps=[-1.0] * len(response),
             group=index // half,
             reward=reward,
@@ -152,9 +153,9 @@ def test_the_gradient_is_that_of_the_plain_weighted_log_likelihood() -> None:
     for row in rows:
         others = torch.tensor([other.reward for other in rows if other.group == row.group])
         advantage = row.reward - others.mean()
-        tokens = torch.tensor([[*row.prompt_ids, *row.response_ids]])
+        tokens = torch.tensor([[*row.prompt_ids, *row.token_ids]])
         logp_TV = (plain.model(tokens).logits[0, len(row.prompt_ids) - 1 : -1] / 0.8).log_softmax(-1)
-        logp_M = logp_TV.gather(1, torch.tensor(row.response_ids)[:, None])
+        logp_M = logp_TV.gather(1, torch.tensor(row.token_ids)[:, None])
         loss = loss - advantage / (len(rows) * 16) * logp_M.sum()
     loss.backward()
     gradient = {name: parameter.grad for name, parameter in plain.model.named_parameters()}
@@ -177,7 +178,7 @@ def test_a_report_counts_tokens_entropy_and_alignment_as_defined() -> None:
             prompt_length = sum(1 for n, chosen in rows if n == segment and not chosen)
             entropy += float(-(log_p.exp() * log_p).sum(-1)[prompt_length - 1 : -1].sum())
     report = world.step(dataclasses.replace(batch, layout=layout), lr=0.5e-3, tokens_per_microbatch=60)
-    tokens = sum(len(row.response_ids) for row in rows_of(REWARDS))
+    tokens = sum(len(row.token_ids) for row in rows_of(REWARDS))
     assert report.tokens == report.metrics["train/tokens"] == tokens
     assert report.metrics["train/entropy"] == pytest.approx(entropy / tokens, rel=1e-5)
     gaps = shift_T.abs()[batch.mask_T]
@@ -199,7 +200,7 @@ def test_a_loss_that_is_not_finite_stops_before_anything_changes(
     world.step(world.batch(rows_of(REWARDS)))
     before = world.everything()
     rows = rows_of(REWARDS)
-    shortest = min(range(len(rows)), key=lambda n: len(rows[n].prompt_ids) + len(rows[n].response_ids))
+    shortest = min(range(len(rows)), key=lambda n: len(rows[n].prompt_ids) + len(rows[n].token_ids))
     rows[shortest] = dataclasses.replace(rows[shortest], reward=math.nan)
     with pytest.raises(NonFiniteError, match=r"^step 7: the loss is nan; .* the last checkpoint are untouched"):
         world.step(world.batch(rows), tokens_per_microbatch=tokens_per_microbatch, step=7)

@@ -10,8 +10,8 @@ from tiny_models import tiny_policy
 from ansatz.config.schema import TrainSection
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.presets import PRESETS
-from ansatz.train.batch import TrainSample
 from ansatz.train.optim import Schedule
+from ansatz.train.sample import TrainSample
 from ansatz.train.trainer import Trainer
 
 
@@ -21,9 +21,7 @@ def rows() -> list[TrainSample]:
     return [
         TrainSample(
             prompt_ids=(5, 6 + group, 7),
-            response_ids=tuple(
-                (3 * group + 5 * sample + 2 * place) % 50 + 2 for place in range(2 + (group + sample) % 5)
-            ),
+            token_ids=tuple((3 * group + 5 * sample + 2 * place) % 50 + 2 for place in range(2 + (group + sample) % 5)),
             behavior_logps=[-4.0] * (2 + (group + sample) % 5),
             group=group,
             reward=reward,

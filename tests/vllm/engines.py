@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from tiny_models import VOCAB_SIZE, prompt, tiny_folder
 
-from ansatz.loop.rl import rollout_row
 from ansatz.models.load import Policy, load_policy
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.rollout.vllm import VllmSampler
 from ansatz.train.batch import pack_rollouts
+from ansatz.train.sample import TrainSample
 from ansatz.train.step import logps_of
 from ansatz.types import Prompt, Rollout
 
@@ -44,7 +44,7 @@ def sampler_of(policy: Policy, mode: str, **settings: Any) -> VllmSampler:
 
 def gap(policy: Policy, rollouts: Sequence[Rollout], *, temperature: float = 1.0) -> float:
     """The largest |behavior_logp - policy_logp| in nats."""
-    rows = [rollout_row(one, group=0, reward=0.0) for one in rollouts]
+    rows = [TrainSample.from_rollout(rollout, group=0, reward=0.0) for rollout in rollouts]
     layout = pack_rollouts(rows, device=policy.device)
     logp_T = logps_of(policy, layout, tokens_per_microbatch=4096, temperature=temperature)
     return float((logp_T - layout.behavior_logp_T)[layout.mask_T].abs().max())

@@ -1,0 +1,89 @@
+"""TrainSample: one rollout or demonstration as the trainer takes it, before it joins a batch.
+
+The fields that come from a `Rollout` keep the names that they have there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ansatz.prompts.render import Demonstration
+from ansatz.types import Group, Rollout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSample:
+    """A response, the log-probs of the policy that sampled it, and its reward.
+
+    token_ids: the response. behavior_logps: the sampler's log-prob of each token (nats).
+    num_candidates: how many tokens were left to sample from after top-k, top-p and min-p, for each response token;
+    empty if it was always the whole vocabulary.
+    min_response_tokens: end-of-sequence tokens were masked out for the first N response tokens.
+    sampled_mask: False where a token was forced (the end of a thought, a tool's output); empty if all were sampled.
+    versions: the policy version that sampled each token; empty if all come from the policy that is to be updated.
+    group: a number that the samples of one prompt share. truncated: the response did not come to its own end.
+    components: the unweighted rewards before they are added up.
+    steps: (index of the response token that ends a reasoning step, reward of that step). Without steps, the whole
+    response is one step with the whole reward.
+    """
+
+    prompt_ids: Sequence[int]
+    token_ids: Sequence[int]
+    behavior_logps: Sequence[float]
+    group: int
+    reward: float
+    num_candidates: Sequence[int] = ()
+    min_response_tokens: int = 0
+    sampled_mask: Sequence[bool] = ()
+    versions: Sequence[int] = ()
+    truncated: bool = False
+    components: Sequence[float] = ()
+    steps: Sequence[tuple[int, float]] = ()
+
+    @classmethod
+    def from_rollout(
+        cls,
+        rollout: Rollout,
+        *,
+        group: int,
+        reward: float,
+        components: Sequence[float] = (),
+        steps: Sequence[tuple[int, float]] = (),
+    ) -> TrainSample:
+        return cls(
+            prompt_ids=rollout.prompt.token_ids,
+            token_ids=rollout.token_ids,
+            behavior_logps=rollout.behavior_logps,
+            group=group,
+            reward=reward,
+            num_candidates=rollout.num_candidates,
+            min_response_tokens=rollout.min_response_tokens,
+            sampled_mask=rollout.sampled_mask,
+            versions=rollout.token_versions,
+            truncated=rollout.truncated,
+            components=components,
+            steps=steps,
+        )
+
+    @classmethod
+    def from_demonstration(cls, demonstration: Demonstration, *, group: int) -> TrainSample:
+        """A response to imitate. Nobody sampled it, so its behaviour log-probs are 0; its reward is 1."""
+        return cls(
+            prompt_ids=demonstration.prompt.token_ids,
+            token_ids=demonstration.response_ids,
+            behavior_logps=[0.0] * len(demonstration.response_ids),
+            group=group,
+            reward=1.0,
+        )
+
+
+def samples_of_groups(groups: Sequence[Group]) -> list[TrainSample]:
+    """Every scored rollout of the groups; `group` is the group's index in the sequence."""
+    return [
+        TrainSample.from_rollout(
+            member.rollout, group=index, reward=member.score.value, components=tuple(member.score.parts.values())
+        )
+        for index, group in enumerate(groups)
+        for member in group.members
+    ]
