@@ -12,6 +12,7 @@ from ansatz.loop.builders import recipe_sampling
 from ansatz.loop.collect import collect
 from ansatz.loop.state import Clock, TrainingStage
 from ansatz.models.peak_memory import PeakMemory
+from ansatz.models.weights import LiveWeights
 from ansatz.prompts.render import render
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler
@@ -31,7 +32,7 @@ def train_rl(stage: TrainingStage, *, sampler: Sampler, grader: Grader, evaluato
         tokenizer=trainer.policy.tokenizer,
         max_prompt_tokens=rollout.max_prompt_tokens,
     )
-    sampler.load_weights(trainer.policy.model, version=trainer.version)
+    sampler.load_weights(LiveWeights(policy=trainer.policy, version=trainer.version))
     memory = PeakMemory(trainer.policy.device)
     for step in stage.steps():
         sampling = recipe_sampling(config, step=step, max_call_tokens=rollout.partial_rollout_tokens)
@@ -51,7 +52,7 @@ def train_rl(stage: TrainingStage, *, sampler: Sampler, grader: Grader, evaluato
             samples_of_groups(found.groups), baseline_of_group=baseline_of_group(found.groups, found.greedy)
         )
         reports = trainer.update(batch, step=step, check_alignment=step == stage.first_step)
-        sampler.load_weights(trainer.policy.model, version=trainer.version)
+        sampler.load_weights(LiveWeights(policy=trainer.policy, version=trainer.version))
         times["time/update_s"] = clock.lap()
         used = {"perf/peak_memory_gb": memory.gb()}
         stage.tracker.log(step, {**step_metrics(found.sampled, reports, times), **used, **found.metrics})

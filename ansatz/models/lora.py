@@ -87,7 +87,7 @@ def _linear_layers(policy: Policy, targets: tuple[str, ...]) -> list[str]:
     return [name for name in layers if not targets or name.rpartition(".")[2] in targets]
 
 
-def merged(policy: Policy, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def merge_adapters(policy: Policy, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The base's weights by its own names, with W + (alpha / rank) B A in place of each adapted W; float32, on the CPU.
 
     weights: the adapters' float32 masters, by parameter name.

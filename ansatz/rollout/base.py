@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ansatz.types import Prompt, Rollout
+
+if TYPE_CHECKING:  # it imports torch, and this file serves processes without it
+    from ansatz.models.weights import WeightSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +97,8 @@ class Sampler(Protocol):
         """
         ...
 
-    def load_weights(self, weights: Any, *, version: int) -> None:
-        """From now on sample from these weights; version is the number of optimiser steps behind them."""
+    def load_weights(self, source: WeightSource) -> None:
+        """Sample from these weights, and give their version to every token sampled from now on."""
         ...
 
     def close(self) -> None: ...

@@ -5,31 +5,47 @@ Tokens are the UTF-8 bytes of the response, then END.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ansatz.rollout.base import Sampling, Tool, first_samples
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
 from ansatz.types import Finish, Prompt, Rollout
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ansatz.models.weights import WeightSource
+
 END = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeWeights:
+    """A `WeightSource` without a model: it has a version and no tensors."""
+
+    version: int
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        return {}
 
 
 class FakeSampler:
     """respond(prompt, sample) is the text, cut at max_response_tokens; greedy sampling asks for it as sample 0. A text
     shorter than min_response_tokens is filled up with spaces. Where tokens are forced in, the text goes on after them.
 
-    Every log-prob is -1.0, 0.0 when greedy. Keeps the weights that it was given in `weights`.
+    Every log-prob is -1.0, or 0.0 when greedy. `weights` is the source that was loaded last.
     """
 
     def __init__(self, respond: Callable[[Prompt, int], str], *, version: int = 0, observe: Tool | None = None) -> None:
         self._respond, self._observe = respond, observe
         self.version = version
-        self.weights: Any = None
+        self.weights: WeightSource | None = None
         self.closed = False
 
-    def load_weights(self, weights: Any, *, version: int) -> None:
-        self.weights, self.version = weights, version
+    def load_weights(self, source: WeightSource) -> None:
+        self.weights, self.version = source, source.version
 
     def close(self) -> None:
         self.closed = True

@@ -133,7 +133,7 @@ class Trainer:
     def weights(self) -> dict[str, Tensor]:
         """The policy's float32 weights by the names of a model without adapters, which are merged into them."""
         own = self.optimizer.weights()
-        return own if self.policy.base is None else lora.merged(self.policy, own)
+        return own if self.policy.base is None else lora.merge_adapters(self.policy, own)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """What a checkpoint keeps beside the policy's trained weights, by file name."""

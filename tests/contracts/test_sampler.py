@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from tiny_models import END_ID, MAX_CONTEXT, VOCAB_SIZE, prompt, some_prompts, tiny_folder, tiny_policy
 
-from ansatz.models.load import load_policy
+from ansatz.models.load import Policy, load_policy
+from ansatz.models.weights import LiveWeights, WeightSource
 from ansatz.rollout.base import Sampler, Sampling, Tool
 from ansatz.rollout.engines import engine_of
-from ansatz.rollout.fake import END, FakeSampler
+from ansatz.rollout.fake import END, FakeSampler, FakeWeights
 from ansatz.rollout.native import NativeSampler
 from ansatz.rollout.vllm import VllmSampler
 from ansatz.rollout.vllm.fake import FakeEngine, FakePublisher
@@ -26,22 +27,33 @@ SAMPLING = Sampling(num_samples=4, max_response_tokens=12, seed=3, step=2)
 POLICY = tiny_policy()
 
 
-def native(observe: Tool | None = None) -> tuple[Sampler, object, set[int]]:
+WeightsAt = Callable[[int], WeightSource]
+"""The same weights as those of version N."""
+Subject = tuple[Sampler, WeightsAt, set[int]]
+"""A sampler at version 0, what it loads weights from, and its end tokens."""
+
+
+def live(policy: Policy) -> WeightsAt:
+    return lambda version: LiveWeights(policy=policy, version=version)
+
+
+def native(observe: Tool | None = None) -> Subject:
     policy = dataclasses.replace(POLICY, end_ids=(END_ID, 5, 9, 13))
-    return NativeSampler(policy, max_concurrent=8, observe=observe), policy.model, set(policy.end_ids)
+    return NativeSampler(policy, max_concurrent=8, observe=observe), live(policy), set(policy.end_ids)
 
 
-def fake(observe: Tool | None = None) -> tuple[Sampler, object, set[int]]:
+def fake(observe: Tool | None = None) -> Subject:
     def respond(prompt: Prompt, sample: int) -> str:
         return f"{prompt.problem.id}: " + "x" * (3 * sample)
 
-    return FakeSampler(respond, observe=observe), "weights", {END}
+    return FakeSampler(respond, observe=observe), lambda version: FakeWeights(version=version), {END}
 
 
-def vllm_without_vllm(observe: Tool | None = None) -> tuple[Sampler, object, set[int]]:
+def vllm_without_vllm(observe: Tool | None = None) -> Subject:
     policy = dataclasses.replace(POLICY, end_ids=(END_ID, 5, 9, 13))
-    how = {"engine": FakeEngine(vocab_size=VOCAB_SIZE), "publisher": FakePublisher(), "max_context": MAX_CONTEXT}
-    return VllmSampler(policy, observe=observe, **how), policy.model, set(policy.end_ids)
+    engine, publisher = FakeEngine(vocab_size=VOCAB_SIZE), FakePublisher()
+    sampler = VllmSampler(policy, engine=engine, publisher=publisher, max_context=MAX_CONTEXT, observe=observe)
+    return sampler, live(policy), set(policy.end_ids)
 
 
 @functools.cache
@@ -55,14 +67,15 @@ def running_vllm() -> VllmSampler:
     return sampler
 
 
-def vllm(observe: Tool | None = None) -> tuple[Sampler, object, set[int]]:
+def vllm(observe: Tool | None = None) -> Subject:
     sampler = running_vllm()
     sampler.observe = observe
-    sampler.load_weights(sampler.policy.model, version=0)
-    return sampler, sampler.policy.model, set(sampler.policy.end_ids)
+    weights_at = live(sampler.policy)
+    sampler.load_weights(weights_at(0))
+    return sampler, weights_at, set(sampler.policy.end_ids)
 
 
-Make = Callable[..., tuple[Sampler, object, set[int]]]
+Make = Callable[..., Subject]
 STOP = ("t3", "xx")  # in some responses of the one and of the other
 THINKING = {"thinking_budget": 5, "thought_end": "t2", "closing": "t8 t20"}
 SAMPLERS = pytest.mark.parametrize(
@@ -197,19 +210,19 @@ def test_a_problem_that_comes_again_goes_on_counting_its_samples(make: Make) -> 
 
 @SAMPLERS
 def test_a_version_stands_on_what_is_sampled_after_it(make: Make) -> None:
-    sampler, weights, _ = make()
+    sampler, weights_at, _ = make()
     before = sampler.generate(PROMPTS[:1], SAMPLING)
-    sampler.load_weights(weights, version=9)
+    sampler.load_weights(weights_at(9))
     after = sampler.generate(PROMPTS[:1], SAMPLING)
     assert {(one.version_min, one.version_max) for one in before} == {(0, 0)}
     assert {(one.version_min, one.version_max) for one in after} == {(9, 9)}
 
 
-def through(sampler: Sampler, weights: object, sampling: Sampling) -> tuple[list[Rollout], int]:
+def through(sampler: Sampler, weights_at: WeightsAt, sampling: Sampling) -> tuple[list[Rollout], int]:
     """Rollouts that are gone on with until each has ended, the weights a version newer in each call; and the calls."""
     rollouts, calls = sampler.generate(PROMPTS, sampling), 1
     while unfinished := [one for one in rollouts if one.finish is Finish.ABORT]:
-        sampler.load_weights(weights, version=calls)
+        sampler.load_weights(weights_at(calls))
         gone_on = iter(sampler.generate([], sampling, unfinished=unfinished))
         rollouts = [next(gone_on) if one.finish is Finish.ABORT else one for one in rollouts]
         calls += 1
@@ -220,9 +233,9 @@ def through(sampler: Sampler, weights: object, sampling: Sampling) -> tuple[list
 @pytest.mark.parametrize("how", [{}, {"stop": STOP}, THINKING, {"min_response_tokens": 7}], ids=str)
 def test_a_response_in_parts_is_the_whole_response(make: Make, how: dict[str, object]) -> None:
     sampling = dataclasses.replace(SAMPLING, **how)
-    sampler, weights, _ = make()
+    sampler, weights_at, _ = make()
     whole = sampler.generate(PROMPTS, sampling)
-    parts, calls = through(sampler, weights, dataclasses.replace(sampling, max_call_tokens=5))
+    parts, calls = through(sampler, weights_at, dataclasses.replace(sampling, max_call_tokens=5))
     assert calls == -(-max(one.num_tokens for one in whole) // 5) > 1
     for one, other in zip(whole, parts, strict=True):
         assert (one.token_ids, one.finish, one.sampled_mask, one.text) == (
@@ -239,9 +252,9 @@ def test_a_response_in_parts_is_the_whole_response(make: Make, how: dict[str, ob
 
 @SAMPLERS
 def test_each_part_of_a_response_says_whose_it_is(make: Make) -> None:
-    sampler, weights, _ = make()
+    sampler, weights_at, _ = make()
     sampling = dataclasses.replace(SAMPLING, max_call_tokens=5)
-    for one in through(sampler, weights, sampling)[0]:
+    for one in through(sampler, weights_at, sampling)[0]:
         assert one.finish is not Finish.ABORT
         assert one.token_versions == tuple(index // 5 for index in range(one.num_tokens))
         assert (one.version_min, one.version_max) == (0, one.token_versions[-1])

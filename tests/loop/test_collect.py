@@ -12,7 +12,7 @@ from ansatz.loop.collect import StepData, collect
 from ansatz.loop.state import PartialRollouts
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
-from ansatz.rollout.fake import FakeSampler
+from ansatz.rollout.fake import FakeSampler, FakeWeights
 from ansatz.types import Problem, Prompt, Reason, Rollout, Score, ScoredRollout, Verdict
 
 
@@ -189,7 +189,7 @@ def test_unfinished_rollouts_go_on_in_the_next_step_and_join_their_group() -> No
     assert {name: [one.num_tokens for one in members] for name, members in carried.items()} == {long: [2, 4, 2, 2]}
     assert first.metrics == {"rollout/partial": 1.0, "rollout/version_lag": 0.0}
 
-    sampler.load_weights("newer", version=1)
+    sampler.load_weights(FakeWeights(version=1))
     second = run(pool, **how)
     assert ids(second.groups)[0] == long
     assert (len(second.groups), carried) == (2, {})

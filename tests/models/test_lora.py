@@ -82,7 +82,7 @@ def test_the_base_may_be_computed_beside_the_policy_in_another_thread() -> None:
 def test_merged_weights_give_the_same_logits(name: str) -> None:
     policy = moved(add_adapters(tiny_policy(name), rank=4, alpha=6.0))
     plain = tiny_policy(name)
-    weights = lora.merged(policy, trained(policy))
+    weights = lora.merge_adapters(policy, trained(policy))
     assert weights.keys() == dict(plain.model.named_parameters()).keys()
     for key, parameter in plain.model.named_parameters():
         parameter.data.copy_(weights[key])

@@ -14,7 +14,9 @@ from tiny_models import ARCHITECTURES, END_ID, MAX_CONTEXT, VOCAB_SIZE, packed, 
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy
 from ansatz.models.logps import token_logps
+from ansatz.models.weights import LiveWeights
 from ansatz.rollout.base import Sampling
+from ansatz.rollout.fake import FakeWeights
 from ansatz.rollout.native import NativeSampler, forward, slots
 from ansatz.types import Finish, Prompt, Rollout
 
@@ -237,9 +239,11 @@ def test_the_text_is_the_decoded_response_without_the_end_token() -> None:
 def test_the_sampler_takes_no_weights_but_the_policys_own(policy: Policy) -> None:
     sampler = NativeSampler(policy, max_concurrent=8, version=3)
     with pytest.raises(ModelError, match="shares the trainer's model"):
-        sampler.load_weights(torch.nn.Linear(2, 2), version=4)
+        sampler.load_weights(LiveWeights(policy=tiny_policy(), version=4))
+    with pytest.raises(ModelError, match="shares the trainer's model"):
+        sampler.load_weights(FakeWeights(version=4))
     assert {(one.version_min, one.version_max) for one in sampler.generate(PROMPTS[:1], SAMPLING)} == {(3, 3)}
-    sampler.load_weights(policy.model, version=4)
+    sampler.load_weights(LiveWeights(policy=policy, version=4))
     assert {(one.version_min, one.version_max) for one in sampler.generate(PROMPTS[:1], SAMPLING)} == {(4, 4)}
 
 
@@ -285,7 +289,7 @@ def test_a_rollout_goes_on_under_new_weights_and_keeps_the_old_ones_log_probs(po
     with torch.no_grad():
         for parameter in policy.model.parameters():
             parameter += 0.05
-    sampler.load_weights(policy.model, version=1)
+    sampler.load_weights(LiveWeights(policy=policy, version=1))
     ended = sampler.generate([], SAMPLING, unfinished=begun)
     again = iter(recomputed(policy, ended))
     for one, other in zip(begun, ended, strict=True):

@@ -12,6 +12,7 @@ from tiny_models import VOCAB_SIZE, some_prompts, tiny_policy
 from toy_runs import toy_config
 
 from ansatz.errors import ConfigError, ModelError, RolloutError
+from ansatz.models.weights import LiveWeights
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.engines import check_engine, engine_of
 from ansatz.rollout.native import NativeSampler
@@ -51,7 +52,7 @@ def test_a_lost_engine_costs_no_rollout_and_changes_none():
 def test_an_engine_that_starts_anew_is_given_the_weights_last_loaded():
     dying = engine(dies_after=(1,))
     sampler = sampler_over(dying)
-    sampler.load_weights(POLICY.model, version=7)
+    sampler.load_weights(LiveWeights(policy=POLICY, version=7))
     assert {one.version_max for one in sampler.generate(PROMPTS, SAMPLING)} == {7}
     assert dying.events == ["start", "weights 7-1", "kill", "start", "weights 7-1", "sleep"]
 
@@ -80,7 +81,7 @@ def test_weights_wait_in_one_file_until_the_next_and_go_with_the_sampler(tmp_pat
     publisher = FilePublisher(str(tmp_path))
     sampler = sampler_over(engine(), publisher=publisher)
     for version in (1, 2):
-        sampler.load_weights(POLICY.model, version=version)
+        sampler.load_weights(LiveWeights(policy=POLICY, version=version))
     (path,) = tmp_path.glob("*/*")
     assert path.name == "2-2.safetensors"
     stored = load_file(path)

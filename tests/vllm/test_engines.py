@@ -14,6 +14,7 @@ from tiny_models import some_prompts
 
 from ansatz.errors import RolloutError
 from ansatz.models.load import Policy
+from ansatz.models.weights import LiveWeights
 from ansatz.rollout.vllm import VllmSampler
 from ansatz.types import Finish, Rollout
 
@@ -53,7 +54,7 @@ def sampler(policy: Policy, request: pytest.FixtureRequest) -> Iterator[VllmSamp
     ids=str,
 )
 def test_log_probs_are_the_trainers(sampler, policy, how):
-    sampler.load_weights(policy.model, version=0)
+    sampler.load_weights(LiveWeights(policy=policy, version=0))
     sampling = dataclasses.replace(SAMPLING, **how)
     rollouts = sampler.generate(PROMPTS + long_prompts(), sampling)
     assert sum(one.num_tokens for one in rollouts) > 100
@@ -67,7 +68,7 @@ def test_log_probs_are_the_trainers(sampler, policy, how):
 
 
 def test_samples_of_a_group_differ_and_come_again_with_their_seed(sampler, policy):
-    sampler.load_weights(policy.model, version=0)
+    sampler.load_weights(LiveWeights(policy=policy, version=0))
     first, again = (sampler.generate(PROMPTS, SAMPLING) for _ in range(2))
     assert [one.token_ids for one in first] == [one.token_ids for one in again]
     assert len({one.token_ids for one in first}) == len(first)
@@ -77,9 +78,9 @@ def test_samples_of_a_group_differ_and_come_again_with_their_seed(sampler, polic
 
 def test_after_an_update_no_rollout_comes_from_old_weights_or_their_cache(sampler, policy, other):
     prompts = long_prompts()
-    sampler.load_weights(policy.model, version=1)
+    sampler.load_weights(LiveWeights(policy=policy, version=1))
     before = sampler.generate(prompts, SAMPLING)
-    sampler.load_weights(other.model, version=2)
+    sampler.load_weights(LiveWeights(policy=other, version=2))
     after = sampler.generate(prompts, SAMPLING)
     assert {(one.version_min, one.version_max) for one in before} == {(1, 1)}
     assert {(one.version_min, one.version_max) for one in after} == {(2, 2)}
@@ -91,7 +92,7 @@ def test_after_an_update_no_rollout_comes_from_old_weights_or_their_cache(sample
 @pytest.mark.parametrize("victim", ["first", "rest"])
 def test_processes_killed_in_the_middle_of_a_step_cost_no_rollout(sampler, other, victim):
     """first: the server, or the engine process where there is no server. rest: all of its children."""
-    sampler.load_weights(other.model, version=3)
+    sampler.load_weights(LiveWeights(policy=other, version=3))
     sampling = dataclasses.replace(SAMPLING, max_response_tokens=150)
     whole = sampler.generate(PROMPTS, sampling)
     before, there = sampler._engine.processes, segments()

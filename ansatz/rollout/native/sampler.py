@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy
+from ansatz.models.weights import LiveWeights, WeightSource
 from ansatz.rollout.base import Sampling, Tool, first_samples
 from ansatz.rollout.native.cache import free_bytes, slots_that_fit, token_bytes
 from ansatz.rollout.native.forward import FastDecodeStep, decode_step
@@ -43,11 +43,17 @@ class NativeSampler:
         self._token_bytes = token_bytes(policy) if on_gpu else 0
         self._record = record or (record_graph if on_gpu and isinstance(self._step, FastDecodeStep) else None)
 
-    def load_weights(self, weights: Any, *, version: int) -> None:
-        """The trainer updates these very weights in place, so `weights` must be the policy's own model."""
-        if weights is not self.policy.model:
-            raise ModelError("the native sampler shares the trainer's model; it was given other weights")
-        self.version = version
+    def load_weights(self, source: WeightSource) -> None:
+        """Take the version. The trainer has updated the shared weights in place, so there is nothing to copy.
+
+        Raises ModelError for any source but `LiveWeights` of this sampler's own model.
+        """
+        if not (isinstance(source, LiveWeights) and source.policy.model is self.policy.model):
+            raise ModelError(
+                "the native sampler shares the trainer's model and cannot load other weights. Give it LiveWeights of "
+                "its own policy, or create a sampler for the other one."
+            )
+        self.version = source.version
 
     def close(self) -> None:
         """Nothing of its own is held between calls."""

@@ -7,11 +7,10 @@ that it has not answered. Rollouts that were finished stay.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ansatz.errors import ModelError, RolloutError
 from ansatz.models.load import Policy
-from ansatz.models.lora import merged
+from ansatz.models.weights import LiveWeights, WeightSource
 from ansatz.rollout.base import Sampling, Tool, first_samples
 from ansatz.rollout.response_rules import ResponseRules
 from ansatz.rollout.sampling import noise_key
@@ -46,10 +45,9 @@ class VllmSampler:
         self._tag = self._engine_tag = ""
         self._started = False
 
-    def load_weights(self, weights: Any, *, version: int) -> None:
-        """The engine has them when this returns. weights: a model with the policy's parameter names; adapters
-        are merged into it."""
-        self._publish(weights, version)
+    def load_weights(self, source: WeightSource) -> None:
+        """Publish the weights and push them; the engine has them when this returns. They need the policy's names."""
+        self._publish(source)
         self._persist(lambda: None)
 
     def close(self) -> None:
@@ -68,7 +66,7 @@ class VllmSampler:
             return []
         self._check_room([*prompts, *(one.prompt for one in unfinished)], sampling)
         if not self._tag:
-            self._publish(self.policy.model, self.version)
+            self._publish(LiveWeights(policy=self.policy, version=self.version))
         responses = self._responses(prompts, sampling, unfinished)
         waiting: dict[int, Request] = {}
         finished: dict[int, Rollout] = {}
@@ -143,13 +141,10 @@ class VllmSampler:
 
         return seed
 
-    def _publish(self, model: Any, version: int) -> None:
+    def _publish(self, source: WeightSource) -> None:
         self._published += 1
-        self.version, self._tag = version, f"{version}-{self._published}"
-        weights = dict(model.named_parameters())
-        if self.policy.base is not None and model is self.policy.model:
-            weights = merged(self.policy, weights)
-        self._publisher.publish(weights, tag=self._tag)
+        self.version, self._tag = source.version, f"{source.version}-{self._published}"
+        self._publisher.publish(source.tensors(), tag=self._tag)
 
     def _persist(self, work: Callable[[], None]) -> None:
         """The work, with a running engine that has the published weights; again with a new one where it is lost."""
