@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ansatz.rewards.math_answer import numeric, symbolic
-from ansatz.rewards.math_answer.compare import Question
+from ansatz.rewards.math_answer.decide import settle
+from ansatz.rewards.math_answer.equality import Question
 from ansatz.rewards.math_answer.options import Options
-from ansatz.rewards.math_answer.settle import settle
 from ansatz.rewards.math_answer.values import Expr
 from ansatz.types import Reason
 

@@ -1,57 +1,25 @@
-"""Layer 3: whether two values are the same answer. Exact; what cannot be settled exactly is asked of `algebra`."""
+"""Layer 3: whether two values are the same answer. Exact; what needs algebra raises Undecided or asks a worker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from fractions import Fraction
-from typing import Literal
+from collections.abc import Iterable, Sequence
 
 from ansatz.rewards.math_answer import sets
 from ansatz.rewards.math_answer import values as v
-from ansatz.rewards.math_answer.canonical import TooLarge, canonical, difference
-from ansatz.rewards.math_answer.options import Options
+from ansatz.rewards.math_answer.equality import Equality, Undecided
 from ansatz.rewards.math_answer.parse import read
+from ansatz.rewards.math_answer.relations import assigned, has_distinct_names, named_and_stated, same_name
 from ansatz.rewards.math_answer.units import compatible, conversion
 from ansatz.rewards.math_answer.values import Expr, Value
-from ansatz.rewards.math_answer.views import (
-    as_number,
-    assigned,
-    cleared,
-    clock_terms,
-    difference_of,
-    factor_between,
-    flattened,
-    form_of,
-    has_distinct_names,
-    has_rational_coefficients,
-    is_label,
-    items_of,
-    parted,
-    significant_digits,
-    with_letter_unit,
-    words_of,
-)
-
-Question = Literal["equal", "rounded", "proportional", "same_direction"]
-Algebra = Callable[[Question, Expr, Expr], bool]
-"""What algebra is asked of two expressions: are they equal; is the second, a decimal, the first one rounded; is
-their quotient a constant other than zero; is it a positive one."""
-
-
-class Undecided(Exception):
-    """Not settled without algebra."""
+from ansatz.rewards.math_answer.views import flattened, items_of, parted, with_letter_unit, words_of
 
 
 class Hedged(Exception):
     """The answer says two things that are not the same, as in 5 = 6."""
 
 
-class Comparison:
-    """One comparison: the options, and whom to ask what is beyond exact arithmetic."""
-
-    def __init__(self, options: Options, algebra: Algebra) -> None:
-        self._options = options
-        self._algebra = algebra
+class Comparison(Equality):
+    """Compares values of any kind."""
 
     def same(self, gold: Value, answer: Value) -> bool:
         """Whether the two are the same answer. Raises Undecided, and Hedged for an answer at odds with itself."""
@@ -80,55 +48,6 @@ class Comparison:
         if isinstance(gold, v.Matrix) or isinstance(answer, v.Matrix):
             return self._matrices(gold, answer)
         return False
-
-    # expressions
-
-    def equal(self, gold: Expr, answer: Expr) -> bool:
-        """Equal as functions of their variables; a decimal for an exact value as its rounding."""
-        if isinstance(gold, v.Num) and isinstance(answer, v.Num):
-            return self._numbers(gold, answer)
-        if self._options.same_form and form_of(gold) != form_of(answer):
-            return False
-        if gold == answer:
-            return True
-        if v.INFINITY in (gold, answer) or v.negate(v.INFINITY) in (gold, answer):
-            return False
-        try:
-            left, right = canonical(gold), canonical(answer)
-            rest = difference(left, right)
-        except TooLarge:
-            return self._algebra("equal", gold, answer)
-        if not rest:
-            return True
-        for exact, decimal in ((gold, answer), (answer, gold)):
-            if isinstance(decimal, v.Num) and decimal.places is not None and not v.names_in(exact):
-                number = as_number(exact)
-                if number is not None:
-                    return self._numbers(v.Num(number), decimal)
-                rounded = significant_digits(decimal) >= self._options.digits and self._algebra(
-                    "rounded", exact, decimal
-                )
-                return rounded or (not (left.pure and right.pure) and self._algebra("equal", gold, answer))
-        if left.pure and right.pure:
-            return False
-        return self._algebra("equal", gold, answer)
-
-    def _numbers(self, gold: v.Num, answer: v.Num) -> bool:
-        if gold.value == answer.value:
-            return True
-        if gold.places is None and answer.places is None:
-            return False
-        if gold.places is not None and answer.places is not None:
-            if not self._options.rounded_decimals:
-                return False
-            exact, decimal = (gold, answer) if gold.places > answer.places else (answer, gold)
-        else:
-            exact, decimal = (gold, answer) if gold.places is None else (answer, gold)
-            if exact.value.denominator == 1:
-                return False  # an integer is not known by a rounding
-        assert decimal.places is not None
-        near = abs(exact.value - decimal.value) <= Fraction(1, 2) * Fraction(10) ** -decimal.places
-        return near and significant_digits(decimal) >= self._options.digits
 
     # units, written forms, choices
 
@@ -168,34 +87,35 @@ class Comparison:
         if isinstance(gold, v.Ratio) and isinstance(answer, v.Ratio):
             return self._proportional(gold.terms, answer.terms)
         if isinstance(gold, v.Clock) and isinstance(answer, v.Clock):
-            return gold == answer
-        for one, other in ((gold, answer), (answer, gold)):
-            if isinstance(one, v.Ratio) and isinstance(other, v.Clock):
-                return clock_terms(one) == (other.hour, other.minute, other.second)
-            if isinstance(one, v.Ratio) and isinstance(other, v.EXPRESSIONS) and len(one.terms) == 2:
-                return one.terms[1] != v.ZERO and self.equal(v.divide(*one.terms), other)
-            if isinstance(one, v.Based) and isinstance(other, v.EXPRESSIONS) and self._options.based_values:
-                return self.equal(v.integer(int(one.digits, one.base)), other)
+            return _same_time(gold, answer)
+        if isinstance(gold, v.Ratio) and isinstance(answer, v.Clock) and answer.ratio:  # 10:25 for 2:5
+            return self._proportional(gold.terms, [v.integer(term) for term in answer.ratio])
+        for written, number in ((gold, answer), (answer, gold)):
+            if isinstance(written, v.Ratio) and isinstance(number, v.EXPRESSIONS) and len(written.terms) == 2:
+                if _has_zero(written.terms):
+                    return False
+                quotient = v.divide(*written.terms)
+                return self.equal(quotient, number) if written is gold else self.equal(number, quotient)
+            if isinstance(written, v.Based) and isinstance(number, v.EXPRESSIONS) and self._options.based_values:
+                return self.equal(v.integer(int(written.digits, written.base)), number)
         if isinstance(gold, v.Based) and isinstance(answer, v.Based) and self._options.based_values:
             return int(gold.digits, gold.base) == int(answer.digits, answer.base)
         return gold == answer
 
     def _proportional(self, gold: Sequence[Expr], answer: Sequence[Expr]) -> bool:
-        if len(gold) != len(answer) or v.ZERO in (gold[0], answer[0]):
+        """Whether two ratios agree up to a factor. A ratio with a zero only equals itself."""
+        if len(gold) != len(answer) or _has_zero(gold) or _has_zero(answer):
             return tuple(gold) == tuple(answer)
         pairs = zip(gold[1:], answer[1:], strict=True)
         return all(self.equal(v.multiply(g, answer[0]), v.multiply(a, gold[0])) for g, a in pairs)
 
     def _choices(self, gold: Value, answer: Value) -> bool:
+        """The letters agree in case too: the gold has the case that the question uses."""
         if isinstance(gold, v.Choice):
-            letter = answer.letter if isinstance(answer, v.Choice) else words_of(answer)
-            if self._options.case_sensitive:
-                name = letter if isinstance(answer, v.Choice) else getattr(answer, "name", letter)
-                return gold.letter == name
-            return gold.letter.lower() == letter.lower()
+            return gold.letter == (answer.letter if isinstance(answer, v.Choice) else getattr(answer, "name", None))
         assert isinstance(answer, v.Choice)
         if not answer.rest:
-            return isinstance(gold, v.Name | v.Text) and words_of(gold) == answer.letter.lower()
+            return isinstance(gold, v.Name) and gold.name == answer.letter
         rest = read(answer.rest, self._options).value
         return rest is not None and not isinstance(rest, v.Choice) and self.same(gold, rest)
 
@@ -312,24 +232,20 @@ class Comparison:
     def _relations(self, gold: Value, answer: Value) -> bool:
         expected, given = self._resolved(gold), self._resolved(answer)
         if not isinstance(expected, v.Relation) and not isinstance(given, v.Relation):
-            return self.same(expected, given)
+            return self.same(expected, given) or self._repeats_decimal(expected, answer)
         if isinstance(expected, v.Relation) and isinstance(given, v.Relation):
             named, other = assigned(expected), assigned(given)
-            if named and other and named[0] == other[0] and self.same(named[1], other[1]):
+            if named and other and same_name(named[0], other[0]) and self.same(named[1], other[1]):
                 return True
-            if self._as_relations(expected, given):
+            if self.same_equation(expected, given):
                 return True
         elif isinstance(expected, v.Relation) and "=" in expected.operators:
             named = assigned(expected)
             return named is not None and self.same(named[1], given)
         elif isinstance(given, v.Relation) and "=" in given.operators:
-            named = assigned(given)
-            return named is not None and self.same(expected, named[1])
-        if (
-            isinstance(gold, v.Relation)
-            and isinstance(answer, v.Relation)
-            and "=" in (*gold.operators, *answer.operators)
-        ):
+            named = assigned(given, totals=True)
+            return named is not None and (self.same(expected, named[1]) or self._repeats_decimal(expected, answer))
+        if any(isinstance(side, v.Relation) and "=" in side.operators for side in (expected, given)):
             return False
         try:
             return self._sets(expected, given)
@@ -337,7 +253,7 @@ class Comparison:
             return False
 
     def _resolved(self, value: Value) -> Value:
-        """A chain of equalities as the one value it states, or one relation. Raises Hedged for a contradiction."""
+        """The one value that a chain of equalities states, or one relation. Raises Hedged for a contradiction."""
         if not isinstance(value, v.Relation):
             return value
         if value.operators == ("in",):
@@ -345,49 +261,46 @@ class Comparison:
         if set(value.operators) - {"=", "~"}:
             return value
         sides = list(value.sides)
-        if (
-            len(sides) == 2
-            and (assigned(value) or any(v.names_in(side) for side in sides))
-            and "~" not in value.operators
-        ):
-            if assigned(value) is None and self._identity(sides):
-                return sides[-1]
-            return value
-        label = sides[0] if is_label(sides[0]) else None
-        stated = sides[1:] if label is not None else sides
+        named = assigned(value) is not None or any(v.names_in(side) for side in sides)
+        if len(sides) == 2 and "~" not in value.operators and named:
+            return sides[-1] if assigned(value) is None and self._identity(sides) else value
+        names, stated = named_and_stated(sides)
+        exact = stated[0]
         for index in range(1, len(stated)):
             about = value.operators[index - len(stated)] == "~"
-            if not (self._rounds(stated[0], stated[index]) if about else self.same(stated[0], stated[index])):
+            if self.rounds(exact, stated[index]) if about else self.same(exact, stated[index]):
+                continue
+            if about or not names:
                 raise Hedged
-        return v.Relation((label, stated[0]), ("=",)) if label is not None else stated[0]
+            exact = stated[index]  # x = 7 = 11 names x twice; the last value is meant
+        return v.Relation((names[0], exact), ("=",)) if names else exact
+
+    def _repeats_decimal(self, gold: Value, answer: Value) -> bool:
+        """Whether the gold is a decimal that a consistent chain repeats as its last member: `1/3 = 0.33` for 0.33."""
+        last = answer.sides[-1] if isinstance(answer, v.Relation) else None
+        return isinstance(gold, v.Num) and gold.places is not None and gold == last
 
     def _identity(self, sides: list[Value]) -> bool:
         left, right = sides
         return isinstance(left, v.EXPRESSIONS) and isinstance(right, v.EXPRESSIONS) and self.equal(left, right)
 
-    def _rounds(self, exact: Value, decimal: Value) -> bool:
-        """Whether `x ~ 3.33` holds to the digits written, two or more."""
-        exact, decimal = parted(exact)[0], parted(decimal)[0]
-        if not isinstance(exact, v.EXPRESSIONS) or not isinstance(decimal, v.Num):
-            return False
-        return abs(sets.approximate(exact) - float(decimal.value)) <= 0.51 * 10.0 ** -(decimal.places or 0)
 
-    def _as_relations(self, gold: v.Relation, answer: v.Relation) -> bool:
-        """Two equations or two inequalities: the same up to a factor (a positive one for inequalities)."""
-        if len(gold.sides) != 2 or len(answer.sides) != 2:
-            return False
-        expected, given = difference_of(gold), difference_of(answer)
-        if expected is None or given is None or expected[1] != given[1]:
-            return False
-        operator, (left, right) = expected[1], (expected[0], given[0])
-        directed = operator not in ("=", "!=")
-        try:
-            top, other = canonical(left), canonical(right)
-        except TooLarge:
-            return self._algebra("same_direction" if directed else "proportional", left, right)
-        factor = factor_between(cleared(top.top), cleared(other.top))
-        if factor is not None and (not directed or (factor > 0 and len(top.bottom) == len(other.bottom) == 1)):
-            return True
-        if top.pure and other.pure and has_rational_coefficients(top.top) and has_rational_coefficients(other.top):
-            return False
-        return self._algebra("same_direction" if directed else "proportional", left, right)
+def _has_zero(terms: Sequence[Expr]) -> bool:
+    return any(isinstance(term, v.Num) and term.value == 0 for term in terms)
+
+
+def _same_time(gold: v.Clock, answer: v.Clock) -> bool:
+    """`4:30` is `4:30 p.m.` and `4:30 a.m.`, `16:30` is only `4:30 p.m.`"""
+    if (gold.minute, gold.second) != (answer.minute, answer.second):
+        return False
+    hours = _hour_of_day(gold), _hour_of_day(answer)
+    if None not in hours or hours == (None, None):
+        return gold.hour == answer.hour if hours[0] is None else hours[0] == hours[1]
+    return (gold.half or answer.half) != "" and gold.hour == answer.hour
+
+
+def _hour_of_day(time: v.Clock) -> int | None:
+    """The hour from 0 to 24; None for a time of the 12-hour clock that does not say which half."""
+    if time.half:
+        return time.hour % 12 + (12 if time.half == "pm" else 0)
+    return time.hour if time.hour > 12 or time.hour == 0 else None

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ansatz.rewards.math_answer import values as v
+from ansatz.rewards.math_answer.functions import determinant
+from ansatz.rewards.math_answer.stream import Grammar
 from ansatz.rewards.math_answer.values import Unreadable, Value
-
-if TYPE_CHECKING:
-    from ansatz.rewards.math_answer.expressions import Expressions
 
 _MATRICES = frozenset(
     {"matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix", "array", "psmallmatrix", "bsmallmatrix"}
@@ -16,8 +13,8 @@ _MATRICES = frozenset(
 _TRANSPARENT = frozenset({"aligned", "align", "gathered", "split", "equation", "math", "displaymath"})
 
 
-def matrix_from(parser: Expressions, name: str) -> Value:
-    """The environment whose begin was just taken, through its end. Empty last rows are left out."""
+def matrix_from(parser: Grammar, name: str) -> Value:
+    """The environment whose `\\begin` was just taken, through its `\\end`. Empty last rows are dropped."""
     if name in _TRANSPARENT:
         value = parser.expr()
         _end(parser, name)
@@ -25,24 +22,25 @@ def matrix_from(parser: Expressions, name: str) -> Value:
     if name == "cases":
         return system_from(parser, name)
     if name not in _MATRICES and name != "vmatrix":
-        raise Unreadable(f"the environment {name} has no meaning here")
+        raise Unreadable(f"the environment {name} is not supported")
     rows: list[list[Value]] = [[]]
     while not (parser.token.kind == "env" and parser.token.text == f"end {name}"):
         if parser.take_op("\\\\"):
             rows.append([])
         elif not parser.take_op("&"):
             if parser.token.kind == "end":
-                raise Unreadable("a matrix that does not end")
+                raise Unreadable("a matrix is not closed")
             rows[-1].append(parser.expr())
     _end(parser, name)
     rows = [row for row in rows if row]
     if not rows or len({len(row) for row in rows}) != 1:
-        raise Unreadable("rows of unequal length")
-    return v.Matrix(tuple(tuple(row) for row in rows), determinant=name == "vmatrix")
+        raise Unreadable("the rows of a matrix differ in length")
+    matrix = v.Matrix(tuple(tuple(row) for row in rows))
+    return determinant(matrix) if name == "vmatrix" else matrix
 
 
-def system_from(parser: Expressions, name: str) -> Value:
-    """Equations that hold together, one a row. A row with a condition beside it is a function by cases: unreadable."""
+def system_from(parser: Grammar, name: str) -> Value:
+    """Equations that hold together, one per row. A row with a condition (a function by cases) is unreadable."""
     clauses: list[Value] = [parser.clause()]
     while parser.take_op("\\\\", ","):
         if parser.token.kind != "env":
@@ -51,7 +49,7 @@ def system_from(parser: Expressions, name: str) -> Value:
     return clauses[0] if len(clauses) == 1 else v.Listing(tuple(clauses))
 
 
-def _end(parser: Expressions, name: str) -> None:
+def _end(parser: Grammar, name: str) -> None:
     if parser.token.kind != "env" or parser.token.text != f"end {name}":
-        raise Unreadable(f"{name} does not end")
+        raise Unreadable(f"the environment {name} is not closed")
     parser.at += 1

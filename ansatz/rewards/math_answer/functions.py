@@ -10,6 +10,7 @@ from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
 
 MAX_FACTORIAL = 1_000
 MAX_SUMMANDS = 200
+MAX_DETERMINANT = 4  # rows
 MAX_SUM_SIZE = 4_000  # summands times nodes of the body
 OPERATORS = frozenset({"sum", "prod", "int", "lim"})
 _BASE_WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
@@ -170,6 +171,27 @@ def _integrand(body: Expr) -> tuple[v.Name, Expr]:
     if len(factors) >= 2 and factors[-2] == v.Name("d") and isinstance(factors[-1], v.Name):
         return factors[-1], v.multiply(v.ONE, *factors[:-2])
     raise Unreadable("an integral without its variable")
+
+
+def determinant(value: Value) -> Value:
+    """The determinant of a square matrix, worked out up to MAX_DETERMINANT rows; a larger one stays a matrix."""
+    if not isinstance(value, v.Matrix) or len(value.rows) != len(value.rows[0]):
+        raise Unreadable("a determinant of something that is not a square matrix")
+    if len(value.rows) > MAX_DETERMINANT:
+        return v.Matrix(value.rows, determinant=True)
+    return _expanded([[_expression(entry) for entry in row] for row in value.rows])
+
+
+def _expanded(rows: list[list[Expr]]) -> Expr:
+    """Laplace expansion along the first row."""
+    if len(rows) == 1:
+        return rows[0][0]
+    terms: list[Expr] = []
+    for column, entry in enumerate(rows[0]):
+        minor = _expanded([row[:column] + row[column + 1 :] for row in rows[1:]])
+        term = v.multiply(entry, minor)
+        terms.append(v.negate(term) if column % 2 else term)
+    return v.add(*terms)
 
 
 def transposed(value: Value) -> Value:

@@ -14,7 +14,7 @@ from ansatz.rewards.math_answer.functions import modulo
 from ansatz.rewards.math_answer.stream import bad, expression
 from ansatz.rewards.math_answer.units import Unit, conversion, read_unit
 from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
-from ansatz.rewards.math_answer.words import CURRENCIES, SCALES
+from ansatz.rewards.math_answer.words import ALTERING_WORDS, CURRENCIES, HEDGES, NEGATIONS, NUMBER_WORDS, SCALES
 
 _RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~", "in", "equiv"})
 MAX_PARTS = 50
@@ -22,14 +22,29 @@ _SETS = {"cup": "union", "cap": "intersection", "minus": "difference"}
 
 
 class Parser(Expressions):
-    """One reading of a token list: `answer` is all of it as one value."""
+    """The whole parser. `answer` reads all tokens as one value."""
 
     def answer(self) -> Value:
-        """The whole of the tokens as one value."""
+        """All tokens as one value."""
         value = self.list()
+        if self.token.kind == "word" and isinstance(value, v.EXPRESSIONS) and not v.names_in(value):
+            label = self._trailing_words()
+            if label:
+                return v.Quantity(value, (("#" + label, 1),))
         if self.token.kind != "end":
             raise Unreadable(f"{self.token.text!r} was not expected")
         return value
+
+    def _trailing_words(self) -> str:
+        """The words of a `\\text{...}` that ends the answer; "" if one of them doubts or changes the number."""
+        start = self.at
+        while self.token.kind == "word" and self.token.upright:
+            self.at += 1
+        words = [token.text.lower() for token in self.tokens[start : self.at]]
+        if any(w in HEDGES or w in ALTERING_WORDS or w in NUMBER_WORDS or w in NEGATIONS for w in words):
+            self.at = start
+            return ""
+        return " ".join(words)
 
     def list(self) -> Value:
         items, choice = [self._signed_clause()], False
@@ -54,42 +69,48 @@ class Parser(Expressions):
         return flat[0] if len(flat) == 1 else v.Listing(tuple(flat), choice)
 
     def _signed_clause(self) -> Value:
-        """A clause; where it holds a `\\pm`, both of its readings."""
+        """A clause; both of its readings if it holds a `\\pm`."""
         start, sign = self.at, self.sign
         outer, self.saw_sign = self.saw_sign, False
         value: Value = self.clause()
-        if self.saw_sign and sign > 0 and self.depth == 0:
+        doubled = self.saw_sign and sign > 0 and self.depth == self.list_depth
+        if doubled:
             self.at, self.sign = start, -1
             value = Both((value, self.clause()))
             self.sign = 1
-        self.saw_sign = outer or (self.saw_sign and self.depth > 0)
+        self.saw_sign = outer or (self.saw_sign and not doubled)
         return value
 
     def clause(self) -> Value:
-        sides: list[Value] = [self._quantity()]
+        sides: list[Value] = [self._side()]
         operators: list[str] = []
         while self.token.kind == "op" and self.token.text in _RELATIONS:
             operators.append(self.token.text)
             self.at += 1
-            sides.append(self._quantity())
+            sides.append(self._side())
         modulus = self._modulus()
         if modulus is not None:
             sides[-1] = v.Apply("residues", (modulo(expression(sides[-1]), modulus), modulus))
         if operators:
             return v.Relation(tuple(sides), tuple("=" if o == "equiv" else o for o in operators))
-        if self.is_op(":") or self.is_word("to"):
-            terms = [sides[0]]
-            while self.is_op(":") or self.is_word("to"):
-                self.at += 1
-                terms.append(self._quantity())
-            return v.Ratio(tuple(expression(term) for term in terms))
         return sides[0]
+
+    def _side(self) -> Value:
+        """One side of a relation: a quantity, or a ratio of several."""
+        first = self._quantity()
+        if not (self.is_op(":") or self.is_word("to")):
+            return first
+        terms = [expression(first)]
+        while self.is_op(":") or self.is_word("to"):
+            self.at += 1
+            terms.append(expression(self._quantity()))
+        return v.Ratio(tuple(terms))
 
     def _modulus(self) -> Expr | None:
         """`\\pmod 7` or `(mod 7)` after a side."""
         if self.token.kind == "cmd" and self.token.text == "pmod":
             self.at += 1
-            return self._argument()
+            return self.argument()
         if self.token.text == "(" and self.next_is("mod"):
             self.at += 2
             modulus = self.expr()

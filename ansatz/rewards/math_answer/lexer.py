@@ -40,9 +40,13 @@ _TAIL = rf"(?:(?P<point>\.\d*)(?P<recur>{_MARKED})?)?"
 _EXPONENT = r"(?P<exp>[eE][+-]?\d+(?![\dA-Za-z]))?"
 
 
+_SPACED = r"(?<![\d.,])(?<![\d.,]\s)[1-9]\d{0,2}(?:\s\d{3})+(?!\d|\s?[\d/^]|\s?\\frac|,\d)"
+"""Thousands grouped by plain spaces. What follows must not turn the last group into a numerator: 2 100/101 is mixed."""
+
+
 def _number_pattern(gap: str) -> re.Pattern[str]:
     grouped = rf"(?<!\d,)[1-9]\d{{0,2}}(?:{gap}\d{{3}})+(?!\d|,\d)"
-    return re.compile(rf"(?P<whole>{grouped}|\d+|(?=\.\d)){_TAIL}{_EXPONENT}")
+    return re.compile(rf"(?P<whole>{grouped}|{_SPACED}|\d+|(?=\.\d)){_TAIL}{_EXPONENT}")
 
 
 _INSIDE = _number_pattern(_GAP)

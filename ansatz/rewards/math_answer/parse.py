@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.clean import clean, squeeze
+from ansatz.rewards.math_answer.extract import stated_answer
 from ansatz.rewards.math_answer.functions import based
 from ansatz.rewards.math_answer.grammar import Parser
 from ansatz.rewards.math_answer.lexer import MAX_LENGTH, Lexer
@@ -34,6 +35,10 @@ _LETTER = re.compile(
 _LETTERED = re.compile(r"(?:\(\s*([A-J])\s*\)|([A-J])\s?[).:])\s*[:.~]?\s*(?:\\[ ,;:]|\\qquad|\\quad)*\s*(\S.*)")
 _OTHER_LETTER = re.compile(r"\([A-J]\)|\b(?:and|or|&|,)\s*\(?[A-J]\b")
 _CLOCK = re.compile(r"(\d{1,2})(?:\s*[:.]\s*(\d{2}))?(?:\s*:\s*(\d{2}))?\s*([AaPp])\.?\s*[Mm]\.?")
+_TIME = re.compile(r"(\d{1,2})\s?:\s?(\d{2})(?:\s?:\s?(\d{2}))?")
+_DOTTED_POWERS = re.compile(r"\d+(?:\^(?:\d+|\{\d+\}))?(?:\s*\.\s*\d+(?:\^(?:\d+|\{\d+\}))?)+")
+_FACTOR_DOT = re.compile(r"\s+\.\s*|\.\s+|(?<=[\d}])\.(?=\d+\^)")
+_NAME = re.compile(r"[A-Z][a-z]{2}")
 _BASED = re.compile(r"\(?([0-9A-Za-z]+)\)?_\{?\(?(\d{1,2}|[a-z]{3,5})\)?\}?")
 _ALL_BUT = re.compile(r"all real(?:s| numbers)(?: [a-z])? except(?: for)?(?: [a-z] ?=)? +(.+)", re.IGNORECASE)
 _PIECES = re.compile(r"\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+")
@@ -84,13 +89,13 @@ def read(text: str, options: Options = DEFAULT) -> Reading:
 
 @lru_cache(maxsize=8_192)
 def read_gold(text: str, options: Options = DEFAULT) -> Reading:
-    """`read`, remembered: a group of rollouts has one gold."""
-    return read(text, options)
+    """The value of a gold, which may be a whole solution. Cached, because all rollouts of a group share their gold."""
+    return read(stated_answer(text, gold=True), options)
 
 
 def is_choice(gold: str) -> bool:
     """Whether a gold is a choice letter."""
-    return isinstance(read_gold(gold).value, v.Choice)
+    return isinstance(read_gold(gold, DEFAULT).value, v.Choice)
 
 
 def fold(text: str) -> str:
@@ -130,14 +135,38 @@ def _value(cleaned: str, options: Options) -> tuple[Value, bool]:
     in_base = _BASED.fullmatch(unwrapped.replace(" ", ""))
     if in_base and any(c.isdigit() for c in in_base[1]):
         return based(in_base[1], in_base[2]), False
-    clock = _CLOCK.fullmatch(unwrapped)
-    if clock and int(clock[1]) <= 12 and int(clock[2] or 0) < 60:
-        return v.Clock(int(clock[1]), int(clock[2] or 0), int(clock[3] or 0), clock[4].lower() + "m"), False
+    clock = _clock(unwrapped)
+    if clock is not None:
+        return clock, False
     lexer = Lexer(
-        _ABOUT.sub("", cleaned), decimal_comma=options.decimal_comma, locale_thousands=options.locale_thousands
+        _ABOUT.sub("", _with_factor_dots(cleaned)),
+        decimal_comma=options.decimal_comma,
+        locale_thousands=options.locale_thousands,
     )
     parser = Parser(lexer.tokens)
     return parser.answer(), parser.unreduced
+
+
+def _clock(words: str) -> v.Clock | None:
+    """A time of day: `4:30 p.m.`, `16:30` or `16:30:05`. Minutes have two digits, so `3:4` is a ratio."""
+    halved = _CLOCK.fullmatch(words)
+    if halved:
+        hour, minute, second = int(halved[1]), int(halved[2] or 0), int(halved[3] or 0)
+        known = hour <= 12 and minute < 60 and second < 60
+        return v.Clock(hour, minute, second, halved[4].lower() + "m") if known else None
+    time = _TIME.fullmatch(words)
+    if time is None or int(time[1]) > 24 or int(time[2]) > 59 or int(time[3] or 0) > 59:
+        return None
+    fields = [field for field in time.groups() if field]
+    ratio = () if any(field.startswith("0") for field in fields) else tuple(int(field) for field in fields)
+    return v.Clock(int(time[1]), int(time[2]), int(time[3] or 0), ratio=ratio)
+
+
+def _with_factor_dots(cleaned: str) -> str:
+    """A product of powers with dots between its factors, as in `2^3 . 3^2`, with multiplication signs instead."""
+    if "^" not in cleaned or "." not in cleaned or not _DOTTED_POWERS.fullmatch(cleaned):
+        return cleaned
+    return _FACTOR_DOT.sub(r" \\cdot ", cleaned)
 
 
 def _listed(value: Value) -> tuple[Value, ...]:
@@ -166,7 +195,7 @@ def _worded(words: str, *, wrapped: bool, options: Options) -> Value | None:
     if words in FUNCTIONS or words in GREEK or folded in ("infinity", "inf", "oo", "infty", "pi"):
         return None
     spaced = " " in words
-    if not (spaced or wrapped or len(folded) > 3 or folded in _BARE_WORDS) or len(folded) < 2:
+    if not (spaced or wrapped or len(folded) > 3 or _NAME.fullmatch(words) or folded in _BARE_WORDS) or len(folded) < 2:
         return None
     pieces = [piece for piece in _PIECES.split(words) if piece.strip()]
     if len(pieces) > 1 and not folded.startswith(("not ", "neither ")):

@@ -1,7 +1,9 @@
-"""A place in a list of tokens, with a bounded depth."""
+"""The state that all parts of the parser share: a place in a list of tokens, a bounded depth, and what was seen."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NoReturn
 
 from ansatz.rewards.math_answer import values as v
@@ -12,11 +14,14 @@ MAX_DEPTH = 50
 
 
 class TokenStream:
-    """tokens: may be rewritten at the place, as for the first digit of `\\frac12`. at: the next token."""
+    """A list of tokens and a place in it.
 
-    def __init__(self, tokens: list[Token]) -> None:
-        self.tokens = list(tokens)
-        self.at = 0
+    tokens: a copy that the parser can rewrite at the place, as for the first digit of `\\frac12`. at: the next token.
+    """
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self.tokens: list[Token] = [*tokens]
+        self.at: int = 0
         self.depth: int = 0
 
     @property
@@ -54,8 +59,62 @@ class TokenStream:
         return following.kind == "op" and following.text == text
 
 
+class Grammar(TokenStream, ABC):
+    """The rules that parts of the parser call in each other; see `grammar.Parser`, which has all of them.
+
+    sign: which of its two values a `\\pm` takes in this pass. saw_sign, degrees, unreduced: what the pass came across.
+    list_depth: the depth at which a `\\pm` doubles the clause that holds it.
+    """
+
+    def __init__(self, tokens: Sequence[Token], *, sign: int = 1) -> None:
+        super().__init__(tokens)
+        self.sign: int = sign
+        self.saw_sign: bool = False
+        self.degrees: bool = False
+        self.unreduced: bool = False
+        self.list_depth: int = 0
+        self.in_function: int = 0
+        self.bars: int = 0
+
+    @abstractmethod
+    def list(self) -> Value: ...
+
+    @abstractmethod
+    def clause(self) -> Value: ...
+
+    @abstractmethod
+    def sum(self) -> Value: ...
+
+    @abstractmethod
+    def product(self) -> Value: ...
+
+    @abstractmethod
+    def unary(self) -> Value: ...
+
+    @abstractmethod
+    def postfix(self) -> Value: ...
+
+    @abstractmethod
+    def primary(self) -> Value: ...
+
+    @abstractmethod
+    def exponent(self) -> Expr: ...
+
+    @abstractmethod
+    def starts_factor(self) -> bool: ...
+
+    def expr(self) -> Expr:
+        return expression(self.sum())
+
+    def note_division(self, top: Expr, bottom: Expr) -> None:
+        """Remembers a fraction of integers that is not in lowest terms."""
+        if isinstance(top, v.Num) and isinstance(bottom, v.Num):
+            reduced = bottom.value and (top.value / bottom.value).denominator
+            self.unreduced |= reduced != bottom.value or bottom.value == 1
+
+
 def expression(value: Value) -> Expr:
-    """The value where an expression must stand."""
+    """The value as an expression. Raises Unreadable for any other kind of value."""
     if isinstance(value, v.EXPRESSIONS):
         return value
     if isinstance(value, v.Quantity) and value.unit == (("deg", 1),):
@@ -64,7 +123,7 @@ def expression(value: Value) -> Expr:
         return v.divide(value.amount, v.integer(100))
     if isinstance(value, v.Quantity):
         return value.amount
-    raise Unreadable("no expression where one must stand")
+    raise Unreadable("an expression was expected")
 
 
 def bad(what: str) -> NoReturn:

@@ -6,8 +6,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ansatz.rewards.math_answer.words import (
+    ALTERING_WORDS,
     COMPOUND_UNITS,
     CONNECTIVES,
+    NUMBER_WORDS,
     SCALES,
     TO_BASE,
     UNIT_RAISERS,
@@ -70,7 +72,15 @@ def _name(token: Token) -> str | None:
     if len(token.text) == 1:
         return unit_name(token.text) if token.upright and is_single_letter_unit(token.text) else None
     known = unit_name(token.text)
-    if known or not token.upright or token.text.lower() in CONNECTIVES or token.text.lower() in SCALES:
+    low = token.text.lower()
+    if (
+        known
+        or not token.upright
+        or low in CONNECTIVES
+        or low in SCALES
+        or low in ALTERING_WORDS
+        or low in NUMBER_WORDS
+    ):
         return known
     return "#" + token.text.lower()
 
@@ -96,13 +106,8 @@ def _power(tokens: list[Token], at: int) -> tuple[int, int] | None:
 
 
 def compatible(gold: Unit, answer: Unit) -> bool:
-    """Whether an answer may carry this unit. One that is missing on either side is fine, a different one is not.
-
-    A count noun of no list is fine only where the gold has it too.
-    """
-    if not answer or not gold:
-        return all(_listed(name) for name, _ in answer)
-    if gold == answer:
+    """Whether an answer can carry this unit. A unit that is missing on either side is fine, a different one is not."""
+    if not answer or not gold or gold == answer:
         return True
     if _counts(gold) and _counts(answer):
         return {"unit"} & {name for name, _ in (*gold, *answer)} != set()
@@ -111,10 +116,6 @@ def compatible(gold: Unit, answer: Unit) -> bool:
 
 def _counts(unit: Unit) -> bool:
     return all(name.startswith("#") or name == "unit" for name, _ in unit)
-
-
-def _listed(name: str) -> bool:
-    return not name.startswith("#") or unit_name(name[1:]) is not None
 
 
 def conversion(unit: Unit) -> tuple[Fraction, Unit]:

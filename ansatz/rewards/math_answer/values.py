@@ -136,12 +136,16 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """half: "am", "pm" or "" when not said."""
+    """A time of day. half: "am", "pm", or "" if it is not stated; hours above 12, and 0, are of the 24-hour clock.
+
+    ratio: the numbers as written, where the text could also be a ratio (12:30); empty where it could not (9:05).
+    """
 
     hour: int
     minute: int
     second: int
-    half: str
+    half: str = ""
+    ratio: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +307,8 @@ def children(value: object) -> tuple[object, ...]:
         return value.items
     if isinstance(value, Relation):
         return value.sides
+    if isinstance(value, Ratio):
+        return value.terms
     if isinstance(value, Quantity):
         return (value.amount,)
     return ()

@@ -7,10 +7,10 @@ import threading
 import time
 from typing import Any
 
-from ansatz.rewards.math_answer.extract import Mode, extract
+from ansatz.rewards.math_answer.decide import Outcome, settle
+from ansatz.rewards.math_answer.extract import Mode, extract, stated_answer
 from ansatz.rewards.math_answer.options import Options, options_from
 from ansatz.rewards.math_answer.parse import is_choice
-from ansatz.rewards.math_answer.settle import Outcome, settle
 from ansatz.rewards.pool import JobCrashed, JobTimeout, WorkerPool
 from ansatz.types import Reason, Verdict
 
@@ -52,7 +52,7 @@ def verify(
     answer = extract(
         response,
         mode=mode,
-        choice=mode == "last_number" and is_choice(gold),
+        choice=mode != "strict" and is_choice(gold),
         join_boxes=join_boxes,
         require_think=require_think,
         ignore_unclosed_think=ignore_unclosed_think,
@@ -63,7 +63,7 @@ def verify(
 def equivalent(gold: str, answer: str, *, pool: WorkerPool | None = None, **options: Any) -> Verdict:
     """Whether a bare answer equals the gold answer. Never raises on text; wrong options are a ConfigError."""
     begin = time.perf_counter()
-    return _judge(gold, answer.strip() or None, options_from(options), pool, begin)
+    return _judge(gold, stated_answer(answer).strip() or None, options_from(options), pool, begin)
 
 
 def _judge(gold: str, answer: str | None, options: Options, pool: WorkerPool | None, begin: float) -> Verdict:

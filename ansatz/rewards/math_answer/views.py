@@ -1,4 +1,4 @@
-"""How a comparison looks at a value: what it names, counts, is labelled with, differs by."""
+"""Small views of a value that comparisons need: its number, its outermost form, its unit, its items."""
 
 from __future__ import annotations
 
@@ -66,54 +66,6 @@ def flattened(value: Value) -> list[Value]:
     if isinstance(value, v.Combination) and value.operator == "union":
         return [piece for part in value.parts for piece in flattened(part)]
     return [value]
-
-
-def clock_terms(ratio: v.Ratio) -> tuple[int, ...] | None:
-    terms = [int(t.value) if isinstance(t, v.Num) and t.value.denominator == 1 else -1 for t in ratio.terms]
-    return tuple([*terms, 0][:3]) if len(terms) in (2, 3) else None
-
-
-def is_label(value: Value) -> bool:
-    """Whether the left side of an equation merely names the right one: x, AB, f(x), (x, y)."""
-    if isinstance(value, v.Bracket):
-        return all(isinstance(item, v.Name) and item.name not in v.CONSTANTS for item in value.items)
-    if isinstance(value, v.Apply):
-        return len(value.function.rstrip("'")) == 1
-    return isinstance(value, v.Name) and value.name not in v.CONSTANTS
-
-
-def assigned(relation: v.Relation) -> tuple[Value, Value] | None:
-    """(name, value) of an equation that gives a name its value, on whichever side the name stands."""
-    if relation.operators != ("=",):
-        return None
-    left, right = relation.sides
-    for name, value in ((left, right), (right, left)):
-        if is_label(name) and not (v.names_in(name) if not isinstance(name, v.Apply) else {name.function}) & v.names_in(
-            value
-        ):
-            return name, value
-    return None
-
-
-def has_distinct_names(value: Value) -> bool:
-    """Whether a list gives values to different names; x_1 and x_2 are one name."""
-    if not isinstance(value, v.Listing):
-        return False
-    pairs = [assigned(item) if isinstance(item, v.Relation) else None for item in value.items]
-    return len({repr(pair[0]).partition("_")[0] for pair in pairs if pair}) > 1
-
-
-def difference_of(relation: v.Relation) -> tuple[Expr, str] | None:
-    """(left - right, operator), with greater turned into less."""
-    left, right = (parted(side)[0] for side in relation.sides)
-    operator = relation.operators[0]
-    if not isinstance(left, v.EXPRESSIONS) or not isinstance(right, v.EXPRESSIONS):
-        return None
-    if v.INFINITY in (left, right):
-        return None
-    if operator in (">", ">="):
-        left, right, operator = right, left, operator.replace(">", "<")
-    return v.add(left, v.negate(right)), operator
 
 
 def factor_between(left: Polynomial, right: Polynomial) -> Fraction | None:

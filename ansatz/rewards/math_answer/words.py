@@ -61,7 +61,7 @@ brush brushes notebook notebooks folder folders paperclip paperclips eraser eras
 scissors scissorses loaf loaves shelf shelves leaf leaves penny pennies bus buses bush bushes branch branches vase
 vases dress dresses pants mice mouse berry berries cherry cherries puppy puppies kitten kittens baby babies city
 cities country countries family families factory factories story stories class classes glass glasses lunch lunches
-foxes fox watch watches dozen dozens indices index axes axis radii radius
+foxes fox watch watches indices index axes axis radii radius
 """
 _ENTRIES = [entry.strip().partition(":") for entry in _UNITS.replace("\n", " ").split("|")]
 UNIT_OF = {spelling: unit for unit, _, spellings in _ENTRIES for spelling in (unit, *spellings.split())}
@@ -109,6 +109,17 @@ HEDGES = words_of_text(
     or not either neither maybe perhaps wrong incorrect probably possibly isn't likely but
     """
 )
+ALTERING_WORDS = words_of_text(
+    """
+    minus plus times squared cubed half third thirds quarter double twice triple thrice dozen dozens hundred thousand
+    million billion trillion millions billions factorial root negative over divided multiplied less fewer
+    modulo mod power reciprocal
+    """
+)
+"""Words that change the value of a number next to them, so that the number alone is not what was said."""
+
+NEGATIONS = words_of_text("no none never nor nothing without except unless false cannot can't isn't aren't nobody")
+
 CONNECTIVES = HEDGES | words_of_text(
     """
     and is are if for all where to the of than by when with which that so no a an be in on at from any some then

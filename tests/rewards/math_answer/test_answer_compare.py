@@ -8,8 +8,8 @@ import pytest
 
 from ansatz.errors import ConfigError
 from ansatz.rewards.math_answer import ALGEBRA_TARGET, Reason, equivalent, verify
+from ansatz.rewards.math_answer.decide import settle
 from ansatz.rewards.math_answer.options import DEFAULT
-from ansatz.rewards.math_answer.settle import settle
 from ansatz.rewards.pool import WorkerPool
 
 
@@ -86,12 +86,12 @@ def test_a_text_beyond_the_limit_still_equals_itself():
     ("option", "gold", "answer"),
     [
         ({"percent_as_number": True}, "10", r"10\%"),
-        ({"digits": 3}, r"\pi", "3.14"),
+        ({"digits": 3, "rounded_decimals": True}, r"\pi", "3.14"),
         ({"digits": 2, "rounded_decimals": True}, "0.29", "0.2902"),
         ({"based_values": True}, "204_5", "54"),
         ({"decimal_comma": True}, "3.14", "3,14"),
         ({"decimal_comma": True}, "1234.5", "1.234,5"),
-        ({"locale_thousands": True}, "1234567", "1 234 567"),
+        ({"locale_thousands": True}, "1234567", "1'234'567"),
         ({"locale_thousands": True}, "1234567", "12,34,567"),
         ({"units": "ignore"}, r"10\text{ km}", r"10\text{ miles}"),
         ({"units": "convert"}, r"1\text{ km}", r"1000\text{ m}"),
@@ -110,7 +110,6 @@ def test_an_option_pays_what_the_default_does_not(option: dict[str, object], gol
         ({"ordered": True}, "1,2", "2,1"),
         ({"reduced": True}, r"\frac12", r"\frac24"),
         ({"same_form": True}, "(x-1)(x+1)", "x^2-1"),
-        ({"case_sensitive": True}, "B", "b"),
         ({"case_sensitive": True}, r"\text{Tuesday}", "tuesday"),
     ],
 )

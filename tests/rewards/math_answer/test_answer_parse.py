@@ -8,9 +8,9 @@ from fractions import Fraction
 import pytest
 
 from ansatz.rewards.math_answer import values as v
+from ansatz.rewards.math_answer.decide import settle
 from ansatz.rewards.math_answer.options import DEFAULT
 from ansatz.rewards.math_answer.parse import read
-from ansatz.rewards.math_answer.settle import settle
 from ansatz.rewards.math_answer.values import Num
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ansatz.rewards.math_answer import sets
 from ansatz.rewards.math_answer import values as v
-from ansatz.rewards.math_answer.compare import Algebra, Comparison, Hedged, Question, Undecided
+from ansatz.rewards.math_answer.compare import Comparison, Hedged
+from ansatz.rewards.math_answer.equality import Algebra, Question, Undecided
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.parse import Reading, fold, plain, read, read_gold
 from ansatz.rewards.math_answer.values import Expr

@@ -1,0 +1,219 @@
+"""Commands, functions, bars and brackets: everything in the grammar that has arguments or encloses something."""
+
+from __future__ import annotations
+
+from abc import ABC
+
+from ansatz.rewards.math_answer import values as v
+from ansatz.rewards.math_answer.environments import matrix_from, system_from
+from ansatz.rewards.math_answer.functions import OPERATORS, apply, binomial, determinant, with_bounds
+from ansatz.rewards.math_answer.lexer import Token
+from ansatz.rewards.math_answer.stream import Grammar, bad, expression
+from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
+from ansatz.rewards.math_answer.words import INVERSES
+
+_CLOSED_BY = {"(": ")]", "[": "])", "langle": "rangle", "lfloor": "rfloor", "lceil": "rceil", "\\{": "\\}", "{": "}"}
+
+
+class Commands(Grammar, ABC):
+    """The parser's rules for what has arguments or encloses something."""
+
+    def argument(self) -> Expr:
+        """One argument of a LaTeX command: a group, or a single token, of a number its first digit."""
+        self.deeper()
+        token = self.token
+        if token.kind == "num" and len(token.text) > 1 and token.text.isdigit():
+            rest = token.text[1:]
+            self.tokens[self.at] = Token("num", rest, v.integer(int(rest)))
+            self.depth -= 1
+            return v.integer(int(token.text[0]))
+        if token.kind == "op" and token.text == "-":
+            self.at += 1
+            value = v.negate(self.argument())
+        else:
+            value = expression(self.primary())
+        self.depth -= 1
+        return value
+
+    def command(self, name: str) -> Value:
+        """A LaTeX command with its arguments; its name was just taken."""
+        if name == "frac":
+            top, bottom = self.argument(), self.argument()
+            self.note_division(top, bottom)
+            return v.divide(top, bottom)
+        if name == "sqrt":
+            return self._root()
+        if name == "binom":
+            return binomial(self.argument(), self.argument())
+        if name in OPERATORS:
+            return self._with_bounds(name)
+        if name == "triangle":
+            return v.Name(f"triangle {expression(self.primary())}")
+        if name in ("overline", "bar", "hat", "vec", "tilde", "widehat", "overrightarrow"):
+            inner = self.argument()
+            label = "".join(sorted(v.names_in(inner))) if name == "overline" else getattr(inner, "name", "")
+            return v.Name(f"{name} {label}") if label else bad(f"\\{name}")
+        raise Unreadable(f"\\{name} has no meaning here")
+
+    def _with_bounds(self, name: str) -> Value:
+        """A sum, product, integral or limit: its variable, bounds and body."""
+        self.deeper()
+        low: Value | None = None
+        high: Expr | None = None
+        while self.is_op("^", "_"):
+            if self.take_op("_"):
+                low = self._bound()
+            elif self.take_op("^"):
+                high = self.exponent()
+        body = self._body()
+        self.depth -= 1
+        return with_bounds(name, low, high, body)
+
+    def _bound(self) -> Value:
+        if self.token.kind != "open" or self.token.text != "{":
+            return self.primary()
+        self.at += 1
+        value = self.clause()
+        if self.take_op("to"):
+            value = v.Relation((value, self.expr()), ("to",))
+        self.expect_close("}")
+        return value
+
+    def _body(self) -> Expr:
+        return expression(self.product())
+
+    def _root(self) -> Value:
+        index: Expr = v.integer(2)
+        if self.token.kind == "open" and self.token.text == "[":
+            self.at += 1
+            index = self.expr()
+            self.expect_close("]")
+        if self.token.kind == "num":  # \sqrt10 means the root of 10
+            radicand = expression(self.primary())
+        elif self.token.kind == "open" and self.token.text == "(":
+            radicand = self.arguments()[0]
+        else:
+            radicand = self.argument()
+        return v.power(radicand, v.divide(v.ONE, index))
+
+    def function(self, name: str) -> Value:
+        """A function of the closed list with its exponent, base and arguments; its name was just taken."""
+        if name == "det" and self.token.kind == "env" and self.token.text.startswith("begin "):
+            return determinant(self.primary())
+        self.deeper()
+        self.in_function += 1
+        exponent: Expr | None = None
+        base: Expr | None = None
+        while self.is_op("^", "_"):
+            if self.take_op("^"):
+                exponent = self.exponent()
+            elif self.take_op("_"):
+                base = self.argument() if self.token.kind != "num" else expression(self.primary())
+        if exponent == v.MINUS_ONE and name in INVERSES:
+            name, exponent = INVERSES[name], None
+        if self.token.kind == "open" and self.token.text in ("(", "[", "{"):
+            arguments = self.arguments()
+        else:
+            arguments = (self._tight_product(),)
+        self.in_function -= 1
+        self.depth -= 1
+        value = apply(name, arguments, base)
+        return v.power(value, exponent) if exponent is not None else value
+
+    def _tight_product(self) -> Expr:
+        """The argument of a function without parentheses, as in `\\sin 2x` and `\\ln 5`."""
+        factors = [expression(self.unary())]
+        while self.token.kind in ("num", "name", "cmd") and self.starts_factor():
+            factors.append(expression(self.postfix()))
+        return v.multiply(*factors)
+
+    def arguments(self) -> tuple[Expr, ...]:
+        """The bracketed arguments of a function."""
+        opening = self.token.text
+        self.at += 1
+        self.deeper()
+        arguments = [self.expr()]
+        while self.take_op(",", ";"):
+            arguments.append(self.expr())
+        self.expect_close(*({"(": ")", "[": "]", "{": "}"}[opening],))
+        self.depth -= 1
+        return tuple(arguments)
+
+    def absolute(self) -> Value:
+        """An absolute value, or the determinant of a matrix between bars."""
+        self.deeper()
+        if self.token.kind == "env" and self.token.text.startswith("begin "):
+            self.at += 1
+            matrix = matrix_from(self, self.tokens[self.at - 1].text.removeprefix("begin "))
+            if not self.take_op("|"):
+                raise Unreadable("a bar is not closed")
+            self.depth -= 1
+            return determinant(matrix)
+        self.bars += 1
+        inner = self.expr()
+        self.bars -= 1
+        if not self.take_op("|"):
+            raise Unreadable("a bar is not closed")
+        self.depth -= 1
+        return apply("abs", (inner,), None)
+
+    def bracketed(self, opening: str) -> Value:
+        """What a bracket holds, through its close; the opening was just taken."""
+        self.deeper()
+        closers = _CLOSED_BY[opening]
+        closing = (closers,) if len(closers) != 2 or closers.startswith("\\") else tuple(closers)
+        if self.token.kind == "close" and self.token.text in closing:
+            self.at += 1
+            self.depth -= 1
+            return v.Collection(()) if opening == "\\{" else bad("an empty bracket")
+        if opening == "\\{" and self.token.kind == "env" and self.token.text.startswith("begin "):
+            self.at += 1  # \left\{ \begin{array} ... \right. is a system of equations
+            system = system_from(self, self.tokens[self.at - 1].text.removeprefix("begin "))
+            self.depth -= 1
+            return system
+        described = opening == "\\{" and self._skip_to_condition()
+        outer_depth = self.list_depth
+        if opening == "\\{":
+            self.list_depth = self.depth
+        value = self.list()
+        self.list_depth = outer_depth
+        if described:  # {x | x > 3}: the condition on x is the set
+            self.expect_close(*closing)
+            self.depth -= 1
+            return value if is_condition(value) else bad("a set without a condition")
+        if opening in ("{", "(") and self.token.kind == "cmd" and self.token.text == "choose":
+            self.at += 1
+            value = binomial(expression(value), self.expr())
+        close = self.expect_close(*closing)
+        self.depth -= 1
+        if opening in ("lfloor", "lceil"):
+            return apply("floor" if opening == "lfloor" else "ceil", (expression(value),), None)
+        items = value.items if isinstance(value, v.Listing) else (value,)
+        if opening == "\\{":
+            return v.Collection(items)
+        if opening == "{":
+            return value
+        if opening == "langle":
+            return v.Bracket("(", items, ")")
+        if len(items) == 1 and (opening, close) in (("(", ")"), ("[", "]")):
+            return items[0]
+        if isinstance(value, v.Listing) and value.choice:
+            raise Unreadable("a choice within brackets")
+        return v.Bracket(opening, items, close)
+
+    def _skip_to_condition(self) -> bool:
+        """Skips `x |`, `x :` or `x in R |` at the head of a set, and says whether it was there."""
+        ahead = [token.text for token in self.tokens[self.at : self.at + 4]]
+        if self.token.kind == "name" and len(ahead) == 4:
+            if ahead[1] in ("|", ":"):
+                self.at += 2
+                return True
+            if ahead[1] == "in" and ahead[2] == "reals" and ahead[3] in ("|", ":", ","):
+                self.at += 4
+                return True
+        return False
+
+
+def is_condition(value: Value) -> bool:
+    """Whether a value describes a set: a relation, or several of them."""
+    return isinstance(value, v.Relation) or (isinstance(value, v.Listing) and isinstance(value.items[0], v.Relation))

@@ -1,0 +1,119 @@
+"""Relations as answers: which side is only a name, and what value a chain of equalities states.
+
+"x = 5", "AB = 5", "|AB| = 5", "f(2) = 5", "m + n = 5" and "V_1 : V_2 = 2 : 3" all give a named thing its value.
+"2x = 10" and "x^2 + y^2 = 4" do not: they are equations, and the number on their right side is not their answer.
+"""
+
+from __future__ import annotations
+
+from ansatz.rewards.math_answer import values as v
+from ansatz.rewards.math_answer.values import Expr, Value
+from ansatz.rewards.math_answer.views import parted
+
+_UNKNOWNS = frozenset({"x", "y", "z", "t"})
+"""Letters that usually stand for what an equation is solved for, so `|x| = 9` and `x + y = 9` are equations."""
+
+
+def is_label(value: Value) -> bool:
+    """Whether the left side of an equation only names the right side: x, AB, f(x), det A, (x, y)."""
+    if isinstance(value, v.Bracket):
+        return all(isinstance(item, v.Name) and item.name not in v.CONSTANTS for item in value.items)
+    if isinstance(value, v.Apply):
+        return len(value.function.rstrip("'")) == 1 or (value.function == "det" and is_label(value.arguments[0]))
+    return isinstance(value, v.Name) and value.name not in v.CONSTANTS
+
+
+def is_measure(value: Value) -> bool:
+    """Whether a value is a measured thing: a label, a length |AB|, sin A, or a ratio of labels."""
+    if is_label(value):
+        return True
+    if isinstance(value, v.Ratio):
+        return all(is_label(term) for term in value.terms)
+    if isinstance(value, v.Apply):
+        names = {argument.name for argument in value.arguments if isinstance(argument, v.Name)}
+        known = value.function in ("abs", "sin", "cos", "tan")
+        unknowns = _UNKNOWNS - {"z"}  # |z| is the modulus of a complex number
+        return known and bool(names) and not names & (unknowns | v.CONSTANTS)
+    if isinstance(value, v.Product):
+        below = [factor for factor in value.factors if isinstance(factor, v.Power) and factor.exponent == v.MINUS_ONE]
+        above = [factor for factor in value.factors if factor not in below]
+        return bool(below) and all(map(_is_length, above)) and all(_is_length(factor.base) for factor in below)
+    return False
+
+
+def _is_length(value: Value) -> bool:
+    """Whether a factor is a name such as AB, V_1 or |AB|, and not an unknown."""
+    if isinstance(value, v.Apply):
+        return value.function == "abs" and _is_length(value.arguments[0])
+    return isinstance(value, v.Name) and value.name not in v.CONSTANTS | _UNKNOWNS
+
+
+def is_total(value: Value) -> bool:
+    """Whether a value is a plain sum that a problem can ask for, such as m + n, x_1 + x_2 or a^2 + b^2."""
+    if not isinstance(value, v.Sum) or len(v.names_in(value)) < 2 or v.names_in(value) & _UNKNOWNS:
+        return False
+    return all(isinstance(term, v.Name) or (isinstance(term, v.Power) and is_label(term.base)) for term in value.terms)
+
+
+def assigned(relation: v.Relation, *, totals: bool = False) -> tuple[Value, Value] | None:
+    """(name, value) of an equation that gives a name its value, whichever side the name is on.
+
+    totals: a sum of names counts as a name. This is for answers only: a gold `a + b = 5` is an equation.
+    """
+    if relation.operators != ("=",):
+        return None
+    left, right = relation.sides
+    for name, value in ((left, right), (right, left)):
+        if is_label(name):
+            names = {name.function} if isinstance(name, v.Apply) and len(name.function) == 1 else v.names_in(name)
+            if not names & v.names_in(value):
+                return name, value
+        elif (is_measure(name) or (totals and is_total(name))) and not v.names_in(value):
+            return name, value
+    return None
+
+
+def same_name(left: Value, right: Value) -> bool:
+    """Whether two names are the same thing; AB, |AB| and an overlined AB are one length."""
+    return left == right or _length_of(left) == _length_of(right) != ""
+
+
+def _length_of(value: Value) -> str:
+    if isinstance(value, v.Apply) and value.function == "abs":
+        value = value.arguments[0]
+    name = value.name.removeprefix("overline ") if isinstance(value, v.Name) else ""
+    return name if len(name) == 2 and name.isupper() else ""
+
+
+def has_distinct_names(value: Value) -> bool:
+    """Whether a list gives values to different names; x_1 and x_2 count as one name."""
+    if not isinstance(value, v.Listing):
+        return False
+    pairs = [assigned(item) if isinstance(item, v.Relation) else None for item in value.items]
+    return len({repr(pair[0]).partition("_")[0] for pair in pairs if pair}) > 1
+
+
+def named_and_stated(sides: list[Value]) -> tuple[list[Value], list[Value]]:
+    """A chain split in two: the members before its values that only name something, and the values.
+
+    The values are the constants at its end. A chain without constants has at most one name, its first member.
+    """
+    first = next((i for i, side in enumerate(sides) if not v.names_in(side) and not is_label(side)), len(sides))
+    if first == len(sides):
+        return (sides[:1], sides[1:]) if is_label(sides[0]) else ([], sides)
+    if all(is_measure(side) or is_total(side) for side in sides[:first]):
+        return sides[:first], sides[first:]
+    return [], sides
+
+
+def difference_of(relation: v.Relation) -> tuple[Expr, str] | None:
+    """(left - right, operator) of a relation of two sides, with greater turned into less."""
+    left, right = (parted(side)[0] for side in relation.sides)
+    operator = relation.operators[0]
+    if not isinstance(left, v.EXPRESSIONS) or not isinstance(right, v.EXPRESSIONS):
+        return None
+    if v.INFINITY in (left, right):
+        return None
+    if operator in (">", ">="):
+        left, right, operator = right, left, operator.replace(">", "<")
+    return v.add(left, v.negate(right)), operator
