@@ -52,6 +52,7 @@ from ansatz.models.load import Policy, cast, check_folder, compute_dtype, load_p
 from ansatz.models.lora import bind_adapters
 from ansatz.models.threads import set_threads
 from ansatz.objectives.build import build_objective
+from ansatz.objectives.checks import check_recipe
 from ansatz.objectives.objective import Objective
 from ansatz.prompts.render import render
 from ansatz.prompts.templates import CHAT, template_text
@@ -91,7 +92,7 @@ class Pipeline:
         self.objective: Objective = build_objective(
             config.algorithm, max_response_tokens=config.rollout.max_response_tokens
         )
-        self.objective.check_group_size(config.rollout.samples_per_prompt)
+        check_recipe(self.objective, samples_per_prompt=config.rollout.samples_per_prompt)
         check_engine(config.rollout)
         if config.model.path is not None and not config.model.built:
             check_folder(config.model.path)

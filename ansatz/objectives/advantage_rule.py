@@ -1,4 +1,4 @@
-"""From rewards to one advantage a token: KL in the reward, the advantage component, whitening, in that order.
+"""From rewards to one advantage per token, in this order: KL in the reward, advantage component, clipping, whitening.
 
 Axes: N rollouts, T tokens of the step (prompts and responses).
 """
@@ -18,8 +18,8 @@ from ansatz.objectives.components import Component
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advantages:
-    """advantage_T is 0 outside the mask; advantage_N is None when the component gives one number a token;
-    return_T, the critic's target, is None without a critic."""
+    """advantage_T is 0 outside the mask. advantage_N is None if the component gives one number per token. return_T, the
+    critic's target, is None without a critic."""
 
     advantage_T: Tensor
     advantage_N: Tensor | None
@@ -28,9 +28,10 @@ class Advantages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageRule:
-    """The part of an objective that sees rewards."""
+    """The part of an objective that sees rewards. clip: bounds of a rollout's advantage; see `presets.KEYS`."""
 
     advantage: Component
+    clip: tuple[float, float] | None
     whiten: Component | None
     kl: Component
     kl_coef: float
@@ -46,10 +47,10 @@ class AdvantageRule:
         state_T: Tensor,
         given: Mapping[str, Tensor | None],
     ) -> Advantages:
-        """As `Objective.advantages`. The components see the tokens of state_T, of which those of mask_T are kept."""
+        """As `Objective.advantages`. The components see the tokens of state_T; the result keeps those of mask_T."""
         state_segment_T = segment_T[state_T]
         inputs: dict[str, Any] = {
-            **chosen(given, state_T),
+            **masked(given, state_T),
             "reward_N": reward_N,
             "group_N": group_N,
             "segment_T": state_segment_T,
@@ -58,7 +59,12 @@ class AdvantageRule:
         kept_T = mask_T[state_T]
         kl_T = self._kl(inputs) * kept_T
         if inputs.get("token_reward_T") is None:
+            if self.advantage.per_token:
+                reward_N = self._clipped(reward_N)
             inputs["token_reward_T"] = segments.last_of_segment(state_segment_T) * reward_N[state_segment_T]
+        else:  # dense rewards: a rollout's reward is their sum
+            reward_N = segments.total(inputs["token_reward_T"], state_segment_T, len(reward_N))
+        inputs["reward_N"] = reward_N
         if self.kl_in == "reward":
             inputs["token_reward_T"] = inputs["token_reward_T"] - kl_T
             inputs["reward_N"] = reward_N - segments.total(kl_T, state_segment_T, len(reward_N))
@@ -67,7 +73,7 @@ class AdvantageRule:
         if self.advantage.per_token:
             advantage_T = self.advantage(inputs)
         else:
-            advantage_N = self._whitened("advantage_N", self.advantage(inputs))
+            advantage_N = self._whitened("advantage_N", self._clipped(self.advantage(inputs)))
             advantage_T = advantage_N[state_segment_T]
         return_T = advantage_T + inputs["value_T"] if "value_T" in self.advantage.inputs else None
         if self.kl_in == "return":
@@ -81,13 +87,16 @@ class AdvantageRule:
         )
 
     def _kl(self, inputs: Mapping[str, Any]) -> Tensor:
-        """kl_coef x KL of the policy before the update at each token; 0 where the KL is not in the reward."""
+        """kl_coef x KL of the policy before the update at each token; 0 if the KL is not in the reward."""
         if self.kl_coef == 0 or self.kl_in == "loss":
             return torch.zeros_like(inputs["segment_T"], dtype=inputs["reward_N"].dtype)
         old_T = inputs.get("old_logp_T")
         same_T = None if old_T is None else torch.zeros_like(old_T)
         given = {"behavior_logp_T": old_T, **inputs, "policy_logp_T": old_T, "log_ratio_T": same_T}
         return self.kl_coef * self.kl(given).detach()
+
+    def _clipped(self, value_N: Tensor) -> Tensor:
+        return value_N if self.clip is None else value_N.clamp(*self.clip)
 
     def _whitened(self, axis: str, advantage: Tensor) -> Tensor:
         if self.whiten is None or axis not in self.whiten.inputs:
@@ -96,12 +105,12 @@ class AdvantageRule:
 
 
 def scattered(value_T: Tensor, mask_T: Tensor) -> Tensor:
-    """Values of the chosen tokens back on the whole token axis, 0 elsewhere."""
+    """Values at the tokens of the mask, put back on the whole token axis; 0 elsewhere."""
     return value_T.new_zeros(mask_T.shape).masked_scatter(mask_T, value_T)
 
 
-def chosen(given: Mapping[str, Tensor | None], mask_T: Tensor) -> dict[str, Any]:
-    """Arrays on the token axis cut down to the tokens of the mask; those on other axes as they are."""
+def masked(given: Mapping[str, Tensor | None], mask_T: Tensor) -> dict[str, Any]:
+    """Arrays on the token axis restricted to the tokens of the mask; other arrays unchanged."""
     return {key: at(value, mask_T) if key.endswith("_T") else value for key, value in given.items()}
 
 

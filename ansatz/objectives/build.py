@@ -37,9 +37,10 @@ _COMPONENTS: dict[str, Registry[Any]] = {
     "correction": CORRECTIONS,
     "masks": MASKS,
     "value": VALUES,
+    "likelihood_weights": WEIGHTS,
 }
 _LISTS = ("correction", "masks")
-_OPTIONAL = ("whiten", "penalty_weights", "value")
+_OPTIONAL = ("whiten", "penalty_weights", "value", "likelihood_weights", "advantage_clip")
 _CHOSEN_BY_PRESET = ("advantage", "whiten", "ratio", "surrogate", "weights", "anchor", "kl_in", "value")
 _FORMER_KEYS = {"like": "defaults_of"}
 _FORMER_NAMES = {"accepted": "filtered_bc"}
@@ -47,6 +48,7 @@ _CHOICES = {
     "anchor": ("old", "behavior", "policy"),
     "kl_in": ("loss", "reward", "return", "advantage"),
     "kl_to": ("ref", "old", "behavior"),
+    "entropy_tokens": ("all", "kept", "kept_mean"),
 }
 
 
@@ -73,6 +75,13 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
         raise ConfigError(
             f"algorithm.whiten = 'rollouts', but algorithm.advantage = {objective.advantage.name!r} gives one number "
             'a token. Use "tokens".'
+        )
+    if objective.likelihood_coef != 0 and objective.likelihood_weights is None:
+        raise ConfigError('algorithm.likelihood_coef is set without likelihood_weights; use "token_mean", for example.')
+    if objective.entropy_tokens != "all" and not any("entropy_T" in part.inputs for part in objective.correction):
+        raise ConfigError(
+            f"algorithm.entropy_tokens = {objective.entropy_tokens!r} needs the correction high_entropy, which decides "
+            "which tokens are kept."
         )
     if objective.kl_coef != 0 and objective.kl_in != "loss" and objective.kl_to != "ref":
         raise ConfigError(
@@ -159,6 +168,8 @@ def _field(key: str, value: Any, max_response_tokens: int | None) -> Any:
         return tuple(_component(key, item, max_response_tokens) for item in items)
     if key in _OPTIONAL and value in (None, "none"):
         return None
+    if key == "advantage_clip":
+        return _interval(key, value)
     if key in _COMPONENTS:
         return _component(key, value, max_response_tokens)
     if key in _CHOICES and value not in _CHOICES[key]:
@@ -166,6 +177,14 @@ def _field(key: str, value: Any, max_response_tokens: int | None) -> Any:
     if key not in _CHOICES and value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise ConfigError(f"algorithm.{key} = {value!r}: expected a number.")
     return value
+
+
+def _interval(key: str, value: Any) -> tuple[float, float]:
+    match value:
+        case [int() | float() as low, int() | float() as high] if low < high:
+            return float(low), float(high)
+        case _:
+            raise ConfigError(f"algorithm.{key} = {value!r}: expected two numbers [low, high] with low < high.")
 
 
 def _component(key: str, value: Any, max_response_tokens: int | None) -> Component:

@@ -13,34 +13,52 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
 from ansatz.errors import ConfigError
 from ansatz.registry import Registry, settings_of
 
+
+class Clipped(NamedTuple):
+    """What a component that clips returns: a value per token, and the tokens that it clipped.
+
+    A token counts as clipped where the clipped branch was taken, so that its gradient through the ratio is cut. low_T:
+    the ratio was below its interval; high_T: above.
+    """
+
+    value_T: Tensor
+    low_T: Tensor
+    high_T: Tensor
+
+
 Function = Callable[..., Tensor]
-F = TypeVar("F", bound=Function)
+ClippingFunction = Callable[..., Tensor | Clipped]
+F = TypeVar("F", bound=ClippingFunction)
 
 INPUTS = {
-    "reward_N": "one reward a rollout",
+    "reward_N": "a reward per rollout",
     "group_N": "the prompt of each rollout",
     "length_N": "the number of response tokens",
     "segment_T": "the rollout of each token",
-    "token_reward_T": "a reward a token",
+    "token_reward_T": "a reward per token",
     "value_T": "a critic (`ppo` has one)",
+    "old_value_T": "the critic's values before this update",
+    "return_T": "the critic's targets",
     "baseline_N": "the reward of a greedy rollout of the same prompt",
-    "component_NK": "the rewards before they are added up",
-    "step_reward_T": "a reward at the last token of each reasoning step (a process reward model)",
-    "step_end_T": "where reasoning steps end",
+    "component_NK": "the reward components before they are added up",
+    "step_reward_T": "a reward at the last token of each reasoning step",
+    "step_end_T": "the last token of each reasoning step",
     "policy_logp_T": "log-probs of the policy",
     "old_logp_T": "log-probs before this update",
-    "anchor_logp_T": "what the ratio compares the policy with",
+    "anchor_logp_T": "the log-probs that the ratio compares the policy with",
     "behavior_logp_T": "the sampler's log-probs",
     "ref_logp_T": "log-probs of a reference model",
     "log_ratio_T": "the log of the importance ratio",
-    "advantage_N": "one advantage a rollout (a component of the advantage that gives one a token has none)",
+    "advantage_N": "one advantage per rollout (a per-token advantage component has none)",
+    "mismatch_weight_T": "the correction for sampler mismatch",
     "advantage_T": "advantages",
     "entropy_T": "the policy's entropy at each token",
     "full_kl_T": "the exact KL at each token, from whole distributions",
@@ -50,10 +68,9 @@ INPUTS = {
 
 
 def formula(text: str, gradient: str = "") -> Callable[[F], F]:
-    """Decorator: the component as a formula in words; `{setting}` is filled in with the value of that setting.
+    """Decorator: the component as a formula in words; `{setting}` is replaced by the value of that setting.
 
-    gradient: of a surrogate or KL: what it multiplies grad log policy(token) by (a surrogate: in the direction of
-    ascent).
+    gradient: the factor of grad log policy(token) in a surrogate (in the direction of ascent) or in a KL.
     """
 
     def add(function: F) -> F:
@@ -64,7 +81,7 @@ def formula(text: str, gradient: str = "") -> Callable[[F], F]:
 
 
 def whole_minibatch(function: F) -> F:
-    """Decorator: the component compares tokens of the whole minibatch, so its slices would not add up."""
+    """Decorator: the component compares tokens of the whole minibatch, so microbatches would not add up."""
     function.__dict__["whole_minibatch"] = True
     return function
 
@@ -77,12 +94,12 @@ def before_rejection(function: F) -> F:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A function of `kind` under its own name (aliases resolved) with every setting, defaults included."""
+    """A function of `kind` under its primary name, with a value for every setting."""
 
     kind: str
     name: str
     settings: Mapping[str, Any]
-    function: Function
+    function: ClippingFunction
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -91,7 +108,7 @@ class Component:
 
     @property
     def per_token(self) -> bool:
-        """Whether it tells the tokens of a rollout apart."""
+        """Whether it gives the tokens of a rollout different numbers."""
         return "segment_T" in self.inputs
 
     @property
@@ -113,15 +130,23 @@ class Component:
         return f"({text.format(**self.settings)})" if text else f"(the gradient of {self.name})"
 
     def __call__(self, given: Mapping[str, Any]) -> Tensor:
-        """The function on its inputs out of `given`; an input that is absent is a ConfigError that says what it is."""
+        """The function applied to its inputs out of `given`. A missing input is a ConfigError that says what it is."""
+        return self.clipping(given).value_T
+
+    def clipping(self, given: Mapping[str, Any]) -> Clipped:
+        """As the call, with the tokens that were clipped: none, unless the function returns a `Clipped`."""
         for key in self.inputs:
             if given.get(key) is None:
                 raise ConfigError(f"algorithm.{self.kind} = {self.name!r} needs {INPUTS.get(key, key)} ({key}).")
-        return self.function(*(given[key] for key in self.inputs), **self.settings)
+        result = self.function(*(given[key] for key in self.inputs), **self.settings)
+        if isinstance(result, Clipped):
+            return result
+        never_T = torch.zeros_like(result, dtype=torch.bool)
+        return Clipped(result, never_T, never_T)
 
 
 def build_component(registry: Registry[Any], name: str, settings: Mapping[str, Any]) -> Component:
-    """The named function with its settings checked; unknown names and settings are ConfigErrors with near names."""
+    """The named function with its settings checked. Unknown names and settings are ConfigErrors with a suggestion."""
     function, bound = registry.get(name), registry.bind(name, settings)
     given: Mapping[str, Any] = bound.keywords if isinstance(bound, functools.partial) else {}
     known = settings_of(function)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from ansatz.objectives import segments
-from ansatz.objectives.components import Function, before_rejection, formula, whole_minibatch
+from ansatz.objectives.components import Clipped, ClippingFunction, before_rejection, formula, whole_minibatch
 from ansatz.registry import Registry
 
-CORRECTIONS: Registry[Function] = Registry("correction")
+CORRECTIONS: Registry[ClippingFunction] = Registry("correction")
 Level = Literal["token", "sequence", "mean"]
 
 
@@ -36,8 +36,8 @@ def truncate(
 ) -> Tensor:
     """w clipped into [low, high]: truncated importance sampling (fengyao.notion.site/off-policy-rl).
 
-    self_normalize: divided by its mean over the minibatch, which then must be one slice: over tokens, or over rollouts
-    where they share it.
+    self_normalize: divide by the mean over the minibatch, which must then be one microbatch. The mean is over tokens,
+    or over rollouts if level is not "token".
     """
     lowest, highest = -torch.inf if low is None else low, torch.inf if high is None else high
     weight_T = _weight(old_logp_T, behavior_logp_T, segment_T, level).clamp(lowest, highest)
@@ -76,13 +76,37 @@ def drop_outside(
     low: float | None = 0.5,
     high: float | None = 2.0,
 ) -> Tensor:
-    """1 within [low, high], 0 elsewhere: filters without weighing (geometric masking, MIS). level "any": a rollout is
-    dropped whole when any of its tokens is outside."""
+    """1 within [low, high], 0 elsewhere: filter without weighting (geometric masking, MIS).
+
+    level "any": drop the whole rollout if any of its tokens is outside.
+    """
     if level != "any":
         return _inside(_weight(old_logp_T, behavior_logp_T, segment_T, level), low, high).to(old_logp_T.dtype)
     outside_T = ~_inside(_weight(old_logp_T, behavior_logp_T, segment_T, "token"), low, high)
     outside_N = segments.total(outside_T.to(old_logp_T.dtype), segment_T, segments.num_segments(segment_T))
     return (outside_N == 0)[segment_T].to(old_logp_T.dtype)
+
+
+@CORRECTIONS.register("total_variation", "vaco")
+@before_rejection
+@formula("x 0 at tokens with A log w > 0 on rollouts whose mean |w - 1| is outside [{low}, {high}]")
+def total_variation(
+    old_logp_T: Tensor,
+    behavior_logp_T: Tensor,
+    advantage_T: Tensor,
+    segment_T: Tensor,
+    *,
+    low: float | None = None,
+    high: float | None = 2.0,
+) -> Tensor:
+    """1, or 0 where sampler and trainer disagree too much over a rollout (VACO, arXiv:2603.01365).
+
+    Only tokens whose update would increase the total variation are dropped.
+    """
+    log_T = old_logp_T - behavior_logp_T
+    mean_N = segments.mean(log_T.expm1().abs(), segment_T, segments.num_segments(segment_T))
+    dropped_T = ~_inside(mean_N, low, high)[segment_T] & (log_T.sign() * advantage_T > 0)
+    return (~dropped_T).to(old_logp_T.dtype)
 
 
 @CORRECTIONS.register("stale_negatives", "opsm")
@@ -97,7 +121,7 @@ def stale_negatives(
     threshold: float = 0.1,
     sampler: Literal["old", "behavior"] = "old",
 ) -> Tensor:
-    """Off-policy sequence masking (DeepSeek-V3.2, arXiv:2512.02556): bad responses that the policy left long ago."""
+    """Off-policy sequence masking (DeepSeek-V3.2, arXiv:2512.02556): drop bad responses that the policy has left."""
     sampler_T = behavior_logp_T if sampler == "behavior" else old_logp_T
     gap_T = (sampler_T - policy_logp_T).detach()
     gap_N = segments.mean(gap_T, segment_T, segments.num_segments(segment_T))
@@ -108,7 +132,7 @@ def stale_negatives(
 @whole_minibatch
 @formula("x 1 on the share {share} of tokens with the highest entropy, else 0")
 def high_entropy(entropy_T: Tensor, *, share: float = 0.2) -> Tensor:
-    """Only the forking tokens learn (arXiv:2506.01939): entropy >= its (1 - share) quantile over the minibatch."""
+    """Only forking tokens learn (arXiv:2506.01939): those with entropy >= its (1 - share) quantile in the minibatch."""
     entropy_T = entropy_T.detach()
     return (entropy_T >= _quantile(entropy_T, 1 - share)).to(entropy_T.dtype)
 
@@ -124,18 +148,20 @@ def trust_region(
     low: float = 0.2,
     high: float = 0.2,
     sided: bool = True,
-) -> Tensor:
-    """Tokens stop learning by how far their probability moved, not by the ratio (DPPO, arXiv:2602.04879).
+) -> Clipped:
+    """Drop tokens by how far their probability has moved, not by their ratio (DPPO, arXiv:2602.04879).
 
-    divergence: "tv", |p - q|, or "kl", the KL of anchor to policy between this token and all others. sided: only
-    moves that the advantage asks for (up where A > 0, down else) count; False: any move.
+    divergence: "tv", |p - q|, or "kl", the KL of anchor to policy between this token and all others. sided: only moves
+    in the direction of the advantage count (up where A > 0, down elsewhere); False: any move. Dropped tokens count as
+    clipped: above where the probability rose, below where it fell.
     """
     p_T, q_T = policy_logp_T.detach().exp(), anchor_logp_T.exp()
     moved_T = p_T - q_T
     distance_T = moved_T.abs() if divergence == "tv" else _binary_kl(q_T, p_T)
     bound_T = torch.full_like(p_T, low).masked_fill(advantage_T > 0, high)
     away_T = torch.where(advantage_T > 0, moved_T > 0, moved_T < 0) if sided else torch.ones_like(moved_T).bool()
-    return (~((distance_T > bound_T) & away_T)).to(policy_logp_T.dtype)
+    outside_T = (distance_T > bound_T) & away_T
+    return Clipped((~outside_T).to(policy_logp_T.dtype), outside_T & (moved_T < 0), outside_T & (moved_T >= 0))
 
 
 def _weight(old_logp_T: Tensor, behavior_logp_T: Tensor, segment_T: Tensor, level: Level) -> Tensor:

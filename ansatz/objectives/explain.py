@@ -21,9 +21,53 @@ _LIMIT = 123456  # stands for the run's max_response_tokens
 _SILENT = (None, False, "none", 0.0)
 
 
+def formula(objective: Objective) -> str:
+    """The resolved objective as one formula in words, with every constant, one component per line."""
+    policy = "" if objective.policy_coef == 1 else f"{objective.policy_coef} x "
+    terms = [f"{policy}weight x surrogate"]
+    if objective.kl_coef and objective.kl_in == "loss":
+        terms.append(f"+ {objective.kl_coef} x weight x KL")
+    if objective.entropy_coef:
+        terms.append(f"- {objective.entropy_coef} x weight x entropy")
+    if objective.likelihood_weights is not None and objective.likelihood_coef:
+        terms.append(f"- {objective.likelihood_coef} x likelihood weight x log policy")
+    lines = [
+        f"{objective.preset}: loss = sum over response tokens of {' '.join(terms)}",
+        f"  advantage   {objective.advantage.formula()}",
+    ]
+    if objective.advantage_clip is not None:
+        lines.append(f"              clipped to {list(objective.advantage_clip)}")
+    if objective.whiten is not None:
+        lines.append(f"              then {objective.whiten.formula()}")
+    lines += [
+        f"  ratio       {objective.ratio.formula()}, anchor = {objective.anchor}",
+        f"  surrogate   {objective.surrogate.formula()}",
+        f"  weight      {objective.weights.formula()}",
+    ]
+    if objective.penalty_weights is not None:
+        lines.append(f"  penalties   weighted by {objective.penalty_weights.formula()}")
+    lines += [f"  correction  {component.formula()}" for component in objective.correction]
+    lines += [f"  mask        {component.formula()}" for component in objective.masks]
+    if objective.kl_coef:
+        lines.append(f"  KL          {objective.kl.formula()}, reference = {objective.kl_to}, in the {objective.kl_in}")
+    if objective.value is not None:
+        lines.append(f"  critic      {objective.value.formula()}")
+    if objective.entropy_coef and objective.entropy_tokens != "all":
+        lines.append("  entropy     only of the tokens that the entropy threshold keeps")
+    if objective.entropy_target is not None:
+        lines.append(f"  entropy     the bonus adapts to keep {objective.entropy_target} nats per token")
+    if objective.likelihood_weights is not None and objective.likelihood_coef:
+        lines.append(f"  likelihood  of rollouts with reward > 0, weight {objective.likelihood_weights.formula()}")
+    if objective.max_ratio is not None:
+        lines.append(
+            f"  early stop  a minibatch with mean rho > {objective.max_ratio} is dropped and ends the step's updates"
+        )
+    return "\n".join(lines)
+
+
 def explain(objective: Objective, *, max_response_tokens: int = 1024) -> str:
     """Formula, coefficient and comparison, as lines for people."""
-    lines = [objective.formula(), "", *coefficient(objective), "", "Other projects' defaults, where they differ:"]
+    lines = [formula(objective), "", *coefficient(objective), "", "Other projects' defaults, where they differ:"]
     lines += [f"  {name}: {text}" for name, text in comparisons(objective, max_response_tokens)]
     return "\n".join(lines)
 
@@ -81,13 +125,17 @@ def comparisons(objective: Objective, max_response_tokens: int) -> Iterator[tupl
 
 
 def _settings(objective: Objective) -> dict[str, Any]:
-    """What shapes the loss, field by field; the KL and the penalties' weights only where they act."""
+    """Everything that shapes the loss, field by field; settings of terms with coefficient 0 are left out."""
     out = {field.name: getattr(objective, field.name) for field in dataclasses.fields(objective)}
     del out["preset"]
     if objective.kl_coef == 0:
         out |= {"kl": None, "kl_in": None, "kl_to": None}
         if objective.entropy_coef == 0:
             out["penalty_weights"] = None
+    if objective.entropy_coef == 0:
+        out["entropy_tokens"] = None
+    if objective.likelihood_coef == 0:
+        out["likelihood_weights"] = None
     return out
 
 

@@ -64,7 +64,7 @@ class TrainBatch:
     old_logp_T: before this step's first update; None when this is the one update of its step, where the policy itself
     is the old policy. ref_logp_T: None unless the objective has a KL term.
     advantage_T, weight_T: 0 outside mask; weights are those of the whole batch, so slices add up. penalty_weight_T:
-    those of the KL and entropy terms, None when they are weight_T.
+    those of the KL and entropy terms, None when they are weight_T. likelihood_weight_T: None without a likelihood term.
     old_value_T, return_T: the critic's values before this step's first update and their targets; None without a critic.
     num_rollouts: of the whole batch, not of the slice.
     """
@@ -76,6 +76,7 @@ class TrainBatch:
     advantage_T: Tensor
     weight_T: Tensor
     penalty_weight_T: Tensor | None
+    likelihood_weight_T: Tensor | None
     old_value_T: Tensor | None
     return_T: Tensor | None
     num_rollouts: int
@@ -171,11 +172,14 @@ def build_batch(
 
 
 def weights(layout: PackedRollouts, mask_T: Tensor, objective: Objective) -> dict[str, Any]:
-    """weight_T and penalty_weight_T of all that one optimiser step sees. mask_T: the tokens that count."""
+    """The token weights of all that one optimiser step sees. mask_T: the tokens that count."""
     of_what = {"num_rollouts": layout.num_rollouts, "group_N": layout.group_N}
     return {
         "weight_T": objective.token_weights(layout.segment_T, mask_T, **of_what),
         "penalty_weight_T": objective.penalty_token_weights(layout.segment_T, mask_T, **of_what),
+        "likelihood_weight_T": objective.likelihood_token_weights(
+            layout.segment_T, mask_T, layout.reward_N, group_N=layout.group_N
+        ),
     }
 
 

@@ -111,6 +111,7 @@ def test_mismatch_weights_in_the_loss_count_tokens_that_a_mask_rejects(settings:
         advantage_T=torch.ones(4, dtype=torch.float64) * mask_T,
         weight_T=torch.ones(4, dtype=torch.float64) * mask_T,
         penalty_weight_T=None,
+        likelihood_weight_T=None,
     )
     policy_T = OLD_T.clone().requires_grad_()
     parts = objective.loss(step, policy_T)
@@ -138,6 +139,7 @@ def test_corrections_of_both_kinds_multiply_the_loss():
         advantage_T=ones_T,
         weight_T=ones_T,
         penalty_weight_T=None,
+        likelihood_weight_T=None,
     )
     policy_T = OLD_T.clone().requires_grad_()
     entropy_T = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)

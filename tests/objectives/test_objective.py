@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from token_batches import FAR, Step, extras, loss_and_gradient, make_step, part,
 
 from ansatz.errors import ConfigError
 from ansatz.objectives.build import build_objective
+from ansatz.objectives.checks import TRAINING_INPUTS, check_group_size, check_recipe, missing_inputs
+from ansatz.objectives.components import INPUTS
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.presets import PRESETS
 
@@ -145,7 +148,8 @@ def test_corrections_weigh_the_surrogate_and_not_the_kl():
     assert parts[1]["kl_loss"].item() == parts[0]["kl_loss"].item()
     dropped = built("grpo", correction={"name": "mask_outside", "low": 1e9, "high": None})
     made = dropped.loss(prepared(step, dropped), step.policy_T).sums
-    assert made["dropped"].item() == made["tokens"].item() == int(step.mask_T.sum())
+    assert made["surrogate"].item() == 0
+    assert made["tokens"].item() == int(step.mask_T.sum())
 
 
 def test_lengths_are_of_chosen_tokens_only():
@@ -196,16 +200,16 @@ def test_what_a_preset_needs_is_read_off_its_pieces():
 
 def test_a_group_of_one_is_refused_in_words():
     with pytest.raises(ConfigError) as caught:
-        built("grpo").check_group_size(1)
+        check_group_size(built("grpo"), 1)
     assert str(caught.value) == (
         "rollout.samples_per_prompt = 1: group_zscore gives every rollout advantage 0. "
         'Use 2 or more, or algorithm.advantage = "batch_zscore".'
     )
-    built("grpo").check_group_size(2)
-    built("grpo", advantage="batch_zscore").check_group_size(1)
-    built("grpo", advantage="prior_mean").check_group_size(1)
+    check_group_size(built("grpo"), 2)
+    check_group_size(built("grpo", advantage="batch_zscore"), 1)
+    check_group_size(built("grpo", advantage="prior_mean"), 1)
     with pytest.raises(ConfigError, match="Use 5 or more"):
-        built("pass_at_k").check_group_size(4)
+        check_group_size(built("pass_at_k"), 4)
 
 
 def test_early_stop_looks_at_the_mean_ratio():
@@ -213,6 +217,59 @@ def test_early_stop_looks_at_the_mean_ratio():
     assert objective.stops({"ratio": 16.0, "tokens": 10.0})
     assert not objective.stops({"ratio": 14.0, "tokens": 10.0})
     assert not built("grpo").stops({"ratio": 1e9, "tokens": 1.0})
+
+
+def test_a_preset_without_its_input_is_refused_and_still_works_where_the_input_is_supplied():
+    objective = built("grpo_process")
+    with pytest.raises(
+        ConfigError, match=r"'process' needs a reward at the last token of each reasoning step"
+    ) as error:
+        check_recipe(objective, samples_per_prompt=8)
+    assert 'Use preset = "grpo"' in str(error.value)
+    assert {name for _, name in missing_inputs(objective, TRAINING_INPUTS)} == {"step_reward_T", "step_end_T"}
+    assert missing_inputs(objective, INPUTS) == []
+    for preset in set(PRESETS) - {"grpo_process"}:
+        check_recipe(built(preset), samples_per_prompt=8)
+
+
+def test_the_likelihood_term_is_a_weighted_log_prob_of_good_rollouts():
+    """Two good rollouts with 1 and 3 tokens, log-probs -1 each, and a bad one: three ways to average them."""
+    segment_T, mask_T = torch.tensor([0, 1, 1, 1, 2, 2]), torch.ones(6).bool()
+    for weights, total in (("token_mean", 1.0), ("sequence_sum", 4 / 3), ("sequence_mean", 2 / 3)):
+        objective = build_objective({"likelihood_coef": 0.5, "likelihood_weights": weights})
+        weight_T = objective.likelihood_token_weights(segment_T, mask_T, torch.tensor([1.0, 2.0, 0.0]))
+        assert weight_T is not None
+        assert weight_T[4:].tolist() == [0, 0]
+        assert weight_T.sum().item() == pytest.approx(total)
+    step = make_step(3)
+    base, with_term = built("grpo"), built("grpo", likelihood_coef=0.5, likelihood_weights="token_mean")
+    difference = (
+        loss_and_gradient(with_term, prepared(step, with_term))[0] - loss_and_gradient(base, prepared(step, base))[0]
+    )
+    good_T = step.mask_T & (step.reward_N > 0)[step.segment_T]
+    assert difference == pytest.approx(-0.5 * step.policy_T[good_T].mean().item())
+
+
+def test_the_policy_term_has_a_strength_of_its_own():
+    step = make_step(3)
+    one, half = built("grpo", kl_coef=0.1), built("grpo", kl_coef=0.1, policy_coef=0.5)
+    parts = one.loss(prepared(step, one), step.policy_T)
+    expected = parts.loss - 0.5 * parts.sums["surrogate"]
+    assert half.loss(prepared(step, half), step.policy_T).loss.item() == pytest.approx(expected.item())
+
+
+def test_the_entropy_bonus_can_be_restricted_to_the_tokens_that_a_threshold_keeps():
+    step = make_step(3)
+    entropies = step.entropy_T[step.mask_T]
+    kept = entropies[entropies >= entropies.quantile(0.5)]
+    expected = {"all": entropies.sum() / len(entropies), "kept": kept.sum() / len(entropies), "kept_mean": kept.mean()}
+    for tokens, bonus in expected.items():
+        spec: dict[str, Any] = {"correction": {"name": "high_entropy", "share": 0.5}, "weights": "token_mean"}
+        objective = built("grpo", **spec, entropy_coef=0.1, entropy_tokens=tokens)
+        prepared_step = prepared(step, objective)
+        without = objective.loss(prepared_step, step.policy_T, step.entropy_T, entropy_coef=0.0).loss
+        loss = objective.loss(prepared_step, step.policy_T, step.entropy_T).loss
+        assert (without - loss).item() == pytest.approx(0.1 * bonus.item()), tokens
 
 
 def test_coefficients_of_a_schedule_take_the_place_of_the_objectives():
@@ -223,7 +280,7 @@ def test_coefficients_of_a_schedule_take_the_place_of_the_objectives():
     sums = objective.loss(step, step.policy_T, step.entropy_T).sums
     assert with_kl - base == pytest.approx(0.5 * sums["kl_loss"].item())
     assert with_entropy < base
-    with pytest.raises(ValueError, match="given no entropy_T"):
+    with pytest.raises(ValueError, match="without entropy_T"):
         objective.loss(step, step.policy_T)
 
 

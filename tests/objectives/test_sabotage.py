@@ -25,6 +25,7 @@ PACKAGE = "ansatz.objectives"
 SUITE = {
     "test_losses": ("surrogates", "ratios", "kl", "weights"),
     "test_objective": ("objective", "value"),
+    "test_clip_counts": ("surrogates", "objective"),
     "test_corrections": ("corrections", "masks"),
     "test_advantages": ("advantages", "segments"),
     "test_token_advantages": ("token_advantages", "advantage_rule"),
@@ -34,6 +35,13 @@ SUITE = {
 RELOADED = (PACKAGE, "token_batches")
 
 SABOTAGES: dict[str, tuple[str, str, str]] = {
+    "clip count: dual clip not counted": ("surrogates", "high_T | (bad_T & (loss_T > bound_T))", "high_T"),
+    "clip count: gmpo's bounds taken for bounds on the ratio": (
+        "surrogates",
+        "high_T=(log_ratio_T > high)",
+        "high_T=(log_ratio_T.exp() > 1 + high)",
+    ),
+    "clip count: not reported by corrections": ("objective", "high_T | above_T", "high_T"),
     "surrogate: sign flipped": (
         "surrogates",
         "return -log_ratio_T.exp() * advantage_T",
@@ -48,18 +56,18 @@ SABOTAGES: dict[str, tuple[str, str, str]] = {
     "clip: lower side dropped": ("surrogates", "ratio_T.clamp(1 - low, 1 + high)", "ratio_T.clamp(max=1 + high)"),
     "clip: min for max": (
         "surrogates",
-        "return torch.maximum(-ratio_T * advantage_T",
-        "return torch.minimum(-ratio_T * advantage_T",
+        "torch.maximum(-ratio_T * advantage_T",
+        "torch.minimum(-ratio_T * advantage_T",
     ),
     "dual clip: on the wrong sign": (
         "surrogates",
-        "torch.where(advantage_T < 0, torch.minimum",
-        "torch.where(advantage_T > 0, torch.minimum",
+        "bad_T, bound_T = advantage_T < 0",
+        "bad_T, bound_T = advantage_T > 0",
     ),
     "cispo: gradient through the ratio": (
         "surrogates",
-        "-log_ratio_T.detach().exp().clamp(floor",
-        "-log_ratio_T.exp().clamp(floor",
+        "ratio_T = log_ratio_T.detach().exp()\n    if outside",
+        "ratio_T = log_ratio_T.exp()\n    if outside",
     ),
     "sapo: temperatures swapped": (
         "surrogates",
@@ -87,7 +95,7 @@ SABOTAGES: dict[str, tuple[str, str, str]] = {
     "kl: sign in the loss": ("objective", "loss = loss + kl_coef * kl_loss", "loss = loss - kl_coef * kl_loss"),
     "kl: sign in the reward": ("advantage_rule", "- segments.total(kl_T", "+ segments.total(kl_T"),
     "entropy: punished": ("objective", "loss = loss - entropy_coef", "loss = loss + entropy_coef"),
-    "weights: a slice's own denominator": ("objective", "* factor_T * weight_T).sum()", "* factor_T).mean()"),
+    "weights: a slice's own denominator": ("objective", '(policy_T * inputs["weight_T"]).sum()', "policy_T.mean()"),
     "weights: mean over tokens for mean over rollouts": (
         "weights",
         "(_counted(length_N, rollouts) * (length_N[segment_T]",
@@ -141,8 +149,8 @@ SABOTAGES: dict[str, tuple[str, str, str]] = {
     "correction: truncation lost": ("corrections", ".clamp(lowest, highest)", ""),
     "correction: not applied": (
         "objective",
-        "if not component.before_rejection:\n                factor_T = factor_T * component(given)",
-        "if not component.before_rejection:\n                factor_T = factor_T",
+        "loss_T, low_T, high_T = loss_T * factor_T,",
+        "loss_T, low_T, high_T = loss_T,",
     ),
     "correction: mismatch weight not applied": (
         "objective",

@@ -37,6 +37,7 @@ class Step:
     advantage_T: Tensor
     weight_T: Tensor
     penalty_weight_T: Tensor | None = None
+    likelihood_weight_T: Tensor | None = None
 
     @property
     def rollouts(self) -> int:
@@ -99,6 +100,9 @@ def prepared(step: Step, objective: Objective, **given: Any) -> Step:
         advantage_T=made.advantage_T,
         weight_T=objective.token_weights(step.segment_T, step.mask_T, **of_what),
         penalty_weight_T=objective.penalty_token_weights(step.segment_T, step.mask_T, **of_what),
+        likelihood_weight_T=objective.likelihood_token_weights(
+            step.segment_T, step.mask_T, step.reward_N, group_N=step.group_N, dtype=torch.float64
+        ),
     )
 
 

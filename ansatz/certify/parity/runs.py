@@ -5,6 +5,7 @@ Every number comes from `Objective` and the registered components, the functions
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,7 @@ class Batch:
     advantage_T: Tensor
     weight_T: Tensor
     penalty_weight_T: Tensor | None
+    likelihood_weight_T: Tensor | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,20 +227,15 @@ def _batch(case: Case, objective: Objective, setup: Setup, made: Advantages) -> 
         advantage_T=made.advantage_T,
         weight_T=torch.zeros_like(old_T),
         penalty_weight_T=None,
+        likelihood_weight_T=None,
     )
     return _weighted(batch, objective, len(case.inputs["rewards"]), torch.tensor(case.inputs["group"]))
 
 
 def _weighted(batch: Batch, objective: Objective, rollouts: int, group_N: Tensor | None) -> Batch:
     given: dict[str, Any] = {"num_rollouts": rollouts, "group_N": group_N, "dtype": torch.float64}
-    return Batch(
-        segment_T=batch.segment_T,
-        mask_T=batch.mask_T,
-        sampled_mask_T=batch.sampled_mask_T,
-        old_logp_T=batch.old_logp_T,
-        behavior_logp_T=batch.behavior_logp_T,
-        ref_logp_T=batch.ref_logp_T,
-        advantage_T=batch.advantage_T,
+    return dataclasses.replace(
+        batch,
         weight_T=objective.token_weights(batch.segment_T, batch.mask_T, **given),
         penalty_weight_T=objective.penalty_token_weights(batch.segment_T, batch.mask_T, **given),
     )
@@ -246,17 +243,13 @@ def _weighted(batch: Batch, objective: Objective, rollouts: int, group_N: Tensor
 
 def _slice(batch: Batch, inside_T: Tensor, objective: Objective, own_rows: int) -> Batch:
     """The tokens of one micro-batch; own_rows > 0: with weights of its own over so many rollouts."""
-    part = Batch(
-        segment_T=batch.segment_T[inside_T] - int(batch.segment_T[inside_T].min()),
-        mask_T=batch.mask_T[inside_T],
-        sampled_mask_T=batch.sampled_mask_T[inside_T],
-        old_logp_T=batch.old_logp_T[inside_T],
-        behavior_logp_T=batch.behavior_logp_T[inside_T],
-        ref_logp_T=None if batch.ref_logp_T is None else batch.ref_logp_T[inside_T],
-        advantage_T=batch.advantage_T[inside_T],
-        weight_T=batch.weight_T[inside_T],
-        penalty_weight_T=None if batch.penalty_weight_T is None else batch.penalty_weight_T[inside_T],
-    )
+    arrays = {
+        field.name: value[inside_T]
+        for field in dataclasses.fields(batch)
+        if (value := getattr(batch, field.name)) is not None
+    }
+    arrays["segment_T"] = arrays["segment_T"] - int(arrays["segment_T"].min())
+    part = dataclasses.replace(batch, **arrays)
     return _weighted(part, objective, own_rows, None) if own_rows else part
 
 

@@ -1,0 +1,58 @@
+"""What an objective cannot train on: a preset without its inputs, or groups that give no advantage."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import torch
+
+from ansatz.errors import ConfigError
+from ansatz.objectives.components import INPUTS, Component
+from ansatz.objectives.objective import Objective
+
+TRAINING_INPUTS = frozenset(INPUTS) - {"step_reward_T", "step_end_T"}
+"""The inputs that a training run supplies. No reward of a recipe gives rewards to reasoning steps."""
+
+_INSTEAD = {
+    "step_reward_T": 'Use preset = "grpo", which rewards the whole response, or call Objective.advantages with step '
+    "rewards of your own."
+}
+
+
+def missing_inputs(objective: Objective, supplied: Collection[str]) -> list[tuple[Component, str]]:
+    """Each component of the objective with an input that is not among `supplied`."""
+    return [
+        (component, name) for component in _components(objective) for name in component.inputs if name not in supplied
+    ]
+
+
+def check_recipe(objective: Objective, *, samples_per_prompt: int) -> None:
+    """ConfigError if a training run lacks an input of the objective, or if every advantage would be 0."""
+    for component, name in missing_inputs(objective, TRAINING_INPUTS):
+        raise ConfigError(
+            f"algorithm.{component.kind} = {component.name!r} needs {INPUTS.get(name, name)} ({name}), which no reward "
+            f"of a recipe supplies. {_INSTEAD.get(name, '')}".rstrip()
+        )
+    check_group_size(objective, samples_per_prompt)
+
+
+def check_group_size(objective: Objective, samples_per_prompt: int) -> None:
+    """ConfigError if every advantage is 0 whatever the rewards; tried on two prompts with unequal rewards."""
+    if not set(objective.advantage.inputs) <= {"reward_N", "group_N", "length_N"}:
+        return
+    span = max(samples_per_prompt - 1, 1)
+    rewards = [(rank + prompt) / span % 1.5 for prompt in range(2) for rank in range(samples_per_prompt)]
+    group_N = torch.arange(2).repeat_interleave(samples_per_prompt)
+    tried = {"reward_N": torch.tensor(rewards), "group_N": group_N, "length_N": torch.ones_like(group_N)}
+    if not objective.advantage(tried).any():
+        enough = max(objective.advantage.settings.get("k", 1) + 1, 2)
+        raise ConfigError(
+            f"rollout.samples_per_prompt = {samples_per_prompt}: {objective.advantage.name} gives every rollout "
+            f'advantage 0. Use {enough} or more, or algorithm.advantage = "batch_zscore".'
+        )
+
+
+def _components(objective: Objective) -> Iterator[Component]:
+    optional = (objective.whiten, objective.value)
+    yield from (objective.advantage, objective.ratio, objective.surrogate, *objective.correction, *objective.masks)
+    yield from (component for component in optional if component is not None)
