@@ -161,7 +161,7 @@ def _sentence(detail: ErrorDetails) -> str:
     if detail["type"] == "missing":
         return f"{name} is missing; it has no default, so the recipe must give it."
     if detail["type"] == "value_error":  # a section's own check, which names its key
-        return f"{name}.{detail['msg'].removeprefix('Value error, ')}."
+        return f"{name}.{detail['msg'].removeprefix('Value error, ')}.".removeprefix(".")
     if detail["type"] in ("model_type", "dict_type"):
         return f"{name} = {detail['input']!r}: it should be a mapping of keys to values."
     message = detail["msg"].removeprefix("Input ").removeprefix("String ").removeprefix("Value error, ")

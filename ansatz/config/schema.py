@@ -8,30 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
-
-def _no_bool(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise PydanticCustomError("number_type", "should be a number")
-    return value
-
-
-Int = Annotated[int, BeforeValidator(_no_bool)]
-Float = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
-Positive = Annotated[Int, Field(gt=0)]
-Count = Annotated[Int, Field(ge=0)]
-Rate = Annotated[Float, Field(ge=0)]
-Decay = Annotated[Float, Field(ge=0, lt=1)]
-Share = Annotated[Float, Field(gt=0, le=1)]
-Part = Annotated[Float, Field(ge=0, le=1)]
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+from ansatz.config.fields import Count, Float, Positive, Rate, Section
+from ansatz.config.sampling import SamplingOptions
 
 
 class ModelSection(Section):
@@ -69,26 +51,14 @@ class DataSection(Section):
     further ones for those without a signal. null: epoch after epoch."""
 
 
-class RolloutSection(Section):
+class RolloutSection(SamplingOptions):
     prompts_per_step: Positive = 32
-    samples_per_prompt: Positive = 8
     max_prompt_tokens: Positive = 256
     max_response_tokens: Positive = 96
-    min_response_tokens: Count = 0
-    """So many tokens from the first on are no end tokens."""
-    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """A response ends where its text holds one of these."""
+    """Longest response in tokens, end token included."""
     partial_rollout_tokens: Count = 0
-    """Partial rollouts: a response that has drawn so many tokens in a step goes on in the next, under the weights of
-    then; 0: each ends in the step that it began in."""
-    thinking_budget: Count = 0
-    """After so many tokens without </think> it is forced in, and the answer begins; 0: off."""
-    temperature: Rate = 1.0
-    top_k: Count = 0
-    """0: off."""
-    top_p: Share = 1.0
-    min_p: Part = 0.0
-    """Tokens less likely than this times the likeliest are never drawn; 0: off."""
+    """Partial rollouts: a response that has not ended after N tokens is paused, and the next step resumes it with the
+    new weights. 0: every response ends in the step in which it began."""
     engine: dict[str, Any] = Field(default_factory=lambda: {"name": "native"})
     """{name: native | vllm, ...settings of that engine}: `rollout.engines` lists them with their settings."""
 
@@ -97,23 +67,12 @@ class RolloutSection(Section):
         return self.prompts_per_step * self.samples_per_prompt
 
     @model_validator(mode="after")
-    def a_response_may_end(self) -> RolloutSection:
-        if self.min_response_tokens >= self.max_response_tokens:
-            raise ValueError(
-                f"min_response_tokens = {self.min_response_tokens}: no response could end within "
-                f"rollout.max_response_tokens = {self.max_response_tokens}; make it smaller"
-            )
-        if self.thinking_budget >= self.max_response_tokens:
-            raise ValueError(
-                f"thinking_budget = {self.thinking_budget}: it leaves no room for an answer within "
-                f"rollout.max_response_tokens = {self.max_response_tokens}; make it smaller"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def training_needs_a_distribution(self) -> RolloutSection:
+    def temperature_fits(self) -> RolloutSection:
         if self.temperature == 0:
-            raise ValueError("temperature = 0: every response would be the same; training needs more, such as 1.0")
+            raise ValueError(
+                "temperature = 0 makes every response identical, so there is nothing to learn from; "
+                "use a value above 0, such as 1.0"
+            )
         return self
 
 
@@ -156,15 +115,19 @@ class SftSection(Section):
     """Over the last so many steps the rate falls to 0."""
 
 
-class EvaluateSection(Section):
+class EvaluateSection(SamplingOptions):
+    """Sampling options that the recipe leaves out: the defaults below, and for the form of a response (`AS_ROLLOUT`)
+    the values of `rollout`."""
+
+    AS_ROLLOUT: ClassVar = ("max_response_tokens", "min_response_tokens", "stop", "thinking_budget", "closing")
+
     problems: Positive = 200
-    samples_per_prompt: Positive = 8
     k: Positive = 8
     """pass@k and maj@k; at most `samples_per_prompt`."""
     temperature: Annotated[Float, Field(gt=0)] = 1.0
-    top_p: Share = 1.0
+    """Divides the logits. Each problem also gets one response at temperature 0."""
     every: Count = 25
-    """Also during RL, each so many steps; 0: only before and after each stage."""
+    """Also evaluate during RL, every N steps; 0: only before and after each stage."""
 
     @model_validator(mode="after")
     def k_fits(self) -> EvaluateSection:
@@ -174,6 +137,11 @@ class EvaluateSection(Section):
                 f"got evaluate.samples_per_prompt = {self.samples_per_prompt}"
             )
         return self
+
+    def completed(self, rollout: RolloutSection) -> EvaluateSection:
+        """The section with the form of a response as in `rollout`, where the recipe does not give another."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return EvaluateSection(**{name: getattr(rollout, name) for name in self.AS_ROLLOUT} | given)
 
 
 class SaveSection(Section):
@@ -210,6 +178,17 @@ class Config(Section):
     evaluate: EvaluateSection = EvaluateSection()
     save: SaveSection = SaveSection()
 
+    @model_validator(mode="after")
+    def evaluate_is_complete(self) -> Config:
+        """A resolved config says everything, so `evaluate` gets the values that it takes from `rollout`."""
+        try:
+            evaluate = self.evaluate.completed(self.rollout)
+        except ValidationError as error:
+            message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+            raise ValueError(f"evaluate.{message} (what evaluate leaves out is as in rollout)") from error
+        object.__setattr__(self, "evaluate", evaluate)
+        return self
+
     @property
     def run_dir(self) -> Path:
         return Path(self.out) / self.name
@@ -227,12 +206,26 @@ class Config(Section):
 
 
 def count_keys(section: type[BaseModel]) -> int:
-    """Leaf keys of a section and its subsections: the size of what a user has to know."""
-    total = 0
-    for info in section.model_fields.values():
+    """Leaf keys of a section and its subsections: the size of what a user has to know.
+
+    A sampling option means the same in every section that takes it, so it counts once.
+    """
+    own, shared = _leaf_keys(section)
+    return own + len(shared)
+
+
+def _leaf_keys(section: type[BaseModel]) -> tuple[int, set[str]]:
+    """How many keys the section and its subsections have apart from sampling options, and the names of those."""
+    shared = set(SamplingOptions.model_fields) if issubclass(section, SamplingOptions) else set[str]()
+    own = 0
+    for name, info in section.model_fields.items():
         kind = info.annotation
-        total += count_keys(kind) if isinstance(kind, type) and issubclass(kind, BaseModel) else 1
-    return total
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            further, also_shared = _leaf_keys(kind)
+            own, shared = own + further, shared | also_shared
+        else:
+            own += name not in shared
+    return own, shared
 
 
 def flat_keys(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,0 +1,31 @@
+"""The types of recipe values, and the base class of all sections."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+
+def _no_bool(value: Any) -> Any:
+    """Refuse true and false where a number is expected; to Python they are 1 and 0."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("number_type", "should be a number")
+    return value
+
+
+Int = Annotated[int, BeforeValidator(_no_bool)]
+Float = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
+Positive = Annotated[Int, Field(gt=0)]
+Count = Annotated[Int, Field(ge=0)]
+Rate = Annotated[Float, Field(ge=0)]
+Decay = Annotated[Float, Field(ge=0, lt=1)]
+Share = Annotated[Float, Field(gt=0, le=1)]
+Part = Annotated[Float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """A section of a recipe: frozen, without unknown keys. The docstring of a field is its description."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True)

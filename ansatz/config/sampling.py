@@ -1,0 +1,71 @@
+"""How responses are sampled: the one definition for recipes (`rollout`, `evaluate`, `rejection`) and for commands.
+
+An option has the same name and meaning everywhere. On the command line `top_k` is written `--top-k`; the descriptions
+below are also the help texts there.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from ansatz.config.fields import Count, Part, Positive, Rate, Section, Share
+
+THOUGHT_START, THOUGHT_END = "<think>", "</think>"
+
+
+class SamplingOptions(Section):
+    """The filters apply in this order: temperature, top_k, top_p, min_p."""
+
+    samples_per_prompt: Positive = 8
+    """Number of responses to each prompt."""
+    max_response_tokens: Count = 0
+    """Longest response in tokens, end token included. 0: what the longest prompt leaves of the model's context, at most
+    2048."""
+    min_response_tokens: Count = 0
+    """End-of-sequence tokens are masked out for the first N tokens. Stop strings still end a response."""
+    temperature: Rate = 1.0
+    """Divides the logits. 0: always the most likely token, which makes sense only with one response per prompt."""
+    top_k: Count = 0
+    """Sample from the N most likely tokens; 0: off."""
+    top_p: Share = 1.0
+    """Sample from the smallest set of most likely tokens with at least this probability in all; 1: off."""
+    min_p: Part = 0.0
+    """Keep tokens whose probability is at least this fraction of the most likely token's; 0: off."""
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """A response ends as soon as its text contains one of these strings."""
+    thinking_budget: Count = 0
+    """After N tokens without </think>, `closing` is forced in and the answer begins; 0: off."""
+    closing: str = THOUGHT_END
+    """Text that ends a thought when its budget is used up. It must contain </think>."""
+
+    @model_validator(mode="after")
+    def temperature_fits(self) -> SamplingOptions:
+        if self.temperature == 0 and self.samples_per_prompt > 1:
+            raise ValueError(
+                f"temperature = 0 with samples_per_prompt = {self.samples_per_prompt}: every response would be the "
+                "same; use samples_per_prompt = 1 or a temperature above 0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def a_response_can_end(self) -> SamplingOptions:
+        limit = self.max_response_tokens
+        if limit and self.min_response_tokens >= limit:
+            raise ValueError(
+                f"min_response_tokens = {self.min_response_tokens}: no response could end within "
+                f"max_response_tokens = {limit}; make it smaller"
+            )
+        if limit and self.thinking_budget >= limit:
+            raise ValueError(
+                f"thinking_budget = {self.thinking_budget}: it leaves no room for an answer within "
+                f"max_response_tokens = {limit}; make it smaller"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def the_closing_closes_a_thought(self) -> SamplingOptions:
+        if THOUGHT_END not in self.closing:
+            raise ValueError(f"closing = {self.closing!r} does not end a thought; it must contain {THOUGHT_END}")
+        return self
