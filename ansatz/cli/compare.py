@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import ConfigError
 
 
@@ -54,7 +55,7 @@ def compare_folders(a: Path, b: Path, *, mode: str, most: int) -> dict[str, Any]
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Settings besides the model that differ and may be the cause of a difference."""
-    keys = ("template", "k", "temperature", "top_p", "max_tokens", "thinking_budget", "closing", "dtype")
+    keys = ("template", *SamplingOptions.model_fields, "dtype")
     return [f"{key}: A {a.get(key)!r}, B {b.get(key)!r}" for key in keys if a.get(key) != b.get(key)]
 
 

@@ -9,27 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ansatz.cli.model_filters import difficulty, select
+from ansatz.cli.responses import sample_into
 from ansatz.cli.rows import (
     AnswerFrom,
     AnswerKey,
-    Batch,
-    Device,
     File,
     IdKey,
     Out,
     QuestionKey,
-    Seed,
-    Temperature,
-    Threads,
     Work,
     correct_responses,
-    drawing,
     responses_folder,
     rows_of,
     run_row_filter,
-    watched,
+    with_progress,
 )
-from ansatz.cli.sampling_options import SamplingOptions, sample_into
+from ansatz.cli.sampling_options import ModelSampling, takes_sampling
+from ansatz.prompts.answer_only import GUESS
 
 if TYPE_CHECKING:
     from ansatz.evaluate.response_store import ResponseStore
@@ -60,7 +56,7 @@ def check(
             rows += 1
             yield problem
 
-    found = unreadable_golds(watched(problems(), "check"))
+    found = unreadable_golds(with_progress(problems(), "check"))
     for gold in found:
         print(f"{file}:{gold.line}: {gold.id}: {gold.why}")
     print(f"{rows} problems, {len(found)} gold answers that cannot be read")
@@ -87,7 +83,7 @@ def peek(
 
         length = token_counter(tokenizer)
     pairs = rows_of(file, question_key, answer_key, answer_from, id_key)
-    found = look((problem for _, problem in watched(pairs, "peek")), length=length)
+    found = look((problem for _, problem in with_progress(pairs, "peek")), length=length)
     unit = "words" if tokenizer is None else "tokens"
     print(f"{found.rows} problems")
     for name, lengths in (("question", found.question_lengths), ("solution", found.solution_lengths)):
@@ -168,9 +164,12 @@ def decontaminate(
 
 
 @app.command("filter")
+@takes_sampling(template=GUESS, max_response_tokens=24)
 def filter_rows(
     file: File,
     out: Out,
+    *,
+    sampling: ModelSampling,
     drop: Annotated[
         list[str] | None,
         typer.Option(
@@ -184,14 +183,6 @@ def filter_rows(
     ] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer.")] = None,
     model: Annotated[Path | None, typer.Option(help="The model that guesses, for --drop guessed.")] = None,
-    guesses: Annotated[int, typer.Option(min=1, help="Tries of a guess; one that is right drops the problem.")] = 8,
-    guess_template: Annotated[str, typer.Option(help="guess, chat, a template's name or a .txt file.")] = "guess",
-    temperature: Temperature = 1.0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Of a guess.")] = 24,
-    seed: Seed = 0,
-    batch: Batch = 32,
-    device: Device = None,
-    threads: Threads = 0,
     work: Work = None,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
@@ -215,11 +206,10 @@ def filter_rows(
     right: dict[str, int] = {}
     if guessing:
         assert model is not None
-        how = drawing(guesses, temperature, max_tokens, guess_template, seed, batch, device, threads)
         asked = [problem for _, problem in rows_of(file, *keys) if by_text(problem) is None]
         folder = responses_folder(work, out)
-        right = _guessed(folder, model, asked, how, file) if asked else {}
-        settings |= {"model": str(model), "guesses": guesses, "responses": str(folder.path)}
+        right = _guessed(folder, model, asked, sampling, file) if asked else {}
+        settings |= {"model": str(model), "guesses": sampling.options.samples_per_prompt, "responses": str(folder.path)}
 
     def judge(problem: Problem) -> dict[str, Any] | None:
         why = by_text(problem)
@@ -256,13 +246,20 @@ def _filters(drop: list[str] | None, by_text: tuple[str, ...], model: Path | Non
 
 
 def _guessed(
-    folder: ResponseStore, model: Path, problems: list[Problem], how: SamplingOptions, file: Path
+    folder: ResponseStore, model: Path, problems: list[Problem], sampling: ModelSampling, file: Path
 ) -> dict[str, int]:
-    from ansatz.evaluate.answer_only import guesses
+    from ansatz.evaluate.answer_only import answer_only_grader
     from ansatz.prompts.answer_only import render_guess
 
     sample_into(
-        folder, model, problems, how, about={"data": str(file)}, of=str(file), as_prompt=render_guess, judged=guesses
+        folder,
+        model,
+        problems,
+        sampling,
+        about={"data": str(file)},
+        source=str(file),
+        to_prompt=render_guess,
+        make_grader=answer_only_grader,
     )
     return correct_responses(folder, "guess")
 
@@ -285,7 +282,7 @@ def split(
     from ansatz.data.hygiene.row_filter import split_rows
     from ansatz.data.hygiene.split import held_out
 
-    pairs = watched(rows_of(file, question_key, answer_key, answer_from, id_key), "split")
+    pairs = with_progress(rows_of(file, question_key, answer_key, answer_from, id_key), "split")
     about = {"verb": "split", "file": str(file), "share": share, "seed": seed, "by": by, "before": history(file)}
     kept, held = split_rows(pairs, lambda one: held_out(one, share=share, seed=seed, by=by), out, heldout, about=about)
     print(f"{kept} rows in {out}, {held} rows in {heldout}")

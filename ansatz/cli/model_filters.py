@@ -7,69 +7,63 @@ from typing import Annotated
 
 import typer
 
+from ansatz.cli.responses import sample_into
 from ansatz.cli.rows import (
     AnswerFrom,
     AnswerKey,
-    Batch,
-    Device,
     File,
     IdKey,
-    MaxTokens,
     Model,
     Out,
     QuestionKey,
-    Seed,
-    Temperature,
-    Template,
-    Threads,
     Work,
     correct_responses,
-    drawing,
     responses_folder,
     rows_of,
-    watched,
+    with_progress,
 )
-from ansatz.cli.sampling_options import sample_into
+from ansatz.cli.sampling_options import ModelSampling, takes_sampling
 
 
+@takes_sampling()
 def difficulty(
     file: File,
     out: Out,
     model: Model,
-    k: Annotated[int, typer.Option(min=1, help="Responses a problem.")] = 8,
+    *,
+    sampling: ModelSampling,
     min_rate: Annotated[float, typer.Option(help="Drop rows with a lower pass rate than this.")] = 0.0,
     max_rate: Annotated[float, typer.Option(help="Drop rows with a higher pass rate than this.")] = 1.0,
-    temperature: Temperature = 1.0,
-    max_tokens: MaxTokens = 0,
-    template: Template = "boxed",
-    seed: Seed = 0,
-    batch: Batch = 32,
-    device: Device = None,
-    threads: Threads = 0,
     work: Work = None,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     answer_from: AnswerFrom = "auto",
     id_key: IdKey = None,
 ) -> None:
-    """Write each row with its pass rate: the share of k responses of MODEL that are right."""
+    """Write each row with its pass rate: the fraction of MODEL's responses that are correct."""
     from ansatz.data.hygiene.difficulty import check_range, write_pass_rates
     from ansatz.data.hygiene.report import history
 
     check_range(min_rate, max_rate)
-    how = drawing(k, temperature, max_tokens, template, seed, batch, device, threads)
     keys = (question_key, answer_key, answer_from, id_key)
     folder = responses_folder(work, out)
     problems = [problem for _, problem in rows_of(file, *keys)]
-    sample_into(folder, model, problems, how, about={"data": str(file)}, of=str(file))
+    sample_into(folder, model, problems, sampling, about={"data": str(file)}, source=str(file))
     about = {"verb": "difficulty", "min_rate": min_rate, "max_rate": max_rate, **folder.settings()}
     about |= {"file": str(file), "before": history(file)}
+    num_samples = sampling.options.samples_per_prompt
     report = write_pass_rates(
-        rows_of(file, *keys), correct_responses(folder, "strict"), out, k=k, low=min_rate, high=max_rate, about=about
+        rows_of(file, *keys),
+        correct_responses(folder, "strict"),
+        out,
+        k=num_samples,
+        low=min_rate,
+        high=max_rate,
+        about=about,
     )
-    shown = ", ".join(f"{count} of {k}: {many}" for count, many in report["correct_of_k"].items())
+    shown = ", ".join(f"{count} of {num_samples}: {many}" for count, many in report["correct_of_k"].items())
     print(f"{report['rows']} rows, {report['kept']} kept, {report['dropped']} dropped")
-    print(f"problems by right responses: {shown}")
+    print(f"problems by correct responses: {shown}")
     print(f"rows with pass_rate: {out}; responses: {folder.path}")
 
 
@@ -81,7 +75,7 @@ def select(
     mode: Annotated[str, typer.Option(help="The verdict that counts; strict, or the first there is.")] = "",
     language: Annotated[str | None, typer.Option(help="Drop responses that are not in it, such as en.")] = None,
     shape: Annotated[str | None, typer.Option(help="Drop responses without this form, such as think_boxed.")] = None,
-    max_tokens: Annotated[int, typer.Option(help="Drop longer responses; 0: none.")] = 0,
+    drop_longer_than: Annotated[int, typer.Option(help="Drop responses of more than N tokens; 0: none.")] = 0,
     seed: Annotated[int, typer.Option(help="Another seed picks other ones at random.")] = 0,
 ) -> None:
     """Choose from kept responses a set for SFT: right and whole ones, each once, some of a problem."""
@@ -93,9 +87,11 @@ def select(
     from ansatz.data.hygiene.select import report_of
     from ansatz.evaluate.selection import Selection, read_responses, taught_rows
 
-    settings = Selection(per_prompt=per_prompt, pick=pick, language=language, shape=shape, max_tokens=max_tokens)
+    settings = Selection(
+        per_prompt=per_prompt, pick=pick, language=language, shape=shape, drop_longer_than=drop_longer_than
+    )
     found = read_responses(responses)
-    chosen = settings.choose(watched(found, "select"), seed=seed, mode=mode)
+    chosen = settings.choose(with_progress(found, "select"), seed=seed, mode=mode)
     about = {"verb": "select", "responses_of": str(responses), **dataclasses.asdict(settings), "mode": mode}
     report = {**about, "seed": seed, **report_of(chosen)}
     with replacing(out) as file:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from ansatz.cli.sampling_options import SamplingOptions
-
 if TYPE_CHECKING:
     from ansatz.data.rows import Row
     from ansatz.evaluate.response_store import ResponseStore
@@ -31,15 +29,6 @@ Work = Annotated[
     Path | None,
     typer.Option(help="Folder that keeps the responses; OUT.responses if not given. Run again, it goes on."),
 ]
-Temperature = Annotated[float, typer.Option(min=0, help="Of sampling; 0: greedy, one response a problem.")]
-TopP = Annotated[float, typer.Option(help="In (0, 1].")]
-MaxTokens = Annotated[int, typer.Option(min=0, help="Of a response; 0: what the context allows, to 2048.")]
-Template = Annotated[str, typer.Option(help="Prompt template: a name, chat, or a .txt file.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the sampling noise.")]
-Batch = Annotated[int, typer.Option(min=1, help="Problems sampled together; what is lost when it is cut off.")]
-Device = Annotated[str | None, typer.Option(help="Such as cpu or cuda; a GPU where there is one.")]
-Dtype = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
-Threads = Annotated[int, typer.Option(min=0, help="CPU threads; 0: as many as there are cores.")]
 
 
 def rows_of(
@@ -64,28 +53,11 @@ def run_row_filter(
     from ansatz.data.hygiene.row_filter import filter_rows
 
     about = {"verb": verb, "file": str(file), **settings, "before": history(file)}
-    report = filter_rows(watched(pairs, verb), judge, out, about=about)
+    report = filter_rows(with_progress(pairs, verb), judge, out, about=about)
     kinds = ", ".join(f"{kind} {count}" for kind, count in report["kinds"].items())
     counts = ", ".join(f"{report[part]} {part}" for part in ("rows", "kept", "dropped"))
     print(counts + (f" ({kinds})" if kinds else ""))
     print(f"kept rows: {out}; report: {report_path(out)}")
-
-
-def drawing(
-    k: int, temperature: float, max_tokens: int, template: str, seed: int, batch: int, device: str | None, threads: int
-) -> SamplingOptions:
-    return SamplingOptions(
-        k=k,
-        temperature=temperature,
-        top_p=1.0,
-        max_tokens=max_tokens,
-        seed=seed,
-        template=template,
-        batch=batch,
-        device=device,
-        dtype="auto",
-        threads=threads,
-    )
 
 
 def responses_folder(work: Path | None, out: Path) -> ResponseStore:
@@ -95,11 +67,11 @@ def responses_folder(work: Path | None, out: Path) -> ResponseStore:
 
 
 def correct_responses(folder: ResponseStore, mode: str) -> dict[str, int]:
-    """Right responses a problem, by id."""
-    return {group[0].id: sum(one.verdicts[mode].correct for one in group) for group in folder.responses()}
+    """Number of correct responses to each problem, by its id."""
+    return {group[0].id: sum(response.verdicts[mode].correct for response in group) for group in folder.responses()}
 
 
-def watched(items: Iterable[T], what: str) -> Iterator[T]:
+def with_progress(items: Iterable[T], what: str) -> Iterator[T]:
     """The items, with a count on stderr while they pass, where a person is there to see it."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn

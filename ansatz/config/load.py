@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -21,6 +21,8 @@ from ansatz.config.schema import Config
 from ansatz.config.toy import changes, toy_layer
 from ansatz.errors import ConfigError
 from ansatz.registry import suggest
+
+SectionT = TypeVar("SectionT", bound=BaseModel)
 
 _FLOAT = re.compile(r"^[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$")
 
@@ -105,8 +107,22 @@ def check(data: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate(data)
     except ValidationError as error:
-        problems = [_sentence(detail) for detail in error.errors(include_url=False)]
-        raise ConfigError(" ".join(dict.fromkeys(problems))) from error
+        raise ConfigError(_sentences(error)) from error
+
+
+def parse_section(section: type[SectionT], data: Mapping[str, Any], *, name: str) -> SectionT:
+    """A section outside a recipe. ConfigError for wrong keys, which it calls name.KEY; or just KEY without a name."""
+    try:
+        return section.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_sentences(error, name)) from error
+
+
+def _sentences(error: ValidationError, *parents: str) -> str:
+    """One sentence for each thing that is wrong, without repetitions."""
+    above = tuple(parent for parent in parents if parent)
+    details = [{**detail, "loc": (*above, *detail["loc"])} for detail in error.errors(include_url=False)]
+    return " ".join(dict.fromkeys(_sentence(cast(ErrorDetails, detail)) for detail in details))
 
 
 def _at_toy_size(config: Config, data: Mapping[str, Any], over: Mapping[str, Any]) -> Config:

@@ -19,6 +19,7 @@ RECIPE_KEYS: dict[str, str] = {
     "data.curriculum.retire_after": "data.curriculum.drop_after_solved",
     "evaluate.samples": "evaluate.samples_per_prompt",
     "model.shrink": "model.toy",
+    "rejection.max_tokens": "rejection.drop_longer_than",
     "rejection.samples": "rejection.samples_per_prompt",
     "rollout.tokens_per_step": "rollout.partial_rollout_tokens",
     "train.max_misalignment": "train.max_logprob_gap",
@@ -29,6 +30,19 @@ RECIPE_KEYS: dict[str, str] = {
 
 OPTIONS: dict[tuple[str, ...], dict[str, str]] = {
     ("data", "decontaminate"): {"--min-share": "--min-frac"},
+    ("data", "difficulty"): {"--k": "--samples-per-prompt", "--max-tokens": "--max-response-tokens"},
+    ("data", "filter"): {
+        "--guess-template": "--template",
+        "--guesses": "--samples-per-prompt",
+        "--max-tokens": "--max-response-tokens",
+    },
+    ("data", "select"): {"--max-tokens": "--drop-longer-than"},
+    ("eval",): {
+        "--budgets": "--thinking-budgets",
+        "--k": "--samples-per-prompt",
+        "--max-tokens": "--max-response-tokens",
+    },
+    ("sample",): {"--k": "--samples-per-prompt", "--max-tokens": "--max-response-tokens"},
 }
 """Command-line options by verb: old -> new."""
 

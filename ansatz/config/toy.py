@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from ansatz.config.schema import Config, flat_keys
+from ansatz.config.schema import Config, EvaluateSection, flat_keys
 
 CAPS: dict[str, int] = {
     "sft.steps": 3,
@@ -33,6 +33,9 @@ CAPS: dict[str, int] = {
     "train.reference_update_interval": 2,
     "evaluate.problems": 8,
     "evaluate.samples_per_prompt": 2,
+    "evaluate.max_response_tokens": 64,
+    "evaluate.min_response_tokens": 4,
+    "evaluate.thinking_budget": 16,
     "evaluate.k": 2,
     "evaluate.every": 2,
 }
@@ -59,7 +62,10 @@ def toy_layer(config: Config) -> dict[str, Any]:
         section, _, name = key.partition(".")
         idle = section == "sft" and config.data.sft is None
         needed = key == "rollout.max_response_tokens" and own_demonstrations  # which must fit within it
-        if flat[key] > cap and not idle and not needed:
+        as_rollout = (  # it then follows rollout's cap
+            section == "evaluate" and name in EvaluateSection.AS_ROLLOUT and flat[key] == flat[f"rollout.{name}"]
+        )
+        if flat[key] > cap and not idle and not needed and not as_rollout:
             layer.setdefault(section, {})[name] = cap
     if rewards := _rewards(config, layer.get("rollout", {}).get("max_response_tokens")):
         layer["rewards"] = rewards

@@ -1,24 +1,24 @@
-"""The judge of guesses: what stands in the box that the prompt opened is the answer (see `prompts.answer_only`)."""
+"""Grading of answers without reasoning: the content of the box that the prompt opened (see `prompts.answer_only`)."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 
-from ansatz.evaluate.responses import Judge, Response, response_of
+from ansatz.evaluate.responses import Response, ResponseGrader, response_of
 from ansatz.prompts.answer_only import guess_of
 from ansatz.rewards.math_answer.verify import verify
 from ansatz.rewards.pool import WorkerPool
 from ansatz.types import Rollout
 
 
-def guesses(pool: WorkerPool) -> Judge:
-    """Reads the first box alone, so nothing that the model may reason after its answer counts; reading "guess"."""
+def answer_only_grader(pool: WorkerPool) -> ResponseGrader:
+    """Reads only the first box, so anything that the model reasons after its answer does not count. Mode "guess"."""
 
-    def judge(rollouts: Sequence[Rollout]) -> list[Response]:
-        return [_response(one, pool) for one in rollouts]
+    def grade(rollouts: Sequence[Rollout]) -> list[Response]:
+        return [_response(rollout, pool) for rollout in rollouts]
 
-    return judge
+    return grade
 
 
 def _response(rollout: Rollout, pool: WorkerPool) -> Response:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ansatz.types import Verdict
+
 Floats = NDArray[np.float64]
 
 
@@ -59,6 +61,17 @@ def _vote(answers: Sequence[Hashable | None], correct: Sequence[bool]) -> float:
         return 0.0
     most = max(len(votes) for votes in verdicts.values())
     return fmean(fmean(votes) for votes in verdicts.values() if len(votes) == most)
+
+
+def vote(verdict: Verdict, *, gold: str) -> str | None:
+    """What a response votes for in `maj_at_k`: the one rule of training and evaluation.
+
+    Every correct response votes for the gold answer, however it is written and whatever the reason of its verdict. Any
+    other votes for its extracted answer without spaces. Without an extracted answer there is no vote.
+    """
+    if verdict.correct:
+        return gold
+    return None if verdict.extracted is None else f"wrong:{''.join(verdict.extracted.split())}"
 
 
 def bootstrap_interval(

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansatz.evaluate.estimators import Outcome, summarise
+from ansatz.evaluate.estimators import Outcome, summarise, vote
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
-from ansatz.types import Prompt, Reason, ScoredRollout
+from ansatz.types import Prompt, ScoredRollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +49,8 @@ def _outcome(prompt: Prompt, samples: Sequence[ScoredRollout], greedy: ScoredRol
     return Outcome(
         level=prompt.problem.level,
         correct=tuple(one.score.verdict.correct for one in samples),
-        answers=tuple(_answer_key(one) for one in samples),
+        answers=tuple(vote(one.score.verdict, gold=prompt.problem.answer) for one in samples),
         lengths=tuple(one.rollout.num_tokens for one in samples),
         truncated=tuple(one.rollout.truncated for one in samples),
         greedy=greedy.score.verdict.correct,
     )
-
-
-def _answer_key(one: ScoredRollout) -> str | None:
-    """What a sample votes for: the gold for every correct answer, however written; else its own text without spaces."""
-    verdict = one.score.verdict
-    if verdict.reason is Reason.EQUAL:
-        return one.rollout.prompt.problem.answer
-    return None if verdict.extracted is None else f"wrong:{''.join(verdict.extracted.split())}"

@@ -1,4 +1,4 @@
-"""An evaluation in a folder: kept responses (see `kept`), and results.json from them once all are sampled.
+"""An evaluation in a folder: a response store (see `response_store`), and results.json once all is sampled.
 
 results.json     settings and scores (see `scores`)
 """
@@ -20,13 +20,14 @@ class EvaluationFolder(ResponseStore):
     NEEDS = MODES
 
     def grade_again(self, *, pool: WorkerPool) -> None:
-        """Replaces every verdict by that of the verifier as it is now."""
+        """Replace every verdict by that of the current verifier."""
         write_jsonl(
-            self.rollouts, [to_row(graded_again(one, pool=pool)) for group in self.responses() for one in group]
+            self.rollouts,
+            [to_row(graded_again(response, pool=pool)) for group in self.responses() for response in group],
         )
 
     def write_results(self) -> dict[str, Any]:
-        """results.json from settings and rollouts alone: the same files give the same bytes."""
+        """Write results.json. It depends only on settings and rollouts: equal files give equal bytes."""
         settings = self.settings()
         scores = suite_scores(self.responses(), seed=settings["seed"], opening=settings.get("opening", ""))
         results = {"settings": settings, "scores": scores}

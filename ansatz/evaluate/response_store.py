@@ -1,31 +1,37 @@
-"""Responses of a model to problems, kept as they come: stopped at any moment, gone on with to the same bytes.
+"""Graded responses of a model in a folder, written as they finish. An interrupted call resumes to the same bytes.
 
-    settings.json    written first; all that the responses depend on
-    rollouts.jsonl   graded responses, the samples of a problem as soon as its last one ends (see `responses`)
+    settings.json    written first: the format version, and everything that the responses depend on
+    rollouts.jsonl   graded responses, all samples of a problem as soon as the last one ends (see `responses`)
 
-Batches are fixed by the settings. One that was cut off is sampled again as a whole: in its last bits a logit depends on
-how many rows are computed together, so without this a resumed folder could end in other responses.
+The settings determine the batches. A batch that was cut off is sampled again as a whole: the last bits of a logit
+depend on how many rows are computed together, so a resumed folder could otherwise end in different responses.
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import ConfigError, DataError
-from ansatz.evaluate.responses import Judge, Response, from_row, to_row
+from ansatz.evaluate.responses import Response, ResponseGrader, from_row, to_row
+from ansatz.files import write_text
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.track.jsonl import append_jsonl, keep_rows, read_jsonl, write_jsonl
 from ansatz.types import Prompt, Rollout
 
+FORMAT_VERSION = 2
+RENAMED = {"k": "samples_per_prompt", "max_tokens": "max_response_tokens"}
+"""Settings of format 1, which had no version, by their names since."""
+
 
 @dataclass(frozen=True, slots=True)
 class ResponseStore:
-    """The files of one sampling. NEEDS: verdicts that each response must have."""
+    """The files of one sampling. NEEDS: modes in which each response must have a verdict."""
 
     NEEDS: ClassVar[tuple[str, ...]] = ()
     path: Path
@@ -34,35 +40,44 @@ class ResponseStore:
     def rollouts(self) -> Path:
         return self.path / "rollouts.jsonl"
 
-    def claim(self, settings: Mapping[str, Any]) -> None:
-        """Writes the settings, or finds them as they are. ConfigError where the folder is of another sampling."""
+    def open_or_check(self, settings: Mapping[str, Any]) -> None:
+        """Write the settings to a new folder, or check that an existing one has the same.
+
+        ConfigError if they differ, or if the folder holds anything else.
+        """
         file = self.path / "settings.json"
         if not file.exists():
             if self.path.exists() and any(self.path.iterdir()):
                 raise ConfigError(
-                    f"{self.path} holds other files. Give what is sampled a folder of its own: --out DIR."
+                    f"{self.path} holds other files. Give the responses a folder of their own: --out DIR."
                 )
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_json(file, settings)
+            write_json(file, {"format_version": FORMAT_VERSION, **settings})
             return
-        there = self.settings()
-        for key in {**there, **settings}:
-            if settings.get(key) != there.get(key):
+        existing = self.settings()
+        for key in {**existing, **settings}:
+            if settings.get(key) != existing.get(key):
                 raise ConfigError(
-                    f"{self.path} holds responses with {key} = {there.get(key)!r}, these would have "
-                    f"{settings.get(key)!r}. "
-                    "Give these another folder: --out DIR; or the settings of the first to go on with it."
+                    f"{self.path} holds responses with {key} = {existing.get(key)!r}; this command has "
+                    f"{settings.get(key)!r}. Choose another folder (--out DIR), or the same settings to resume."
                 )
 
     def settings(self) -> dict[str, Any]:
-        """ConfigError where there are none."""
+        """The settings, with the current names if they have format 1. ConfigError if there are none."""
         file = self.path / "settings.json"
         if not file.is_file():
             raise ConfigError(
-                f"{self.path} is no folder of `ansatz eval` or `ansatz sample`: it has no settings.json. "
-                "Give one that has."
+                f"{self.path} was not written by `ansatz eval` or `ansatz sample` (settings.json is missing)."
             )
-        return json.loads(file.read_text(encoding="utf-8"))
+        settings = json.loads(file.read_text(encoding="utf-8"))
+        version = settings.pop("format_version", 1)
+        if version == 1:
+            return _from_format_1(settings)
+        if version != FORMAT_VERSION:
+            raise ConfigError(
+                f"{file} has format version {version}; this version of Ansatz reads 1 and {FORMAT_VERSION}. "
+                "Use the version that wrote it."
+            )
+        return settings
 
     def sample(
         self,
@@ -71,71 +86,71 @@ class ResponseStore:
         sampler: Sampler,
         sampling: Sampling,
         batch: int,
-        judge: Judge,
+        grader: ResponseGrader,
         on_problem: Callable[[int], None] = lambda done: None,
     ) -> None:
-        """Samples what is still missing; on_problem is told how many problems are done. Ends with the file in order."""
+        """Sample what is missing, then put the file in order. on_problem is called with the number of finished
+        problems."""
         parts = [prompts[start : start + batch] for start in range(0, len(prompts), batch)]
-        count = _counts(read_jsonl(self.rollouts))
-        missing = [part for part in parts if any(count[one.problem.id] < sampling.num_samples for one in part)]
+        count = Counter(row["id"] for row in read_jsonl(self.rollouts))
+        missing = [part for part in parts if any(count[prompt.problem.id] < sampling.num_samples for prompt in part)]
         again = {prompt.problem.id for part in missing for prompt in part}
-        if again & count.keys() or not missing:
-            keep_rows(self.rollouts, lambda row: row["id"] not in again)
+        keep_rows(self.rollouts, lambda row: row["id"] not in again)  # also removes a line that a kill cut off
         done = len(prompts) - len(again)
         on_problem(done)
         for part in missing:
             writer = _Writer(
-                self.rollouts, sampling.num_samples, judge, lambda more, before=done: on_problem(before + more)
+                self.rollouts, sampling.num_samples, grader, lambda more, before=done: on_problem(before + more)
             )
             sampler.generate(part, sampling, on_finished=writer)
             done += len(part)
-        place = {prompt.problem.id: index for index, prompt in enumerate(prompts)}
+        position = {prompt.problem.id: index for index, prompt in enumerate(prompts)}
         rows = read_jsonl(self.rollouts)
-        write_jsonl(self.rollouts, sorted(rows, key=lambda row: (place[row["id"]], row["sample"])))
+        write_jsonl(self.rollouts, sorted(rows, key=lambda row: (position[row["id"]], row["sample"])))
 
     def responses(self) -> list[list[Response]]:
-        """[P][S] of rollouts.jsonl, problems in the order of the file. DataError where there are none, or not all."""
+        """[P][S] of rollouts.jsonl, problems in the order of the file. DataError if any response is missing."""
         groups: dict[str, list[Response]] = {}
         for row in read_jsonl(self.rollouts):
-            one = from_row(row, where=str(self.rollouts), needs=self.NEEDS)
-            groups.setdefault(one.id, []).append(one)
+            response = from_row(row, where=str(self.rollouts), needs=self.NEEDS)
+            groups.setdefault(response.id, []).append(response)
         expected = self.settings()
-        whole = [group for group in groups.values() if len(group) == expected["k"]]
-        if len(whole) != expected["num_problems"]:
+        complete = [group for group in groups.values() if len(group) == expected["samples_per_prompt"]]
+        if len(complete) != expected["num_problems"]:
             raise DataError(
-                f"{self.rollouts} has all samples of {len(whole)} problems, expected {expected['num_problems']}. "
-                "Sample again with the same settings: it goes on where it stopped."
+                f"{self.rollouts} has all samples of {len(complete)} problems, expected {expected['num_problems']}. "
+                "Run the same command again: it resumes where it stopped."
             )
-        return whole
+        return complete
 
 
 class _Writer:
     """Collects rollouts as they end; grades and writes a problem's once it has them all."""
 
-    def __init__(self, path: Path, num_samples: int, judge: Judge, on_problem: Callable[[int], None]) -> None:
-        self._path, self._num_samples, self._judge, self._on_problem = path, num_samples, judge, on_problem
-        self._waiting: defaultdict[str, list[Rollout]] = defaultdict(list)
+    def __init__(self, path: Path, num_samples: int, grader: ResponseGrader, on_problem: Callable[[int], None]) -> None:
+        self._path, self._num_samples, self._grader, self._on_problem = path, num_samples, grader, on_problem
+        self._waiting: dict[str, list[Rollout]] = {}
         self._done = 0
 
     def __call__(self, rollout: Rollout) -> None:
-        waiting = self._waiting[rollout.prompt.problem.id]
+        waiting = self._waiting.setdefault(rollout.prompt.problem.id, [])
         waiting.append(rollout)
         if len(waiting) == self._num_samples:
-            for one in self._judge(sorted(waiting, key=lambda one: one.sample)):
-                append_jsonl(self._path, to_row(one))
+            for response in self._grader(sorted(waiting, key=lambda rollout: rollout.sample)):
+                append_jsonl(self._path, to_row(response))
             self._done += 1
             self._on_problem(self._done)
 
 
-def _counts(rows: Sequence[Mapping[str, Any]]) -> defaultdict[str, int]:
-    """Whole lines a problem."""
-    count: defaultdict[str, int] = defaultdict(int)
-    for row in rows:
-        count[row["id"]] += 1
-    return count
+def _from_format_1(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as format 2 writes them: new names, and options that format 1 left out at their defaults."""
+    renamed = {RENAMED.get(key, key): value for key, value in settings.items()}
+    if "temperature" not in renamed:  # a stage's store, which leaves the options to the run's config
+        return renamed
+    defaults = SamplingOptions().model_dump(mode="json")
+    return {**{key: value for key, value in defaults.items() if key not in renamed}, **renamed}
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    draft.replace(path)
+    """Replace the file by indented JSON."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -1,11 +1,11 @@
-"""Graded responses of a model, as they stand in rollouts.jsonl, one a line.
+"""Graded responses of a model, as rollouts.jsonl holds them, one per line.
 
     {"id": "gsm8k-test-0", "sample": 3, "level": "", "subject": "", "question": ..., "answer": "18", "response": ...,
      "tokens": 212, "finish": "stop", "verdicts": {"strict": {"correct": true, "reason": "equal", "extracted": "18"},
      "anchored": ..., "last_number": ...}}
 
-`answer` and `response` are what `ansatz score` reads. Verdicts stand under the names of their readings (MODES), or
-under "reward" where a recipe's rewards gave them.
+`ansatz score` reads the fields `answer` and `response`. Verdicts are stored by mode (see MODES), or under "reward" if a
+recipe's rewards gave them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansatz.errors import DataError
+from ansatz.evaluate.estimators import vote
 from ansatz.rewards.base import Grader
 from ansatz.rewards.math_answer.extract import Mode
 from ansatz.rewards.math_answer.verify import verify
@@ -23,12 +24,12 @@ from ansatz.rewards.pool import WorkerPool
 from ansatz.types import Finish, Reason, Rollout, Verdict
 
 MODES: tuple[Mode, ...] = ("strict", "anchored", "last_number")
-"""From the strictest reading of a response to the most lenient; see `verify`."""
+"""How an answer is found in a response, from the strictest mode to the most lenient (see `verify`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One response to a problem with one verdict or several, by name. tokens: its length, end token included."""
+    """One response to a problem with its verdicts by mode. tokens: its length, end token included."""
 
     id: str
     sample: int
@@ -43,45 +44,44 @@ class Response:
 
     @property
     def truncated(self) -> bool:
-        """Whether it was cut off; a thought closed by force (Finish.BUDGET) is not."""
+        """Whether the response was cut off. A thought that its budget closed (Finish.BUDGET) was not."""
         return self.finish in (Finish.LENGTH, Finish.ABORT)
 
     def vote(self, mode: str) -> str | None:
-        """What it votes for: the gold for every right answer, however written; else its own text without spaces."""
-        verdict = self.verdicts[mode]
-        if verdict.correct:
-            return self.answer
-        return None if verdict.extracted is None else f"wrong:{''.join(verdict.extracted.split())}"
+        """What the response votes for in maj@k."""
+        return vote(self.verdicts[mode], gold=self.answer)
 
 
-Judge = Callable[[Sequence[Rollout]], list[Response]]
-"""Grades all responses to one problem, in their order."""
+ResponseGrader = Callable[[Sequence[Rollout]], list[Response]]
+"""Grades all rollouts of one problem, in their order."""
 
 
-def read_by_all_modes(pool: WorkerPool) -> Judge:
-    """The judge that reads each response in each of MODES."""
+def all_modes_grader(pool: WorkerPool) -> ResponseGrader:
+    """Grades each response in every one of MODES."""
 
-    def judge(rollouts: Sequence[Rollout]) -> list[Response]:
-        return [graded(one, pool=pool) for one in rollouts]
+    def grade(rollouts: Sequence[Rollout]) -> list[Response]:
+        return [graded(rollout, pool=pool) for rollout in rollouts]
 
-    return judge
+    return grade
 
 
-def rewarded(grader: Grader) -> Judge:
-    """The judge that asks a recipe's rewards; their verdict is called "reward"."""
+def reward_grader(grader: Grader) -> ResponseGrader:
+    """Grades by a recipe's rewards. Their verdict is stored under "reward"."""
 
-    def judge(rollouts: Sequence[Rollout]) -> list[Response]:
-        return [response_of(one.rollout, {"reward": one.score.verdict}) for one in grader.score(rollouts)]
+    def grade(rollouts: Sequence[Rollout]) -> list[Response]:
+        return [response_of(scored.rollout, {"reward": scored.score.verdict}) for scored in grader.score(rollouts)]
 
-    return judge
+    return grade
 
 
 def graded(rollout: Rollout, *, pool: WorkerPool) -> Response:
+    """The response with a verdict for each mode."""
     gold = rollout.prompt.problem.answer
     return response_of(rollout, _verdicts(gold, rollout.text, truncated=rollout.truncated, pool=pool))
 
 
 def response_of(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Response:
+    """The fields of a rollout that are stored, with these verdicts."""
     problem = rollout.prompt.problem
     return Response(
         id=problem.id,
@@ -98,43 +98,46 @@ def response_of(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Response:
 
 
 def graded_again(response: Response, *, pool: WorkerPool) -> Response:
-    """The same text under the verifier as it is now."""
+    """The same text with the verdicts of the current verifier."""
     verdicts = _verdicts(response.answer, response.response, truncated=response.truncated, pool=pool)
     return dataclasses.replace(response, verdicts=verdicts)
 
 
 def _verdicts(gold: str, text: str, *, truncated: bool, pool: WorkerPool) -> dict[str, Verdict]:
-    found: dict[str, Verdict] = {}
+    verdicts: dict[str, Verdict] = {}
     for mode in MODES:
         verdict = verify(gold, text, mode=mode, pool=pool)
         if truncated and verdict.reason is Reason.NO_ANSWER:
             verdict = dataclasses.replace(verdict, reason=Reason.TRUNCATED)
-        found[mode] = verdict
-    return found
+        verdicts[mode] = verdict
+    return verdicts
 
 
 def to_row(response: Response) -> dict[str, Any]:
-    """The response as a line of rollouts.jsonl; times are left out, so that equal evaluations are equal files."""
+    """The response as a line of rollouts.jsonl. Times are left out, so that equal evaluations give equal files."""
     verdicts = {
-        mode: {"correct": one.correct, "reason": one.reason.value, "extracted": one.extracted}
-        for mode, one in response.verdicts.items()
+        mode: {"correct": verdict.correct, "reason": verdict.reason.value, "extracted": verdict.extracted}
+        for mode, verdict in response.verdicts.items()
     }
     row = {field.name: getattr(response, field.name) for field in dataclasses.fields(response)}
     return {**row, "finish": response.finish.value, "verdicts": verdicts}
 
 
 def from_row(row: Mapping[str, Any], *, where: str, needs: Sequence[str] = ()) -> Response:
-    """The inverse of `to_row`. DataError, with `where` it stands, for another row, or one without a verdict `needs`."""
+    """The inverse of `to_row`. DataError for any other row, or one that lacks a verdict of the modes in `needs`.
+
+    where: the file, for the error.
+    """
     try:
         verdicts = {
-            name: Verdict(correct=one["correct"], reason=Reason(one["reason"]), extracted=one["extracted"])
-            for name, one in row["verdicts"].items()
+            mode: Verdict(correct=verdict["correct"], reason=Reason(verdict["reason"]), extracted=verdict["extracted"])
+            for mode, verdict in row["verdicts"].items()
         }
         if not verdicts or not verdicts.keys() >= set(needs):
             raise ValueError(f"verdicts {', '.join(verdicts) or 'none'}, expected {', '.join(needs) or 'one or more'}")
         return Response(**{**row, "finish": Finish(row["finish"]), "verdicts": verdicts})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"{where} holds a row that `ansatz eval` or `ansatz sample` did not write "
-            f"({type(error).__name__}: {error}). Remove the file to sample anew."
+            f"{where} has a row that was not written by `ansatz eval` or `ansatz sample` "
+            f"({type(error).__name__}: {error}). Remove the file to sample again."
         ) from error

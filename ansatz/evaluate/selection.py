@@ -28,7 +28,7 @@ class Selection:
 
     per_prompt: at most so many of a problem. pick: which of them, "random" or "shortest". language: ISO 639-1, such as
     en; a response with less than 0.9 of its words in it goes (extra `language`). shape: a form of `rewards.format`,
-    such as think_boxed or boxed; a response without it goes. max_tokens: longer ones go; 0: off.
+    such as think_boxed or boxed; a response without it goes. drop_longer_than: longer ones go, in tokens; 0: off.
 
     ConfigError for a setting out of its range; MissingExtraError where a language is asked for and cannot be told.
     """
@@ -37,14 +37,14 @@ class Selection:
     pick: str = "random"
     language: str | None = None
     shape: str | None = None
-    max_tokens: int = 0
+    drop_longer_than: int = 0
 
     def __post_init__(self) -> None:
         check_choice(per_prompt=self.per_prompt, pick=self.pick)
         if self.shape is not None and self.shape not in SHAPES:
             raise ConfigError(f"shape = {self.shape!r} is unknown.{suggest(self.shape, SHAPES)}")
-        if self.max_tokens < 0:
-            raise ConfigError(f"max_tokens = {self.max_tokens}: expected 1 or more, or 0 for no limit.")
+        if self.drop_longer_than < 0:
+            raise ConfigError(f"drop_longer_than = {self.drop_longer_than}: expected 1 or more, or 0 for no limit.")
         if self.language is not None:
             _detect(self.language)
 
@@ -57,7 +57,7 @@ class Selection:
         return choose(candidates, per_prompt=self.per_prompt, pick=self.pick, seed=seed, refuse=filters)
 
     def _too_long(self, one: Candidate) -> str | None:
-        return "too_long" if 0 < self.max_tokens < one.tokens else None
+        return "too_long" if 0 < self.drop_longer_than < one.tokens else None
 
     def _other_shape(self, one: Candidate) -> str | None:
         fits = self.shape is None or well_formed(one.text, shape=cast("Shape", self.shape))

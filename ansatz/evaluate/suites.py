@@ -98,8 +98,9 @@ class LoadedSuite:
         """False where the file is another one than our numbers were taken on."""
         return not self.card.file or not self.card.version or self.sha256.startswith(self.card.version)
 
-    def spread(self, count: int) -> list[Problem]:
-        """`count` problems at even distances through the suite, in its order; 0, or more than there are: all."""
+    def evenly_spaced(self, count: int) -> list[Problem]:
+        """`count` problems at even distances through the suite, in its order. All if count is 0 or larger than the
+        suite."""
         size = len(self.problems)
         chosen = range(size) if not 0 < count < size else [index * size // count for index in range(count)]
         return [self.problems[index] for index in chosen]

@@ -1,4 +1,4 @@
-"""What a recipe names, built: its problems, its model where that is made here, and how it draws."""
+"""What a recipe names, built: its problems and its model where that is made here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ansatz.models.plan import recipe_shape
 from ansatz.models.tiny import build_random_model, build_tiny_model
 from ansatz.prompts.templates import CHAT, QUESTION, template_text
 from ansatz.registry import bind
-from ansatz.rollout.base import Sampling
 from ansatz.types import Problem
 
 TOKENIZER_PROBLEMS = 4000  # enough for every name and phrase of a generator; more only cost time
@@ -26,25 +25,6 @@ def model_builder(config: Config) -> Callable[..., Any]:
     if model.path is None or not model.toy:
         return bind(build_tiny_model, {"seed": config.seed, **model.tiny}, what="model.tiny")
     return functools.partial(build_random_model, shape=recipe_shape(config), seed=config.seed)
-
-
-def recipe_sampling(config: Config, *, step: int, **over: Any) -> Sampling:
-    """How training draws responses, `over` aside."""
-    rollout = config.rollout
-    settings: dict[str, Any] = {
-        "num_samples": rollout.samples_per_prompt,
-        "max_response_tokens": rollout.max_response_tokens,
-        "temperature": rollout.temperature,
-        "top_k": rollout.top_k,
-        "top_p": rollout.top_p,
-        "min_p": rollout.min_p,
-        "min_response_tokens": rollout.min_response_tokens,
-        "stop": rollout.stop,
-        "thinking_budget": rollout.thinking_budget,
-        "seed": config.seed,
-        "step": step,
-    }
-    return Sampling(**settings | over)
 
 
 def tokenizer_texts(problems: Sequence[Problem], template: str) -> list[str]:

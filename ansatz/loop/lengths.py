@@ -25,9 +25,13 @@ class LengthChecker:
         self._policy, self._rollout, self._template = policy, config.rollout, config.data.template
         self._frame = "" if self._template == CHAT else template_text(self._template).replace(QUESTION, "")
 
-    def check_prompts(self, problems: Iterable[Problem]) -> None:
-        """Each prompt is within rollout.max_prompt_tokens and leaves room for rollout.max_response_tokens."""
-        room = self._policy.max_context - self._rollout.max_response_tokens
+    def check_prompts(self, problems: Iterable[Problem], *, max_response_tokens: int | None = None) -> None:
+        """Each prompt is within rollout.max_prompt_tokens, and the context has room for the longest response to it.
+
+        max_response_tokens: of that response; None: rollout.max_response_tokens.
+        """
+        max_response_tokens = max_response_tokens or self._rollout.max_response_tokens
+        room = self._policy.max_context - max_response_tokens
         for problem in problems:
             if not self._short_prompt(problem, min(room, self._rollout.max_prompt_tokens)):
                 prompt = render(
@@ -36,7 +40,7 @@ class LengthChecker:
                     self._policy.tokenizer,
                     max_prompt_tokens=self._rollout.max_prompt_tokens,
                 )
-                self._check_context(prompt, self._rollout.max_response_tokens, "rollout.max_response_tokens =")
+                self._check_context(prompt, max_response_tokens, "max_response_tokens =")
 
     def check_demonstrations(self, problems: Iterable[Problem]) -> None:
         """Each prompt and each response is within its limit, and both together within the context."""
@@ -71,7 +75,7 @@ class LengthChecker:
             raise ModelError(
                 f"the prompt of problem {prompt.problem.id!r} has {len(prompt.token_ids)} tokens; with {what} "
                 f"{num_response_tokens} that is {total}, over the model's context of {self._policy.max_context}. "
-                "Lower rollout.max_response_tokens, use a model with a longer context, or take the problem out."
+                "Lower max_response_tokens, use a model with a longer context, or take the problem out."
             )
 
 

@@ -24,10 +24,11 @@ from ansatz.data.hygiene.report import provenance
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError
 from ansatz.evaluate.evaluate import Evaluator
-from ansatz.loop.builders import model_builder, recipe_sampling, source_problems, tokenizer_texts
+from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rejection import (
     RejectionSettings,
+    rejection_options,
     rejection_settings,
     round_name,
     round_sampling,
@@ -58,7 +59,7 @@ from ansatz.prompts.render import render
 from ansatz.prompts.templates import CHAT, template_text
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader, check_golds
-from ansatz.rollout.base import Sampler
+from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import check_engine, engine_of
 from ansatz.track.base import ConsoleSink
 from ansatz.track.jsonl import read_jsonl
@@ -160,6 +161,7 @@ class Pipeline:
         if self.config.rejection is None:
             return None
         settings = rejection_settings(self.config.rejection)
+        rejection_options(self.config)
         settings.teaching(self.config)
         if settings.teacher is not None:
             check_folder(settings.teacher)
@@ -195,14 +197,19 @@ class Pipeline:
 
     def _check_fit(self, policy: Policy) -> None:
         fit = LengthChecker(policy, self.config)
-        fit.check_prompts(self._read("heldout")[: self.config.evaluate.problems])
-        if "rl" in self.config.stages or self.rejection is not None:
-            fit.check_prompts(self._read("train"))
-        if self.rejection is not None and self.rejection.teacher is not None:
-            teacher = load_policy(self.rejection.teacher)
-            LengthChecker(teacher, self.rejection.asking(self.config)).check_prompts(self._read("train"))
+        fit.check_prompts(
+            self._read("heldout")[: self.config.evaluate.problems],
+            max_response_tokens=self.config.evaluate.max_response_tokens,
+        )
         if "sft" in self.config.stages:
             fit.check_demonstrations(self._read("sft"))
+        if "rl" in self.config.stages or self.rejection is not None:
+            fit.check_prompts(self._read("train"))
+        if self.rejection is not None:
+            limit = rejection_options(self.config).max_response_tokens
+            if self.rejection.teacher is not None:
+                fit = LengthChecker(load_policy(self.rejection.teacher), self.rejection.asking(self.config))
+            fit.check_prompts(self._read("train"), max_response_tokens=limit)
 
     def _sft(self, folder: Path, model_path: str) -> Path:
         return self._teach(folder, model_path, self.config, self._read("sft"))
@@ -233,7 +240,7 @@ class Pipeline:
                     folder,
                     self._prompts(policy, problems, template=settings.template),
                     sampler=sampler,
-                    sampling=round_sampling(self.config, settings.samples_per_prompt, number),
+                    sampling=round_sampling(self.config, number),
                     grader=self.grader,
                     settings=settings,
                     fits=fit.fits_demonstration,
@@ -331,15 +338,7 @@ class Pipeline:
         return Evaluator(
             prompts=self._prompts(policy, self._read("heldout")[: config.evaluate.problems]),
             grader=self.grader,
-            sampling=recipe_sampling(
-                config,
-                step=0,
-                num_samples=config.evaluate.samples_per_prompt,
-                temperature=config.evaluate.temperature,
-                top_k=0,
-                top_p=config.evaluate.top_p,
-                min_p=0.0,
-            ),
+            sampling=Sampling.of(config.evaluate, seed=config.seed),
             k=config.evaluate.k,
             split="heldout",
         )

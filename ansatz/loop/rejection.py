@@ -16,18 +16,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansatz.config.load import check
+from ansatz.config.load import check, parse_section
+from ansatz.config.sampling import SamplingOptions
 from ansatz.config.schema import Config
 from ansatz.data.hygiene.report import report_path
 from ansatz.data.hygiene.select import Candidate, Chosen, report_of
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.response_store import ResponseStore
-from ansatz.evaluate.responses import Response, rewarded
+from ansatz.evaluate.responses import Response, reward_grader
 from ansatz.evaluate.selection import Selection, taught_problems
-from ansatz.loop.builders import recipe_sampling
 from ansatz.loop.state import Clock, write_atomically
-from ansatz.registry import bind
+from ansatz.registry import bind, settings_of, suggest
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.track.base import ConsoleSink
@@ -38,15 +38,13 @@ from ansatz.types import Problem, Prompt
 class RejectionSettings(Selection):
     """What a recipe may say under `rejection`, besides what a `Selection` takes.
 
-    samples_per_prompt: responses a problem, drawn as `rollout` says. rounds: of sampling and SFT. teacher: the model
-    folder that
-    is sampled from; null: the policy as it is at the round's beginning. template: the teacher's prompt template; null:
-    data.template. from_start: every round trains the stage's start; else the policy of the round before. problems: so
-    many a round, each the next of data.train and after the last the first again; 0: all. batch: problems sampled
-    together; what a kill loses. sft: keys of the recipe's sft section, where a round's SFT is to be another.
+    rounds: of sampling and SFT. teacher: the model folder that is sampled from; null: the policy at the start of the
+    round. template: the teacher's prompt template; null: data.template. from_start: every round trains the stage's
+    start; otherwise the policy of the previous round. problems: number per round, in the order of data.train and from
+    the first again after the last; 0: all. batch: problems sampled together; a kill loses at most one batch. sft: keys
+    of the recipe's sft section that differ for a round's SFT. The sampling options are added by `rejection_options`.
     """
 
-    samples_per_prompt: int = 8
     rounds: int = 1
     teacher: str | None = None
     template: str | None = None
@@ -57,7 +55,7 @@ class RejectionSettings(Selection):
 
     def __post_init__(self) -> None:
         Selection.__post_init__(self)
-        for name, least in (("samples_per_prompt", 1), ("rounds", 1), ("batch", 1), ("problems", 0)):
+        for name, least in (("rounds", 1), ("batch", 1), ("problems", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"rejection.{name} = {getattr(self, name)}: expected {least} or more.")
         if self.template is not None and self.teacher is None:
@@ -92,7 +90,19 @@ class RejectionSettings(Selection):
 
 def rejection_settings(recipe: Mapping[str, Any]) -> RejectionSettings:
     """The settings of a recipe's `rejection`. ConfigError for an unknown or a wrong one."""
-    return bind(RejectionSettings, recipe, what="rejection")()
+    known = {*settings_of(RejectionSettings), *SamplingOptions.model_fields}
+    for key in recipe:
+        if key not in known:
+            raise ConfigError(f"rejection has no setting {key!r}.{suggest(key, known)}")
+    settings = {key: value for key, value in recipe.items() if key not in SamplingOptions.model_fields}
+    return bind(RejectionSettings, settings, what="rejection")()
+
+
+def rejection_options(config: Config) -> SamplingOptions:
+    """How a round samples: as `rollout` does, with 8 samples per prompt, unless `rejection` gives another value."""
+    options = {name: getattr(config.rollout, name) for name in SamplingOptions.model_fields}
+    given = {key: value for key, value in (config.rejection or {}).items() if key in options}
+    return parse_section(SamplingOptions, {**options, "samples_per_prompt": 8, **given}, name="rejection")
 
 
 def round_name(number: int) -> str:
@@ -100,9 +110,9 @@ def round_name(number: int) -> str:
     return f"rejection_{number}"
 
 
-def round_sampling(config: Config, samples: int, number: int) -> Sampling:
-    """As RL samples; the noise of a round is that of a step before the first one."""
-    return recipe_sampling(config, step=-number, num_samples=samples)
+def round_sampling(config: Config, number: int) -> Sampling:
+    """Rounds use the noise of the steps before the first one, which RL never uses."""
+    return Sampling.of(rejection_options(config), seed=config.seed, step=-number)
 
 
 def sample_and_select(
@@ -123,8 +133,13 @@ def sample_and_select(
     """
     clock = Clock()
     kept = ResponseStore(folder / "responses")
-    kept.claim(
-        {"num_problems": len(prompts), "k": sampling.num_samples, "seed": sampling.seed, "round": -sampling.step}
+    kept.open_or_check(
+        {
+            "num_problems": len(prompts),
+            "samples_per_prompt": sampling.num_samples,
+            "seed": sampling.seed,
+            "round": -sampling.step,
+        }
     )
     if console is not None:
         console.begin(f"{folder.name}, problems sampled", total_steps=len(prompts))
@@ -134,7 +149,7 @@ def sample_and_select(
             sampler=sampler,
             sampling=sampling,
             batch=settings.batch,
-            judge=rewarded(grader),
+            grader=reward_grader(grader),
             on_problem=lambda done: console.step(done, {}) if console is not None and done else None,
         )
     finally:

@@ -8,14 +8,13 @@ from pathlib import Path
 from statistics import fmean
 
 from ansatz.evaluate.evaluate import Evaluator
-from ansatz.loop.builders import recipe_sampling
 from ansatz.loop.collect import collect
 from ansatz.loop.state import Clock, TrainingStage
 from ansatz.models.peak_memory import PeakMemory
 from ansatz.models.weights import LiveWeights
 from ansatz.prompts.render import render
 from ansatz.rewards.base import Grader
-from ansatz.rollout.base import Sampler
+from ansatz.rollout.base import Sampler, Sampling
 from ansatz.track.rollouts import rollout_metrics
 from ansatz.train.sample import samples_of_groups
 from ansatz.train.step import StepReport
@@ -35,7 +34,7 @@ def train_rl(stage: TrainingStage, *, sampler: Sampler, grader: Grader, evaluato
     sampler.load_weights(LiveWeights(policy=trainer.policy, version=trainer.version))
     memory = PeakMemory(trainer.policy.device)
     for step in stage.steps():
-        sampling = recipe_sampling(config, step=step, max_call_tokens=rollout.partial_rollout_tokens)
+        sampling = Sampling.of(rollout, seed=config.seed, step=step, max_call_tokens=rollout.partial_rollout_tokens)
         found = collect(
             stage.stream,
             as_prompt,

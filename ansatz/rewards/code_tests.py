@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ansatz.config.schema import Positive, Rate
+from ansatz.config.fields import Positive, Rate
 from ansatz.errors import DataError
 from ansatz.rewards import sandbox
 from ansatz.rewards.base import RewardResult

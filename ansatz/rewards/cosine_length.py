@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansatz.config.schema import Positive
+from ansatz.config.fields import Positive
 from ansatz.rewards.base import RewardResult
 from ansatz.shaping import penalties
 from ansatz.types import Rollout, Verdict

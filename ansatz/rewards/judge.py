@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ansatz.config.schema import Count, Positive, Rate
+from ansatz.config.fields import Count, Positive, Rate
 from ansatz.errors import ConfigError
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.chat_client import ChatClient, ChatFailed, ChatTimeout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansatz.config.schema import Count
+from ansatz.config.fields import Count
 from ansatz.rewards.base import RewardResult
 from ansatz.shaping.penalties import group_length
 from ansatz.types import Rollout, Verdict

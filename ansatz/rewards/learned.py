@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from ansatz.config.schema import Positive
+from ansatz.config.fields import Positive
 from ansatz.errors import ConfigError, ModelError
 from ansatz.registry import load_attribute
 from ansatz.rewards.base import RewardResult

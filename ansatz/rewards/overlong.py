@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansatz.config.schema import Positive, Rate
+from ansatz.config.fields import Positive, Rate
 from ansatz.errors import ConfigError
 from ansatz.rewards.base import RewardResult
 from ansatz.shaping.penalties import soft_overlong

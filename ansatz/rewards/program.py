@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
-from ansatz.config.schema import Positive
+from ansatz.config.fields import Positive
 from ansatz.rewards import sandbox
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.code_blocks import last_program

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ansatz.config.schema import Positive
+from ansatz.config.fields import Positive
 from ansatz.ngrams import REPETITION_NGRAM, repeated_frac
 from ansatz.rewards.base import RewardResult
 from ansatz.types import Rollout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from ansatz.config.schema import Positive, Rate
+from ansatz.config.fields import Positive, Rate
 from ansatz.errors import DataError
 from ansatz.rewards.base import RewardResult
 from ansatz.shaping.penalties import lcpo_exact, lcpo_max

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from ansatz.config.sampling import THOUGHT_END, SamplingOptions
 from ansatz.types import Prompt, Rollout
 
 if TYPE_CHECKING:  # it imports torch, and this file serves processes without it
@@ -41,8 +42,8 @@ class Sampling:
     max_call_tokens: int = 0
     stop: tuple[str, ...] = ()
     thinking_budget: int = 0
-    thought_end: str = "</think>"
-    closing: str = "</think>"
+    thought_end: str = THOUGHT_END
+    closing: str = THOUGHT_END
     seed: int = 0
     step: int = 0
 
@@ -55,6 +56,16 @@ class Sampling:
     def watched(self) -> bool:
         """Whether more than end tokens and the limit shapes a response (see `rollout.response_rules`)."""
         return bool(self.stop) or self.thinking_budget > 0
+
+    @classmethod
+    def of(cls, options: SamplingOptions, *, seed: int, step: int = 0, max_call_tokens: int = 0) -> Sampling:
+        """The sampling options of a recipe's section or of a command, with the keys of the noise.
+
+        options.max_response_tokens must be a number above 0: only who knows the prompts can resolve 0.
+        """
+        values = {name: getattr(options, name) for name in SamplingOptions.model_fields}
+        num_samples = values.pop("samples_per_prompt")
+        return cls(num_samples=num_samples, **values, max_call_tokens=max_call_tokens, seed=seed, step=step)
 
     def greedy(self) -> Sampling:
         """One response a prompt, always the likeliest token."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from ansatz.config.schema import Count, Positive, RolloutSection
+from ansatz.config.fields import Count, Positive
+from ansatz.config.schema import RolloutSection
 from ansatz.errors import ConfigError
 from ansatz.models.load import Policy
 from ansatz.registry import Registry, bind

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ansatz.config.schema import Decay, Rate
+from ansatz.config.fields import Decay, Rate
 from ansatz.registry import Registry
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.optim_8bit import Adam8bit, bitsandbytes

@@ -9,7 +9,15 @@ from ansatz.cli.recipe import split_overrides
 from ansatz.config.load import dump
 from ansatz.errors import ConfigError
 
-SHARED = ("main", "recipe", "sampling_options", "model_filters", "rows")  # what verbs are made of
+SHARED = (
+    "eval_tables",
+    "main",
+    "model_filters",
+    "recipe",
+    "responses",
+    "rows",
+    "sampling_options",
+)  # what verbs are made of
 VERBS = sorted(info.name for info in pkgutil.iter_modules(ansatz.cli.__path__) if info.name not in SHARED)
 
 

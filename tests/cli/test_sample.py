@@ -58,11 +58,23 @@ def report_of(path):
 
 def test_sample_keeps_responses_and_verdicts_and_select_chooses_from_them(ansatz, model, file, right, tmp_path):
     out = tmp_path / "kept"
-    arguments = ("sample", model, "--data", file, "--k", 5, "--max-tokens", 12, *HOW, "--out", out)
+    arguments = (
+        "sample",
+        model,
+        "--data",
+        file,
+        "--samples-per-prompt",
+        5,
+        "--max-response-tokens",
+        12,
+        *HOW,
+        "--out",
+        out,
+    )
     code, said, err = ansatz(*arguments)
     assert (code, err) == (0, "")
     assert "15 responses to 3 problems" in said
-    assert "strict: 40.0 % right, 66.7 % of problems right at least once" in said  # 0 + 2 + 4 of 15
+    assert "strict: 40.0 % correct, 66.7 % of problems correct at least once" in said  # 0 + 2 + 4 of 15
     rows = read(out / "rollouts.jsonl")
     assert [row["sample"] for row in rows] == [0, 1, 2, 3, 4] * 3
     assert [set(row["verdicts"]) for row in rows] == [{"strict", "anchored", "last_number"}] * 15
@@ -99,7 +111,20 @@ def test_what_is_selected_is_read_as_a_source_of_demonstrations(ansatz, tmp_path
 
 def test_difficulty_writes_the_pass_rate_to_each_row(ansatz, model, file, right, tmp_path):
     out = tmp_path / "rated.jsonl"
-    verb = ("data", "difficulty", file, "--out", out, "--model", model, "--k", 5, "--max-tokens", 12, *HOW)
+    verb = (
+        "data",
+        "difficulty",
+        file,
+        "--out",
+        out,
+        "--model",
+        model,
+        "--samples-per-prompt",
+        5,
+        "--max-response-tokens",
+        12,
+        *HOW,
+    )
     code, said, _ = ansatz(*verb)
     assert code == 0
     assert "3 rows, 3 kept, 0 dropped" in said
@@ -107,7 +132,7 @@ def test_difficulty_writes_the_pass_rate_to_each_row(ansatz, model, file, right,
     report = report_of(out)
     assert (report["file"], report["before"], report["dropped_rows"]) == (str(file), [], [])
     assert report["correct_of_k"] == {"0": 1, "2": 1, "4": 1}
-    assert (report["k"], report["model"], len(report["model_sha256"])) == (5, str(model), 64)
+    assert (report["samples_per_prompt"], report["model"], len(report["model_sha256"])) == (5, str(model), 64)
     assert len(read(tmp_path / "rated.responses" / "rollouts.jsonl")) == 15
     assert "1 kept" in ansatz(*verb, "--min-rate", 0.1, "--max-rate", 0.5)[1]
     assert [row["n"] for row in read(out)] == [1]
@@ -115,7 +140,7 @@ def test_difficulty_writes_the_pass_rate_to_each_row(ansatz, model, file, right,
 
 def test_what_a_model_guesses_right_is_dropped(ansatz, model, file, right, tmp_path):
     out = tmp_path / "kept.jsonl"
-    verb = ("data", "filter", file, "--out", out, "--threads", 1, "--guesses", 3, "--model", model)
+    verb = ("data", "filter", file, "--out", out, "--threads", 1, "--samples-per-prompt", 3, "--model", model)
     code, said, _ = ansatz(*verb, "--drop", "guessed")
     assert code == 0
     assert "3 rows, 1 kept, 2 dropped (guessed 2)" in said
@@ -133,7 +158,10 @@ def test_what_a_model_guesses_right_is_dropped(ansatz, model, file, right, tmp_p
         (("sample", "MODEL", "--data", "FILE", "--temperature", 0), "every response would be the same"),
         (("sample", "MODEL", "--data", "FILE", "--id-key", "one"), "two problems have the id '1'"),
         (("sample", "OUT", "--data", "FILE", *HOW), "give a Hugging Face model folder"),
-        (("data", "select", "FILE", "--out", "OUT"), "holds a row that `ansatz eval` or `ansatz sample` did not write"),
+        (
+            ("data", "select", "FILE", "--out", "OUT"),
+            "has a row that was not written by `ansatz eval` or `ansatz sample`",
+        ),
         (("data", "select", "OUT", "--out", "OUT"), "has no responses; expected a folder of `ansatz sample`"),
         (("data", "select", "FILE", "--out", "OUT", "--pick", "longest"), "pick = 'longest' is unknown"),
         (("data", "select", "FILE", "--out", "OUT", "--per-prompt", 0), "per_prompt = 0: expected 1"),

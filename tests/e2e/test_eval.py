@@ -13,7 +13,20 @@ from ansatz.models.tiny import build_tiny_model
 
 pytestmark = pytest.mark.e2e
 
-HOW = ["--k", "2", "--problems", "40", "--batch", "4", "--max-tokens", "60", "--template", "tiny", "--threads", "1"]
+HOW = [
+    "--samples-per-prompt",
+    "2",
+    "--problems",
+    "40",
+    "--batch",
+    "4",
+    "--max-response-tokens",
+    "60",
+    "--template",
+    "tiny",
+    "--threads",
+    "1",
+]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +68,7 @@ def test_an_evaluation_killed_in_the_middle_ends_with_the_same_bytes_and_is_resc
     evaluate(model, tmp_path / "killed")
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
 
-    ids = [one.id for one in load_suite("word_problems").spread(40)]
+    ids = [one.id for one in load_suite("word_problems").evenly_spaced(40)]
     rows = [json.loads(line) for line in rollouts.read_text().splitlines()]
     assert [(row["id"], row["sample"]) for row in rows] == [(name, sample) for name in ids for sample in (0, 1)]
 
@@ -71,12 +84,12 @@ def test_another_policy_or_other_settings_do_not_go_on_in_the_same_folder(model,
         "eval", model, "--suite", "word_problems", *HOW, "--out", tmp_path / "e", "--problems", "2", "--seed", "1"
     )
     assert code == 2
-    assert "holds responses with seed = 0, these would have 1" in err
+    assert "holds responses with seed = 0; this command has 1" in err
 
 
 def test_a_budget_curve_closes_thoughts_and_is_computed_from_its_folders(model, tmp_path):
     out = tmp_path / "curve"
-    printed = evaluate(model, out, "--problems", "4", "--budgets", "0,6", "--closing", "</think> So")
+    printed = evaluate(model, out, "--problems", "4", "--thinking-budgets", "0,6", "--closing", "</think> So")
     assert "word_problems by thinking budget" in printed
     tight, free = (out / "budget-6", out / "budget-none")
     rows = [json.loads(line) for line in (tight / "rollouts.jsonl").read_text().splitlines()]
@@ -94,8 +107,8 @@ def test_a_budget_curve_closes_thoughts_and_is_computed_from_its_folders(model, 
     assert code == 0, err
     assert {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()} == before
 
-    how = ["--suite", "word_problems", *HOW, "--budgets", "59", "--out", tmp_path / "full"]
+    how = ["--suite", "word_problems", *HOW, "--thinking-budgets", "59", "--out", tmp_path / "full"]
     code, _, err = command("eval", model, *how)
     assert code == 2
-    assert "leave no room for an answer within --max-tokens 60" in err
+    assert "leave no room for an answer within --max-response-tokens 60" in err
     assert not (tmp_path / "full").exists()

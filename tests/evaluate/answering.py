@@ -16,7 +16,7 @@ TEXTS = {
     "c": ("10", "Algebra", (r"\boxed{5}",) * 4),
 }
 SAMPLING = Sampling(num_samples=4, max_response_tokens=16, temperature=0.7, top_p=0.95, seed=3)
-SETTINGS = {"suite": {"name": "made up"}, "num_problems": 3, "k": 4, "seed": 3}
+SETTINGS = {"suite": {"name": "made up"}, "num_problems": 3, "samples_per_prompt": 4, "seed": 3}
 
 
 def prompts() -> list[Prompt]:

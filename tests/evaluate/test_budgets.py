@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from ansatz.cli.sampling_options import SamplingOptions
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.budgets import budget_chart, budget_folder, budget_folders, parse_budgets, write_curve
 from ansatz.evaluate.folder import EvaluationFolder
@@ -13,14 +12,14 @@ from ansatz.evaluate.responses import MODES, Response, to_row
 from ansatz.track.jsonl import write_jsonl
 from ansatz.types import Finish, Reason, Verdict
 
-SETTINGS = {"suite": {"name": "made up"}, "num_problems": 1, "k": 4, "seed": 0}
+SETTINGS = {"suite": {"name": "made up"}, "num_problems": 1, "samples_per_prompt": 4, "seed": 0}
 
 
 def evaluation(path: Path, *, budget: int, marks: str, tokens: int, k: int = 4) -> None:
     """One problem, a response for each mark: 1 is right in every reading, ~ in the most lenient alone."""
     folder = EvaluationFolder(budget_folder(path, budget))
     bound = {"thinking_budget": budget, "closing": "</think>"} if budget else {}
-    folder.claim({**SETTINGS, **bound, "k": k})
+    folder.open_or_check({**SETTINGS, **bound, "samples_per_prompt": k})
     write_jsonl(folder.rollouts, [to_row(response(i, mark, tokens)) for i, mark in enumerate(marks)])
 
 
@@ -82,7 +81,7 @@ def test_the_figure_has_a_line_for_each_reading_that_differs(tmp_path: Path) -> 
 def test_evaluations_that_differ_in_more_are_no_curve(tmp_path: Path) -> None:
     evaluation(tmp_path, budget=0, marks="1110", tokens=90)
     evaluation(tmp_path, budget=64, marks="11", tokens=30, k=2)
-    with pytest.raises(ConfigError, match=r"differs from .* in k; a curve needs"):
+    with pytest.raises(ConfigError, match=r"differs from .* in samples_per_prompt; a curve needs"):
         write_curve(tmp_path, budget_folders(tmp_path))
     evaluation(tmp_path / "short", budget=64, marks="11", tokens=30)
     with pytest.raises(DataError, match="has all samples of 0 problems"):
@@ -90,14 +89,7 @@ def test_evaluations_that_differ_in_more_are_no_curve(tmp_path: Path) -> None:
 
 
 def test_responses_without_a_budget_are_not_gone_on_with_under_one(tmp_path: Path) -> None:
-    EvaluationFolder(tmp_path).claim(SETTINGS)
-    with pytest.raises(ConfigError, match="with thinking_budget = None, these would have 64"):
-        EvaluationFolder(tmp_path).claim({**SETTINGS, "thinking_budget": 64})
-    EvaluationFolder(tmp_path).claim(SETTINGS)
-
-
-def test_a_closing_sentence_closes_the_thought() -> None:
-    how = {"k": 1, "temperature": 0.0, "top_p": 1.0, "max_tokens": 0, "seed": 0, "template": "tiny", "batch": 1}
-    how |= {"device": "cpu", "dtype": "auto", "threads": 1}
-    with pytest.raises(ConfigError, match="does not close a thought: put </think> in it"):
-        SamplingOptions(**how, closing="Time is up.")
+    EvaluationFolder(tmp_path).open_or_check(SETTINGS)
+    with pytest.raises(ConfigError, match="with thinking_budget = None; this command has 64"):
+        EvaluationFolder(tmp_path).open_or_check({**SETTINGS, "thinking_budget": 64})
+    EvaluationFolder(tmp_path).open_or_check(SETTINGS)

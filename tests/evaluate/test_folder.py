@@ -9,7 +9,7 @@ from answering import SAMPLING, SETTINGS, TEXTS, Answering, prompts
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate import responses as responses_module
 from ansatz.evaluate.folder import EvaluationFolder
-from ansatz.evaluate.responses import read_by_all_modes
+from ansatz.evaluate.responses import all_modes_grader
 from ansatz.rewards.math_answer.verify import ALGEBRA_TARGET
 from ansatz.rewards.pool import WorkerPool
 from ansatz.types import Reason, Verdict
@@ -20,8 +20,8 @@ POOL = WorkerPool(ALGEBRA_TARGET)
 def sample(path: Path, *, batch: int = 2, breaks_after: int | None = None) -> Answering:
     sampler = Answering(breaks_after=breaks_after)
     folder = EvaluationFolder(path)
-    folder.claim(SETTINGS)
-    folder.sample(prompts(), sampler=sampler, sampling=SAMPLING, batch=batch, judge=read_by_all_modes(POOL))
+    folder.open_or_check(SETTINGS)
+    folder.sample(prompts(), sampler=sampler, sampling=SAMPLING, batch=batch, grader=all_modes_grader(POOL))
     folder.write_results()
     return sampler
 
@@ -84,7 +84,7 @@ def test_a_problem_is_on_disk_as_soon_as_its_last_response_ends(tmp_path: Path) 
     rows = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
     assert [(row["id"], row["sample"]) for row in rows] == [(name, i) for name in "ab" for i in range(4)]
     assert [row["response"] for row in rows[:2]] == list(TEXTS["a"][2][:2])
-    with pytest.raises(DataError, match=r"of 2 problems, expected 3.*goes on where it stopped"):
+    with pytest.raises(DataError, match=r"of 2 problems, expected 3.*resumes where it stopped"):
         EvaluationFolder(tmp_path).responses()
 
 
@@ -125,20 +125,20 @@ def test_right_answers_vote_together_however_they_are_written(tmp_path: Path) ->
 
 def test_other_settings_and_other_folders_are_refused(tmp_path: Path) -> None:
     sample(tmp_path / "e")
-    with pytest.raises(ConfigError, match=r"responses with k = 4, these would have 8\. Give these another folder"):
-        EvaluationFolder(tmp_path / "e").claim({**SETTINGS, "k": 8})
+    with pytest.raises(ConfigError, match=r"samples_per_prompt = 4; this command has 8\. Choose another folder"):
+        EvaluationFolder(tmp_path / "e").open_or_check({**SETTINGS, "samples_per_prompt": 8})
     (tmp_path / "other").mkdir()
     (tmp_path / "other/thesis.tex").write_text("years of work")
     with pytest.raises(ConfigError, match="holds other files"):
-        EvaluationFolder(tmp_path / "other").claim(SETTINGS)
-    with pytest.raises(ConfigError, match=r"has no settings\.json"):
+        EvaluationFolder(tmp_path / "other").open_or_check(SETTINGS)
+    with pytest.raises(ConfigError, match=r"was not written by .*settings\.json is missing"):
         EvaluationFolder(tmp_path / "other").write_results()
 
 
 def test_a_row_of_someone_elses_is_refused(tmp_path: Path) -> None:
     sample(tmp_path)
     (tmp_path / "rollouts.jsonl").write_text('{"id": "a", "verdicts": {}}\n')
-    with pytest.raises(DataError, match="holds a row that `ansatz eval` or `ansatz sample` did not write"):
+    with pytest.raises(DataError, match="has a row that was not written by `ansatz eval` or `ansatz sample`"):
         EvaluationFolder(tmp_path).responses()
 
 
@@ -146,3 +146,34 @@ def test_the_results_hold_the_settings(tmp_path: Path) -> None:
     sample(tmp_path)
     assert json.loads((tmp_path / "results.json").read_text())["settings"] == SETTINGS
     assert EvaluationFolder(tmp_path).settings() == SETTINGS
+
+
+def test_a_folder_of_format_1_is_read_with_the_new_names(tmp_path: Path) -> None:
+    sample(tmp_path)
+    options = {"temperature": 0.7, "top_p": 0.95}
+    old = {"suite": {"name": "made up"}, "num_problems": 3, "k": 4, "max_tokens": 16, "seed": 3, **options}
+    (tmp_path / "settings.json").write_text(json.dumps(old))
+    settings = EvaluationFolder(tmp_path).settings()
+    assert settings == {
+        "suite": {"name": "made up"},
+        "num_problems": 3,
+        "samples_per_prompt": 4,
+        "max_response_tokens": 16,
+        "seed": 3,
+        **options,
+        "min_response_tokens": 0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "stop": [],
+        "thinking_budget": 0,
+        "closing": "</think>",
+    }
+    EvaluationFolder(tmp_path).open_or_check(settings)
+    assert len(EvaluationFolder(tmp_path).responses()) == 3
+
+
+def test_a_folder_of_a_later_format_is_refused(tmp_path: Path) -> None:
+    sample(tmp_path)
+    (tmp_path / "settings.json").write_text(json.dumps({**SETTINGS, "format_version": 3}))
+    with pytest.raises(ConfigError, match=r"settings\.json has format version 3; this version of Ansatz reads 1 and 2"):
+        EvaluationFolder(tmp_path).responses()

@@ -115,7 +115,7 @@ def write_pair(path: Path, *, count: int) -> None:
     """Folders a and b: all wrong, all right."""
     for name, marks, temperature in (("a", "0000", 0.7), ("b", "1111", 1.0)):
         folder = EvaluationFolder(path / name)
-        folder.claim({"num_problems": count, "k": 4, "seed": 0, "temperature": temperature})
+        folder.open_or_check({"num_problems": count, "samples_per_prompt": 4, "seed": 0, "temperature": temperature})
         found = responses({str(i): marks for i in range(count)})
         write_jsonl(folder.rollouts, (to_row(one) for samples in found for one in samples))
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from ansatz.errors import ConfigError
-from ansatz.evaluate.answer_only import guesses
-from ansatz.evaluate.responses import Response, rewarded
+from ansatz.evaluate.answer_only import answer_only_grader
+from ansatz.evaluate.responses import Response, reward_grader
 from ansatz.evaluate.selection import Selection, candidate, taught_problems, taught_rows
 from ansatz.rewards.fake import FakeGrader
 from ansatz.rewards.math_answer.verify import default_pool
@@ -51,8 +51,8 @@ def test_filters_by_language_and_form(selection, stays, goes):
     assert len(kept(Selection(), response(stays), response(goes, sample=1))) == 2
 
 
-def test_longer_responses_than_max_tokens_go():
-    assert kept(Selection(max_tokens=9), response("a", tokens=9), response("b", sample=1, tokens=10)) == ["a"]
+def test_responses_of_more_tokens_than_allowed_are_dropped():
+    assert kept(Selection(drop_longer_than=9), response("a", tokens=9), response("b", sample=1, tokens=10)) == ["a"]
 
 
 def test_the_verdict_that_counts_is_the_one_asked_for_else_the_first():
@@ -103,12 +103,12 @@ def rollout(text, *, finish=Finish.LENGTH):
     ],
 )
 def test_a_guess_is_what_stands_in_the_first_box(said, right, text):
-    (found,) = guesses(default_pool())([rollout(said)])
+    (found,) = answer_only_grader(default_pool())([rollout(said)])
     assert (found.verdicts["guess"].correct, found.response) == (right, text)
 
 
 def test_the_verdict_of_rewards_is_the_graders():
-    judge = rewarded(FakeGrader(lambda one: float(one.text == "2")))
+    judge = reward_grader(FakeGrader(lambda one: float(one.text == "2")))
     found = judge([rollout("2", finish=Finish.STOP), rollout("3", finish=Finish.STOP)])
     assert [(one.response, set(one.verdicts), one.verdicts["reward"].correct) for one in found] == [
         ("2", {"reward"}, True),

@@ -112,8 +112,8 @@ def test_rows_of_cmath_are_read_as_published(tmp_path: Path) -> None:
 
 def test_a_part_is_spread_through_the_suite(tmp_path: Path) -> None:
     loaded = load_suite(str(write(tmp_path / "a.jsonl", rows(10))))
-    assert [one.id for one in loaded.spread(4)] == ["r0", "r2", "r5", "r7"]
-    assert [len(loaded.spread(count)) for count in (0, 10, 11)] == [10, 10, 10]
+    assert [one.id for one in loaded.evenly_spaced(4)] == ["r0", "r2", "r5", "r7"]
+    assert [len(loaded.evenly_spaced(count)) for count in (0, 10, 11)] == [10, 10, 10]
 
 
 def test_what_is_wrong_with_a_suite_is_said(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_prompt_and_response_at_the_context_fit_and_one_over_does_not(checker):
     checker(1000, 50).check_prompts([problem(MAX_CONTEXT - 50)])
     with pytest.raises(ModelError) as error:
         checker(1000, 50).check_prompts([problem(MAX_CONTEXT - 49)])
-    assert "has 79 tokens; with rollout.max_response_tokens = 50 that is 129, over the model's context of 128." in str(
+    assert "has 79 tokens; with max_response_tokens = 50 that is 129, over the model's context of 128." in str(
         error.value
     )
 

@@ -210,7 +210,7 @@ def test_the_sft_of_a_round_takes_its_own_settings_over_those_of_sft(tmp_path):
 
 
 def test_no_round_shares_its_noise_with_another_or_with_a_step_of_rl(tmp_path):
-    steps = [round_sampling(toy_config(tmp_path), 4, number).step for number in (1, 2, 3)]
+    steps = [round_sampling(toy_config(tmp_path, {"rejection": {}}), number).step for number in (1, 2, 3)]
     assert len(set(steps)) == 3
     assert max(steps) < 0
 
@@ -219,8 +219,8 @@ def test_no_round_shares_its_noise_with_another_or_with_a_step_of_rl(tmp_path):
     ("rejection", "sentence"),
     [
         ({"samples_per": 4}, "rejection has no setting 'samples_per'. Did you mean 'samples_per_prompt'"),
-        ({"samples_per_prompt": 0}, r"rejection\.samples_per_prompt = 0: expected 1 or more"),
-        ({"samples_per_prompt": "many"}, "rejection: samples_per_prompt = 'many'"),
+        ({"samples_per_prompt": 0}, r"rejection\.samples_per_prompt = 0: it should be greater than 0"),
+        ({"samples_per_prompt": "many"}, r"rejection\.samples_per_prompt = 'many'"),
         ({"rounds": 0}, r"rejection\.rounds = 0"),
         ({"pick": "longest"}, "pick = 'longest' is unknown"),
         ({"per_prompt": 0}, "per_prompt = 0"),
@@ -239,9 +239,7 @@ def test_wrong_settings_are_refused_before_anything_is_written(tmp_path, rejecti
 
 
 def test_the_settings_are_those_of_the_signature():
-    assert rejection_settings({"samples_per_prompt": 3, "pick": "shortest"}) == RejectionSettings(
-        samples_per_prompt=3, pick="shortest"
-    )
+    assert rejection_settings({"per_prompt": 3, "pick": "shortest"}) == RejectionSettings(per_prompt=3, pick="shortest")
     with pytest.raises(ConfigError, match="expected 1 response a problem or more"):
         rejection_settings({"per_prompt": -1})
 
@@ -266,7 +264,7 @@ def test_a_response_that_the_policy_could_not_be_taught_goes(tmp_path, ending):
         sampler=FakeSampler(lambda prompt, sample: f"{prompt.problem.id}{sample}"),
         sampling=Sampling(num_samples=2, max_response_tokens=9),
         grader=FakeGrader(),
-        settings=RejectionSettings(samples_per_prompt=2),
+        settings=RejectionSettings(),
         fits=lambda problem: problem.solution != "a1",
     )
     found = selected(tmp_path)

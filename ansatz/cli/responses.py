@@ -1,0 +1,155 @@
+"""What the commands that sample from a model do: fill a folder with its graded responses to problems."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ansatz.cli.sampling_options import ModelSampling
+from ansatz.config.sampling import THOUGHT_START
+from ansatz.errors import ConfigError, DataError, ModelError
+
+if TYPE_CHECKING:
+    from ansatz.evaluate.response_store import ResponseStore
+    from ansatz.evaluate.responses import ResponseGrader
+    from ansatz.models.load import Policy
+    from ansatz.rewards.pool import WorkerPool
+    from ansatz.types import Problem, Prompt
+
+DEFAULT_LIMIT = 2048  # response tokens with --max-response-tokens 0, if the context has room for more
+
+
+def sample_into(
+    folder: ResponseStore,
+    model: Path,
+    problems: Sequence[Problem],
+    sampling: ModelSampling,
+    *,
+    about: Mapping[str, Any],
+    source: str,
+    to_prompt: Callable[[Problem, str, Any], Prompt] | None = None,
+    make_grader: Callable[[WorkerPool], ResponseGrader] | None = None,
+) -> None:
+    """Fill the folder with the model's responses to the problems, or with those that an earlier call did not get to.
+
+    about: the first entries of the folder's settings. source: what error messages call the problems. to_prompt: renders
+    a problem in a template for a tokenizer; default: `prompts.render`. make_grader: the grader that uses a worker pool;
+    default: the one that reads each response in all modes.
+    """
+    check_ids(problems, source=source)
+
+    from ansatz.evaluate.responses import all_modes_grader
+    from ansatz.models.load import cast, compute_dtype, load_policy
+    from ansatz.models.threads import set_threads, usable_cores
+    from ansatz.prompts.render import render
+    from ansatz.rewards.math_answer.verify import ALGEBRA_TARGET
+    from ansatz.rewards.pool import WorkerPool
+    from ansatz.rollout.base import Sampling
+    from ansatz.rollout.native import NativeSampler
+
+    threads = sampling.threads or usable_cores()
+    set_threads(threads)
+    policy = load_policy(model, device=sampling.device)
+    cast(policy, compute_dtype(sampling.dtype, policy.device))
+    prompts = [(to_prompt or render)(problem, sampling.template, policy.tokenizer) for problem in problems]
+    limit = _response_limit(sampling.options.max_response_tokens, prompts, policy.max_context, source=source)
+    options = sampling.options.model_copy(update={"max_response_tokens": limit})
+    _check_budget(
+        options.thinking_budget, limit, len(policy.tokenizer.encode(options.closing, add_special_tokens=False))
+    )
+    folder.open_or_check(
+        {
+            **about,
+            "num_problems": len(prompts),
+            "model": str(model),
+            "model_sha256": model_digest(model),
+            "template": sampling.template,
+            **options.model_dump(mode="json"),
+            "seed": sampling.seed,
+            "batch": sampling.batch,
+            **_where(policy, threads),
+            **({"opening": THOUGHT_START} if _opens_thoughts(prompts) else {}),
+        }
+    )
+    pool = WorkerPool(ALGEBRA_TARGET)
+    try:
+        folder.sample(
+            prompts,
+            sampler=NativeSampler(policy, max_concurrent=sampling.batch * options.samples_per_prompt),
+            sampling=Sampling.of(options, seed=sampling.seed),
+            batch=sampling.batch,
+            grader=(make_grader or all_modes_grader)(pool),
+            on_problem=lambda done: _print_progress(done, len(prompts)),
+        )
+    finally:
+        pool.close()
+
+
+def _where(policy: Policy, threads: int) -> dict[str, Any]:
+    """The settings that say on what the responses were computed."""
+    return {"device": policy.device.type, "dtype": str(policy.dtype).removeprefix("torch."), "threads": threads}
+
+
+def _print_progress(done: int, total: int) -> None:
+    """A count that is overwritten in a terminal; elsewhere only the last one is printed."""
+    if sys.stdout.isatty():
+        print(f"\r{done} of {total} problems", end="\n" if done == total else "", flush=True)
+    elif done == total:
+        print(f"{done} of {total} problems", flush=True)
+
+
+def _response_limit(limit: int, prompts: Sequence[Prompt], max_context: int, *, source: str) -> int:
+    """Longest response that fits into the context after every prompt. ModelError if there is no room for it."""
+    longest = max(len(prompt.token_ids) for prompt in prompts)
+    limit = limit or min(DEFAULT_LIMIT, max_context - longest)
+    if limit < 1 or longest + limit > max_context:
+        raise ModelError(
+            f"the longest prompt of {source} has {longest} tokens; with --max-response-tokens {limit} that does not "
+            f"fit into the model's context of {max_context}. Lower --max-response-tokens, use another model or "
+            "template, or leave long questions out (ansatz data filter --max-question-tokens)."
+        )
+    return limit
+
+
+def _check_budget(thinking_budget: int, limit: int, closing_tokens: int) -> None:
+    """ConfigError if budget and closing leave no token for the answer."""
+    if thinking_budget and thinking_budget + closing_tokens >= limit:
+        raise ConfigError(
+            f"a thinking budget of {thinking_budget} and the {closing_tokens} tokens of --closing leave no room "
+            f"for an answer within --max-response-tokens {limit}. Lower the budget or raise the limit."
+        )
+
+
+def _opens_thoughts(prompts: Sequence[Prompt]) -> bool:
+    """Whether every prompt ends in <think>, so that responses begin within a thought."""
+    return all(prompt.text.rstrip().endswith(THOUGHT_START) for prompt in prompts)
+
+
+def check_ids(problems: Sequence[Problem], *, source: str) -> None:
+    """DataError if there are no problems, or if two share an id: their responses could not be told apart."""
+    if not problems:
+        raise DataError(f"{source} has no problem; expected at least one.")
+    seen: set[str] = set()
+    for problem in problems:
+        if problem.id in seen:
+            raise DataError(f"{source}: two problems have the id {problem.id!r}; each needs its own. Repair the ids.")
+        seen.add(problem.id)
+
+
+def model_digest(model: Path) -> str:
+    """SHA-256 over the names and bytes of a model folder's configs, weights and tokenizer. Other files do not count."""
+    total = hashlib.sha256()
+    for path in sorted(model.iterdir()):
+        if path.suffix in (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja") and path.name != "state.json":
+            with path.open("rb") as file:
+                total.update(f"{path.name}:{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+def model_name(model: Path) -> str:
+    """The folder's name. For a checkpoint: run, stage and step."""
+    parts = model.resolve().parts
+    return "-".join((*parts[-4:-2], parts[-1])) if parts[-2:-1] == ("checkpoints",) else parts[-1]
