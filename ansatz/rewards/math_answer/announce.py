@@ -22,9 +22,11 @@ _PHRASE = re.compile(
     r"answer\s{0,3}(?:is|are|=|:|\*\*\s{0,3}:|equals)"
     r"|answer\s{1,3}(?:must|should|would|will|has\sto|comes\sout\sto|turns\sout\sto)\s{1,3}be"
     r"|(?:correct|right|best)\s{1,3}(?:option|choice)\s{0,3}(?:is|:)"
-    r"|(?:^|(?<=[\n.!?#*]))[#*\s]{0,9}(?:the\s{1,3})?(?:final\s{1,3})?answer[\s*#]{0,9}(?=\$|\\\(|\\\[)"
     r"|答案(?:\s{0,3}[:：]|是|为|為)",
     re.IGNORECASE,
+)
+_BARE_PHRASE = re.compile(
+    r"(?:^|(?<=[\n.!?#*]))[#*\s]{0,9}(?:the\s{1,3})?(?:final\s{1,3})?answer[\s*#—–]{0,9}(?=\$|\\\(|\\\[)", re.IGNORECASE
 )
 _CLOSING_PHRASE = re.compile(
     r"\s(?:is|as|be)\s{1,3}(?:our|the|my)\s{1,3}(?:(?:final|correct|desired|required)\s{1,3})?answer\b(?=[\s$*)]{0,9}(?:[.!,;]|\n|$))",
@@ -45,10 +47,12 @@ _DOUBT = re.compile(
     re.IGNORECASE,
 )
 _RANGE = re.compile(
-    r"\b(?:between|at least|at most|more than|less than|fewer than|greater than|up to|from)\b", re.IGNORECASE
+    r"\b(?:between|at least|at most|up to|from|exceeds|above|below|under|over"
+    r"|(?:more|less|fewer|greater|larger|bigger|smaller|higher|lower) than)\b",
+    re.IGNORECASE,
 )
 _VERBS = frozenset({"is", "are", "was", "were", "be", "equals", "has", "have"})
-_VERB = re.compile(r"\s(?:is|are|equals|be|was|were|to)\s+(?:(?:exactly|equal to|precisely|simply|just|therefore)\s+)*")
+_VERB = re.compile(r"\s(?:is|are|equals|be|was|were)\s+(?:(?:exactly|equal to|precisely|simply|just|therefore)\s+)*")
 _BOLD = re.compile(r"(?<![^\s(])\*\*([^*\s](?:[^*]*[^*\s])?)\*\*(?![^\s).,;:!?])")
 
 _SPANS = re.compile(r"\\\[(.*?)\\\]|\$\$(.*?)\$\$|\\\(([^\n]*?)\\\)|(?<!\\)\$([^$\n]*)(?<!\\)\$", re.DOTALL)
@@ -79,7 +83,7 @@ def announced(text: str, *, choice: bool = False) -> str | None:
 
 def has_announcement(text: str) -> bool:
     """Whether a text contains `####` or an answer phrase."""
-    return "####" in text or _PHRASE.search(text) is not None or _CLOSING_PHRASE.search(text) is not None
+    return "####" in text or any(pattern.search(text) for pattern in (_PHRASE, _CLOSING_PHRASE, _BARE_PHRASE))
 
 
 def until_stop(text: str) -> str:
@@ -99,7 +103,11 @@ def last_number(text: str) -> str | None:
 
 def _phrased(text: str, *, choice: bool) -> str | None:
     """The answer at the last answer phrase: before it in "5 is our answer", after it in "the answer is 5"."""
-    opening, closing = _last(_PHRASE, text), _last(_CLOSING_PHRASE, text)
+    opening, closing, bare = (_last(pattern, text) for pattern in (_PHRASE, _CLOSING_PHRASE, _BARE_PHRASE))
+    bare_is_last = bare and all(other is None or bare.end() > other.end() for other in (opening, closing))
+    formula = _formula(text[bare.end() :]) if bare and bare_is_last else None
+    if formula is not None:
+        return formula or None
     if closing and (opening is None or closing.start() > opening.end()):
         before = text[: closing.start()]
         start = _last(_SENTENCE_START, before)
@@ -125,22 +133,30 @@ def _matched(pattern: re.Pattern[str], text: str, start: int) -> int:
 
 def _statement(text: str, *, choice: bool) -> str | None:
     """The answer at the head of a text: one formula with at most a harmless remark, or the first sentence's value."""
-    for left, right in (("\\[", "\\]"), ("\\(", "\\)"), ("$$", "$$"), ("$", "$")):
-        if not text.startswith(left) or (left == "$" and _is_currency(text)):
-            continue
-        inner, closed, rest = text[len(left) :].partition(right)
-        if closed and left in ("$", "\\(") and "\n" in inner:
-            return None  # a formula within a line that spans lines is two stray marks
-        end = _SENTENCE_END.search(rest)
-        remark = rest[: end.start()] if end else rest
-        if closed and _REMARK.fullmatch(remark) and not _REMARK_HEDGE.search(remark):
-            return (inner.strip() + _unit_after(remark)) or None
-        break
+    formula = _formula(text)
+    if formula is not None:
+        return formula or None
     end = _SENTENCE_END.search(text)
     if choice and (letter := asserted_letter(text[: end.start()] if end else text)):
         return letter
     sentence = (text[: end.start()] if end else text).strip(" \t\r*,")
     return _value_said(sentence) or None
+
+
+def _formula(text: str) -> str | None:
+    """The formula at the head of a text with its unit, "" if it cannot be an answer; None if the sentence has more."""
+    for left, right in (("\\[", "\\]"), ("\\(", "\\)"), ("$$", "$$"), ("$", "$")):
+        if not text.startswith(left) or (left == "$" and _is_currency(text)):
+            continue
+        inner, closed, rest = text[len(left) :].partition(right)
+        if closed and left in ("$", "\\(") and "\n" in inner:
+            return ""  # inline math does not span lines: these are two stray marks
+        end = _SENTENCE_END.search(rest)
+        remark = rest[: end.start()] if end else rest
+        if closed and _REMARK.fullmatch(remark) and not _REMARK_HEDGE.search(remark):
+            return inner.strip() + _unit_after(remark)
+        break
+    return None
 
 
 def _is_currency(text: str) -> bool:
@@ -234,6 +250,7 @@ def _only_answer(text: str, *, choice: bool) -> str | None:
 
 _LETTER = re.compile(r"(?<![A-Za-z\\'])\(?([A-HJ])\)?(?![A-Za-z'])")
 _ARTICLE = re.compile(r"\s+(?!is\b|was\b|must\b|has\b|can|could|and\b|or\b|it\b|not\b|for\b)[a-z]+")
+_LETTER_LIST = re.compile(r"(?<=[A-J]),\s(?=(?:[A-J],\s)*[A-J],?\s(?:and|or)\s\(?[A-J]\b)")
 _CLAUSE_END = re.compile(r"[.,;:!?\n]+(?=\s|$)|\s(?:but|so|while|although)\s")
 _REASON = re.compile(
     r"\s*(?:because|since|as|given that|in option|in choice|if|option [A-J] (?:says|has|claims))\b", re.IGNORECASE
@@ -253,7 +270,7 @@ def asserted_letter(text: str) -> str | None:
     where none follows. Letters in a clause that gives a reason do not count.
     """
     asserted: set[str] = set()
-    for clause in _CLAUSE_END.split(text[-_TAIL:]):
+    for clause in _CLAUSE_END.split(_LETTER_LIST.sub(" and ", text[-_TAIL:])):
         if _REASON.match(clause):
             continue
         clause = _INNER_REASON.split(clause)[0]

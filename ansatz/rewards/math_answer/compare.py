@@ -137,7 +137,7 @@ class Comparison(Equality):
                 return False
             return self.same(one[0], single) if golds is not None else self.same(gold, one[0])
         both_listed = isinstance(gold, v.Listing) and isinstance(answer, v.Listing)
-        if both_listed and any(isinstance(item, v.Relation) for item in (*golds, *answers)):
+        if both_listed and any(sets.is_set_form(item) for item in (*golds, *answers)):
             try:
                 return self._sets(gold, answer)
             except sets.Unordered:
@@ -270,7 +270,7 @@ class Comparison(Equality):
             about = value.operators[index - len(stated)] == "~"
             if self.rounds(exact, stated[index]) if about else self.same(exact, stated[index]):
                 continue
-            if about or not names:
+            if about or not names or v.names_in(stated[index]):
                 raise Hedged
             exact = stated[index]  # x = 7 = 11 names x twice; the last value is meant
         return v.Relation((names[0], exact), ("=",)) if names else exact

@@ -96,6 +96,7 @@ _ONE = {c: c for c in "+-*/^_!':;,|=<>%&"} | {"∣": "|"}
 _COMMAND = re.compile(r"\\([A-Za-z]+)\s*")
 _LETTERS = re.compile(r"[A-Za-z]+")
 _UPRIGHT = re.compile(r"[A-Za-z]+(?:[.'’-][A-Za-z]+)*")
+_PARENTHESISED_WORDS = re.compile(r"\([A-Za-z]{2,}(?:\s[A-Za-z]+)*\)")
 _BEGIN = re.compile(r"\s*\{\s*([A-Za-z]+)(\*?)\s*\}(?:\s*(?:\[[a-z]\])?\s*\{[lcr|\s@]*\})?")
 
 
@@ -264,6 +265,8 @@ class Lexer:
             end = _group_end(text, position)
             content = text[position + 1 : end - 1]
         content = content.strip()
+        if _PARENTHESISED_WORDS.fullmatch(content):
+            content = content[1:-1]
         if name == "mathbb":
             self._add("name", "reals" if content == "R" else f"blackboard {content}")
         elif name == "operatorname" and content in FUNCTIONS:

@@ -9,6 +9,7 @@ rationals without meaning, so an agreement by chance has no measure. Real odd ro
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
@@ -24,6 +25,7 @@ _POINTS_NEEDED = 3
 _TRIES = 9
 _BASE_DIGITS = 50
 _MAX_DIGITS = 12_500
+_ARGUMENT_DIGITS = 25  # of an argument of an unknown function, by which two arguments are told apart
 
 Number = Any  # mpmath has no types
 mp = mpmath.mp
@@ -190,6 +192,8 @@ def _apply(name: str, arguments: list[Number]) -> Number:
     if any(abs(argument) > _MAX_LOG for argument in arguments) and name not in ("ln", "log", "abs", "arctan"):
         raise NoNumber("too large")
     first = arguments[0]
+    if len(name.rstrip("'")) == 1:
+        return _unknown_function(name, arguments)
     if name in _FUNCTIONS:
         return _FUNCTIONS[name](first)
     if any(mp.im(argument) != 0 for argument in arguments):
@@ -205,6 +209,13 @@ def _apply(name: str, arguments: list[Number]) -> Number:
     if name == "binomial":
         return mp.binomial(*arguments)
     raise NoNumber(f"{name} has no number")
+
+
+def _unknown_function(name: str, arguments: list[Number]) -> Number:
+    """A number for f(x) that depends only on the name and the value of x, so f(x + 1) equals f(1 + x)."""
+    key = repr((name, [mp.nstr(argument, _ARGUMENT_DIGITS) for argument in arguments]))
+    digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
+    return 1 + mp.mpf(int.from_bytes(digest)) / 2**64
 
 
 _FUNCTIONS: dict[str, Callable[[Number], Number]] = {

@@ -74,7 +74,9 @@ def assigned(relation: v.Relation, *, totals: bool = False) -> tuple[Value, Valu
 
 
 def same_name(left: Value, right: Value) -> bool:
-    """Whether two names are the same thing; AB, |AB| and an overlined AB are one length."""
+    """Whether two names are the same thing: AB, |AB| and an overlined AB are one length, x_1 is a value of x."""
+    if isinstance(left, v.Name) and isinstance(right, v.Name) and left.name.split("_")[0] == right.name.split("_")[0]:
+        return left == right or ("_" in left.name) != ("_" in right.name)
     return left == right or _length_of(left) == _length_of(right) != ""
 
 

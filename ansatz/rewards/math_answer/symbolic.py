@@ -1,4 +1,9 @@
-"""sympy on our own trees: objects are built node by node, never from text."""
+"""sympy on our own trees: objects are built node by node, never from text.
+
+Only work that surely ends within milliseconds is handed over. An integral has a polynomial under it, a sum a polynomial
+or a geometric term, a product a power of its index, a limit a rational function. sympy may search for minutes for
+anything else, and a response would buy that time with one line; such answers are refused at once.
+"""
 
 # pyright: basic
 # sympy has no types
@@ -22,10 +27,14 @@ _FUNCTIONS = {
     "ceil": "ceiling", "sgn": "sign", "max": "Max", "min": "Min", "Re": "re", "Im": "im",
 }  # fmt: skip
 _MAX_EXPONENT = 1_000
+_MAX_DEGREE = 20  # of a polynomial under an integral, a sum or a limit
+_MAX_SIZE = 60  # nodes of an expression
 
 
 def provably_equal(gold: Expr, answer: Expr) -> bool:
-    """Whether sympy simplifies the difference to zero. May take for ever: for worker processes only."""
+    """Whether sympy simplifies the difference to zero. For worker processes only. Raises NoNumber for large ones."""
+    if _size(gold) + _size(answer) > _MAX_SIZE:
+        raise NoNumber("too large for sympy")
     return bool(sympy.simplify(build(gold) - build(answer)) == 0)
 
 
@@ -55,9 +64,62 @@ def build(value: Expr) -> Any:
 
 
 def _with_bounds(value: v.Apply) -> Any:
-    """A sum, product, integral or limit, worked out."""
+    """A sum, product, integral or limit, worked out. Raises NoNumber for what sympy might not finish."""
+    inner, index, *ends = value.arguments
+    if not isinstance(index, v.Name) or any(_size(end) > _MAX_SIZE // 4 for end in ends):
+        raise NoNumber("bounds too large to work out")
+    if not _ends_soon(value.function, inner, index.name):
+        raise NoNumber(f"{value.function} of a function that sympy might not finish")
     body, variable, *bounds = (build(argument) for argument in value.arguments)
     if value.function == "lim":
         return sympy.limit(body, variable, bounds[0])
     kind = {"sum": sympy.Sum, "prod": sympy.Product, "int": sympy.Integral}[value.function]
     return kind(body, (variable, *bounds)).doit()
+
+
+def _ends_soon(function: str, body: Expr, index: str) -> bool:
+    """Whether sympy works out a sum, product, integral or limit of a body directly, without a search."""
+    polynomial = _degree(body, index) is not None
+    if function == "int":
+        return polynomial
+    if function == "sum":
+        return polynomial or _is_geometric(body, index)
+    if function == "prod":
+        return body == v.Name(index) or index not in v.names_in(body)
+    factors = body.factors if isinstance(body, v.Product) else (body,)
+    return all(_degree(_without_reciprocal(factor), index) is not None for factor in factors)
+
+
+def _without_reciprocal(factor: Expr) -> Expr:
+    return factor.base if isinstance(factor, v.Power) and factor.exponent == v.MINUS_ONE else factor
+
+
+def _is_geometric(body: Expr, index: str) -> bool:
+    """Whether a body is a product of constants and of constants raised to a power that is linear in the index."""
+    factors = body.factors if isinstance(body, v.Product) else (body,)
+    powers = [_without_reciprocal(factor) for factor in factors if index in v.names_in(factor)]
+    return all(
+        isinstance(power, v.Power) and index not in v.names_in(power.base) and _degree(power.exponent, index) == 1
+        for power in powers
+    )
+
+
+def _degree(value: Expr, index: str) -> int | None:
+    """The degree of a polynomial in the index, None for anything else."""
+    if index not in v.names_in(value):
+        return 0 if not any(isinstance(part, v.Apply) for part in (value, *v.children(value))) else None
+    if isinstance(value, v.Name):
+        return 1
+    if isinstance(value, v.Sum | v.Product):
+        degrees = [_degree(part, index) for part in v.children(value) if isinstance(part, v.EXPRESSIONS)]
+        known = [degree for degree in degrees if degree is not None]
+        total = max(known, default=0) if isinstance(value, v.Sum) else sum(known)
+        return total if len(known) == len(degrees) and total <= _MAX_DEGREE else None
+    if isinstance(value, v.Power) and isinstance(value.exponent, v.Num) and value.exponent.value.denominator == 1:
+        base, exponent = _degree(value.base, index), int(value.exponent.value)
+        return base * exponent if base is not None and exponent >= 0 and base * exponent <= _MAX_DEGREE else None
+    return None
+
+
+def _size(value: Expr) -> int:
+    return 1 + sum(_size(part) for part in v.children(value) if isinstance(part, v.EXPRESSIONS))
