@@ -13,7 +13,7 @@ from ansatz.config import load_recipe
 
 def check(
     context: typer.Context,
-    recipe: Annotated[Path, typer.Argument(help="A recipe.")],
+    recipe: Annotated[Path, typer.Argument(help="A recipe file, or the name of an installed recipe.")],
     overlay: Annotated[
         list[Path] | None, typer.Option(help="A YAML file laid over the recipe; may be repeated.")
     ] = None,

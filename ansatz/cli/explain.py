@@ -10,6 +10,7 @@ import typer
 
 from ansatz.config import Config, load_recipe
 from ansatz.config.load import dump
+from ansatz.config.packaged import recipe_path
 from ansatz.errors import ConfigError, ModelError
 from ansatz.track.jsonl import read_jsonl
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def explain(
     context: typer.Context,
-    recipe: Annotated[Path, typer.Argument(help="A recipe.")],
+    recipe: Annotated[Path, typer.Argument(help="A recipe file, or the name of an installed recipe.")],
     overlay: Annotated[list[Path] | None, typer.Option(help="A YAML file laid over the recipe; repeatable.")] = None,
     memory: Annotated[
         str | None,
@@ -53,7 +54,7 @@ def _named_hardware(recipe: Path, overlays: Sequence[Path], config: Config) -> H
 
     if config.model.toy:
         return None
-    found = [hardware_in(path.read_text(encoding="utf-8")) for path in (recipe, *overlays)]
+    found = [hardware_in(recipe_path(path).read_text(encoding="utf-8")) for path in (recipe, *overlays)]
     return next((one for one in reversed(found) if one is not None), None)
 
 

@@ -10,10 +10,11 @@ import importlib
 import inspect
 import pkgutil
 import sys
+from typing import Annotated
 
 import typer
 
-from ansatz import process
+from ansatz import __version__, process
 from ansatz.cli.recipe import RecipeCommand
 from ansatz.config import renamed
 from ansatz.errors import AnsatzError
@@ -24,11 +25,11 @@ process.settle()
 def build_app() -> typer.Typer:
     app = typer.Typer(
         name="ansatz",
-        help="Train language models to reason about mathematics: guess, verify, reinforce.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
     )
+    app.callback()(_options)
     package = importlib.import_module("ansatz.cli")
     for info in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"ansatz.cli.{info.name}")
@@ -39,6 +40,21 @@ def build_app() -> typer.Typer:
             takes_settings = "context" in inspect.signature(verb).parameters
             app.command(cls=RecipeCommand if takes_settings else None)(verb)
     return app
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"ansatz {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    """Train language models to reason about mathematics: guess, verify, reinforce."""
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from ansatz.errors import ConfigError
 
 def train(
     context: typer.Context,
-    recipe: Annotated[Path | None, typer.Argument(help="A recipe file.")] = None,
+    recipe: Annotated[Path | None, typer.Argument(help="A recipe file, or the name of an installed recipe.")] = None,
     overlay: Annotated[list[Path] | None, typer.Option(help="A YAML file laid over the recipe; repeatable.")] = None,
     resume: Annotated[Path | None, typer.Option(help="A run folder to go on with; takes no recipe.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete a run folder of the same name first.")] = False,

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ansatz.config import renamed
+from ansatz.config.packaged import recipe_path
 from ansatz.config.schema import Config
 from ansatz.config.toy import changes, toy_layer
 from ansatz.errors import ConfigError
@@ -148,16 +149,11 @@ def _renames(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def _read(path: str | Path) -> dict[str, Any]:
-    file = Path(path)
-    if not file.is_file():
-        known = sorted(p.stem for p in Path("recipes").glob("*.yaml"))
-        hint = suggest(file.stem, known) if known else ""
-        raise ConfigError(f"there is no recipe file {str(path)!r} (looked in {Path.cwd()}).{hint}")
     try:
-        text = file.read_text(encoding="utf-8")
+        text = recipe_path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{path} is no text file ({error.reason} at byte {error.start}); give a YAML recipe."
+            f"{path} is not a text file ({error.reason} at byte {error.start}); give a YAML recipe."
         ) from error
     data = parse_yaml(text, where=str(path))
     if not isinstance(data, dict):

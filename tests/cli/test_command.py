@@ -4,6 +4,7 @@ import pytest
 from toy_runs import REPOSITORY, toy_config, toy_recipe
 
 import ansatz.cli
+from ansatz import __version__
 from ansatz.cli.explain import step_arithmetic
 from ansatz.cli.recipe import split_overrides
 from ansatz.config.load import dump
@@ -111,3 +112,7 @@ def test_overrides_are_told_from_the_verbs_own_options():
 def test_an_override_needs_one_value(arguments, sentence):
     with pytest.raises(ConfigError, match=sentence):
         split_overrides(arguments, own=())
+
+
+def test_the_version_is_that_of_the_package(ansatz):
+    assert ansatz("--version") == (0, f"ansatz {__version__}\n", "")

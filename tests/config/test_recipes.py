@@ -81,7 +81,7 @@ def test_a_recipe_must_be_a_mapping(tmp_path, content):
 
 def test_a_recipe_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "r.yaml").write_bytes(b"\xff\xfe\x00\x01")
-    with pytest.raises(ConfigError, match=r"r\.yaml is no text file"):
+    with pytest.raises(ConfigError, match=r"r\.yaml is not a text file"):
         load_recipe(tmp_path / "r.yaml")
 
 

@@ -1,0 +1,58 @@
+"""The recipes and overlays that are installed with Ansatz, by name.
+
+The first comment line of each file is its summary. A line "# Hardware: 8x80GiB" says what it was written for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ansatz.errors import ConfigError
+from ansatz.registry import suggest
+
+FOLDER = Path(__file__).parents[1] / "recipes"
+OVERLAYS = FOLDER / "overlays"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackagedRecipe:
+    """hardware: such as "8x80GiB (our choice)"; empty for a recipe that runs on a CPU."""
+
+    path: Path
+    summary: str
+    hardware: str
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+
+def recipe_path(given: str | Path) -> Path:
+    """The file that a user means: an existing file, or else the packaged recipe or overlay of that name.
+
+    ConfigError for neither, with the nearest packaged name.
+    """
+    path = Path(given)
+    if path.is_file():
+        return path
+    name = str(given).removesuffix(".yaml")
+    for folder in (FOLDER, OVERLAYS):
+        if (folder / f"{name}.yaml").is_file():
+            return folder / f"{name}.yaml"
+    known = [file.stem for folder in (FOLDER, OVERLAYS) for file in folder.glob("*.yaml")]
+    raise ConfigError(
+        f"there is no recipe file {str(given)!r} (looked in {Path.cwd()}) and no installed recipe of that name."
+        f"{suggest(path.stem, known)}"
+    )
+
+
+def packaged_recipes(folder: Path = FOLDER) -> list[PackagedRecipe]:
+    """All packaged recipes in the order of their names; with `OVERLAYS`, all overlays."""
+    return [_described(path) for path in sorted(folder.glob("*.yaml"))]
+
+
+def _described(path: Path) -> PackagedRecipe:
+    comments = [line[1:].strip() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+    hardware = [line.removeprefix("Hardware:").strip() for line in comments if line.startswith("Hardware:")]
+    return PackagedRecipe(path=path, summary=comments[0], hardware=hardware[0] if hardware else "")
