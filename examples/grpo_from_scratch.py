@@ -54,6 +54,7 @@ class Batch:
     behavior_logp_T: Tensor  # log-probs of the sampler, which here is the old policy
     ref_logp_T: Tensor | None = None  # only for a KL term
     penalty_weight_T: Tensor | None = None  # only for a KL or entropy term
+    likelihood_weight_T: Tensor | None = None  # only for a likelihood term on correct responses
 
 
 def sums(*, count: int, seed: int) -> list[Problem]:
