@@ -1,13 +1,13 @@
-"""Every curriculum on the default task: steps and samples to a held-out pass@1, from one SFT checkpoint a seed.
+"""Compares all curricula on the default task: steps and rollouts to a held-out pass@1, one SFT checkpoint per seed.
 
     python benchmarks/curriculum.py run runs/curriculum
-    python benchmarks/curriculum.py draw runs/curriculum docs/figures/curriculum.svg --page docs/curriculum.md
+    python benchmarks/curriculum.py plot runs/curriculum docs/figures/curriculum.svg --page PAGE.md
 
-`run` makes the SFT checkpoint of each seed first, then the RL of each arm from it, two side by side with one thread
-each, and appends a line to OUT/results.jsonl for each arm and seed. What is there is left out; what was cut off goes on
-from its last checkpoint. All settings are the recipe's but data.curriculum, and how often and on what is evaluated; a
-run ends at the cap of steps, with the learning rate still on the recipe's schedule. Samples are all rollouts drawn for
-training, those that a refill throws away too.
+`run` makes the SFT checkpoint of each seed, then runs the RL of each arm from it, two runs in parallel with one thread
+each, and appends a line to OUT/results.jsonl for each arm and seed. Finished runs are skipped; interrupted runs resume
+from their last checkpoint. All settings are the recipe's, except data.curriculum and the evaluation. A run ends at the
+cap of steps, with the learning rate still on the recipe's schedule. The rollouts include those that dynamic sampling
+discards.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ COMMON = {
     "save.tensorboard": "false",
     "threads": "1",
 }
-START, END = "<!-- written by benchmarks/curriculum.py draw -->", "<!-- end -->"
+START, END = "<!-- written by benchmarks/curriculum.py plot -->", "<!-- end -->"
 
 
 class CapReached(Exception):
@@ -54,7 +54,7 @@ class CapReached(Exception):
 
 
 class UntilStep:
-    """A console that says nothing and ends the RL stage with CapReached at its evaluation of step `cap`."""
+    """A silent console that ends the RL stage with CapReached at the evaluation of step `cap`."""
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
@@ -71,12 +71,12 @@ class UntilStep:
 
 
 def one_sft(recipe: str, out: str, seed: int, settings: Mapping[str, str]) -> str:
-    """The SFT checkpoint of a seed, made where it is missing."""
+    """The SFT checkpoint of a seed; made if it is missing."""
     from ansatz.config import load_recipe
     from ansatz.loop.pipeline import run_pipeline
 
-    given = {"train.steps": "0", "seed": str(seed), "name": f"sft-{seed}", "out": out}
-    config = load_recipe(recipe, overrides=COMMON | settings | given)
+    overrides = {"train.steps": "0", "seed": str(seed), "name": f"sft-{seed}", "out": out}
+    config = load_recipe(recipe, overrides=COMMON | settings | overrides)
     run_dir = run_pipeline(config, resume=config.run_dir.exists())
     return str(json.loads((run_dir / "summary.json").read_text())["model"])
 
@@ -84,13 +84,13 @@ def one_sft(recipe: str, out: str, seed: int, settings: Mapping[str, str]) -> st
 def one_run(
     recipe: str, model: str, out: str, arm: str, seed: int, cap: int, every: int, settings: Mapping[str, str]
 ) -> dict[str, Any]:
-    """A line of results.jsonl: the evaluations by step, and the rollouts drawn until each."""
+    """A line of results.jsonl: the evaluations by step, and the rollouts sampled up to each."""
     from ansatz.config import load_recipe
     from ansatz.loop.pipeline import run_pipeline
 
-    own = {"data.sft": "null", "model.path": model, "data.curriculum": ARMS[arm], "evaluate.every": str(every)}
-    given = {**own, "seed": str(seed), "name": f"{arm}-{seed}", "out": out}
-    config = load_recipe(recipe, overrides=COMMON | settings | given)
+    arm_settings = {"data.sft": "null", "model.path": model, "data.curriculum": ARMS[arm], "evaluate.every": str(every)}
+    overrides = {**arm_settings, "seed": str(seed), "name": f"{arm}-{seed}", "out": out}
+    config = load_recipe(recipe, overrides=COMMON | settings | overrides)
     if last_evaluation(config.run_dir) < cap:
         with suppress(CapReached):
             run_pipeline(config, resume=config.run_dir.exists(), console=UntilStep(cap))
@@ -109,7 +109,7 @@ def one_run(
 
 
 def drawn(steps: Sequence[Mapping[str, Any]], until: int, rollout: Any) -> int:
-    """Rollouts sampled in the steps up to `until`, those of groups that were thrown away too."""
+    """Rollouts sampled in the steps up to `until`, including those of discarded groups."""
     return sum(
         (rollout.prompts_per_step + round(row.get("data/groups_discarded", 0))) * rollout.samples_per_prompt
         for row in steps
@@ -118,7 +118,7 @@ def drawn(steps: Sequence[Mapping[str, Any]], until: int, rollout: Any) -> int:
 
 
 def reached(row: Mapping[str, Any], target: float) -> int | None:
-    """Index of the first evaluation at or above the target whose next one is so too; None where there is none."""
+    """Index of the first evaluation that reaches the target and is followed by another that does, or None."""
     high = [value >= target for value in row["pass@1"]]
     return next((index for index in range(len(high) - 1) if high[index] and high[index + 1]), None)
 
@@ -136,15 +136,15 @@ def last_evaluation(run_dir: Path) -> int:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    out, settings = Path(arguments.out), dict(one.split("=", 1) for one in arguments.set)
+    out, settings = Path(arguments.out), dict(setting.split("=", 1) for setting in arguments.set)
     out.mkdir(parents=True, exist_ok=True)
     done = {(row["arm"], row["seed"]) for row in rows(out / "results.jsonl")}
     jobs = [(arm, seed) for seed in arguments.seeds for arm in arguments.arms if (arm, seed) not in done]
-    with ProcessPoolExecutor(arguments.parallel_map, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(arguments.parallel_runs, mp_context=get_context("spawn")) as pool:
         started = time.perf_counter()
         seeds = list(dict.fromkeys(seed for _, seed in jobs))
-        made = [pool.submit(one_sft, arguments.recipe, str(out), seed, settings) for seed in seeds]
-        models = {seed: one.result() for seed, one in zip(seeds, made, strict=True)}
+        checkpoints = [pool.submit(one_sft, arguments.recipe, str(out), seed, settings) for seed in seeds]
+        models = {seed: checkpoint.result() for seed, checkpoint in zip(seeds, checkpoints, strict=True)}
         print(f"SFT of {len(models)} seeds: {time.perf_counter() - started:.0f} s", flush=True)
         futures = [
             pool.submit(
@@ -163,35 +163,38 @@ def _curve(row: Mapping[str, Any]) -> str:
     return " ".join(f"{step}:{100 * value:.1f}" for step, value in zip(row["steps"], row["pass@1"], strict=True))
 
 
-def summary(found: Sequence[Mapping[str, Any]], target: float) -> list[dict[str, Any]]:
-    """A row an arm, in the order of the first lines. steps, drawn: medians over seeds, None where half or more of the
-    seeds do not reach the target; a seed that does not counts as later than all that do."""
+def summary(results: Sequence[Mapping[str, Any]], target: float) -> list[dict[str, Any]]:
+    """One row per arm, in the order of the results.
+
+    steps, drawn: medians over the seeds. A seed that does not reach the target counts as later than all that do; None
+    if that holds for half of the seeds or more.
+    """
     table = []
-    for arm in dict.fromkeys(row["arm"] for row in found):
-        own = sorted((row for row in found if row["arm"] == arm), key=lambda row: row["seed"])
-        places = [reached(row, target) for row in own]
-        ends = [row["pass@1"][-1] for row in own]
+    for arm in dict.fromkeys(row["arm"] for row in results):
+        of_arm = sorted((row for row in results if row["arm"] == arm), key=lambda row: row["seed"])
+        targets = [reached(row, target) for row in of_arm]
+        ends = [row["pass@1"][-1] for row in of_arm]
         table.append(
             {
                 "arm": arm,
-                "seeds": len(own),
-                "reached": sum(place is not None for place in places),
-                "steps": _median([_at(row["steps"], place) for row, place in zip(own, places, strict=True)]),
-                "drawn": _median([_at(row["drawn"], place) for row, place in zip(own, places, strict=True)]),
-                "steps_by_seed": [_at(row["steps"], place) for row, place in zip(own, places, strict=True)],
-                "drawn_by_seed": [_at(row["drawn"], place) for row, place in zip(own, places, strict=True)],
-                "cap": own[0]["steps"][-1],
+                "seeds": len(of_arm),
+                "reached": sum(index is not None for index in targets),
+                "steps": _median([_at(row["steps"], index) for row, index in zip(of_arm, targets, strict=True)]),
+                "drawn": _median([_at(row["drawn"], index) for row, index in zip(of_arm, targets, strict=True)]),
+                "steps_by_seed": [_at(row["steps"], index) for row, index in zip(of_arm, targets, strict=True)],
+                "drawn_by_seed": [_at(row["drawn"], index) for row, index in zip(of_arm, targets, strict=True)],
+                "cap": of_arm[0]["steps"][-1],
                 "end": fmean(ends),
                 "end_range": [min(ends), max(ends)],
-                "signal": fmean(row["signal"] for row in own),
-                "seconds": fmean(row["seconds"] for row in own),
+                "signal": fmean(row["signal"] for row in of_arm),
+                "seconds": fmean(row["seconds"] for row in of_arm),
             }
         )
     return table
 
 
-def _at(values: Sequence[int], place: int | None) -> int | None:
-    return None if place is None else values[place]
+def _at(values: Sequence[int], index: int | None) -> int | None:
+    return None if index is None else values[index]
 
 
 def _median(values: Sequence[int | None]) -> float | None:
@@ -218,40 +221,40 @@ def markdown(table: Sequence[Mapping[str, Any]], target: float) -> str:
 
 
 def written_into(page: str, text: str) -> str:
-    """The page with the text between its two marks. ValueError for a page without them."""
+    """The page with the text between its two markers. ValueError for a page without them."""
     before, start, rest = page.partition(START)
     _, end, after = rest.partition(END)
     if not start or not end:
-        raise ValueError(f"the page lacks the lines {START} and {END}; put them where the table goes")
+        raise ValueError(f"the page lacks the lines {START} and {END}; add them where the table goes")
     return f"{before}{START}\n{text}\n{END}{after}"
 
 
-def draw(arguments: argparse.Namespace) -> None:
+def plot(arguments: argparse.Namespace) -> None:
     from ansatz.track.svg import Chart, Series, line_chart
 
-    found = rows(Path(arguments.out) / "results.jsonl")
-    if not found:
-        sys.exit(f"{arguments.out}/results.jsonl has no rows yet; `run` comes first")
+    results = rows(Path(arguments.out) / "results.jsonl")
+    if not results:
+        sys.exit(f"{arguments.out}/results.jsonl has no rows yet. Use `run` first.")
     series = []
-    for arm in dict.fromkeys(row["arm"] for row in found):
-        own = [row for row in found if row["arm"] == arm]
-        shortest = min(len(row["steps"]) for row in own)
+    for arm in dict.fromkeys(row["arm"] for row in results):
+        of_arm = [row for row in results if row["arm"] == arm]
+        shortest = min(len(row["steps"]) for row in of_arm)
         points = [
-            (fmean(row["drawn"][i] for row in own) / 1000, 100 * fmean(row["pass@1"][i] for row in own))
+            (fmean(row["drawn"][i] for row in of_arm) / 1000, 100 * fmean(row["pass@1"][i] for row in of_arm))
             for i in range(shortest)
         ]
         series.append(Series(name=arm, points=points, dots=True, dashed=arm == "none"))
-    seeds = len({row["seed"] for row in found})
+    seeds = len({row["seed"] for row in results})
     chart = Chart(
         title=f"Held-out pass@1 (%) by curriculum, mean of {seeds} seeds",
         series=series,
-        x_label="rollouts drawn (thousands)",
+        x_label="sampled rollouts (thousands)",
         marks=(100 * arguments.target,),
     )
     svg = Path(arguments.svg)
     svg.parent.mkdir(parents=True, exist_ok=True)
     svg.write_text(line_chart(chart, width=820, height=460, standalone=True) + "\n")
-    table = summary(found, arguments.target)
+    table = summary(results, arguments.target)
     (Path(arguments.out) / "summary.json").write_text(json.dumps(table, indent=2) + "\n")
     text = markdown(table, arguments.target)
     print(text)
@@ -269,16 +272,16 @@ def main() -> None:
     runs.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     runs.add_argument("--cap", type=int, default=40, help="RL steps; a multiple of --every")
     runs.add_argument("--every", type=int, default=5, help="steps between evaluations")
-    runs.add_argument("--side-by-side", type=int, default=2)
+    runs.add_argument("--parallel-runs", type=int, default=2)
     runs.add_argument("--recipe", default=str(RECIPE))
     runs.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="further settings of the recipe")
     runs.set_defaults(work=run)
-    drawing = verbs.add_parser("draw")
-    drawing.add_argument("out")
-    drawing.add_argument("svg")
-    drawing.add_argument("--page", help="page with the two marks between which the table goes")
-    drawing.add_argument("--target", type=float, default=0.85)
-    drawing.set_defaults(work=draw)
+    plotting = verbs.add_parser("plot")
+    plotting.add_argument("out")
+    plotting.add_argument("svg")
+    plotting.add_argument("--page", help="page with the two markers between which the table goes")
+    plotting.add_argument("--target", type=float, default=0.85)
+    plotting.set_defaults(work=plot)
     arguments = parser.parse_args()
     arguments.work(arguments)
 

@@ -1,11 +1,11 @@
-"""What each verb of `ansatz data` takes for a million rows: seconds and memory, each verb in a process of its own.
+"""Time and memory of each `ansatz data` verb on a million rows, each verb in its own process.
 
     python benchmarks/data_scale.py --rows 1000000 --out runs/data_scale
 
-OUT/results.json and the table that is printed hold, for each verb, its wall seconds, its processor seconds and the most
-memory that it held at once (the kernel's count for that process). The rows are GSM8K-like: a question, and a worked
-answer that ends with `#### 72`, from the generators; one in twenty repeats an earlier row word for word, and one in
-twenty with one phrase changed. The rows and what the verbs write stay in a temporary folder, which is taken away.
+OUT/results.json and the printed table list the wall seconds, the processor seconds and the peak memory of each verb (as
+the kernel counts it for that process). The rows come from the generators and look like GSM8K: a question, and a worked
+answer that ends with `#### 72`. One row in twenty repeats an earlier row word for word, and one in twenty with one
+phrase changed. The rows and the output of the verbs are in a temporary folder, which is removed.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.data.base import load_problems
-from ansatz.data.keyed_random import Draw
+from ansatz.data.keyed_random import KeyedRandom
 from ansatz.types import Problem
 
-STORIES, REPEATED, REWORDED = 0.7, 0.05, 0.05  # shares of the rows
+STORIES, REPEATED, REWORDED = 0.7, 0.05, 0.05  # fractions of the rows
 WORDS = {" and ": " as well as ", "How many": "What number of", " has ": " owns ", "Find": "Please find"}
-REMEMBERED = 1000  # earlier rows that may come again
+REMEMBERED = 1000  # earlier rows that can be repeated
 TEST_ROWS = 5000
 
 VERBS = {
     "peek": "peek {rows}",
     "check": "check {rows}",
     "dedup": "dedup {rows} --out {folder}/dedup.jsonl",
-    "dedup, exact alone": "dedup {rows} --out {folder}/exact.jsonl --no-near",
+    "dedup, exact only": "dedup {rows} --out {folder}/exact.jsonl --no-near",
     "decontaminate": "decontaminate {rows} --out {folder}/clean.jsonl --against {test}",
     "filter": "filter {rows} --out {folder}/filtered.jsonl --max-words 200",
     "split": "split {rows} --out {folder}/train.jsonl --heldout {folder}/heldout.jsonl",
@@ -46,23 +46,23 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--out", type=Path, default=Path("runs/data_scale"))
     parser.add_argument("--verbs", nargs="*", choices=list(VERBS), default=list(VERBS))
-    parser.add_argument("--folder", type=Path, help="where the temporary folder is made")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="data_scale-", dir=given.folder) as name:
+    parser.add_argument("--folder", type=Path, help="parent of the temporary folder")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="data_scale-", dir=arguments.folder) as name:
         folder = Path(name)
         rows, test = folder / "rows.jsonl", folder / "test.jsonl"
-        write_rows(rows, given.rows, split="train")
+        write_rows(rows, arguments.rows, split="train")
         write_rows(test, TEST_ROWS, split="heldout")
         size = rows.stat().st_size
-        found = []
-        for verb in given.verbs:
-            places = {"rows": rows, "test": test, "folder": folder}
-            found.append({"verb": verb, **measured(VERBS[verb].format(**places).split())})
-            print("{verb}: {seconds} s, {peak_mb} MB".format(**found[-1]), flush=True)
-    given.out.mkdir(parents=True, exist_ok=True)
-    result = {"rows": given.rows, "bytes": size, "python": sys.version.split()[0], "verbs": found}
-    (given.out / "results.json").write_text(json.dumps(result, indent=2) + "\n")
-    print(table(found))
+        results = []
+        for verb in arguments.verbs:
+            paths = {"rows": rows, "test": test, "folder": folder}
+            results.append({"verb": verb, **measure(VERBS[verb].format(**paths).split())})
+            print("{verb}: {seconds} s, {peak_mb} MB".format(**results[-1]), flush=True)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    result = {"rows": arguments.rows, "bytes": size, "python": sys.version.split()[0], "verbs": results}
+    (arguments.out / "results.json").write_text(json.dumps(result, indent=2) + "\n")
+    print(table(results))
 
 
 def write_rows(path: Path, count: int, *, split: str) -> None:
@@ -77,17 +77,17 @@ def texts(count: int, *, split: str) -> Iterator[tuple[str, str]]:
     others = load_problems("number_theory", split=split, settings={"count": count})
     earlier: list[tuple[str, str]] = []
     for index in range(count):
-        draw = Draw("data_scale", split, index)
-        kind = draw.uniform()
+        rng = KeyedRandom("data_scale", split, index)
+        kind = rng.uniform()
         if earlier and kind < REPEATED + REWORDED:
-            question, answer = draw.pick(earlier)
+            question, answer = rng.choice(earlier)
             yield (question if kind < REPEATED else reworded(question)), answer
             continue
-        row = gsm8k_like(stories[index] if draw.uniform() < STORIES else others[index])
+        row = gsm8k_like(stories[index] if rng.uniform() < STORIES else others[index])
         if len(earlier) < REMEMBERED:
             earlier.append(row)
         else:
-            earlier[draw.between(0, REMEMBERED - 1)] = row
+            earlier[rng.between(0, REMEMBERED - 1)] = row
         yield row
 
 
@@ -101,30 +101,30 @@ def reworded(question: str) -> str:
     return question.replace(word, WORDS.get(word, word), 1)
 
 
-def measured(arguments: list[str]) -> dict[str, Any]:
-    """The verb in a process of its own. RuntimeError where it fails; `check` may find golds, which is exit code 1."""
+def measure(arguments: list[str]) -> dict[str, Any]:
+    """Run the verb in its own process. RuntimeError if it fails; `check` exits with 1 if it finds unreadable golds."""
     code = "from ansatz.cli.main import main; main()"
     start = time.perf_counter()
-    with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen([sys.executable, "-c", code, "data", *arguments], stdout=said, stderr=said)
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen([sys.executable, "-c", code, "data", *arguments], stdout=output, stderr=output)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.perf_counter() - start
-        said.seek(0)
-        text = said.read()
+        output.seek(0)
+        text = output.read()
     if process.returncode not in ((0, 1) if arguments[0] == "check" else (0,)):
         raise RuntimeError(f"{arguments[0]} ended with {process.returncode}: {text[-2000:]}")
     return {
         "seconds": round(seconds, 1),
         "cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
-        "peak_mb": round(used.ru_maxrss / 1024),  # Linux counts in kB
-        "said": text.splitlines()[-2:] if arguments[0] != "peek" else text.splitlines()[:1],
+        "peak_mb": round(used.ru_maxrss / 1024),  # Linux reports kB
+        "output": text.splitlines()[-2:] if arguments[0] != "peek" else text.splitlines()[:1],
     }
 
 
-def table(found: list[dict[str, Any]]) -> str:
-    lines = ["| verb | seconds | processor seconds | most memory, MB |", "|---|---|---|---|"]
-    lines += [f"| {one['verb']} | {one['seconds']} | {one['cpu_seconds']} | {one['peak_mb']} |" for one in found]
+def table(results: list[dict[str, Any]]) -> str:
+    lines = ["| verb | seconds | processor seconds | peak memory, MB |", "|---|---|---|---|"]
+    lines += [f"| {row['verb']} | {row['seconds']} | {row['cpu_seconds']} | {row['peak_mb']} |" for row in results]
     return "\n".join(lines)
 
 

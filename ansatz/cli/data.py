@@ -1,4 +1,4 @@
-"""`ansatz data ...`: looking at problem files, cleaning them, and choosing from what a model makes of them."""
+"""`ansatz data ...`: inspect problem files, clean them, and filter them with a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ansatz.cli.rows import (
     QuestionKey,
     Work,
     correct_responses,
-    responses_folder,
+    response_store,
     rows_of,
     run_row_filter,
     with_progress,
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from ansatz.evaluate.response_store import ResponseStore
     from ansatz.types import Problem
 
-app = typer.Typer(help="Look at problem files, and clean them, before training on them.", no_args_is_help=True)
+app = typer.Typer(help="Inspect and clean problem files before training on them.", no_args_is_help=True)
 app.command()(difficulty)
 app.command()(select)
 
 
 @app.callback()
 def data() -> None:
-    """Look at problem files, and clean them, before training on them."""
+    """Inspect and clean problem files before training on them."""
 
 
 @app.command()
 def check(
     file: File, question_key: QuestionKey = None, answer_key: AnswerKey = None, answer_from: AnswerFrom = "auto"
 ) -> None:
-    """Report gold answers that the verifier cannot read, with their lines; exit code 1 when there are any."""
+    """List the gold answers that the verifier cannot read, with their lines; exit code 1 if there are any."""
     from ansatz.rewards.math_answer.gold import unreadable_golds
 
     rows = 0
@@ -56,26 +56,25 @@ def check(
             rows += 1
             yield problem
 
-    found = unreadable_golds(with_progress(problems(), "check"))
-    for gold in found:
+    unreadable = unreadable_golds(with_progress(problems(), "check"))
+    for gold in unreadable:
         print(f"{file}:{gold.line}: {gold.id}: {gold.why}")
-    print(f"{rows} problems, {len(found)} gold answers that cannot be read")
-    raise typer.Exit(code=1 if found else 0)
+    print(f"{rows} problems, {len(unreadable)} unreadable gold answers")
+    raise typer.Exit(code=1 if unreadable else 0)
 
 
 @app.command()
 def peek(
     file: File,
-    tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer: lengths in its tokens.")] = None,
-    show: Annotated[int, typer.Option(help="Suspicious rows to print.")] = 20,
+    tokenizer: Annotated[Path | None, typer.Option(help="Folder of a tokenizer; lengths are then in tokens.")] = None,
+    show: Annotated[int, typer.Option(help="Number of suspicious rows to print.")] = 20,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     answer_from: AnswerFrom = "auto",
     id_key: IdKey = None,
 ) -> None:
-    """Print what FILE holds: rows, lengths, kinds of answer, levels, and rows to look at."""
-    from ansatz.data.hygiene.peek import QUANTILES
-    from ansatz.data.hygiene.peek import peek as look
+    """Summarise FILE: rows, lengths, kinds of answer, levels, and suspicious rows."""
+    from ansatz.data.hygiene.peek import QUANTILES, summarize
 
     length = None
     if tokenizer is not None:
@@ -83,68 +82,68 @@ def peek(
 
         length = token_counter(tokenizer)
     pairs = rows_of(file, question_key, answer_key, answer_from, id_key)
-    found = look((problem for _, problem in with_progress(pairs, "peek")), length=length)
+    summary = summarize((problem for _, problem in with_progress(pairs, "peek")), length=length)
     unit = "words" if tokenizer is None else "tokens"
-    print(f"{found.rows} problems")
-    for name, lengths in (("question", found.question_lengths), ("solution", found.solution_lengths)):
-        shown = ", ".join(f"{share:.0%} {value}" for share, value in zip(QUANTILES, lengths, strict=False))
+    print(f"{summary.rows} problems")
+    for name, lengths in (("question", summary.question_lengths), ("solution", summary.solution_lengths)):
+        shown = ", ".join(f"{quantile:.0%} {value}" for quantile, value in zip(QUANTILES, lengths, strict=False))
         print(f"{name}, {unit} by quantile: {shown or 'none'}")
-    for name, counts in (("answers", found.answer_kinds), ("levels", found.levels)):
+    for name, counts in (("answers", summary.answer_kinds), ("levels", summary.levels)):
         shown = ", ".join(f"{kind} {count}" for kind, count in counts.most_common(12))
         print(f"{name}: {shown}" + (f", and {len(counts) - 12} more" if len(counts) > 12 else ""))
-    print(f"suspicious: {len(found.suspicious)}")
-    for line, problem_id, why in found.suspicious[:show]:
-        print(f"  line {line}: {problem_id}: {why}")
+    print(f"suspicious: {len(summary.suspicious)}")
+    for line, problem_id, reason in summary.suspicious[:show]:
+        print(f"  line {line}: {problem_id}: {reason}")
 
 
 @app.command()
 def dedup(
     file: File,
     out: Out,
-    threshold: Annotated[float, typer.Option(help="Overlap from which questions are near twins, 0.6 to 1.")] = 0.8,
-    ngram: Annotated[int, typer.Option(help="Words in a row that overlap is counted in.")] = 3,
-    near: Annotated[bool, typer.Option(help="Near twins too, or exact ones alone.")] = True,
+    threshold: Annotated[float, typer.Option(help="Overlap from which questions are near duplicates, 0.6 to 1.")] = 0.8,
+    ngram: Annotated[int, typer.Option(help="Words per n-gram for the overlap.")] = 3,
+    near: Annotated[bool, typer.Option(help="Also drop near duplicates, or only exact ones.")] = True,
     embeddings: Annotated[
-        str | None, typer.Option(help="A folder with a sentence-transformers model: twins in other words too.")
+        str | None, typer.Option(help="Folder of a sentence-transformers model; also drops paraphrases.")
     ] = None,
-    min_cosine: Annotated[float, typer.Option(help="Cosine from which embeddings are twins, 0.85 to 1.")] = 0.95,
+    min_cosine: Annotated[float, typer.Option(help="Cosine from which questions are paraphrases, 0.85 to 1.")] = 0.95,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     answer_from: AnswerFrom = "auto",
     id_key: IdKey = None,
 ) -> None:
-    """Drop questions that came before: the same text, or nearly the same with the same numbers and answer."""
+    """Drop repeated questions: the same text, or nearly the same text with the same numbers and answer."""
     from ansatz.data.hygiene.dedup import Dedup
-    from ansatz.data.hygiene.embeddings import Embedded, sentence_encoder
+    from ansatz.data.hygiene.embeddings import EmbeddingIndex, sentence_encoder
 
-    embedded = Embedded(sentence_encoder(embeddings), threshold=min_cosine) if embeddings else None
-    seen = Dedup(threshold=threshold, ngram=ngram, near=near, embedded=embedded)
+    index = EmbeddingIndex(sentence_encoder(embeddings), threshold=min_cosine) if embeddings else None
+    seen = Dedup(threshold=threshold, ngram=ngram, near=near, embeddings=index)
     pairs = rows_of(file, question_key, answer_key, answer_from, id_key)
 
-    def judge(problem: Problem) -> dict[str, Any] | None:
-        twin = seen.twin(problem)
-        return twin and twin._asdict()
+    def reject(problem: Problem) -> dict[str, Any] | None:
+        duplicate = seen.find(problem)
+        return duplicate and duplicate._asdict()
 
     settings: dict[str, Any] = {"threshold": threshold, "ngram": ngram, "near": near}
-    if embedded is not None:
+    if index is not None:
         settings |= {"embeddings": embeddings, "min_cosine": min_cosine}
-        pairs = embedded.reading_ahead(pairs)
-    run_row_filter("dedup", pairs, judge, file, out, settings)
+        pairs = index.encode_ahead(pairs)
+    run_row_filter("dedup", pairs, reject, file, out, settings)
 
 
 @app.command()
 def decontaminate(
     file: File,
     out: Out,
-    against: Annotated[list[Path], typer.Option(help="A test file; may be given several times.")],
-    ngram: Annotated[int, typer.Option(help="Words in a row that may not be shared.")] = 10,
-    min_frac: Annotated[float, typer.Option(help="Drop only rows that hold this part of a test text, 0 to 1.")] = 0.0,
+    against: Annotated[list[Path], typer.Option(help="A test file; can be repeated.")],
+    ngram: Annotated[int, typer.Option(help="Consecutive words that count as an overlap.")] = 10,
+    min_frac: Annotated[float, typer.Option(help="Drop only rows with this fraction of a test question.")] = 0.0,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     answer_from: AnswerFrom = "auto",
     id_key: IdKey = None,
 ) -> None:
-    """Drop questions that share words in a row with a test question, and say whether the answers agree."""
+    """Drop questions that share consecutive words with a test question; report whether the answers agree."""
     from ansatz.data.hygiene.decontaminate import BenchmarkTexts
     from ansatz.errors import ConfigError
 
@@ -152,15 +151,14 @@ def decontaminate(
         raise ConfigError(f"--min-frac = {min_frac}, expected 0 to 1.")
     tests = BenchmarkTexts((problem for path in against for _, problem in rows_of(path)), ngram=ngram)
 
-    def judge(problem: Problem) -> dict[str, Any] | None:
+    def reject(problem: Problem) -> dict[str, Any] | None:
         overlap = tests.overlap(problem, min_frac=min_frac)
         return overlap and overlap._asdict()
 
     settings = {"against": [str(path) for path in against], "ngram": ngram, "min_frac": min_frac}
     settings |= {"test_problems": len(tests), "test_problems_too_short": tests.too_short}
-    run_row_filter(
-        "decontaminate", rows_of(file, question_key, answer_key, answer_from, id_key), judge, file, out, settings
-    )
+    pairs = rows_of(file, question_key, answer_key, answer_from, id_key)
+    run_row_filter("decontaminate", pairs, reject, file, out, settings)
 
 
 @app.command("filter")
@@ -173,59 +171,59 @@ def filter_rows(
     drop: Annotated[
         list[str] | None,
         typer.Option(
-            help="multiple_choice, true_false, proof or guessed (needs --model); may be given several times. "
-            "All that can be told if not given."
+            help="multiple_choice, true_false, proof or guessed (needs --model); can be repeated. "
+            "By default all that apply."
         ),
     ] = None,
-    max_words: Annotated[int | None, typer.Option(help="Drop questions with more words than this.")] = None,
+    max_words: Annotated[int | None, typer.Option(help="Drop questions with more words.")] = None,
     max_question_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Drop questions with more tokens than this (needs --tokenizer).")
+        int | None, typer.Option(min=1, help="Drop questions with more tokens (needs --tokenizer).")
     ] = None,
-    tokenizer: Annotated[Path | None, typer.Option(help="A folder with a tokenizer.")] = None,
-    model: Annotated[Path | None, typer.Option(help="The model that guesses, for --drop guessed.")] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="Folder of a tokenizer.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Model that guesses, for --drop guessed.")] = None,
     work: Work = None,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     answer_from: AnswerFrom = "auto",
     id_key: IdKey = None,
 ) -> None:
-    """Drop what a final answer cannot pay for: choices, yes or no, proofs, what is guessed, and too long questions."""
+    """Drop problems without a fair final answer: choices, yes or no, proofs, guessable or long questions."""
     from ansatz.data.hygiene.filters import FILTERS, why_dropped
 
-    chosen, guessing = _filters(drop, tuple(FILTERS), model)
-    too_many = _longer_than(max_question_tokens, tokenizer)
+    text_filters, guessing = _split_filters(drop, tuple(FILTERS), model)
+    too_long = _longer_than(max_question_tokens, tokenizer)
 
     def by_text(problem: Problem) -> str | None:
-        why = why_dropped(problem, drop=chosen, max_words=max_words)
-        return "too_long" if why is None and too_many(problem.question) else why
+        reason = why_dropped(problem, drop=text_filters, max_words=max_words)
+        return "too_long" if reason is None and too_long(problem.question) else reason
 
     keys = (question_key, answer_key, answer_from, id_key)
-    settings: dict[str, Any] = {"drop": list(drop or chosen), "max_words": max_words}
+    settings: dict[str, Any] = {"drop": list(drop or text_filters), "max_words": max_words}
     if tokenizer is not None:
         settings |= {"max_question_tokens": max_question_tokens, "tokenizer": str(tokenizer)}
-    right: dict[str, int] = {}
+    correct: dict[str, int] = {}
     if guessing:
         assert model is not None
-        asked = [problem for _, problem in rows_of(file, *keys) if by_text(problem) is None]
-        folder = responses_folder(work, out)
-        right = _guessed(folder, model, asked, sampling, file) if asked else {}
-        settings |= {"model": str(model), "guesses": sampling.options.samples_per_prompt, "responses": str(folder.path)}
+        remaining = [problem for _, problem in rows_of(file, *keys) if by_text(problem) is None]
+        store = response_store(work, out)
+        correct = _correct_guesses(store, model, remaining, sampling, file) if remaining else {}
+        settings |= {"model": str(model), "guesses": sampling.options.samples_per_prompt, "responses": str(store.path)}
 
-    def judge(problem: Problem) -> dict[str, Any] | None:
-        why = by_text(problem)
-        if why is None and right.get(problem.id):
-            return {"kind": "guessed", "right": right[problem.id]}
-        return {"kind": why} if why else None
+    def reject(problem: Problem) -> dict[str, Any] | None:
+        reason = by_text(problem)
+        if reason is None and correct.get(problem.id):
+            return {"kind": "guessed", "correct": correct[problem.id]}
+        return {"kind": reason} if reason else None
 
-    run_row_filter("filter", rows_of(file, *keys), judge, file, out, settings)
+    run_row_filter("filter", rows_of(file, *keys), reject, file, out, settings)
 
 
 def _longer_than(limit: int | None, tokenizer: Path | None) -> Callable[[str], bool]:
-    """Whether a text has more tokens than the limit; False for all where there is none."""
+    """A test whether a text has more tokens than the limit; always False without a limit."""
     from ansatz.errors import ConfigError
 
     if (limit is None) != (tokenizer is None):
-        raise ConfigError("--max-question-tokens and --tokenizer go together: give both or none.")
+        raise ConfigError("--max-question-tokens and --tokenizer belong together: give both or neither.")
     if limit is None or tokenizer is None:
         return lambda text: False
     from ansatz.models.token_counts import token_counter
@@ -234,25 +232,28 @@ def _longer_than(limit: int | None, tokenizer: Path | None) -> Callable[[str], b
     return lambda text: count(text) > limit
 
 
-def _filters(drop: list[str] | None, by_text: tuple[str, ...], model: Path | None) -> tuple[tuple[str, ...], bool]:
-    """The filters that read the text, and whether the model is asked too."""
+def _split_filters(
+    drop: list[str] | None, by_text: tuple[str, ...], model: Path | None
+) -> tuple[tuple[str, ...], bool]:
+    """The filters that use the text, and whether the model guesses as well."""
     from ansatz.errors import ConfigError
 
     if drop is None:
         return by_text, model is not None
     if ("guessed" in drop) != (model is not None):
-        raise ConfigError("--drop guessed and --model go together: give both or none.")
+        raise ConfigError("--drop guessed and --model belong together: give both or neither.")
     return tuple(name for name in drop if name != "guessed"), model is not None
 
 
-def _guessed(
-    folder: ResponseStore, model: Path, problems: list[Problem], sampling: ModelSampling, file: Path
+def _correct_guesses(
+    store: ResponseStore, model: Path, problems: list[Problem], sampling: ModelSampling, file: Path
 ) -> dict[str, int]:
+    """The number of correct guesses for each problem, by problem id."""
     from ansatz.evaluate.answer_only import answer_only_grader
     from ansatz.prompts.answer_only import render_guess
 
     sample_into(
-        folder,
+        store,
         model,
         problems,
         sampling,
@@ -261,28 +262,33 @@ def _guessed(
         to_prompt=render_guess,
         make_grader=answer_only_grader,
     )
-    return correct_responses(folder, "guess")
+    return correct_responses(store, "guess")
 
 
 @app.command()
 def split(
     file: File,
-    out: Annotated[Path, typer.Option(help="Where the training rows are written, as JSONL.")],
-    heldout: Annotated[Path, typer.Option(help="Where the held-out rows are written, as JSONL.")],
-    share: Annotated[float, typer.Option(help="Expected part of all rows that is held out.")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Another seed gives another split.")] = 0,
-    by: Annotated[str, typer.Option(help="question (equal ones fall on one side) or id.")] = "question",
+    out: Annotated[Path, typer.Option(help="JSONL file for the training rows.")],
+    heldout: Annotated[Path, typer.Option(help="JSONL file for the held-out rows.")],
+    heldout_frac: Annotated[float, typer.Option(help="Expected fraction of the rows that is held out.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    by: Annotated[str, typer.Option(help="question (equal questions stay together) or id.")] = "question",
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     answer_from: AnswerFrom = "auto",
     id_key: IdKey = None,
 ) -> None:
-    """Part FILE in two by a hash of each question, so that a row's side does not depend on the other rows."""
+    """Split FILE in two by a hash of each question, so that a row's side does not depend on the other rows."""
     from ansatz.data.hygiene.report import history
     from ansatz.data.hygiene.row_filter import split_rows
     from ansatz.data.hygiene.split import held_out
 
     pairs = with_progress(rows_of(file, question_key, answer_key, answer_from, id_key), "split")
-    about = {"verb": "split", "file": str(file), "share": share, "seed": seed, "by": by, "before": history(file)}
-    kept, held = split_rows(pairs, lambda one: held_out(one, share=share, seed=seed, by=by), out, heldout, about=about)
+    settings: dict[str, Any] = {"heldout_frac": heldout_frac, "seed": seed, "by": by}
+
+    def is_heldout(problem: Problem) -> bool:
+        return held_out(problem, heldout_frac=heldout_frac, seed=seed, by=by)
+
+    about = {"verb": "split", "file": str(file), **settings, "before": history(file)}
+    kept, held = split_rows(pairs, is_heldout, out, heldout, about=about)
     print(f"{kept} rows in {out}, {held} rows in {heldout}")

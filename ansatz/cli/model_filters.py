@@ -1,4 +1,4 @@
-"""`ansatz data difficulty` and `ansatz data select`: what a model's responses say of problems, and which to teach."""
+"""`ansatz data difficulty` and `ansatz data select`: rate problems by a model's responses, and select responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ansatz.cli.rows import (
     QuestionKey,
     Work,
     correct_responses,
-    responses_folder,
+    response_store,
     rows_of,
     with_progress,
 )
@@ -32,8 +32,8 @@ def difficulty(
     model: Model,
     *,
     sampling: ModelSampling,
-    min_rate: Annotated[float, typer.Option(help="Drop rows with a lower pass rate than this.")] = 0.0,
-    max_rate: Annotated[float, typer.Option(help="Drop rows with a higher pass rate than this.")] = 1.0,
+    min_rate: Annotated[float, typer.Option(help="Drop rows with a lower pass rate.")] = 0.0,
+    max_rate: Annotated[float, typer.Option(help="Drop rows with a higher pass rate.")] = 1.0,
     work: Work = None,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
@@ -46,57 +46,57 @@ def difficulty(
 
     check_range(min_rate, max_rate)
     keys = (question_key, answer_key, answer_from, id_key)
-    folder = responses_folder(work, out)
+    store = response_store(work, out)
     problems = [problem for _, problem in rows_of(file, *keys)]
-    sample_into(folder, model, problems, sampling, about={"data": str(file)}, source=str(file))
-    about = {"verb": "difficulty", "min_rate": min_rate, "max_rate": max_rate, **folder.settings()}
+    sample_into(store, model, problems, sampling, about={"data": str(file)}, source=str(file))
+    about = {"verb": "difficulty", "min_rate": min_rate, "max_rate": max_rate, **store.settings()}
     about |= {"file": str(file), "before": history(file)}
     num_samples = sampling.options.samples_per_prompt
     report = write_pass_rates(
         rows_of(file, *keys),
-        correct_responses(folder, "strict"),
+        correct_responses(store, "strict"),
         out,
         k=num_samples,
         low=min_rate,
         high=max_rate,
         about=about,
     )
-    shown = ", ".join(f"{count} of {num_samples}: {many}" for count, many in report["correct_of_k"].items())
+    histogram = ", ".join(f"{correct} of {num_samples}: {count}" for correct, count in report["correct_of_k"].items())
     print(f"{report['rows']} rows, {report['kept']} kept, {report['dropped']} dropped")
-    print(f"problems by correct responses: {shown}")
-    print(f"rows with pass_rate: {out}; responses: {folder.path}")
+    print(f"problems by correct responses: {histogram}")
+    print(f"rows with pass_rate: {out}; responses: {store.path}")
 
 
 def select(
-    responses: Annotated[Path, typer.Argument(help="A folder of `ansatz sample` or `ansatz eval`.")],
+    responses: Annotated[Path, typer.Argument(help="A folder written by `ansatz sample` or `ansatz eval`.")],
     out: Out,
-    per_prompt: Annotated[int, typer.Option(help="Responses that stay of a problem, at most.")] = 4,
-    pick: Annotated[str, typer.Option(help="Which of them: random or shortest.")] = "random",
-    mode: Annotated[str, typer.Option(help="The verdict that counts; strict, or the first there is.")] = "",
-    language: Annotated[str | None, typer.Option(help="Drop responses that are not in it, such as en.")] = None,
+    per_prompt: Annotated[int, typer.Option(help="Maximum number of responses to keep per problem.")] = 4,
+    pick: Annotated[str, typer.Option(help="Which responses to keep: random or shortest.")] = "random",
+    mode: Annotated[str, typer.Option(help="The verdict that counts; by default strict, or the first one.")] = "",
+    language: Annotated[str | None, typer.Option(help="Drop responses in other languages; such as en.")] = None,
     shape: Annotated[str | None, typer.Option(help="Drop responses without this form, such as think_boxed.")] = None,
-    drop_longer_than: Annotated[int, typer.Option(help="Drop responses of more than N tokens; 0: none.")] = 0,
-    seed: Annotated[int, typer.Option(help="Another seed picks other ones at random.")] = 0,
+    drop_longer_than: Annotated[int, typer.Option(help="Drop responses of more than N tokens; 0: no limit.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random choice.")] = 0,
 ) -> None:
-    """Choose from kept responses a set for SFT: right and whole ones, each once, some of a problem."""
+    """Select stored responses for SFT: correct, finished and distinct ones, a few per problem."""
     import dataclasses
 
     from ansatz.data.files import replacing
-    from ansatz.data.hygiene.report import digest, write_report
-    from ansatz.data.hygiene.row_filter import to_line
-    from ansatz.data.hygiene.select import report_of
+    from ansatz.data.hygiene.report import digest, write_data_report
+    from ansatz.data.hygiene.row_filter import json_line
+    from ansatz.data.hygiene.select import selection_counts
     from ansatz.evaluate.selection import Selection, read_responses, taught_rows
 
     settings = Selection(
         per_prompt=per_prompt, pick=pick, language=language, shape=shape, drop_longer_than=drop_longer_than
     )
-    found = read_responses(responses)
-    chosen = settings.choose(with_progress(found, "select"), seed=seed, mode=mode)
+    stored = read_responses(responses)
+    selected = settings.choose(with_progress(stored, "select"), seed=seed, mode=mode)
     about = {"verb": "select", "responses_of": str(responses), **dataclasses.asdict(settings), "mode": mode}
-    report = {**about, "seed": seed, **report_of(chosen)}
+    report = {**about, "seed": seed, **selection_counts(selected)}
     with replacing(out) as file:
-        file.writelines(to_line(row) for row in taught_rows(chosen, found))
-    write_report(out, {**report, "sha256": digest(out)})
+        file.writelines(json_line(row) for row in taught_rows(selected, stored))
+    write_data_report(out, {**report, "sha256": digest(out)})
     kinds = ", ".join(f"{kind} {count}" for kind, count in report["kinds"].items())
     print(f"{report['responses']} responses, {report['kept']} kept, {report['dropped']} dropped ({kinds or 'none'})")
-    print(f"{report['problems_kept']} of {report['problems']} problems have one or more; kept rows: {out}")
+    print(f"{report['problems_kept']} of {report['problems']} problems have at least one; kept rows: {out}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ansatz.cli.responses import model_name, sample_into
-from ansatz.cli.rows import AnswerFrom, AnswerKey, IdKey, QuestionKey
+from ansatz.cli.rows import AnswerFrom, AnswerKey, IdKey, QuestionKey, rows_of
 from ansatz.cli.sampling_options import ModelSampling, takes_sampling
 
 if TYPE_CHECKING:
@@ -32,15 +32,11 @@ def sample(
     The same command resumes an interrupted run and ends with the same bytes. `ansatz data select OUT` then chooses the
     responses to teach.
     """
-    from ansatz.data.files import source_name
-    from ansatz.data.formats import open_rows
-    from ansatz.data.rows import Reading, problems_of
     from ansatz.evaluate.response_store import ResponseStore
 
-    reading = Reading(question=question_key, answer=answer_key, answer_from=answer_from, id=id_key)
-    problems = problems_of(open_rows(data), reading, split="all", source=source_name(data))
+    problems = [problem for _, problem in rows_of(data, question_key, answer_key, answer_from, id_key)]
     folder = ResponseStore(out or Path("samples") / model_name(model) / data.name.partition(".")[0])
-    sample_into(folder, model, list(problems), sampling, about={"data": str(data)}, source=str(data))
+    sample_into(folder, model, problems, sampling, about={"data": str(data)}, source=str(data))
     print(summary(folder))
 
 

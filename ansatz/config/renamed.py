@@ -37,6 +37,7 @@ OPTIONS: dict[tuple[str, ...], dict[str, str]] = {
         "--max-tokens": "--max-response-tokens",
     },
     ("data", "select"): {"--max-tokens": "--drop-longer-than"},
+    ("data", "split"): {"--share": "--heldout-frac"},
     ("eval",): {
         "--budgets": "--thinking-budgets",
         "--k": "--samples-per-prompt",

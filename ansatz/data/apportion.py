@@ -1,9 +1,9 @@
-"""Whole rows dealt out by weights: the arithmetic of a mixture.
+"""Distributes whole rows by weights: the arithmetic of a mixture.
 
-A cell is what one part has of one topic and one level. Its share is the product of its three weights, each as a part of
-their sum. Rows are dealt out from the top down: to the parts, then to the topics of each, then to the levels of each of
-these. At every stage each one has its exact share of its parent's rows to within one row (Hamilton's method: all get
-the whole part of their share, and the largest remainders get the rows that are left).
+A cell holds the rows of one part with one topic and one level. Its share is the product of its three normalised
+weights. Rows are distributed from the top down: to the parts, then to the topics of each part, then to the levels of
+each topic. At every stage each child gets its exact share of its parent's rows to within one row (Hamilton's method:
+everyone gets the integer part of their share, and the largest remainders get the rows that are left).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ansatz.errors import ConfigError
 
 Key = TypeVar("Key", bound=Hashable)
 ANY = ""
-"""The one topic, or level, of a mixture that has no weights for them."""
+"""Stands for all topics (or all levels) of a mixture that has no weights for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """rows: places of its problems in the part's source."""
+    """rows: indices of its problems in the part's source."""
 
     part: int
     topic: str
@@ -31,13 +31,13 @@ class Cell:
     rows: Sequence[int]
 
     def __str__(self) -> str:
-        named = [f"part {self.part}", self.topic and f"topic {self.topic!r}", self.level and f"level {self.level!r}"]
-        return ", ".join(filter(None, named))
+        labels = [f"part {self.part}", self.topic and f"topic {self.topic!r}", self.level and f"level {self.level!r}"]
+        return ", ".join(filter(None, labels))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """Of each part, topic and level; each of the three sums to 1."""
+    """The share of each part, topic and level. Each of the three mappings sums to 1."""
 
     part: Mapping[int, Fraction]
     topic: Mapping[str, Fraction]
@@ -48,26 +48,26 @@ class Shares:
 
     @property
     def roundings(self) -> int:
-        """Stages that round; each takes less than a row from a cell, or gives it less than one."""
+        """Number of stages that round. Each changes the rows of a cell by less than one."""
         return sum(len(shares) > 1 for shares in (self.part, self.topic, self.level))
 
 
 def shares_of(weights: Mapping[Key, Any], what: str) -> dict[Key, Fraction]:
-    """Weights as parts of their sum. ConfigError where there is none, or one that is no number over 0."""
+    """Weights divided by their sum. ConfigError if there are none, or if a weight is not a number above 0."""
     if not weights:
-        raise ConfigError(f"mixture: there are no weights of {what}s; give some, or leave the setting out.")
+        raise ConfigError(f"mixture: the setting has no {what} weights. Add some, or remove the setting.")
     for key, weight in weights.items():
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
             raise ConfigError(
-                f"mixture: the weight of {what} {key} is {weight!r}, expected a number over 0. "
-                "What should have no share is left out."
+                f"mixture: the weight of {what} {key} is {weight!r}, expected a number above 0. "
+                "To exclude it, remove it from the weights."
             )
     exact = {key: Fraction(str(weight)) for key, weight in weights.items()}
     return {key: weight / sum(exact.values()) for key, weight in exact.items()}
 
 
 def apportioned(count: int, shares: Mapping[Key, Fraction]) -> dict[Key, int]:
-    """count dealt out by shares that sum to 1: each gets its share rounded down or up. Equal remainders: the first."""
+    """Distribute `count` by shares that sum to 1. Each share is rounded down or up; ties go to the earlier key."""
     exact = {key: count * share for key, share in shares.items()}
     whole = {key: math.floor(number) for key, number in exact.items()}
     by_remainder = sorted(exact, key=lambda key: whole[key] - exact[key])
@@ -76,8 +76,8 @@ def apportioned(count: int, shares: Mapping[Key, Fraction]) -> dict[Key, int]:
     return whole
 
 
-def dealt(count: int, cells: Sequence[Cell], shares: Shares) -> list[int]:
-    """Rows of each cell in a mixture of `count`."""
+def rows_per_cell(count: int, cells: Sequence[Cell], shares: Shares) -> list[int]:
+    """The number of rows of each cell in a mixture of `count` rows."""
     rows: dict[tuple[int, str, str], int] = {}
     for part, of_part in apportioned(count, shares.part).items():
         for topic, of_topic in apportioned(of_part, shares.topic).items():
@@ -87,14 +87,14 @@ def dealt(count: int, cells: Sequence[Cell], shares: Shares) -> list[int]:
 
 
 def fits(count: int, cells: Sequence[Cell], shares: Shares, *, repeat: int) -> bool:
-    """Whether no problem has to come more than `repeat` times."""
-    wanted = dealt(count, cells, shares)
+    """Whether a mixture of `count` rows needs no problem more than `repeat` times."""
+    wanted = rows_per_cell(count, cells, shares)
     return all(number <= len(cell.rows) * repeat for number, cell in zip(wanted, cells, strict=True))
 
 
-def most_rows(cells: Sequence[Cell], shares: Shares, *, repeat: int) -> int:
-    """The largest count that fits; 0 where a cell is empty."""
+def max_rows(cells: Sequence[Cell], shares: Shares, *, repeat: int) -> int:
+    """The largest count that fits; 0 if a cell is empty."""
     if not all(cell.rows for cell in cells):
         return 0
-    most = min(math.ceil((len(cell.rows) * repeat + shares.roundings) / shares.of(cell)) for cell in cells)
-    return next(count for count in range(most, -1, -1) if fits(count, cells, shares, repeat=repeat))
+    upper = min(math.ceil((len(cell.rows) * repeat + shares.roundings) / shares.of(cell)) for cell in cells)
+    return next(count for count in range(upper, -1, -1) if fits(count, cells, shares, repeat=repeat))

@@ -1,4 +1,4 @@
-"""Whole-number arithmetic with brackets: an expression of as many operations as its level, 1 to 6."""
+"""Integer arithmetic with brackets. The level, 1 to 6, is the number of operations in the expression."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from fractions import Fraction
 
 from ansatz.data.generated import Task, generator
 from ansatz.data.keyed_random import KeyedRandom
-from ansatz.data.trees import Tree, draw_tree, steps, written
+from ansatz.data.trees import Tree, random_tree, steps, written
 
-MOST_LEVELS = 6
+MAX_LEVEL = 6
 LARGEST_NUMBER = 99
-LARGEST_VALUE = 9999  # of any part, so that no step is more than a person does by hand
+LARGEST_VALUE = 9999  # of any subexpression, so that a person can do every step by hand
 
 _QUESTIONS = ("What is {}?", "Compute {}.", "Find the value of {}.", "Evaluate {}.")
 
 
-@generator(most=MOST_LEVELS)
-def arithmetic(draw: KeyedRandom, level: int) -> Task:
-    """Divisions are exact, so every step is a whole number."""
-    tree = draw_tree(draw, level, ops="+-*/", number=_number, fits=_fits)
-    question = draw.pick(_QUESTIONS).format(tree)
+@generator(max_level=MAX_LEVEL)
+def arithmetic(rng: KeyedRandom, level: int) -> Task:
+    """All divisions are exact, so the result of every step is an integer."""
+    tree = random_tree(rng, level, ops="+-*/", number=_number, fits=_fits)
+    question = rng.choice(_QUESTIONS).format(tree)
     return Task(question=question, answer=written(tree.value), steps=steps(tree), key=tree.key)
 
 
-def _number(draw: KeyedRandom) -> Fraction:
-    return Fraction(draw.between(2, LARGEST_NUMBER))
+def _number(rng: KeyedRandom) -> Fraction:
+    return Fraction(rng.between(2, LARGEST_NUMBER))
 
 
 def _fits(tree: Tree) -> bool:

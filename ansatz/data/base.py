@@ -1,8 +1,9 @@
-"""Where problems come from: a data source is `data/<name>.py` with a function `<name>`, found by its file name.
+"""Data sources. A data source is a function `<name>` in `data/<name>.py`; it is found by its file name.
 
-A source is `<name>(*, split, ...settings) -> Iterable[Problem]`. It gives the same problems in the same order on every
-call. One that can compute problem i alone returns a Sequence, which is then never held in memory as a whole. A name
-with a colon (`path/to/file.py:function`, `package.module:function`) is a user's own.
+A source has the signature `<name>(*, split, ...settings) -> Iterable[Problem]` and returns the same problems in the
+same order on every call. A source that can compute any problem by its index returns a Sequence, which is then never
+held in memory as a whole. A name with a colon (`path/to/file.py:function`, `package.module:function`) is a user's
+source.
 """
 
 from __future__ import annotations
@@ -21,28 +22,28 @@ Source = Callable[..., Iterable[Problem]]
 
 
 def source_names() -> list[str]:
-    """The sources of this package: every module beside this one that holds a function of its own name."""
+    """The sources of this package: every module that contains a function with the module's name."""
     package = importlib.import_module(__package__ or "ansatz.data")
-    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if _own_function(m.name) is not None)
+    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if _source_in_module(m.name) is not None)
 
 
 def find_source(name: str) -> Source:
-    """The source function of that name. Raises ConfigError for an unknown one, with the nearest name."""
+    """The source with this name. ConfigError for an unknown name, with the nearest known one."""
     if ":" in name:
         return load_attribute(name, kind="data source")
     names = source_names()
     if name not in names:
         raise ConfigError(f"data source {name!r} is unknown.{suggest(name, names)}")
-    function = _own_function(name)
+    function = _source_in_module(name)
     assert function is not None
     return function
 
 
 def load_problems(name: str, *, split: str, settings: Mapping[str, Any] | None = None) -> Sequence[Problem]:
-    """The problems of one source and split, sized and indexable.
+    """The problems of one source and split, as a sequence.
 
-    Raises ConfigError for an unknown source, an unknown setting or a missing one, DataError where the data are wrong or
-    there is no problem at all.
+    ConfigError for an unknown source, or an unknown or missing setting. DataError if the data are wrong or if there is
+    no problem.
     """
     settings = dict(settings or {})
     function, what = find_source(name), f"data source {name!r}"
@@ -51,16 +52,16 @@ def load_problems(name: str, *, split: str, settings: Mapping[str, Any] | None =
     for key in required:
         if key != "split" and key not in settings:
             raise ConfigError(
-                f"{what} needs the setting {key!r}, which the recipe does not give. Add it to its settings."
+                f"{what} needs the setting {key!r}, which is missing. Add it to the settings of the source."
             )
-    found = call(split=split)
-    problems = found if isinstance(found, Sequence) else list(found)
+    result = call(split=split)
+    problems = result if isinstance(result, Sequence) else list(result)
     if not problems:
         raise DataError(
-            f"{what} has no problem in split {split!r}: expected at least one. Check its path, split and limit."
+            f"{what} has no problem in split {split!r}; expected at least one. Check its path, split and limit."
         )
     return problems
 
 
-def _own_function(name: str) -> Source | None:
+def _source_in_module(name: str) -> Source | None:
     return getattr(importlib.import_module(f"{__package__}.{name}"), name, None)

@@ -1,8 +1,8 @@
-"""Chains of dependent arithmetic steps: the numbers behind a word problem, and the slips that people make in them.
+"""Chains of dependent arithmetic steps: the numbers behind a word problem, and typical human slips in them.
 
-A chain starts from one number and is a list of moves. A move is one equation on the amount so far, or two where it
-takes a quantity of its own ("3 bags of 4": 3*4=12, 20+12=32). All values are whole numbers from 2 to `max_value`, all
-divisions exact.
+A chain is a starting number and a list of moves. A move is one equation on the amount so far, or two equations if it
+first computes a quantity ("3 bags of 4": 3*4=12, 20+12=32). All values are integers from 2 to `max_value`, and all
+divisions are exact.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from ansatz.data.keyed_random import KeyedRandom
 
-SMALLEST = 2  # of any value and operand: adding 0 or multiplying by 1 is no step
+SMALLEST = 2  # of any value and operand: adding 0 or multiplying by 1 is not a step
 LARGEST_START = 60
-LARGEST_TERM = 60  # of what is added or taken away at once, unless told
-LARGEST_SIZE = 9  # of one group in "3 bags of 4"
+LARGEST_TERM = 60  # default for the largest number that is added or subtracted at once
+LARGEST_SIZE = 9  # of one group: the 4 in "3 bags of 4"
 
 
 class Amount(NamedTuple):
-    """A number in an equation and the index of the equation that it is the result of, None if it stands in the text."""
+    """A number in an equation, and the index of the equation whose result it is; None if the text states the number."""
 
     value: int
     origin: int | None = None
@@ -36,7 +36,7 @@ class Equation(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What happens to the amount. kind: a key of MOVES; numbers: those that the text names, in order."""
+    """A change of the amount. kind: a key of MOVES. numbers: the numbers that the text states, in order."""
 
     kind: str
     numbers: tuple[int, ...]
@@ -57,7 +57,7 @@ class Chain(NamedTuple):
 
 
 def compute(left: int, op: str, right: int) -> int | None:
-    """The exact result, None where there is none in the whole numbers from 0."""
+    """The exact result; None if it is not a non-negative integer."""
     if op == "+":
         return left + right
     if op == "-":
@@ -67,20 +67,22 @@ def compute(left: int, op: str, right: int) -> int | None:
     return left // right if right and left % right == 0 else None
 
 
-def draw_chain(
-    draw: KeyedRandom, *, steps: int, max_value: int, max_term: int = LARGEST_TERM, kinds: Collection[str] | None = None
+def random_chain(
+    rng: KeyedRandom, *, steps: int, max_value: int, max_term: int = LARGEST_TERM, kinds: Collection[str] | None = None
 ) -> Chain:
-    """A chain of exactly that many equations (2 or more). max_term: the most that is added or taken away at once;
-    kinds: the keys of MOVES to draw from, None: all."""
-    limits = Limits(max_value, max_term)
+    """A chain of exactly `steps` equations, 2 or more.
+
+    max_term: largest number that is added or subtracted at once. kinds: the keys of MOVES to use; None for all.
+    """
+    bounds = Bounds(max_value, max_term)
     weighted = [kind for kind in _WEIGHTED_KINDS if kinds is None or kind in kinds]
-    start = draw.between(SMALLEST + 1, min(LARGEST_START, max_value))
+    start = rng.between(SMALLEST + 1, min(LARGEST_START, max_value))
     amount, moves, done = Amount(start), list[Move](), 0
     while done < steps:
-        kind = draw.pick(weighted)
+        kind = rng.choice(weighted)
         if done + MOVES[kind].steps > steps:
             continue
-        numbers = MOVES[kind].numbers(draw, amount.value, limits)
+        numbers = MOVES[kind].numbers(rng, amount.value, bounds)
         if numbers is None:
             continue
         equations = _equations(MOVES[kind].plan, amount, numbers, first=done)
@@ -92,69 +94,72 @@ def draw_chain(
     return Chain(start, tuple(moves))
 
 
-class Limits(NamedTuple):
-    """The largest value of a chain, and the largest number that is added or taken away at once."""
+class Bounds(NamedTuple):
+    """The largest value in a chain, and the largest number that is added or subtracted at once."""
 
     value: int
     term: int
 
 
 class MoveKind(NamedTuple):
-    """plan: equations in letters; x is the amount so far, y the result of the equation before, a and b the numbers.
-    numbers: draws a and b for an amount, None where the amount allows none."""
+    """One kind of move.
+
+    plan: the equations in letters. x is the amount so far, y the result of the previous equation, and a and b are the
+    move's numbers. numbers: draws a and b for an amount; None if no numbers fit the amount.
+    """
 
     plan: tuple[str, ...]
     weight: int
-    numbers: Callable[[KeyedRandom, int, Limits], tuple[int, ...] | None]
+    numbers: Callable[[KeyedRandom, int, Bounds], tuple[int, ...] | None]
 
     @property
     def steps(self) -> int:
         return len(self.plan)
 
 
-def _term(room: int, draw: KeyedRandom, top: Limits) -> tuple[int, ...] | None:
-    high = min(room, top.term)
-    return (draw.between(SMALLEST, high),) if high >= SMALLEST else None
+def _term(room: int, rng: KeyedRandom, bounds: Bounds) -> tuple[int, ...] | None:
+    high = min(room, bounds.term)
+    return (rng.between(SMALLEST, high),) if high >= SMALLEST else None
 
 
-def _factor(draw: KeyedRandom) -> int:
-    """Mostly 2 to 5, one time in eight 6 to 9."""
-    return draw.between(6, 9) if draw.uniform() < 0.125 else draw.between(2, 5)
+def _factor(rng: KeyedRandom) -> int:
+    """2 to 5; one time in eight 6 to 9."""
+    return rng.between(6, 9) if rng.uniform() < 0.125 else rng.between(2, 5)
 
 
-def _divisor(draw: KeyedRandom, amount: int) -> tuple[int, ...] | None:
-    found = [k for k in range(2, 10) if amount % k == 0 and amount // k >= SMALLEST]
-    return (draw.pick(found),) if found else None
+def _divisor(rng: KeyedRandom, amount: int) -> tuple[int, ...] | None:
+    divisors = [k for k in range(2, 10) if amount % k == 0 and amount // k >= SMALLEST]
+    return (rng.choice(divisors),) if divisors else None
 
 
-def _groups(draw: KeyedRandom) -> tuple[int, ...]:
-    return draw.between(2, 5), draw.between(2, LARGEST_SIZE)
+def _groups(rng: KeyedRandom) -> tuple[int, ...]:
+    return rng.between(2, 5), rng.between(2, LARGEST_SIZE)
 
 
 MOVES = {
-    "add": MoveKind(("x+a",), 4, lambda draw, x, top: _term(top.value - x, draw, top)),
-    "take": MoveKind(("x-a",), 4, lambda draw, x, top: _term(x - SMALLEST, draw, top)),
-    "times": MoveKind(("x*a",), 4, lambda draw, x, top: (_factor(draw),)),
-    "share": MoveKind(("x/a",), 4, lambda draw, x, top: _divisor(draw, x)),
-    "add_groups": MoveKind(("a*b", "x+y"), 2, lambda draw, x, top: _groups(draw)),
-    "take_groups": MoveKind(("a*b", "x-y"), 2, lambda draw, x, top: _groups(draw)),
-    "join_times": MoveKind(("x*a", "x+y"), 1, lambda draw, x, top: (draw.between(2, 4),)),
-    "join_more": MoveKind(("x+a", "x+y"), 1, lambda draw, x, top: _term(top.value - 2 * x, draw, top)),
-    "join_fewer": MoveKind(("x-a", "x+y"), 1, lambda draw, x, top: _term(x - SMALLEST, draw, top)),
+    "add": MoveKind(("x+a",), 4, lambda rng, x, bounds: _term(bounds.value - x, rng, bounds)),
+    "take": MoveKind(("x-a",), 4, lambda rng, x, bounds: _term(x - SMALLEST, rng, bounds)),
+    "times": MoveKind(("x*a",), 4, lambda rng, x, bounds: (_factor(rng),)),
+    "share": MoveKind(("x/a",), 4, lambda rng, x, bounds: _divisor(rng, x)),
+    "add_groups": MoveKind(("a*b", "x+y"), 2, lambda rng, x, bounds: _groups(rng)),
+    "take_groups": MoveKind(("a*b", "x-y"), 2, lambda rng, x, bounds: _groups(rng)),
+    "join_times": MoveKind(("x*a", "x+y"), 1, lambda rng, x, bounds: (rng.between(2, 4),)),
+    "join_more": MoveKind(("x+a", "x+y"), 1, lambda rng, x, bounds: _term(bounds.value - 2 * x, rng, bounds)),
+    "join_fewer": MoveKind(("x-a", "x+y"), 1, lambda rng, x, bounds: _term(x - SMALLEST, rng, bounds)),
 }
 _WEIGHTED_KINDS = tuple(kind for kind, move in MOVES.items() for _ in range(move.weight))
 
 
 def _equations(plan: Sequence[str], x: Amount, numbers: Sequence[int], *, first: int) -> tuple[Equation, ...]:
     amounts = {"x": x, **{letter: Amount(n) for letter, n in zip("ab", numbers, strict=False)}}
-    found: list[Equation] = []
+    equations: list[Equation] = []
     for index, (left, op, right) in enumerate(plan):
         value = compute(amounts[left].value, op, amounts[right].value)
         if value is None:
             return (Equation(amounts[left], op, amounts[right], -1),)
-        found.append(Equation(amounts[left], op, amounts[right], value))
+        equations.append(Equation(amounts[left], op, amounts[right], value))
         amounts["y"] = Amount(value, first + index)
-    return tuple(found)
+    return tuple(equations)
 
 
 # --- slips -----------------------------------------------------------------------------------------------------------
@@ -163,7 +168,7 @@ _OTHER_OP = {"+": "-", "-": "+", "*": "+", "/": "-"}
 
 
 def _dropped_carry(left: int, op: str, right: int) -> int | None:
-    """Column addition or subtraction in which the carry or borrow is forgotten; None where there is none to forget."""
+    """Column addition or subtraction without carries or borrows; None for any other operation."""
     if op not in "+-":
         return None
     value, place = 0, 1
@@ -189,38 +194,38 @@ def _slipped(equation: Equation, kind: str) -> Equation | None:
     return equation._replace(op=op, value=value)
 
 
-FORGETS_CARRIES = 2 / 3
-"""Share of slipped chains that forget every carry and borrow, where that leads to a wrong answer: people's errors are
-habits more often than accidents, and a policy that learns from them is sometimes wrong in its likeliest answer."""
+CARRY_SLIP_FRAC = 2 / 3
+"""Fraction of slipped chains that forget every carry and borrow, if that leads to a wrong answer. People's errors are
+habits more often than accidents. A policy that learns a habit is sometimes wrong in its most likely answer."""
 
 SLIPS = ("one_more", "one_less", "ten_more", "ten_less", "wrong_operation", "dropped_carry")
 
 
-def slip(equations: Sequence[Equation], draw: KeyedRandom) -> tuple[Equation, ...]:
-    """The chain with slips that end in a wrong answer: every carry forgotten, or one slip of any kind at a drawn step,
-    carried on from the wrong value without a further mistake.
+def slip(equations: Sequence[Equation], rng: KeyedRandom) -> tuple[Equation, ...]:
+    """The chain with slips that end in a wrong answer.
 
-    After one slip the last value differs from the true one, since every move is one-to-one in the amount so far. A slip
-    after which a later division would leave a rest, or a value fall under 0, is drawn again; one more at the last step
-    is always possible.
+    Either every carry is forgotten, or one random step has a slip of a random kind and all later steps are computed
+    correctly from the wrong value. A single slip always changes the last value, because every move is one-to-one in the
+    amount so far. If a later division would leave a remainder, or a value would fall below 0, another slip is drawn;
+    "one_more" at the last step is always possible.
     """
-    if draw.uniform() < FORGETS_CARRIES:
-        careless = _carry_on(equations, 0, forget_carries=True)
+    if rng.uniform() < CARRY_SLIP_FRAC:
+        careless = _recomputed(equations, 0, forget_carries=True)
         if careless and careless[-1].value != equations[-1].value:
             return careless
     options = [(step, kind) for step in range(len(equations)) for kind in SLIPS]
-    for step, kind in draw.shuffled(options):
+    for step, kind in rng.shuffled(options):
         wrong = _slipped(equations[step], kind)
-        carried = wrong and _carry_on([*equations[:step], wrong, *equations[step + 1 :]], step + 1)
-        if carried:
-            return carried
-    raise AssertionError("one more at the last step is a slip of every chain")
+        slipped = wrong and _recomputed([*equations[:step], wrong, *equations[step + 1 :]], step + 1)
+        if slipped:
+            return slipped
+    raise AssertionError("one_more at the last step is possible for every chain")
 
 
-def _carry_on(
+def _recomputed(
     equations: Sequence[Equation], first: int, *, forget_carries: bool = False
 ) -> tuple[Equation, ...] | None:
-    """The equations from `first` on computed anew from the values before them; None where one has no result."""
+    """The equations, recomputed from index `first` on from the values before them; None if one has no result."""
     done = list(equations[:first])
     for equation in equations[first:]:
         left, right = (

@@ -1,7 +1,7 @@
-"""Countdown puzzles: make a target out of numbers with + - * /. Level 1 to 4 has 3 to 6 numbers.
+"""Countdown puzzles: combine numbers with + - * / to reach a target. Levels 1 to 4 have 3 to 6 numbers.
 
-`meta` holds nums and target, which the reward `countdown` judges any expression by; `answer` is one that works. Level
-and numbers follow TinyZero (https://github.com/Jiayi-Pan/TinyZero), which has 3 and 4 numbers up to 99.
+`meta` holds `nums` and `target`, with which the reward `countdown` checks any expression; `answer` is one solution.
+Levels and numbers follow TinyZero (https://github.com/Jiayi-Pan/TinyZero), which uses 3 and 4 numbers up to 99.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from ansatz.data.generated import Task, generator
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.data.trees import Tree, joined, steps
 
-MOST_LEVELS = 4
+MAX_LEVEL = 4
 LARGEST_NUMBER = 99
-LARGEST_VALUE = 2_000  # of any part
+LARGEST_VALUE = 2_000  # of any subexpression
 TARGETS = (10, 999)
 
 _QUESTION = (
@@ -24,15 +24,15 @@ _QUESTION = (
 )
 
 
-@generator(most=MOST_LEVELS)
-def countdown(draw: KeyedRandom, level: int) -> Task:
-    """Each puzzle can be solved in positive whole numbers."""
+@generator(max_level=MAX_LEVEL)
+def countdown(rng: KeyedRandom, level: int) -> Task:
+    """Every puzzle has a solution in which all intermediate results are positive integers."""
     while True:
-        numbers = [draw.between(1, LARGEST_NUMBER) for _ in range(level + 2)]
-        tree = _solved(draw, numbers)
+        numbers = [rng.between(1, LARGEST_NUMBER) for _ in range(level + 2)]
+        tree = _solved(rng, numbers)
         if TARGETS[0] <= tree.value <= TARGETS[1] and tree.value not in numbers:
             break
-    shown, target = draw.shuffled(numbers), int(tree.value)
+    shown, target = rng.shuffled(numbers), int(tree.value)
     return Task(
         question=_QUESTION.format(nums=", ".join(map(str, shown)), target=target),
         answer=str(tree),
@@ -42,16 +42,16 @@ def countdown(draw: KeyedRandom, level: int) -> Task:
     )
 
 
-def _solved(draw: KeyedRandom, numbers: Sequence[int]) -> Tree:
-    """Two numbers joined again and again until one tree is left, each part a positive whole number."""
+def _solved(rng: KeyedRandom, numbers: Sequence[int]) -> Tree:
+    """Join two random trees until one is left. Every subtree has a positive integer value."""
     trees = [Tree(Fraction(number)) for number in numbers]
     while len(trees) > 1:
-        left, right, *others = draw.shuffled(trees)
-        found = [joined(left, op, right) for op in "+-*/"]
-        fitting = [tree for tree in found if tree is not None and _fits(tree)]
+        left, right, *remaining = rng.shuffled(trees)
+        candidates = [joined(left, op, right) for op in "+-*/"]
+        fitting = [tree for tree in candidates if tree is not None and _fits(tree)]
         if not fitting:
-            continue  # a sum or product over the largest value; another pair is drawn
-        trees = [draw.pick(fitting), *others]
+            continue  # every result is too large: draw another pair
+        trees = [rng.choice(fitting), *remaining]
     return trees[0]
 
 

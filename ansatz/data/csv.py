@@ -3,48 +3,29 @@
 from __future__ import annotations
 
 import csv as standard_csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ansatz.data.files import lines_of, problem_file, source_name
-from ansatz.data.rows import Reading, Row, problems_of
+from ansatz.data.row_problems import row_source
+from ansatz.data.rows import Row
 from ansatz.errors import ConfigError, DataError
-from ansatz.types import Problem
 
-LONGEST_FIELD = 16 * 2**20  # characters; the standard's own limit is under some worked solutions
+LONGEST_FIELD = 16 * 2**20  # characters; the standard library's own limit is below some worked solutions
 
 
-def csv(
-    *,
-    split: str,
-    path: str,
-    delimiter: str = ",",
-    question_key: str | None = None,
-    answer_key: str | None = None,
-    answer_from: str = "auto",
-    id_key: str | None = None,
-    level_key: str | None = None,
-    solution_key: str | None = None,
-    limit: int | None = None,
-) -> Iterator[Problem]:
-    """The file's problems in order, read as they are asked for. delimiter: one character, "\t" for tab-separated files.
+def _open_csv(*, split: str, path: str, delimiter: str = ",") -> tuple[Iterable[Row], str]:
+    """The file's problems in order, read on demand. delimiter: one character, "\t" for tab-separated files.
 
-    The other settings are those of `jsonl`. Raises DataError for a missing file or a wrong row, with file and line;
-    ConfigError for a setting out of its range.
+    DataError for a missing file or a wrong row, with file and line; ConfigError for a setting outside its range.
     """
     if len(delimiter) != 1:
         raise ConfigError(f'csv: delimiter = {delimiter!r}, expected one character, such as "," or a tab.')
-    reading = Reading(
-        question=question_key,
-        answer=answer_key,
-        answer_from=answer_from,
-        id=id_key,
-        level=level_key,
-        solution=solution_key,
-        limit=limit,
-    )
     file = problem_file(path, expected="a CSV file")
-    return problems_of(read_rows(file, delimiter=delimiter), reading, split=split, source=source_name(file))
+    return read_rows(file, delimiter=delimiter), source_name(file)
+
+
+csv = row_source("csv", _open_csv)
 
 
 def read_rows(file: Path, *, delimiter: str = ",") -> Iterator[Row]:
@@ -52,20 +33,20 @@ def read_rows(file: Path, *, delimiter: str = ",") -> Iterator[Row]:
     reader = standard_csv.reader(_decoded(file), delimiter=delimiter, strict=True)
     start, names = 1, list[str]()
     try:
-        for fields in reader:
+        for values in reader:
             if not names:
-                names = fields
-            elif fields:
-                row = Row(file, start, dict(zip(names, fields, strict=False)))
-                if len(fields) != len(names):
+                names = values
+            elif values:
+                row = Row(file, start, dict(zip(names, values, strict=False)))
+                if len(values) != len(names):
                     row.fail(
-                        f"there are {len(fields)} fields, the first row names {len(names)} ({', '.join(names)}). "
-                        "Repair the row (a field with a comma or a line end in it stands in quotes)."
+                        f"the row has {len(values)} fields, but the header names {len(names)} ({', '.join(names)}). "
+                        "Repair the row. A field that contains a comma or a line end must be in quotes."
                     )
                 yield row
             start = reader.line_num + 1
     except standard_csv.Error as error:
-        raise DataError(f"{file} line {start}: this is no CSV ({error}). Repair the row or take it out.") from error
+        raise DataError(f"{file} line {start}: not valid CSV ({error}). Repair the row or remove it.") from error
 
 
 def _decoded(file: Path) -> Iterator[str]:
@@ -74,5 +55,5 @@ def _decoded(file: Path) -> Iterator[str]:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{file} line {number}: this is no UTF-8 text ({error}). Save the file in that encoding."
+                f"{file} line {number}: not valid UTF-8 ({error}). Save the file with that encoding."
             ) from error

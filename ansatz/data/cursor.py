@@ -1,4 +1,4 @@
-"""A resumable stream over a sized source: epoch after epoch, each in an order of its own."""
+"""A resumable stream of problems: epoch after epoch, each in its own order."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from ansatz.types import Problem
 
 
 class ProblemStream:
-    """Endless problems, `take(n)` at a time. Every problem comes once an epoch; epoch e is ordered by (seed, e).
+    """An endless stream of problems, `take(n)` at a time. Every problem comes once per epoch, in an order that depends
+    on (seed, epoch).
 
-    With a curriculum this decides what comes instead, from what `observe` was told of each step.
-    `state()` is a small JSON object for the checkpoint; after `restore(state)` a stream over the same problems goes on
-    with the very problems that the first one would have given.
+    With a curriculum, the curriculum selects the problems instead, by the outcomes that `observe` receives after each
+    step. `state()` is a small JSON object for the checkpoint. After `restore(state)`, a stream over the same problems
+    returns exactly the problems that the first stream would have returned.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class ProblemStream:
     ) -> None:
         if not problems:
             raise DataError(
-                "a problem stream needs at least one problem, got none. Check the source's path, split and limit."
+                "a problem stream needs at least one problem, got none. Check path, split and limit of the source."
             )
         self._problems, self._seed = problems, seed
         self._epoch, self._position = 0, 0
@@ -37,13 +38,13 @@ class ProblemStream:
 
     @property
     def dynamic_sampling(self) -> int:
-        """Rounds of further sampling, at most, that a step may take to replace groups without a signal."""
+        """Maximum number of extra sampling rounds in which a step can replace groups without a signal."""
         return self._curriculum.settings.dynamic_sampling if self._curriculum else 0
 
     def take(self, n: int) -> list[Problem]:
-        """The next n problems; they may run over the end of an epoch into the next.
+        """The next n problems; they can span two epochs.
 
-        With a curriculum none comes twice in a step, so there may be fewer.
+        With a curriculum, no problem occurs twice in a step, so there can be fewer than n.
         """
         if self._curriculum is not None:
             return [self._problems[i] for i in self._curriculum.take(n)]
@@ -52,38 +53,38 @@ class ProblemStream:
             if self._position == len(self._order):
                 self._epoch, self._position = self._epoch + 1, 0
                 self._order = self._order_of(self._epoch)
-            chosen = self._order[self._position : self._position + n - len(taken)]
-            taken += [self._problems[i] for i in chosen]
-            self._position += len(chosen)
+            indices = self._order[self._position : self._position + n - len(taken)]
+            taken += [self._problems[i] for i in indices]
+            self._position += len(indices)
         return taken
 
-    def observe(self, tried: Iterable[ProblemOutcome], *, on_their_way: Iterable[str] = ()) -> None:
-        """What came of a step's problems; it ends the step of a curriculum, and means nothing without one.
+    def observe(self, outcomes: Iterable[ProblemOutcome], *, pending: Iterable[str] = ()) -> None:
+        """Pass the outcomes of a step to the curriculum, which ends the curriculum's step. No effect without one.
 
-        on_their_way: ids of those of which a later step will tell.
+        pending: ids of problems whose outcome a later step will observe.
         """
         if self._curriculum is not None:
-            self._curriculum.observe(tried, on_their_way=on_their_way)
+            self._curriculum.observe(outcomes, pending=pending)
 
     def metrics(self) -> dict[str, float]:
-        """Those of the curriculum; none without one."""
+        """The metrics of the curriculum; empty without one."""
         return self._curriculum.metrics() if self._curriculum else {}
 
     def state(self) -> dict[str, Any]:
-        own = {} if self._curriculum is None else {"curriculum": self._curriculum.state()}
-        return {**self._identity(), "epoch": self._epoch, "position": self._position, **own}
+        curriculum = {} if self._curriculum is None else {"curriculum": self._curriculum.state()}
+        return {**self._identity(), "epoch": self._epoch, "position": self._position, **curriculum}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Raises CheckpointError when the state is of other problems or another order: going on would repeat some."""
-        for key, own in self._identity().items():
-            if state.get(key) != own:
+        """CheckpointError if the state belongs to other problems or to another order: problems would be repeated."""
+        for key, value in self._identity().items():
+            if state.get(key) != value:
                 raise CheckpointError(
-                    f"the checkpoint's data cursor has {key} = {state.get(key)!r}, this run has {own!r}. "
+                    f"the checkpoint's data cursor has {key} = {state.get(key)!r}, but this run has {value!r}. "
                     "Resume with the data settings and the seed of the run that wrote the checkpoint."
                 )
         if ("curriculum" in state) != (self._curriculum is not None):
             raise CheckpointError(
-                "of checkpoint and run one has a data.curriculum and the other has none. "
+                "the checkpoint and this run disagree about data.curriculum: one has it, the other does not. "
                 "Resume with the data settings of the run that wrote the checkpoint."
             )
         if self._curriculum is not None:

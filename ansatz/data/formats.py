@@ -1,4 +1,4 @@
-"""Rows of a file of any of the formats that are read here, by the ending of its name."""
+"""The rows of a file in any supported format, selected by its extension."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ FORMATS: dict[str, Callable[[Path], Iterator[Row]]] = {
     ".tsv": _tab_separated,
     ".parquet": parquet.read_rows,
 }
-"""By ending; .gz and .zst may follow all but the last."""
+"""By extension. All except the last can be followed by .gz or .zst."""
 
 
 def open_rows(path: str | Path) -> Iterator[Row]:
-    """The file's rows, read as they are asked for. DataError at once for a missing file or an unknown ending."""
+    """The file's rows, read on demand. DataError at once for a missing file or an unknown extension."""
     file = problem_file(path, expected=f"a {', '.join(FORMATS)} file")
-    ending = Path(file.stem).suffix if file.suffix in (".gz", ".zst") else file.suffix
-    if ending not in FORMATS:
-        raise DataError(f"{file} ends with {ending!r}, expected one of {', '.join(FORMATS)}. Rename or convert it.")
-    return FORMATS[ending](file)
+    extension = Path(file.stem).suffix if file.suffix in (".gz", ".zst") else file.suffix
+    if extension not in FORMATS:
+        raise DataError(
+            f"{file} has the extension {extension!r}, expected one of {', '.join(FORMATS)}. Rename or convert it."
+        )
+    return FORMATS[extension](file)

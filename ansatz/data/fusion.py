@@ -1,13 +1,13 @@
-"""Thinking-mode fusion: one policy that thinks when it is told to, and answers at once when it is told not to.
+"""Thinking-mode fusion: one policy with two modes, thinking and answering directly, selected by a flag.
 
-After Qwen3 (arXiv:2505.09388, sec. 4.3 and table 9). A question ends with a flag, and the response has the same form in
-both modes, so that a sampler can also force an answer at once by giving the empty block:
+Follows Qwen3 (arXiv:2505.09388, sec. 4.3 and table 9). The question ends with a flag. The response has the same form in
+both modes, so a sampler can also force a direct answer by inserting the empty block:
 
     QUESTION /think        <think>\\nREASONING\\n</think>\\n\\nANSWER
     QUESTION /no_think     <think>\\n\\n</think>\\n\\nANSWER
 
-Thinking is the default, so some of the first kind come without a flag. A hash of the seed and the problem's id decides,
-so a row's mode stays when others come and go.
+Thinking is the default, so some of the thinking problems have no flag. A hash of the seed and the problem's id decides
+the mode, so the mode of a row does not change when other rows are added or removed.
 
     sft: {source: fusion, split: train, of: {source: jsonl, path: solved.jsonl}, think_frac: 0.7}
 """
@@ -37,30 +37,32 @@ def fusion(
     answer_form: str = "\\boxed{{answer}}",
     seed: int = 0,
 ) -> Sequence[Problem]:
-    """The problems of another source, each in one of the two modes; which one is in `meta["mode"]`, think or no_think.
+    """The problems of another source, each in one of the two modes. `meta["mode"]` is "think" or "no_think".
 
-    of: {source, ...settings of that source}. think_frac: expected part of the problems that think. unmarked_frac:
-    expected part of these without a flag (the paper says "some"). answer_form: what is said after the thought, with
-    {answer} where the answer goes; a solution that has a <think> block of its own keeps what follows it instead.
+    of: {source, ...settings of that source}.
+    think_frac: expected fraction of the problems in thinking mode.
+    unmarked_frac: expected fraction of these that have no flag (the paper says "some").
+    answer_form: the text after the thought, with {answer} where the answer goes. If the solution already contains a
+    <think> block, the text after that block is kept instead.
 
-    ConfigError for a setting out of its range; DataError for a problem that should think and has no solution, or whose
-    block is not closed.
+    ConfigError for a setting outside its range. DataError for a thinking problem without a solution, or whose block is
+    not closed.
     """
-    for name, share in (("think_frac", think_frac), ("unmarked_frac", unmarked_frac)):
-        if not 0 <= share <= 1:
-            raise ConfigError(f"fusion: {name} = {share}, expected 0 to 1.")
+    for name, value in (("think_frac", think_frac), ("unmarked_frac", unmarked_frac)):
+        if not 0 <= value <= 1:
+            raise ConfigError(f"fusion: {name} = {value}, expected 0 to 1.")
     if answer_form.count(ANSWER) != 1:
-        raise ConfigError(f"fusion: answer_form = {answer_form!r}, expected {ANSWER} in it, once.")
+        raise ConfigError(f"fusion: answer_form = {answer_form!r}, expected {ANSWER} in it exactly once.")
     settings = dict(of)
     source = settings.pop("source", None)
     if not isinstance(source, str):
-        raise ConfigError(f"fusion: of has source = {source!r}, expected a name such as jsonl.")
+        raise ConfigError(f"fusion: of.source = {source!r}, expected the name of a data source, such as jsonl.")
     problems = load_problems(source, split=str(settings.pop("split", split)), settings=settings)
     return _Fused(problems, think_frac, unmarked_frac, answer_form, seed)
 
 
 class _Fused(Sequence[Problem]):
-    """Each problem is put into its mode when it is asked for."""
+    """Each problem is converted when it is accessed."""
 
     def __init__(self, problems: Sequence[Problem], think: float, unmarked: float, answer_form: str, seed: int) -> None:
         self._problems, self._think, self._unmarked = problems, think, unmarked
@@ -82,43 +84,43 @@ class _Fused(Sequence[Problem]):
         return map(self._fused, self._problems)
 
     def _fused(self, problem: Problem) -> Problem:
-        draw = KeyedRandom("fusion", self._seed, problem.id)
-        if draw.uniform() < self._think:
-            flag = "" if draw.uniform() < self._unmarked else THINK
+        rng = KeyedRandom("fusion", self._seed, problem.id)
+        if rng.uniform() < self._think:
+            flag = "" if rng.uniform() < self._unmarked else THINK
             return in_mode(problem, thinks=True, flag=flag, answer_form=self._answer_form)
         return in_mode(problem, thinks=False, flag=NO_THINK, answer_form=self._answer_form)
 
 
 def in_mode(problem: Problem, *, thinks: bool, flag: str, answer_form: str) -> Problem:
     """The problem with the flag after its question, and its solution as a thought and an answer."""
-    thought, said = parts_of(problem)
+    thought, final_text = parts_of(problem)
     if thinks and not thought:
         raise DataError(
-            f"problem {problem.id!r} of {problem.source!r} has no worked solution to think with. "
-            "Set solution_key to the field that holds it, take the problem out, or set think_frac = 0."
+            f"problem {problem.id!r} of {problem.source!r} has no worked solution, which thinking mode needs. "
+            "Set solution_key to the field that holds it, remove the problem, or set think_frac = 0."
         )
     block = f"{OPEN}\n{thought}\n{CLOSE}" if thinks else f"{OPEN}\n\n{CLOSE}"
     return replace(
         problem,
         question=f"{problem.question} {flag}".rstrip(),
-        solution=f"{block}\n\n{said or answer_form.replace(ANSWER, problem.answer)}",
+        solution=f"{block}\n\n{final_text or answer_form.replace(ANSWER, problem.answer)}",
         meta={**problem.meta, "mode": "think" if thinks else "no_think"},
     )
 
 
 def parts_of(problem: Problem) -> tuple[str, str]:
-    """(thought, what is said after it) of the problem's solution; all of it is thought where it has no block.
+    """The problem's solution as (thought, text after it). A solution without a block is all thought.
 
-    DataError for a solution with more than one block, one that is not closed, or text before it.
+    DataError for a solution with several blocks, with a block that is not closed, or with text before the block.
     """
     solution = (problem.solution or "").strip()
     if OPEN not in solution and CLOSE not in solution:
         return solution, ""
     before, _, rest = solution.partition(OPEN)
-    thought, _, said = rest.partition(CLOSE)
-    if before.strip() or (solution.count(OPEN), solution.count(CLOSE)) != (1, 1) or not said.strip():
+    thought, _, final_text = rest.partition(CLOSE)
+    if before.strip() or (solution.count(OPEN), solution.count(CLOSE)) != (1, 1) or not final_text.strip():
         raise DataError(
-            f"the solution of problem {problem.id!r} of {problem.source!r} is not one {OPEN} block and an answer "
-            "after it. Repair it, or take the problem out."
+            f"the solution of problem {problem.id!r} of {problem.source!r} must be one {OPEN} block followed by an "
+            "answer. Repair the solution, or remove the problem."
         )
-    return thought.strip(), said.strip()
+    return thought.strip(), final_text.strip()

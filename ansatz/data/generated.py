@@ -1,8 +1,8 @@
-"""Problems made by program, as a lazy sequence: what all generators share.
+"""Generated problems as a lazy sequence: what all generators share.
 
-Problem i is computed from (source, seed, split, i) and the source's settings alone. What a problem says mathematically
-is hashed, which puts it into one split, and what falls into the other is drawn again. So the splits are disjoint by
-construction and for all seeds.
+Problem i depends only on (source, seed, split, i) and on the source's settings. A hash of the mathematical content of a
+problem assigns it to one split, and a problem that is assigned to the other split is drawn again. So the splits are
+disjoint by construction, for all seeds.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
 SPLITS = ("train", "heldout")
-HELDOUT_SHARE = 1 / 8  # of whatever content is hashed
+HELDOUT_FRAC = 1 / 8  # expected fraction of all contents that are held out
 
 
 def split_of(content: str) -> str:
-    """The one split that this content may appear in, whatever the seed."""
+    """The only split in which this content can appear, whatever the seed."""
     digest = hashlib.blake2b(content.encode(), digest_size=8).digest()
-    return "heldout" if int.from_bytes(digest, "big") < HELDOUT_SHARE * 2**64 else "train"
+    return "heldout" if int.from_bytes(digest, "big") < HELDOUT_FRAC * 2**64 else "train"
 
 
 class LazyProblems(Sequence[Problem]):
-    """Problems 0..size-1 of one source, split and seed, computed when they are asked for."""
+    """Problems 0 to size-1 of one source, split and seed, each computed when it is accessed."""
 
     def __init__(self, source: str, *, split: str, size: int, seed: int) -> None:
         """ConfigError for an unknown split or an empty sequence."""
@@ -55,7 +55,7 @@ class LazyProblems(Sequence[Problem]):
         if isinstance(index, slice):
             return [self.make(i) for i in range(*index.indices(self.size))]
         if not -self.size <= index < self.size:
-            raise IndexError(f"problem {index} of {self.size}")
+            raise IndexError(f"index {index} is out of range for {self.size} problems")
         return self.make(index % self.size)
 
     def __iter__(self) -> Iterator[Problem]:
@@ -64,8 +64,11 @@ class LazyProblems(Sequence[Problem]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A problem without its place. steps: of its solution, a line each; the boxed answer follows. key: its
-    mathematical content apart from wording and order, by which it falls into a split."""
+    """A problem before it has an id and a split.
+
+    steps: lines of the solution; the boxed answer follows them. key: the mathematical content, independent of wording
+    and order, whose hash decides the split.
+    """
 
     question: str
     answer: str
@@ -79,30 +82,31 @@ class Task:
 
 
 class Source(Protocol):
-    """`count` problems, computed when they are asked for; levels are drawn evenly from min to max."""
+    """`count` problems, each computed when it is accessed. Levels are uniform between min_level and max_level."""
 
     def __call__(
         self, *, split: str, count: int = ..., seed: int = ..., min_level: int = ..., max_level: int = ...
     ) -> Sequence[Problem]: ...
 
 
-def generator(*, most: int) -> Callable[[Callable[[KeyedRandom, int], Task]], Source]:
-    """Decorator: a function from (draw, level) to a task, levels 1 to `most`, becomes the source of its name.
+def generator(*, max_level: int) -> Callable[[Callable[[KeyedRandom, int], Task]], Source]:
+    """Decorator that turns a function (rng, level) -> Task, for levels 1 to max_level, into a source of the same name.
 
-    The source raises ConfigError for a setting out of its range.
+    The source raises ConfigError for a setting outside its range.
     """
+    highest = max_level
 
     def wrap(task: Callable[[KeyedRandom, int], Task]) -> Source:
         def source(
-            *, split: str, count: int = 50_000, seed: int = 0, min_level: int = 1, max_level: int = most
+            *, split: str, count: int = 50_000, seed: int = 0, min_level: int = 1, max_level: int = highest
         ) -> Sequence[Problem]:
             name = task.__name__
-            if not 1 <= min_level <= max_level <= most:
+            if not 1 <= min_level <= max_level <= highest:
                 raise ConfigError(
                     f"{name}: min_level = {min_level} and max_level = {max_level}, "
-                    f"expected 1 <= min_level <= max_level <= {most}."
+                    f"expected 1 <= min_level <= max_level <= {highest}."
                 )
-            return _Made(name, task, (min_level, max_level), split=split, size=count, seed=seed)
+            return _GeneratedProblems(name, task, (min_level, max_level), split=split, size=count, seed=seed)
 
         source.__name__, source.__doc__, source.__module__ = task.__name__, task.__doc__, task.__module__
         return source
@@ -110,7 +114,7 @@ def generator(*, most: int) -> Callable[[Callable[[KeyedRandom, int], Task]], So
     return wrap
 
 
-class _Made(LazyProblems):
+class _GeneratedProblems(LazyProblems):
     def __init__(
         self,
         source: str,
@@ -125,11 +129,11 @@ class _Made(LazyProblems):
         self._task, self._levels = task, levels
 
     def make(self, index: int) -> Problem:
-        draw = KeyedRandom(self.source, self.seed, self.split, index)
-        level = draw.between(*self._levels)
-        task = self._task(draw, level)
+        rng = KeyedRandom(self.source, self.seed, self.split, index)
+        level = rng.between(*self._levels)
+        task = self._task(rng, level)
         while split_of(task.key) != self.split:
-            task = self._task(draw, level)
+            task = self._task(rng, level)
         return Problem(
             id=self.id_of(index),
             question=task.question,

@@ -1,4 +1,4 @@
-"""Problems from a JSON file: a list of rows, or an object in which one field holds that list."""
+"""Problems from a JSON file: a list of rows, or an object with exactly one list in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from ansatz.data.files import open_bytes
-from ansatz.data.rows import Row, file_source, row_of, short
+from ansatz.data.row_problems import file_source
+from ansatz.data.rows import Row, row_of, short
 from ansatz.errors import DataError
 
 
@@ -18,8 +19,8 @@ def read_rows(file: Path) -> Iterator[Row]:
             whole: Any = standard_json.loads(content.read().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"{file}: this is no JSON ({error}), expected a list of rows. Repair the file; one object a line is read "
-            "by the source jsonl."
+            f"{file}: not valid JSON ({error}), expected a list of rows. Repair the file. Files with one object per "
+            "line are read by the source jsonl (file name .jsonl)."
         ) from error
     for number, value in enumerate(_list_in(whole, file), start=1):
         yield row_of(file, number, value, unit="row")

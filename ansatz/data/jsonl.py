@@ -1,4 +1,4 @@
-"""Problems from a JSONL file, one JSON object a line, with any field names; plain or compressed (.gz, .zst)."""
+"""Problems from a JSONL file, one JSON object per line, with any field names; plain or compressed (.gz, .zst)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ansatz.data.files import lines_of
-from ansatz.data.rows import Row, file_source, row_of, short
+from ansatz.data.row_problems import file_source
+from ansatz.data.rows import Row, row_of, short
 from ansatz.errors import DataError
 
 
@@ -19,8 +20,8 @@ def read_rows(file: Path) -> Iterator[Row]:
             value = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
         except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
             raise DataError(
-                f"{file} line {number}: this is no JSON ({error}), got {short(line.decode(errors='replace'))}; "
-                "expected one JSON object a line. Repair the line or take it out."
+                f"{file} line {number}: not valid JSON ({error}), got {short(line.decode(errors='replace'))}; "
+                "expected one JSON object per line. Repair the line or remove it."
             ) from error
         yield row_of(file, number, value)
 

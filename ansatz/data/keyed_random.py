@@ -1,7 +1,7 @@
 """Random draws that are the same in every process and every Python version.
 
-Only `random.Random(str).random()` is used: its sequence for a seed is guaranteed by the language, that of `randrange`,
-`choice` or `shuffle` is not, and `hash()` differs between processes.
+Everything is derived from `random.Random(str).random()`. The language guarantees its sequence for a given seed. It does
+not guarantee that of `randrange`, `choice` or `shuffle`, and `hash()` differs between processes.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ T = TypeVar("T")
 
 
 class KeyedRandom:
-    """A stream of draws that depends on its key alone, such as KeyedRandom(seed, "train", 17)."""
+    """A stream of random draws that depends only on its key, for example KeyedRandom(seed, "train", 17)."""
 
     def __init__(self, *key: object) -> None:
         self.uniform = random.Random("/".join(map(str, key))).random
 
     def between(self, low: int, high: int) -> int:
-        """A whole number, low <= n <= high."""
+        """A uniformly distributed integer n with low <= n <= high."""
         return low + int(self.uniform() * (high - low + 1))
 
-    def pick(self, options: Sequence[T]) -> T:
+    def choice(self, options: Sequence[T]) -> T:
         return options[int(self.uniform() * len(options))]
 
     def shuffled(self, items: Sequence[T]) -> list[T]:

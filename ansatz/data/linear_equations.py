@@ -1,6 +1,6 @@
 """Linear equations and systems, solved by rearranging.
 
-Level 1: ax + b = c. Level 2: ax + b = cx + d. Level 3: p(ax + b) + q = cx + d. Level 4: as 3, with a fraction as the
+Level 1: ax + b = c. Level 2: ax + b = cx + d. Level 3: p(ax + b) + q = cx + d. Level 4: the same with a fractional
 solution. Level 5: two equations in x and y.
 """
 
@@ -12,30 +12,30 @@ from math import gcd
 from ansatz.data.generated import Task, generator
 from ansatz.data.keyed_random import KeyedRandom
 
-MOST_LEVELS = 5
+MAX_LEVEL = 5
 LARGEST_SOLUTION = 20
 LARGEST_DENOMINATOR = 9
 
 _QUESTIONS = ("Solve for x: {}", "Find x if {}.", "What is x in {}?")
 
 
-@generator(most=MOST_LEVELS)
-def linear_equations(draw: KeyedRandom, level: int) -> Task:
-    """Each has exactly one solution."""
-    return _system(draw) if level == MOST_LEVELS else _equation(draw, level)
+@generator(max_level=MAX_LEVEL)
+def linear_equations(rng: KeyedRandom, level: int) -> Task:
+    """Every equation or system has exactly one solution."""
+    return _system(rng) if level == MAX_LEVEL else _equation(rng, level)
 
 
-def _equation(draw: KeyedRandom, level: int) -> Task:
-    """p(ax + b) + q = cx + d, where p = 1 and q = 0 up to level 2 and c = 0 at level 1."""
+def _equation(rng: KeyedRandom, level: int) -> Task:
+    """p(ax + b) + q = cx + d. At levels 1 and 2, p = 1 and q = 0; at level 1, c = 0 as well."""
     while True:
-        a, b, c = _coefficient(draw, 9), _coefficient(draw, 30), _coefficient(draw, 9)
-        p, q = (draw.between(2, 6), _coefficient(draw, 20)) if level >= 3 else (1, 0)
+        a, b, c = _coefficient(rng, 9), _coefficient(rng, 30), _coefficient(rng, 9)
+        p, q = (rng.between(2, 6), _coefficient(rng, 20)) if level >= 3 else (1, 0)
         c = c if level > 1 else 0
         if p * a == c:
             continue
-        x = Fraction(_coefficient(draw, LARGEST_SOLUTION))
+        x = Fraction(_coefficient(rng, LARGEST_SOLUTION))
         if level == 4:
-            x /= draw.between(2, LARGEST_DENOMINATOR)
+            x /= rng.between(2, LARGEST_DENOMINATOR)
         d = (p * a - c) * x + p * b + q
         if d.denominator == 1 and (level < 4 or x.denominator > 1):
             break
@@ -50,17 +50,17 @@ def _equation(draw: KeyedRandom, level: int) -> Task:
     if lines[-1] != f"x = {x}":
         lines.append(f"x = {x}")
     return Task(
-        question=draw.pick(_QUESTIONS).format(shown), answer=str(x), steps=list(dict.fromkeys(lines)), key=shown
+        question=rng.choice(_QUESTIONS).format(shown), answer=str(x), steps=list(dict.fromkeys(lines)), key=shown
     )
 
 
-def _system(draw: KeyedRandom) -> Task:
-    """ax + by = e, cx + dy = f: y is taken away by multiplying the first by d and the second by b."""
+def _system(rng: KeyedRandom) -> Task:
+    """ax + by = e, cx + dy = f. Multiplying the first equation by d and the second by b eliminates y."""
     while True:
-        a, b, c, d = (_coefficient(draw, 9) for _ in range(4))
+        a, b, c, d = (_coefficient(rng, 9) for _ in range(4))
         if a * d != b * c:
             break
-    x, y = _coefficient(draw, LARGEST_SOLUTION), _coefficient(draw, LARGEST_SOLUTION)
+    x, y = _coefficient(rng, LARGEST_SOLUTION), _coefficient(rng, LARGEST_SOLUTION)
     rows = [(a, b, a * x + b * y), (c, d, c * x + d * y)]
     shown = [f"{_sum((row[0], 'x'), (row[1], 'y'))} = {row[2]}" for row in rows]
     common = gcd(b, d)
@@ -74,9 +74,9 @@ def _system(draw: KeyedRandom) -> Task:
     return Task(question=question, answer=str(x), steps=steps, key=" and ".join(sorted(shown)))
 
 
-def _coefficient(draw: KeyedRandom, largest: int) -> int:
-    """Of either sign, never 0."""
-    return draw.between(1, largest) * (1 if draw.uniform() < 0.6 else -1)
+def _coefficient(rng: KeyedRandom, largest: int) -> int:
+    """A non-zero integer of either sign."""
+    return rng.between(1, largest) * (1 if rng.uniform() < 0.6 else -1)
 
 
 def _signed(number: int) -> str:
@@ -84,7 +84,7 @@ def _signed(number: int) -> str:
 
 
 def _sum(*terms: tuple[int, str]) -> str:
-    """The terms that are not 0, with signs: "-x + 3"; "0" where none is left."""
+    """The non-zero terms with their signs, such as "-x + 3"; "0" if there are none."""
     text = ""
     for number, letter in terms:
         if number:

@@ -9,9 +9,9 @@
       topics: {algebra: 2, geometry: 1}
       topic_key: subject
 
-`apportion` says how many rows each part, topic and level gets. They are taken evenly over its length, and interleaved,
-so that the shares hold for every beginning of the mixture as well. A part may be a mixture itself, which is how one
-part has other shares of topics than the next.
+`apportion` computes how many rows each part, topic and level gets. Rows are taken evenly over the length of a source
+and interleaved, so the shares also hold for every prefix of the mixture. A part can itself be a mixture; this gives
+one part other topic shares than the next.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any, overload
 
 import numpy as np
 
-from ansatz.data.apportion import ANY, Cell, Shares, dealt, fits, most_rows, shares_of
+from ansatz.data.apportion import ANY, Cell, Shares, fits, max_rows, rows_per_cell, shares_of
 from ansatz.data.base import load_problems
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.errors import ConfigError, DataError
 from ansatz.types import Problem
 
-SHOWN = 10  # of what is missing, in a complaint
+SHOWN = 10  # cells with too few problems that an error message lists
 
 
 def mixture(
@@ -44,79 +44,82 @@ def mixture(
 ) -> Sequence[Problem]:
     """Problems of several sources in fixed shares.
 
-    parts: each {source, weight, ...settings of that source}, with a split of its own where it has one; weight is 1
-    unless given. topics, levels: weights; problems of others are left out. A problem's topic is the field `topic_key`
-    of its `meta`. count: rows of the mixture; unless given as many as can be had in these shares. repeat: how often a
-    problem may come; the n-th time its id ends with #n. seed: which rows are taken where not all are.
+    parts: each {source, weight, ...settings of that source}. The weight is 1 by default; a part can name its own split.
+    topics, levels: weights. Problems with other topics or levels are left out. The topic of a problem is the field
+    `topic_key` of its `meta`.
+    count: number of rows; by default the largest number that is possible with these shares.
+    repeat: how often a problem can occur. The n-th occurrence has an id that ends with #n.
+    seed: decides which rows are taken if not all of them are.
 
-    Without topics and levels no problem is made before it is asked for.
-    Raises ConfigError for a setting out of its range, and DataError, with what is wanted and what is there, where some
-    part, topic or level has too few problems.
+    Without topics and levels, each problem is made only when it is accessed.
+    ConfigError for a setting outside its range. DataError, with the wanted and available numbers, if a part, topic or
+    level has too few problems.
     """
     for name, value in (("count", count), ("repeat", repeat)):
         if value is not None and value < 1:
             raise ConfigError(f"mixture: {name} = {value}, expected 1 or more.")
     shares = Shares(
         part=shares_of({place: part.get("weight", 1) for place, part in enumerate(parts)}, "part"),
-        topic=shares_of({ANY: 1} if topics is None else _named(topics), "topic"),
-        level=shares_of({ANY: 1} if levels is None else _named(levels), "level"),
+        topic=shares_of({ANY: 1} if topics is None else _with_text_keys(topics), "topic"),
+        level=shares_of({ANY: 1} if levels is None else _with_text_keys(levels), "level"),
     )
     sources = [_source(part, place, split) for place, part in enumerate(parts)]
     cells = [cell for place, source in enumerate(sources) for cell in _cells(place, source, shares, topic_key)]
     if count is None or not fits(count, cells, shares, repeat=repeat):
-        most = most_rows(cells, shares, repeat=repeat)
-        if count is not None or not most:
-            wanted = dealt(count, cells, shares) if count else [1] * len(cells)
-            raise DataError(_too_few(cells, wanted, count, most, repeat))
-        count = most
-    return Mixture(sources, cells, dealt(count, cells, shares), seed=seed)
+        max_count = max_rows(cells, shares, repeat=repeat)
+        if count is not None or not max_count:
+            wanted = rows_per_cell(count, cells, shares) if count else [1] * len(cells)
+            raise DataError(_too_few(cells, wanted, count, max_count, repeat))
+        count = max_count
+    return Mixture(sources, cells, rows_per_cell(count, cells, shares), seed=seed)
 
 
 class Mixture(Sequence[Problem]):
-    """The chosen problems in order. counts: of each cell."""
+    """The problems of the mixture in order. counts: number of rows per cell."""
 
     def __init__(
         self, sources: Sequence[Sequence[Problem]], cells: Sequence[Cell], counts: Sequence[int], *, seed: int
     ) -> None:
         self._sources, self.cells, self.counts = sources, tuple(cells), tuple(counts)
         pairs = [(cell, count) for cell, count in zip(cells, counts, strict=True) if count]
-        chosen = [_chosen(cell, count, KeyedRandom("mixture", seed, cell)) for cell, count in pairs]
-        even = np.concatenate([(np.arange(len(places)) + 0.5) / len(places) for places in chosen])
-        self._places = np.concatenate(chosen)[np.argsort(even, kind="stable")]
+        entries = [_entries(cell, count, KeyedRandom("mixture", seed, cell)) for cell, count in pairs]
+        position = np.concatenate([(np.arange(len(of_cell)) + 0.5) / len(of_cell) for of_cell in entries])
+        self._entries = np.concatenate(entries)[np.argsort(position, kind="stable")]
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._entries)
 
     @overload
     def __getitem__(self, index: int) -> Problem: ...
     @overload
     def __getitem__(self, index: slice) -> list[Problem]: ...
     def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
-        found = self._places[index]
-        return [self._at(place) for place in found] if isinstance(index, slice) else self._at(found)
+        selected = self._entries[index]
+        return [self._problem(entry) for entry in selected] if isinstance(index, slice) else self._problem(selected)
 
     def __iter__(self) -> Iterator[Problem]:
-        return map(self._at, self._places)
+        return map(self._problem, self._entries)
 
-    def _at(self, place: Any) -> Problem:
-        part, row, before = map(int, place)
+    def _problem(self, entry: Any) -> Problem:
+        part, row, before = map(int, entry)
         problem = self._sources[part][row]
         return replace(problem, id=f"{problem.id}#{before + 1}") if before else problem
 
 
-def _chosen(cell: Cell, count: int, draw: KeyedRandom) -> Any:
-    """[count, 3]: the part, the row and how often it came before. Of more rows than are wanted, evenly spaced ones."""
+def _entries(cell: Cell, count: int, rng: KeyedRandom) -> Any:
+    """[count, 3]: part, row, and number of earlier occurrences. If the cell has more rows than wanted, the rows are
+    evenly spaced."""
     size = len(cell.rows)
-    offset = draw.between(0, size - 1)
-    places = np.empty((count, 3), np.int64)
+    offset = rng.between(0, size - 1)
+    entries = np.empty((count, 3), np.int64)
     for index in range(count):
         before, at = divmod(index, size) if count >= size else (0, (index * size + offset) // count)
-        places[index] = cell.part, cell.rows[at], before
-    return places
+        entries[index] = cell.part, cell.rows[at], before
+    return entries
 
 
 def _cells(part: int, source: Sequence[Problem], shares: Shares, topic_key: str) -> list[Cell]:
-    """A cell for every topic and level, rows in it or none."""
+    """One cell for every combination of topic and level, also if it is empty."""
     kinds = [(topic, level) for topic in shares.topic for level in shares.level]
     rows: Mapping[tuple[str, str], Sequence[int]] = {(ANY, ANY): range(len(source))}
     if kinds != [(ANY, ANY)]:
@@ -127,29 +130,31 @@ def _cells(part: int, source: Sequence[Problem], shares: Shares, topic_key: str)
 def _rows_by_kind(
     source: Iterable[Problem], kinds: Sequence[tuple[str, str]], topic_key: str
 ) -> dict[tuple[str, str], list[int]]:
-    found: dict[tuple[str, str], list[int]] = {kind: [] for kind in kinds}
+    rows: dict[tuple[str, str], list[int]] = {kind: [] for kind in kinds}
     any_topic, any_level = (all(kind[at] == ANY for kind in kinds) for at in (0, 1))
     for row, problem in enumerate(source):
         topic = ANY if any_topic else str(problem.meta.get(topic_key, ANY))
         level = ANY if any_level else problem.level
-        if (topic, level) in found:
-            found[topic, level].append(row)
-    return found
+        if (topic, level) in rows:
+            rows[topic, level].append(row)
+    return rows
 
 
 def _source(part: Mapping[str, Any], place: int, split: str) -> Sequence[Problem]:
     settings = {key: value for key, value in part.items() if key not in ("source", "weight", "split")}
     source = part.get("source")
     if not isinstance(source, str):
-        raise ConfigError(f"mixture: part {place} has source = {source!r}, expected a name such as jsonl.")
+        raise ConfigError(
+            f"mixture: part {place} has source = {source!r}, expected the name of a data source, such as jsonl."
+        )
     return load_problems(source, split=str(part.get("split", split)), settings=settings)
 
 
-def _named(weights: Mapping[Any, float]) -> dict[str, float]:
+def _with_text_keys(weights: Mapping[Any, float]) -> dict[str, float]:
     return {str(key): weight for key, weight in weights.items()}
 
 
-def _too_few(cells: Sequence[Cell], wanted: Sequence[int], count: int | None, most: int, repeat: int) -> str:
+def _too_few(cells: Sequence[Cell], wanted: Sequence[int], count: int | None, max_count: int, repeat: int) -> str:
     lacking = [
         f"{cell} has {len(cell.rows)} of {number}"
         for number, cell in zip(wanted, cells, strict=True)
@@ -157,9 +162,9 @@ def _too_few(cells: Sequence[Cell], wanted: Sequence[int], count: int | None, mo
     ]
     shown = "; ".join(lacking[:SHOWN]) + (f"; and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else "")
     start = "mixture: too few problems" + (f" for count = {count}" if count else "")
-    if most:
-        return f"{start}: {shown}. Take count = {most}, or raise repeat = {repeat}."
+    if max_count:
+        return f"{start}: {shown}. Set count = {max_count} or less, or raise repeat = {repeat}."
     return (
-        f"{start}: {shown}. Leave out the weights of what is not there, set topic_key to the field of the topic, "
-        "or make a mixture of its own of the part that differs."
+        f"{start}: {shown}. Remove the weights of missing topics or levels, set topic_key to the field with the topic, "
+        "or make the part that differs a mixture of its own."
     )

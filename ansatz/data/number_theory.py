@@ -1,7 +1,7 @@
-"""Number theory with worked steps, one kind of problem a level.
+"""Number theory with worked steps. Each level is one kind of problem.
 
-Level 1: greatest common divisor (Euclid). Level 2: least common multiple. Level 3: number of divisors. Level 4: the
-remainder of a power, by squaring. Level 5: the least number with two given remainders.
+Level 1: greatest common divisor (Euclid). Level 2: least common multiple. Level 3: number of divisors. Level 4:
+remainder of a power, by repeated squaring. Level 5: least integer with two given remainders.
 """
 
 from __future__ import annotations
@@ -11,34 +11,34 @@ from math import gcd
 from ansatz.data.generated import Task, generator
 from ansatz.data.keyed_random import KeyedRandom
 
-MOST_LEVELS = 5
+MAX_LEVEL = 5
 
 
-def _divisor(draw: KeyedRandom) -> Task:
-    low, high = _two_multiples(draw, draw.between(2, 40), most=25)
-    found, lines = _euclid(high, low)
+def _common_divisor(rng: KeyedRandom) -> Task:
+    low, high = _two_multiples(rng, rng.between(2, 40), largest=25)
+    divisor, lines = _euclid(high, low)
     return Task(
         question=f"What is the greatest common divisor of {high} and {low}?",
-        answer=str(found),
+        answer=str(divisor),
         steps=lines,
         key=f"gcd {low} {high}",
     )
 
 
-def _multiple(draw: KeyedRandom) -> Task:
-    low, high = _two_multiples(draw, draw.between(1, 20), most=15)
-    found, lines = _euclid(high, low)
-    value = low // found * high
+def _common_multiple(rng: KeyedRandom) -> Task:
+    low, high = _two_multiples(rng, rng.between(1, 20), largest=15)
+    divisor, lines = _euclid(high, low)
+    value = low // divisor * high
     return Task(
         question=f"What is the least common multiple of {low} and {high}?",
         answer=str(value),
-        steps=[*lines, f"{low} / {found} = {low // found}", f"{low // found} * {high} = {value}"],
+        steps=[*lines, f"{low} / {divisor} = {low // divisor}", f"{low // divisor} * {high} = {value}"],
         key=f"lcm {low} {high}",
     )
 
 
-def _divisors(draw: KeyedRandom) -> Task:
-    number = draw.between(12, 9999)
+def _divisor_count(rng: KeyedRandom) -> Task:
+    number = rng.between(12, 9999)
     powers = _factorised(number)
     product, value = " * ".join(f"({power} + 1)" for _, power in powers), 1
     for _, power in powers:
@@ -51,10 +51,10 @@ def _divisors(draw: KeyedRandom) -> Task:
     )
 
 
-def _remainder(draw: KeyedRandom) -> Task:
-    """Left to right through the exponent's binary digits: square, and multiply where the digit is 1."""
-    modulus = draw.between(7, 60)
-    base, exponent = draw.between(2, modulus - 1), draw.between(5, 60)
+def _power_remainder(rng: KeyedRandom) -> Task:
+    """Go through the binary digits of the exponent from the left: square, and multiply if the digit is 1."""
+    modulus = rng.between(7, 60)
+    base, exponent = rng.between(2, modulus - 1), rng.between(5, 60)
     lines, power, value = list[str](), 1, base
     for digit in f"{exponent:b}"[1:]:
         power, squared = 2 * power, value * value
@@ -72,35 +72,35 @@ def _remainder(draw: KeyedRandom) -> Task:
     )
 
 
-def _two_remainders(draw: KeyedRandom) -> Task:
+def _two_remainders(rng: KeyedRandom) -> Task:
     while True:
-        step, other = draw.between(5, 30), draw.between(3, 15)
-        first, second = draw.between(1, step - 1), draw.between(0, other - 1)
-        if step > other and gcd(step, other) == 1 and first % other != second:
+        modulus, divisor = rng.between(5, 30), rng.between(3, 15)
+        first, second = rng.between(1, modulus - 1), rng.between(0, divisor - 1)
+        if modulus > divisor and gcd(modulus, divisor) == 1 and first % divisor != second:
             break
     lines, value = list[str](), first
-    while value % other != second:
-        lines.append(f"{value} = {value // other} * {other} + {value % other}")
-        value += step
-    lines.append(f"{value} = {value // other} * {other} + {value % other}")
+    while value % divisor != second:
+        lines.append(f"{value} = {value // divisor} * {divisor} + {value % divisor}")
+        value += modulus
+    lines.append(f"{value} = {value // divisor} * {divisor} + {value % divisor}")
     return Task(
         question=(
-            f"What is the least positive integer that leaves remainder {first} when divided by {step} and remainder "
-            f"{second} when divided by {other}?"
+            f"What is the least positive integer that leaves remainder {first} when divided by {modulus} and remainder "
+            f"{second} when divided by {divisor}?"
         ),
         answer=str(value),
         steps=lines,
-        key=f"remainders {first} {step} {second} {other}",
+        key=f"remainders {first} {modulus} {second} {divisor}",
     )
 
 
-_KINDS = (_divisor, _multiple, _divisors, _remainder, _two_remainders)
+_KINDS = (_common_divisor, _common_multiple, _divisor_count, _power_remainder, _two_remainders)
 
 
-def _two_multiples(draw: KeyedRandom, common: int, *, most: int) -> tuple[int, int]:
-    """The smaller and the larger, which differ."""
-    low = draw.between(2, most - 1)
-    return common * low, common * draw.between(low + 1, most)
+def _two_multiples(rng: KeyedRandom, common: int, *, largest: int) -> tuple[int, int]:
+    """Two different multiples of `common`, the smaller first."""
+    low = rng.between(2, largest - 1)
+    return common * low, common * rng.between(low + 1, largest)
 
 
 def _euclid(high: int, low: int) -> tuple[int, list[str]]:
@@ -112,20 +112,20 @@ def _euclid(high: int, low: int) -> tuple[int, list[str]]:
 
 
 def _factorised(number: int) -> list[tuple[int, int]]:
-    """(prime, power), the primes ascending."""
-    found: list[tuple[int, int]] = []
+    """(prime, power) pairs in ascending order of the primes."""
+    factors: list[tuple[int, int]] = []
     prime = 2
     while number > 1:
         power = 0
         while number % prime == 0:
             number, power = number // prime, power + 1
         if power:
-            found.append((prime, power))
+            factors.append((prime, power))
         prime += 1
-    return found
+    return factors
 
 
-@generator(most=MOST_LEVELS)
-def number_theory(draw: KeyedRandom, level: int) -> Task:
-    """One kind of problem a level."""
-    return _KINDS[level - 1](draw)
+@generator(max_level=MAX_LEVEL)
+def number_theory(rng: KeyedRandom, level: int) -> Task:
+    """Each level is one kind of problem."""
+    return _KINDS[level - 1](rng)

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ansatz.data.files import missing_extra
-from ansatz.data.rows import Row, file_source, plain, row_of
+from ansatz.data.row_problems import file_source
+from ansatz.data.rows import Row, json_value, row_of
 from ansatz.errors import DataError
 
-ROWS_AT_ONCE = 1024
+BATCH_ROWS = 1024
 
 
 def read_rows(file: Path) -> Iterator[Row]:
@@ -20,14 +21,14 @@ def read_rows(file: Path) -> Iterator[Row]:
         missing_extra(f"{file} is a Parquet file", "pyarrow", "data", error)
     number = 0
     try:
-        with ParquetFile(file) as opened:
-            for batch in opened.iter_batches(batch_size=ROWS_AT_ONCE):
+        with ParquetFile(file) as parquet_file:
+            for batch in parquet_file.iter_batches(batch_size=BATCH_ROWS):
                 for value in batch.to_pylist():
                     number += 1
-                    yield row_of(file, number, plain(value), unit="row")
+                    yield row_of(file, number, json_value(value), unit="row")
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(
-            f"{file} cannot be read as Parquet after row {number} ({error}). Fetch the file anew."
+            f"{file} cannot be read as Parquet after row {number} ({error}). Download the file again."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""The record shapes that published data sets have, so that most files need no field names.
+"""The record formats of published data sets, so that most files can be read without naming fields.
 
 GSM8K          {"question", "answer": "... #### 72"}
 MATH           {"problem", "solution": "... \\boxed{2}", "level"}; with "answer" in later collections
@@ -6,8 +6,8 @@ DAPO, verl     {"prompt": [{"role": "user", "content"}], "reward_model": {"groun
 Open-Reasoner  [{"from": "human", "value"}, {"from": "assistant", "ground_truth": {"value"}}]
 AReaL-boba     {"prompt", "solutions": ["\\boxed{3}"]}
 
-Some of these put an instruction about the answer's form around the question. It is taken off: here the prompt template
-gives that instruction, once.
+Some of these wrap the question in an instruction about the form of the answer. It is removed, because here the prompt
+template gives that instruction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIELDS = {
     "level": ("level", "difficulty"),
     "solution": ("solution", "solutions"),
 }
-"""Field names by what they hold, the likeliest first."""
+"""Field names by what they hold, in order of preference."""
 
 _INSTRUCTIONS = (
     r"^<[|｜]User[|｜]>\s*",
@@ -36,12 +36,12 @@ _INSTRUCTIONS = (
 
 
 def recognised(what: str, known: Callable[[str], bool]) -> str | None:
-    """The first field name of FIELDS[what] that is known, None where none is."""
+    """The first field name in FIELDS[what] that is known; None if none is."""
     return next((name for name in FIELDS[what] if known(name)), None)
 
 
 def without_instructions(question: str) -> str:
-    """The question without the instructions that DAPO, verl and AReaL wrap it in; as it is where nothing is left."""
+    """The question without the instructions that DAPO, verl and AReaL add; unchanged if nothing would be left."""
     bare = question
     for pattern in _INSTRUCTIONS:
         bare = re.sub(pattern, "", bare)
@@ -49,18 +49,15 @@ def without_instructions(question: str) -> str:
 
 
 def as_object(value: Any) -> Any:
-    """A row of turns as an object with `question` and `answer`; any other value as it is."""
+    """A row of two turns as an object with `question` and `answer`; any other value unchanged."""
     if not isinstance(value, list):
         return value
     turns = cast("list[Any]", value)
     if len(turns) != 2 or not all(isinstance(turn, dict) and "from" in turn for turn in turns):
         return value
-    asked, replied = cast("list[dict[str, Any]]", turns)
-    truth: Any = replied.get("ground_truth")
-    others: dict[str, Any] = {key: found for key, found in truth.items() if key != "value"} if _is_object(truth) else {}
-    row = {**others, "question": asked.get("value"), "answer": truth.get("value") if _is_object(truth) else truth}
-    return {key: found for key, found in row.items() if found is not None}
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict)
+    user, assistant = cast("list[dict[str, Any]]", turns)
+    truth: Any = assistant.get("ground_truth")
+    details = dict(cast("dict[str, Any]", truth)) if isinstance(truth, dict) else {"value": truth}
+    answer = details.pop("value", None)
+    row = {**details, "question": user.get("value"), "answer": answer}
+    return {key: item for key, item in row.items() if item is not None}

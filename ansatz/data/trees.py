@@ -1,4 +1,4 @@
-"""Arithmetic expressions as trees with exact values: drawn, written with few brackets, worked out in steps."""
+"""Arithmetic expressions as trees with exact values: random trees, minimal brackets, and worked steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A number (op ""), or two trees and what joins them: one of + - * /."""
+    """Either a number (op is ""), or two trees joined by an operation, one of + - * /."""
 
     value: Fraction
     op: str = ""
@@ -21,7 +21,7 @@ class Tree:
     right: Tree | None = None
 
     def __str__(self) -> str:
-        """With brackets only where the meaning needs them; a number that is no natural one stands in brackets."""
+        """The expression with as few brackets as possible. Negative numbers and fractions are always bracketed."""
         if not self.op:
             return written(self.value)
         assert self.left is not None
@@ -32,47 +32,47 @@ class Tree:
 
     @property
     def key(self) -> str:
-        """The same for all trees that are written alike, or that differ in the order of terms or factors alone."""
+        """Equal for trees that are written alike, and for trees that differ only in the order of terms or factors."""
         if not self.op:
             return written(self.value)
         pair = "+-" if self.op in "+-" else "*/"
         return "(" + " ".join(sorted(self._parts(pair, pair[0]))) + ")"
 
     def _parts(self, pair: str, sign: str) -> list[str]:
-        """The terms (pair "+-") or factors ("*/"), each with its sign, through all brackets of the same pair."""
+        """The terms (pair "+-") or factors (pair "*/") with their signs, looking through brackets of the same pair."""
         if not self.op or self.op not in pair:
             return [sign + self.key]
         assert self.left is not None
         assert self.right is not None
-        turned = pair[(pair.index(sign) + pair.index(self.op)) % 2]
-        return [*self.left._parts(pair, sign), *self.right._parts(pair, turned)]
+        right_sign = pair[(pair.index(sign) + pair.index(self.op)) % 2]
+        return [*self.left._parts(pair, sign), *self.right._parts(pair, right_sign)]
 
 
 def joined(left: Tree, op: str, right: Tree) -> Tree | None:
-    """The two as one tree; None for a division by zero."""
+    """One tree out of two; None for a division by zero."""
     a, b = left.value, right.value
     if op == "/" and b == 0:
         return None
     return Tree(a + b if op == "+" else a - b if op == "-" else a * b if op == "*" else a / b, op, left, right)
 
 
-def draw_tree(
-    draw: KeyedRandom, size: int, *, ops: str, number: Callable[[KeyedRandom], Fraction], fits: Callable[[Tree], bool]
+def random_tree(
+    rng: KeyedRandom, size: int, *, ops: str, number: Callable[[KeyedRandom], Fraction], fits: Callable[[Tree], bool]
 ) -> Tree:
-    """A tree of `size` operations, each of whose inner trees `fits`."""
+    """A tree of `size` operations in which `fits` holds for every subtree with an operation."""
     if size == 0:
-        return Tree(number(draw))
+        return Tree(number(rng))
     while True:
-        left_size = draw.between(0, size - 1)
-        left = draw_tree(draw, left_size, ops=ops, number=number, fits=fits)
-        right = draw_tree(draw, size - 1 - left_size, ops=ops, number=number, fits=fits)
-        tree = joined(left, draw.pick(ops), right)
+        left_size = rng.between(0, size - 1)
+        left = random_tree(rng, left_size, ops=ops, number=number, fits=fits)
+        right = random_tree(rng, size - 1 - left_size, ops=ops, number=number, fits=fits)
+        tree = joined(left, rng.choice(ops), right)
         if tree is not None and fits(tree):
             return tree
 
 
 def steps(tree: Tree) -> list[str]:
-    """One equation for each operation, inner ones first: "12 * 3 = 36"."""
+    """One equation per operation, inner ones first, such as "12 * 3 = 36"."""
     if tree.left is None or tree.right is None:
         return []
     left, right = (_bracketed(part.value) for part in (tree.left, tree.right))
@@ -80,7 +80,7 @@ def steps(tree: Tree) -> list[str]:
 
 
 def written(value: Fraction) -> str:
-    """In lowest terms, a whole number without a denominator: "-3/4", "5"."""
+    """The value in lowest terms, integers without a denominator: "-3/4", "5"."""
     return str(value)
 
 

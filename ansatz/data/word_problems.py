@@ -1,24 +1,24 @@
-"""Grade-school word problems made by program, with exact answers and worked chains of thought.
+"""Generated grade-school word problems with exact answers and worked chains of thought.
 
-Problem i is computed from (seed, split, i) and the step and value limits alone: it needs no list in memory, and a
-cursor can go on anywhere. The splits are disjoint by construction and for all seeds: a hash of the worked chain
-(operations and numbers) and a hash of the question's text each put it into one split, and what falls into the other is
-drawn again. The level is the number of steps, "2" to "6".
+Problem i depends only on (seed, split, i) and on the limits on steps and values. So no list is held in memory, and a
+cursor can resume anywhere. The splits are disjoint by construction, for all seeds: a hash of the worked chain
+(operations and numbers) and a hash of the question's text each assign the problem to one split, and a problem that is
+assigned to the other split is drawn again. The level is the number of steps, by default "2" to "6".
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansatz.data.chains import LARGEST_TERM, Equation, draw_chain, slip
+from ansatz.data.chains import LARGEST_TERM, Equation, random_chain, slip
 from ansatz.data.generated import LazyProblems, split_of
 from ansatz.data.keyed_random import KeyedRandom
-from ansatz.data.wording import PLAIN_MOVES, tell
+from ansatz.data.stories import PLAIN_MOVES, tell
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
 WORDINGS = ("full", "plain")
-MOST_STEPS = 10  # a longer story would run out of kinds of container
+MAX_STEPS = 10  # a longer story would run out of kinds of container
 
 
 def word_problems(
@@ -33,28 +33,30 @@ def word_problems(
     max_term: int | None = None,
     wording: str = "full",
 ) -> Sequence[Problem]:
-    """`count` problems, computed when they are asked for.
+    """`count` problems, each computed when it is accessed.
 
-    slip_rate: share (0 to 1) of demonstrations that slip and so end in a wrong answer; `answer` stays the true one
-    and `meta["slip"]` says so. It changes no question, and what slips at some rate slips the same at every higher one.
-    max_value: the largest value in a chain. max_term: the most that is added or taken away at once, 60 unless given.
-    wording: "full", or "plain": one person, one kind of thing and one step a sentence, which a model made from nothing
-    understands after a fraction of the examples.
+    slip_rate: fraction (0 to 1) of the demonstrations that contain a slip and therefore end in a wrong answer. `answer`
+    is still the true answer, and `meta["slip"]` is True. The rate changes no question, and a demonstration that slips
+    at one rate slips in the same way at every higher rate.
+    max_value: largest value in a chain.
+    max_term: largest number that is added or subtracted at once; 60 by default.
+    wording: "full", or "plain": one person, one kind of thing, one step per sentence. A model trained from scratch
+    understands plain stories after a fraction of the examples.
     `meta["steps"]` holds the true equations as [left, op, right, value].
 
-    Raises ConfigError for a setting out of its range.
+    ConfigError for a setting outside its range.
     """
-    if not 2 <= min_steps <= max_steps <= MOST_STEPS:
+    if not 2 <= min_steps <= max_steps <= MAX_STEPS:
         raise ConfigError(
             f"word_problems: min_steps = {min_steps} and max_steps = {max_steps}, "
-            f"expected 2 <= min_steps <= max_steps <= {MOST_STEPS}."
+            f"expected 2 <= min_steps <= max_steps <= {MAX_STEPS}."
         )
     if not 0 <= slip_rate <= 1:
-        raise ConfigError(f"word_problems: slip_rate = {slip_rate}, expected a share from 0 to 1.")
+        raise ConfigError(f"word_problems: slip_rate = {slip_rate}, expected a fraction from 0 to 1.")
     if not 50 <= max_value <= 1000:
         raise ConfigError(
-            f"word_problems: max_value = {max_value}, expected 50 to 1000: under 50 the answers can be guessed, "
-            "over 1000 the sentences make no sense."
+            f"word_problems: max_value = {max_value}, expected 50 to 1000. Below 50 the answers can be guessed; "
+            "above 1000 the sentences make no sense."
         )
     if max_term is not None and not 5 <= max_term <= max_value:
         raise ConfigError(f"word_problems: max_term = {max_term}, expected 5 to max_value = {max_value}.")
@@ -74,7 +76,7 @@ def word_problems(
 
 
 class WordProblems(LazyProblems):
-    """The problems as a lazy sequence; see `word_problems` for the settings."""
+    """The problems as a lazy sequence. The settings are those of `word_problems`."""
 
     def __init__(
         self,
@@ -94,18 +96,18 @@ class WordProblems(LazyProblems):
         self.max_value, self.max_term, self.plain = max_value, max_term, plain
 
     def make(self, index: int) -> Problem:
-        draw = KeyedRandom(self.seed, self.split, index)
-        steps = draw.between(self.min_steps, self.max_steps)
+        rng = KeyedRandom(self.seed, self.split, index)
+        steps = rng.between(self.min_steps, self.max_steps)
         while True:
             kinds = PLAIN_MOVES if self.plain else None
-            chain = draw_chain(draw, steps=steps, max_value=self.max_value, max_term=self.max_term, kinds=kinds)
+            chain = random_chain(rng, steps=steps, max_value=self.max_value, max_term=self.max_term, kinds=kinds)
             if split_of(demonstration(chain.equations)) == self.split:
                 break
         while True:
-            question = tell(chain, draw, plain=self.plain)
+            question = tell(chain, rng, plain=self.plain)
             if split_of(question) == self.split:
                 break
-        equations, slipped = chain.equations, draw.uniform() < self.slip_rate
+        equations, slipped = chain.equations, rng.uniform() < self.slip_rate
         return Problem(
             id=self.id_of(index),
             question=question,
@@ -113,11 +115,11 @@ class WordProblems(LazyProblems):
             source=self.source,
             split=self.split,
             level=str(steps),
-            solution=demonstration(slip(equations, draw) if slipped else equations),
+            solution=demonstration(slip(equations, rng) if slipped else equations),
             meta={"steps": [[e.left.value, e.op, e.right.value, e.value] for e in equations], "slip": slipped},
         )
 
 
 def demonstration(equations: Sequence[Equation]) -> str:
-    """One equation a line, then the boxed answer: short, since the sampler pays for every token."""
+    """One equation per line, then the boxed answer. It is short because the sampler pays for every token."""
     return "\n".join([*map(str, equations), f"\\boxed{{{equations[-1].value}}}"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from ansatz.data.hygiene.select import Candidate, Chosen, Refuse, check_choice, choose
+from ansatz.data.hygiene.select import Candidate, Reject, SelectedResponses, check_selection, select_responses
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response, from_row
 from ansatz.registry import suggest
@@ -40,7 +40,7 @@ class Selection:
     drop_longer_than: int = 0
 
     def __post_init__(self) -> None:
-        check_choice(per_prompt=self.per_prompt, pick=self.pick)
+        check_selection(per_prompt=self.per_prompt, pick=self.pick)
         if self.shape is not None and self.shape not in SHAPES:
             raise ConfigError(f"shape = {self.shape!r} is unknown.{suggest(self.shape, SHAPES)}")
         if self.drop_longer_than < 0:
@@ -49,12 +49,12 @@ class Selection:
             _detect(self.language)
 
     def choose(
-        self, responses: Iterable[Response], *, seed: int, mode: str = "", refuse: Sequence[Refuse] = ()
-    ) -> Chosen:
-        """mode: the verdict that counts, the first there is if not given. refuse: further filters, asked first."""
+        self, responses: Iterable[Response], *, seed: int, mode: str = "", filters: Sequence[Reject] = ()
+    ) -> SelectedResponses:
+        """mode: the verdict that counts, by default the first one. filters: further filters, which run first."""
         candidates = (candidate(one, mode=mode) for one in responses)
-        filters = (*refuse, self._too_long, self._other_shape, self._other_language)
-        return choose(candidates, per_prompt=self.per_prompt, pick=self.pick, seed=seed, refuse=filters)
+        all_filters = (*filters, self._too_long, self._other_shape, self._other_language)
+        return select_responses(candidates, per_prompt=self.per_prompt, pick=self.pick, seed=seed, filters=all_filters)
 
     def _too_long(self, one: Candidate) -> str | None:
         return "too_long" if 0 < self.drop_longer_than < one.tokens else None
@@ -79,12 +79,12 @@ def candidate(response: Response, *, mode: str = "") -> Candidate:
     if name not in response.verdicts:
         raise ConfigError(f"the responses have no verdict {mode!r}.{suggest(mode, response.verdicts)}")
     return Candidate(
-        problem=response.id,
+        problem_id=response.id,
         sample=response.sample,
         text=response.response,
         tokens=response.tokens,
         correct=response.verdicts[name].correct,
-        whole=not response.truncated,
+        finished=not response.truncated,
     )
 
 
@@ -99,10 +99,10 @@ def read_responses(place: Path) -> list[Response]:
     return [from_row(row, where=str(file)) for row in rows]
 
 
-def taught_rows(chosen: Chosen, responses: Iterable[Response]) -> list[dict[str, Any]]:
+def taught_rows(selected: SelectedResponses, responses: Iterable[Response]) -> list[dict[str, Any]]:
     """What is kept as rows to be taught, which the source `jsonl` reads: the response is the solution."""
     place = {(one.id, one.sample): one for one in responses}
-    return [_row(place[one.problem, one.sample]) for one in chosen.kept]
+    return [_row(place[one.problem_id, one.sample]) for one in selected.kept]
 
 
 def _row(one: Response) -> dict[str, Any]:
@@ -110,10 +110,10 @@ def _row(one: Response) -> dict[str, Any]:
     return {**row, "level": one.level, "tokens": one.tokens} if one.level else {**row, "tokens": one.tokens}
 
 
-def taught_problems(chosen: Chosen, problems: Iterable[Problem]) -> list[Problem]:
+def taught_problems(selected: SelectedResponses, problems: Iterable[Problem]) -> list[Problem]:
     """What is kept as problems whose solution is the response, each with an id of its own."""
     place = {problem.id: problem for problem in problems}
     return [
-        dataclasses.replace(place[one.problem], id=f"{one.problem}#{one.sample}", solution=one.text)
-        for one in chosen.kept
+        dataclasses.replace(place[one.problem_id], id=f"{one.problem_id}#{one.sample}", solution=one.text)
+        for one in selected.kept
     ]

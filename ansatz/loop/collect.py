@@ -77,7 +77,7 @@ def collect(
     rollout_s += clock.lap()
     baselines = grader.score(certain, step=sampling.step)
     grade_s += clock.lap()
-    stream.observe(tried(sampled), on_their_way=carried)
+    stream.observe(tried(sampled), pending=carried)
     own = stream.metrics()
     thrown = {"data/dynamic_sampling_rounds": float(rounds), "data/groups_discarded": float(len(sampled) - len(groups))}
     return StepData(
@@ -152,11 +152,11 @@ def group_by_prompt(scored: Sequence[ScoredRollout]) -> list[Group]:
 
 
 def tried(groups: Sequence[Group]) -> list[ProblemOutcome]:
-    """How many responses of each group are right."""
+    """How many responses of each group are correct."""
     return [
         ProblemOutcome(
             id=group.prompt.problem.id,
-            right=sum(one.score.verdict.correct for one in group.members),
+            correct=sum(one.score.verdict.correct for one in group.members),
             responses=len(group.members),
         )
         for group in groups

@@ -20,7 +20,7 @@ from ansatz.config.load import check, parse_section
 from ansatz.config.sampling import SamplingOptions
 from ansatz.config.schema import Config
 from ansatz.data.hygiene.report import report_path
-from ansatz.data.hygiene.select import Candidate, Chosen, report_of
+from ansatz.data.hygiene.select import Candidate, SelectedResponses, selection_counts
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.response_store import ResponseStore
@@ -157,14 +157,14 @@ def sample_and_select(
             console.end()
     responses = [one for group in kept.responses() for one in group]
     problems = [prompt.problem for prompt in prompts]
-    chosen = settings.choose(responses, seed=sampling.seed, refuse=(_unfit(problems, fits),))
+    chosen = settings.choose(responses, seed=sampling.seed, filters=(_unfit(problems, fits),))
     if not chosen.kept:
         raise DataError(
             f"{kept.rollouts}: none of {len(responses)} responses is one to learn from ({_counts(chosen)}). "
             "Start from a better policy or a teacher, take more rejection.samples_per_prompt, or loosen the filters."
         )
     path = folder / "selected.jsonl"
-    report = {**report_of(chosen), **_rates(responses), "seconds": round(clock.lap(), 3)}
+    report = {**selection_counts(chosen), **_rates(responses), "seconds": round(clock.lap(), 3)}
     write_atomically(report_path(path), json.dumps(report, indent=2))
     write_problems(path, taught_problems(chosen, problems))
 
@@ -200,7 +200,7 @@ def _unfit(problems: Sequence[Problem], fits: Callable[[Problem], bool]) -> Call
     place = {problem.id: problem for problem in problems}
 
     def refuse(one: Candidate) -> str | None:
-        (problem,) = taught_problems(Chosen(kept=(one,), dropped=()), (place[one.problem],))
+        (problem,) = taught_problems(SelectedResponses(kept=(one,), dropped=()), (place[one.problem_id],))
         return None if fits(problem) else "no_fit"
 
     return refuse
@@ -215,5 +215,5 @@ def _rates(responses: Sequence[Response]) -> dict[str, float]:
     }
 
 
-def _counts(chosen: Chosen) -> str:
+def _counts(chosen: SelectedResponses) -> str:
     return ", ".join(f"{why} {count}" for why, count in chosen.kinds.items())

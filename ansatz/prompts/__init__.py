@@ -1,1 +1,1 @@
-"""How a problem is put to the policy: templates and chat rendering. Answer-format instructions live here once."""
+"""Turns problems into prompts: templates and chat rendering. Instructions about the answer's form are only here."""

@@ -1,7 +1,7 @@
-"""A problem put so that it is answered at once: the response begins within the answer's box, with no room to think.
+"""Prompts without room for reasoning: the response starts inside the answer's box.
 
-Kimi k1.5 takes problems out that a model guesses right in this way (arXiv:2501.12599 sec. 2.1): what pays for a guess
-does not teach reasoning.
+Kimi k1.5 removes problems that a model guesses correctly in this way (arXiv:2501.12599, sec. 2.1), because a problem
+that rewards a guess does not teach reasoning.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ OPENING = "\\boxed{"
 
 
 def render_guess(problem: Problem, template: str, tokenizer: Tokenizer) -> Prompt:
-    """The problem and the opening of its answer. template: "guess", "chat" (the same text in the tokenizer's chat
-    template), a name of `templates.TEMPLATES`, or a .txt file.
+    """The prompt followed by the opening of the answer's box.
 
-    Raises what `render` raises.
+    template: "guess", "chat" (the same text in the tokenizer's chat template), a name in `templates.TEMPLATES`, or a
+    .txt file. Raises the same errors as `render`.
     """
     if template == CHAT:
         text = chat_text(GUESS_TEXT, problem, tokenizer)
@@ -35,7 +35,7 @@ def render_guess(problem: Problem, template: str, tokenizer: Tokenizer) -> Promp
 
 
 def guess_of(continuation: str) -> str:
-    """The answer's box as the response closed it, and nothing after; all of the text where it never did."""
+    """The answer's box up to the brace that closes it; all of the text if no brace does."""
     depth = 1
     for end, sign in enumerate(continuation):
         depth += (sign == "{") - (sign == "}")

@@ -1,7 +1,7 @@
-"""Problem -> Prompt, and Prompt with its worked solution -> Demonstration.
+"""Renders a Problem as a Prompt, and a Problem with its worked solution as a Demonstration.
 
-A demonstration's response is tokenised apart from its prompt. Without this a token could span the border, and the
-policy would be taught on prompt tokens that it never sees when it is sampled from.
+The response of a demonstration is tokenised separately from its prompt. Without this, a token could span the boundary,
+and the policy would be trained on prompt tokens that it never sees during sampling.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ansatz.types import Problem, Prompt
 
 
 class Tokenizer(Protocol):
-    """The part of a transformers tokenizer that is used here."""
+    """The part of the transformers tokenizer interface that is used here."""
 
     eos_token_id: Any
     chat_template: Any
@@ -26,7 +26,7 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
-    """A prompt and the response to learn from it; response_ids end with the end token."""
+    """A prompt and the response to learn from; response_ids end with the end-of-sequence token."""
 
     prompt: Prompt
     response_ids: tuple[int, ...]
@@ -35,22 +35,22 @@ class Demonstration:
 def render(problem: Problem, template: str, tokenizer: Tokenizer, *, max_prompt_tokens: int | None = None) -> Prompt:
     """The problem as the policy sees it, in the named template (see `templates`).
 
-    Raises ConfigError for an unknown template; ModelError when "chat" is asked of a tokenizer without a chat template,
-    or when the prompt has more than max_prompt_tokens tokens.
+    ConfigError for an unknown template. ModelError if the template is "chat" and the tokenizer has no chat template, or
+    if the prompt has more than max_prompt_tokens tokens.
     """
     if template == CHAT:
         text = chat_text(TEMPLATES["boxed"], problem, tokenizer)
-        ids = tokenizer.encode(text, add_special_tokens=False)  # the chat template has written them
+        ids = tokenizer.encode(text, add_special_tokens=False)  # the chat template contains them already
     else:
         text = template_text(template).replace(QUESTION, problem.question)
         ids = tokenizer.encode(text)
-        if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:  # some tokenizers close every text
+        if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:  # some tokenizers append the end token to every text
             ids = ids[:-1]
     if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
         raise ModelError(
-            f"the prompt of problem {problem.id!r} has {len(ids)} tokens, the limit is {max_prompt_tokens}. "
-            "Raise rollout.max_prompt_tokens (and the model's context if that is the bound), use a shorter prompt "
-            "template, or take the problem out."
+            f"the prompt of problem {problem.id!r} has {len(ids)} tokens, but the limit is {max_prompt_tokens}. "
+            "Raise rollout.max_prompt_tokens (within the model's context), use a shorter prompt template, or remove "
+            "the problem."
         )
     return Prompt(problem=problem, text=text, token_ids=tuple(ids))
 
@@ -65,13 +65,13 @@ def render_demonstration(
 ) -> Demonstration:
     """The problem's prompt and its solution, encoded for supervised learning.
 
-    Raises what `render` raises; DataError for a problem without a solution; ModelError when the tokenizer has no end
-    token or the response, its end token included, has more than max_response_tokens tokens.
+    Raises the same errors as `render`. DataError for a problem without a solution. ModelError if the tokenizer has no
+    end token, or if the response, including its end token, has more than max_response_tokens tokens.
     """
     if problem.solution is None:
         raise DataError(
-            f"problem {problem.id!r} of {problem.source!r} has no worked solution, and supervised training needs one. "
-            "Set solution_key to the field that holds it, or use a source with demonstrations."
+            f"problem {problem.id!r} of {problem.source!r} has no worked solution, which supervised training needs. "
+            "Set solution_key to the field that contains it, or use a source with demonstrations."
         )
     if tokenizer.eos_token_id is None:
         raise ModelError("the tokenizer has no end token (eos_token). Set one in its tokenizer_config.json.")
@@ -79,17 +79,17 @@ def render_demonstration(
     response = (*tokenizer.encode(problem.solution, add_special_tokens=False), int(tokenizer.eos_token_id))
     if max_response_tokens is not None and len(response) > max_response_tokens:
         raise ModelError(
-            f"the demonstration of problem {problem.id!r} has {len(response)} tokens, the limit is "
-            f"{max_response_tokens}. Raise rollout.max_response_tokens, or take the problem out."
+            f"the demonstration of problem {problem.id!r} has {len(response)} tokens, but the limit is "
+            f"{max_response_tokens}. Raise rollout.max_response_tokens, or remove the problem."
         )
     return Demonstration(prompt=prompt, response_ids=response)
 
 
 def chat_text(template: str, problem: Problem, tokenizer: Tokenizer) -> str:
-    """The template's text for the problem as the user's turn. ModelError without a chat template."""
+    """The problem in the template's text, as the user's turn. ModelError if the tokenizer has no chat template."""
     if not tokenizer.chat_template:
         raise ModelError(
-            "prompt template 'chat' needs a tokenizer with a chat template, and this one has none. "
+            "prompt template 'chat' needs a tokenizer with a chat template, but this one has none. "
             f"Use one of {', '.join(map(repr, TEMPLATES))}, or a model folder with a chat template."
         )
     content = template.replace(QUESTION, problem.question)

@@ -1,6 +1,6 @@
-"""Prompt templates by name: one table, each with {question} where the question goes.
+"""The table of prompt templates. {question} marks the place of the question.
 
-A recipe may also name "chat" (the tokenizer's own chat template around the `boxed` text) or a user's .txt file.
+A recipe can also name "chat" (the tokenizer's chat template around the `boxed` text) or a user's .txt file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STEP_BY_STEP = "Please reason step by step, and put your final answer within \\b
 TEMPLATES = {
     "none": "{question}",
     "boxed": f"{{question}}\n{STEP_BY_STEP}",
-    # Qwen2.5-Math's own prompt, arXiv:2409.12122, written out so that a base model gets it as well.
+    # Qwen2.5-Math's prompt (arXiv:2409.12122), written out so that it can also be used with a base model.
     "qwen_math": (
         f"<|im_start|>system\n{STEP_BY_STEP}<|im_end|>\n<|im_start|>user\n{{question}}<|im_end|>\n<|im_start|>assistant\n"
     ),
@@ -30,8 +30,8 @@ TEMPLATES = {
         "respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>. "
         "User: {question}. Assistant:"
     ),
-    # The training and the evaluation prompt of a public report on GRPO with Llama 3.1 8B, as they stand there; both go
-    # into the user's turn, without a system prompt.
+    # The training and evaluation prompts of a public report on GRPO with Llama 3.1 8B, unchanged. Both go into the
+    # user's turn, without a system prompt.
     "report": (
         "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. "
         "The assistant first thinks about the reasoning process in the mind and then provides the user with the "
@@ -45,34 +45,34 @@ TEMPLATES = {
         "Reason step by step and write the final number on the last line after '#### '.\n"
         "Answer:\n"
     ),
-    # For models made from nothing: every token of it is paid for in each prompt.
+    # For models trained from scratch; short, because every prompt pays for its tokens.
     "tiny": "Question: {question}\nAnswer:\n",
 }
 
 
 def template_text(name: str) -> str:
-    """The text of a template with {question} in it once. `name` is a key of TEMPLATES or the path of a .txt file.
+    """The text of a template, which contains {question} once. `name` is a key of TEMPLATES or the path of a .txt file.
 
-    Raises ConfigError for an unknown name, a missing file, or a file without {question}. "chat" has no text of its own:
-    `render` handles it.
+    ConfigError for an unknown name, a missing file, or a file that does not contain {question} exactly once. `render`
+    handles "chat", which has no text of its own.
     """
     if name in TEMPLATES:
         return TEMPLATES[name]
     if not name.endswith(".txt"):
         raise ConfigError(
             f"prompt template {name!r} is unknown.{suggest(name, [*TEMPLATES, CHAT])} "
-            f"Or give the path of a .txt file with {QUESTION} in it."
+            f"A template can also be the path of a .txt file that contains {QUESTION}."
         )
     path = Path(name)
     if not path.is_file():
         raise ConfigError(
-            f"prompt template {name!r}: there is no such file (looked in {Path.cwd()}). "
-            f"Expected a text file with {QUESTION} in it."
+            f"prompt template {name!r}: the file does not exist (current folder: {Path.cwd()}). "
+            f"Expected a text file that contains {QUESTION}."
         )
     text = path.read_text(encoding="utf-8")
     if text.count(QUESTION) != 1:
         raise ConfigError(
-            f"prompt template {name!r} has {QUESTION} {text.count(QUESTION)} times, expected once. "
-            "Put it where the problem's question goes."
+            f"prompt template {name!r} contains {QUESTION} {text.count(QUESTION)} times, expected once. "
+            "It marks the place of the problem's question."
         )
     return text

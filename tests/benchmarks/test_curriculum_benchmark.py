@@ -123,7 +123,7 @@ def test_a_cut_down_run_draws_a_figure_and_is_not_repeated(curriculum: Any, tmp_
     assert (out / "results.jsonl").read_bytes() == before
 
     page.write_text(f"{curriculum.START}\n{curriculum.END}\n")
-    curriculum.draw(argparse.Namespace(out=str(out), svg=str(svg), page=str(page), target=0.85))
+    curriculum.plot(argparse.Namespace(out=str(out), svg=str(svg), page=str(page), target=0.85))
     assert [svg.read_text().count(f'class="dot s{place}"') for place in range(3)] == [3, 3, 0]
     assert "`variance_pause_dynamic`" in page.read_text()
     assert [row["arm"] for row in json.loads((out / "summary.json").read_text())] == list(found)

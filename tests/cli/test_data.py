@@ -31,14 +31,14 @@ def test_data_check_names_the_line_of_a_gold_that_cannot_be_read(
     assert run(monkeypatch, "data", "check", str(path)) == 1
     out = capsys.readouterr().out
     assert f"{path}:2:" in out
-    assert "3 problems, 1 gold answers that cannot be read" in out
+    assert "3 problems, 1 unreadable gold answers" in out
 
 
 def test_data_check_passes_a_file_of_readable_golds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, "data", "check", str(problems_file(tmp_path, "5", r"\frac12"))) == 0
-    assert "2 problems, 0 gold answers" in capsys.readouterr().out
+    assert "2 problems, 0 unreadable gold answers" in capsys.readouterr().out
 
 
 def test_a_gold_that_the_recipes_reward_cannot_read_is_refused_with_its_id() -> None:

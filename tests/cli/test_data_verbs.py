@@ -88,12 +88,12 @@ def test_filter_counts_tokens_with_a_tokenizer(ansatz, file, tmp_path):
     assert report_of(out)["max_question_tokens"] == longest - 1
     code, _, said = ansatz(*verb, longest)
     assert code == 2
-    assert "go together" in said
+    assert "belong together" in said
 
 
 def test_split_writes_every_row_to_one_of_two_files(ansatz, file, tmp_path):
     out, held = tmp_path / "train.jsonl", tmp_path / "held.jsonl"
-    code, said, _ = ansatz("data", "split", file, "--out", out, "--heldout", held, "--share", 0.5, "--seed", 3)
+    code, said, _ = ansatz("data", "split", file, "--out", out, "--heldout", held, "--heldout-frac", 0.5, "--seed", 3)
     assert code == 0
     assert f"{len(read(out))} rows in {out}, {len(read(held))} rows in {held}" in said
     assert sorted(map(str, read(out) + read(held))) == sorted(map(str, ROWS))
@@ -118,7 +118,7 @@ def test_a_report_keeps_what_was_done_to_the_rows_before(ansatz, file, tmp_path)
     tests.write_text(json.dumps({"question": "Prove that 2 is even", "answer": "?"}))
     ansatz("data", "decontaminate", file, "--out", clean, "--against", tests)
     ansatz("data", "dedup", clean, "--out", kept)
-    ansatz("data", "split", kept, "--out", train, "--heldout", tmp_path / "held.jsonl", "--share", 0.01)
+    ansatz("data", "split", kept, "--out", train, "--heldout", tmp_path / "held.jsonl", "--heldout-frac", 0.01)
     report = report_of(train)
     assert [one["verb"] for one in report["before"]] == ["decontaminate", "dedup"]
     assert [one["kept"] for one in report["before"]] == [3, 2]
@@ -137,11 +137,11 @@ def test_a_report_keeps_what_was_done_to_the_rows_before(ansatz, file, tmp_path)
         (("dedup", "nowhere.jsonl", "--out", "OUT"), "problem file 'nowhere.jsonl' does not exist"),
         (("dedup", "FILE", "--out", "FILE/x.jsonl"), "cannot be written"),
         (("filter", "FILE", "--out", "OUT", "--drop", "proofs"), "Did you mean 'proof'"),
-        (("split", "FILE", "--out", "OUT", "--heldout", "OUT"), "both parts would be written to"),
-        (("split", "FILE", "--out", "OUT", "--heldout", "OTHER", "--share", 2), "share = 2.0, expected"),
+        (("split", "FILE", "--out", "OUT", "--heldout", "OUT"), "both parts, or their reports, would be written to"),
+        (("split", "FILE", "--out", "OUT", "--heldout", "OTHER", "--heldout-frac", 2), "heldout_frac = 2.0, expected"),
         (("decontaminate", "FILE", "--out", "OUT", "--against", "FILE", "--min-frac", 2), "--min-frac = 2.0"),
         (("peek", "FILE", "--tokenizer", "DIR"), "holds no tokenizer that loads"),
-        (("dedup", "FILE", "--out", "OUT", "--question-key", "q"), "line 1: there is no field 'q'"),
+        (("dedup", "FILE", "--out", "OUT", "--question-key", "q"), "line 1: the row has no field 'q'"),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_no_file(ansatz, file, tmp_path, arguments, message):
@@ -160,5 +160,5 @@ def test_a_row_that_is_wrong_half_way_leaves_the_old_output(ansatz, file, tmp_pa
     file.write_text(file.read_text() + "no json\n")
     code, _, complaint = ansatz("data", "dedup", file, "--out", out)
     assert (code, out.read_text()) == (2, "old")
-    assert "rows.jsonl line 5: this is no JSON" in complaint
+    assert "rows.jsonl line 5: not valid JSON" in complaint
     assert not list(tmp_path.glob(".*draft"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansatz.data.apportion import Cell, Shares, apportioned, dealt, fits, most_rows, shares_of
+from ansatz.data.apportion import Cell, Shares, apportioned, fits, max_rows, rows_per_cell, shares_of
 from ansatz.errors import ConfigError
 
 ONE = {"": Fraction(1)}
@@ -40,15 +40,15 @@ def cells(*sizes: int) -> list[Cell]:
 def test_the_most_rows_fit_and_one_more_does_not(sizes: list[int], given: st.DataObject, repeat: int) -> None:
     some = given.draw(st.lists(st.integers(1, 9), min_size=len(sizes), max_size=len(sizes)))
     shares = Shares(part=shares_of(dict(enumerate(some)), "part"), topic=ONE, level=ONE)
-    most = most_rows(cells(*sizes), shares, repeat=repeat)
+    most = max_rows(cells(*sizes), shares, repeat=repeat)
     assert fits(most, cells(*sizes), shares, repeat=repeat)
     assert not any(fits(most + more, cells(*sizes), shares, repeat=repeat) for more in range(1, 60))
 
 
 def test_an_empty_cell_leaves_no_row() -> None:
     shares = Shares(part=shares_of({0: 1, 1: 1}, "part"), topic=ONE, level=ONE)
-    assert most_rows(cells(5, 0), shares, repeat=1) == 0
-    assert most_rows(cells(5, 2), shares, repeat=1) == 5  # 3 and 2
+    assert max_rows(cells(5, 0), shares, repeat=1) == 0
+    assert max_rows(cells(5, 2), shares, repeat=1) == 5  # 3 and 2
 
 
 def test_rows_are_dealt_to_parts_then_topics_then_levels() -> None:
@@ -58,16 +58,16 @@ def test_rows_are_dealt_to_parts_then_topics_then_levels() -> None:
         level=shares_of({"1": 1, "2": 2}, "level"),
     )
     all_cells = [Cell(part=p, topic=t, level=lv, rows=()) for p in (0, 1) for t in "ag" for lv in "12"]
-    assert dealt(24, all_cells, shares) == [3, 6, 3, 6, 1, 2, 1, 2]
+    assert rows_per_cell(24, all_cells, shares) == [3, 6, 3, 6, 1, 2, 1, 2]
     assert shares.of(all_cells[1]) == Fraction(6, 24)
 
 
 @pytest.mark.parametrize("weight", [0, -1, float("inf"), float("nan"), True, "2"])
 def test_a_weight_that_is_none_is_named(weight: object) -> None:
-    with pytest.raises(ConfigError, match=r"the weight of topic algebra is .* expected a number over 0"):
+    with pytest.raises(ConfigError, match=r"the weight of topic algebra is .* expected a number above 0"):
         shares_of({"algebra": weight}, "topic")
 
 
 def test_no_weights_at_all_are_refused() -> None:
-    with pytest.raises(ConfigError, match="no weights of parts"):
+    with pytest.raises(ConfigError, match="no part weights"):
         shares_of({}, "part")

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansatz.data.chains import MOVES, Amount, Chain, Equation, compute, draw_chain, slip
+from ansatz.data.chains import MOVES, Amount, Chain, Equation, compute, random_chain, slip
 from ansatz.data.keyed_random import KeyedRandom
 
 
 def chain_of(seed: int, steps: int = 5) -> Chain:
-    return draw_chain(KeyedRandom(seed), steps=steps, max_value=200)
+    return random_chain(KeyedRandom(seed), steps=steps, max_value=200)
 
 
 def one_step(left: int, op: str, right: int) -> list[Equation]:
@@ -40,7 +40,7 @@ def test_every_kind_of_move_is_drawn_and_fills_its_plan() -> None:
 @settings(max_examples=200, deadline=None)
 @given(seed=st.integers(0, 10**6), steps=st.integers(2, 10), max_value=st.integers(50, 1000))
 def test_a_chain_has_the_asked_steps_and_stays_within_its_bounds(seed: int, steps: int, max_value: int) -> None:
-    chain = draw_chain(KeyedRandom(seed), steps=steps, max_value=max_value)
+    chain = random_chain(KeyedRandom(seed), steps=steps, max_value=max_value)
     assert len(chain.equations) == steps
     assert all(
         2 <= e.value <= max_value and compute(e.left.value, e.op, e.right.value) == e.value for e in chain.equations

@@ -30,12 +30,12 @@ def make(size: int = 8, *, seed: int = 0, levels: str = "", **how: object) -> Cu
 def tell(curriculum: Curriculum, right: dict[int, int], *, of: int = 4) -> None:
     """One step that takes all, of which the given ones are said to have that many right."""
     curriculum.take(1000)
-    curriculum.observe([ProblemOutcome(id=f"p{index}", right=count, responses=of) for index, count in right.items()])
+    curriculum.observe([ProblemOutcome(id=f"p{index}", correct=count, responses=of) for index, count in right.items()])
 
 
 def step(curriculum: Curriculum, n: int, rates: dict[int, float], *, of: int = 4) -> list[int]:
     taken = curriculum.take(n)
-    curriculum.observe([ProblemOutcome(id=f"p{i}", right=round(of * rates[i]), responses=of) for i in taken])
+    curriculum.observe([ProblemOutcome(id=f"p{i}", correct=round(of * rates[i]), responses=of) for i in taken])
     return taken
 
 
@@ -146,7 +146,7 @@ def test_the_posterior_is_the_prior_and_what_was_not_forgotten() -> None:
     curriculum = make(2, prior=2.0, discount=0.5)
     tell(curriculum, {0: 4})
     tell(curriculum, {0: 1})
-    beliefs = curriculum._beliefs()
+    beliefs = curriculum._posterior()
     assert beliefs.alpha_P.tolist() == [2 + 4 / 2 + 1, 2.0]
     assert beliefs.beta_P.tolist() == [2 + 0 / 2 + 3, 2.0]
     assert beliefs.mean_P.tolist() == [0.5, 0.5]
@@ -156,9 +156,9 @@ def test_the_solved_retire_after_so_many_times_running() -> None:
     curriculum = make(3, drop_after_solved=2)
     for right in (4, 3, 4, 0, 4):
         tell(curriculum, {0: right})
-    assert curriculum.metrics()["data/retired_frac"] == 0
+    assert curriculum.metrics()["data/dropped_frac"] == 0
     tell(curriculum, {0: 4})
-    assert curriculum.metrics()["data/retired_frac"] == pytest.approx(1 / 3)
+    assert curriculum.metrics()["data/dropped_frac"] == pytest.approx(1 / 3)
     assert all(0 not in step(curriculum, 2, {1: 0.5, 2: 0.5}) for _ in range(9))
     assert sorted(curriculum.take(3)) == [0, 1, 2]  # where nothing else is left
 
@@ -167,14 +167,14 @@ def test_the_hopeless_rest_and_come_back() -> None:
     curriculum = make(3, pause_after_failed=2, pause_steps=3)
     tell(curriculum, {0: 4})
     tell(curriculum, {0: 0})
-    assert curriculum.metrics()["data/resting_frac"] == 0
+    assert curriculum.metrics()["data/paused_frac"] == 0
     tell(curriculum, {0: 0})
     for _ in range(3):
-        assert curriculum.metrics()["data/resting_frac"] == pytest.approx(1 / 3)
+        assert curriculum.metrics()["data/paused_frac"] == pytest.approx(1 / 3)
         assert 0 not in step(curriculum, 2, {1: 0.5, 2: 0.5})
-    assert curriculum.metrics()["data/resting_frac"] == 0
+    assert curriculum.metrics()["data/paused_frac"] == 0
     assert any(0 in step(curriculum, 2, {0: 0.0, 1: 0.5, 2: 0.5}) for _ in range(3))
-    assert curriculum.metrics()["data/resting_frac"] == pytest.approx(1 / 3)  # once more is enough
+    assert curriculum.metrics()["data/paused_frac"] == pytest.approx(1 / 3)  # once more is enough
 
 
 def test_the_resting_come_back_before_the_retired_and_the_longest_rested_first() -> None:
@@ -195,7 +195,7 @@ def test_the_metrics_of_the_pool() -> None:
 
 def test_what_was_not_taken_cannot_be_observed() -> None:
     with pytest.raises(ValueError, match="'p7' was not taken"):
-        make(8).observe([ProblemOutcome(id="p7", right=1, responses=1)])
+        make(8).observe([ProblemOutcome(id="p7", correct=1, responses=1)])
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_stream_with_a_curriculum_gives_what_it_takes_and_keeps_its_memory() -
     stream = ProblemStream(problems(6), seed=0, curriculum=how)
     own = Curriculum(problems(6), how, seed=0)
     assert [one.id for one in stream.take(3)] == [f"p{i}" for i in own.take(3)]
-    tried = [ProblemOutcome(id=name, right=1, responses=2) for name in own._taken]
+    tried = [ProblemOutcome(id=name, correct=1, responses=2) for name in own._taken]
     stream.observe(tried)
     own.observe(tried)
     assert stream.dynamic_sampling == 2
@@ -248,7 +248,7 @@ def test_the_state_of_another_curriculum_is_refused() -> None:
         ProblemStream(problems(6), seed=0, curriculum=how) for how in (None, CurriculumSettings(sampler="variance"))
     )
     for one, other in ((plain, variance), (variance, plain)):
-        with pytest.raises(CheckpointError, match=r"one has a data\.curriculum"):
+        with pytest.raises(CheckpointError, match=r"disagree about data\.curriculum"):
             one.restore(other.state())
     with pytest.raises(CheckpointError, match=r"checkpoint's data\.curriculum is"):
         ProblemStream(problems(6), seed=0, curriculum=CurriculumSettings(sampler="thompson")).restore(variance.state())

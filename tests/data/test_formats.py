@@ -83,7 +83,7 @@ def test_every_format_takes_the_settings_of_jsonl_and_names_a_missing_field(tmp_
         ("sums", "sums", "1+1?"),
         ("π", "π", 'Say "a,\nb".'),
     ]
-    with pytest.raises(DataError, match=r"(line|row) \d: there is no field 'level'.*Set level_key"):
+    with pytest.raises(DataError, match=r"(line|row) \d: the row has no field 'level'.*Set level_key"):
         load_problems(name, split="train", settings={**settings, "level_key": "level"})
     with pytest.raises(ConfigError, match="limit = 0"):
         load_problems(name, split="train", settings={**settings, "limit": 0})
@@ -91,7 +91,7 @@ def test_every_format_takes_the_settings_of_jsonl_and_names_a_missing_field(tmp_
 
 def test_all_of_them_are_sources() -> None:
     assert set(WRITERS) <= set(source_names())
-    assert not {"rows", "shapes", "files", "formats"} & set(source_names())
+    assert not {"rows", "record_formats", "files", "formats", "extract"} & set(source_names())
 
 
 def load(name: str, **settings: Any) -> Any:
@@ -104,7 +104,7 @@ def test_json_files_may_wrap_their_list_and_must_have_one(tmp_path: Path) -> Non
     assert len(load("json", path=str(path))) == 2
     for content, message in [
         ('{"a": [], "b": []}', "expected a list of rows, or an object with one list"),
-        ("[1", "this is no JSON"),
+        ("[1", "not valid JSON"),
         ('[{"question": "?", "answer": "1"}, 5]', "row 2: got 5, expected a JSON object"),
     ]:
         path.write_text(content)
@@ -115,13 +115,13 @@ def test_json_files_may_wrap_their_list_and_must_have_one(tmp_path: Path) -> Non
 def test_csv_complaints_name_the_line_that_a_row_starts_on(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text('question,answer\n"a\nb",1\nc\n')
-    with pytest.raises(DataError, match=r"line 4: there are 1 fields, the first row names 2 \(question, answer\)"):
+    with pytest.raises(DataError, match=r"line 4: the row has 1 fields, but the header names 2 \(question, answer\)"):
         load("csv", path=str(path))
     path.write_text('question,answer\n"a,1\n')
-    with pytest.raises(DataError, match="line 2: this is no CSV"):
+    with pytest.raises(DataError, match="line 2: not valid CSV"):
         load("csv", path=str(path))
     path.write_bytes(b"question,answer\n\xff,1\n")
-    with pytest.raises(DataError, match="line 2: this is no UTF-8"):
+    with pytest.raises(DataError, match="line 2: not valid UTF-8"):
         load("csv", path=str(path))
     with pytest.raises(ConfigError, match="delimiter = ''"):
         load("csv", path=str(path), delimiter="")
@@ -176,5 +176,5 @@ def test_verbs_find_the_format_by_the_ending(tmp_path: Path) -> None:
         path = WRITERS[name](tmp_path)["path"]
         assert [row.values["topic"] for row in open_rows(path)] == ["sums", "π"]
     (tmp_path / "rows.txt").touch()
-    with pytest.raises(DataError, match=r"ends with '.txt', expected one of .jsonl"):
+    with pytest.raises(DataError, match=r"has the extension '.txt', expected one of .jsonl"):
         open_rows(tmp_path / "rows.txt")

@@ -54,7 +54,7 @@ BROKEN = ["<think>5", "5</think>", "<think>5</think>", "<think>a</think>b<think>
 
 @pytest.mark.parametrize("solution", BROKEN)
 def test_a_broken_block_is_named(solution: str) -> None:
-    with pytest.raises(DataError, match="'p7' of 'test' is not one <think> block and an answer after it"):
+    with pytest.raises(DataError, match="'p7' of 'test' must be one <think> block followed by an answer"):
         parts_of(problem(solution))
 
 
@@ -83,7 +83,7 @@ def test_a_problem_that_should_think_needs_a_solution(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "2+3?", "answer": "5"}))
     rows = {"source": "jsonl", "path": str(tmp_path / "rows.jsonl"), "split": "other"}
     assert [one.split for one in fused(rows, think_frac=0)] == ["other"]
-    with pytest.raises(DataError, match=r"has no worked solution to think with\. Set solution_key"):
+    with pytest.raises(DataError, match=r"has no worked solution, which thinking mode needs\. Set solution_key"):
         list(fused(rows, think_frac=1))
 
 
@@ -93,7 +93,7 @@ def test_a_problem_that_should_think_needs_a_solution(tmp_path: Path) -> None:
         ({"think_frac": 1.5}, "think_frac = 1.5, expected 0 to 1"),
         ({"unmarked_frac": -1.0}, "unmarked_frac = -1.0, expected 0 to 1"),
         ({"answer_form": "boxed"}, r"answer_form = 'boxed', expected \{answer\} in it"),
-        ({"of": {"path": "x"}}, "of has source = None"),
+        ({"of": {"path": "x"}}, r"of\.source = None"),
     ],
 )
 def test_settings_out_of_range_are_named(settings: dict[str, Any], message: str) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from ansatz.data.extract import after_hashes, last_box
 from ansatz.data.jsonl import jsonl
-from ansatz.data.rows import after_hashes, last_box
 from ansatz.errors import ConfigError, DataError
 
 ROOT = Path(__file__).parents[2]
@@ -106,10 +106,10 @@ GOOD = {"question": "?", "answer": "1"}
 @pytest.mark.parametrize(
     ("row", "settings", "message"),
     [
-        ('{"question": ', {}, r"this is no JSON .*Repair the line"),
+        ('{"question": ', {}, r"not valid JSON .*Repair the line"),
         ([1, 2], {}, r"got \[1, 2\], expected a JSON object"),
-        ({"question": "?"}, {}, r"no field 'answer' \(it has 'question'\).*answer_key"),
-        ({"problem": "?", "answer": "1"}, {}, r"no field 'question' \(it has 'problem', 'answer'\).*question_key"),
+        ({"question": "?"}, {}, r"no field 'answer' \(its fields: 'question'\).*answer_key"),
+        ({"problem": "?", "answer": "1"}, {}, r"no field 'question' \(its fields: 'problem', 'answer'\).*question_key"),
         ({"question": "?", "answer": "  "}, {}, r"'answer' is empty"),
         ({"question": "?", "answer": None}, {}, r"'answer' is None, expected text or a number"),
         ({"question": "?", "answer": True}, {}, r"'answer' is True, expected"),
@@ -138,7 +138,7 @@ def test_a_wrong_row_is_named_with_file_and_line(
 def test_a_line_that_is_no_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"question": "?", "answer": "1"}\n\xff\xfe\n')
-    with pytest.raises(DataError, match="line 2: this is no JSON"):
+    with pytest.raises(DataError, match="line 2: not valid JSON"):
         read(str(path))
 
 

@@ -66,10 +66,14 @@ def test_a_topic_may_stand_in_another_field(tmp_path: Path) -> None:
 
 def test_what_cannot_be_filled_is_said_with_what_would_fit(tmp_path: Path) -> None:
     parts = [rows_file(tmp_path, "a", ("", "1", 10)), rows_file(tmp_path, "b", ("", "1", 100))]
-    with pytest.raises(DataError, match=r"count = 60: part 0 has 10 of 30\. Take count = 20, or raise repeat = 1"):
+    with pytest.raises(
+        DataError, match=r"count = 60: part 0 has 10 of 30\. Set count = 20 or less, or raise repeat = 1"
+    ):
         mixed(parts, count=60)
     assert len(mixed(parts, count=20, seed=5)) == 20
-    with pytest.raises(DataError, match=r"part 0, level '9' has 0 of 1; part 1, level '9' has 0 of 1\. Leave out"):
+    with pytest.raises(
+        DataError, match=r"part 0, level '9' has 0 of 1; part 1, level '9' has 0 of 1\. Remove the weights"
+    ):
         mixed(parts, levels={"1": 1, "9": 1})
 
 
@@ -116,8 +120,8 @@ def test_a_stream_over_a_mixture_goes_on_where_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"parts": []}, "no weights of parts"),
-        ({"parts": [{"weight": 1}]}, r"part 0 has source = None, expected a name"),
+        ({"parts": []}, "no part weights"),
+        ({"parts": [{"weight": 1}]}, r"part 0 has source = None, expected the name of a data source"),
         ({"parts": [{"source": "fractions", "weight": 0}]}, "the weight of part 0 is 0"),
         ({"parts": [{"source": "fractions"}], "count": 0}, "count = 0, expected 1 or more"),
         ({"parts": [{"source": "fractions"}], "repeat": 0}, "repeat = 0, expected 1 or more"),

@@ -70,7 +70,7 @@ def test_the_first_rows_shape_holds_for_the_file(tmp_path: Path) -> None:
     first = {"question": ASKED, "answer": "1+1=2\n#### 2"}
     with pytest.raises(DataError, match=r"line 2: the answer text has no '#### ANSWER' at its end, got 'two'"):
         read(tmp_path, first, {"question": ASKED, "answer": "two"})
-    with pytest.raises(DataError, match=r"line 2: there is no field 'question' \(it has 'problem'"):
+    with pytest.raises(DataError, match=r"line 2: the row has no field 'question' \(its fields: 'problem'"):
         read(tmp_path, first, {"problem": ASKED, "answer": "#### 2"})
 
 
@@ -100,5 +100,5 @@ def test_packed_files_are_read_and_broken_ones_named(tmp_path: Path, ending: str
     assert [p.answer for p in problems] == [str(i) for i in range(2000)]
     assert problems[0].source == f"{tmp_path.name}/rows"
     path.write_bytes(b"\0" + pack(lines)[1:])
-    with pytest.raises(DataError, match=r"rows.jsonl.* cannot be unpacked"):
+    with pytest.raises(DataError, match=r"rows.jsonl.* cannot be decompressed"):
         list(jsonl(split="train", path=str(path)))

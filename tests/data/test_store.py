@@ -32,21 +32,23 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
 
 
 def test_two_problems_may_not_share_an_id(tmp_path):
-    with pytest.raises(DataError, match=r"two problems of 'made' have the id 'a'; each needs its own\."):
+    with pytest.raises(DataError, match=r"two problems of 'made' have the id 'a'; ids must be unique\."):
         write_problems(tmp_path / "p.jsonl", [problem("a"), problem("b"), problem("a", question="3?")])
     assert not (tmp_path / "p.jsonl").exists()
 
 
 def test_half_a_character_is_refused_with_the_problems_name(tmp_path):
-    with pytest.raises(DataError, match=r"problem 'bad' of 'made' holds half a character \('\\ud83d'\)"):
+    with pytest.raises(
+        DataError, match=r"problem 'bad' of 'made' contains half a character \(the surrogate '\\ud83d'\)"
+    ):
         write_problems(tmp_path / "p.jsonl", [problem("bad", question="how many \ud83d?")])
 
 
 def test_a_missing_or_changed_file_is_one_sentence(tmp_path):
     path = tmp_path / "p.jsonl"
-    with pytest.raises(DataError, match=r"p\.jsonl is missing; it is written by the stage `problems`\."):
+    with pytest.raises(DataError, match=r"p\.jsonl is missing\. The stage `problems` writes it"):
         read_problems(path)
     for content in ("{", '{"id": "a"}\n', "[]\n"):
         path.write_text(content)
-        with pytest.raises(DataError, match=r"is not as it was written"):
+        with pytest.raises(DataError, match=r"was changed after it was written"):
             read_problems(path)

@@ -42,7 +42,7 @@ def test_a_run_broken_off_and_resumed_takes_the_same_problems_and_ends_with_the_
     kept = [name for name in rows[0][0] if not name.startswith(("time/", "perf/")) and name != "seconds"]
     assert [[row[name] for name in kept] for row in rows[0]] == [[row[name] for name in kept] for row in rows[1]]
     assert [row["data/tried_frac"] for row in rows[0]][-1] > 4 / 30
-    assert rows[0][-1]["data/resting_frac"] > 0
+    assert rows[0][-1]["data/paused_frac"] > 0
     check_known([name for name in rows[0][0] if name not in ("step", "seconds")])
     for step in range(1, 5):
         taken = [

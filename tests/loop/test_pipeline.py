@@ -10,8 +10,7 @@ from safetensors.torch import load_file
 from toy_runs import toy_config
 
 from ansatz.config import load_run
-from ansatz.data.hygiene.report import digest
-from ansatz.data.hygiene.report import write_report as write_data_report
+from ansatz.data.hygiene.report import digest, write_data_report
 from ansatz.errors import ConfigError, NonFiniteError
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_folder import resume_config

@@ -54,12 +54,12 @@ def ending(monkeypatch):
     monkeypatch.setattr(
         "ansatz.evaluate.selection.candidate",
         lambda one, mode="": rejection_module.Candidate(
-            problem=one.id,
+            problem_id=one.id,
             sample=one.sample,
             text=one.response,
             tokens=one.tokens,
             correct=one.verdicts["reward"].correct,
-            whole=True,
+            finished=True,
         ),
     )
     monkeypatch.setattr("ansatz.loop.lengths.LengthChecker.fits_demonstration", lambda self, problem: True)

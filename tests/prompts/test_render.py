@@ -61,7 +61,7 @@ def test_a_begin_token_stays_and_an_end_token_goes_or_the_answer_would_follow_th
 def test_a_prompt_that_is_too_long_is_named_with_its_length() -> None:
     assert len(render(problem("12345"), "none", ByteTokenizer(), max_prompt_tokens=5).token_ids) == 5
     with pytest.raises(
-        ModelError, match=r"problem 'p7' has 6 tokens, the limit is 5\. Raise rollout\.max_prompt_tokens"
+        ModelError, match=r"problem 'p7' has 6 tokens, but the limit is 5\. Raise rollout\.max_prompt_tokens"
     ):
         render(problem("123456"), "none", ByteTokenizer(), max_prompt_tokens=5)
 
@@ -80,5 +80,5 @@ def test_a_demonstration_needs_a_solution_an_end_token_and_room() -> None:
     with pytest.raises(ModelError, match="no end token"):
         render_demonstration(problem(), "tiny", ByteTokenizer(end=None))
     assert render_demonstration(problem(), "tiny", ByteTokenizer(), max_response_tokens=6)
-    with pytest.raises(ModelError, match="has 6 tokens, the limit is 5"):
+    with pytest.raises(ModelError, match="has 6 tokens, but the limit is 5"):
         render_demonstration(problem(), "tiny", ByteTokenizer(), max_response_tokens=5)

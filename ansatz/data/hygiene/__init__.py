@@ -1,1 +1,1 @@
-"""What is done to problem files before training on them, one file an operation: pure functions on problems."""
+"""Operations on problem files before training, one module per operation: pure functions on problems."""

@@ -1,11 +1,11 @@
-"""Problems that a verifier of final answers cannot pay for fairly, told by their text."""
+"""Finds problems by their text for which a verifier of final answers cannot give fair rewards."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
 
-from ansatz.data.hygiene.wording import words_of
+from ansatz.data.hygiene.normalize import normalized_words
 from ansatz.errors import ConfigError
 from ansatz.registry import suggest
 from ansatz.types import Problem
@@ -26,19 +26,19 @@ _PROOF = re.compile(
 
 
 def multiple_choice(problem: Problem) -> bool:
-    """Options are listed in the question, or are asked for and the answer is a letter: one guess in five is right."""
+    """The question lists options, or asks for one and the answer is a letter: one guess in five is correct."""
     if _OPTIONS.search(_DRAWING.sub("", problem.question)):
         return True
     return bool(_CHOOSE.search(problem.question) and _LETTER.fullmatch(problem.answer))
 
 
 def true_false(problem: Problem) -> bool:
-    """The answer is yes or no: one guess in two is right."""
-    return " ".join(words_of(problem.answer)) in _TRUTH
+    """The answer is yes or no: one guess in two is correct."""
+    return " ".join(normalized_words(problem.answer)) in _TRUTH
 
 
 def proof(problem: Problem) -> bool:
-    """The question asks for a proof, which no final answer stands for."""
+    """The question asks for a proof, which a final answer cannot represent."""
     return _PROOF.search(problem.question) is not None
 
 
@@ -52,9 +52,9 @@ FILTERS: dict[str, Callable[[Problem], bool]] = {
 def why_dropped(
     problem: Problem, *, drop: Collection[str] = tuple(FILTERS), max_words: int | None = None
 ) -> str | None:
-    """The first filter that refuses the problem, "too_long" for a question over max_words, None for one that stays.
+    """The first filter that rejects the problem, "too_long" for a question over max_words, None if the problem stays.
 
-    drop: keys of FILTERS. ConfigError for an unknown one or a max_words under 1.
+    drop: keys of FILTERS. ConfigError for an unknown key or a max_words below 1.
     """
     for name in drop:
         if name not in FILTERS:

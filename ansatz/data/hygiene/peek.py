@@ -1,4 +1,4 @@
-"""What a problem file holds, in numbers: lengths, kinds of answer, levels, and rows that a person should look at."""
+"""Summarises a problem file: lengths, kinds of answer, levels, and rows that a person should look at."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from ansatz.data.extract import after_hashes, last_box
 from ansatz.data.hygiene.filters import FILTERS
-from ansatz.data.hygiene.wording import same_answer, words_of
-from ansatz.data.rows import after_hashes, last_box
+from ansatz.data.hygiene.normalize import normalized_words, same_answer
 from ansatz.types import Problem
 
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
@@ -31,9 +31,9 @@ _PARTS = re.compile(r"\((?:a|i)\).*\((?:b|ii)\)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peek:
-    """question_lengths, solution_lengths: the QUANTILES in the unit of the counter, empty where there is no text.
-    suspicious: (line, id, why), in order."""
+class FileSummary:
+    """question_lengths, solution_lengths: the QUANTILES in the unit of the counter; empty if there are no such texts.
+    suspicious: (line, id, reason), in order."""
 
     rows: int
     question_lengths: tuple[int, ...]
@@ -43,8 +43,8 @@ class Peek:
     suspicious: tuple[tuple[int, str, str], ...]
 
 
-def peek(problems: Iterable[Problem], *, length: Callable[[str], int] | None = None) -> Peek:
-    """Reads all problems once. length: text -> units; words between blanks if not given."""
+def summarize(problems: Iterable[Problem], *, length: Callable[[str], int] | None = None) -> FileSummary:
+    """Read all problems once. length: text -> length; the number of words by default."""
     count = length or (lambda text: len(text.split()))
     rows, questions, solutions = 0, list[int](), list[int]()
     kinds, levels, seen = Counter[str](), Counter[str](), set[str]()
@@ -55,10 +55,10 @@ def peek(problems: Iterable[Problem], *, length: Callable[[str], int] | None = N
             solutions.append(count(problem.solution))
         kinds[answer_kind(problem.answer)] += 1
         levels[problem.level or "none"] += 1
-        reasons = doubts(problem) + (["its id came before"] if problem.id in seen else [])
+        reasons = doubts(problem) + (["an earlier row has the same id"] if problem.id in seen else [])
         seen.add(problem.id)
-        suspicious += [(int(problem.meta.get("line", rows)), problem.id, why) for why in reasons]
-    return Peek(
+        suspicious += [(int(problem.meta.get("line", rows)), problem.id, reason) for reason in reasons]
+    return FileSummary(
         rows=rows,
         question_lengths=quantiles(questions),
         solution_lengths=quantiles(solutions),
@@ -69,30 +69,30 @@ def peek(problems: Iterable[Problem], *, length: Callable[[str], int] | None = N
 
 
 def quantiles(values: Sequence[int]) -> tuple[int, ...]:
-    """The values at QUANTILES, each one that occurs (nearest rank); none of no values."""
+    """The values at QUANTILES (nearest rank, so each one occurs); empty for no values."""
     ordered = sorted(values)
-    return tuple(ordered[round(share * (len(ordered) - 1))] for share in QUANTILES) if ordered else ()
+    return tuple(ordered[round(level * (len(ordered) - 1))] for level in QUANTILES) if ordered else ()
 
 
 def answer_kind(answer: str) -> str:
-    """A key of _KINDS by the answer's form, "expression" for any other."""
+    """The key of _KINDS whose form the answer has; "expression" if none matches."""
     inside = re.sub(r"(?<!\\)\$([^$]*[^$\\])\$", r"\1", answer)
     bare = re.sub(r"\\[,;!: ]|\\(?:left|right)(?![a-z])|\s", "", inside).rstrip(".")
     return next((kind for kind, form in _KINDS.items() if re.fullmatch(form, bare, re.DOTALL)), "expression")
 
 
 def doubts(problem: Problem) -> list[str]:
-    """Why a person should look at the problem, in words; mostly nothing."""
+    """Reasons why a person should look at the problem; usually empty."""
     question, answer, solution = problem.question, problem.answer, problem.solution or ""
     ending = after_hashes(solution) or last_box(solution)
-    found = {
-        "the question has fewer than 4 words": len(words_of(question)) < _SHORT_QUESTION,
+    checks = {
+        "the question has fewer than 4 words": len(normalized_words(question)) < _SHORT_QUESTION,
         "the question refers to a picture or a link": _PICTURE.search(question) is not None,
         "the question has several parts": _PARTS.search(question) is not None,
-        "the text has characters that were lost in decoding": "\ufffd" in question + answer,
+        "the text contains characters that were lost in decoding": "\ufffd" in question + answer,
         "the answer is longer than 100 characters": len(answer) > _LONG_ANSWER,
-        "the answer is a worked solution (it has #### or a box in it)": "####" in answer or "\\boxed" in answer,
-        "the solution ends with another answer": ending is not None and not same_answer(ending, answer),
+        "the answer is a worked solution (it contains #### or a box)": "####" in answer or "\\boxed" in answer,
+        "the solution ends with a different answer": ending is not None and not same_answer(ending, answer),
     }
-    named = [f"a filter would drop it: {name}" for name, refuses in FILTERS.items() if refuses(problem)]
-    return [why for why, holds in found.items() if holds] + named
+    filtered = [f"a filter would drop it: {name}" for name, rejects in FILTERS.items() if rejects(problem)]
+    return [reason for reason, holds in checks.items() if holds] + filtered

@@ -1,8 +1,8 @@
-"""The report beside a file that a verb of `ansatz data` wrote: what was done, and every row that went.
+"""The report next to a file that an `ansatz data` verb wrote: what was done, and every dropped row.
 
-It is one JSON object: the settings, the counts, `sha256` of the file that it is about, `before`: the same of every verb
-that the rows went through earlier, oldest first; and last `dropped_rows`, one a line, so that all else can be read
-without them.
+The report is one JSON object with the settings, the counts, the `sha256` of the written file, and `before`: the same
+for every verb that the rows went through earlier, oldest first. `dropped_rows` comes last with one row per line, so
+that everything else can be read without it.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _ROWS = '  "dropped_rows": ['
 
 
 def report_path(out: Path) -> Path:
-    """OUT.report.json, OUT without its last ending."""
+    """OUT.report.json, where OUT is the path without its last extension."""
     return out.with_suffix(".report.json")
 
 
-def write_report(out: Path, head: Mapping[str, Any], dropped: Iterable[str] = ()) -> None:
-    """Writes the report of `out`. head: all of it but the rows. dropped: a JSON text for each row that went."""
-    opened = json.dumps(head, ensure_ascii=True, indent=2).removesuffix("\n}")
+def write_data_report(out: Path, head: Mapping[str, Any], dropped: Iterable[str] = ()) -> None:
+    """Write the report of `out`. head: everything except the rows. dropped: the JSON text of each dropped row."""
+    head_text = json.dumps(head, ensure_ascii=True, indent=2).removesuffix("\n}")
     with replacing(report_path(out)) as file:
-        file.write(f"{opened},\n{_ROWS}")
-        for place, row in enumerate(dropped):
-            file.write(("," if place else "") + f"\n    {row.strip()}")
+        file.write(f"{head_text},\n{_ROWS}")
+        for index, row in enumerate(dropped):
+            file.write(("," if index else "") + f"\n    {row.strip()}")
         file.write("\n  ]\n}\n")
 
 
 def read_head(report: Path) -> Json | None:
-    """The report without its rows; None where there is no such file, or it is no JSON."""
+    """The report without its rows; None if there is no such file or it is not valid JSON."""
     try:
         with report.open(encoding="utf-8") as file:
             lines: list[str] = []
@@ -50,9 +50,9 @@ def read_head(report: Path) -> Json | None:
 
 
 def history(file: Path) -> list[Json]:
-    """What was done to the file's rows by the verbs of `ansatz data`, oldest first: the heads of their reports.
+    """The heads of the reports of all `ansatz data` verbs that the file's rows went through, oldest first.
 
-    None where no report lies beside the file, or the file was changed after its report was written.
+    Empty if the file has no report, or if the file was changed after its report was written.
     """
     head = read_head(report_path(file))
     if not isinstance(head, dict) or head.get("sha256") != digest(file):
@@ -62,25 +62,25 @@ def history(file: Path) -> list[Json]:
 
 
 def decontaminations(file: Path) -> list[Json]:
-    """Of the file's history what test sets it was held against: each {against, ngram, min_frac, rows, dropped}."""
-    kept = ("against", "ngram", "min_frac", "rows", "dropped")
-    return [{key: head.get(key) for key in kept} for head in history(file) if head.get("verb") == "decontaminate"]
+    """The decontamination steps in the file's history, each {against, ngram, min_frac, rows, dropped}."""
+    keys = ("against", "ngram", "min_frac", "rows", "dropped")
+    return [{key: head.get(key) for key in keys} for head in history(file) if head.get("verb") == "decontaminate"]
 
 
 def provenance(section: Mapping[str, Any]) -> list[Json]:
-    """For every problem file that a `data` entry names, those of its parts included: {path, decontaminated}."""
+    """{path, decontaminated} for every problem file that a `data` entry names, including those of its parts."""
     return [{"path": path, "decontaminated": decontaminations(Path(path))} for path in paths_in(section)]
 
 
 def paths_in(section: Mapping[str, Any]) -> list[str]:
-    """Every `path` in a `data` entry, in order: its own, those of a mixture's parts, that of a fusion's source."""
+    """Every `path` in a `data` entry, in order: of the entry, of a mixture's parts, of a fusion's source."""
     path = section.get("path")
     inner = [part for part in (section.get("of"), *(section.get("parts") or ())) if isinstance(part, Mapping)]
-    return [str(path)] * (path is not None) + [found for part in inner for found in paths_in(part)]
+    return [str(path)] * (path is not None) + [inner_path for part in inner for inner_path in paths_in(part)]
 
 
 def digest(file: Path) -> str:
-    """SHA-256 of the file's bytes; empty where it cannot be read."""
+    """SHA-256 of the file's bytes; empty if it cannot be read."""
     try:
         with file.open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()

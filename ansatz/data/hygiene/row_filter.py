@@ -1,4 +1,4 @@
-"""Rows through a judge: what stays is written as it was, what goes is told of in a report beside it."""
+"""Filters rows: rows that stay are written unchanged, rows that are dropped are listed in the report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ansatz.data.files import replacing
-from ansatz.data.hygiene.report import report_path, write_report
+from ansatz.data.hygiene.report import report_path, write_data_report
 from ansatz.data.rows import Row
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
@@ -21,17 +21,17 @@ Json = dict[str, Any]
 
 def filter_rows(
     rows: Iterable[tuple[Row, Problem]],
-    judge: Callable[[Problem], Json | None],
+    reject: Callable[[Problem], Json | None],
     out: Path,
     *,
     about: Json | None = None,
 ) -> Json:
-    """Writes the rows that `judge` says nothing against to `out`, one JSON object a line, and the report beside it.
+    """Write the rows that stay to `out`, one JSON object per line, and the report next to it.
 
-    judge: None for a row that stays, else why it goes: an object with `kind`. about: what to put at the report's head,
-    such as the settings. The report (see `report`) has rows, kept, dropped, kinds, and a line and an id for each row
-    that went. Both files are written whole or not at all, the report last. The input may be `out` itself.
-    Returns the report without the rows: these wait on the disk, since they may be most of a large file.
+    reject: None for a row that stays, otherwise the reason: an object with the key `kind`. about: the head of the
+    report, such as the settings. The report (see `report`) has the counts rows, kept, dropped and kinds, and line and
+    id of each dropped row. Both files are written atomically, the report last. The input can be `out` itself.
+    Returns the report without the dropped rows, which may be most of a large file and are therefore kept on disk.
     """
     read, kinds = 0, Counter[str]()
     with tempfile.TemporaryFile("w+", encoding="utf-8") as dropped:
@@ -39,21 +39,21 @@ def filter_rows(
             kept = _Lines(file)
             for row, problem in rows:
                 read += 1
-                against = judge(problem)
-                if against is None:
-                    kept.write(to_line(row.values))
+                reason = reject(problem)
+                if reason is None:
+                    kept.write(json_line(row.values))
                 else:
-                    kinds[str(against["kind"])] += 1
-                    dropped.write(json.dumps({"line": row.line, "id": problem.id, **against}) + "\n")
+                    kinds[str(reason["kind"])] += 1
+                    dropped.write(json.dumps({"line": row.line, "id": problem.id, **reason}) + "\n")
         head: Json = {**(about or {}), "rows": read, "kept": kept.count, "dropped": read - kept.count}
         head |= {"kinds": dict(sorted(kinds.items())), "sha256": kept.digest}
         dropped.seek(0)
-        write_report(out, head, dropped)
+        write_data_report(out, head, dropped)
     return head
 
 
-def to_line(values: Json) -> str:
-    """One line with its newline; half characters, which are no Unicode, stay escaped."""
+def json_line(values: Json) -> str:
+    """The JSON text with a newline. Half characters (lone surrogates), which are not valid Unicode, stay escaped."""
     line = json.dumps(values, ensure_ascii=False)
     try:
         line.encode()
@@ -64,31 +64,30 @@ def to_line(values: Json) -> str:
 
 def split_rows(
     rows: Iterable[tuple[Row, Problem]],
-    goes: Callable[[Problem], bool],
+    is_heldout: Callable[[Problem], bool],
     out: Path,
-    other: Path,
+    heldout: Path,
     *,
     about: Json | None = None,
 ) -> tuple[int, int]:
-    """Writes each row to `other` where `goes` says so, else to `out`, and a report beside each; returns how many each
-    has.
+    """Write each row to `heldout` or to `out`, and a report next to each. Returns the number of rows in (out, heldout).
 
-    All files are written whole or not at all. ConfigError where two of them are one.
+    All files are written atomically. ConfigError if two of them have the same path.
     """
-    if out.resolve() == other.resolve() or report_path(out).resolve() == report_path(other).resolve():
-        raise ConfigError(f"both parts would be written to {out}, or their reports. Give two names.")
-    with replacing(out) as kept, replacing(other) as held:
-        sides = _Lines(kept), _Lines(held)
+    if out.resolve() == heldout.resolve() or report_path(out).resolve() == report_path(heldout).resolve():
+        raise ConfigError(f"both parts, or their reports, would be written to {out}. Choose two different names.")
+    with replacing(out) as kept_file, replacing(heldout) as heldout_file:
+        sides = _Lines(kept_file), _Lines(heldout_file)
         for row, problem in rows:
-            sides[goes(problem)].write(to_line(row.values))
+            sides[is_heldout(problem)].write(json_line(row.values))
     read = sum(side.count for side in sides)
-    for place, side in zip((out, other), sides, strict=True):
-        write_report(place, {**(about or {}), "rows": read, "kept": side.count, "sha256": side.digest})
+    for path, side in zip((out, heldout), sides, strict=True):
+        write_data_report(path, {**(about or {}), "rows": read, "kept": side.count, "sha256": side.digest})
     return sides[0].count, sides[1].count
 
 
 class _Lines:
-    """Lines on their way to a file, counted and hashed."""
+    """Writes lines to a file, and counts and hashes them."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file, self._hash, self.count = file, hashlib.sha256(), 0

@@ -1,7 +1,7 @@
-"""Which graded responses of a model are learned from: rejection sampling's choice.
+"""Selects the graded responses that a model is trained on: the selection step of rejection sampling.
 
-A response stays where it is right, came to its own end, is refused by no filter, repeats no earlier one of its problem,
-and is among the first `per_prompt` of what is then left, in the order of `pick`.
+A response is kept if it is correct, ended by itself, is rejected by no filter, repeats no earlier response to its
+problem, and is among the first `per_prompt` of the remaining ones in the order of `pick`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansatz.data.hygiene.wording import signature
+from ansatz.data.hygiene.normalize import signature
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.errors import ConfigError
 from ansatz.registry import suggest
@@ -21,96 +21,97 @@ PICKS = ("random", "shortest")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A graded response to a problem. whole: it came to its own end. tokens: its length, end token included."""
+    """A graded response to a problem. finished: it ended by itself. tokens: its length, end token included."""
 
-    problem: str
+    problem_id: str
     sample: int
     text: str
     tokens: int
     correct: bool
-    whole: bool
+    finished: bool
 
 
-Refuse = Callable[[Candidate], str | None]
-"""Why a filter refuses a response, in one word; None where it does not."""
+Reject = Callable[[Candidate], str | None]
+"""A filter: the reason for which it rejects a response, in one word, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """kept: problem by problem, in the order of the candidates' problems and then of `pick`. dropped: the others, each
-    with why: "wrong", "cut_off", a filter's word, "repeated" or "over" (there were `per_prompt` already)."""
+class SelectedResponses:
+    """kept: in the order of the problems and then of `pick`. dropped: all other responses, each with the reason:
+    "wrong", "cut_off", a filter's word, "repeated", or "over" (`per_prompt` responses were already kept)."""
 
     kept: tuple[Candidate, ...]
     dropped: tuple[tuple[Candidate, str], ...]
 
     @property
     def kinds(self) -> dict[str, int]:
-        """How many went, by why."""
-        return dict(sorted(Counter(why for _, why in self.dropped).items()))
+        """The number of dropped responses by reason."""
+        return dict(sorted(Counter(reason for _, reason in self.dropped).items()))
 
 
-def choose(
-    candidates: Iterable[Candidate], *, per_prompt: int, pick: str, seed: int, refuse: Sequence[Refuse] = ()
-) -> Chosen:
-    """The responses to learn from. seed: of pick "random", whose order depends on seed and problem alone.
+def select_responses(
+    candidates: Iterable[Candidate], *, per_prompt: int, pick: str, seed: int, filters: Sequence[Reject] = ()
+) -> SelectedResponses:
+    """The responses to train on. seed: for pick = "random"; the order depends only on the seed and the problem.
 
-    Two responses of a problem are one where they agree in words, signs and brackets. ConfigError for a per_prompt under
+    Two responses to a problem are the same if they agree in words, signs and brackets. ConfigError for per_prompt below
     1 or an unknown pick.
     """
-    check_choice(per_prompt=per_prompt, pick=pick)
+    check_selection(per_prompt=per_prompt, pick=pick)
     groups: dict[str, list[Candidate]] = {}
-    for one in candidates:
-        groups.setdefault(one.problem, []).append(one)
+    for candidate in candidates:
+        groups.setdefault(candidate.problem_id, []).append(candidate)
     kept: list[Candidate] = []
     dropped: list[tuple[Candidate, str]] = []
-    for problem, group in groups.items():
+    for problem_id, group in groups.items():
         seen: set[str] = set()
-        left = per_prompt
-        for one in _ordered(group, pick, KeyedRandom(seed, "select", problem)):
-            form = signature(one.text)
-            why = _against(one, refuse) or ("repeated" if form in seen else None) or (None if left else "over")
-            if why is None:
-                left -= 1
+        remaining = per_prompt
+        for candidate in _ordered(group, pick, KeyedRandom(seed, "select", problem_id)):
+            form = signature(candidate.text)
+            reason = _rejection(candidate, filters) or ("repeated" if form in seen else None)
+            reason = reason or (None if remaining else "over")
+            if reason is None:
+                remaining -= 1
                 seen.add(form)
-                kept.append(one)
+                kept.append(candidate)
             else:
-                dropped.append((one, why))
-    return Chosen(kept=tuple(kept), dropped=tuple(dropped))
+                dropped.append((candidate, reason))
+    return SelectedResponses(kept=tuple(kept), dropped=tuple(dropped))
 
 
-def check_choice(*, per_prompt: int, pick: str) -> None:
-    """ConfigError for a setting out of its range."""
+def check_selection(*, per_prompt: int, pick: str) -> None:
+    """ConfigError for a setting outside its range."""
     if per_prompt < 1:
-        raise ConfigError(f"per_prompt = {per_prompt}: expected 1 response a problem or more.")
+        raise ConfigError(f"per_prompt = {per_prompt}, expected at least 1 response per problem.")
     if pick not in PICKS:
         raise ConfigError(f"pick = {pick!r} is unknown.{suggest(pick, PICKS)}")
 
 
-def _ordered(group: list[Candidate], pick: str, draw: KeyedRandom) -> list[Candidate]:
-    by_sample = sorted(group, key=lambda one: one.sample)
+def _ordered(group: list[Candidate], pick: str, rng: KeyedRandom) -> list[Candidate]:
+    by_sample = sorted(group, key=lambda candidate: candidate.sample)
     if pick == "shortest":
-        return sorted(by_sample, key=lambda one: one.tokens)
-    return draw.shuffled(by_sample)
+        return sorted(by_sample, key=lambda candidate: candidate.tokens)
+    return rng.shuffled(by_sample)
 
 
-def _against(one: Candidate, refuse: Sequence[Refuse]) -> str | None:
-    if not one.correct:
+def _rejection(candidate: Candidate, filters: Sequence[Reject]) -> str | None:
+    if not candidate.correct:
         return "wrong"
-    if not one.whole:
+    if not candidate.finished:
         return "cut_off"
-    return next((why for filter_ in refuse if (why := filter_(one)) is not None), None)
+    return next((reason for reject in filters if (reason := reject(candidate)) is not None), None)
 
 
-def report_of(chosen: Chosen) -> dict[str, Any]:
-    """The counts that stand in the report beside what was written."""
-    everything = [*chosen.kept, *(one for one, _ in chosen.dropped)]
-    per_problem = Counter(one.problem for one in chosen.kept)
+def selection_counts(selected: SelectedResponses) -> dict[str, Any]:
+    """The counts for the report next to the written file."""
+    candidates = [*selected.kept, *(candidate for candidate, _ in selected.dropped)]
+    per_problem = Counter(candidate.problem_id for candidate in selected.kept)
     return {
-        "problems": len({one.problem for one in everything}),
+        "problems": len({candidate.problem_id for candidate in candidates}),
         "problems_kept": len(per_problem),
-        "responses": len(everything),
-        "kept": len(chosen.kept),
-        "dropped": len(chosen.dropped),
-        "kinds": chosen.kinds,
-        "kept_per_problem": {str(count): many for count, many in sorted(Counter(per_problem.values()).items())},
+        "responses": len(candidates),
+        "kept": len(selected.kept),
+        "dropped": len(selected.dropped),
+        "kinds": selected.kinds,
+        "kept_per_problem": {str(count): times for count, times in sorted(Counter(per_problem.values()).items())},
     }

@@ -6,8 +6,8 @@ import pytest
 
 from ansatz.data.formats import open_rows
 from ansatz.data.hygiene.decontaminate import BenchmarkTexts
-from ansatz.data.hygiene.wording import words_of
-from ansatz.data.rows import Reading, rows_with_problems
+from ansatz.data.hygiene.normalize import normalized_words
+from ansatz.data.row_problems import RowSettings, rows_with_problems
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
 from tests.data.hygiene.problems import problem
@@ -22,7 +22,7 @@ def test_ten_words_in_a_row_are_an_overlap_and_nine_are_none() -> None:
     found = tests.overlap(problem(f"Say: One, two -- {TEN[8:]}! and more words", "$7$"))
     assert found is not None
     assert (found.kind, found.test, found.text, found.same_answer) == ("ngram", "t", TEN, True)
-    assert found.share == pytest.approx(1 / 3, abs=1e-4)  # one of the three runs of ten in twelve words
+    assert found.shared_frac == pytest.approx(1 / 3, abs=1e-4)  # one of the three runs of ten in twelve words
     nine = TEN.rpartition(" ")[0]
     assert tests.overlap(problem(f"{nine} other {nine} words")) is None
 
@@ -31,7 +31,7 @@ def test_a_text_under_ten_words_must_be_the_same_as_a_whole() -> None:
     tests = BenchmarkTexts([problem("What is the sum?", "3", id="short"), problem("Why so?", id="too short")])
     found = tests.overlap(problem("what is  the sum"))
     assert found is not None
-    assert (found.kind, found.test, found.share, found.same_answer) == ("exact", "short", 1.0, False)
+    assert (found.kind, found.test, found.shared_frac, found.same_answer) == ("exact", "short", 1.0, False)
     assert tests.overlap(problem("What is the sum of all?")) is None
     assert tests.overlap(problem("Why so?")) is None
     assert (len(tests), tests.too_short) == (2, 1)
@@ -42,7 +42,7 @@ def test_the_test_problem_that_shares_most_is_named() -> None:
     tests = BenchmarkTexts([problem(f"{TEN} a b c", id="less"), problem(f"{TEN} eleven", id="more")])
     found = tests.overlap(problem(f"{TEN} eleven"))
     assert found is not None
-    assert (found.test, found.share) == ("more", 1.0)
+    assert (found.test, found.shared_frac) == ("more", 1.0)
 
 
 def test_a_smallest_share_lets_set_phrases_pass() -> None:
@@ -57,7 +57,7 @@ def test_a_short_run_is_refused() -> None:
 
 
 def read(name: str) -> list[Problem]:
-    return [one for _, one in rows_with_problems(open_rows(SHARED / name), Reading(), source=name)]
+    return [one for _, one in rows_with_problems(open_rows(SHARED / name), RowSettings(), source=name)]
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the public data files (../shared/data) are not here")
@@ -71,20 +71,20 @@ def test_the_training_part_of_math_against_the_usual_tests() -> None:
     for one in tests:
         found = texts.overlap(one)
         assert found is not None, one.id
-        assert (found.share, found.same_answer) == (1.0, True), one.id
-    ids = {found.test for one in read("math/test.jsonl") if (found := texts.overlap(one)) and found.share == 1.0}
+        assert (found.shared_frac, found.same_answer) == (1.0, True), one.id
+    ids = {found.test for one in read("math/test.jsonl") if (found := texts.overlap(one)) and found.shared_frac == 1.0}
     assert len({i for i in ids if i.startswith("math500")}) > 490
     # MATH's own split is clean but for set phrases and series of one problem with other numbers.
     rows = read("math/train.jsonl.zst")
     dropped = [found for one in rows if (found := texts.overlap(one))]
     assert len(rows) == 7500
     assert 300 < len(dropped) < 600
-    copies = [one for one in dropped if one.share > 0.9 and one.same_answer]
+    copies = [one for one in dropped if one.shared_frac > 0.9 and one.same_answer]
     assert len(copies) <= 3
     # By brute force: what is kept shares no ten words with the short tests.
-    texts_of_tests = [" " + " ".join(words_of(one.question)) + " " for one in tests[500:]]
+    texts_of_tests = [" " + " ".join(normalized_words(one.question)) + " " for one in tests[500:]]
     for one in rows[::25]:
-        words = words_of(one.question)
+        words = normalized_words(one.question)
         runs = [f" {' '.join(words[i : i + 10])} " for i in range(len(words) - 9)]
         shared = any(run in text for run in runs for text in texts_of_tests)
         assert not shared or texts.overlap(one) is not None, one.id

@@ -18,7 +18,7 @@ TRAIN = (
 
 def twins(*questions: tuple[str, str], **settings: float) -> list[tuple[str, str] | None]:
     seen = Dedup(**settings)  # type: ignore[arg-type]
-    found = [seen.twin(problem(text, answer, id=str(i))) for i, (text, answer) in enumerate(questions)]
+    found = [seen.find(problem(text, answer, id=str(i))) for i, (text, answer) in enumerate(questions)]
     return [twin and (twin.kind, twin.of) for twin in found]
 
 
@@ -28,8 +28,8 @@ def test_the_same_text_in_other_type_is_an_exact_twin_of_the_first() -> None:
 
 def test_an_exact_twin_with_another_answer_says_so() -> None:
     seen = Dedup()
-    assert seen.twin(problem("Find the sum.", "1", id="first")) is None
-    twin = seen.twin(problem("Find the sum", "2", id="second"))
+    assert seen.find(problem("Find the sum.", "1", id="first")) is None
+    twin = seen.find(problem("Find the sum", "2", id="second"))
     assert twin == ("exact", "first", 1.0, False)
 
 
@@ -39,8 +39,8 @@ def test_nearly_the_same_text_is_a_near_twin_by_its_jaccard() -> None:
     by_hand = len(left & right) / len(left | right)
     assert by_hand == pytest.approx(18 / 24)  # 21 runs of three each, three of them changed
     seen = Dedup(threshold=0.75)
-    assert seen.twin(problem(TRAIN, id="a")) is None
-    twin = seen.twin(problem(other, id="b"))
+    assert seen.find(problem(TRAIN, id="a")) is None
+    twin = seen.find(problem(other, id="b"))
     assert twin == ("near", "a", round(by_hand, 4), True)
     assert twins((TRAIN, "1"), (other, "1"), threshold=0.77) == [None, None]
     assert twins((TRAIN, "1"), (other, "1"), threshold=0.75, near=False) == [None, None]
@@ -57,7 +57,7 @@ def test_other_numbers_or_another_answer_make_another_problem() -> None:
 def test_stories_of_one_pattern_with_other_numbers_are_no_candidates_of_one_another() -> None:
     seen = Dedup()
     for number in range(50):
-        assert seen.twin(problem(TRAIN.replace("120", str(number)), str(number))) is None
+        assert seen.find(problem(TRAIN.replace("120", str(number)), str(number))) is None
     asked = problem(TRAIN.replace("120", "999"), "1")
     shingles = module._shingles(asked.question, 3)
     assert seen._bands.rows_with(module._bands(shingles, module.must_be_equal(asked, ("999",)))) == []

@@ -10,7 +10,7 @@ import pytest
 
 from ansatz.data.hygiene import embeddings as module
 from ansatz.data.hygiene.dedup import Dedup
-from ansatz.data.hygiene.embeddings import BANDS, BATCH, PLANES, Embedded, cosine, sentence_encoder
+from ansatz.data.hygiene.embeddings import BANDS, BATCH, PLANES, EmbeddingIndex, cosine, sentence_encoder
 from ansatz.errors import ConfigError, MissingExtraError
 from ansatz.types import Problem
 from tests.data.hygiene.problems import problem
@@ -24,8 +24,8 @@ def encode(texts: Sequence[str]) -> list[list[float]]:
 
 
 def kinds(*problems: Problem, near: bool = False, threshold: float = 0.95) -> list[tuple[str, str] | None]:
-    seen = Dedup(near=near, embedded=Embedded(encode, threshold=threshold))
-    found = [seen.twin(one) for one in problems]
+    seen = Dedup(near=near, embeddings=EmbeddingIndex(encode, threshold=threshold))
+    found = [seen.find(one) for one in problems]
     return [twin and (twin.kind, twin.of) for twin in found]
 
 
@@ -53,16 +53,16 @@ def test_a_batch_is_encoded_before_its_first_pair_comes_and_order_stays() -> Non
         asked.append(len(texts))
         return encode(texts)
 
-    embedded = Embedded(counting)
-    seen = Dedup(near=False, embedded=embedded)
+    embedded = EmbeddingIndex(counting)
+    seen = Dedup(near=False, embeddings=embedded)
     texts = [f"Amy has {i // 2} pears" + "." * (i // 2) for i in range(2 * BATCH + 10)]
     pairs = [(i, problem(text, "1", id=str(i))) for i, text in enumerate(texts)]
-    out = [(pair[0], seen.twin(pair[1])) for pair in embedded.reading_ahead(pairs)]
+    out = [(pair[0], seen.find(pair[1])) for pair in embedded.encode_ahead(pairs)]
     assert asked == [BATCH, BATCH, 10]
     assert [place for place, _ in out] == list(range(len(pairs)))
     assert all((twin is None) == (place % 2 == 0) for place, twin in out)
     vectors = np.array(encode(texts[::2]), np.float32)  # twins asked for none
-    assert embedded._kept == [module._small(vector).tobytes() for vector in vectors]
+    assert embedded._vectors == [module._quantized(vector).tobytes() for vector in vectors]
 
 
 def test_a_cosine_of_small_whole_numbers_is_near_the_true_one() -> None:
@@ -71,8 +71,8 @@ def test_a_cosine_of_small_whole_numbers_is_near_the_true_one() -> None:
         left = rng.standard_normal(384).astype(np.float32)
         right = left + rng.standard_normal(384).astype(np.float32) * 0.4
         true = float(left @ right / np.linalg.norm(left) / np.linalg.norm(right))
-        assert cosine(module._small(left), module._small(right)) == pytest.approx(true, abs=0.002)
-    assert cosine(np.zeros(3, np.int8), module._small(np.ones(3, np.float32))) == 0.0
+        assert cosine(module._quantized(left), module._quantized(right)) == pytest.approx(true, abs=0.002)
+    assert cosine(np.zeros(3, np.int8), module._quantized(np.ones(3, np.float32))) == 0.0
 
 
 def test_planes_part_two_vectors_as_often_as_the_formula_says() -> None:
@@ -82,22 +82,22 @@ def test_planes_part_two_vectors_as_often_as_the_formula_says() -> None:
     for _ in range(200):
         one, other = np.linalg.qr(rng.standard_normal((64, 2)))[0].T.astype(np.float32)
         turned = math.cos(angle) * one + math.sin(angle) * other
-        shared = module._bands(module._small(one), 7) == module._bands(module._small(turned), 7)
+        shared = module._bands(module._quantized(one), 7) == module._bands(module._quantized(turned), 7)
         hits, bands = hits + int(shared.sum()), bands + BANDS
-        assert not set(module._bands(module._small(one), 7)) & set(module._bands(module._small(one), 8))
+        assert not set(module._bands(module._quantized(one), 7)) & set(module._bands(module._quantized(one), 8))
     assert hits / bands == pytest.approx((1 - angle / math.pi) ** PLANES, abs=0.03)
 
 
 @pytest.mark.parametrize("threshold", [0.8, 1.1])
 def test_a_threshold_out_of_range_is_named(threshold: float) -> None:
     with pytest.raises(ConfigError, match=rf"min_cosine = {threshold}, expected 0.85 to 1"):
-        Embedded(encode, threshold=threshold)
+        EmbeddingIndex(encode, threshold=threshold)
 
 
 def test_without_a_folder_or_the_package_one_sentence_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match="is no folder, expected one with a sentence-transformers model"):
+    with pytest.raises(ConfigError, match="is not a folder; expected one with a sentence-transformers model"):
         sentence_encoder(str(tmp_path / "none"))
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(MissingExtraError, match=r"'sentence-transformers'.* pip install 'ansatz-rl\[embeddings\]'"):

@@ -49,21 +49,23 @@ def sides(**settings: object) -> list[bool]:
 
 
 def test_the_share_is_held_out_and_a_larger_one_holds_the_same_and_more() -> None:
-    tenth, third = sides(share=0.1), sides(share=0.3)
+    tenth, third = sides(heldout_frac=0.1), sides(heldout_frac=0.3)
     assert abs(sum(tenth) / 4000 - 0.1) < 0.02
     assert abs(sum(third) / 4000 - 0.3) < 0.03
     assert all(more for less, more in zip(tenth, third, strict=True) if less)
 
 
 def test_a_side_depends_on_seed_and_text_alone() -> None:
-    assert sides(share=0.1) == sides(share=0.1) != sides(share=0.1, seed=1)
-    assert sides(share=0.5) != sides(share=0.5, by="id")
+    assert sides(heldout_frac=0.1) == sides(heldout_frac=0.1) != sides(heldout_frac=0.1, seed=1)
+    assert sides(heldout_frac=0.5) != sides(heldout_frac=0.5, by="id")
     same = [problem(text, id=text) for text in ("Find $x+1$.", "find x + 1")]
     for seed in range(50):
-        assert len({held_out(one, share=0.5, seed=seed) for one in same}) == 1
+        assert len({held_out(one, heldout_frac=0.5, seed=seed) for one in same}) == 1
 
 
-@pytest.mark.parametrize("settings", [{"share": 0.0}, {"share": 1.0}, {"share": 0.1, "by": "line"}])
+@pytest.mark.parametrize(
+    "settings", [{"heldout_frac": 0.0}, {"heldout_frac": 1.0}, {"heldout_frac": 0.1, "by": "line"}]
+)
 def test_settings_of_a_split_are_checked(settings: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="expected"):
         sides(**settings)

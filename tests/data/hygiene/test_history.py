@@ -11,7 +11,7 @@ from ansatz.data.hygiene.report import (
     provenance,
     read_head,
     report_path,
-    write_report,
+    write_data_report,
 )
 
 HEAD = {"verb": "decontaminate", "against": ["t.jsonl"], "ngram": 10, "min_frac": 0.0, "rows": 5, "dropped": 2}
@@ -20,7 +20,7 @@ HEAD = {"verb": "decontaminate", "against": ["t.jsonl"], "ngram": 10, "min_frac"
 def written(folder: Path, name: str = "kept", **more: object) -> Path:
     file = folder / f"{name}.jsonl"
     file.write_text("{}\n")
-    write_report(file, {**HEAD, "sha256": digest(file), **more}, ['{"line": 1}\n', '{"line": 4}\n'])
+    write_data_report(file, {**HEAD, "sha256": digest(file), **more}, ['{"line": 1}\n', '{"line": 4}\n'])
     return file
 
 
@@ -34,7 +34,7 @@ def test_a_report_is_json_with_its_rows_last_and_its_head_is_read_without_them(t
 
 
 def test_a_report_without_rows_is_json_too(tmp_path: Path) -> None:
-    write_report(tmp_path / "a.jsonl", HEAD)
+    write_data_report(tmp_path / "a.jsonl", HEAD)
     assert json.loads((tmp_path / "a.report.json").read_text()) == {**HEAD, "dropped_rows": []}
     (tmp_path / "other.report.json").write_text(json.dumps(HEAD))
     assert read_head(tmp_path / "other.report.json") == HEAD

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansatz.data.hygiene.peek import answer_kind, doubts, peek, quantiles
+from ansatz.data.hygiene.peek import answer_kind, doubts, quantiles, summarize
 from tests.data.hygiene.problems import problem
 
 
@@ -46,7 +46,7 @@ def test_quantiles_are_values_that_occur() -> None:
         ("What is the \ufffd of this?", "1", None, "lost in decoding"),
         ("What is the sum of all?", "1" * 101, None, "longer than 100"),
         ("What is the sum of all?", "So #### 5", None, "worked solution"),
-        ("What is the sum of all?", "5", r"It is \boxed{6}.", "ends with another answer"),
+        ("What is the sum of all?", "5", r"It is \boxed{6}.", "ends with a different answer"),
         ("What is the sum of all?", "yes", None, "a filter would drop it: true_false"),
     ],
 )
@@ -61,8 +61,8 @@ def test_a_plain_row_raises_no_doubt() -> None:
 
 def test_a_peek_counts_all_rows() -> None:
     rows = [problem("What is the sum of all?", str(i), id=str(min(i, 2)), solution="a b") for i in range(4)]
-    found = peek(rows, length=len)
+    found = summarize(rows, length=len)
     assert (found.rows, found.question_lengths[0], found.solution_lengths) == (4, 23, (3, 3, 3, 3, 3))
     assert found.answer_kinds == {"integer": 4}
     assert found.levels == {"none": 4}
-    assert found.suspicious == ((4, "2", "its id came before"),)
+    assert found.suspicious == ((4, "2", "an earlier row has the same id"),)

@@ -2,21 +2,21 @@ import random
 
 import pytest
 
-from ansatz.data.hygiene.select import Candidate, choose, report_of
+from ansatz.data.hygiene.select import Candidate, select_responses, selection_counts
 from ansatz.errors import ConfigError
 
 
 def candidate(problem, sample, *, text=None, tokens=10, correct=True, whole=True):
     text = f"way {sample}" if text is None else text
-    return Candidate(problem=problem, sample=sample, text=text, tokens=tokens, correct=correct, whole=whole)
+    return Candidate(problem_id=problem, sample=sample, text=text, tokens=tokens, correct=correct, finished=whole)
 
 
 def chosen(candidates, *, per_prompt=9, pick="shortest", seed=0, refuse=()):
-    return choose(candidates, per_prompt=per_prompt, pick=pick, seed=seed, refuse=refuse)
+    return select_responses(candidates, per_prompt=per_prompt, pick=pick, seed=seed, filters=refuse)
 
 
 def places(found):
-    return [(one.problem, one.sample) for one in found.kept]
+    return [(one.problem_id, one.sample) for one in found.kept]
 
 
 def test_what_is_wrong_or_cut_off_goes_before_any_filter_is_asked():
@@ -70,7 +70,7 @@ def test_every_response_is_kept_or_told_of_once_and_the_report_counts_them():
     found = chosen(group, per_prompt=2)
     everything = [*found.kept, *(one for one, _ in found.dropped)]
     assert sorted(map(repr, everything)) == sorted(map(repr, group))
-    assert report_of(found) == {
+    assert selection_counts(found) == {
         "problems": 4,
         "problems_kept": 3,
         "responses": 19,

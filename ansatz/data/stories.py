@@ -1,8 +1,8 @@
-"""How a chain of numbers is told as a story: names, things, places and the sentences for each kind of move.
+"""Tells a chain of numbers as a story: names, things, places, and the sentences for each kind of move.
 
-At every point of a story somebody holds some things: {p} holds {o} (one of them: {s}). A sentence may hand the focus
-to a new person {q} or turn to a new kind of thing {r} (one: {rs}); {bags} are containers, {place} a place, {a} and {b}
-the move's numbers. All plurals are regular.
+At every point of a story one person holds things of one kind: {p} holds {o} (singular {s}). A sentence can move the
+focus to a new person {q}, or turn to a new kind of thing {r} (singular {rs}). {bags} is a kind of container, {place} a
+place, and {a} and {b} are the move's numbers. All plurals are regular.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ PLACES = _words("market school farm park shop fair beach garden zoo club lake st
 
 
 class Saying(NamedTuple):
-    """A sentence and where the story stands after it: who holds ("p", "q"), and what ("o", "r", "bags").
-    only: the value of {a} that the sentence is for, None for any."""
+    """A sentence, and the state of the story after it: who holds ("p", "q") what ("o", "r", "bags").
+
+    only: the value of {a} for which the sentence can be used; None for any value.
+    """
 
     text: str
     holder: str = "p"
@@ -44,10 +46,12 @@ class Saying(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether it tells what happens to the number of the holder's things, and the same things stay with the holder:
-        nothing is compared, traded for something else, or counted in groups."""
-        others = (" than ", "{q} has", "{q} brings", "{b}")
-        return (self.holder, self.thing) == ("p", "o") and not any(word in self.text for word in others)
+        """Whether the sentence only changes the number of the holder's things, and holder and thing stay the same.
+
+        Comparisons, trades for something else, and counts in groups are not plain.
+        """
+        not_plain = (" than ", "{q} has", "{q} brings", "{b}")
+        return (self.holder, self.thing) == ("p", "o") and not any(word in self.text for word in not_plain)
 
 
 OPENINGS = (
@@ -139,18 +143,18 @@ QUESTIONS = (
 
 
 PLAIN_MOVES = tuple(kind for kind, sayings in SAYINGS.items() if any(saying.plain for saying in sayings))
-"""Kinds of move that can be told plainly."""
+"""Kinds of move that have a plain sentence."""
 
 
-def tell(chain: Chain, draw: KeyedRandom, *, plain: bool = False) -> str:
-    """The question text of a chain. plain: with plain sayings alone (the chain then has PLAIN_MOVES alone)."""
-    names, things, containers = iter(draw.shuffled(NAMES)), iter(draw.shuffled(THINGS)), iter(draw.shuffled(CONTAINERS))
+def tell(chain: Chain, rng: KeyedRandom, *, plain: bool = False) -> str:
+    """The question text of a chain. plain: use only plain sentences; every move must then be one of PLAIN_MOVES."""
+    names, things, containers = iter(rng.shuffled(NAMES)), iter(rng.shuffled(THINGS)), iter(rng.shuffled(CONTAINERS))
     holder, thing = next(names), next(things)
-    opening = draw.pick(OPENINGS).format(p=holder, o=thing + "s", n=chain.start, place=draw.pick(PLACES))
+    opening = rng.choice(OPENINGS).format(p=holder, o=thing + "s", n=chain.start, place=rng.choice(PLACES))
     sentences = [opening]
     for move in chain.moves:
-        saying = _saying(move, draw, plain=plain)
-        words = {"p": holder, "s": thing, "o": thing + "s", "place": draw.pick(PLACES)}
+        saying = _saying(move, rng, plain=plain)
+        words = {"p": holder, "s": thing, "o": thing + "s", "place": rng.choice(PLACES)}
         words |= dict(zip("ab", map(str, move.numbers), strict=False))
         if "{q}" in saying.text:
             words["q"] = next(names)
@@ -162,11 +166,11 @@ def tell(chain: Chain, draw: KeyedRandom, *, plain: bool = False) -> str:
         sentences.append(saying.text.format_map(words))
         holder = words[saying.holder]
         thing = words[saying.thing].removesuffix("s")
-    return " ".join([*sentences, draw.pick(QUESTIONS).format(o=thing + "s", p=holder)])
+    return " ".join([*sentences, rng.choice(QUESTIONS).format(o=thing + "s", p=holder)])
 
 
-def _saying(move: Move, draw: KeyedRandom, *, plain: bool) -> Saying:
+def _saying(move: Move, rng: KeyedRandom, *, plain: bool) -> Saying:
     while True:
-        saying = draw.pick(SAYINGS[move.kind])
+        saying = rng.choice(SAYINGS[move.kind])
         if saying.only in (None, move.numbers[0]) and (saying.plain or not plain):
             return saying

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansatz.data.hygiene.wording import figures_of, ngrams, same_answer, signature, words_of
+from ansatz.data.hygiene.normalize import figures_of, ngrams, normalized_words, same_answer, signature
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_signs_brackets_and_points_do(left: str, right: str) -> None:
 
 
 def test_words_numbers_and_ngrams() -> None:
-    assert words_of(r"Find $\left(x_1\right)^2$, Ann's AGE!") == ["find", "x", "1", "2", "ann", "s", "age"]
+    assert normalized_words(r"Find $\left(x_1\right)^2$, Ann's AGE!") == ["find", "x", "1", "2", "ann", "s", "age"]
     assert figures_of("3.5 + 12 = 3.5") == ("+", "12", "3.5", "3.5", "=")
     assert ngrams(["a", "b", "c"], 2) == ["a b", "b c"]
     assert ngrams(["a", "b", "c"], 4) == []

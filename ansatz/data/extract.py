@@ -1,0 +1,27 @@
+"""Final answers inside worked solutions: after `####` (GSM8K), or in the last box (MATH)."""
+
+from __future__ import annotations
+
+import re
+
+_THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
+
+
+def after_hashes(text: str) -> str | None:
+    """The text after the last ####, up to the end of its line, without thousands separators. None if it is empty."""
+    _, mark, rest = text.rpartition("####")
+    line = rest.strip().partition("\n")[0].strip()
+    if not mark or not line:
+        return None
+    return line.replace(",", "") if _THOUSANDS.fullmatch(line) else line
+
+
+def last_box(text: str) -> str | None:
+    """The content of the last \\boxed{...} or \\fbox{...}, braces balanced; None if there is none or it is empty."""
+    for match in reversed(list(re.finditer(r"\\(?:boxed|fbox)\s*\{", text))):
+        depth = 1
+        for end in range(match.end(), len(text)):
+            depth += (text[end] == "{") - (text[end] == "}")
+            if depth == 0:
+                return text[match.end() : end].strip() or None
+    return None
