@@ -47,7 +47,7 @@ def test_a_row_without_an_answer_is_named_by_file_and_line(refused, tmp_path):
     good = {"question": "1 + 1?", "answer": "2"}
     file = rows(tmp_path / "mine.jsonl", good, good, {"question": "2 + 2?"})
     err = refused({"data": {"heldout": jsonl(file, "heldout")}})
-    assert "mine.jsonl line 3: there is no field 'answer' (it has 'question')" in err
+    assert "mine.jsonl line 3: the row has no field 'answer' (its fields: 'question')" in err
     assert not (tmp_path / "runs").exists()
 
 
@@ -55,7 +55,7 @@ def test_two_problems_of_one_id(refused, tmp_path):
     one = {"question": "1 + 1?", "answer": "2", "key": "a"}
     file = rows(tmp_path / "mine.jsonl", one, {**one, "question": "4 - 2?"})
     err = refused({"data": {"train": jsonl(file, id_key="key")}})
-    assert "have the id 'a'; each needs its own" in err
+    assert "have the id 'a'; ids must be unique" in err
 
 
 def test_sft_on_problems_without_solutions(refused, tmp_path):
@@ -99,7 +99,7 @@ def test_a_data_section_needs_source_and_split(refused, key):
         ({"algorithm": {"preset": "grppo"}}, "algorithm.preset = 'grppo' is unknown. Did you mean 'grpo'?"),
         ({"algorithm": {"surrogat": "clip"}}, "algorithm has no key 'surrogat'. Did you mean 'surrogate'?"),
         ({"data": {"template": "tinny"}}, "prompt template 'tinny' is unknown. Did you mean 'tiny'?"),
-        ({"data": {"template": "gone.txt"}}, "prompt template 'gone.txt': there is no such file"),
+        ({"data": {"template": "gone.txt"}}, "prompt template 'gone.txt': the file does not exist"),
         ({"model": {"tiny": {"hiden_size": 3}}}, "model.tiny has no setting 'hiden_size'. Did you mean 'hidden_size'?"),
         ({"model": {"tiny": {"vocab_size": 10}}}, "vocab_size = 10"),
         (

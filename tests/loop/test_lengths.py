@@ -45,7 +45,7 @@ def checker(tmp_path):
 
 def test_a_prompt_at_its_limit_fits_and_one_over_does_not(checker):
     checker(60, 20).check_prompts([problem(60), problem(1)])
-    with pytest.raises(ModelError, match=r"problem 'q' has 61 tokens, the limit is 60\. Raise rollout\.max_prompt_tok"):
+    with pytest.raises(ModelError, match=r"problem 'q' has 61 tokens, but the limit is 60\. Raise rollout\.max_prompt_tok"):
         checker(60, 20).check_prompts([problem(60), problem(61, name="q")])
 
 
@@ -66,9 +66,9 @@ def test_limits_over_the_context_are_no_error_while_every_prompt_fits(checker):
 
 def test_a_demonstration_and_its_end_token_fit_or_do_not(checker):
     checker(60, 20).check_demonstrations([problem(60, 19)])
-    with pytest.raises(ModelError, match=r"has 21 tokens, the limit is 20\. Raise rollout\.max_response_tokens"):
+    with pytest.raises(ModelError, match=r"has 21 tokens, but the limit is 20\. Raise rollout\.max_response_tokens"):
         checker(60, 20).check_demonstrations([problem(60, 19), problem(1, 20)])
-    with pytest.raises(ModelError, match=r"has 61 tokens, the limit is 60\."):
+    with pytest.raises(ModelError, match=r"has 61 tokens, but the limit is 60\."):
         checker(60, 20).check_demonstrations([problem(61, 1)])
 
 

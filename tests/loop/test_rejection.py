@@ -240,7 +240,7 @@ def test_wrong_settings_are_refused_before_anything_is_written(tmp_path, rejecti
 
 def test_the_settings_are_those_of_the_signature():
     assert rejection_settings({"per_prompt": 3, "pick": "shortest"}) == RejectionSettings(per_prompt=3, pick="shortest")
-    with pytest.raises(ConfigError, match="expected 1 response a problem or more"):
+    with pytest.raises(ConfigError, match="expected at least 1 response per problem"):
         rejection_settings({"per_prompt": -1})
 
 
