@@ -17,7 +17,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ansatz.config import renamed
-from ansatz.config.packaged import recipe_path
+from ansatz.config.packaged import is_packaged, recipe_path
+from ansatz.config.paths import beside_recipe
 from ansatz.config.schema import Config
 from ansatz.config.toy import changes, toy_layer
 from ansatz.errors import ConfigError
@@ -66,9 +67,9 @@ def load_recipe(
     path: str | Path, *, overlays: Sequence[str | Path] = (), overrides: Mapping[str, str] | None = None
 ) -> Config:
     """The resolved config. Raises ConfigError with one sentence in the words of the recipe."""
-    data = _read(path)
+    data = _read_recipe(path)
     for overlay in overlays:
-        data = merge(data, _read(overlay))
+        data = merge(data, _read_recipe(overlay))
     over = _overriding(overrides or {})
     config = check(merge(data, over))
     return _at_toy_size(config, data, over) if config.model.toy is True else config
@@ -79,7 +80,7 @@ def load_run(run_dir: str | Path) -> Config:
     path = Path(run_dir) / "config.yaml"
     if not path.is_file():
         raise ConfigError(
-            f"{str(run_dir)!r} is no run folder: it has no config.yaml. Give the folder that `ansatz train` made."
+            f"{str(run_dir)!r} is not a run folder: config.yaml is missing. Give a folder that `ansatz train` wrote."
         )
     return check(_read(path))
 
@@ -148,17 +149,23 @@ def _renames(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return any(key in old and key in new and old[key] != new[key] for key in ("source", "name"))
 
 
-def _read(path: str | Path) -> dict[str, Any]:
+def _read_recipe(given: str | Path) -> dict[str, Any]:
+    file = recipe_path(given)
+    recipe = _read(file)
+    return recipe if is_packaged(file) else beside_recipe(recipe, file.parent)
+
+
+def _read(file: Path) -> dict[str, Any]:
     try:
-        text = recipe_path(path).read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{path} is not a text file ({error.reason} at byte {error.start}); give a YAML recipe."
+            f"{file} is not a text file ({error.reason} at byte {error.start}); give a YAML recipe."
         ) from error
-    data = parse_yaml(text, where=str(path))
+    data = parse_yaml(text, where=str(file))
     if not isinstance(data, dict):
         got = "nothing" if data is None else f"a {type(data).__name__}"
-        raise ConfigError(f"{path} holds {got}, expected a mapping of sections such as `train:`.")
+        raise ConfigError(f"{file} holds {got}, expected a mapping of sections such as `train:`.")
     return cast(dict[str, Any], data)
 
 

@@ -47,6 +47,10 @@ def recipe_path(given: str | Path) -> Path:
     )
 
 
+def is_packaged(path: Path) -> bool:
+    return FOLDER in path.resolve().parents
+
+
 def packaged_recipes(folder: Path = FOLDER) -> list[PackagedRecipe]:
     """All packaged recipes in the order of their names; with `OVERLAYS`, all overlays."""
     return [_described(path) for path in sorted(folder.glob("*.yaml"))]

@@ -190,7 +190,7 @@ def test_resuming_what_is_no_run(ansatz, tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
         code, _, err = ansatz("train", "--resume", folder)
         assert code == 2
-        assert "is no run folder: it has no config.yaml. Give the folder that `ansatz train` made." in err
+        assert "is not a run folder: config.yaml is missing. Give a folder that `ansatz train` wrote." in err
 
 
 def test_resume_takes_no_recipe_and_no_settings(ansatz, tmp_path):

@@ -208,7 +208,7 @@ def test_what_has_no_default_must_be_given():
 
 
 def test_a_folder_without_a_config_is_no_run(tmp_path):
-    with pytest.raises(ConfigError, match=r"is no run folder: it has no config\.yaml\."):
+    with pytest.raises(ConfigError, match=r"is not a run folder: config\.yaml is missing\."):
         load_run(tmp_path)
 
 
