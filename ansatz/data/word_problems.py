@@ -9,6 +9,7 @@ assigned to the other split is drawn again. The level is the number of steps, by
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ansatz.data.chains import LARGEST_TERM, Equation, random_chain, slip
 from ansatz.data.generated import LazyProblems, split_of
@@ -62,10 +63,7 @@ def word_problems(
         raise ConfigError(f"word_problems: max_term = {max_term}, expected 5 to max_value = {max_value}.")
     if wording not in WORDINGS:
         raise ConfigError(f"word_problems: wording = {wording!r}, expected {' or '.join(map(repr, WORDINGS))}.")
-    return WordProblems(
-        split=split,
-        size=count,
-        seed=seed,
+    story = Story(
         min_steps=min_steps,
         max_steps=max_steps,
         slip_rate=slip_rate,
@@ -73,41 +71,42 @@ def word_problems(
         max_term=LARGEST_TERM if max_term is None else max_term,
         plain=wording == "plain",
     )
+    return WordProblems(story, split=split, size=count, seed=seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """The checked settings of `word_problems` for a single problem."""
+
+    min_steps: int
+    max_steps: int
+    slip_rate: float
+    max_value: int
+    max_term: int
+    plain: bool
 
 
 class WordProblems(LazyProblems):
-    """The problems as a lazy sequence. The settings are those of `word_problems`."""
+    """The problems as a lazy sequence."""
 
-    def __init__(
-        self,
-        *,
-        split: str,
-        size: int,
-        seed: int,
-        min_steps: int,
-        max_steps: int,
-        slip_rate: float,
-        max_value: int,
-        max_term: int,
-        plain: bool,
-    ) -> None:
+    def __init__(self, story: Story, *, split: str, size: int, seed: int) -> None:
         super().__init__("word_problems", split=split, size=size, seed=seed)
-        self.min_steps, self.max_steps, self.slip_rate = min_steps, max_steps, slip_rate
-        self.max_value, self.max_term, self.plain = max_value, max_term, plain
+        self._story = story
 
     def make(self, index: int) -> Problem:
+        story = self._story
         rng = KeyedRandom(self.seed, self.split, index)
-        steps = rng.between(self.min_steps, self.max_steps)
+        steps = rng.between(story.min_steps, story.max_steps)
         while True:
-            kinds = PLAIN_MOVES if self.plain else None
-            chain = random_chain(rng, steps=steps, max_value=self.max_value, max_term=self.max_term, kinds=kinds)
+            kinds = PLAIN_MOVES if story.plain else None
+            chain = random_chain(rng, steps=steps, max_value=story.max_value, max_term=story.max_term, kinds=kinds)
             if split_of(demonstration(chain.equations)) == self.split:
                 break
         while True:
-            question = tell(chain, rng, plain=self.plain)
+            question = tell(chain, rng, plain=story.plain)
             if split_of(question) == self.split:
                 break
-        equations, slipped = chain.equations, rng.uniform() < self.slip_rate
+        equations, slipped = chain.equations, rng.uniform() < story.slip_rate
         return Problem(
             id=self.id_of(index),
             question=question,

@@ -41,7 +41,7 @@ def report_of(path):
     return json.loads(path.with_suffix(".report.json").read_text())
 
 
-def test_dedup_writes_the_rows_that_stay_as_they_were_and_a_report(ansatz, file, tmp_path):
+def test_dedup_writes_the_kept_rows_unchanged_and_a_report(ansatz, file, tmp_path):
     out = tmp_path / "new" / "kept.jsonl"
     code, said, _ = ansatz("data", "dedup", file, "--out", out)
     assert code == 0
@@ -72,7 +72,7 @@ def test_decontaminate_names_the_test_row_and_whether_answers_agree(ansatz, file
     assert ansatz(*verb, "--min-frac", 1)[1].startswith("4 rows, 4 kept")
 
 
-def test_filter_drops_what_is_asked_for(ansatz, file, tmp_path):
+def test_filter_drops_what_is_selected(ansatz, file, tmp_path):
     verb = ("data", "filter", file, "--out", tmp_path / "kept.jsonl")
     assert "2 kept, 2 dropped (too_long 1, true_false 1)" in ansatz(*verb, "--max-words", 10)[1]
     assert report_of(tmp_path / "kept.jsonl")["kinds"] == {"too_long": 1, "true_false": 1}
@@ -112,7 +112,7 @@ def test_peek_counts_words_or_tokens(ansatz, file, tmp_path):
     assert f"question, tokens by quantile: 0% {len(ROWS[0]['question'])}, " in said
 
 
-def test_a_report_keeps_what_was_done_to_the_rows_before(ansatz, file, tmp_path):
+def test_a_report_contains_the_earlier_reports(ansatz, file, tmp_path):
     clean, kept, train = (tmp_path / name for name in ("clean.jsonl", "kept.jsonl", "train.jsonl"))
     tests = tmp_path / "tests.jsonl"
     tests.write_text(json.dumps({"question": "Prove that 2 is even", "answer": "?"}))
@@ -120,14 +120,14 @@ def test_a_report_keeps_what_was_done_to_the_rows_before(ansatz, file, tmp_path)
     ansatz("data", "dedup", clean, "--out", kept)
     ansatz("data", "split", kept, "--out", train, "--heldout", tmp_path / "held.jsonl", "--heldout-frac", 0.01)
     report = report_of(train)
-    assert [one["verb"] for one in report["before"]] == ["decontaminate", "dedup"]
-    assert [one["kept"] for one in report["before"]] == [3, 2]
+    assert [head["verb"] for head in report["before"]] == ["decontaminate", "dedup"]
+    assert [head["kept"] for head in report["before"]] == [3, 2]
     assert report["before"][0]["against"] == [str(tests)]
     assert (report["rows"], report["kept"]) == (report["before"][1]["kept"], len(read(train)))
     assert len(read(train)) + report_of(tmp_path / "held.jsonl")["kept"] == report["rows"]
     assert history(tmp_path / "held.jsonl")[-1]["verb"] == "split"
     ansatz("data", "dedup", clean, "--out", clean)
-    assert [one["verb"] for one in history(clean)] == ["decontaminate", "dedup"]
+    assert [head["verb"] for head in history(clean)] == ["decontaminate", "dedup"]
 
 
 @pytest.mark.parametrize(
@@ -147,18 +147,18 @@ def test_a_report_keeps_what_was_done_to_the_rows_before(ansatz, file, tmp_path)
 def test_bad_input_is_one_sentence_and_leaves_no_file(ansatz, file, tmp_path, arguments, message):
     places = {"FILE": file, "OUT": tmp_path / "out.jsonl", "OTHER": tmp_path / "other.jsonl", "DIR": tmp_path}
     places["FILE/x.jsonl"] = file / "x.jsonl"
-    code, _, complaint = ansatz("data", *(places.get(one, one) for one in arguments))
+    code, _, error = ansatz("data", *(places.get(argument, argument) for argument in arguments))
     assert code == 2
-    assert message in complaint
-    assert complaint.count("\n") == 1
+    assert message in error
+    assert error.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.jsonl"]
 
 
-def test_a_row_that_is_wrong_half_way_leaves_the_old_output(ansatz, file, tmp_path):
+def test_a_wrong_row_half_way_leaves_the_old_output(ansatz, file, tmp_path):
     out = tmp_path / "out.jsonl"
     out.write_text("old")
     file.write_text(file.read_text() + "no json\n")
-    code, _, complaint = ansatz("data", "dedup", file, "--out", out)
+    code, _, error = ansatz("data", "dedup", file, "--out", out)
     assert (code, out.read_text()) == (2, "old")
-    assert "rows.jsonl line 5: not valid JSON" in complaint
+    assert "rows.jsonl line 5: not valid JSON" in error
     assert not list(tmp_path.glob(".*draft"))

@@ -112,9 +112,9 @@ def solve(question: str) -> int:
     for sentence in sentences:
         readings = [reading for rule in RULES if (reading := _read(books, sentence.rstrip("."), *rule))]
         assert len(readings) == 1, (sentence, len(readings))
-        apply, found = readings[0]
-        assert found.get("o") in (None, books.topic), (sentence, books.topic)
-        apply(books, found)
+        apply, groups = readings[0]
+        assert groups.get("o") in (None, books.topic), (sentence, books.topic)
+        apply(books, groups)
     match = re.fullmatch(QUESTION, asked)
     assert match, asked
     return books.has[match["p"] or match["p2"], match["o"]]
@@ -125,5 +125,5 @@ def _read(books: Books, sentence: str, pattern: str, apply: Rule) -> tuple[Rule,
     match = re.fullmatch(pattern, sentence)
     if not match or (match["p"], books.topic) not in books.has:
         return None
-    found = {key: int(text) if text and text.isdigit() else text for key, text in match.groupdict().items()}
-    return apply, found
+    groups = {key: int(text) if text and text.isdigit() else text for key, text in match.groupdict().items()}
+    return apply, groups

@@ -14,7 +14,9 @@ weights = st.dictionaries(st.integers(0, 20), st.integers(1, 50) | st.sampled_fr
 
 
 @given(count=st.integers(0, 5000), weights=weights)
-def test_all_rows_are_dealt_and_each_share_is_exact_to_within_one_row(count: int, weights: dict[int, float]) -> None:
+def test_all_rows_are_distributed_and_each_share_is_exact_to_within_one_row(
+    count: int, weights: dict[int, float]
+) -> None:
     shares = shares_of(weights, "part")
     assert sum(shares.values()) == 1
     rows = apportioned(count, shares)
@@ -28,7 +30,7 @@ def test_the_largest_remainder_gets_the_row_that_is_left() -> None:
     assert apportioned(1, shares_of({"a": 1, "b": 1}, "part")) == {"a": 1, "b": 0}
 
 
-def test_decimal_weights_are_taken_as_they_are_written() -> None:
+def test_decimal_weights_are_exact() -> None:
     assert shares_of({"a": 0.1, "b": 0.3}, "part") == {"a": Fraction(1, 4), "b": Fraction(3, 4)}
 
 
@@ -37,7 +39,9 @@ def cells(*sizes: int) -> list[Cell]:
 
 
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=4), given=st.data(), repeat=st.integers(1, 3))
-def test_the_most_rows_fit_and_one_more_does_not(sizes: list[int], given: st.DataObject, repeat: int) -> None:
+def test_the_maximum_number_of_rows_fits_and_one_more_does_not(
+    sizes: list[int], given: st.DataObject, repeat: int
+) -> None:
     some = given.draw(st.lists(st.integers(1, 9), min_size=len(sizes), max_size=len(sizes)))
     shares = Shares(part=shares_of(dict(enumerate(some)), "part"), topic=ONE, level=ONE)
     most = max_rows(cells(*sizes), shares, repeat=repeat)
@@ -51,7 +55,7 @@ def test_an_empty_cell_leaves_no_row() -> None:
     assert max_rows(cells(5, 2), shares, repeat=1) == 5  # 3 and 2
 
 
-def test_rows_are_dealt_to_parts_then_topics_then_levels() -> None:
+def test_rows_are_distributed_to_parts_then_topics_then_levels() -> None:
     shares = Shares(
         part=shares_of({0: 3, 1: 1}, "part"),
         topic=shares_of({"a": 1, "g": 1}, "topic"),
@@ -63,7 +67,7 @@ def test_rows_are_dealt_to_parts_then_topics_then_levels() -> None:
 
 
 @pytest.mark.parametrize("weight", [0, -1, float("inf"), float("nan"), True, "2"])
-def test_a_weight_that_is_none_is_named(weight: object) -> None:
+def test_an_invalid_weight_is_named(weight: object) -> None:
     with pytest.raises(ConfigError, match=r"the weight of topic algebra is .* expected a number above 0"):
         shares_of({"algebra": weight}, "topic")
 

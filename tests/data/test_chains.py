@@ -27,7 +27,7 @@ def slips_of(equations: list[Equation]) -> set[str]:
     ("left", "op", "right", "result"),
     [(5, "+", 12, 17), (5, "-", 12, None), (12, "-", 5, 7), (6, "*", 7, 42), (42, "/", 6, 7), (43, "/", 6, None)],
 )
-def test_compute_is_exact_or_nothing(left: int, op: str, right: int, result: int | None) -> None:
+def test_compute_is_exact_or_none(left: int, op: str, right: int, result: int | None) -> None:
     assert compute(left, op, right) == result
 
 
@@ -39,7 +39,7 @@ def test_every_kind_of_move_is_drawn_and_fills_its_plan() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(seed=st.integers(0, 10**6), steps=st.integers(2, 10), max_value=st.integers(50, 1000))
-def test_a_chain_has_the_asked_steps_and_stays_within_its_bounds(seed: int, steps: int, max_value: int) -> None:
+def test_a_chain_has_the_requested_steps_and_stays_within_its_bounds(seed: int, steps: int, max_value: int) -> None:
     chain = random_chain(KeyedRandom(seed), steps=steps, max_value=max_value)
     assert len(chain.equations) == steps
     assert all(
@@ -87,7 +87,7 @@ def test_two_in_three_forget_the_carry_and_the_others_may_too() -> None:
     assert abs(shown.count("27+15=32") / 2000 - (2 / 3 + 1 / 3 * 2 / 6)) < 0.03  # ten less is the same
 
 
-def test_forgotten_carries_that_cancel_are_no_slip() -> None:
+def test_forgotten_carries_that_cancel_are_not_a_slip() -> None:
     # 27+15=42, 42-15=27; without carries 27+15=32, 32-15=27: right again, so a single slip takes its place.
     first = Equation(Amount(27), "+", Amount(15), 42)
     second = Equation(Amount(42, 0), "-", Amount(15), 27)

@@ -23,14 +23,16 @@ def problems(size: int, *, levels: str = "") -> list[Problem]:
     ]
 
 
-def make(size: int = 8, *, seed: int = 0, levels: str = "", **how: object) -> Curriculum:
-    return Curriculum(problems(size, levels=levels), curriculum_settings(how), seed=seed)
+def make(size: int = 8, *, seed: int = 0, levels: str = "", **options: object) -> Curriculum:
+    return Curriculum(problems(size, levels=levels), curriculum_settings(options), seed=seed)
 
 
-def tell(curriculum: Curriculum, right: dict[int, int], *, of: int = 4) -> None:
-    """One step that takes all, of which the given ones are said to have that many right."""
+def observe(curriculum: Curriculum, correct: dict[int, int], *, of: int = 4) -> None:
+    """One step that takes all problems and observes these numbers of correct responses, by problem."""
     curriculum.take(1000)
-    curriculum.observe([ProblemOutcome(id=f"p{index}", correct=count, responses=of) for index, count in right.items()])
+    curriculum.observe(
+        [ProblemOutcome(id=f"p{index}", correct=count, responses=of) for index, count in correct.items()]
+    )
 
 
 def step(curriculum: Curriculum, n: int, rates: dict[int, float], *, of: int = 4) -> list[int]:
@@ -40,7 +42,7 @@ def step(curriculum: Curriculum, n: int, rates: dict[int, float], *, of: int = 4
 
 
 def shares(curriculum: Curriculum, *, steps: int = 4000) -> dict[int, float]:
-    """How often each problem is the one that a step takes, when nothing is learned."""
+    """How often a step of one problem takes each problem, if nothing is learned."""
     count: Counter[int] = Counter()
     for _ in range(steps):
         count.update(curriculum.take(1))
@@ -48,16 +50,16 @@ def shares(curriculum: Curriculum, *, steps: int = 4000) -> dict[int, float]:
     return {index: count[index] / steps for index in sorted(count)}
 
 
-def test_all_samplers_are_there() -> None:
+def test_all_samplers_are_registered() -> None:
     assert set(SAMPLERS) == set(samplers.names())
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_step_takes_no_problem_twice_in_however_many_rounds(sampler: str) -> None:
+def test_a_step_takes_no_problem_twice_over_several_rounds(sampler: str) -> None:
     curriculum = make(8, sampler=sampler)
     rounds = [curriculum.take(3), curriculum.take(3), curriculum.take(3), curriculum.take(3)]
-    assert [len(one) for one in rounds] == [3, 3, 2, 0]
-    assert sorted(index for one in rounds for index in one) == list(range(8))
+    assert [len(taken) for taken in rounds] == [3, 3, 2, 0]
+    assert sorted(index for taken in rounds for index in taken) == list(range(8))
     curriculum.observe([])
     assert len(curriculum.take(8)) == 8
 
@@ -69,15 +71,15 @@ def test_a_step_takes_no_problem_twice_in_however_many_rounds(sampler: str) -> N
     before=st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)), max_size=6), max_size=5),
     half=st.booleans(),
 )
-def test_a_restored_curriculum_goes_on_as_the_first_would_have(sampler, seed, before, half) -> None:
-    how = {"sampler": sampler, "discount": 0.83, "drop_after_solved": 2, "pause_after_failed": 1, "pause_steps": 2}
-    first = make(10, seed=seed, levels="3121121231", **how)
-    for told in before:
-        tell(first, dict(told))
+def test_a_restored_curriculum_continues_like_the_first(sampler, seed, before, half) -> None:
+    options = {"sampler": sampler, "discount": 0.83, "drop_after_solved": 2, "pause_after_failed": 1, "pause_steps": 2}
+    first = make(10, seed=seed, levels="3121121231", **options)
+    for outcomes in before:
+        observe(first, dict(outcomes))
     if half:
         first.take(3)  # in the middle of a step
     state = json.loads(json.dumps(first.state()))
-    second = make(10, seed=seed, levels="3121121231", **how)
+    second = make(10, seed=seed, levels="3121121231", **options)
     step(second, 4, dict.fromkeys(range(10), 1.0))
     second.restore(state)
     for _ in range(4):
@@ -87,23 +89,23 @@ def test_a_restored_curriculum_goes_on_as_the_first_would_have(sampler, seed, be
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_the_seed_and_the_step_change_what_is_taken(sampler: str) -> None:
-    one, other = make(64, sampler=sampler), make(64, sampler=sampler, seed=1)
-    first = one.take(8)
+    first_seed, second_seed = make(64, sampler=sampler), make(64, sampler=sampler, seed=1)
+    first = first_seed.take(8)
     assert first == make(64, sampler=sampler).take(8)
-    assert first != other.take(8)
-    one.observe([])
-    assert first != one.take(8)
+    assert first != second_seed.take(8)
+    first_seed.observe([])
+    assert first != first_seed.take(8)
 
 
 @pytest.mark.parametrize("sampler", ["uniform", "easy_to_hard"])
-def test_every_problem_comes_once_an_epoch(sampler: str) -> None:
+def test_every_problem_comes_once_per_epoch(sampler: str) -> None:
     curriculum = make(9, sampler=sampler)
     for _ in range(3):
         taken = [index for _ in range(3) for index in step(curriculum, 3, dict.fromkeys(range(9), 0.5))]
         assert sorted(taken) == list(range(9))
 
 
-def test_easy_to_hard_goes_by_level_first_and_by_pass_rate_once_it_is_known() -> None:
+def test_easy_to_hard_orders_by_level_until_the_pass_rates_are_known() -> None:
     assert make(8, levels="38154762", sampler="easy_to_hard").take(8) == [2, 7, 0, 4, 3, 6, 5, 1]
     curriculum = make(4, levels="3241", sampler="easy_to_hard")
     rates = {0: 0.5, 1: 0.0, 2: 1.0, 3: 0.25}
@@ -113,62 +115,62 @@ def test_easy_to_hard_goes_by_level_first_and_by_pass_rate_once_it_is_known() ->
 
 def test_one_minus_success_draws_in_proportion_to_the_failures() -> None:
     curriculum = make(3, sampler="one_minus_success")
-    tell(curriculum, {0: 0, 1: 3, 2: 6}, of=6)  # posteriors (1, 7), (4, 4), (7, 1)
-    found = shares(curriculum)
+    observe(curriculum, {0: 0, 1: 3, 2: 6}, of=6)  # posteriors (1, 7), (4, 4), (7, 1)
+    taken_frac = shares(curriculum)
     expected = {0: 7 / 12, 1: 4 / 12, 2: 1 / 12}
-    assert found == {index: pytest.approx(share, abs=0.03) for index, share in expected.items()}
+    assert taken_frac == {index: pytest.approx(share, abs=0.03) for index, share in expected.items()}
 
 
 def test_variance_draws_in_proportion_to_the_expected_spread_of_a_response() -> None:
     curriculum = make(3, sampler="variance")
-    tell(curriculum, {0: 0, 1: 3, 2: 6}, of=6)  # ab of (1, 7), (4, 4), (7, 1) over the same (a + b)(a + b + 1)
+    observe(curriculum, {0: 0, 1: 3, 2: 6}, of=6)  # ab of (1, 7), (4, 4), (7, 1) over the same (a + b)(a + b + 1)
     expected = {0: 7 / 30, 1: 16 / 30, 2: 7 / 30}
     assert shares(curriculum) == {index: pytest.approx(share, abs=0.03) for index, share in expected.items()}
 
 
-def test_variance_prefers_the_certain_half_to_the_unknown() -> None:
+def test_variance_prefers_a_known_pass_rate_of_one_half_to_an_unknown_one() -> None:
     """E[p (1 - p)] is 1/6 of Beta(1, 1) and close to 1/4 of Beta(101, 101)."""
     curriculum = make(2, sampler="variance")
-    tell(curriculum, {0: 100}, of=200)
+    observe(curriculum, {0: 100}, of=200)
     assert shares(curriculum)[0] == pytest.approx((101 / 406) / (101 / 406 + 1 / 6), abs=0.03)
 
 
-def test_thompson_takes_what_is_near_a_half_and_tries_what_is_unknown() -> None:
+def test_thompson_takes_pass_rates_near_one_half_and_explores_unknown_ones() -> None:
     curriculum = make(4, sampler="thompson")
-    tell(curriculum, {0: 0, 1: 50, 2: 100}, of=100)  # 3 is unknown
-    found = shares(curriculum)
-    assert set(found) == {1, 3}
+    observe(curriculum, {0: 0, 1: 50, 2: 100}, of=100)  # 3 is unknown
+    taken_frac = shares(curriculum)
+    assert set(taken_frac) == {1, 3}
     # The unknown one wins when its uniform draw is nearer to a half than a draw of spread 0.05: about 8 in 100.
-    assert 0.04 < found[3] < 0.13
+    assert 0.04 < taken_frac[3] < 0.13
 
 
-def test_the_posterior_is_the_prior_and_what_was_not_forgotten() -> None:
+def test_the_posterior_is_the_prior_plus_the_decayed_counts() -> None:
     curriculum = make(2, prior=2.0, discount=0.5)
-    tell(curriculum, {0: 4})
-    tell(curriculum, {0: 1})
+    observe(curriculum, {0: 4})
+    observe(curriculum, {0: 1})
     beliefs = curriculum._posterior()
     assert beliefs.alpha_P.tolist() == [2 + 4 / 2 + 1, 2.0]
     assert beliefs.beta_P.tolist() == [2 + 0 / 2 + 3, 2.0]
     assert beliefs.mean_P.tolist() == [0.5, 0.5]
 
 
-def test_the_solved_retire_after_so_many_times_running() -> None:
+def test_a_solved_problem_is_dropped_after_n_consecutive_visits() -> None:
     curriculum = make(3, drop_after_solved=2)
-    for right in (4, 3, 4, 0, 4):
-        tell(curriculum, {0: right})
+    for correct in (4, 3, 4, 0, 4):
+        observe(curriculum, {0: correct})
     assert curriculum.metrics()["data/dropped_frac"] == 0
-    tell(curriculum, {0: 4})
+    observe(curriculum, {0: 4})
     assert curriculum.metrics()["data/dropped_frac"] == pytest.approx(1 / 3)
     assert all(0 not in step(curriculum, 2, {1: 0.5, 2: 0.5}) for _ in range(9))
     assert sorted(curriculum.take(3)) == [0, 1, 2]  # where nothing else is left
 
 
-def test_the_hopeless_rest_and_come_back() -> None:
+def test_a_failed_problem_is_paused_and_returns() -> None:
     curriculum = make(3, pause_after_failed=2, pause_steps=3)
-    tell(curriculum, {0: 4})
-    tell(curriculum, {0: 0})
+    observe(curriculum, {0: 4})
+    observe(curriculum, {0: 0})
     assert curriculum.metrics()["data/paused_frac"] == 0
-    tell(curriculum, {0: 0})
+    observe(curriculum, {0: 0})
     for _ in range(3):
         assert curriculum.metrics()["data/paused_frac"] == pytest.approx(1 / 3)
         assert 0 not in step(curriculum, 2, {1: 0.5, 2: 0.5})
@@ -177,23 +179,23 @@ def test_the_hopeless_rest_and_come_back() -> None:
     assert curriculum.metrics()["data/paused_frac"] == pytest.approx(1 / 3)  # once more is enough
 
 
-def test_the_resting_come_back_before_the_retired_and_the_longest_rested_first() -> None:
+def test_paused_problems_return_before_dropped_ones_and_the_longest_paused_first() -> None:
     curriculum = make(6, drop_after_solved=1, pause_after_failed=1, pause_steps=9)
     for index in (4, 2, 5, 1, 3):
-        tell(curriculum, {index: 0})
-    tell(curriculum, {0: 4})
+        observe(curriculum, {index: 0})
+    observe(curriculum, {0: 4})
     assert curriculum.take(6) == [4, 2, 5, 1, 3, 0]
 
 
 def test_the_metrics_of_the_pool() -> None:
     curriculum = make(4)
     assert curriculum.metrics()["data/tried_frac"] == 0
-    tell(curriculum, {0: 4, 1: 0, 2: 4})  # means 5/6, 1/6, 5/6
+    observe(curriculum, {0: 4, 1: 0, 2: 4})  # means 5/6, 1/6, 5/6
     assert curriculum.metrics()["data/tried_frac"] == 3 / 4
     assert curriculum.metrics()["data/pass_rate"] == pytest.approx(11 / 18)
 
 
-def test_what_was_not_taken_cannot_be_observed() -> None:
+def test_a_problem_that_was_not_taken_cannot_be_observed() -> None:
     with pytest.raises(ValueError, match="'p7' was not taken"):
         make(8).observe([ProblemOutcome(id="p7", correct=1, responses=1)])
 
@@ -216,28 +218,28 @@ def test_wrong_settings_are_refused(recipe: dict[str, object], sentence: str) ->
 
 
 def test_a_user_brings_a_sampler_by_its_path(tmp_path) -> None:
-    (tmp_path / "own.py").write_text("def last(beliefs, rng):\n    return -(beliefs.visits_P + 1).cumsum()\n")
+    (tmp_path / "own.py").write_text("def last(posterior, rng):\n    return -(posterior.visits_P + 1).cumsum()\n")
     curriculum = make(3, sampler=f"{tmp_path / 'own.py'}:last")
     assert curriculum.take(2) == [2, 1]
 
 
-def test_a_stream_with_a_curriculum_gives_what_it_takes_and_keeps_its_memory() -> None:
-    how = CurriculumSettings(sampler="variance", dynamic_sampling=2)
-    stream = ProblemStream(problems(6), seed=0, curriculum=how)
-    own = Curriculum(problems(6), how, seed=0)
-    assert [one.id for one in stream.take(3)] == [f"p{i}" for i in own.take(3)]
-    tried = [ProblemOutcome(id=name, correct=1, responses=2) for name in own._taken]
+def test_a_stream_takes_what_its_curriculum_selects_and_saves_its_state() -> None:
+    options = CurriculumSettings(sampler="variance", dynamic_sampling=2)
+    stream = ProblemStream(problems(6), seed=0, curriculum=options)
+    expected = Curriculum(problems(6), options, seed=0)
+    assert [problem.id for problem in stream.take(3)] == [f"p{i}" for i in expected.take(3)]
+    tried = [ProblemOutcome(id=name, correct=1, responses=2) for name in expected._taken]
     stream.observe(tried)
-    own.observe(tried)
+    expected.observe(tried)
     assert stream.dynamic_sampling == 2
-    assert stream.metrics() == own.metrics()
-    other = ProblemStream(problems(6), seed=0, curriculum=how)
+    assert stream.metrics() == expected.metrics()
+    other = ProblemStream(problems(6), seed=0, curriculum=options)
     other.restore(json.loads(json.dumps(stream.state())))
     assert other.state() == stream.state()
-    assert [one.id for one in other.take(4)] == [f"p{i}" for i in own.take(4)]
+    assert [problem.id for problem in other.take(4)] == [f"p{i}" for i in expected.take(4)]
 
 
-def test_a_stream_without_one_has_no_refill_and_no_metrics() -> None:
+def test_a_stream_without_a_curriculum_has_no_dynamic_sampling_and_no_metrics() -> None:
     stream = ProblemStream(problems(6), seed=0)
     stream.observe([])
     assert (stream.dynamic_sampling, stream.metrics()) == (0, {})
@@ -245,11 +247,12 @@ def test_a_stream_without_one_has_no_refill_and_no_metrics() -> None:
 
 def test_the_state_of_another_curriculum_is_refused() -> None:
     plain, variance = (
-        ProblemStream(problems(6), seed=0, curriculum=how) for how in (None, CurriculumSettings(sampler="variance"))
+        ProblemStream(problems(6), seed=0, curriculum=options)
+        for options in (None, CurriculumSettings(sampler="variance"))
     )
-    for one, other in ((plain, variance), (variance, plain)):
+    for left, right in ((plain, variance), (variance, plain)):
         with pytest.raises(CheckpointError, match=r"disagree about data\.curriculum"):
-            one.restore(other.state())
+            left.restore(right.state())
     with pytest.raises(CheckpointError, match=r"checkpoint's data\.curriculum is"):
         ProblemStream(problems(6), seed=0, curriculum=CurriculumSettings(sampler="thompson")).restore(variance.state())
 

@@ -26,9 +26,7 @@ def ids(taken: list[Problem]) -> list[str]:
     before=st.lists(st.integers(0, 9), max_size=5),
     after=st.lists(st.integers(0, 9), max_size=5),
 )
-def test_a_restored_stream_goes_on_as_the_first_would_have(
-    size: int, seed: int, before: list[int], after: list[int]
-) -> None:
+def test_a_restored_stream_continues_like_the_first(size: int, seed: int, before: list[int], after: list[int]) -> None:
     first = ProblemStream(problems(size), seed=seed)
     for n in before:
         first.take(n)
@@ -43,7 +41,7 @@ def test_a_restored_stream_goes_on_as_the_first_would_have(
 
 @settings(deadline=None)
 @given(size=st.integers(1, 12), seed=st.integers(0, 5), batch=st.integers(1, 9))
-def test_every_problem_comes_once_an_epoch_however_it_is_taken(size: int, seed: int, batch: int) -> None:
+def test_every_problem_comes_once_per_epoch_for_any_batch_size(size: int, seed: int, batch: int) -> None:
     stream = ProblemStream(problems(size), seed=seed)
     taken = [p for _ in range(size) for p in ids(stream.take(batch))]
     for start in range(0, len(taken) - size + 1, size):
@@ -51,7 +49,7 @@ def test_every_problem_comes_once_an_epoch_however_it_is_taken(size: int, seed: 
     assert taken == ids(ProblemStream(problems(size), seed=seed).take(size * batch))
 
 
-def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+def test_epochs_and_seeds_have_different_orders() -> None:
     stream = ProblemStream(problems(50), seed=0)
     first, second = ids(stream.take(50)), ids(stream.take(50))
     assert first != second
@@ -73,6 +71,6 @@ def test_the_state_of_another_stream_is_refused(other: ProblemStream, named: str
         ProblemStream(problems(4), seed=0).restore(other.state())
 
 
-def test_a_stream_of_nothing_is_refused() -> None:
+def test_an_empty_stream_is_refused() -> None:
     with pytest.raises(DataError, match="at least one"):
         ProblemStream([], seed=0)

@@ -98,7 +98,7 @@ def load(name: str, **settings: Any) -> Any:
     return load_problems(name, split="train", settings=settings)
 
 
-def test_json_files_may_wrap_their_list_and_must_have_one(tmp_path: Path) -> None:
+def test_a_json_file_can_wrap_its_list_and_must_have_exactly_one(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     path.write_text(standard_json.dumps({"version": 1, "data": ROWS}))
     assert len(load("json", path=str(path))) == 2
@@ -112,7 +112,7 @@ def test_json_files_may_wrap_their_list_and_must_have_one(tmp_path: Path) -> Non
             load("json", path=str(path))
 
 
-def test_csv_complaints_name_the_line_that_a_row_starts_on(tmp_path: Path) -> None:
+def test_csv_errors_name_the_line_on_which_a_row_starts(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text('question,answer\n"a\nb",1\nc\n')
     with pytest.raises(DataError, match=r"line 4: the row has 1 fields, but the header names 2 \(question, answer\)"):
@@ -138,7 +138,7 @@ def test_a_broken_parquet_file_is_named(tmp_path: Path) -> None:
         load("parquet", path=str(path))
 
 
-def test_parquet_values_that_json_lacks_become_text(tmp_path: Path) -> None:
+def test_parquet_values_without_a_json_type_become_text(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     import datetime
 
@@ -171,7 +171,7 @@ def test_a_missing_package_names_its_extra(
         load(name, **settings)
 
 
-def test_verbs_find_the_format_by_the_ending(tmp_path: Path) -> None:
+def test_the_format_is_selected_by_the_extension(tmp_path: Path) -> None:
     for name in ("jsonl", "json", "csv", "parquet"):
         path = WRITERS[name](tmp_path)["path"]
         assert [row.values["topic"] for row in open_rows(path)] == ["sums", "π"]

@@ -26,26 +26,26 @@ def fused(of: dict[str, Any] | None = None, **settings: Any) -> Any:
     return load_problems("fusion", split="train", settings={"of": inner, **settings})
 
 
-def test_a_problem_that_thinks_has_its_reasoning_in_the_block_and_the_answer_after_it() -> None:
-    found = in_mode(problem(), thinks=True, flag="/think", answer_form=FORM)
-    assert found.question == "2+3? /think"
-    assert found.solution == "<think>\n2+3=5\n</think>\n\n\\boxed{5}"
-    assert (found.id, found.answer, found.meta) == ("p7", "5", {"line": 1, "mode": "think"})
+def test_a_thinking_problem_has_its_reasoning_in_the_block_and_the_answer_after_it() -> None:
+    result = in_mode(problem(), thinks=True, flag="/think", answer_form=FORM)
+    assert result.question == "2+3? /think"
+    assert result.solution == "<think>\n2+3=5\n</think>\n\n\\boxed{5}"
+    assert (result.id, result.answer, result.meta) == ("p7", "5", {"line": 1, "mode": "think"})
 
 
-def test_a_problem_that_does_not_think_has_an_empty_block_and_the_answer_alone() -> None:
-    found = in_mode(problem(), thinks=False, flag="/no_think", answer_form="So it is {answer}.")
-    assert found.question == "2+3? /no_think"
-    assert found.solution == "<think>\n\n</think>\n\nSo it is 5."
-    assert found.meta["mode"] == "no_think"
+def test_a_direct_problem_has_an_empty_block_and_only_the_answer() -> None:
+    result = in_mode(problem(), thinks=False, flag="/no_think", answer_form="So it is {answer}.")
+    assert result.question == "2+3? /no_think"
+    assert result.solution == "<think>\n\n</think>\n\nSo it is 5."
+    assert result.meta["mode"] == "no_think"
     assert in_mode(problem(None), thinks=False, flag="/no_think", answer_form=FORM).solution.endswith("\\boxed{5}")
 
 
-def test_a_solution_with_a_block_of_its_own_keeps_what_follows_it() -> None:
-    own = problem("<think>\nHm, 5.\n</think>\n\nThe sum is \\boxed{5}.")
-    assert parts_of(own) == ("Hm, 5.", "The sum is \\boxed{5}.")
-    assert in_mode(own, thinks=True, flag="", answer_form=FORM).solution == own.solution
-    short = in_mode(own, thinks=False, flag="/no_think", answer_form=FORM)
+def test_a_solution_that_has_a_block_keeps_the_text_after_it() -> None:
+    solved = problem("<think>\nHm, 5.\n</think>\n\nThe sum is \\boxed{5}.")
+    assert parts_of(solved) == ("Hm, 5.", "The sum is \\boxed{5}.")
+    assert in_mode(solved, thinks=True, flag="", answer_form=FORM).solution == solved.solution
+    short = in_mode(solved, thinks=False, flag="/no_think", answer_form=FORM)
     assert short.solution == "<think>\n\n</think>\n\nThe sum is \\boxed{5}."
 
 
@@ -58,31 +58,31 @@ def test_a_broken_block_is_named(solution: str) -> None:
         parts_of(problem(solution))
 
 
-def test_shares_are_as_asked_and_the_order_is_the_sources() -> None:
+def test_mode_fractions_match_the_settings_and_the_order_is_that_of_the_source() -> None:
     problems = fused(think_frac=0.7, unmarked_frac=0.2, seed=3)
     inner = load_problems("arithmetic", split="train", settings={"count": 2000})
-    assert [one.id for one in problems] == [one.id for one in inner]
-    ends = Counter(one.question.rpartition(" ")[2] for one in problems if one.question.endswith("think"))
+    assert [row.id for row in problems] == [row.id for row in inner]
+    ends = Counter(row.question.rpartition(" ")[2] for row in problems if row.question.endswith("think"))
     assert ends["/no_think"] / 2000 == pytest.approx(0.3, abs=0.04)
     assert ends["/think"] / 2000 == pytest.approx(0.7 * 0.8, abs=0.04)
-    modes = Counter(one.meta["mode"] for one in problems)
+    modes = Counter(row.meta["mode"] for row in problems)
     assert modes == {"think": 2000 - ends["/no_think"], "no_think": ends["/no_think"]}
     assert problems[5:7] == [problems[5], problems[6]]
 
 
-def test_a_rows_mode_stays_when_others_go_and_another_seed_gives_other_modes() -> None:
-    modes = {one.id: one.meta["mode"] for one in fused()}
+def test_the_mode_of_a_row_depends_on_the_seed_but_not_on_other_rows() -> None:
+    modes = {row.id: row.meta["mode"] for row in fused()}
     fewer = fused({"source": "arithmetic", "count": 50})
-    assert all(modes[one.id] == one.meta["mode"] for one in fewer)
-    assert any(modes[one.id] != one.meta["mode"] for one in fused(seed=1))
-    assert {one.meta["mode"] for one in fused(think_frac=0)} == {"no_think"}
-    assert {one.meta["mode"] for one in fused(think_frac=1)} == {"think"}
+    assert all(modes[row.id] == row.meta["mode"] for row in fewer)
+    assert any(modes[row.id] != row.meta["mode"] for row in fused(seed=1))
+    assert {row.meta["mode"] for row in fused(think_frac=0)} == {"no_think"}
+    assert {row.meta["mode"] for row in fused(think_frac=1)} == {"think"}
 
 
-def test_a_problem_that_should_think_needs_a_solution(tmp_path: Path) -> None:
+def test_a_thinking_problem_needs_a_solution(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "2+3?", "answer": "5"}))
     rows = {"source": "jsonl", "path": str(tmp_path / "rows.jsonl"), "split": "other"}
-    assert [one.split for one in fused(rows, think_frac=0)] == ["other"]
+    assert [row.split for row in fused(rows, think_frac=0)] == ["other"]
     with pytest.raises(DataError, match=r"has no worked solution, which thinking mode needs\. Set solution_key"):
         list(fused(rows, think_frac=1))
 

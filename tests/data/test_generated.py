@@ -37,9 +37,9 @@ def steps(problem: Problem) -> list[str]:
 
 
 def value(text: str) -> Fraction:
-    found = read(text).value
-    assert found is not None
-    return found
+    result = read(text).value
+    assert result is not None
+    return result
 
 
 # --- right ---
@@ -57,7 +57,7 @@ def test_the_answer_is_the_expressions_value_and_every_step_holds(name: str) -> 
         assert lines[-1][1] == problem.answer
 
 
-def test_whole_arithmetic_stays_whole() -> None:
+def test_arithmetic_has_integer_results_only() -> None:
     results = [line.split(" = ")[1] for problem in sample("arithmetic") for line in steps(problem)]
     assert all(re.fullmatch(r"-?\d{1,4}", result) for result in results)
 
@@ -135,7 +135,7 @@ def test_splits_share_no_question_even_across_seeds(name: str) -> None:
     assert len(train) > 1900  # nearly all differ
 
 
-def test_a_puzzle_in_another_order_stands_in_no_other_split() -> None:
+def test_a_puzzle_in_another_order_is_in_the_same_split() -> None:
     train, heldout = (
         {(*sorted(p.meta["nums"]), p.meta["target"]) for p in sample("countdown", split) if p.level == "1"}
         for split in ("train", "heldout")
@@ -177,7 +177,7 @@ def test_no_answer_is_frequent(name: str) -> None:
 
 
 @names
-def test_a_problem_depends_on_its_index_alone(name: str) -> None:
+def test_a_problem_depends_only_on_its_index(name: str) -> None:
     few, more = (load_problems(name, split="train", settings={"count": count}) for count in (20, 10**9))
     assert few[7] == more[7] == list(few)[7] == few[5:9][2] == few[-13]
     with pytest.raises(IndexError):
@@ -204,7 +204,7 @@ def test_a_setting_out_of_range_is_named(name: str, settings: dict[str, object])
         load_problems(name, split=split, settings={k: v for k, v in settings.items() if k != "split"})
 
 
-def test_they_are_sources_and_their_helpers_are_none() -> None:
+def test_generators_are_sources_and_their_helpers_are_not() -> None:
     assert set(LEVELS) <= set(source_names())
     assert not {"made", "trees"} & set(source_names())
     assert KeyedRandom("x").uniform() == KeyedRandom("x").uniform()

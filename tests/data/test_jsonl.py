@@ -32,7 +32,7 @@ def test_a_plain_row_becomes_a_problem(tmp_path: Path) -> None:
     assert problem.id == f"{tmp_path.name}/rows:1"
 
 
-def test_field_names_are_free_and_may_have_dots(tmp_path: Path) -> None:
+def test_field_names_are_free_and_can_have_dots(tmp_path: Path) -> None:
     row = {"q": "1+1?", "reward_model": {"ground_truth": "2"}, "n": 7, "level": 3, "solutions": ["1+1=2", "other"]}
     (problem,) = read(
         write(tmp_path, row),
@@ -87,7 +87,7 @@ def test_limit_and_empty_lines(tmp_path: Path) -> None:
     assert [p.id.rpartition(":")[2] for p in read(path, limit=2)] == ["1", "3"]
 
 
-def test_rows_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
+def test_rows_are_read_on_demand(tmp_path: Path) -> None:
     path = write(tmp_path, {"question": "?", "answer": "1"}, "no json")
     assert len(list(islice(jsonl(split="train", path=path), 1))) == 1
 
@@ -135,7 +135,7 @@ def test_a_wrong_row_is_named_with_file_and_line(
         read(path, **{"answer_from": "field", **settings})
 
 
-def test_a_line_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_a_line_that_is_not_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"question": "?", "answer": "1"}\n\xff\xfe\n')
     with pytest.raises(DataError, match="line 2: not valid JSON"):

@@ -28,14 +28,14 @@ def mixed(parts: Sequence[dict[str, Any]], **settings: Any) -> Sequence[Problem]
 
 
 def sources_of(problems: Sequence[Problem]) -> Counter[str]:
-    return Counter(one.source.rpartition("/")[2] for one in problems)
+    return Counter(row.source.rpartition("/")[2] for row in problems)
 
 
-def test_parts_have_their_shares_in_the_whole_and_in_every_beginning(tmp_path: Path) -> None:
+def test_parts_have_their_shares_in_the_whole_and_in_every_prefix(tmp_path: Path) -> None:
     a, b = rows_file(tmp_path, "a", ("", "", 90)), rows_file(tmp_path, "b", ("", "", 100))
     problems = mixed([{**a, "weight": 1}, {**b, "weight": 3}], count=100)
     assert sources_of(problems) == {"a": 25, "b": 75}
-    assert len({one.id for one in problems}) == 100
+    assert len({row.id for row in problems}) == 100
     for length in range(1, 100):
         assert abs(sources_of(problems[:length])["a"] - length / 4) <= 1
 
@@ -50,21 +50,21 @@ def test_topics_and_levels_have_their_shares_in_each_part(tmp_path: Path) -> Non
     kinds = [("algebra", "1", 30), ("algebra", "2", 30), ("geometry", "1", 30), ("geometry", "2", 30), ("sets", "1", 9)]
     parts = [rows_file(tmp_path, name, *kinds) for name in "ab"]
     problems = mixed(parts, topics={"algebra": 2, "geometry": 1}, levels={1: 1, 2: 3}, count=48)
-    found = Counter((one.source[-1], one.meta["topic"], one.level) for one in problems)
+    counts = Counter((row.source[-1], row.meta["topic"], row.level) for row in problems)
     for part in "ab":
-        assert [found[part, "algebra", "1"], found[part, "algebra", "2"]] == [4, 12]
-        assert [found[part, "geometry", "1"], found[part, "geometry", "2"]] == [2, 6]
-    assert sum(found.values()) == 48
+        assert [counts[part, "algebra", "1"], counts[part, "algebra", "2"]] == [4, 12]
+        assert [counts[part, "geometry", "1"], counts[part, "geometry", "2"]] == [2, 6]
+    assert sum(counts.values()) == 48
 
 
-def test_a_topic_may_stand_in_another_field(tmp_path: Path) -> None:
+def test_the_topic_can_be_in_another_field(tmp_path: Path) -> None:
     part = rows_file(tmp_path, "a", ("algebra", "1", 4), ("sets", "2", 4))
-    assert {one.level for one in mixed([{**part, "level_key": "level"}], topics={"sets": 1})} == {"2"}
+    assert {row.level for row in mixed([{**part, "level_key": "level"}], topics={"sets": 1})} == {"2"}
     with pytest.raises(DataError, match=r"part 0, topic 'sets' has 0 of 1\. .* set topic_key"):
         mixed([part], topics={"sets": 1}, topic_key="subject")
 
 
-def test_what_cannot_be_filled_is_said_with_what_would_fit(tmp_path: Path) -> None:
+def test_an_impossible_count_is_refused_with_the_possible_one(tmp_path: Path) -> None:
     parts = [rows_file(tmp_path, "a", ("", "1", 10)), rows_file(tmp_path, "b", ("", "1", 100))]
     with pytest.raises(
         DataError, match=r"count = 60: part 0 has 10 of 30\. Set count = 20 or less, or raise repeat = 1"
@@ -77,38 +77,38 @@ def test_what_cannot_be_filled_is_said_with_what_would_fit(tmp_path: Path) -> No
         mixed(parts, levels={"1": 1, "9": 1})
 
 
-def test_a_repeated_problem_has_an_id_of_its_own(tmp_path: Path) -> None:
+def test_a_repeated_problem_has_its_own_id(tmp_path: Path) -> None:
     problems = mixed([rows_file(tmp_path, "a", ("", "", 3))], count=7, repeat=3)
-    assert Counter(one.question for one in problems) == {"a 0?": 3, "a 1?": 2, "a 2?": 2}
-    assert len({one.id for one in problems}) == 7
-    assert sum(one.id.endswith("#3") for one in problems) == 1
+    assert Counter(row.question for row in problems) == {"a 0?": 3, "a 1?": 2, "a 2?": 2}
+    assert len({row.id for row in problems}) == 7
+    assert sum(row.id.endswith("#3") for row in problems) == 1
 
 
-def test_rows_are_taken_over_the_whole_length_and_the_seed_says_which(tmp_path: Path) -> None:
+def test_rows_are_taken_over_the_whole_length_and_depend_on_the_seed(tmp_path: Path) -> None:
     part = rows_file(tmp_path, "a", ("", "", 100))
-    places = [int(one.answer) for one in mixed([part], count=10)]
+    places = [int(row.answer) for row in mixed([part], count=10)]
     assert places == sorted(set(places))
     assert [place // 10 for place in places] == list(range(10))
-    assert places == [int(one.answer) for one in mixed([part], count=10)]
-    assert any(places != [int(one.answer) for one in mixed([part], count=10, seed=seed)] for seed in (1, 2, 3))
+    assert places == [int(row.answer) for row in mixed([part], count=10)]
+    assert any(places != [int(row.answer) for row in mixed([part], count=10, seed=seed)] for seed in (1, 2, 3))
 
 
-def test_a_program_of_a_billion_problems_is_mixed_without_making_them(tmp_path: Path) -> None:
+def test_a_generator_of_a_billion_problems_is_mixed_without_making_them(tmp_path: Path) -> None:
     generator = {"source": "number_theory", "count": 10**9, "max_level": 2}
     problems = mixed([generator, {"source": "fractions", "split": "heldout"}], count=1000)
-    assert Counter((one.source, one.split) for one in problems[:10]) == {
+    assert Counter((row.source, row.split) for row in problems[:10]) == {
         ("number_theory", "train"): 5,
         ("fractions", "heldout"): 5,
     }
 
 
-def test_a_mixture_in_a_mixture_has_shares_of_its_own(tmp_path: Path) -> None:
+def test_a_mixture_in_a_mixture_has_its_own_shares(tmp_path: Path) -> None:
     inner = {"source": "mixture", "parts": [rows_file(tmp_path, "a", ("x", "1", 9), ("y", "1", 9))], "topics": {"x": 1}}
     problems = mixed([inner, rows_file(tmp_path, "b", ("z", "1", 9))], count=8)
-    assert Counter(one.meta["topic"] for one in problems) == {"x": 4, "z": 4}
+    assert Counter(row.meta["topic"] for row in problems) == {"x": 4, "z": 4}
 
 
-def test_a_stream_over_a_mixture_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_stream_over_a_mixture_resumes(tmp_path: Path) -> None:
     parts = [rows_file(tmp_path, "a", ("", "", 7)), rows_file(tmp_path, "b", ("", "", 9))]
     through = ProblemStream(mixed(parts), seed=3)
     through.take(10)

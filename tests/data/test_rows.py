@@ -55,7 +55,7 @@ def test_published_shapes_need_no_keys(tmp_path: Path, row: Any, solution: str |
     assert (problem.question, problem.answer, problem.solution, problem.level) == (ASKED, "2", solution, level)
 
 
-def test_meta_holds_what_nothing_else_uses_and_the_line(tmp_path: Path) -> None:
+def test_meta_holds_unused_fields_and_the_line(tmp_path: Path) -> None:
     puzzle = {"problem": "Make 24.", "answer": "4*6", "nums": [4, 6], "target": 24}
     assert read(tmp_path, puzzle)[0].meta == {"nums": [4, 6], "target": 24, "line": 1}
     code = {"prompt": "Sort.", "answer": "-", "tests": ["assert f([2, 1]) == [1, 2]"]}
@@ -74,24 +74,24 @@ def test_the_first_rows_shape_holds_for_the_file(tmp_path: Path) -> None:
         read(tmp_path, first, {"problem": ASKED, "answer": "#### 2"})
 
 
-def test_a_field_that_nobody_named_may_be_absent_from_a_row(tmp_path: Path) -> None:
+def test_a_recognised_field_can_be_missing_from_a_row(tmp_path: Path) -> None:
     rows = read(tmp_path, {"question": "?", "answer": "2", "solution": "1+1=2"}, {"question": "?", "answer": "3"})
     assert [row.solution for row in rows] == ["1+1=2", None]
 
 
-def test_several_answers_are_no_answer(tmp_path: Path) -> None:
+def test_a_list_of_several_answers_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"line 1: the field 'answer' is \['2', '3'\], expected text or a number"):
         read(tmp_path, {"question": "?", "answer": ["2", "3"]})
 
 
-def test_an_instruction_is_taken_off_only_where_a_question_is_left(tmp_path: Path) -> None:
+def test_an_instruction_is_removed_only_if_a_question_is_left(tmp_path: Path) -> None:
     assert read(tmp_path, {"question": STEPS, "answer": "2"})[0].question == STEPS
     asks = "What does 'Please reason step by step' mean?"
     assert read(tmp_path, {"question": asks, "answer": "2"})[0].question == asks
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
-def test_packed_files_are_read_and_broken_ones_named(tmp_path: Path, ending: str) -> None:
+def test_compressed_files_are_read_and_broken_ones_named(tmp_path: Path, ending: str) -> None:
     lines = "".join(json.dumps({"question": f"{i}?", "answer": i}) + "\n" for i in range(2000)).encode()
     pack = gzip.compress if ending == "gz" else pytest.importorskip("zstandard").compress
     path = tmp_path / f"rows.jsonl.{ending}"

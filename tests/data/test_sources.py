@@ -19,7 +19,7 @@ def squares(*, split, count=3):
 """
 
 
-def test_sources_are_found_by_file_name_and_helpers_are_none() -> None:
+def test_sources_are_found_by_file_name_and_helpers_are_not() -> None:
     assert {"word_problems", "jsonl"} <= set(source_names())
     assert not {"base", "cursor", "draw", "chains", "wording"} & set(source_names())
     assert find_source("word_problems") is word_problems
@@ -55,7 +55,7 @@ def test_unknown_and_missing_settings_are_named() -> None:
         load_problems("jsonl", split="train")
 
 
-def test_data_and_prompts_bring_in_no_torch() -> None:
+def test_data_and_prompts_do_not_import_torch() -> None:
     code = (
         "import sys; from ansatz.data.base import source_names; source_names(); import ansatz.prompts.render; "
         "print([m for m in ('torch', 'transformers') if m in sys.modules])"

@@ -9,7 +9,7 @@ def problem(name="a", **changes):
     return Problem(**{"id": name, "question": "2 + 2?", "answer": "4", "source": "made", "split": "train", **changes})
 
 
-def test_problems_come_back_as_they_were(tmp_path):
+def test_problems_are_restored_exactly(tmp_path):
     problems = [
         problem("a", level="3", solution="so\n\\boxed{4}", meta={"steps": [[2, "+", 2, 4]], "slip": True}),
         problem("b", question="\u2028 ½ 中 \\frac \x85 \U0001f600", solution=None),
@@ -18,7 +18,7 @@ def test_problems_come_back_as_they_were(tmp_path):
     assert read_problems(tmp_path / "p.jsonl") == problems
 
 
-def test_a_file_appears_whole_or_not_at_all(tmp_path):
+def test_a_file_is_replaced_atomically(tmp_path):
     path = tmp_path / "p.jsonl"
     write_problems(path, [problem("old")])
 
@@ -28,10 +28,10 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
 
     with pytest.raises(RuntimeError):
         write_problems(path, breaks_off())
-    assert [one.id for one in read_problems(path)] == ["old"]
+    assert [stored.id for stored in read_problems(path)] == ["old"]
 
 
-def test_two_problems_may_not_share_an_id(tmp_path):
+def test_two_problems_cannot_share_an_id(tmp_path):
     with pytest.raises(DataError, match=r"two problems of 'made' have the id 'a'; ids must be unique\."):
         write_problems(tmp_path / "p.jsonl", [problem("a"), problem("b"), problem("a", question="3?")])
     assert not (tmp_path / "p.jsonl").exists()

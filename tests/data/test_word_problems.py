@@ -23,8 +23,8 @@ def sample(split: str = "train", count: int = 8000, seed: int = 0, slip_rate: fl
 
 
 def equations(solution: str) -> list[tuple[int, str, int, int]]:
-    found = re.findall(r"^(\d+)([-+*/])(\d+)=(\d+)$", solution, flags=re.MULTILINE)
-    return [(int(left), op, int(right), int(value)) for left, op, right, value in found]
+    matches = re.findall(r"^(\d+)([-+*/])(\d+)=(\d+)$", solution, flags=re.MULTILINE)
+    return [(int(left), op, int(right), int(value)) for left, op, right, value in matches]
 
 
 def holds(left: int, op: str, right: int, value: int) -> bool:
@@ -79,7 +79,7 @@ def test_a_demonstration_without_slip_is_the_chain_and_the_boxed_answer() -> Non
         assert problem.meta["slip"] is False
 
 
-def test_every_number_of_the_chain_stands_in_the_question() -> None:
+def test_every_number_of_the_chain_is_in_the_question() -> None:
     for problem in sample()[:2000]:
         named = Counter(re.findall(r"\d+", problem.question))
         words = Counter({"2": len(re.findall(r"twice|doubles|half", problem.question))})
@@ -131,7 +131,7 @@ def test_problems_are_the_same_in_every_process_and_version() -> None:
     assert first.solution == GOLDEN_SOLUTION
 
 
-def test_a_problem_depends_on_its_index_alone() -> None:
+def test_a_problem_depends_only_on_its_index() -> None:
     problems, more = word_problems(split="train", count=50), word_problems(split="train", count=500)
     assert problems[7] == list(more)[7] == more[5:10][2] == problems[-43]
     assert len(problems) == 50
@@ -155,7 +155,7 @@ def test_splits_share_no_question_and_no_chain_even_across_seeds() -> None:
 # --- slips ---
 
 
-def test_the_stated_share_of_demonstrations_slips_and_ends_wrong() -> None:
+def test_the_stated_fraction_of_demonstrations_slips_and_ends_wrong() -> None:
     slipped = [p for p in sample(slip_rate=0.4) if p.meta["slip"]]
     assert abs(len(slipped) / len(sample()) - 0.4) < 0.02
     for problem in slipped:

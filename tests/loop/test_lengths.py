@@ -45,7 +45,9 @@ def checker(tmp_path):
 
 def test_a_prompt_at_its_limit_fits_and_one_over_does_not(checker):
     checker(60, 20).check_prompts([problem(60), problem(1)])
-    with pytest.raises(ModelError, match=r"problem 'q' has 61 tokens, but the limit is 60\. Raise rollout\.max_prompt_tok"):
+    with pytest.raises(
+        ModelError, match=r"problem 'q' has 61 tokens, but the limit is 60\. Raise rollout\.max_prompt_tok"
+    ):
         checker(60, 20).check_prompts([problem(60), problem(61, name="q")])
 
 

@@ -52,7 +52,7 @@ def test_chat_without_a_chat_template_is_refused() -> None:
         render(problem(), "chat", ByteTokenizer(chat=False))
 
 
-def test_a_begin_token_stays_and_an_end_token_goes_or_the_answer_would_follow_the_end() -> None:
+def test_a_begin_token_is_kept_and_an_end_token_is_removed() -> None:
     ids = render(problem("1+1?"), "none", ByteTokenizer(wrap=True)).token_ids
     assert ids[0] == BEGIN
     assert END not in ids

@@ -20,7 +20,7 @@ def test_templates_that_ask_for_a_box_share_one_instruction() -> None:
     assert sum("\\boxed" in text for text in TEMPLATES.values()) == 3
 
 
-def test_the_reports_prompt_is_r1s_in_its_own_spacing() -> None:
+def test_the_reports_prompt_is_that_of_r1_with_other_spacing() -> None:
     report, r1 = template_text("report"), template_text("r1")
     assert "<think></think> and <answer></answer> tags" in report
     assert report.endswith("User: {question} Assistant: ")
@@ -33,7 +33,7 @@ def test_a_users_file_is_a_template(tmp_path: Path) -> None:
     assert template_text(str(tmp_path / "mine.txt")) == "Solve \\boxed{x}: {question} =>"
 
 
-def test_what_is_no_template_is_named(tmp_path: Path) -> None:
+def test_an_invalid_template_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'boxd' is unknown\. Did you mean 'boxed'"):
         template_text("boxd")
     with pytest.raises(ConfigError, match="the file does not exist"):

@@ -24,7 +24,7 @@ def test_rows_are_found_as_a_dict_finds_them(monkeypatch: pytest.MonkeyPatch, bu
     assert len(table) == 200
 
 
-def test_keys_of_one_bucket_are_told_apart_by_their_upper_half() -> None:
+def test_keys_of_one_bucket_are_distinguished_by_their_upper_half() -> None:
     table = Buckets(1)
     table.add(np.array([7], np.uint64))
     assert table.rows_with(np.array([7], np.uint64)) == [0]

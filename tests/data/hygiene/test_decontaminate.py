@@ -17,21 +17,21 @@ TEN = "one two three four five six seven eight nine ten"
 TEST = problem(f"{TEN} eleven twelve", "7", id="t")
 
 
-def test_ten_words_in_a_row_are_an_overlap_and_nine_are_none() -> None:
+def test_ten_consecutive_words_are_an_overlap_and_nine_are_not() -> None:
     tests = BenchmarkTexts([TEST])
-    found = tests.overlap(problem(f"Say: One, two -- {TEN[8:]}! and more words", "$7$"))
-    assert found is not None
-    assert (found.kind, found.test, found.text, found.same_answer) == ("ngram", "t", TEN, True)
-    assert found.shared_frac == pytest.approx(1 / 3, abs=1e-4)  # one of the three runs of ten in twelve words
+    overlap = tests.overlap(problem(f"Say: One, two -- {TEN[8:]}! and more words", "$7$"))
+    assert overlap is not None
+    assert (overlap.kind, overlap.test, overlap.text, overlap.same_answer) == ("ngram", "t", TEN, True)
+    assert overlap.shared_frac == pytest.approx(1 / 3, abs=1e-4)  # one of the three runs of ten in twelve words
     nine = TEN.rpartition(" ")[0]
     assert tests.overlap(problem(f"{nine} other {nine} words")) is None
 
 
-def test_a_text_under_ten_words_must_be_the_same_as_a_whole() -> None:
+def test_a_text_of_fewer_than_ten_words_must_match_exactly() -> None:
     tests = BenchmarkTexts([problem("What is the sum?", "3", id="short"), problem("Why so?", id="too short")])
-    found = tests.overlap(problem("what is  the sum"))
-    assert found is not None
-    assert (found.kind, found.test, found.shared_frac, found.same_answer) == ("exact", "short", 1.0, False)
+    overlap = tests.overlap(problem("what is  the sum"))
+    assert overlap is not None
+    assert (overlap.kind, overlap.test, overlap.shared_frac, overlap.same_answer) == ("exact", "short", 1.0, False)
     assert tests.overlap(problem("What is the sum of all?")) is None
     assert tests.overlap(problem("Why so?")) is None
     assert (len(tests), tests.too_short) == (2, 1)
@@ -40,51 +40,55 @@ def test_a_text_under_ten_words_must_be_the_same_as_a_whole() -> None:
 
 def test_the_test_problem_that_shares_most_is_named() -> None:
     tests = BenchmarkTexts([problem(f"{TEN} a b c", id="less"), problem(f"{TEN} eleven", id="more")])
-    found = tests.overlap(problem(f"{TEN} eleven"))
-    assert found is not None
-    assert (found.test, found.shared_frac) == ("more", 1.0)
+    overlap = tests.overlap(problem(f"{TEN} eleven"))
+    assert overlap is not None
+    assert (overlap.test, overlap.shared_frac) == ("more", 1.0)
 
 
-def test_a_smallest_share_lets_set_phrases_pass() -> None:
+def test_a_minimum_fraction_ignores_small_overlaps() -> None:
     tests = BenchmarkTexts([TEST])
     assert tests.overlap(problem(TEN), min_frac=0.34) is None
     assert tests.overlap(problem(TEN), min_frac=0.33) is not None
 
 
-def test_a_short_run_is_refused() -> None:
+def test_an_ngram_of_fewer_than_four_words_is_refused() -> None:
     with pytest.raises(ConfigError, match="ngram = 3, expected 4 words or more"):
         BenchmarkTexts([], ngram=3)
 
 
 def read(name: str) -> list[Problem]:
-    return [one for _, one in rows_with_problems(open_rows(SHARED / name), RowSettings(), source=name)]
+    return [row for _, row in rows_with_problems(open_rows(SHARED / name), RowSettings(), source=name)]
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the public data files (../shared/data) are not here")
 def test_the_training_part_of_math_against_the_usual_tests() -> None:
     pytest.importorskip("zstandard")
     names = ["math500/test.jsonl", "aime24/test.jsonl", "aime25/test.jsonl", "amc23/test.jsonl"]
-    tests = [one for name in names for one in read(name)]
+    tests = [row for name in names for row in read(name)]
     assert len(tests) == 600
     texts = BenchmarkTexts(tests)
-    # Every test problem is found in itself, and all of MATH-500 in the file that it was taken from.
-    for one in tests:
-        found = texts.overlap(one)
-        assert found is not None, one.id
-        assert (found.shared_frac, found.same_answer) == (1.0, True), one.id
-    ids = {found.test for one in read("math/test.jsonl") if (found := texts.overlap(one)) and found.shared_frac == 1.0}
+    # Every test problem is overlap in itself, and all of MATH-500 in the file that it was taken from.
+    for row in tests:
+        overlap = texts.overlap(row)
+        assert overlap is not None, row.id
+        assert (overlap.shared_frac, overlap.same_answer) == (1.0, True), row.id
+    ids = {
+        overlap.test
+        for row in read("math/test.jsonl")
+        if (overlap := texts.overlap(row)) and overlap.shared_frac == 1.0
+    }
     assert len({i for i in ids if i.startswith("math500")}) > 490
     # MATH's own split is clean but for set phrases and series of one problem with other numbers.
     rows = read("math/train.jsonl.zst")
-    dropped = [found for one in rows if (found := texts.overlap(one))]
+    dropped = [overlap for row in rows if (overlap := texts.overlap(row))]
     assert len(rows) == 7500
     assert 300 < len(dropped) < 600
-    copies = [one for one in dropped if one.shared_frac > 0.9 and one.same_answer]
+    copies = [row for row in dropped if row.shared_frac > 0.9 and row.same_answer]
     assert len(copies) <= 3
     # By brute force: what is kept shares no ten words with the short tests.
-    texts_of_tests = [" " + " ".join(normalized_words(one.question)) + " " for one in tests[500:]]
-    for one in rows[::25]:
-        words = normalized_words(one.question)
+    texts_of_tests = [" " + " ".join(normalized_words(row.question)) + " " for row in tests[500:]]
+    for row in rows[::25]:
+        words = normalized_words(row.question)
         runs = [f" {' '.join(words[i : i + 10])} " for i in range(len(words) - 9)]
         shared = any(run in text for run in runs for text in texts_of_tests)
-        assert not shared or texts.overlap(one) is not None, one.id
+        assert not shared or texts.overlap(row) is not None, row.id

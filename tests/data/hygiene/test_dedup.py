@@ -16,45 +16,45 @@ TRAIN = (
 )
 
 
-def twins(*questions: tuple[str, str], **settings: float) -> list[tuple[str, str] | None]:
+def duplicates(*questions: tuple[str, str], **settings: float) -> list[tuple[str, str] | None]:
     seen = Dedup(**settings)  # type: ignore[arg-type]
-    found = [seen.find(problem(text, answer, id=str(i))) for i, (text, answer) in enumerate(questions)]
-    return [twin and (twin.kind, twin.of) for twin in found]
+    results = [seen.find(problem(text, answer, id=str(i))) for i, (text, answer) in enumerate(questions)]
+    return [duplicate and (duplicate.kind, duplicate.of) for duplicate in results]
 
 
-def test_the_same_text_in_other_type_is_an_exact_twin_of_the_first() -> None:
-    assert twins(("Find $x+1$.", "1"), ("Find $x-1$.", "1"), ("find x + 1", "1")) == [None, None, ("exact", "0")]
+def test_the_same_text_in_other_typesetting_is_an_exact_duplicate() -> None:
+    assert duplicates(("Find $x+1$.", "1"), ("Find $x-1$.", "1"), ("find x + 1", "1")) == [None, None, ("exact", "0")]
 
 
-def test_an_exact_twin_with_another_answer_says_so() -> None:
+def test_an_exact_duplicate_with_another_answer_is_marked() -> None:
     seen = Dedup()
     assert seen.find(problem("Find the sum.", "1", id="first")) is None
-    twin = seen.find(problem("Find the sum", "2", id="second"))
-    assert twin == ("exact", "first", 1.0, False)
+    duplicate = seen.find(problem("Find the sum", "2", id="second"))
+    assert duplicate == ("exact", "first", 1.0, False)
 
 
-def test_nearly_the_same_text_is_a_near_twin_by_its_jaccard() -> None:
+def test_a_near_duplicate_is_decided_by_its_jaccard_similarity() -> None:
     other = TRAIN.replace("the old station", "an old station")
     left, right = (set(zip(w, w[1:], w[2:], strict=False)) for w in (TRAIN.split(), other.split()))
     by_hand = len(left & right) / len(left | right)
     assert by_hand == pytest.approx(18 / 24)  # 21 runs of three each, three of them changed
     seen = Dedup(threshold=0.75)
     assert seen.find(problem(TRAIN, id="a")) is None
-    twin = seen.find(problem(other, id="b"))
-    assert twin == ("near", "a", round(by_hand, 4), True)
-    assert twins((TRAIN, "1"), (other, "1"), threshold=0.77) == [None, None]
-    assert twins((TRAIN, "1"), (other, "1"), threshold=0.75, near=False) == [None, None]
+    duplicate = seen.find(problem(other, id="b"))
+    assert duplicate == ("near", "a", round(by_hand, 4), True)
+    assert duplicates((TRAIN, "1"), (other, "1"), threshold=0.77) == [None, None]
+    assert duplicates((TRAIN, "1"), (other, "1"), threshold=0.75, near=False) == [None, None]
 
 
 def test_other_numbers_or_another_answer_make_another_problem() -> None:
     end = TRAIN + " How many people are left at the end of the whole day?"
-    assert twins((end, "80"), (end.replace("120", "130"), "80"), threshold=0.6) == [None, None]
-    assert twins((end, "80"), (end.replace("are left", "have left"), "40"), threshold=0.6) == [None, None]
-    assert twins((end + " x + 1", "80"), (end + " x - 1", "80"), threshold=0.6) == [None, None]
-    assert twins((end, "80"), (end.replace("are left", "have left"), "80"), threshold=0.6)[1] == ("near", "0")
+    assert duplicates((end, "80"), (end.replace("120", "130"), "80"), threshold=0.6) == [None, None]
+    assert duplicates((end, "80"), (end.replace("are left", "have left"), "40"), threshold=0.6) == [None, None]
+    assert duplicates((end + " x + 1", "80"), (end + " x - 1", "80"), threshold=0.6) == [None, None]
+    assert duplicates((end, "80"), (end.replace("are left", "have left"), "80"), threshold=0.6)[1] == ("near", "0")
 
 
-def test_stories_of_one_pattern_with_other_numbers_are_no_candidates_of_one_another() -> None:
+def test_stories_of_one_pattern_with_other_numbers_are_not_candidates() -> None:
     seen = Dedup()
     for number in range(50):
         assert seen.find(problem(TRAIN.replace("120", str(number)), str(number))) is None
@@ -64,8 +64,8 @@ def test_stories_of_one_pattern_with_other_numbers_are_no_candidates_of_one_anot
     assert len(set(module._bands(shingles)) & set(module._bands(shingles))) == module.BANDS
 
 
-def test_questions_without_words_enough_for_a_shingle_are_no_near_twins() -> None:
-    assert twins(("What now?", "1"), ("What then?", "1"), ("what now", "1")) == [None, None, ("exact", "0")]
+def test_questions_shorter_than_one_shingle_are_not_near_duplicates() -> None:
+    assert duplicates(("What now?", "1"), ("What then?", "1"), ("what now", "1")) == [None, None, ("exact", "0")]
 
 
 def test_jaccard_of_sets() -> None:

@@ -25,11 +25,11 @@ def encode(texts: Sequence[str]) -> list[list[float]]:
 
 def kinds(*problems: Problem, near: bool = False, threshold: float = 0.95) -> list[tuple[str, str] | None]:
     seen = Dedup(near=near, embeddings=EmbeddingIndex(encode, threshold=threshold))
-    found = [seen.find(one) for one in problems]
-    return [twin and (twin.kind, twin.of) for twin in found]
+    results = [seen.find(row) for row in problems]
+    return [duplicate and (duplicate.kind, duplicate.of) for duplicate in results]
 
 
-def test_the_same_in_other_words_is_a_twin_when_numbers_and_answer_are_the_same() -> None:
+def test_a_paraphrase_with_the_same_numbers_and_answer_is_a_duplicate() -> None:
     first = problem("Amy has 3 pears and eats 1. How many are left?", "2", id="first")
     other_words = problem("Amy: of 3 pears, 1 is gone; what remains?", "2", id="other words")
     assert kinds(first, other_words) == [None, ("embedding", "first")]
@@ -40,13 +40,13 @@ def test_the_same_in_other_words_is_a_twin_when_numbers_and_answer_are_the_same(
     assert kinds(first, other_words, threshold=1.0) == [None, None]
 
 
-def test_exact_and_near_twins_are_told_as_such() -> None:
+def test_exact_and_near_duplicates_are_reported_as_such() -> None:
     text = "Amy walks to the old station at noon with all of her 12 friends and takes the train to the sea."
-    found = kinds(problem(text, id="a"), problem(text), problem(text.replace("the sea", "our sea")), near=True)
-    assert found == [None, ("exact", "a"), ("near", "a")]
+    results = kinds(problem(text, id="a"), problem(text), problem(text.replace("the sea", "our sea")), near=True)
+    assert results == [None, ("exact", "a"), ("near", "a")]
 
 
-def test_a_batch_is_encoded_before_its_first_pair_comes_and_order_stays() -> None:
+def test_a_batch_is_encoded_before_its_first_pair_and_the_order_is_kept() -> None:
     asked: list[int] = []
 
     def counting(texts: Sequence[str]) -> list[list[float]]:
@@ -60,12 +60,12 @@ def test_a_batch_is_encoded_before_its_first_pair_comes_and_order_stays() -> Non
     out = [(pair[0], seen.find(pair[1])) for pair in embedded.encode_ahead(pairs)]
     assert asked == [BATCH, BATCH, 10]
     assert [place for place, _ in out] == list(range(len(pairs)))
-    assert all((twin is None) == (place % 2 == 0) for place, twin in out)
-    vectors = np.array(encode(texts[::2]), np.float32)  # twins asked for none
+    assert all((duplicate is None) == (place % 2 == 0) for place, duplicate in out)
+    vectors = np.array(encode(texts[::2]), np.float32)  # duplicates asked for none
     assert embedded._vectors == [module._quantized(vector).tobytes() for vector in vectors]
 
 
-def test_a_cosine_of_small_whole_numbers_is_near_the_true_one() -> None:
+def test_the_cosine_of_quantized_vectors_is_close_to_the_true_cosine() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         left = rng.standard_normal(384).astype(np.float32)
@@ -75,16 +75,16 @@ def test_a_cosine_of_small_whole_numbers_is_near_the_true_one() -> None:
     assert cosine(np.zeros(3, np.int8), module._quantized(np.ones(3, np.float32))) == 0.0
 
 
-def test_planes_part_two_vectors_as_often_as_the_formula_says() -> None:
+def test_planes_separate_two_vectors_as_often_as_the_formula_says() -> None:
     rng = np.random.default_rng(0)
     hits = bands = 0
     angle = math.acos(0.9)
     for _ in range(200):
-        one, other = np.linalg.qr(rng.standard_normal((64, 2)))[0].T.astype(np.float32)
-        turned = math.cos(angle) * one + math.sin(angle) * other
-        shared = module._bands(module._quantized(one), 7) == module._bands(module._quantized(turned), 7)
+        left, right = np.linalg.qr(rng.standard_normal((64, 2)))[0].T.astype(np.float32)
+        turned = math.cos(angle) * left + math.sin(angle) * right
+        shared = module._bands(module._quantized(left), 7) == module._bands(module._quantized(turned), 7)
         hits, bands = hits + int(shared.sum()), bands + BANDS
-        assert not set(module._bands(module._quantized(one), 7)) & set(module._bands(module._quantized(one), 8))
+        assert not set(module._bands(module._quantized(left), 7)) & set(module._bands(module._quantized(left), 8))
     assert hits / bands == pytest.approx((1 - angle / math.pi) ** PLANES, abs=0.03)
 
 

@@ -27,11 +27,11 @@ from tests.data.hygiene.problems import problem
         ("It can be proved that the sum is finite. Find it.", "2", None),
     ],
 )
-def test_what_a_final_answer_does_not_stand_for_is_dropped(question: str, answer: str, why: str | None) -> None:
+def test_problems_without_a_fair_final_answer_are_dropped(question: str, answer: str, why: str | None) -> None:
     assert why_dropped(problem(question, answer)) == why
 
 
-def test_only_the_filters_asked_for_and_the_length() -> None:
+def test_only_the_selected_filters_and_the_length_apply() -> None:
     assert why_dropped(problem("Prove it."), drop=["true_false"]) is None
     assert why_dropped(problem("one two three four"), max_words=4) is None
     assert why_dropped(problem("one two three four"), max_words=3) == "too_long"
@@ -45,22 +45,22 @@ QUESTIONS = [problem(f"What is {i} + {i}?", id=str(i)) for i in range(4000)]
 
 
 def sides(**settings: object) -> list[bool]:
-    return [held_out(one, **settings) for one in QUESTIONS]  # type: ignore[arg-type]
+    return [held_out(row, **settings) for row in QUESTIONS]  # type: ignore[arg-type]
 
 
-def test_the_share_is_held_out_and_a_larger_one_holds_the_same_and_more() -> None:
+def test_the_fraction_is_held_out_and_a_larger_one_includes_it() -> None:
     tenth, third = sides(heldout_frac=0.1), sides(heldout_frac=0.3)
     assert abs(sum(tenth) / 4000 - 0.1) < 0.02
     assert abs(sum(third) / 4000 - 0.3) < 0.03
     assert all(more for less, more in zip(tenth, third, strict=True) if less)
 
 
-def test_a_side_depends_on_seed_and_text_alone() -> None:
+def test_a_side_depends_only_on_seed_and_text() -> None:
     assert sides(heldout_frac=0.1) == sides(heldout_frac=0.1) != sides(heldout_frac=0.1, seed=1)
     assert sides(heldout_frac=0.5) != sides(heldout_frac=0.5, by="id")
     same = [problem(text, id=text) for text in ("Find $x+1$.", "find x + 1")]
     for seed in range(50):
-        assert len({held_out(one, heldout_frac=0.5, seed=seed) for one in same}) == 1
+        assert len({held_out(row, heldout_frac=0.5, seed=seed) for row in same}) == 1
 
 
 @pytest.mark.parametrize(

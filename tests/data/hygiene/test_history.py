@@ -63,7 +63,7 @@ def test_the_files_of_a_data_entry_are_found_in_mixtures_and_fusions_too(tmp_pat
     assert paths_in({"source": "mixture", "parts": [*parts, {"source": "fractions"}]}) == ["b", "c"]
     assert paths_in({"source": "fractions"}) == []
     clean = str(written(tmp_path))
-    found = provenance({"source": "mixture", "parts": [{"path": clean}, {"path": "none.jsonl"}]})
-    assert [one["path"] for one in found] == [clean, "none.jsonl"]
-    assert [one["decontaminated"] for one in found] == [decontaminations(Path(clean)), []]
-    assert found[0]["decontaminated"][0]["dropped"] == 2
+    files = provenance({"source": "mixture", "parts": [{"path": clean}, {"path": "none.jsonl"}]})
+    assert [file["path"] for file in files] == [clean, "none.jsonl"]
+    assert [file["decontaminated"] for file in files] == [decontaminations(Path(clean)), []]
+    assert files[0]["decontaminated"][0]["dropped"] == 2

@@ -16,14 +16,14 @@ from ansatz.data.hygiene.normalize import figures_of, ngrams, normalized_words, 
         ("\uff11", "1"),
     ],
 )
-def test_typesetting_makes_no_other_text(left: str, right: str) -> None:
+def test_typesetting_does_not_change_the_signature(left: str, right: str) -> None:
     assert signature(left) == signature(right)
 
 
 @pytest.mark.parametrize(
     ("left", "right"), [("x+1", "x-1"), ("8/(4/2)", "8/4/2"), ("x^{10}", "x^10"), ("0.5", "05"), ("2<x", "2>x")]
 )
-def test_signs_brackets_and_points_do(left: str, right: str) -> None:
+def test_signs_brackets_and_points_change_the_signature(left: str, right: str) -> None:
     assert signature(left) != signature(right)
 
 

@@ -50,19 +50,19 @@ def test_quantiles_are_values_that_occur() -> None:
         ("What is the sum of all?", "yes", None, "a filter would drop it: true_false"),
     ],
 )
-def test_rows_to_look_at(question: str, answer: str, solution: str | None, why: str) -> None:
+def test_suspicious_rows_have_a_reason(question: str, answer: str, solution: str | None, why: str) -> None:
     (reason,) = doubts(problem(question, answer, solution=solution))
     assert why in reason
 
 
-def test_a_plain_row_raises_no_doubt() -> None:
+def test_a_plain_row_is_not_suspicious() -> None:
     assert doubts(problem("What is the sum of all?", "5", solution="2+3=5\n#### 5")) == []
 
 
-def test_a_peek_counts_all_rows() -> None:
+def test_a_summary_counts_all_rows() -> None:
     rows = [problem("What is the sum of all?", str(i), id=str(min(i, 2)), solution="a b") for i in range(4)]
-    found = summarize(rows, length=len)
-    assert (found.rows, found.question_lengths[0], found.solution_lengths) == (4, 23, (3, 3, 3, 3, 3))
-    assert found.answer_kinds == {"integer": 4}
-    assert found.levels == {"none": 4}
-    assert found.suspicious == ((4, "2", "an earlier row has the same id"),)
+    summary = summarize(rows, length=len)
+    assert (summary.rows, summary.question_lengths[0], summary.solution_lengths) == (4, 23, (3, 3, 3, 3, 3))
+    assert summary.answer_kinds == {"integer": 4}
+    assert summary.levels == {"none": 4}
+    assert summary.suspicious == ((4, "2", "an earlier row has the same id"),)
