@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansatz.cli.sampling_options import ModelSampling
-from ansatz.config.sampling import THOUGHT_START
+from ansatz.config.sampling import THOUGHT_START, SamplingOptions
 from ansatz.errors import ConfigError, DataError, ModelError
 
 if TYPE_CHECKING:
@@ -42,24 +42,15 @@ def sample_into(
     check_ids(problems, source=source)
 
     from ansatz.evaluate.responses import all_modes_grader
-    from ansatz.models.load import cast, compute_dtype, load_policy
-    from ansatz.models.threads import set_threads, usable_cores
     from ansatz.prompts.render import render
     from ansatz.rewards.math_answer.verify import ALGEBRA_TARGET
     from ansatz.rewards.pool import WorkerPool
     from ansatz.rollout.base import Sampling
     from ansatz.rollout.native import NativeSampler
 
-    threads = sampling.threads or usable_cores()
-    set_threads(threads)
-    policy = load_policy(model, device=sampling.device)
-    cast(policy, compute_dtype(sampling.dtype, policy.device))
+    policy, threads = load_for_sampling(model, sampling)
     prompts = [(to_prompt or render)(problem, sampling.template, policy.tokenizer) for problem in problems]
-    limit = _response_limit(sampling.options.max_response_tokens, prompts, policy.max_context, source=source)
-    options = sampling.options.model_copy(update={"max_response_tokens": limit})
-    _check_budget(
-        options.thinking_budget, limit, len(policy.tokenizer.encode(options.closing, add_special_tokens=False))
-    )
+    options = fitting_options(sampling, prompts, policy, source=source)
     folder.open_or_check(
         {
             **about,
@@ -86,6 +77,29 @@ def sample_into(
         )
     finally:
         pool.close()
+
+
+def load_for_sampling(model: Path, sampling: ModelSampling) -> tuple[Policy, int]:
+    """The policy in the precision and on the device of the options, and the number of CPU threads that it uses."""
+    from ansatz.models.load import cast, compute_dtype, load_policy
+    from ansatz.models.threads import set_threads, usable_cores
+
+    threads = sampling.threads or usable_cores()
+    set_threads(threads)
+    policy = load_policy(model, device=sampling.device)
+    cast(policy, compute_dtype(sampling.dtype, policy.device))
+    return policy, threads
+
+
+def fitting_options(
+    sampling: ModelSampling, prompts: Sequence[Prompt], policy: Policy, *, source: str
+) -> SamplingOptions:
+    """The options with the longest response that the context allows, if they do not limit it themselves."""
+    limit = _response_limit(sampling.options.max_response_tokens, prompts, policy.max_context, source=source)
+    options = sampling.options.model_copy(update={"max_response_tokens": limit})
+    closing_tokens = len(policy.tokenizer.encode(options.closing, add_special_tokens=False))
+    _check_budget(options.thinking_budget, limit, closing_tokens)
+    return options
 
 
 def _where(policy: Policy, threads: int) -> dict[str, Any]:

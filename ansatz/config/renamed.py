@@ -36,6 +36,7 @@ OPTIONS: dict[tuple[str, ...], dict[str, str]] = {
         "--guesses": "--samples-per-prompt",
         "--max-tokens": "--max-response-tokens",
     },
+    ("ask",): {"--k": "--samples-per-prompt"},
     ("data", "select"): {"--max-tokens": "--drop-longer-than"},
     ("data", "split"): {"--share": "--heldout-frac"},
     ("eval",): {

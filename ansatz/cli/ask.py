@@ -1,0 +1,64 @@
+"""`ansatz ask MODEL "QUESTION"`: what a model answers to one question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ansatz.cli.responses import fitting_options, load_for_sampling
+from ansatz.cli.sampling_options import ModelSampling, takes_sampling
+
+
+@takes_sampling(samples_per_prompt=1)
+def ask(
+    model: Annotated[Path, typer.Argument(help="A Hugging Face model folder, such as a checkpoint.")],
+    question: Annotated[str, typer.Argument(help="The question, in quotes.")],
+    *,
+    sampling: ModelSampling,
+    answer: Annotated[str | None, typer.Option(help="The correct answer: each response then gets a verdict.")] = None,
+) -> None:
+    """Print a model's responses to one question; with --answer, also the verifier's verdict on each.
+
+    Choose the template that the model was trained with (--template), or chat for the tokenizer's own chat template.
+    """
+    from ansatz.prompts.render import render
+    from ansatz.rollout.base import Sampling
+    from ansatz.rollout.native import NativeSampler
+    from ansatz.types import Problem
+
+    policy, _ = load_for_sampling(model, sampling)
+    problem = Problem(id="asked", question=question, answer=answer or "", source="command line", split="all")
+    prompt = render(problem, sampling.template, policy.tokenizer)
+    options = fitting_options(sampling, [prompt], policy, source="the question")
+    rollouts = NativeSampler(policy, max_concurrent=options.samples_per_prompt).generate(
+        [prompt], Sampling.of(options, seed=sampling.seed)
+    )
+    correct = 0
+    for rollout in rollouts:
+        if len(rollouts) > 1:
+            print(f"--- response {rollout.sample + 1} of {len(rollouts)}")
+        print(rollout.text.strip())
+        notes = [f"{rollout.num_tokens} tokens"]
+        if rollout.truncated:
+            notes.append("cut off at --max-response-tokens")
+        if answer is not None:
+            verdict, is_correct = _verdict(answer, rollout.text)
+            correct += is_correct
+            notes.insert(0, verdict)
+        print(f"[{'; '.join(notes)}]")
+    if answer is not None and len(rollouts) > 1:
+        print(f"{correct} of {len(rollouts)} correct")
+
+
+def _verdict(answer: str, text: str) -> tuple[str, bool]:
+    """In words; a correct answer outside a box or tag is correct too, and the verdict says so."""
+    from ansatz.rewards.math_answer.verify import verify
+
+    strict = verify(answer, text)
+    lenient = strict if strict.correct else verify(answer, text, mode="anchored")
+    found = "no answer" if lenient.extracted is None else f"the answer is {lenient.extracted!r}"
+    if not lenient.correct:
+        return f"wrong: {found} ({lenient.reason.value})", False
+    return f"correct: {found}" + ("" if strict.correct else ", though not in the format that training asks for"), True

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+from toy_runs import TOY
+
+from ansatz.cli.ask import _verdict
+from ansatz.data.base import load_problems
+from ansatz.models.tiny import build_tiny_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    stories = load_problems("word_problems", split="train", settings={"count": 40})
+    build_tiny_model(folder, texts=[story.question for story in stories], **TOY["model"]["tiny"])
+    return folder
+
+
+OPTIONS = ("--template", "tiny", "--threads", 1, "--max-response-tokens", 6)
+
+
+def test_every_response_is_printed_with_its_verdict_and_the_count_at_the_end(ansatz, model):
+    code, out, err = ansatz("ask", model, "What is 2 + 2?", "--answer", 4, "--samples-per-prompt", 3, *OPTIONS)
+    assert (code, err) == (0, "")
+    assert out.count("--- response ") == 3
+    assert out.count("[wrong: ") == 3  # random weights
+    assert out.endswith("0 of 3 correct\n")
+
+
+def test_without_an_answer_there_is_no_verdict(ansatz, model):
+    code, out, _ = ansatz("ask", model, "What is 2 + 2?", *OPTIONS)
+    assert code == 0
+    assert "wrong" not in out
+    assert "tokens" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"So \boxed{4}", ("correct: the answer is '4'", True)),
+        ("The answer is 4.", ("correct: the answer is '4', though not in the format that training asks for", True)),
+        (r"\boxed{5}", ("wrong: the answer is '5' (different)", False)),
+        ("", ("wrong: no answer (no_answer)", False)),
+    ],
+)
+def test_a_verdict_in_words(text, expected):
+    assert _verdict("4", text) == expected
+
+
+def test_a_question_that_does_not_fit_is_one_sentence(ansatz, model):
+    code, out, err = ansatz("ask", model, "word " * 3000, *OPTIONS)
+    assert (code, out) == (2, "")
+    assert "the longest prompt of the question has" in err
+
+
+def test_the_old_short_option_is_refused_with_the_name_that_is_used_everywhere(ansatz, model):
+    code, _, err = ansatz("ask", model, "What is 2 + 2?", "--k", 4)
+    assert code == 2
+    assert "--samples-per-prompt" in err
