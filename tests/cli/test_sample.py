@@ -145,7 +145,7 @@ def test_what_a_model_guesses_right_is_dropped(ansatz, model, file, right, tmp_p
     assert code == 0
     assert "3 rows, 1 kept, 2 dropped (guessed 2)" in said
     assert [row["n"] for row in read(out)] == [0]
-    assert [one["right"] for one in report_of(out)["dropped_rows"]] == [2, 3]
+    assert [row["correct"] for row in report_of(out)["dropped_rows"]] == [2, 3]
     rows = read(tmp_path / "kept.responses" / "rollouts.jsonl")
     assert len(rows) == 9
     assert all(row["response"].startswith("\\boxed{") and set(row["verdicts"]) == {"guess"} for row in rows)
@@ -164,17 +164,17 @@ def test_what_a_model_guesses_right_is_dropped(ansatz, model, file, right, tmp_p
         ),
         (("data", "select", "OUT", "--out", "OUT"), "has no responses; expected a folder of `ansatz sample`"),
         (("data", "select", "FILE", "--out", "OUT", "--pick", "longest"), "pick = 'longest' is unknown"),
-        (("data", "select", "FILE", "--out", "OUT", "--per-prompt", 0), "per_prompt = 0: expected 1"),
+        (("data", "select", "FILE", "--out", "OUT", "--per-prompt", 0), "per_prompt = 0, expected at least 1"),
         (("data", "select", "FILE", "--out", "OUT", "--shape", "bowed"), "Did you mean 'boxed'"),
         (("data", "select", "FILE", "--out", "OUT", "--language", "xx"), "the language 'xx' is unknown"),
         (
             ("data", "difficulty", "FILE", "--out", "OUT", "--model", "MODEL", "--min-rate", 0.6, "--max-rate", 0.5),
             "expected 0 <= min <= max <= 1",
         ),
-        (("data", "filter", "FILE", "--out", "OUT", "--drop", "guessed"), "--drop guessed and --model go together"),
+        (("data", "filter", "FILE", "--out", "OUT", "--drop", "guessed"), "--drop guessed and --model belong together"),
         (
             ("data", "filter", "FILE", "--out", "OUT", "--drop", "proof", "--model", "MODEL"),
-            "--drop guessed and --model go together",
+            "--drop guessed and --model belong together",
         ),
     ],
 )
