@@ -142,17 +142,21 @@ def leave_one_out_std(reward_N: Tensor, group_N: Tensor, *, ddof: int = 1, eps: 
 
 @ADVANTAGES.register("mean_ratio", "max_rl", "maxrl")
 @formula("A = (r - mean reward of the prompt) / (mean + {eps})")
-def mean_ratio(reward_N: Tensor, group_N: Tensor, *, eps: float = 1e-6, signed: bool = False) -> Tensor:
+def mean_ratio(
+    reward_N: Tensor, group_N: Tensor, *, eps: float = 1e-6, signed: bool = False, single: Single = "zero"
+) -> Tensor:
     """(r - mean) / (mean + eps): the gradient of log pass rate, to first order of maximum likelihood (MaxRL,
     arXiv:2602.02710).
 
-    For rewards >= 0; a mean <= 0 gives 0. signed: divide by negative means too, which turns the sign round.
+    For rewards >= 0; a mean <= 0 gives 0. signed: also divide by negative means, which flips the sign. single: as in
+    `group_mean`.
     """
     index_N, groups = segments.renumbered(group_N)
     mean_N = segments.mean(reward_N, index_N, groups)[index_N]
     usable_N = mean_N != 0 if signed else mean_N > 0
     divisor_N = torch.where(usable_N, mean_N + eps, torch.ones_like(mean_N))
-    return segments.centered(reward_N, index_N, groups) / divisor_N * usable_N
+    advantage_N = segments.centered(reward_N, index_N, groups) / divisor_N * usable_N
+    return _keep_singles(advantage_N, reward_N, index_N, groups, single)
 
 
 @ADVANTAGES.register("batch_zscore")
@@ -258,24 +262,37 @@ def log_partition(reward_N: Tensor, group_N: Tensor, *, tau: float = 1.0) -> Ten
 
 
 @ADVANTAGES.register("gdpo", "normalize_then_sum")
-@formula("A = weighted sum over reward components of their z-scores (ddof {ddof}, eps {eps}) within the prompt")
+@formula("A = weighted sum over reward components of their {normalizer} (ddof {ddof}, eps {eps}) within the prompt")
 def gdpo(
     component_NK: Tensor,
     group_N: Tensor,
     *,
     component_weights: tuple[float, ...] | None = None,
+    normalizer: Literal["group_zscore", "group_mean", "leave_one_out", "leave_one_out_std"] = "group_zscore",
     ddof: int = 1,
     eps: float = 1e-4,
+    single: Single = "zero",
 ) -> Tensor:
-    """Each reward normalised over the group before they are added, so none drowns another (GDPO, arXiv:2601.05242).
+    """Normalise each reward component over the group before adding them up, so that none dominates (GDPO,
+    arXiv:2601.05242).
 
-    component_weights: one a component, None for all 1. Usually followed by `whiten`.
+    component_weights: one per component; None means 1 for all. normalizer: the advantage taken of each component; ddof
+    and eps are for those that divide by a std, single is as in `group_mean`. Usually followed by `whiten`.
     """
+
+    def normalized(reward_N: Tensor) -> Tensor:
+        match normalizer:
+            case "group_zscore":
+                return group_zscore(reward_N, group_N, ddof=ddof, eps=eps, single=single)
+            case "group_mean":
+                return group_mean(reward_N, group_N, single=single)
+            case "leave_one_out":
+                return leave_one_out(reward_N, group_N, single=single)
+            case "leave_one_out_std":
+                return leave_one_out_std(reward_N, group_N, ddof=ddof, eps=eps)
+
     weights = component_weights or (1.0,) * component_NK.shape[1]
-    parts = [
-        weight * group_zscore(component_N, group_N, ddof=ddof, eps=eps)
-        for weight, component_N in zip(weights, component_NK.unbind(1), strict=True)
-    ]
+    parts = [weight * normalized(reward_N) for weight, reward_N in zip(weights, component_NK.unbind(1), strict=True)]
     return torch.stack(parts).sum(0)
 
 

@@ -41,10 +41,7 @@ def truncate(
     """
     lowest, highest = -torch.inf if low is None else low, torch.inf if high is None else high
     weight_T = _weight(old_logp_T, behavior_logp_T, segment_T, level).clamp(lowest, highest)
-    if not self_normalize:
-        return weight_T
-    each = weight_T if level == "token" else weight_T[segments.last_of_segment(segment_T)]
-    return weight_T / each.mean()
+    return _normalized(weight_T, segment_T, level) if self_normalize else weight_T
 
 
 @CORRECTIONS.register("mask_outside", "icepop")
@@ -58,10 +55,12 @@ def mask_outside(
     level: Level = "token",
     low: float | None = 0.5,
     high: float | None = 5.0,
+    self_normalize: bool = False,
 ) -> Tensor:
-    """w within [low, high], 0 elsewhere (IcePop, arXiv:2510.18855)."""
+    """w within [low, high], 0 elsewhere (IcePop, arXiv:2510.18855). self_normalize: as in `truncate`."""
     weight_T = _weight(old_logp_T, behavior_logp_T, segment_T, level)
-    return weight_T * _inside(weight_T, low, high)
+    weight_T = weight_T * _inside(weight_T, low, high)
+    return _normalized(weight_T, segment_T, level) if self_normalize else weight_T
 
 
 @CORRECTIONS.register("drop_outside")
@@ -171,6 +170,12 @@ def _weight(old_logp_T: Tensor, behavior_logp_T: Tensor, segment_T: Tensor, leve
         return log_T.exp()
     reduce = segments.mean if level == "mean" else segments.total
     return reduce(log_T, segment_T, segments.num_segments(segment_T))[segment_T].exp()
+
+
+def _normalized(weight_T: Tensor, segment_T: Tensor, level: Level) -> Tensor:
+    each = weight_T if level == "token" else weight_T[segments.last_of_segment(segment_T)]
+    mean = each.mean()
+    return weight_T / torch.where(mean > 0, mean, torch.ones_like(mean))
 
 
 def _inside(value_T: Tensor, low: float | None, high: float | None) -> Tensor:

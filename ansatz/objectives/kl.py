@@ -27,7 +27,7 @@ Weight = Literal["none", "on_policy", "ratio", "behavior"]
 class KLSettings:
     """Settings that every sampled estimator accepts.
 
-    clamp_in, clamp_out: bounds on |x| and on the |value|; the gradient is 0 beyond them.
+    clamp_in, clamp_out: bounds on |x| and on the |value|; the gradient is 0 beyond them, also through the weight.
     weight: a factor with gradient. "on_policy" is policy / constant(policy): its value is 1, and it adds the
     score-function part that makes the gradient unbiased on-policy. "ratio" (the objective's rho) and "behavior"
     (policy / behavior) also correct for off-policy tokens.
@@ -56,6 +56,9 @@ def _sampled(value: Callable[..., Tensor]) -> Function:
                 "ratio": log_ratio_T,
                 "behavior": policy_logp_T - behavior_logp_T,
             }[shared.weight]
+            if shared.clamp_in is not None:
+                beyond_T = x_T.abs() > shared.clamp_in
+                log_weight_T = torch.where(beyond_T, log_weight_T.detach(), log_weight_T)
             value_T = value_T * log_weight_T.exp()
         value_T = _clamped(value_T, shared.clamp_out)
         if shared.straight_through:

@@ -1,9 +1,11 @@
-"""Preference losses: pure functions of the log-probs of chosen and rejected responses, averaged over pairs by the
-caller.
+"""Preference losses: pure functions of the log-probs of chosen and rejected responses; the caller averages over pairs.
 
-Axes: P pairs. `chosen_gain_P`, `rejected_gain_P`: log(policy / reference) of the response, summed over its tokens;
-`*_logp_P`: log policy, summed; `*_length_P`: response tokens. beta is the strength of the KL that they stand for. Each
-gives `loss_P`. The implicit reward of a response is beta x gain.
+Axes: P pairs. `chosen_gain_P`, `rejected_gain_P`: log(policy / reference) of the response, summed over its tokens.
+`*_score_P`: an f-divergence's transform of the gain (`DIVERGENCES`); the gain itself for the reverse KL. `*_logp_P`:
+log policy, summed; `*_length_P`: response tokens. beta is the strength of the divergence. Every loss returns `loss_P`.
+
+Losses on differences of scores, and on scores per token, follow any f-divergence. AOT, APO-zero and the first term of
+APO-down are defined on log-ratios, so they take gains and ignore the divergence.
 """
 
 from __future__ import annotations
@@ -18,20 +20,54 @@ from ansatz.objectives.components import Function, formula
 from ansatz.registry import Registry
 
 PREFERENCES: Registry[Function] = Registry("preference")
+DIVERGENCES: Registry[Function] = Registry("divergence")
+
+
+@DIVERGENCES.register("reverse_kl")
+@formula("gain")
+def reverse_kl(gain_P: Tensor) -> Tensor:
+    """f(u) = u log u, the divergence of DPO: the score is the log-ratio."""
+    return gain_P
+
+
+@DIVERGENCES.register("forward_kl")
+@formula("-exp(-gain)")
+def forward_kl(gain_P: Tensor) -> Tensor:
+    """f'(u) = -1 / u, up to a constant (f-DPO, arXiv:2309.16240)."""
+    return -(-gain_P).exp()
+
+
+@DIVERGENCES.register("js")
+@formula("log sigmoid(gain)")
+def js(gain_P: Tensor) -> Tensor:
+    """f'(u) = log(u / (1 + u)), up to a constant: the Jensen-Shannon divergence."""
+    return F.logsigmoid(gain_P)
+
+
+@DIVERGENCES.register("alpha")
+@formula("exp(({alpha} - 1) gain) / ({alpha} - 1)")
+def alpha_divergence(gain_P: Tensor, *, alpha: float = 0.5) -> Tensor:
+    """f'(u) = u^(alpha - 1) / (alpha - 1), up to a constant; alpha 0 is the forward KL, alpha 1 the reverse KL.
+
+    The limit alpha -> 1 is taken of score differences, in which the diverging constant cancels.
+    """
+    if abs(alpha - 1) < 1e-6:
+        return gain_P
+    return ((alpha - 1) * gain_P).exp() / (alpha - 1)
 
 
 @PREFERENCES.register("dpo", "sigmoid")
-@formula("-log sigmoid({beta} (gain_chosen - gain_rejected)), labels flipped with probability {label_smoothing}")
-def dpo(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.0) -> Tensor:
+@formula("-log sigmoid({beta} (score_chosen - score_rejected)), labels flipped with probability {label_smoothing}")
+def dpo(chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.0) -> Tensor:
     """DPO (arXiv:2305.18290 eq. 7); with label_smoothing conservative DPO (ericmitchell.ai/cdpo.pdf)."""
-    return _smoothed(beta * (chosen_gain_P - rejected_gain_P), label_smoothing)
+    return _smoothed(beta * (chosen_score_P - rejected_score_P), label_smoothing)
 
 
 @PREFERENCES.register("dpo_norm", "sigmoid_norm")
-@formula("-log sigmoid({beta} (gain_chosen / tokens - gain_rejected / tokens))")
+@formula("-log sigmoid({beta} (score_chosen / tokens - score_rejected / tokens))")
 def dpo_norm(
-    chosen_gain_P: Tensor,
-    rejected_gain_P: Tensor,
+    chosen_score_P: Tensor,
+    rejected_score_P: Tensor,
     chosen_length_P: Tensor,
     rejected_length_P: Tensor,
     *,
@@ -39,49 +75,50 @@ def dpo_norm(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """Length-normalised DPO (Tulu 3, arXiv:2411.15124 sec. 5.1)."""
-    gap_P = chosen_gain_P / chosen_length_P - rejected_gain_P / rejected_length_P
+    gap_P = chosen_score_P / chosen_length_P.clamp(min=1) - rejected_score_P / rejected_length_P.clamp(min=1)
     return _smoothed(beta * gap_P, label_smoothing)
 
 
 @PREFERENCES.register("robust")
 @formula("DPO's loss made unbiased for labels flipped with probability {label_smoothing}")
 def robust(
-    chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.1
+    chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.1
 ) -> Tensor:
-    """rDPO (arXiv:2403.00409): -(1-e) log s(x) + e log s(-x), over 1 - 2e."""
-    logit_P = beta * (chosen_gain_P - rejected_gain_P)
+    """rDPO (arXiv:2403.00409): (-(1 - e) log s(x) + e log s(-x)) / (1 - 2e)."""
+    logit_P = beta * (chosen_score_P - rejected_score_P)
     kept_P = (1 - label_smoothing) * F.logsigmoid(logit_P)
     return (label_smoothing * F.logsigmoid(-logit_P) - kept_P) / (1 - 2 * label_smoothing)
 
 
 @PREFERENCES.register("ipo")
-@formula("(gain_chosen - gain_rejected - 1 / (2 {beta}))^2")
+@formula("(score_chosen - score_rejected - 1 / (2 {beta}))^2")
 def ipo(
-    chosen_gain_P: Tensor,
-    rejected_gain_P: Tensor,
+    chosen_score_P: Tensor,
+    rejected_score_P: Tensor,
     chosen_length_P: Tensor,
     rejected_length_P: Tensor,
     *,
     beta: float = 0.1,
     per_token: bool = False,
 ) -> Tensor:
-    """IPO (arXiv:2310.12036 eq. 17), a bounded margin. per_token: gains averaged over tokens, as TRL does."""
+    """IPO (arXiv:2310.12036 eq. 17), a bounded margin. per_token: average scores over tokens, as TRL does."""
     if per_token:
-        chosen_gain_P, rejected_gain_P = chosen_gain_P / chosen_length_P, rejected_gain_P / rejected_length_P
-    return (chosen_gain_P - rejected_gain_P - 1 / (2 * beta)).square()
+        chosen_score_P = chosen_score_P / chosen_length_P.clamp(min=1)
+        rejected_score_P = rejected_score_P / rejected_length_P.clamp(min=1)
+    return (chosen_score_P - rejected_score_P - 1 / (2 * beta)).square()
 
 
 @PREFERENCES.register("hinge")
-@formula("max(0, 1 - {beta} (gain_chosen - gain_rejected))")
-def hinge(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1) -> Tensor:
+@formula("max(0, 1 - {beta} (score_chosen - score_rejected))")
+def hinge(chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 0.1) -> Tensor:
     """SLiC-HF's hinge (arXiv:2305.10425) on the implicit rewards (RSO, arXiv:2309.06657)."""
-    return torch.relu(1 - beta * (chosen_gain_P - rejected_gain_P))
+    return torch.relu(1 - beta * (chosen_score_P - rejected_score_P))
 
 
 @PREFERENCES.register("cpo")
 @formula("-log sigmoid({beta} (log policy(chosen) - log policy(rejected)))")
 def cpo(chosen_logp_P: Tensor, rejected_logp_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.0) -> Tensor:
-    """DPO without a reference (CPO, arXiv:2401.08417), less its likelihood term."""
+    """DPO without a reference (CPO, arXiv:2401.08417); its likelihood term is `likelihood`."""
     return _smoothed(beta * (chosen_logp_P - rejected_logp_P), label_smoothing)
 
 
@@ -108,60 +145,62 @@ def simpo(
 
 @PREFERENCES.register("exo", "exo_pair")
 @formula("KL of the policy's pair probabilities to (1 - {label_smoothing}, {label_smoothing})")
-def exo(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 1e-3) -> Tensor:
+def exo(
+    chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 1e-3
+) -> Tensor:
     """EXO for pairs (arXiv:2402.00856): the reverse KL to smoothed labels. label_smoothing > 0."""
-    logit_P = beta * (chosen_gain_P - rejected_gain_P)
-    right_P = logit_P.sigmoid() * (F.logsigmoid(logit_P) - _log(1 - label_smoothing))
-    return right_P + (-logit_P).sigmoid() * (F.logsigmoid(-logit_P) - _log(label_smoothing))
+    logit_P = beta * (chosen_score_P - rejected_score_P)
+    correct_P = logit_P.sigmoid() * (F.logsigmoid(logit_P) - _log(1 - label_smoothing))
+    return correct_P + (-logit_P).sigmoid() * (F.logsigmoid(-logit_P) - _log(label_smoothing))
 
 
 @PREFERENCES.register("nca", "nca_pair")
-@formula("-log s(c) - log s(-c) / 2 - log s(-r) / 2, c and r the implicit rewards, {beta} x gain")
-def nca(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1) -> Tensor:
-    """NCA for pairs (arXiv:2402.05369): absolute likelihood of the chosen does not fall."""
-    chosen_P, rejected_P = beta * chosen_gain_P, beta * rejected_gain_P
+@formula("-log s(c) - log s(-c) / 2 - log s(-r) / 2, c and r the implicit rewards, {beta} x score")
+def nca(chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 0.1) -> Tensor:
+    """NCA for pairs (arXiv:2402.05369): the absolute likelihood of the chosen response does not fall."""
+    chosen_P, rejected_P = beta * chosen_score_P, beta * rejected_score_P
     return -F.logsigmoid(chosen_P) - F.logsigmoid(-chosen_P) / 2 - F.logsigmoid(-rejected_P) / 2
 
 
 @PREFERENCES.register("bco", "bco_pair")
-@formula("-log s(c - shift) - log s(shift - r), c and r {beta} x gain, shift their mean where centered ({centered})")
-def bco(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, centered: bool = True) -> Tensor:
-    """BCO for pairs (arXiv:2404.04656): a binary classifier of implicit rewards around the batch's mean, or around
-    0."""
-    chosen_P, rejected_P = beta * chosen_gain_P, beta * rejected_gain_P
+@formula("-log s(c - shift) - log s(shift - r), c and r {beta} x score, shift their mean where centered ({centered})")
+def bco(chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 0.1, centered: bool = True) -> Tensor:
+    """BCO for pairs (arXiv:2404.04656): a binary classifier of implicit rewards, around their mean in the batch or
+    around 0."""
+    chosen_P, rejected_P = beta * chosen_score_P, beta * rejected_score_P
     shift = torch.cat([chosen_P, rejected_P]).mean().detach() * centered
     return -F.logsigmoid(chosen_P - shift) - F.logsigmoid(shift - rejected_P)
 
 
 @PREFERENCES.register("sppo", "sppo_hard")
-@formula("(gain_chosen - 1 / (2 {beta}))^2 + (gain_rejected + 1 / (2 {beta}))^2")
-def sppo(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1) -> Tensor:
+@formula("(score_chosen - 1 / (2 {beta}))^2 + (score_rejected + 1 / (2 {beta}))^2")
+def sppo(chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 0.1) -> Tensor:
     """SPPO with hard labels (arXiv:2405.00675)."""
     half = 1 / (2 * beta)
-    return (chosen_gain_P - half).square() + (rejected_gain_P + half).square()
+    return (chosen_score_P - half).square() + (rejected_score_P + half).square()
 
 
 @PREFERENCES.register("apo_zero")
 @formula("1 - s({beta} gain_chosen) + s({beta} gain_rejected)")
 def apo_zero(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1) -> Tensor:
-    """APO-zero (arXiv:2408.06266): chosen up, rejected down; for chosen responses better than the policy's own."""
+    """APO-zero (arXiv:2408.06266): chosen up, rejected down; for chosen responses better than the policy's."""
     return 1 - (beta * chosen_gain_P).sigmoid() + (beta * rejected_gain_P).sigmoid()
 
 
 @PREFERENCES.register("apo_down")
-@formula("s({beta} gain_chosen) + 1 - s({beta} (gain_chosen - gain_rejected))")
-def apo_down(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1) -> Tensor:
+@formula("s({beta} gain_chosen) + 1 - s({beta} (score_chosen - score_rejected))")
+def apo_down(chosen_gain_P: Tensor, chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 0.1) -> Tensor:
     """APO-down (arXiv:2408.06266): both down, rejected more; for a policy better than the chosen responses."""
-    return (beta * chosen_gain_P).sigmoid() + 1 - (beta * (chosen_gain_P - rejected_gain_P)).sigmoid()
+    return (beta * chosen_gain_P).sigmoid() + 1 - (beta * (chosen_score_P - rejected_score_P)).sigmoid()
 
 
 @PREFERENCES.register("discopop")
-@formula("logistic and exponential loss of {beta} (gain_chosen - gain_rejected), mixed by sigmoid(x / {tau})")
-def discopop(chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, tau: float = 0.05) -> Tensor:
+@formula("logistic and exponential loss of {beta} (score_chosen - score_rejected), mixed by sigmoid(x / {tau})")
+def discopop(chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 0.1, tau: float = 0.05) -> Tensor:
     """DiscoPOP, a loss found by search (arXiv:2406.08414)."""
-    logit_P = beta * (chosen_gain_P - rejected_gain_P)
-    share_P = (logit_P / tau).sigmoid()
-    return -F.logsigmoid(logit_P) * (1 - share_P) + (-logit_P).exp() * share_P
+    logit_P = beta * (chosen_score_P - rejected_score_P)
+    mix_P = (logit_P / tau).sigmoid()
+    return -F.logsigmoid(logit_P) * (1 - mix_P) + (-logit_P).exp() * mix_P
 
 
 @PREFERENCES.register("aot")
@@ -190,35 +229,24 @@ def aot_unpaired(
     return _smoothed(beta * (chosen_gain_P.sort().values - rejected_gain_P.sort().values), label_smoothing)
 
 
-@PREFERENCES.register("f_dpo")
-@formula("-log sigmoid({beta} (f'(chosen) - f'(rejected))), f the {divergence} divergence")
-def f_dpo(
-    chosen_gain_P: Tensor,
-    rejected_gain_P: Tensor,
+@PREFERENCES.register("likelihood", "sft")
+@formula("-log policy(chosen): {kind}")
+def likelihood(
+    chosen_likelihood_P: Tensor,
+    chosen_length_P: Tensor,
     *,
-    beta: float = 0.1,
-    divergence: Literal["forward_kl", "js", "alpha"] = "forward_kl",
-    alpha: float = 0.5,
+    kind: Literal["token_mean", "sequence_sum", "sequence_mean"] = "token_mean",
 ) -> Tensor:
-    """DPO for other divergences than the reverse KL (f-DPO, arXiv:2309.16240): f' of the likelihood ratio, not its log.
+    """The likelihood of the chosen responses, a term next to a preference loss (RPO, arXiv:2404.19733 eq. 1).
 
-    divergence: "forward_kl", "js" or "alpha" (of exponent alpha).
+    chosen_likelihood_P: log policy summed over all tokens of the response, each with weight 1. kind: "token_mean"
+    (every chosen token of the batch counts the same), or the sum or mean of each response.
     """
-
-    def slope(gain_P: Tensor) -> Tensor:
-        if divergence == "js":
-            return F.logsigmoid(gain_P)
-        power = 1.0 if divergence == "forward_kl" else alpha
-        return -(-power * gain_P).exp() / power
-
-    return _smoothed(beta * (slope(chosen_gain_P) - slope(rejected_gain_P)), 0.0)
-
-
-@PREFERENCES.register("sft")
-@formula("-mean log policy(chosen)")
-def sft(chosen_logp_P: Tensor, chosen_length_P: Tensor) -> Tensor:
-    """Likelihood of the chosen responses, a token of the batch counting once (RPO, arXiv:2404.19733 eq. 1)."""
-    return -chosen_logp_P * len(chosen_logp_P) / chosen_length_P.sum()
+    if kind == "sequence_sum":
+        return -chosen_likelihood_P
+    if kind == "sequence_mean":
+        return -chosen_likelihood_P / chosen_length_P.clamp(min=1)
+    return -chosen_likelihood_P * len(chosen_likelihood_P) / chosen_length_P.sum()
 
 
 def bradley_terry(
@@ -226,7 +254,7 @@ def bradley_terry(
 ) -> Tensor:
     """-log sigmoid(c - r - margin) + center (c + r)^2: a reward model's loss (arXiv:2203.02155 eq. 1; margin, Llama 2).
 
-    center: keeps rewards near 0, as only their differences are determined (arXiv:2312.09244).
+    center: keeps rewards near 0, since only their differences are determined (arXiv:2312.09244).
     """
     gap_P = chosen_reward_P - rejected_reward_P
     if margin_P is not None:

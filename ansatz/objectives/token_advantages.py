@@ -1,7 +1,7 @@
-"""Advantages that tell the tokens of a rollout apart, and the whitening of any advantages.
+"""Advantages that differ between the tokens of a rollout, and the whitening of any advantages.
 
-Axes: N rollouts, T response tokens. `token_reward_T` holds the reward at a rollout's last token, less the KL where the
-recipe puts it in the reward.
+Axes: N rollouts, T response tokens. `token_reward_T` holds the reward at a rollout's last token (or dense rewards),
+minus the KL if the recipe puts it in the reward.
 """
 
 from __future__ import annotations
@@ -27,6 +27,13 @@ def reward_to_go(token_reward_T: Tensor, segment_T: Tensor, *, gamma: float = 1.
     return segments.discounted_sum(token_reward_T, segment_T, gamma)
 
 
+@ADVANTAGES.register("remax_to_go")
+@formula("A = rewards from the token on - reward of a greedy rollout of the prompt")
+def remax_to_go(token_reward_T: Tensor, baseline_N: Tensor, segment_T: Tensor) -> Tensor:
+    """`remax` for dense rewards: the reward to go minus the greedy rollout's reward, per token (arXiv:2310.10505)."""
+    return segments.discounted_sum(token_reward_T, segment_T, 1.0) - baseline_N[segment_T]
+
+
 @ADVANTAGES.register("gae", "ppo")
 @formula("A = generalized advantage of the critic (gamma {gamma}, lambda {lam})")
 def gae(
@@ -41,8 +48,8 @@ def gae(
     """A_t = delta_t + gamma lambda A_{t+1}, delta_t = r_t + gamma V_{t+1} - V_t, V = 0 after the end
     (arXiv:1506.02438 eq. 16).
 
-    gamma = lambda = 1 is the reward-to-go minus the value. lam_length a: lambda = 1 - 1 / (a x response length) in
-    place of lam (VAPO, arXiv:2504.05118).
+    gamma = lambda = 1 is the reward-to-go minus the value. lam_length a: lambda = 1 - 1 / (a x response length)
+    instead of lam (VAPO, arXiv:2504.05118).
     """
     delta_T = token_reward_T + gamma * segments.next_in_segment(value_T, segment_T) - value_T
     factor: float | Tensor = gamma * lam
@@ -85,13 +92,15 @@ def tokens(
     ddof: int = 1,
     eps: float = 1e-8,
     eps_in: EpsIn = "var",
+    mean_eps: float = 0.0,
 ) -> Tensor:
     """Mean 0 and variance 1 over all response tokens of the step, so long rollouts count for more (PPO practice).
 
-    center, scale: whether to take off the mean, whether to divide. eps_in: "var", 1/sqrt(var + eps); "std", 1/(std +
-    eps); "floor", 1/sqrt(max(var, eps)).
+    center, scale: whether to subtract the mean, whether to divide. eps_in: "var", 1/sqrt(var + eps); "std", 1/(std +
+    eps); "floor", 1/sqrt(max(var, eps)). mean_eps: added to the number of tokens that means divide by. Equal
+    advantages become 0.
     """
-    return _whitened(advantage_T, center, scale, ddof, eps, eps_in)
+    return _whitened(advantage_T, center, mean_eps) / _divisor(advantage_T, scale, ddof, eps, eps_in, mean_eps)
 
 
 @WHITENS.register("rollouts")
@@ -104,17 +113,28 @@ def rollouts(
     ddof: int = 1,
     eps: float = 1e-8,
     eps_in: EpsIn = "var",
+    mean_eps: float = 0.0,
 ) -> Tensor:
-    """The same over rollouts, each counting once whatever its length; for components with one number a rollout."""
-    return _whitened(advantage_N, center, scale, ddof, eps, eps_in)
+    """The same over rollouts, which count once whatever their length; for components with one number per rollout."""
+    return _whitened(advantage_N, center, mean_eps) / _divisor(advantage_N, scale, ddof, eps, eps_in, mean_eps)
 
 
-def _whitened(values: Tensor, center: bool, scale: bool, ddof: int, eps: float, eps_in: EpsIn) -> Tensor:
-    whole = torch.zeros_like(values, dtype=torch.long)
-    centered = segments.centered(values, whole, 1)
-    std = segments.deviation(centered, whole, 1, ddof=ddof)
-    centered = centered if center else values
+def _whitened(values: Tensor, center: bool, mean_eps: float) -> Tensor:
+    return _centered(values, mean_eps) if center else values
+
+
+def _divisor(values: Tensor, scale: bool, ddof: int, eps: float, eps_in: EpsIn, mean_eps: float) -> Tensor:
+    """What whitening divides by: 1 without `scale`, and where there is neither spread nor eps."""
+    centered, count = _centered(values, mean_eps), len(values)
     if not scale:
-        return centered
-    divisor = {"var": (std**2 + eps).sqrt(), "std": std + eps, "floor": (std**2).clamp(min=eps).sqrt()}[eps_in]
-    return centered / divisor
+        return torch.ones_like(values)
+    var = centered.square().sum() / (count + mean_eps) * count / max(count - ddof, 1)
+    divisor = {"var": (var + eps).sqrt(), "std": var.sqrt() + eps, "floor": var.clamp(min=eps).sqrt()}[eps_in]
+    return torch.where(divisor > 0, divisor, torch.ones_like(divisor)).expand_as(values)
+
+
+def _centered(values: Tensor, mean_eps: float) -> Tensor:
+    """Values minus their mean; exactly 0 if all are equal."""
+    if len(values) == 0 or values.max() == values.min():
+        return torch.zeros_like(values)
+    return values - values.sum() / (len(values) + mean_eps)

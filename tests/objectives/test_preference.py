@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 
 from ansatz.objectives.components import build_component
-from ansatz.objectives.preference import PREFERENCES, bradley_terry
+from ansatz.objectives.preference import DIVERGENCES, PREFERENCES, bradley_terry
 
 GIVEN = {
     "chosen_gain_P": torch.tensor([0.8], dtype=torch.float64),
     "rejected_gain_P": torch.tensor([-0.4], dtype=torch.float64),
+    "chosen_score_P": torch.tensor([0.8], dtype=torch.float64),
+    "rejected_score_P": torch.tensor([-0.4], dtype=torch.float64),
+    "chosen_likelihood_P": torch.tensor([-4.0], dtype=torch.float64),
     "chosen_logp_P": torch.tensor([-4.0], dtype=torch.float64),
     "rejected_logp_P": torch.tensor([-9.0], dtype=torch.float64),
     "chosen_length_P": torch.tensor([4.0], dtype=torch.float64),
@@ -44,7 +47,8 @@ def test_losses_of_one_pair_by_hand():
     assert loss("cpo", beta=0.1) == close(nls(0.5))
     assert loss("simpo", beta=2.0, margin=0.5) == close(nls(2 * (-1.0 + 1.5) - 0.5))
     assert loss("sppo", beta=0.5) == close((0.8 - 1) ** 2 + (-0.4 + 1) ** 2)
-    assert loss("sft") == close(1.0)
+    assert loss("likelihood") == loss("sft") == close(1.0)
+    assert loss("likelihood", kind="sequence_sum") == close(4.0)
     assert loss("nca", beta=1.0) == close(nls(0.8) + nls(-0.8) / 2 + nls(0.4) / 2)
     assert loss("bco", beta=1.0) == close(nls(0.8 - 0.2) + nls(0.2 + 0.4))
     assert loss("apo_zero", beta=1.0) == close(1 - 1 / (1 + math.exp(-0.8)) + 1 / (1 + math.exp(0.4)))
@@ -52,23 +56,65 @@ def test_losses_of_one_pair_by_hand():
 
 def test_a_robust_loss_is_unbiased_for_flipped_labels():
     # E over flips with probability e of the robust loss is DPO's clean loss
-    flipped = {**GIVEN, "chosen_gain_P": GIVEN["rejected_gain_P"], "rejected_gain_P": GIVEN["chosen_gain_P"]}
+    flipped = {**GIVEN, "chosen_score_P": GIVEN["rejected_score_P"], "rejected_score_P": GIVEN["chosen_score_P"]}
     noisy = 0.8 * loss("robust", label_smoothing=0.2) + 0.2 * loss("robust", flipped, label_smoothing=0.2)
     assert noisy == pytest.approx(loss("dpo"))
 
 
-def test_alphapo_tends_to_simpo_and_f_dpo_with_small_alpha_to_dpo():
+def test_alphapo_tends_to_simpo():
     assert loss("simpo", alpha=1e-6) == pytest.approx(loss("simpo"), abs=1e-5)
-    assert loss("f_dpo", divergence="alpha", alpha=1e-6, beta=0.3) == pytest.approx(loss("dpo", beta=0.3), abs=1e-5)
+
+
+def scored(divergence: str, **settings: Any) -> dict[str, Tensor]:
+    """GIVEN with the scores of an f-divergence."""
+    score = build_component(DIVERGENCES, divergence, settings)
+    scores = {f"{side}_score_P": score({"gain_P": GIVEN[f"{side}_gain_P"]}) for side in ("chosen", "rejected")}
+    return {**GIVEN, **scores}
+
+
+def test_f_divergences_transform_the_scores_of_losses_on_differences_and_averages():
+    close = pytest.approx
+    forward = -math.exp(-0.8) + math.exp(0.4)
+    assert loss("dpo", scored("forward_kl"), beta=0.5) == close(nls(0.5 * forward))
+    assert loss("hinge", scored("forward_kl"), beta=0.5) == close(1 - 0.5 * forward)
+    jensen = -math.log1p(math.exp(-0.8)) + math.log1p(math.exp(0.4))
+    assert loss("dpo", scored("js"), beta=0.5) == close(nls(0.5 * jensen))
+    # alpha = 0.2: f'(u) = u^-0.8 / -0.8, per token of 4 and 6.
+    alpha = -math.exp(-0.64) / 0.8 / 4 + math.exp(0.32) / 0.8 / 6
+    assert loss("ipo", scored("alpha", alpha=0.2), beta=0.5, per_token=True) == close((alpha - 1) ** 2)
+    assert loss("dpo_norm", scored("alpha", alpha=0.2), beta=2.0) == close(nls(2 * alpha))
+
+
+def test_the_alpha_family_has_the_reverse_kl_as_its_limit_and_the_forward_kl_at_zero():
+    assert loss("dpo", scored("alpha", alpha=1 + 1e-5)) == pytest.approx(loss("dpo"), abs=1e-5)
+    assert loss("dpo", scored("alpha", alpha=1.0)) == loss("dpo")
+    assert loss("dpo", scored("alpha", alpha=0.0)) == pytest.approx(loss("dpo", scored("forward_kl")))
+
+
+@pytest.mark.parametrize("name", ["aot", "aot_unpaired", "apo_zero", "cpo", "simpo", "likelihood"])
+def test_losses_on_log_ratios_or_log_probs_ignore_the_divergence(name: str):
+    assert loss(name, scored("js")) == loss(name)
+
+
+def test_a_likelihood_term_averages_tokens_or_responses():
+    """Two responses with 1 and 3 tokens and log-probs of -1 and -6."""
+    given = {
+        "chosen_likelihood_P": torch.tensor([-1.0, -6.0], dtype=torch.float64),
+        "chosen_length_P": torch.tensor([1.0, 3.0], dtype=torch.float64),
+    }
+    assert loss("likelihood", given, kind="token_mean") == pytest.approx(7 / 4)
+    assert loss("likelihood", given, kind="sequence_sum") == pytest.approx(7 / 2)
+    assert loss("likelihood", given, kind="sequence_mean") == pytest.approx((1 + 2) / 2)
 
 
 @pytest.mark.parametrize("name", PREFERENCES.names())
 def test_every_loss_prefers_a_chosen_response_that_gains(name: str):
     settings = {"label_smoothing": 0.1} if name in ("robust", "exo", "exo_pair") else {}
-    chosen = GIVEN["chosen_gain_P"].clone().requires_grad_()
+    gain = GIVEN["chosen_gain_P"].clone().requires_grad_()
     logp = GIVEN["chosen_logp_P"].clone().requires_grad_()
-    made = build_component(PREFERENCES, name, settings)({**GIVEN, "chosen_gain_P": chosen, "chosen_logp_P": logp}).sum()
-    gradients = torch.autograd.grad(made, (chosen, logp), allow_unused=True)
+    given = {**GIVEN, "chosen_gain_P": gain, "chosen_score_P": gain, "chosen_logp_P": logp, "chosen_likelihood_P": logp}
+    made = build_component(PREFERENCES, name, settings)(given).sum()
+    gradients = torch.autograd.grad(made, (gain, logp), allow_unused=True)
     slopes = [gradient.item() for gradient in gradients if gradient is not None]
     expected = 1.0 if name == "apo_down" else -1.0  # apo_down pushes both down at this gap
     assert all(slope * expected > 0 for slope in slopes if slope)

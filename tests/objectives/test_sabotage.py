@@ -138,8 +138,8 @@ SABOTAGES: dict[str, tuple[str, str, str]] = {
     ),
     "advantage: whitening without centring": (
         "token_advantages",
-        "centered = centered if center else values",
-        "centered = values",
+        "return _centered(values, mean_eps) if center else values",
+        "return values",
     ),
     "correction: upside down": (
         "corrections",
@@ -175,8 +175,8 @@ SABOTAGES: dict[str, tuple[str, str, str]] = {
     "value: better for worse": ("value", "error_T = torch.maximum(error_T,", "error_T = torch.minimum(error_T,"),
     "preference: chosen and rejected swapped": (
         "preference",
-        "_smoothed(beta * (chosen_gain_P - rejected_gain_P)",
-        "_smoothed(beta * (rejected_gain_P - chosen_gain_P)",
+        "_smoothed(beta * (chosen_score_P - rejected_score_P)",
+        "_smoothed(beta * (rejected_score_P - chosen_score_P)",
     ),
     "early stop: the other way round": (
         "objective",

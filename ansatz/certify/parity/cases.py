@@ -1,6 +1,7 @@
-"""A case of a certificate file: knobs and arrays of another project, and what its own code made of them.
+"""A case of a certificate file: another project's options and arrays, and the outputs of its own code.
 
 Axes: N rollouts, C columns of the padded batch. A batch is flattened row by row, so padding is simply outside the mask.
+All numbers are float64: none passes through torch's default dtype.
 """
 
 from __future__ import annotations
@@ -13,24 +14,34 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from ansatz.objectives.projects.options import Options, merged
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
+    """options: those that the case sets, over `defaults`, the project's defaults in force for it."""
+
     id: str
     family: str
-    peer: str
-    knobs: dict[str, Any]
+    project: str
+    options: Options
+    defaults: Mapping[str, Any]
     inputs: dict[str, Any]
     outputs: dict[str, Any]
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Case:
-        knobs = merged(data.get("knob_defaults") or {}, data.get("knobs") or {})
-        return cls(data["id"], data["family"], data["peer"], knobs, data["inputs"], data["outputs"])
+        defaults = cast(dict[str, Any], data.get("knob_defaults") or {})
+        options = Options(merged(defaults, data.get("knobs") or {}))
+        return cls(data["id"], data["family"], data["peer"], options, defaults, data["inputs"], data["outputs"])
+
+    def unused(self) -> list[str]:
+        """The options that differ from their defaults and that no mapping has used."""
+        return list(self.options.unused(self.defaults))
 
     def array(self, name: str) -> Tensor:
-        """An input in float64, as it is shaped there."""
-        return torch.tensor(self.inputs[name], dtype=torch.float64)
+        """An input in float64, in the shape that it has there."""
+        return float64(self.inputs[name])
 
     def optional(self, name: str) -> Tensor | None:
         return self.array(name) if self.inputs.get(name) is not None else None
@@ -40,19 +51,14 @@ class Case:
         return None if value is None else value.reshape(-1)
 
 
-def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """`new` over `old`, nested dictionaries key by key."""
-    out = dict(old)
-    for key, value in new.items():
-        nested = isinstance(value, dict) and isinstance(out.get(key), dict)
-        out[key] = merged(out[key], cast(dict[str, Any], value)) if nested else value
-    return out
+def float64(values: Any) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def error(ours: Any, expected: Any, mask: Tensor | None = None) -> float:
-    """Largest absolute difference over max(1, largest |expected|); inf for another shape or a nan.
+    """Largest absolute difference over max(1, largest |expected|); inf for a different shape or a nan.
 
-    mask: where an N x C array counts.
+    mask: where an N x C array is compared.
     """
     if isinstance(expected, Mapping):
         parts = cast(Mapping[str, Any], expected)

@@ -1,4 +1,4 @@
-"""Walk a certificate file and say, by project and family, what agrees."""
+"""Go through a certificate file and report, by project and family, what agrees."""
 
 from __future__ import annotations
 
@@ -19,30 +19,24 @@ TOLERANCE = 1e-9
 ADVANTAGE_TOLERANCE = 1e-8  # peers that add 1e-8 to a mean's denominator, which we do not
 NOT_COMPARED = ("metrics", "normalized_rewards")
 WHERE_MADE = ("returns", "scaled_advantages", "importance_sampling_ratio", "rollout_is_weights")
-"""Intermediate results, compared where our run has them (returns: with a critic only)."""
+"""Intermediate results, compared where our run has them (returns: only with a critic)."""
 
 LEFT_OUT: dict[str, str] = {
-    "trl.grpo_loss.vespo": "a gate of its own (VESPO) that no other project has",
-    "trl.vllm_is.vespo": "as trl.grpo_loss.vespo",
-    "trl.entropy_bonus": "with top_entropy_quantile the bonus is a mean over the kept tokens, not over all",
     "verl.adv.optimal_token_baseline": "needs the sum of squared probabilities at every token, for one estimator",
-    "openrlhf.adv.overlong": "its length penalty is rounded to float32 before the float64 run (differs by 4e-8)",
-    "nemo.loss.positive_nll": "a second loss on successful rollouts (VAPO); supervised steps are a stage here",
     "skyrl.adv.reinforce++": "the return is reset to 0 at masked tokens, so a hole in the mask cuts it",
     "skyrl.advantage_batch_normalize": "its mean runs over padding, its variance does not",
-    "skyrl.rollout_is": "a hard zero on the current ratio whose docstring and gradient disagree",
     "skyrl.clip_cov": "covariances of advantages already divided by the token count, so its bounds select nothing",
     "skyrl.kl_cov": "its KL term is summed where its surrogate is averaged",
     "torchtune.GRPOCompletionLoss_BUG": "a bug: one ratio for the whole batch",
     "torchtune.PPOLoss": "a bug: whitening adds the mean back",
-    "nano.vineppo": "needs Monte-Carlo rollouts from inside a response (VinePPO), which no sampler here draws",
+    "nano.vineppo": "needs Monte-Carlo rollouts that start inside a response (VinePPO), which no sampler here draws",
 }
 """Families that we do not claim, each with its reason; docs/parity.md has the same list."""
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyResult:
-    """worst: largest error over cases and outputs, each over its tolerance's scale; where: the output it is in."""
+    """worst: the largest error over cases and outputs, relative to the scale of the output; where: that output."""
 
     project: str
     family: str
@@ -61,7 +55,7 @@ class FamilyResult:
 
 
 def certify(path: Path) -> list[FamilyResult]:
-    """Every family of the file in its order; DataError where the file is not one of these."""
+    """Every family of the file, in its order. DataError if the file is not a certificate file."""
     families: dict[str, list[Case]] = {}
     for case in _read(path):
         families.setdefault(case.family, []).append(case)
@@ -95,7 +89,7 @@ def _read(path: Path) -> Iterator[Case]:
 
 
 def _family(name: str, cases: list[Case]) -> FamilyResult:
-    project = cases[0].peer
+    project = cases[0].project
     run = find(name)
     if name in LEFT_OUT or run is None:
         return FamilyResult(project, name, len(cases), 0, math.inf, "" if name in LEFT_OUT else "nothing: no run")
@@ -103,8 +97,10 @@ def _family(name: str, cases: list[Case]) -> FamilyResult:
     for case in cases:
         try:
             gap, output, fits = _compare(case, run(case))
-        except (ConfigError, KeyError, ValueError) as problem:  # knobs that are not mapped: a difference, said as such
-            gap, output, fits = math.inf, f"what can be run ({problem})", False
+            if unused := case.unused():
+                gap, output, fits = math.inf, f"options that were not used ({', '.join(unused)})", False
+        except (ConfigError, KeyError, ValueError) as problem:  # refused or unknown options
+            gap, output, fits = math.inf, f"options ({problem})", False
         agreeing += fits
         if gap >= worst:
             worst, where = gap, f"{output} of {case.id}"

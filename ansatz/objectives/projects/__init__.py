@@ -1,33 +1,47 @@
-"""Other projects' settings, read as ours: `defaults_of: NAME` in a recipe takes that project's defaults.
+"""Other projects' options, translated into ours: `defaults_of: NAME` in a recipe takes a project's defaults.
 
-Each module has the project's own knobs with their defaults (`DEFAULTS`) and `spec(knobs)`, which says them in the
-keys of a recipe's `algorithm:` section. The certificates (`ansatz parity`) run over the same functions.
+Each module lists the project's options with their defaults and their meaning here, and translates them into the keys
+of a recipe's `algorithm:` section. The certificates (`ansatz parity`) use the same functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ansatz.errors import ConfigError
 from ansatz.objectives.projects import nemo, oat, open_instruct, openrlhf, prime, skyrl, slime, small, trl, verl
+from ansatz.objectives.projects.options import Option, Options, merged, nested
 from ansatz.registry import suggest
 
-Knobs = Mapping[str, Any]
 
-PROJECTS: dict[str, tuple[Callable[[Knobs], dict[str, Any]], Knobs]] = {
-    "trl": (trl.spec, trl.DEFAULTS),
-    "verl": (verl.spec, verl.DEFAULTS),
-    "openrlhf": (openrlhf.spec, openrlhf.DEFAULTS),
-    "oat": (oat.spec, oat.DEFAULTS),
-    "nemo-rl": (nemo.spec, nemo.DEFAULTS),
-    "skyrl": (skyrl.spec, skyrl.DEFAULTS),
-    "slime": (slime.spec, slime.DEFAULTS),
-    "open-instruct": (open_instruct.spec, open_instruct.DEFAULTS),
-    "prime-rl": (prime.spec, prime.DEFAULTS),
-    "grpo-zero": (small.grpo_zero, {}),
-    "nano-aha": (small.nano, {"kl_coeff": 0.001}),
-    "torchtune": (small.torchtune, {"loss": "GRPOSimpleLoss", "epsilon": 0.1, "kl_coeff": 0.1}),
+@dataclass(frozen=True, slots=True)
+class Project:
+    """spec: options -> the `algorithm:` section. options: those of the trainer; other: those of its other losses."""
+
+    spec: Callable[[Options], dict[str, Any]]
+    options: tuple[Option, ...]
+    other: tuple[tuple[str, tuple[Option, ...]], ...] = ()
+
+
+PROJECTS: dict[str, Project] = {
+    "trl": Project(
+        trl.spec,
+        trl.OPTIONS,
+        (("RLOOConfig", trl.RLOO_OPTIONS), ("DPOConfig", trl.DPO_OPTIONS), ("CPOConfig", trl.CPO_OPTIONS)),
+    ),
+    "verl": Project(verl.spec, verl.OPTIONS),
+    "openrlhf": Project(openrlhf.spec, openrlhf.OPTIONS, (("DPO", openrlhf.DPO_OPTIONS),)),
+    "oat": Project(oat.spec, oat.OPTIONS),
+    "nemo-rl": Project(nemo.spec, nemo.OPTIONS, (("DPO", nemo.DPO_OPTIONS),)),
+    "skyrl": Project(skyrl.spec, skyrl.OPTIONS),
+    "slime": Project(slime.spec, slime.OPTIONS),
+    "open-instruct": Project(open_instruct.spec, open_instruct.OPTIONS, (("DPO, SimPO", open_instruct.DPO_OPTIONS),)),
+    "prime-rl": Project(prime.spec, prime.OPTIONS),
+    "grpo-zero": Project(small.grpo_zero, small.GRPO_ZERO_OPTIONS),
+    "nano-aha": Project(small.nano, small.NANO_OPTIONS),
+    "torchtune": Project(small.torchtune, small.TORCHTUNE_OPTIONS),
 }
 ALIASES = {
     "trl-1.16": "trl",
@@ -38,10 +52,35 @@ ALIASES = {
 }
 
 
-def project_spec(name: str) -> dict[str, Any]:
-    """The defaults of a project in the keys of the `algorithm:` section."""
+def project_spec(name: str, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A project's defaults, with `changes` over them, as an `algorithm:` section.
+
+    An option in `changes` that the translation does not use is a ConfigError, never ignored.
+    """
     known = {**PROJECTS, **{alias: PROJECTS[target] for alias, target in ALIASES.items()}}
     if name not in known:
         raise ConfigError(f"algorithm.defaults_of = {name!r} is unknown.{suggest(name, known)}")
-    spec, defaults = known[name]
-    return spec(defaults)
+    project = known[name]
+    options = Options(merged(nested(project.options), changes or {}))
+    spec = project.spec(options)
+    options.refuse_unused(name, project.options)
+    return spec
+
+
+def option_tables() -> list[str]:
+    """The lines of docs/parity_options.md below its introduction: every option of every project."""
+    lines: list[str] = []
+    for name, project in PROJECTS.items():
+        for section, options in (("", project.options), *project.other):
+            title = f"{name}: {section}" if section else name
+            lines += ["", f"## {title}", "", "| option | default | here |", "|---|---|---|"]
+            for option in options:
+                meaning = f"refused: {option.meaning}" if option.refused else option.meaning
+                lines.append(f"| `{option.name}` | `{_written(option.default)}` | {meaning} |")
+    return lines
+
+
+def _written(default: Any) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    return "null" if default is None else str(default)

@@ -1,126 +1,198 @@
-"""NeMo-RL 0.7: advantage estimators and ClippedPGLossFn."""
+"""NeMo-RL 0.7: advantage estimators, ClippedPGLossFn, DPOLossFn."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ansatz.errors import ConfigError
+from ansatz.objectives.projects.options import Option, Options
 
-DEFAULTS: dict[str, Any] = {
-    "adv": {"normalize_rewards": True, "use_leave_one_out_baseline": True},
-    "disable_ppo_ratio": False,
-    "token_level_loss": True,
-    "sequence_level_importance_ratios": False,
-    "ratio_clip_min": 0.2,
-    "ratio_clip_max": 0.2,
-    "ratio_clip_c": None,
-    "reference_policy_kl_penalty": 0.01,
-    "reference_policy_kl_type": "k3",
-    "kl_input_clamp_value": 20.0,
-    "kl_output_clamp_value": 10.0,
-    "use_importance_sampling_correction": False,
-    "truncated_importance_sampling_type": None,
-    "truncated_importance_sampling_ratio": None,
-    "truncated_importance_sampling_ratio_min": None,
-    "use_on_policy_kl_approximation": False,
-    "force_on_policy_ratio": False,
-    "use_cispo": False,
-    "overlong_filtering": False,
-}
+OPTIONS = (
+    Option("adv.name", "grpo", "advantage"),
+    Option("adv.normalize_rewards", True, "group_zscore or group_mean; leave_one_out_std or leave_one_out"),
+    Option("adv.use_leave_one_out_baseline", True, "leave_one_out_std or leave_one_out"),
+    Option("adv.minus_baseline", True, "advantage: group_mean or reward (reinforce_plus_plus)"),
+    Option("adv.normalize_advantages", True, "whiten (raw, gae)"),
+    Option("adv.use_kl_in_reward", False, "kl_in: advantage or reward"),
+    Option("adv.reference_policy_kl_penalty", 0.01, "kl_coef, with use_kl_in_reward"),
+    Option("adv.reference_policy_kl_type", "k3", "kl, with use_kl_in_reward"),
+    Option("adv.gae_lambda", 0.95, "advantage.lam (gae)"),
+    Option("adv.gae_lambda_policy", None, "advantage.lam (gae)"),
+    Option("adv.gae_lambda_value", None, "advantage.lam of the critic's returns (gae)"),
+    Option("adv.gae_gamma", 1.0, "advantage.gamma (gae)"),
+    Option("adv.length_adaptive_alpha", 0, "advantage.lam_length (gae)"),
+    Option("adv.reward_weights", None, "advantage.component_weights (gdpo)"),
+    Option("disable_ppo_ratio", False, "surrogate: log_prob"),
+    Option("token_level_loss", True, "weights: token_mean or sequence_mean"),
+    Option("sequence_level_importance_ratios", False, "ratio: sequence"),
+    Option("ratio_clip_min", 0.2, "surrogate.low"),
+    Option("ratio_clip_max", 0.2, "surrogate.high"),
+    Option("ratio_clip_c", None, "surrogate dual_clip, dual"),
+    Option("reference_policy_kl_penalty", 0.01, "kl_coef"),
+    Option("reference_policy_kl_type", "k3", "kl"),
+    Option("kl_input_clamp_value", 20.0, "kl.clamp_in"),
+    Option("kl_output_clamp_value", 10.0, "kl.clamp_out"),
+    Option("use_importance_sampling_correction", False, "correction"),
+    Option("truncated_importance_sampling_type", None, "correction truncate, mask_outside or drop_outside"),
+    Option("truncated_importance_sampling_ratio", None, "correction.high"),
+    Option("truncated_importance_sampling_ratio_min", None, "correction.low"),
+    Option("use_on_policy_kl_approximation", False, "kl.weight: behavior"),
+    Option("force_on_policy_ratio", False, "anchor: policy"),
+    Option("use_cispo", False, "surrogate: cispo"),
+    Option("positive_example_nll_weight", 0.0, "likelihood_coef"),
+    Option("overlong_filtering", False, "masks: not_truncated"),
+)
+DPO_OPTIONS = (
+    Option("reference_policy_kl_penalty", 0.05, "beta"),
+    Option("preference_loss_weight", 1.0, "weight of the preference loss"),
+    Option("preference_average_log_probs", False, "preference loss: dpo or dpo_norm"),
+    Option("sft_loss_weight", 0.0, "weight of the likelihood term"),
+    Option("sft_average_log_probs", False, "likelihood, kind: sequence_sum or sequence_mean"),
+)
+
+_TRUNCATION = (
+    "truncated_importance_sampling_type",
+    "truncated_importance_sampling_ratio",
+    "truncated_importance_sampling_ratio_min",
+)
+_WHITEN = {"name": "tokens", "ddof": 0, "eps": 1e-8, "eps_in": "floor"}
 
 
-def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    if knobs.get("positive_example_nll_weight"):
-        raise ConfigError("NeMo-RL's positive_example_nll_weight has no counterpart here; use a supervised stage.")
-    shared = knobs["sequence_level_importance_ratios"]
-    per_token = knobs["token_level_loss"]
-    sequence_mean = {"name": "sequence_mean", "rollouts": "nonempty", "eps": 1e-8}
+def spec(options: Options) -> dict[str, Any]:
+    forced = options["force_on_policy_ratio"]
+    shared = options["sequence_level_importance_ratios"]
+    filtered = options["overlong_filtering"]
+    weight = "behavior" if options["use_on_policy_kl_approximation"] else "on_policy"
+    sequence_mean = {"name": "sequence_mean", "rollouts": "nonempty" if filtered else "all", "eps": 1e-8}
+    likelihood = options["positive_example_nll_weight"]
     return {
-        **advantage(knobs["adv"]),
-        "anchor": "policy" if knobs["force_on_policy_ratio"] else "old",
-        "ratio": "sequence" if shared else "token",
-        "surrogate": _surrogate(knobs),
-        "kl": {
-            **kl_component(knobs["reference_policy_kl_type"], knobs),
-            "weight": "behavior" if knobs["use_on_policy_kl_approximation"] else "on_policy",
-        },
-        "kl_coef": knobs["reference_policy_kl_penalty"],
-        "weights": {"name": "token_mean", "eps": 1e-8} if per_token else sequence_mean,
-        "correction": _correction(knobs, shared) if knobs["use_importance_sampling_correction"] else "none",
-        "masks": "not_truncated" if knobs["overlong_filtering"] else "none",
+        **advantage(options["adv"]),
+        "anchor": "policy" if forced else "old",
+        "ratio": "sequence" if shared and not forced else "token",
+        "surrogate": _surrogate(options),
+        "kl": {**kl_component(options["reference_policy_kl_type"], options), "weight": weight},
+        "kl_coef": options["reference_policy_kl_penalty"],
+        "weights": {"name": "token_mean", "eps": 1e-8} if options["token_level_loss"] else sequence_mean,
+        "correction": _correction(options, shared),
+        "masks": "not_truncated" if filtered else "none",
+        **(
+            {"likelihood_coef": likelihood, "likelihood_weights": {"name": "token_mean", "eps": 1e-8}}
+            if likelihood
+            else {}
+        ),
     }
 
 
-def kl_component(name: str, knobs: Mapping[str, Any]) -> dict[str, Any]:
-    clamps = {
-        "clamp_in": knobs.get("kl_input_clamp_value", 20.0),
-        "clamp_out": knobs.get("kl_output_clamp_value", 10.0),
+def kl_component(name: str, options: Options) -> dict[str, Any]:
+    return {
+        "name": name,
+        "clamp_in": options.get("kl_input_clamp_value", 20.0),
+        "clamp_out": options.get("kl_output_clamp_value", 10.0),
     }
-    return {"name": name, **clamps}
 
 
-def advantage(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """The estimator called `name` ("grpo" when it is not said)."""
-    name = knobs.get("name", "grpo")
-    whiten = {"name": "tokens", "ddof": 0, "eps": 1e-8, "eps_in": "floor"}
-    normalized: Any = whiten if knobs.get("normalize_advantages", True) else "none"
-    kl: dict[str, Any] = {}
-    if knobs.get("use_kl_in_reward"):
-        kl = {
-            "kl": kl_component(knobs["reference_policy_kl_type"], knobs),
-            "kl_coef": knobs["reference_policy_kl_penalty"],
-        }
+def advantage(options: Options) -> dict[str, Any]:
+    """The estimator called `name` ("grpo" if it is not set)."""
+    name = options.get("name", "grpo")
     if name == "grpo":
-        others, by_std = knobs["use_leave_one_out_baseline"], knobs["normalize_rewards"]
-        component = {
-            (True, True): {"name": "leave_one_out_std", "ddof": 1, "eps": 1e-6},
-            (True, False): {"name": "leave_one_out"},
-            (False, True): {"name": "group_zscore", "ddof": 1, "eps": 1e-6},
-            (False, False): {"name": "group_mean"},
-        }[others, by_std]
-        return {"advantage": component}
-    if name == "reinforce_plus_plus":
-        baseline = "group_mean" if knobs["minus_baseline"] else "reward"
-        return {"advantage": baseline, "whiten": whiten, "kl_in": "advantage", **kl}
-    if name == "raw":
-        return {"advantage": "reward", "whiten": normalized}
+        return {"advantage": _group_normalizer(options)}
     if name == "gdpo":
-        component = {"name": "gdpo", "ddof": 1, "eps": 1e-6, "component_weights": knobs["reward_weights"]}
-        return {"advantage": component, "whiten": {"name": "rollouts", "ddof": 1, "eps": 0.0, "eps_in": "std"}}
-    lam = knobs["gae_lambda_policy"] or knobs["gae_lambda"]
-    gae = {"name": "gae", "gamma": knobs["gae_gamma"], "lam": lam}
-    if knobs["length_adaptive_alpha"]:
-        gae["lam_length"] = knobs["length_adaptive_alpha"]
+        normalizer = _group_normalizer(options)
+        gdpo = {**normalizer, "name": "gdpo", "normalizer": normalizer["name"]}
+        gdpo["component_weights"] = options["reward_weights"]
+        return {"advantage": gdpo, "whiten": {"name": "rollouts", "ddof": 1, "eps": 0.0, "eps_in": "std"}}
+    if name == "raw":
+        return {"advantage": "reward", "whiten": _WHITEN if options.get("normalize_advantages", True) else "none"}
+    if name == "reinforce_plus_plus":
+        baseline = "group_mean" if options["minus_baseline"] else "reward"
+        return {"advantage": baseline, "whiten": _WHITEN, **_kl_in_reward(options, "advantage")}
+    if name != "gae":
+        raise ConfigError(f"NeMo-RL: advantage estimator {name!r} is refused, because it has no counterpart here.")
+    options.ignore("gae_lambda_value")  # the critic's returns, see `critic_advantage`
+    lam = options["gae_lambda_policy"]
+    return _gae(options, options["gae_lambda"] if lam is None else lam, options["length_adaptive_alpha"])
+
+
+def critic_advantage(options: Options) -> dict[str, Any]:
+    """The estimator whose returns are the critic's targets: its lambda is not that of the policy (VAPO)."""
+    lam = options["gae_lambda_value"]
+    return _gae(options, options["gae_lambda"] if lam is None else lam, 0)
+
+
+def dpo(options: Options) -> list[tuple[float, str, dict[str, Any]]]:
+    """(weight, loss, settings)."""
+    name = "dpo_norm" if options["preference_average_log_probs"] else "dpo"
+    losses = [(options["preference_loss_weight"], name, {"beta": options["reference_policy_kl_penalty"]})]
+    kind = "sequence_mean" if options["sft_average_log_probs"] else "sequence_sum"
+    weight = options["sft_loss_weight"]
+    return [*losses, (weight, "likelihood", {"kind": kind})] if weight else losses
+
+
+def _gae(options: Options, lam: float, length_alpha: float) -> dict[str, Any]:
+    gae: dict[str, Any] = {"name": "gae", "gamma": options["gae_gamma"], "lam": lam}
+    if length_alpha:
+        gae["lam_length"] = length_alpha
+    whitened = options.get("normalize_advantages", True)
     return {
         "advantage": gae,
-        "whiten": {"name": "tokens", "ddof": 1, "eps": 1e-8} if normalized != "none" else "none",
-        "kl_in": "reward",
-        **kl,
+        "whiten": {"name": "tokens", "ddof": 1, "eps": 1e-8} if whitened else "none",
+        **_kl_in_reward(options, "reward"),
     }
 
 
-def _surrogate(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    bounds = {"low": knobs["ratio_clip_min"], "high": knobs["ratio_clip_max"]}
-    if knobs["disable_ppo_ratio"]:
+def _kl_in_reward(options: Options, place: str) -> dict[str, Any]:
+    if not options.get("use_kl_in_reward", False):
+        options.ignore("reference_policy_kl_penalty", "reference_policy_kl_type")
+        return {"kl_in": place}
+    return {
+        "kl_in": place,
+        "kl": kl_component(options["reference_policy_kl_type"], options),
+        "kl_coef": options["reference_policy_kl_penalty"],
+    }
+
+
+def _group_normalizer(options: Options) -> dict[str, Any]:
+    others, by_std = options["use_leave_one_out_baseline"], options["normalize_rewards"]
+    scaled = {"ddof": 1, "eps": 1e-6}
+    if others:
+        return {"name": "leave_one_out_std", **scaled} if by_std else {"name": "leave_one_out"}
+    return {"name": "group_zscore", **scaled} if by_std else {"name": "group_mean"}
+
+
+def _surrogate(options: Options) -> dict[str, Any]:
+    if options["disable_ppo_ratio"] and not options["force_on_policy_ratio"]:
+        options.ignore("ratio_clip_min", "ratio_clip_max")
+        options.ignore("ratio_clip_c")  # log-probs are negative, so the bound never holds
         return {"name": "log_prob"}
-    if knobs["use_cispo"]:
-        return {"name": "cispo", "floor": 1 - bounds["low"], "cap": 1 + bounds["high"]}
-    if knobs["ratio_clip_c"] is not None:
-        return {"name": "dual_clip", **bounds, "dual": knobs["ratio_clip_c"]}
-    return {"name": "clip", **bounds}
+    if options["force_on_policy_ratio"]:
+        options.ignore("ratio_clip_min", "ratio_clip_max", "ratio_clip_c")  # the ratio is 1
+        return {"name": "plain"}
+    low, high, dual = options["ratio_clip_min"], options["ratio_clip_max"], options["ratio_clip_c"]
+    if options["use_cispo"]:
+        if dual is not None:
+            raise ConfigError("NeMo-RL: ratio_clip_c is refused with use_cispo, as in NeMo-RL itself.")
+        return {"name": "cispo", "floor": 1 - low, "cap": 1 + high}
+    if dual is not None:
+        return {"name": "dual_clip", "low": low, "high": high, "dual": dual}
+    return {"name": "clip", "low": low, "high": high}
 
 
-def _correction(knobs: Mapping[str, Any], shared: bool) -> list[dict[str, Any]]:
-    bounds = {
-        "low": knobs["truncated_importance_sampling_ratio_min"],
-        "high": knobs["truncated_importance_sampling_ratio"],
-    }
+def _correction(options: Options, shared: bool) -> list[dict[str, Any]]:
+    if not options["use_importance_sampling_correction"]:
+        options.ignore(*_TRUNCATION)
+        return []
     level = {"level": "sequence" if shared else "token"}
     free = {"name": "truncate", "low": None, "high": None, **level}
+    kind = options["truncated_importance_sampling_type"]
+    if kind is None:
+        options.ignore(*_TRUNCATION)
+        return [free]
+    bounds = {
+        "low": options["truncated_importance_sampling_ratio_min"],
+        "high": options["truncated_importance_sampling_ratio"],
+    }
     return {
-        None: [free],
         "tis": [{"name": "truncate", **bounds, **level}],
         "icepop": [{"name": "mask_outside", **bounds, **level}],
         "seq-mask-tis": [{"name": "drop_outside", "level": "mean", **bounds}, free],
-    }[knobs["truncated_importance_sampling_type"]]
+    }[kind]

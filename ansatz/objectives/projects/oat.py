@@ -2,52 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-DEFAULTS: dict[str, Any] = {
-    "critic_type": "drgrpo",
-    "beta": 0.0,
-    "kl_penalty_coef": 0.0,
-    "reinforce_update": False,
-    "whiten_adv": False,
-    "tis_c": 2.0,
-    "cliprange": 0.2,
-    "vf_coef": 1.0,
-    "cliprange_value": 0.2,
-    "gamma": 1.0,
-    "lam": 1.0,
-    "generate_max_length": "max_response_tokens",
-    "ignore_no_eos": False,
-}
+from ansatz.errors import ConfigError
+from ansatz.objectives.projects.options import Option, Options
+
+OPTIONS = (
+    Option("critic_type", "drgrpo", "advantage and weights"),
+    Option("beta", 0.0, "kl_coef, kl_in: loss"),
+    Option("kl_penalty_coef", 0.0, "kl_coef, kl_in: reward"),
+    Option("reinforce_update", False, "surrogate: log_prob"),
+    Option("whiten_adv", False, "whiten: tokens (ppo; ignored by the others)"),
+    Option("reward_scale", 1.0, "factor of the rewards"),
+    Option("tis_c", 2.0, "correction truncate, high"),
+    Option("cliprange", 0.2, "surrogate.low and surrogate.high"),
+    Option("vf_coef", 1.0, "value.coef (ppo)"),
+    Option("cliprange_value", 0.2, "value.clip (ppo)"),
+    Option("gamma", 1.0, "advantage.gamma (ppo)"),
+    Option("lam", 1.0, "advantage.lam (ppo)"),
+    Option("generate_max_length", "max_response_tokens", "weights fixed_length, max_tokens (drgrpo)"),
+    Option("ignore_no_eos", False, "masks: not_truncated"),
+    Option("micro_batches", 1, "train.tokens_per_microbatch; the loss does not depend on it"),
+)
 
 
-def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    critic = knobs["critic_type"]
-    advantages: dict[str, Any] = {
-        "drgrpo": "group_mean",
-        "grpo": {"name": "group_zscore", "ddof": 1, "eps": 1e-8},
-        "ppo": {"name": "gae", "gamma": knobs["gamma"], "lam": knobs["lam"]},
-    }
-    in_reward = knobs["kl_penalty_coef"] != 0
-    truncate = {"name": "truncate", "high": knobs["tis_c"]}
+def spec(options: Options) -> dict[str, Any]:
+    critic = options["critic_type"]
+    if critic != "ppo":
+        options.ignore("gamma", "lam", "vf_coef", "cliprange_value", "whiten_adv")
+    if critic != "drgrpo":
+        options.ignore("generate_max_length")
+    if options["reinforce_update"]:
+        options.ignore("cliprange", "tis_c")
+    in_reward, in_loss = options["kl_penalty_coef"], options["beta"]
+    if in_reward and in_loss:
+        raise ConfigError("oat: beta together with kl_penalty_coef is refused: an objective has one KL, in one place.")
+    reinforce, high = options["reinforce_update"], options["tis_c"]
+    clip = {"name": "clip", "low": options["cliprange"], "high": options["cliprange"]}
     return {
-        "advantage": advantages[critic],
-        "whiten": {"name": "tokens", "ddof": 1, "eps": 1e-8} if knobs["whiten_adv"] else "none",
-        "surrogate": "log_prob"
-        if knobs["reinforce_update"]
-        else {"name": "clip", "low": knobs["cliprange"], "high": knobs["cliprange"]},
+        **_advantage(critic, options),
+        "surrogate": "log_prob" if reinforce else clip,
         "kl": {"name": "k1"} if in_reward else {"name": "k3", "clamp_in": 40.0},
-        "kl_coef": knobs["kl_penalty_coef"] if in_reward else knobs["beta"],
+        "kl_coef": in_reward or in_loss,
         "kl_in": "reward" if in_reward else "loss",
-        "weights": {"name": "fixed_length", "max_tokens": knobs["generate_max_length"]}
+        "weights": {"name": "fixed_length", "max_tokens": options["generate_max_length"]}
         if critic == "drgrpo"
         else "sequence_mean",
-        "correction": truncate if knobs["tis_c"] is not None and not knobs["reinforce_update"] else "none",
-        "masks": "not_truncated" if knobs["ignore_no_eos"] else "none",
-        **(
-            {"value": {"name": "squared_error", "coef": knobs["vf_coef"], "clip": knobs["cliprange_value"]}}
-            if critic == "ppo"
-            else {}
-        ),
+        "correction": {"name": "truncate", "high": high} if high is not None and not reinforce else "none",
+        "masks": "not_truncated" if options["ignore_no_eos"] else "none",
     }
+
+
+def _advantage(critic: str, options: Options) -> dict[str, Any]:
+    if critic == "drgrpo":
+        return {"advantage": "group_mean"}
+    if critic == "grpo":
+        return {"advantage": {"name": "group_zscore", "ddof": 1, "eps": 1e-8}}
+    return {
+        "advantage": {"name": "gae", "gamma": options["gamma"], "lam": options["lam"]},
+        "whiten": {"name": "tokens", "ddof": 1, "eps": 1e-8} if options["whiten_adv"] else "none",
+        "value": {"name": "squared_error", **critic_settings(options)},
+    }
+
+
+def critic_settings(options: Options) -> dict[str, Any]:
+    return {"coef": options["vf_coef"], "clip": options["cliprange_value"]}

@@ -1,59 +1,83 @@
-"""open-instruct (mid 2026): grpo_utils."""
+"""open-instruct (mid 2026): grpo_utils, dpo_utils."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from ansatz.errors import ConfigError
+from ansatz.objectives.projects.options import Option, Options
 
-DEFAULTS: dict[str, Any] = {
-    "beta": 0.05,
-    "clip_lower": 0.2,
-    "clip_higher": 0.272,
-    "use_rho_correction": True,
-    "rho_clamp_lower_bound": 0.0,
-    "rho_clamp_upper_bound": 2.0,
-    "rho_mask_lower_bound": 0.0,
-    "rho_mask_upper_bound": 0.0,
-    "rho_mask_sequence_level": False,
-    "rho_mask_tv_divergence": False,
-    "kl_estimator": 2,
-    "loss_denominator": "token",
-    "loss_fn": "dapo",
-    "load_ref_policy": True,
-    "advantage_normalization_type": "centered",
-}
+OPTIONS = (
+    Option("advantage_normalization_type", "centered", "advantage: group_mean or group_zscore"),
+    Option("beta", 0.05, "kl_coef"),
+    Option("kl_estimator", 2, "kl: k1, k2, k3, or k1 with weight: ratio"),
+    Option("load_ref_policy", True, "whether beta acts"),
+    Option("loss_fn", "dapo", "surrogate: clip or cispo"),
+    Option("clip_lower", 0.2, "surrogate.low (dapo)"),
+    Option("clip_higher", 0.272, "surrogate.high; in cispo the cap less 1"),
+    Option("loss_denominator", "token", "weights: token_mean, or token_sum with this divisor"),
+    Option("use_rho_correction", True, "correction"),
+    Option("rho_clamp_lower_bound", 0.0, "correction truncate, low"),
+    Option("rho_clamp_upper_bound", 2.0, "correction truncate, high"),
+    Option("rho_mask_lower_bound", 0.0, "correction drop_outside or total_variation, low"),
+    Option("rho_mask_upper_bound", 0.0, "correction drop_outside or total_variation, high"),
+    Option("rho_mask_sequence_level", False, "correction.level: mean"),
+    Option("rho_mask_tv_divergence", False, "correction total_variation"),
+)
+DPO_OPTIONS = (
+    Option("beta", 0.1, "beta"),
+    Option("label_smoothing", 0.0, "label_smoothing"),
+    Option("gamma_beta_ratio", 0.3, "margin over beta (simpo)"),
+)
 
-_ADVANTAGES = {"centered": "group_mean", "standard": {"name": "group_zscore", "ddof": 0, "eps": 1e-8}}
+_RHO = (
+    "rho_clamp_lower_bound",
+    "rho_clamp_upper_bound",
+    "rho_mask_lower_bound",
+    "rho_mask_upper_bound",
+    "rho_mask_sequence_level",
+    "rho_mask_tv_divergence",
+)
 _KLS = [{"name": "k1"}, {"name": "k2"}, {"name": "k3"}, {"name": "k1", "weight": "ratio"}]
 
 
-def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """A loss_denominator other than "token" is a constant: the sum over tokens divided by it."""
-    cispo = knobs["loss_fn"] == "cispo"
-    clip = {"name": "clip", "low": knobs["clip_lower"], "high": knobs["clip_higher"]}
-    per_token = knobs["loss_denominator"] == "token"
+def spec(options: Options) -> dict[str, Any]:
+    """A loss_denominator other than "token" is a constant that the sum over tokens is divided by."""
+    high = options["clip_higher"]
+    if options["loss_fn"] == "cispo":
+        options.ignore("clip_lower")
+        surrogate = {"name": "cispo", "floor": 0.0, "cap": 1 + high}
+    else:
+        surrogate = {"name": "clip", "low": options["clip_lower"], "high": high}
+    standard = {"name": "group_zscore", "ddof": 0, "eps": 1e-8}
+    denominator, corrected = options["loss_denominator"], options["use_rho_correction"]
+    if not corrected:
+        options.ignore(*_RHO)
     return {
-        "advantage": _ADVANTAGES[knobs["advantage_normalization_type"]],
-        "surrogate": {"name": "cispo", "floor": 0.0, "cap": 1 + knobs["clip_higher"]} if cispo else clip,
-        "kl": {**_KLS[knobs["kl_estimator"]], "clamp_in": 40.0},
-        "kl_coef": knobs["beta"] if knobs["load_ref_policy"] else 0.0,
-        "weights": "token_mean" if per_token else {"name": "token_sum", "divisor": float(knobs["loss_denominator"])},
-        "correction": _corrections(knobs) if knobs["use_rho_correction"] else "none",
+        "advantage": {"centered": "group_mean", "standard": standard}[options["advantage_normalization_type"]],
+        "surrogate": surrogate,
+        "kl": {**_KLS[options["kl_estimator"]], "clamp_in": 40.0},
+        "kl_coef": options["beta"] * bool(options["load_ref_policy"]),
+        "weights": "token_mean" if denominator == "token" else {"name": "token_sum", "divisor": float(denominator)},
+        "correction": _corrections(options) if corrected else "none",
     }
 
 
-def _corrections(knobs: Mapping[str, Any]) -> list[dict[str, Any]]:
+def dpo(options: Options, name: str) -> list[tuple[float, str, dict[str, Any]]]:
+    """(weight, loss, settings) of dpo, dpo_norm or simpo."""
+    settings = {"beta": options["beta"], "label_smoothing": options["label_smoothing"]}
+    if name == "simpo":
+        settings["margin"] = options["beta"] * options["gamma_beta_ratio"]
+    return [(1.0, name, settings)]
+
+
+def _corrections(options: Options) -> list[dict[str, Any]]:
     """A bound of 0 is no bound. First masked, then clamped; a sequence-level mask replaces the token's weight."""
-    if knobs["rho_mask_tv_divergence"]:
-        raise ConfigError(
-            "open-instruct's rho_mask_tv_divergence has no counterpart here; use correction drop_outside."
-        )
-    mask = {"low": knobs["rho_mask_lower_bound"] or None, "high": knobs["rho_mask_upper_bound"] or None}
-    clamp = {"low": knobs["rho_clamp_lower_bound"] or None, "high": knobs["rho_clamp_upper_bound"] or None}
-    level = "mean" if knobs["rho_mask_sequence_level"] else "token"
+    mask = {"low": options["rho_mask_lower_bound"] or None, "high": options["rho_mask_upper_bound"] or None}
+    clamp = {"low": options["rho_clamp_lower_bound"] or None, "high": options["rho_clamp_upper_bound"] or None}
+    level = "mean" if options["rho_mask_sequence_level"] else "token"
     components: list[dict[str, Any]] = [{"name": "truncate", "level": level, **clamp}]
-    if mask["low"] is not None or mask["high"] is not None:
+    if options["rho_mask_tv_divergence"]:
+        components.append({"name": "total_variation", **mask})
+    elif mask["low"] is not None or mask["high"] is not None:
         components.append({"name": "drop_outside", "level": level, **mask})
     return components

@@ -1,90 +1,123 @@
-"""OpenRLHF 0.11: experience maker and PolicyLoss."""
+"""OpenRLHF 0.11: experience maker, PolicyLoss, DPOLoss."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from ansatz.errors import ConfigError
+from ansatz.objectives.projects.options import Option, Options
 
-DEFAULTS: dict[str, Any] = {
-    "estimator": "group_norm",
-    "clip_eps_low": 0.2,
-    "clip_eps_high": 0.2,
-    "dual_clip": None,
-    "token_level_loss": True,
-    "policy_loss_type": "ppo",
-    "enable_vllm_is_correction": False,
-    "vllm_is_correction_type": "tis",
-    "use_loss": False,
-    "init_kl_coef": 0.01,
-    "kl_estimator": "k1",
-    "gamma": 1.0,
-    "lambd": 1.0,
-}
+OPTIONS = (
+    Option("estimator", "group_norm", "advantage"),
+    Option("gamma", 1.0, "advantage.gamma (gae, reinforce); 1 with a group baseline"),
+    Option("lambd", 1.0, "advantage.lam (gae)"),
+    Option("no_std_norm", False, "whiten.scale (gae, reinforce, reinforce_baseline)"),
+    Option("reward_clip_range", [-10, 10], "advantage_clip, after the group baseline and before the KL"),
+    Option("init_kl_coef", 0.01, "kl_coef"),
+    Option("kl_estimator", "k1", "kl"),
+    Option("use_loss", False, "kl_in: loss"),
+    Option("max_new_tokens", None, "reward overlong, max_tokens"),
+    Option("overlong_buffer_len", None, "reward overlong, buffer"),
+    Option("overlong_penalty_factor", 1.0, "reward overlong, strength"),
+    Option("stop_properly_penalty_coef", None, "factor (or, below 0, value) of the reward of a truncated response"),
+    Option("clip_eps_low", 0.2, "surrogate.low"),
+    Option("clip_eps_high", 0.2, "surrogate.high"),
+    Option("dual_clip", None, "surrogate dual_clip, dual"),
+    Option("token_level_loss", True, "weights: token_mean or sequence_mean"),
+    Option("policy_loss_type", "ppo", "ratio: token, or sequence for gspo"),
+    Option("enable_vllm_is_correction", False, "correction; for gspo anchor: behavior"),
+    Option("vllm_is_correction_type", "tis", "correction truncate, mask_outside or drop_outside"),
+    Option("vllm_is_truncated_threshold", [0.5, 5.0], "correction.low and correction.high"),
+    Option("micro_batches", 1, "train.tokens_per_microbatch; the loss does not depend on it"),
+)
+DPO_OPTIONS = (
+    Option("beta", 0.1, "beta"),
+    Option("label_smoothing", 0.0, "label_smoothing (ignored by ipo)"),
+    Option("ipo", False, "preference loss: dpo or ipo"),
+)
 
-_WHITEN = {"name": "tokens", "ddof": 0, "eps": 1e-8, "eps_in": "floor"}
+_SEQUENCE_MEAN = {"name": "sequence_mean", "rollouts": "nonempty", "eps": 1e-8}
 
 
-def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    gspo = knobs["policy_loss_type"] == "gspo"
-    corrected = knobs["enable_vllm_is_correction"]
-    in_loss = knobs["use_loss"]
-    per_token = knobs["token_level_loss"] and not gspo
-    low, high, dual = knobs["clip_eps_low"], knobs["clip_eps_high"], knobs["dual_clip"]
-    surrogate = {"name": "clip", "low": low, "high": high}
+def spec(options: Options) -> dict[str, Any]:
+    gspo = options["policy_loss_type"] == "gspo"
+    corrected = options["enable_vllm_is_correction"]
+    if not corrected or gspo:
+        options.ignore("vllm_is_correction_type", "vllm_is_truncated_threshold")
+    dual = options["dual_clip"]
+    surrogate = {"name": "clip", "low": options["clip_eps_low"], "high": options["clip_eps_high"]}
+    per_token = options["token_level_loss"] and not gspo  # gspo forces the mean over rollouts
     return {
-        **advantage(knobs),
+        **advantage(options),
         "anchor": "behavior" if gspo and corrected else "old",
         "ratio": {"name": "sequence"} if gspo else {"name": "token", "clamp": 20.0},
         "surrogate": {**surrogate, "name": "dual_clip", "dual": dual} if dual is not None else surrogate,
-        **({"kl_in": "loss"} if in_loss else {}),
-        "weights": "token_mean" if per_token else {"name": "sequence_mean", "rollouts": "nonempty", "eps": 1e-8},
+        **({"kl_in": "loss"} if options["use_loss"] else {}),
+        "weights": "token_mean" if per_token else _SEQUENCE_MEAN,
         "penalty_weights": "token_mean",
-        "correction": _correction(knobs) if corrected and not gspo else "none",
+        "correction": _correction(options) if corrected and not gspo else "none",
     }
 
 
-def advantage(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """The estimators. With group baselines the KL is a reward to go after the baseline, else part of the token
-    rewards."""
-    name = knobs["estimator"]
-    if knobs.get("reward_clip_range") not in (None, [-10, 10], [-10.0, 10.0]):
-        raise ConfigError(
-            "OpenRLHF's reward_clip_range has no counterpart here; +-10 never binds for rewards within 1."
-        )
-    whiten = {**_WHITEN, "scale": not knobs.get("no_std_norm", False)}
-    table: dict[str, dict[str, Any]] = {
-        "group_norm": {"advantage": {"name": "group_zscore", "ddof": 1, "eps": 1e-9}, "kl_in": "return"},
-        "dr_grpo": {"advantage": "group_mean", "kl_in": "return"},
-        "rloo": {"advantage": "leave_one_out", "kl_in": "return"},
-        "reinforce_baseline": {"advantage": "group_mean", "kl_in": "return", "whiten": whiten},
-        "reinforce": {
-            "advantage": {"name": "reward_to_go", "gamma": knobs["gamma"]},
-            "kl_in": "reward",
-            "whiten": _WHITEN,
-        },
-        "gae": {
-            "advantage": {"name": "gae", "gamma": knobs["gamma"], "lam": knobs["lambd"]},
-            "kl_in": "reward",
-            "whiten": _WHITEN,
-        },
+def advantage(options: Options) -> dict[str, Any]:
+    """The estimators. With a group baseline, the KL is a reward to go after it; otherwise it is a token reward."""
+    name = options["estimator"]
+    if name != "gae":
+        options.ignore("lambd")
+    if name not in ("gae", "reinforce"):
+        options.ignore("gamma")
+    if name not in ("gae", "reinforce", "reinforce_baseline"):
+        options.ignore("no_std_norm")
+    limits = options.get("reward_clip_range", [-10, 10])
+    return {
+        **_estimator(name, options),
+        "advantage_clip": [float(limit) for limit in limits] if limits else None,
+        "kl": kl_component(options.get("kl_estimator", "k1")),
+        "kl_coef": options["init_kl_coef"],
     }
-    kl = {"kl": kl_component(knobs.get("kl_estimator", "k1")), "kl_coef": knobs["init_kl_coef"]}
-    return {**table[name], **kl}
+
+
+def _estimator(name: str, options: Options) -> dict[str, Any]:
+    groups: dict[str, Any] = {
+        "group_norm": {"name": "group_zscore", "ddof": 1, "eps": 1e-9},
+        "dr_grpo": "group_mean",
+        "rloo": "leave_one_out",
+    }
+    if name in groups:
+        return {"advantage": groups[name], "kl_in": "return"}
+    scale = not options.get("no_std_norm", False)
+    whiten = {"name": "tokens", "ddof": 0, "eps": 1e-8, "eps_in": "floor", "scale": scale}
+    if name == "reinforce_baseline":
+        return {"advantage": "group_mean", "kl_in": "return", "whiten": whiten}
+    if name == "reinforce":
+        advantage: dict[str, Any] = {"name": "reward_to_go", "gamma": options["gamma"]}
+    else:
+        advantage = {"name": "gae", "gamma": options["gamma"], "lam": options["lambd"]}
+    return {"advantage": advantage, "kl_in": "reward", "whiten": whiten}
 
 
 def kl_component(name: str) -> dict[str, Any]:
     return {"name": name, "clamp_out": 10.0}
 
 
-def _correction(knobs: Mapping[str, Any]) -> list[dict[str, Any]]:
+def critic_weights(options: Options) -> Any:
+    return "token_mean" if options["token_level_loss"] else _SEQUENCE_MEAN
+
+
+def dpo(options: Options) -> list[tuple[float, str, dict[str, Any]]]:
+    """(weight, loss, settings)."""
+    if options["ipo"]:
+        options.ignore("label_smoothing")
+        return [(1.0, "ipo", {"beta": options["beta"]})]
+    return [(1.0, "dpo", {"beta": options["beta"], "label_smoothing": options["label_smoothing"]})]
+
+
+def _correction(options: Options) -> list[dict[str, Any]]:
     """seq-mask-tis filters by the geometric mean and leaves the token weights unclamped, whatever its comment says."""
-    low, high = knobs["vllm_is_truncated_threshold"]
+    low, high = options["vllm_is_truncated_threshold"]
     bounds = {"low": low, "high": high}
     free = {"name": "truncate", "low": None, "high": None}
     return {
         "tis": [{"name": "truncate", **bounds}],
         "icepop": [{"name": "mask_outside", **bounds}],
         "seq-mask-tis": [{"name": "drop_outside", "level": "mean", **bounds}, free],
-    }[knobs["vllm_is_correction_type"]]
+    }[options["vllm_is_correction_type"]]

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ansatz.errors import ConfigError
+from ansatz.objectives.projects.options import Option, Options
 
-DEFAULTS: dict[str, Any] = {
-    "algo": "grpo",
-    "loss": {
-        "type": "default",
-        "dppo_mask_low": 0.2,
-        "dppo_mask_high": 0.2,
-        "ipo_threshold": 0.1,
-        "adv_tau": 1.0,
-        "kl_tau": 0.001,
-    },
-}
+OPTIONS = (
+    Option("algo", "grpo", "advantage: group_mean, or mean_ratio for max_rl"),
+    Option("length_penalty.num_output_tokens_weight", 0.0, "reward relative_length, weight"),
+    Option("length_penalty.num_input_tokens_weight", 0.0, "as num_output_tokens_weight, of input tokens"),
+    Option("length_penalty.num_turns_weight", 0.0, "as num_output_tokens_weight, of turns"),
+    Option("loss.type", "default", "correction trust_region, sided or (ipo) not"),
+    Option("loss.dppo_mask_low", 0.2, "correction trust_region, low (default)"),
+    Option("loss.dppo_mask_high", 0.2, "correction trust_region, high (default)"),
+    Option("loss.ipo_threshold", 0.1, "correction trust_region, low and high (ipo)"),
+    Option("loss.adv_tau", 1.0, "policy_coef"),
+    Option("loss.kl_tau", 0.001, "half of kl_coef"),
+)
 
 
-def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """kl_tau (log-ratio)^2 is 2 kl_tau k2, held to the sampler's policy. No old log-probs at all."""
-    loss = knobs["loss"]
-    if loss["adv_tau"] != 1:
-        raise ConfigError("prime-rl's adv_tau has no counterpart here; scale the learning rate and kl_coef instead.")
-    bounds = {"low": loss["dppo_mask_low"], "high": loss["dppo_mask_high"], "sided": True}
+def spec(options: Options) -> dict[str, Any]:
+    """kl_tau (log-ratio)^2 is 2 kl_tau k2 to the sampler's policy. There are no old log-probs."""
+    algorithm, loss = options["algo"], options["loss"]
+    if algorithm not in ("grpo", "max_rl"):
+        raise ConfigError(f"prime-rl: algo = {algorithm!r} is refused, because it has no counterpart here.")
     if loss["type"] == "ipo":
+        loss.ignore("dppo_mask_low", "dppo_mask_high")
         bounds = {"low": loss["ipo_threshold"], "high": loss["ipo_threshold"], "sided": False}
+    else:
+        loss.ignore("ipo_threshold")
+        bounds = {"low": loss["dppo_mask_low"], "high": loss["dppo_mask_high"], "sided": True}
     return {
-        "advantage": {"name": "mean_ratio", "eps": 0.0} if knobs["algo"] == "max_rl" else "group_mean",
+        "advantage": {"name": "mean_ratio", "eps": 0.0} if algorithm == "max_rl" else "group_mean",
         "anchor": "behavior",
         "surrogate": "plain",
         "correction": {"name": "trust_region", "divergence": "tv", **bounds},
+        "policy_coef": loss["adv_tau"],
         "kl": "k2",
         "kl_to": "behavior",
         "kl_coef": 2 * loss["kl_tau"],

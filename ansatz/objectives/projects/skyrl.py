@@ -2,119 +2,171 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-DEFAULTS: dict[str, Any] = {
-    "adv": {"advantage_estimator": "grpo", "grpo_norm_by_std": True},
-    "policy_loss_type": "regular",
-    "loss_reduction": "token_mean",
-    "eps_clip_low": 0.2,
-    "eps_clip_high": 0.2,
-    "clip_ratio_c": 3.0,
-    "max_seq_len": "max_response_tokens",
-    "sapo": {"tau_pos": 1.0, "tau_neg": 1.05},
-    "cispo": {"cispo_eps_clip_low": 1.0, "cispo_eps_clip_high": 4.0, "cispo_anchor": "old"},
-    "dppo": {"dppo_type": "binary_tv", "delta_low": 0.2, "delta_high": 0.2},
-    "use_kl_loss": True,
-    "kl_estimator_type": "k3",
-    "kl_loss_coef": 0.001,
-    "off_policy_correction": {"tis_ratio_type": None, "sequence_mask_metric": None},
-}
+from ansatz.errors import ConfigError
+from ansatz.objectives.projects.options import Option, Options
+
+OPTIONS = (
+    Option("adv.advantage_estimator", "grpo", "advantage"),
+    Option("adv.grpo_norm_by_std", True, "group_zscore or group_mean (grpo)"),
+    Option("adv.gamma", 1.0, "advantage.gamma (gae, reinforce++)"),
+    Option("adv.lambd", 1.0, "advantage.lam (gae)"),
+    Option("adv.dense_rewards", False, "token rewards in certificate files"),
+    Option("policy_loss_type", "regular", "surrogate"),
+    Option("loss_reduction", "token_mean", "weights"),
+    Option("eps_clip_low", 0.2, "surrogate.low"),
+    Option("eps_clip_high", 0.2, "surrogate.high"),
+    Option("clip_ratio_c", 3.0, "surrogate dual_clip, dual (dual_clip)"),
+    Option("max_seq_len", "max_response_tokens", "weights fixed_length, max_tokens (seq_mean_token_sum_norm)"),
+    Option("micro_train_batch_size_per_gpu", None, "microbatches that are averaged separately (token_mean_legacy)"),
+    Option("advantage_batch_normalize", False, "its mean runs over padding, its variance does not", True),
+    Option("sapo.tau_pos", 1.0, "surrogate sapo, tau_pos"),
+    Option("sapo.tau_neg", 1.05, "surrogate sapo, tau_neg"),
+    Option("cispo.cispo_eps_clip_low", 1.0, "surrogate cispo: floor = 1 - this"),
+    Option("cispo.cispo_eps_clip_high", 4.0, "surrogate cispo: cap = 1 + this"),
+    Option("cispo.cispo_anchor", "old", "anchor (cispo)"),
+    Option("dppo.dppo_type", "binary_tv", "correction trust_region, divergence (dppo)"),
+    Option("dppo.delta_low", 0.2, "correction trust_region, low (dppo)"),
+    Option("dppo.delta_high", 0.2, "correction trust_region, high (dppo)"),
+    Option("clip_cov.clip_ratio", 0.0002, "its covariances are of advantages divided by the token count", True),
+    Option("clip_cov.clip_cov_lb", 1.0, "as clip_cov.clip_ratio", True),
+    Option("clip_cov.clip_cov_ub", 5.0, "as clip_cov.clip_ratio", True),
+    Option("kl_cov.kl_cov_frac", 0.2, "its KL term is summed where the surrogate is averaged", True),
+    Option("kl_cov.ppo_kl_coef", 1.0, "as kl_cov.kl_cov_frac", True),
+    Option("use_kl_loss", True, "whether kl_loss_coef acts"),
+    Option("kl_estimator_type", "k3", "kl"),
+    Option("kl_loss_coef", 0.001, "kl_coef"),
+    Option("off_policy_correction.tis_ratio_type", None, "correction truncate, level"),
+    Option("off_policy_correction.token_tis_ratio_clip_high", 2.0, "correction truncate, high (token)"),
+    Option("off_policy_correction.sequence_tis_ratio_clip_high", 5.0, "correction truncate, high (sequence)"),
+    Option("off_policy_correction.sequence_mask_metric", None, "correction drop_outside, level mean or sequence"),
+    Option("off_policy_correction.geo_mask_low", 0.99, "correction drop_outside, low (geometric)"),
+    Option("off_policy_correction.geo_mask_high", 1.01, "correction drop_outside, high (geometric)"),
+    Option("off_policy_correction.product_mask_low", 0.5, "correction drop_outside, low (product)"),
+    Option("off_policy_correction.product_mask_high", 2.0, "correction drop_outside, high (product)"),
+    Option("off_policy_correction.outlier_token_is_threshold_low", None, "correction drop_outside, level any: low"),
+    Option("off_policy_correction.outlier_token_is_threshold_high", None, "correction drop_outside, level any: high"),
+    Option("off_policy_correction.token_mask_is_threshold_low", None, "correction drop_outside, level token: low"),
+    Option("off_policy_correction.token_mask_is_threshold_high", None, "correction drop_outside, level token: high"),
+)
+
+_FROM_SAMPLER = ("dppo", "rollout_is")
 
 
-def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    name = knobs["policy_loss_type"]
-    from_sampler = name in ("dppo", "rollout_is") or (
-        name == "cispo" and knobs["cispo"]["cispo_anchor"] in ("rollout", "behavior")
-    )
-    on = knobs["use_kl_loss"] is True
+def spec(options: Options) -> dict[str, Any]:
+    name = options["policy_loss_type"]
+    cispo_anchor = options["cispo"]["cispo_anchor"] if name == "cispo" else "old"
+    from_sampler = name in _FROM_SAMPLER or cispo_anchor in ("rollout", "behavior")
+    if from_sampler and options["off_policy_correction"]["tis_ratio_type"] is not None:
+        raise ConfigError(f"SkyRL: tis_ratio_type is refused with {name}, whose ratio is to the sampler already.")
+    used = options["use_kl_loss"] is True  # certificate files without the term have text here
+    options.ignore("kl_loss_coef")
+    gspo = {"name": "sequence", "gradient": "token", "clamp": 10.0}
     return {
-        **advantage(knobs["adv"]),
+        **advantage(options["adv"]),
         "anchor": "behavior" if from_sampler else "old",
-        "ratio": {"name": "sequence", "gradient": "token", "clamp": 10.0}
-        if name == "gspo"
-        else {"name": "token", "clamp": 20.0},
-        "surrogate": _surrogate(knobs),
-        "kl": kl_component(knobs["kl_estimator_type"]) if on else {"name": "k3"},
-        "kl_coef": knobs["kl_loss_coef"] if on else 0.0,
-        "weights": weights(knobs),
+        "ratio": gspo if name == "gspo" else {"name": "token", "clamp": 20.0},
+        "surrogate": _surrogate(options),
+        "kl": kl_component(options.get("kl_estimator_type", "k3")),
+        "kl_coef": options["kl_loss_coef"] if used else 0.0,
+        "weights": weights(options),
         "penalty_weights": "sequence_mean",
-        "correction": [*_trust_region(knobs), *_off_policy(knobs["off_policy_correction"])],
+        "correction": [*_trust_region(options), *_off_policy(options["off_policy_correction"])],
     }
 
 
-def weights(knobs: Mapping[str, Any]) -> dict[str, Any]:
+def weights(options: Options) -> dict[str, Any]:
+    reduction = options["loss_reduction"]
+    if reduction == "seq_mean_token_sum_norm":
+        return {"name": "fixed_length", "max_tokens": options["max_seq_len"]}
+    options.ignore("max_seq_len")
     return {
         "token_mean": {"name": "token_mean"},
         "token_mean_legacy": {"name": "token_mean"},
         "sequence_mean": {"name": "sequence_mean"},
         "prompt_mean": {"name": "prompt_mean"},
-        "seq_mean_token_sum_norm": {"name": "fixed_length", "max_tokens": knobs["max_seq_len"]},
-    }[knobs["loss_reduction"]]
+    }[reduction]
 
 
-def advantage(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    name = knobs["advantage_estimator"]
-    grpo = {"name": "group_zscore", "ddof": 1, "eps": 1e-6, "single": "keep"}
+def advantage(options: Options) -> dict[str, Any]:
+    name = options["advantage_estimator"]
+    if name != "gae":
+        options.ignore("lambd")
+    if name not in ("gae", "reinforce++"):
+        options.ignore("gamma")
+    if name != "grpo":
+        options.ignore("grpo_norm_by_std")
+    if name == "grpo":
+        zscore = {"name": "group_zscore", "ddof": 1, "eps": 1e-6, "single": "keep"}
+        by_std = options.get("grpo_norm_by_std", True)
+        return {"advantage": zscore if by_std else {"name": "group_mean", "single": "keep"}}
+    if name == "rloo":
+        return {"advantage": "leave_one_out"}
+    if name == "maxrl":
+        return {"advantage": {"name": "mean_ratio", "eps": 1e-6, "signed": True, "single": "keep"}}
     whiten = {"name": "tokens", "ddof": 1, "eps": 1e-8, "eps_in": "var"}
-    gamma = knobs.get("gamma", 1.0)
-    table: dict[str, dict[str, Any]] = {
-        "grpo": {
-            "advantage": grpo if knobs.get("grpo_norm_by_std", True) else {"name": "group_mean", "single": "keep"}
-        },
-        "rloo": {"advantage": "leave_one_out"},
-        "maxrl": {"advantage": {"name": "mean_ratio", "eps": 1e-6, "signed": True}},
-        "reinforce++": {"advantage": {"name": "reward_to_go", "gamma": gamma}, "whiten": whiten},
-        "gae": {"advantage": {"name": "gae", "gamma": gamma, "lam": knobs.get("lambd", 1.0)}, "whiten": whiten},
-    }
-    return table[name]
+    gamma = options.get("gamma", 1.0)
+    if name == "reinforce++":
+        return {"advantage": {"name": "reward_to_go", "gamma": gamma}, "whiten": whiten}
+    if name == "gae":
+        return {"advantage": {"name": "gae", "gamma": gamma, "lam": options.get("lambd", 1.0)}, "whiten": whiten}
+    raise ConfigError(f"SkyRL: advantage_estimator = {name!r} is refused, because it has no counterpart here.")
 
 
 def kl_component(name: str) -> dict[str, Any]:
     return {"name": name, **({"clamp_in": 20.0, "clamp_out": 10.0} if name == "k3" else {})}
 
 
-def _surrogate(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    bounds = {"low": knobs["eps_clip_low"], "high": knobs["eps_clip_high"]}
-    cispo = knobs["cispo"]
-    table: dict[str, dict[str, Any]] = {
-        "regular": {"name": "clip", **bounds},
-        "dual_clip": {"name": "dual_clip", **bounds, "dual": knobs["clip_ratio_c"]},
-        "gspo": {"name": "clip", **bounds},
-        "cispo": {
-            "name": "cispo",
-            "floor": 1 - cispo["cispo_eps_clip_low"],
-            "cap": 1 + cispo["cispo_eps_clip_high"],
-        },
-        "sapo": {"name": "sapo", **knobs["sapo"]},
-        "importance_sampling": {"name": "plain"},
-        "dppo": {"name": "plain"},
-    }
-    return table[knobs["policy_loss_type"]]
+def _surrogate(options: Options) -> dict[str, Any]:
+    name = options["policy_loss_type"]
+    if name in ("clip_cov", "kl_cov"):
+        raise ConfigError(
+            f"SkyRL: policy_loss_type = {name!r} is refused, because its numbers depend on SkyRL's own scaling of "
+            f"advantages. Use surrogate {name} with settings of its paper."
+        )
+    if name in ("cispo", "sapo", "importance_sampling", "dppo"):
+        options.ignore("eps_clip_low", "eps_clip_high")
+    if name != "dual_clip":
+        options.ignore("clip_ratio_c")
+    if name == "cispo":
+        cispo = options["cispo"]
+        return {"name": "cispo", "floor": 1 - cispo["cispo_eps_clip_low"], "cap": 1 + cispo["cispo_eps_clip_high"]}
+    if name == "sapo":
+        return {"name": "sapo", "tau_pos": options["sapo"]["tau_pos"], "tau_neg": options["sapo"]["tau_neg"]}
+    if name in ("importance_sampling", "dppo"):
+        return {"name": "plain"}
+    low, high = options["eps_clip_low"], options["eps_clip_high"]
+    if name == "rollout_is":
+        return {"name": "cispo", "floor": 1 - low, "cap": 1 + high, "outside": "zero"}
+    if name == "dual_clip":
+        return {"name": "dual_clip", "low": low, "high": high, "dual": options["clip_ratio_c"]}
+    if name in ("regular", "gspo"):
+        return {"name": "clip", "low": low, "high": high}
+    raise ConfigError(f"SkyRL: policy_loss_type = {name!r} is refused, because it has no counterpart here.")
 
 
-def _trust_region(knobs: Mapping[str, Any]) -> list[dict[str, Any]]:
-    if knobs["policy_loss_type"] != "dppo":
+def _trust_region(options: Options) -> list[dict[str, Any]]:
+    if options["policy_loss_type"] != "dppo":
         return []
-    dppo = knobs["dppo"]
+    dppo = options["dppo"]
     divergence = dppo["dppo_type"].removeprefix("binary_")
     return [{"name": "trust_region", "divergence": divergence, "low": dppo["delta_low"], "high": dppo["delta_high"]}]
 
 
-def _off_policy(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each is a factor: the reduction's denominators do not see what is dropped."""
+def _off_policy(options: Options) -> list[dict[str, Any]]:
+    """Each is a factor: the denominators of the reduction do not see what is dropped."""
     components: list[dict[str, Any]] = []
-    level = settings["tis_ratio_type"]
+    level = options["tis_ratio_type"]
     if level is not None:
-        components.append({"name": "truncate", "level": level, "high": settings[f"{level}_tis_ratio_clip_high"]})
-    metric = settings["sequence_mask_metric"]
+        components.append({"name": "truncate", "level": level, "high": options[f"{level}_tis_ratio_clip_high"]})
+    metric = options["sequence_mask_metric"]
     if metric is not None:
         short, level = {"geometric": ("geo", "mean"), "product": ("product", "sequence")}[metric]
-        bounds = {"low": settings[f"{short}_mask_low"], "high": settings[f"{short}_mask_high"]}
+        bounds = {"low": options[f"{short}_mask_low"], "high": options[f"{short}_mask_high"]}
         components.append({"name": "drop_outside", "level": level, **bounds})
     for prefix, level in (("outlier_token_is_threshold", "any"), ("token_mask_is_threshold", "token")):
-        bounds = {"low": settings.get(f"{prefix}_low"), "high": settings.get(f"{prefix}_high")}
+        bounds = {"low": options.get(f"{prefix}_low"), "high": options.get(f"{prefix}_high")}
         if any(bound is not None for bound in bounds.values()):
             components.append({"name": "drop_outside", "level": level, **bounds})
     return components

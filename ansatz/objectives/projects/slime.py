@@ -2,105 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-DEFAULTS: dict[str, Any] = {
-    "advantage_estimator": "grpo",
-    "rewards_normalization": True,
-    "grpo_std_normalization": True,
-    "kl_coef": 0.0,
-    "kl_loss_type": "k1",
-    "use_kl_loss": False,
-    "kl_loss_coef": 0.0,
-    "use_unbiased_kl": False,
-    "eps_clip": 0.2,
-    "eps_clip_high": None,
-    "eps_clip_c": None,
-    "entropy_coef": 0.0,
-    "normalize_advantages": False,
-    "gamma": 1.0,
-    "lambd": 1.0,
-    "use_tis": False,
-    "tis_clip": 2.0,
-    "tis_clip_low": 0.0,
-    "custom_tis_function_path": None,
-    "use_opsm": False,
-    "opsm_delta": 1e-4,
-    "calculate_per_token_loss": False,
-    "value_clip": 0.2,
-}
+from ansatz.errors import ConfigError
+from ansatz.objectives.projects.options import Option, Options
+
+OPTIONS = (
+    Option("advantage_estimator", "grpo", "advantage, ratio and surrogate"),
+    Option("rewards_normalization", True, "group baseline or the reward itself (estimators with a group)"),
+    Option("grpo_std_normalization", True, "group_zscore or group_mean (grpo, gspo, cispo)"),
+    Option("kl_coef", 0.0, "kl_coef in the reward (ppo, reinforce_plus_plus) or advantage (.._baseline)"),
+    Option("kl_loss_type", "k1", "kl"),
+    Option("use_kl_loss", False, "kl_in: loss"),
+    Option("kl_loss_coef", 0.0, "kl_coef in the loss"),
+    Option("use_unbiased_kl", False, "kl.weight: ratio"),
+    Option("eps_clip", 0.2, "surrogate.low, and surrogate.high if eps_clip_high is null"),
+    Option("eps_clip_high", None, "surrogate.high"),
+    Option("eps_clip_c", None, "surrogate dual_clip, dual"),
+    Option("entropy_coef", 0.0, "entropy_coef"),
+    Option("normalize_advantages", False, "whiten: tokens"),
+    Option("gamma", 1.0, "advantage.gamma (ppo, reinforce_plus_plus)"),
+    Option("lambd", 1.0, "advantage.lam (ppo)"),
+    Option("use_tis", False, "correction"),
+    Option("tis_clip", 2.0, "correction.high"),
+    Option("tis_clip_low", 0.0, "correction.low"),
+    Option("custom_tis_function_path", None, "correction mask_outside for icepop"),
+    Option("use_opsm", False, "correction stale_negatives"),
+    Option("opsm_delta", 1e-4, "correction stale_negatives, threshold"),
+    Option("calculate_per_token_loss", False, "weights: token_mean or sequence_mean"),
+    Option("loss_type", "policy_loss", "policy or value loss"),
+    Option("value_clip", 0.2, "value.clip (ppo)"),
+)
 
 
-def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    estimator = knobs["advantage_estimator"]
-    low = knobs["eps_clip"]
-    high = low if knobs["eps_clip_high"] is None else knobs["eps_clip_high"]
-    in_loss = knobs["use_kl_loss"]
-    kl_loss = {
-        "kl": {**_kl(knobs["kl_loss_type"]), "weight": "ratio" if knobs["use_unbiased_kl"] else "none"},
-        "kl_coef": knobs["kl_loss_coef"],
+def spec(options: Options) -> dict[str, Any]:
+    estimator = options["advantage_estimator"]
+    low, high = options["eps_clip"], options["eps_clip_high"]
+    whiten = {"name": "tokens", "ddof": 1, "eps": 1e-8, "eps_in": "var"}
+    if estimator != "ppo":
+        options.ignore("value_clip")
+    options.ignore("loss_type")  # which of the two losses is asked for
+    return {
+        **_advantage(estimator, options),
+        **_kl(estimator, options),
+        "whiten": whiten if options["normalize_advantages"] else "none",
+        "ratio": "sequence" if estimator == "gspo" else "token",
+        "surrogate": _surrogate(estimator, low, low if high is None else high, options),
+        "weights": weights(options),
+        "entropy_coef": options["entropy_coef"],
+        "correction": _corrections(options),
+        **({"value": {"name": "squared_error", **critic_settings(options)}} if estimator == "ppo" else {}),
+    }
+
+
+def weights(options: Options) -> str:
+    return "token_mean" if options["calculate_per_token_loss"] else "sequence_mean"
+
+
+def critic_settings(options: Options) -> dict[str, Any]:
+    """The critic's loss has no factor 1/2."""
+    return {"scale": 1.0, "clip": options["value_clip"]}
+
+
+def _advantage(estimator: str, options: Options) -> dict[str, Any]:
+    if estimator != "ppo":
+        options.ignore("lambd")
+    if estimator not in ("ppo", "reinforce_plus_plus"):
+        options.ignore("gamma")
+    if estimator in ("ppo", "reinforce_plus_plus"):
+        options.ignore("rewards_normalization", "grpo_std_normalization")
+        if estimator == "ppo":
+            return {"advantage": {"name": "gae", "gamma": options["gamma"], "lam": options["lambd"]}}
+        return {"advantage": {"name": "reward_to_go", "gamma": options["gamma"]}}
+    if estimator not in ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline"):
+        raise ConfigError(f"slime: advantage_estimator = {estimator!r} is refused, because it has no counterpart here.")
+    if not options["rewards_normalization"]:
+        options.ignore("grpo_std_normalization")
+        return {"advantage": "reward"}
+    if estimator == "reinforce_plus_plus_baseline":
+        options.ignore("grpo_std_normalization")
+        return {"advantage": "group_mean"}
+    by_std = options["grpo_std_normalization"]
+    return {"advantage": {"name": "group_zscore", "ddof": 1, "eps": 1e-6} if by_std else "group_mean"}
+
+
+def _kl(estimator: str, options: Options) -> dict[str, Any]:
+    """In the loss with use_kl_loss; otherwise kl_coef acts where the estimator takes it."""
+    places = {"ppo": "reward", "reinforce_plus_plus": "reward", "reinforce_plus_plus_baseline": "advantage"}
+    place = places.get(estimator)
+    in_reward = options["kl_coef"] if place is not None else 0.0
+    options.ignore("kl_coef")  # without a place for it
+    name = options["kl_loss_type"]
+    component: dict[str, Any] = {"name": "k3", "clamp_out": 10.0} if name == "low_var_kl" else {"name": name}
+    if not options["use_kl_loss"]:
+        options.ignore("kl_loss_coef", "use_unbiased_kl")
+        return {"kl": component, "kl_coef": in_reward, "kl_in": place or "loss"}
+    in_loss = options["kl_loss_coef"]
+    if in_reward and in_loss:
+        raise ConfigError("slime: kl_coef together with use_kl_loss is refused: an objective has one KL, in one place.")
+    if in_reward:
+        return {"kl": component, "kl_coef": in_reward, "kl_in": place}
+    return {
+        "kl": {**component, "weight": "ratio" if options["use_unbiased_kl"] else "none"},
+        "kl_coef": in_loss,
         "kl_in": "loss",
     }
-    whiten = {"name": "tokens", "ddof": 1, "eps": 1e-8, "eps_in": "var"}
-    return {
-        **_advantage(knobs),
-        **(kl_loss if in_loss else {}),
-        "whiten": whiten if knobs["normalize_advantages"] else "none",
-        "ratio": "sequence" if estimator == "gspo" else "token",
-        "surrogate": _surrogate(estimator, low, high, knobs["eps_clip_c"]),
-        "weights": "token_mean" if knobs["calculate_per_token_loss"] else "sequence_mean",
-        "entropy_coef": knobs["entropy_coef"],
-        "correction": _corrections(knobs),
-        **(
-            {"value": {"name": "squared_error", "scale": 1.0, "clip": knobs["value_clip"]}}
-            if estimator == "ppo"
-            else {}
-        ),
-    }
 
 
-def _advantage(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    by_std = knobs["grpo_std_normalization"]
-    grpo = {"name": "group_zscore", "ddof": 1, "eps": 1e-6} if by_std else {"name": "group_mean"}
-    if not knobs["rewards_normalization"]:
-        grpo = {"name": "reward"}
-    kl = {"kl": _kl(knobs["kl_loss_type"]), "kl_coef": knobs["kl_coef"]}
-    table: dict[str, dict[str, Any]] = {
-        "reinforce_plus_plus": {
-            "advantage": {"name": "reward_to_go", "gamma": knobs["gamma"]},
-            "kl_in": "reward",
-            **kl,
-        },
-        "reinforce_plus_plus_baseline": {"advantage": "group_mean", "kl_in": "advantage", **kl},
-        "ppo": {
-            "advantage": {"name": "gae", "gamma": knobs["gamma"], "lam": knobs["lambd"]},
-            "kl_in": "reward",
-            **kl,
-        },
-    }
-    return table.get(knobs["advantage_estimator"], {"advantage": grpo})
-
-
-def _kl(name: str) -> dict[str, Any]:
-    if name == "low_var_kl":
-        return {"name": "k3", "clamp_out": 10.0}
-    return {"name": name}
-
-
-def _surrogate(estimator: str, low: float, high: float, dual: float | None) -> dict[str, Any]:
+def _surrogate(estimator: str, low: float, high: float, options: Options) -> dict[str, Any]:
     if estimator == "cispo":
+        options.ignore("eps_clip_c")
         return {"name": "cispo", "floor": 1 - low, "cap": 1 + high}
+    dual = options["eps_clip_c"]
     if dual is not None:
         return {"name": "dual_clip", "low": low, "high": high, "dual": dual}
     return {"name": "clip", "low": low, "high": high}
 
 
-def _corrections(knobs: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _corrections(options: Options) -> list[dict[str, Any]]:
     components: list[dict[str, Any]] = []
-    if knobs["use_tis"]:
-        name = "mask_outside" if knobs["custom_tis_function_path"] == "icepop" else "truncate"
-        components.append({"name": name, "low": knobs["tis_clip_low"], "high": knobs["tis_clip"]})
-    if knobs["use_opsm"]:
-        components.append({"name": "stale_negatives", "threshold": knobs["opsm_delta"], "sampler": "old"})
+    if options["use_tis"]:
+        path = options["custom_tis_function_path"]
+        if path not in (None, "icepop"):
+            raise ConfigError(f"slime: custom_tis_function_path = {path!r} is refused: the function is not known here.")
+        name = "truncate" if path is None else "mask_outside"
+        components.append({"name": name, "low": options["tis_clip_low"], "high": options["tis_clip"]})
+    else:
+        options.ignore("tis_clip", "tis_clip_low", "custom_tis_function_path")
+    if options["use_opsm"]:
+        components.append({"name": "stale_negatives", "threshold": options["opsm_delta"], "sampler": "old"})
+    else:
+        options.ignore("opsm_delta")
     return components

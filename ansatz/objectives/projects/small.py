@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from ansatz.errors import ConfigError
+from ansatz.objectives.projects.options import Option, Options
 
-def grpo_zero(_: Mapping[str, Any]) -> dict[str, Any]:
+GRPO_ZERO_OPTIONS = (
+    Option("micro_batch_size", "all rollouts", "train.tokens_per_microbatch; the loss does not depend on it"),
+)
+NANO_OPTIONS = (Option("kl_coeff", 0.001, "kl_coef"),)
+TORCHTUNE_OPTIONS = (
+    Option("loss", "GRPOSimpleLoss", "anchor: policy for GRPOSimpleLoss, else old; weights"),
+    Option("epsilon", 0.1, "surrogate.low and surrogate.high"),
+    Option("kl_coeff", 0.1, "kl_coef"),
+)
+
+
+def grpo_zero(options: Options) -> dict[str, Any]:
     """std with ddof 0, no ratio, no KL, token mean."""
+    options.ignore("micro_batch_size")
     return {
         "advantage": {"name": "group_zscore", "ddof": 0, "eps": 1e-4},
         "surrogate": "log_prob",
@@ -15,18 +28,21 @@ def grpo_zero(_: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def nano(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    return {**grpo_zero(knobs), "kl": "k3", "kl_coef": knobs["kl_coeff"]}
+def nano(options: Options) -> dict[str, Any]:
+    return {**grpo_zero(options), "kl": "k3", "kl_coef": options["kl_coeff"]}
 
 
-def torchtune(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """`loss` GRPOSimpleLoss has no ratio; both take the mean over rollouts of token means."""
-    simple = knobs.get("loss") == "GRPOSimpleLoss"
+def torchtune(options: Options) -> dict[str, Any]:
+    """GRPOSimpleLoss has no ratio and takes the mean over rollouts; GRPOLoss averages over tokens."""
+    loss = options["loss"]
+    if loss not in ("GRPOSimpleLoss", "GRPOLoss"):
+        raise ConfigError(f"torchtune: loss = {loss!r} is refused: it has one ratio for the whole batch, a known bug.")
+    simple = loss == "GRPOSimpleLoss"
     return {
         "advantage": {"name": "group_zscore", "ddof": 1, "eps": 1e-4},
         "anchor": "policy" if simple else "old",
-        "surrogate": {"name": "clip", "low": knobs["epsilon"], "high": knobs["epsilon"]},
+        "surrogate": {"name": "clip", "low": options["epsilon"], "high": options["epsilon"]},
         "kl": "k3",
-        "kl_coef": knobs["kl_coeff"],
+        "kl_coef": options["kl_coeff"],
         "weights": {"name": "sequence_mean", "eps": 1e-8} if simple else {"name": "token_mean", "eps": 1e-8},
     }

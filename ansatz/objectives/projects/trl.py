@@ -1,40 +1,68 @@
-"""TRL 1.16: GRPOConfig and RLOOConfig."""
+"""TRL 1.16: GRPOConfig (and GMPOConfig), RLOOConfig, DPOConfig, CPOConfig."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-DEFAULTS: dict[str, Any] = {
-    "loss_type": "dapo",
-    "epsilon": 0.2,
-    "epsilon_high": None,
-    "delta": None,
-    "beta": 0.0,
-    "use_bias_correction_kl": True,
-    "importance_sampling_level": "token",
-    "scale_rewards": "group",
-    "top_entropy_quantile": 1.0,
-    "entropy_coef": 0.0,
-    "off_policy_mask_threshold": None,
-    "mask_truncated_completions": False,
-    "use_vllm": True,
-    "vllm_importance_sampling_correction": True,
-    "vllm_importance_sampling_mode": "sequence_mask",
-    "vllm_importance_sampling_clip_max": 3.0,
-    "vllm_importance_sampling_clip_min": None,
-    "sapo_temperature_pos": 1.0,
-    "sapo_temperature_neg": 1.05,
-    "max_completion_length": "max_response_tokens",
-    "num_iterations": 1,
-    "multi_objective_aggregation": "sum_then_normalize",
-}
+from ansatz.errors import ConfigError
+from ansatz.objectives.projects.options import Option, Options
 
-_SCALES = {
-    "group": {"name": "group_zscore", "ddof": 1, "eps": 1e-4},
-    "batch": {"name": "group_zscore", "ddof": 1, "eps": 1e-4, "std_over": "batch"},
-    "none": {"name": "group_mean"},
-}
+OPTIONS = (
+    Option("loss_type", "dapo", "surrogate and weights; gmpo stands for GMPOTrainer"),
+    Option("epsilon", 0.2, "surrogate.low, and surrogate.high if epsilon_high is null"),
+    Option("epsilon_high", None, "surrogate.high; in cispo the cap of the ratio itself"),
+    Option("delta", None, "surrogate two_sided, delta (losses with a clip)"),
+    Option("beta", 0.0, "kl_coef"),
+    Option("use_bias_correction_kl", True, "kl.weight: ratio (if beta is not 0)"),
+    Option("importance_sampling_level", "token", "ratio: token or sequence"),
+    Option("scale_rewards", "group", "advantage group_zscore (std_over group or batch) or group_mean"),
+    Option("top_entropy_quantile", 1.0, "correction high_entropy, share"),
+    Option("entropy_coef", 0.0, "entropy_coef, over the tokens that top_entropy_quantile keeps"),
+    Option("off_policy_mask_threshold", None, "correction stale_negatives, threshold"),
+    Option("mask_truncated_completions", False, "masks: not_truncated"),
+    Option("use_vllm", True, "whether sampler and trainer are two programs"),
+    Option("vllm_importance_sampling_correction", True, "correction for sampler mismatch"),
+    Option("vllm_importance_sampling_mode", "sequence_mask", "truncate or mask_outside, level token or sequence"),
+    Option("vllm_importance_sampling_clip_max", 3.0, "correction.high"),
+    Option("vllm_importance_sampling_clip_min", None, "correction.low"),
+    Option("sapo_temperature_pos", 1.0, "surrogate sapo, tau_pos"),
+    Option("sapo_temperature_neg", 1.05, "surrogate sapo, tau_neg"),
+    Option("vespo_k_pos", 2.0, "surrogate vespo, k_pos"),
+    Option("vespo_lambda_pos", 3.0, "surrogate vespo, lambda_pos"),
+    Option("vespo_k_neg", 3.0, "surrogate vespo, k_neg"),
+    Option("vespo_lambda_neg", 2.0, "surrogate vespo, lambda_neg"),
+    Option("max_completion_length", "max_response_tokens", "weights fixed_length, max_tokens (dr_grpo)"),
+    Option("num_iterations", 1, "anchor: policy if 1 and old log-probs are not needed otherwise"),
+    Option("multi_objective_aggregation", "sum_then_normalize", "advantage gdpo for normalize_then_sum"),
+    Option("reward_weights", None, "weights of the reward components"),
+)
+RLOO_OPTIONS = (
+    Option("beta", 0.05, "kl_coef, with kl_in: reward"),
+    Option("epsilon", 0.2, "surrogate.low, and surrogate.high if epsilon_high is null"),
+    Option("epsilon_high", None, "surrogate.high"),
+    Option("normalize_advantages", False, "whiten: rollouts"),
+    Option("reward_clip_range", None, "rewards are clipped before anything else"),
+    Option("num_iterations", 1, "ignored by RLOOTrainer, which always computes old log-probs"),
+)
+DPO_OPTIONS = (
+    Option("loss_type", "sigmoid", "preference loss, or a list of losses"),
+    Option("loss_weights", None, "weights of the losses in the list"),
+    Option("beta", 0.1, "beta"),
+    Option("label_smoothing", 0.0, "label_smoothing (robust, exo_pair, aot, aot_unpaired)"),
+    Option("ld_alpha", None, "weight of tokens beyond the shorter response"),
+    Option("f_divergence_type", "reverse_kl", "score of a response (losses on score differences)"),
+    Option("f_alpha_divergence_coef", 0.5, "alpha of the score (alpha_divergence)"),
+    Option("discopop_tau", 0.05, "tau (discopop)"),
+)
+CPO_OPTIONS = (
+    Option("loss_type", "sigmoid", "preference loss: cpo or simpo"),
+    Option("beta", 0.1, "beta"),
+    Option("label_smoothing", 0.0, "label_smoothing"),
+    Option("simpo_gamma", 0.5, "margin (simpo)"),
+    Option("alpha", 0.0, "alpha (simpo; AlphaPO)"),
+    Option("cpo_alpha", 1.0, "weight of the likelihood term"),
+)
+
 _WEIGHTS = {
     "grpo": "sequence_mean",
     "sapo": "sequence_mean",
@@ -42,102 +70,215 @@ _WEIGHTS = {
     "bnpo": "token_mean",
     "dapo": "token_mean",
     "cispo": "token_mean",
+    "vespo": "token_mean",
     "luspo": "sequence_sum",
 }
+_GLOBAL_TOKEN_MEAN = ("dapo", "cispo", "vespo")
+_OWN_CLIP = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 
 
-def spec(knobs: Mapping[str, Any]) -> dict[str, Any]:
+def spec(options: Options) -> dict[str, Any]:
     """GRPOConfig. loss_type "gmpo" stands for the experimental GMPOTrainer."""
-    loss_type = knobs["loss_type"]
-    corrected = bool(knobs["use_vllm"] and knobs["vllm_importance_sampling_correction"])
-    fresh = knobs["num_iterations"] == 1 and not corrected
+    loss_type = options["loss_type"]
+    corrected = bool(options["use_vllm"] and options["vllm_importance_sampling_correction"])
+    if not corrected:
+        options.ignore(*(name for name in options if name.startswith("vllm_importance_sampling_")))
+    on_policy = options["num_iterations"] == 1 and not corrected
     weights: Any = _WEIGHTS.get(loss_type)
     if loss_type == "dr_grpo":
-        weights = {"name": "fixed_length", "max_tokens": knobs["max_completion_length"]}
+        weights = {"name": "fixed_length", "max_tokens": options["max_completion_length"]}
     return {
-        **_advantage(knobs),
-        "anchor": "policy" if fresh else "old",
-        "ratio": {"name": "sequence" if knobs["importance_sampling_level"] == "sequence" else "token"},
-        "surrogate": _surrogate(knobs),
-        "kl": {"name": "k3", "weight": "ratio" if knobs["use_bias_correction_kl"] else "none"},
-        "kl_coef": knobs["beta"],
+        **_advantage(options),
+        "anchor": "policy" if on_policy else "old",
+        "ratio": {"name": _ratio(options)},
+        "surrogate": _surrogate(options),
+        **_kl(options),
         "weights": weights,
-        "correction": _corrections(knobs, corrected),
-        "masks": "not_truncated" if knobs["mask_truncated_completions"] else "none",
-        "entropy_coef": knobs["entropy_coef"],
-        **({"penalty_weights": "token_mean"} if knobs["entropy_coef"] and not knobs["beta"] else {}),
+        "correction": _corrections(options, corrected, on_policy),
+        "masks": "not_truncated" if options["mask_truncated_completions"] else "none",
+        **_entropy(options),
     }
 
 
-def rloo(knobs: Mapping[str, Any]) -> dict[str, Any]:
+def rloo(options: Options) -> dict[str, Any]:
     """RLOOConfig: the KL in the reward, one ratio for the whole response."""
     whiten = {"name": "rollouts", "ddof": 1, "eps": 1e-4, "eps_in": "std"}
+    options.ignore("num_iterations")
     return {
         "advantage": "leave_one_out",
-        "whiten": whiten if knobs["normalize_advantages"] else "none",
-        "anchor": "policy" if knobs["num_iterations"] == 1 else "old",
+        "whiten": whiten if options["normalize_advantages"] else "none",
         "ratio": "product",
-        "surrogate": _clip(knobs),
+        "surrogate": _clip(options),
         "kl": "k1",
-        "kl_coef": knobs["beta"],
+        "kl_coef": options["beta"],
         "kl_in": "reward",
         "weights": "sequence_mean",
     }
 
 
-def _advantage(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    if knobs["multi_objective_aggregation"] != "normalize_then_sum":
-        return {"advantage": _SCALES[knobs["scale_rewards"]]}
+def dpo(options: Options) -> list[tuple[float, str, dict[str, Any]]]:
+    """DPOConfig: (weight, loss, settings) of each loss."""
+    named: Any = options["loss_type"]
+    names: list[str] = [named] if isinstance(named, str) else list(named)
+    weights = options["loss_weights"] or [1.0] * len(names)
+    return [(weight, *_preference(name, options)) for name, weight in zip(names, weights, strict=True)]
+
+
+def divergence(options: Options) -> dict[str, Any]:
+    """The f-divergence of DPO's scores."""
+    name = options["f_divergence_type"]
+    if name == "alpha_divergence":
+        return {"name": "alpha", "alpha": options["f_alpha_divergence_coef"]}
+    options.ignore("f_alpha_divergence_coef")
+    return {"name": {"js_divergence": "js"}.get(name, name)}
+
+
+def cpo(options: Options) -> list[tuple[float, str, dict[str, Any]]]:
+    """CPOConfig. cpo_alpha is a number, or text in certificate files that measure the loss without it."""
+    likelihood = options["cpo_alpha"]
+    terms: list[tuple[float, str, dict[str, Any]]] = []
+    if not isinstance(likelihood, str) and likelihood != 0:
+        terms = [(float(likelihood), "likelihood", {"kind": "token_mean"})]
+    smooth = {"beta": options["beta"], "label_smoothing": options["label_smoothing"]}
+    if options["loss_type"] != "simpo":
+        options.ignore("simpo_gamma", "alpha")
+        return [(1.0, "cpo", smooth), *terms]
+    return [(1.0, "simpo", {**smooth, "margin": options["simpo_gamma"], "alpha": options["alpha"]}), *terms]
+
+
+def _preference(name: str, options: Options) -> tuple[str, dict[str, Any]]:
+    if name == "sft":
+        return "likelihood", {"kind": "token_mean"}
+    settings: dict[str, Any] = {"beta": options["beta"]}
+    if name in ("robust", "exo_pair", "aot", "aot_unpaired"):
+        settings["label_smoothing"] = options["label_smoothing"]
+    else:
+        options.ignore("label_smoothing")
+    if name == "discopop":
+        settings["tau"] = options["discopop_tau"]
+    else:
+        options.ignore("discopop_tau")
+    if name == "bco_pair":
+        settings["centered"] = False
+    if name == "ipo":
+        settings["per_token"] = True
+    return name, settings
+
+
+def _advantage(options: Options) -> dict[str, Any]:
+    if options["multi_objective_aggregation"] == "normalize_then_sum":
+        options.ignore("scale_rewards")
+        return {
+            "advantage": {
+                "name": "gdpo",
+                "component_weights": options.get("reward_weights"),
+                "ddof": 1,
+                "eps": 1e-4,
+            },
+            "whiten": {"name": "rollouts", "ddof": 1, "eps": 1e-4, "eps_in": "std"},
+        }
+    zscore = {"name": "group_zscore", "ddof": 1, "eps": 1e-4}
+    scales: dict[Any, dict[str, Any]] = {
+        "group": zscore,
+        True: zscore,
+        "batch": {**zscore, "std_over": "batch"},
+        "none": {"name": "group_mean"},
+        False: {"name": "group_mean"},
+    }
+    advantage = scales[options["scale_rewards"]]
+    return {"advantage": advantage}
+
+
+def _ratio(options: Options) -> str:
+    level = options["importance_sampling_level"]
+    if level == "sequence" and options["loss_type"] in ("gmpo", "vespo"):
+        raise ConfigError(
+            f"TRL: importance_sampling_level = 'sequence' is refused with loss_type {options['loss_type']}, whose own "
+            'ratio is already one per rollout. Use "token".'
+        )
+    return "sequence" if level == "sequence" else "token"
+
+
+def _clip(options: Options) -> dict[str, Any]:
+    high = options["epsilon_high"]
+    return {"name": "clip", "low": options["epsilon"], "high": options["epsilon"] if high is None else high}
+
+
+def _surrogate(options: Options) -> dict[str, Any]:
+    """CISPO's epsilon_high is the cap itself, not 1 + epsilon_high, and there is no floor."""
+    loss_type = options["loss_type"]
+    if loss_type not in _OWN_CLIP:
+        options.ignore("delta")
+    if loss_type in ("sapo", "vespo"):
+        options.ignore("epsilon", "epsilon_high")
+    if loss_type == "cispo":
+        return {"name": "cispo", "floor": 0.0, "cap": _clip(options)["high"]}
+    if loss_type == "sapo":
+        return {
+            "name": "sapo",
+            "tau_pos": options["sapo_temperature_pos"],
+            "tau_neg": options["sapo_temperature_neg"],
+        }
+    if loss_type == "vespo":
+        return {"name": "vespo", **{key: options[f"vespo_{key}"] for key in _VESPO}}
+    if loss_type == "gmpo":
+        return {**_clip(options), "name": "gmpo"}
+    if options["delta"] is not None:
+        return {**_clip(options), "name": "two_sided", "delta": options["delta"]}
+    return _clip(options)
+
+
+_VESPO = ("k_pos", "lambda_pos", "k_neg", "lambda_neg")
+
+
+def _kl(options: Options) -> dict[str, Any]:
+    """k3, multiplied by the ratio; GMPO's is plain."""
+    weighted = options["loss_type"] != "gmpo" and options["use_bias_correction_kl"]
+    options.ignore("use_bias_correction_kl")
+    return {"kl": {"name": "k3", "weight": "ratio" if weighted else "none"}, "kl_coef": options["beta"]}
+
+
+def _entropy(options: Options) -> dict[str, Any]:
+    """The mean entropy of the kept tokens; with a global token mean, their sum over the number of all tokens."""
+    coef, loss_type = options["entropy_coef"], options["loss_type"]
+    if coef == 0 or loss_type == "gmpo":
+        return {}
+    if options["beta"] and _WEIGHTS.get(loss_type) != "token_mean":
+        raise ConfigError(
+            f"TRL: entropy_coef together with beta is refused for loss_type {loss_type}: its KL is averaged like the "
+            "loss, but its entropy over tokens, and both share penalty_weights here."
+        )
+    partial = options["top_entropy_quantile"] < 1
+    kept = "kept" if loss_type in _GLOBAL_TOKEN_MEAN else "kept_mean"
     return {
-        "advantage": {
-            "name": "gdpo",
-            "component_weights": knobs.get("reward_weights"),
-            "ddof": 1,
-            "eps": 1e-4,
-        },
-        "whiten": {"name": "rollouts", "ddof": 1, "eps": 1e-4, "eps_in": "std"},
+        "entropy_coef": coef,
+        "entropy_tokens": kept if partial else "all",
+        "penalty_weights": "token_mean",
     }
 
 
-def _clip(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    high = knobs["epsilon"] if knobs["epsilon_high"] is None else knobs["epsilon_high"]
-    return {"name": "clip", "low": knobs["epsilon"], "high": high}
-
-
-def _surrogate(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """CISPO's epsilon_high is the cap itself, not 1 + epsilon_high, and there is no floor."""
-    clip = _clip(knobs)
-    if knobs["loss_type"] == "cispo":
-        return {"name": "cispo", "floor": 0.0, "cap": clip["high"]}
-    if knobs["loss_type"] == "sapo":
-        return {
-            "name": "sapo",
-            "tau_pos": knobs["sapo_temperature_pos"],
-            "tau_neg": knobs["sapo_temperature_neg"],
-        }
-    if knobs["loss_type"] == "gmpo":
-        return {**clip, "name": "gmpo"}
-    if knobs["delta"] is not None:
-        return {**clip, "name": "two_sided", "delta": knobs["delta"]}
-    return clip
-
-
-def _corrections(knobs: Mapping[str, Any], corrected: bool) -> list[dict[str, Any]]:
+def _corrections(options: Options, corrected: bool, on_policy: bool) -> list[dict[str, Any]]:
+    if options["loss_type"] == "gmpo":
+        options.ignore("entropy_coef", "off_policy_mask_threshold")
+        options.ignore(*(name for name in options if name.startswith("vllm_importance_sampling_")))
+        if options["top_entropy_quantile"] < 1:
+            raise ConfigError("TRL: top_entropy_quantile is refused with GMPO, where it thins out the geometric mean.")
+        return []
     components: list[dict[str, Any]] = []
     if corrected:
-        level, _, action = knobs["vllm_importance_sampling_mode"].partition("_")
+        level, _, action = options["vllm_importance_sampling_mode"].partition("_")
         components.append(
             {
                 "name": "truncate" if action == "truncate" else "mask_outside",
                 "level": level,
-                "low": knobs["vllm_importance_sampling_clip_min"],
-                "high": knobs["vllm_importance_sampling_clip_max"],
+                "low": options["vllm_importance_sampling_clip_min"],
+                "high": options["vllm_importance_sampling_clip_max"],
             }
         )
-    if knobs["top_entropy_quantile"] < 1:
-        components.append({"name": "high_entropy", "share": knobs["top_entropy_quantile"]})
-    if knobs["off_policy_mask_threshold"] is not None:
-        sampler = "behavior" if knobs["use_vllm"] else "old"
-        threshold = knobs["off_policy_mask_threshold"]
+    if options["top_entropy_quantile"] < 1:
+        components.append({"name": "high_entropy", "share": options["top_entropy_quantile"]})
+    threshold = options["off_policy_mask_threshold"]
+    if threshold is not None and (options["use_vllm"] or not on_policy):
+        sampler = "behavior" if options["use_vllm"] else "old"
         components.append({"name": "stale_negatives", "threshold": threshold, "sampler": sampler})
     return components

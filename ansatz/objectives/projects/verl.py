@@ -3,183 +3,257 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
-DEFAULTS: dict[str, Any] = {
-    "adv": {"adv_estimator": "grpo", "norm_adv_by_std_in_grpo": True},
-    "clip_ratio": 0.2,
-    "clip_ratio_low": 0.2,
-    "clip_ratio_high": 0.2,
-    "clip_ratio_c": 3.0,
-    "loss_agg_mode": "token-mean",
-    "loss_scale_factor": None,
-    "entropy_coeff": 0.0,
-    "use_kl_loss": False,
-    "kl_loss_coef": 0.001,
-    "kl_loss_type": "low_var_kl",
-    "tau_pos": 1.0,
-    "tau_neg": 1.05,
-    "policy_loss": {
-        "loss_mode": "vanilla",
-        "clip_cov_ratio": 0.0002,
-        "clip_cov_lb": 1.0,
-        "clip_cov_ub": 5.0,
-        "kl_cov_ratio": 0.0002,
-        "ppo_kl_coef": 0.1,
-        "dro_beta": None,
-    },
-    "global_batch_info": True,
-}
+from ansatz.errors import ConfigError
+from ansatz.objectives.projects.options import Option, Options
 
-WHITEN = {"name": "tokens", "ddof": 1, "eps": 1e-8, "eps_in": "var"}
-_OWN_MEAN = ("sapo", "geo_mean")  # losses that take the mean over rollouts whatever loss_agg_mode says
+OPTIONS = (
+    Option("adv.adv_estimator", "grpo", "advantage"),
+    Option("adv.norm_adv_by_std_in_grpo", True, "group_zscore or group_mean; ignored by most estimators"),
+    Option("adv.gamma", 1.0, "advantage.gamma (gae, reinforce_plus_plus)"),
+    Option("adv.lam", 1.0, "advantage.lam (gae)"),
+    Option("adv.gdpo_reward_weights", None, "advantage.component_weights (gdpo)"),
+    Option("adv.dense_rewards", False, "token rewards in certificate files"),
+    Option("gamma", 1.0, "as adv.gamma"),
+    Option("lam", 1.0, "as adv.lam"),
+    Option("clip_ratio", 0.2, "stands in for clip_ratio_low or clip_ratio_high if that is null"),
+    Option("clip_ratio_low", 0.2, "surrogate.low"),
+    Option("clip_ratio_high", 0.2, "surrogate.high"),
+    Option("clip_ratio_c", 3.0, "surrogate dual_clip, dual (vanilla); cap (dppo)"),
+    Option("loss_agg_mode", "token-mean", "weights; of the KL and entropy alone where the loss fixes its own"),
+    Option("loss_scale_factor", None, "weights fixed_length, max_tokens (seq-mean-token-sum-norm)"),
+    Option("entropy_coeff", 0.0, "entropy_coef"),
+    Option("use_kl_loss", False, "whether kl_loss_coef acts"),
+    Option("kl_loss_coef", 0.001, "kl_coef"),
+    Option("kl_loss_type", "low_var_kl", "kl"),
+    Option("tau_pos", 1.0, "surrogate sapo, tau_pos"),
+    Option("tau_neg", 1.05, "surrogate sapo, tau_neg"),
+    Option("policy_loss.loss_mode", "vanilla", "surrogate"),
+    Option("policy_loss.clip_cov_ratio", 0.0002, "surrogate clip_cov, share"),
+    Option("policy_loss.clip_cov_lb", 1.0, "surrogate clip_cov, cov_low"),
+    Option("policy_loss.clip_cov_ub", 5.0, "surrogate clip_cov, cov_high"),
+    Option("policy_loss.kl_cov_ratio", 0.0002, "surrogate kl_cov, share"),
+    Option("policy_loss.ppo_kl_coef", 0.1, "surrogate kl_cov, coef"),
+    Option("policy_loss.dro_beta", None, "kl_coef of k2 to the old policy (dro)"),
+    Option("policy_loss.rollout_correction", {}, "as rollout_correction (bypass_mode)"),
+    Option("rollout_correction.rollout_is", None, "correction truncate or mask_outside, level"),
+    Option("rollout_correction.rollout_is_threshold", 2.0, "correction.high, or low and high"),
+    Option("rollout_correction.rollout_is_batch_normalize", False, "correction truncate, self_normalize"),
+    Option("rollout_correction.rollout_rs", None, "masks rejection, estimator and level"),
+    Option("rollout_correction.rollout_rs_threshold", None, "masks rejection, low and high"),
+    Option("rollout_correction.bypass_mode", False, "use loss_mode: bypass_mode, which replaces old log-probs", True),
+    Option("rollout_correction.loss_type", "ppo_clip", "surrogate (bypass_mode)"),
+    Option("global_batch_info", True, "weights.rollouts: all or nonempty"),
+)
 
-
-def spec(knobs: Mapping[str, Any], *, columns: int | None = None, sequence_gspo: bool = False) -> dict[str, Any]:
-    """The actor's loss with the estimator of `knobs["adv"]`.
-
-    columns: response columns of the padded batch, what `seq-mean-token-sum-norm` divides by without a
-    loss_scale_factor. sequence_gspo: gspo forces seq-mean-token-mean (0.10.0.dev).
-    """
-    loss_mode = knobs["policy_loss"]["loss_mode"]
-    bypass = knobs["policy_loss"].get("rollout_correction", {}) if loss_mode == "bypass_mode" else None
-    rollout_correction = bypass if bypass is not None else knobs.get("rollout_correction", {})
-    mode = knobs["loss_agg_mode"]
-    if loss_mode in _OWN_MEAN or (loss_mode == "gspo" and sequence_gspo):
-        mode = "seq-mean-token-mean"
-    dro = loss_mode == "dro"
-    return {
-        **advantage({**knobs, **knobs["adv"]}),
-        "anchor": "old" if bypass is None else "behavior",
-        "ratio": {"name": "sequence", "gradient": "token", "clamp": 10.0} if loss_mode == "gspo" else _TOKEN_RATIO,
-        "surrogate": _surrogate(knobs, bypass),
-        "kl": kl(knobs["kl_loss_type"]) if not dro else {"name": "k2"},
-        "kl_to": "old" if dro else "ref",
-        "kl_coef": knobs["policy_loss"]["dro_beta"] if dro else knobs["kl_loss_coef"] * bool(knobs["use_kl_loss"]),
-        "weights": weights(mode, knobs, columns=columns),
-        "entropy_coef": knobs["entropy_coeff"],
-        "correction": [*_trust_region(knobs), *_importance(rollout_correction, bypass)],
-        "masks": _rejections(rollout_correction),
-    }
-
-
+WHITEN = {"name": "tokens", "ddof": 1, "eps": 1e-8, "eps_in": "var", "mean_eps": 1e-8}
 _TOKEN_RATIO = {"name": "token", "clamp": 20.0}
 
 
-def advantage(knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """The `algorithm` section. Groups of one keep their reward in most of verl's estimators."""
-    name = knobs["adv_estimator"]
-    by_std = knobs.get("norm_adv_by_std_in_grpo", True)
-    grpo = {"name": "group_zscore", "ddof": 1, "eps": 1e-6, "single": "keep"}
-    table: dict[str, dict[str, Any]] = {
-        "grpo": {"advantage": grpo if by_std else {"name": "group_mean", "single": "keep"}},
-        "grpo_vectorized": {"advantage": grpo},  # norm_adv_by_std_in_grpo never reaches it
-        "grpo_passk": {"advantage": {"name": "best_gap", "divide_by_std": by_std, "ddof": 1, "eps": 1e-6}},
-        "rloo": {"advantage": {"name": "leave_one_out", "single": "keep"}},
-        "rloo_vectorized": {"advantage": "leave_one_out"},
-        "opo": {"advantage": {"name": "opo", "single": "keep"}},
-        "gpg": {"advantage": {"name": "gpg", "single": "keep"}},
-        "remax": {"advantage": "remax"},
-        "reinforce_plus_plus": {
-            "advantage": {"name": "reward_to_go", "gamma": knobs.get("gamma", 1.0)},
-            "whiten": WHITEN,
-        },
-        "reinforce_plus_plus_baseline": {"advantage": {"name": "group_mean", "single": "keep"}, "whiten": WHITEN},
-        "gae": {
-            "advantage": {"name": "gae", "gamma": knobs.get("gamma", 1.0), "lam": knobs.get("lam", 1.0)},
-            "whiten": WHITEN,
-        },
-        "gdpo": {
-            "advantage": {
-                "name": "gdpo",
-                "ddof": 1,
-                "eps": 1e-6,
-                "component_weights": knobs.get("gdpo_reward_weights"),
-            },
-            "whiten": WHITEN,
-        },
+def spec(options: Options, *, columns: int | None = None, sequence_gspo: bool = False) -> dict[str, Any]:
+    """The actor's loss with the estimator of `options["adv"]`.
+
+    columns: response columns of the padded batch, the divisor of `seq-mean-token-sum-norm` without a
+    loss_scale_factor. sequence_gspo: gspo forces seq-mean-token-mean (0.10.0.dev).
+    """
+    loss = options["policy_loss"]
+    loss_mode = loss["loss_mode"]
+    bypass: Options | None = loss.get("rollout_correction", Options({})) if loss_mode == "bypass_mode" else None
+    correction: Options = bypass if bypass is not None else options.get("rollout_correction", Options({}))
+    shared = weights(options["loss_agg_mode"], options, columns=columns)
+    own = _own_weights(loss_mode, shared, sequence_gspo)
+    gspo = {"name": "sequence", "gradient": "token", "clamp": 10.0}
+    return {
+        **advantage(options, options["adv"]),
+        "anchor": "old" if bypass is None else "behavior",
+        "ratio": gspo if loss_mode == "gspo" else _TOKEN_RATIO,
+        "surrogate": _surrogate(options, bypass),
+        **_kl(options, loss_mode),
+        "weights": own,
+        **({"penalty_weights": shared} if own != shared else {}),
+        "entropy_coef": options["entropy_coeff"],
+        "correction": [*_trust_region(options), *_importance(correction, bypass, loss_mode)],
+        "masks": _rejections(correction),
     }
+
+
+def advantage(options: Options, estimator: Options | None = None) -> dict[str, Any]:
+    """The `algorithm` section. Groups of one keep their reward in most of verl's estimators.
+
+    estimator: the options of the estimator, if they are a section of their own; gamma and lam can be in either.
+    """
+    own = options if estimator is None else estimator
+    name = own["adv_estimator"]
+
+    def number(key: str) -> float:
+        return own[key] if key in own else options.get(key, 1.0)
+
+    for section in (own, options):
+        if name != "gae":
+            section.ignore("lam")
+        if name not in ("gae", "reinforce_plus_plus"):
+            section.ignore("gamma")
+    if name not in ("grpo", "grpo_passk"):
+        own.ignore("norm_adv_by_std_in_grpo")  # compute_advantage does not pass it on
+    if name == "gae":
+        gae = {"name": "gae", "gamma": number("gamma"), "lam": number("lam")}
+        return {"advantage": gae, "whiten": WHITEN}
+    if name == "reinforce_plus_plus":
+        return {"advantage": {"name": "reward_to_go", "gamma": number("gamma")}, "whiten": WHITEN}
+    if name == "reinforce_plus_plus_baseline":
+        return {"advantage": {"name": "group_mean", "single": "keep"}, "whiten": WHITEN}
+    if name == "gdpo":
+        components = own.get("gdpo_reward_weights")
+        zscores = {"name": "gdpo", "ddof": 1, "eps": 1e-6, "single": "keep", "component_weights": components}
+        return {"advantage": zscores, "whiten": WHITEN}
+    return {"advantage": _group_advantage(name, own)}
+
+
+def _group_advantage(name: str, options: Options) -> dict[str, Any]:
+    """Estimators without whitening."""
+    zscore = {"name": "group_zscore", "ddof": 1, "eps": 1e-6, "single": "keep"}
+    if name == "grpo":
+        by_std = options.get("norm_adv_by_std_in_grpo", True)
+        return zscore if by_std else {"name": "group_mean", "single": "keep"}
+    if name == "grpo_passk":
+        by_std = options.get("norm_adv_by_std_in_grpo", True)
+        return {"name": "best_gap", "divide_by_std": by_std, "ddof": 1, "eps": 1e-6}
+    table: dict[str, dict[str, Any]] = {
+        "grpo_vectorized": zscore,
+        "rloo": {"name": "leave_one_out", "single": "keep"},
+        "rloo_vectorized": {"name": "leave_one_out"},
+        "opo": {"name": "opo", "single": "keep"},
+        "gpg": {"name": "gpg", "single": "keep"},
+        "remax": {"name": "remax_to_go"},
+    }
+    if name not in table:
+        raise ConfigError(f"verl: adv_estimator = {name!r} is refused, because it has no counterpart here.")
     return table[name]
 
 
-def weights(mode: str, knobs: Mapping[str, Any], *, columns: int | None = None) -> dict[str, Any]:
-    """`loss_agg_mode`; without global batch information empty rollouts do not count."""
-    rollouts = {"rollouts": "all" if knobs.get("global_batch_info") else "nonempty"}
-    length = knobs.get("loss_scale_factor") or columns or "max_response_tokens"
+def weights(mode: str, options: Options, *, columns: int | None = None) -> dict[str, Any]:
+    """`loss_agg_mode`. Without global batch information, empty rollouts do not count."""
+    rollouts = {"rollouts": "all" if options.get("global_batch_info") else "nonempty"}
+    if mode == "seq-mean-token-sum-norm":
+        length = options.get("loss_scale_factor") or columns or "max_response_tokens"
+        return {"name": "fixed_length", "max_tokens": length, **rollouts}
+    options.ignore("loss_scale_factor")
     return {
         "token-mean": {"name": "token_mean"},
         "token-sum": {"name": "token_sum"},
         "seq-mean-token-sum": {"name": "sequence_sum", **rollouts},
         "seq-mean-token-mean": {"name": "sequence_mean", "eps": 1e-8, **rollouts},
-        "seq-mean-token-sum-norm": {"name": "fixed_length", "max_tokens": length, **rollouts},
     }[mode]
 
 
 def kl(name: str) -> dict[str, Any]:
-    """`kl_penalty`: k3 is clamped; a "+" keeps the value and takes k2's gradient."""
+    """`kl_penalty`: k3 is clamped; a "+" keeps the value and takes the gradient of k2."""
     base = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}.get(name.rstrip("+"), name.rstrip("+"))
     clamps = {"clamp_in": 20.0, "clamp_out": 10.0} if base == "k3" else {}
     return {"name": base, **clamps, "straight_through": name.endswith("+")}
 
 
-def _surrogate(knobs: Mapping[str, Any], bypass: Mapping[str, Any] | None) -> dict[str, Any]:
-    loss = knobs["policy_loss"]
-    low, high = _range(knobs)
-    dual_clip = {"name": "dual_clip", "low": low, "high": high, "dual": knobs["clip_ratio_c"]}
+def _own_weights(loss_mode: str, shared: dict[str, Any], sequence_gspo: bool) -> dict[str, Any]:
+    """The weights of the policy term: some losses take the mean over rollouts whatever loss_agg_mode is."""
+    if loss_mode == "geo_mean":
+        return {"name": "sequence_mean", "eps": 1e-8, "rollouts": "all"}
+    if loss_mode == "sapo" or (loss_mode == "gspo" and sequence_gspo):
+        return {"name": "sequence_mean", "eps": 1e-8, "rollouts": shared.get("rollouts", "nonempty")}
+    return shared
+
+
+def _kl(options: Options, loss_mode: str) -> dict[str, Any]:
+    """DRO's pull to the old policy takes the place of the KL loss."""
+    used = bool(options["use_kl_loss"])
+    if loss_mode == "dro":
+        if used:
+            raise ConfigError(
+                "verl: use_kl_loss is refused with loss_mode dro, whose pull to the old policy is the KL."
+            )
+        return {"kl": {"name": "k2"}, "kl_to": "old", "kl_coef": options["policy_loss"]["dro_beta"]}
+    options.ignore("kl_loss_coef")  # without use_kl_loss
+    return {"kl": kl(options["kl_loss_type"]), "kl_to": "ref", "kl_coef": options["kl_loss_coef"] if used else 0.0}
+
+
+def _surrogate(options: Options, bypass: Options | None) -> dict[str, Any]:
+    loss = options["policy_loss"]
+    name = loss["loss_mode"]
     if bypass is not None:
-        return {"name": "log_prob"} if bypass.get("loss_type") == "reinforce" else dual_clip
-    cov = {"cov_low": loss["clip_cov_lb"], "cov_high": loss["clip_cov_ub"], "share": loss["clip_cov_ratio"]}
-    table: dict[str, dict[str, Any]] = {
-        "vanilla": dual_clip,
+        name = {"reinforce": "gpg"}.get(bypass.get("loss_type", "ppo_clip"), "vanilla")
+    if name in ("sapo", "gpg", "dro", "kl_cov"):
+        options.ignore("clip_ratio", "clip_ratio_low", "clip_ratio_high")
+    if name not in ("vanilla", "dppo_tv", "dppo_kl"):
+        options.ignore("clip_ratio_c")
+    if name in ("gpg", "dro"):
+        return {"name": "log_prob"}
+    if name == "sapo":
+        return {"name": "sapo", "tau_pos": options["tau_pos"], "tau_neg": options["tau_neg"]}
+    if name == "kl_cov":
+        return {"name": "kl_cov", "share": loss["kl_cov_ratio"], "coef": loss["ppo_kl_coef"]}
+    if name in ("dppo_tv", "dppo_kl"):
+        return {"name": "cispo", "floor": 0.0, "cap": options["clip_ratio_c"]}
+    low, high = _range(options)
+    if name == "vanilla":
+        return {"name": "dual_clip", "low": low, "high": high, "dual": options["clip_ratio_c"]}
+    if name == "clip_cov":
+        cov = {"cov_low": loss["clip_cov_lb"], "cov_high": loss["clip_cov_ub"], "share": loss["clip_cov_ratio"]}
+        return {"name": "clip_cov", "low": low, "high": high, **cov}
+    return {
         "gspo": {"name": "clip", "low": low, "high": high},
         "cispo": {"name": "cispo", "floor": 1 - low, "cap": 1 + high},
-        "sapo": {"name": "sapo", "tau_pos": knobs["tau_pos"], "tau_neg": knobs["tau_neg"]},
-        "gpg": {"name": "log_prob"},
-        "dro": {"name": "log_prob"},
         "geo_mean": {"name": "gmpo", "low": low, "high": high, "eps": 1e-8},
-        "clip_cov": {"name": "clip_cov", "low": low, "high": high, **cov},
-        "kl_cov": {"name": "kl_cov", "share": loss["kl_cov_ratio"], "coef": loss["ppo_kl_coef"]},
-        "dppo_tv": {"name": "cispo", "floor": 0.0, "cap": knobs["clip_ratio_c"]},
-        "dppo_kl": {"name": "cispo", "floor": 0.0, "cap": knobs["clip_ratio_c"]},
-    }
-    return table[loss["loss_mode"]]
+    }[name]
 
 
-def _trust_region(knobs: Mapping[str, Any]) -> list[dict[str, Any]]:
-    name = knobs["policy_loss"]["loss_mode"]
+def _trust_region(options: Options) -> list[dict[str, Any]]:
+    name = options["policy_loss"]["loss_mode"]
     if name not in ("dppo_tv", "dppo_kl"):
         return []
-    low, high = _range(knobs)
+    low, high = _range(options)
     return [{"name": "trust_region", "divergence": name.removeprefix("dppo_"), "low": low, "high": high}]
 
 
-def _range(knobs: Mapping[str, Any]) -> tuple[float, float]:
-    """clip_ratio stands in for a side that is null."""
-    low, high = knobs["clip_ratio_low"], knobs["clip_ratio_high"]
-    return knobs["clip_ratio"] if low is None else low, knobs["clip_ratio"] if high is None else high
+def _range(options: Options) -> tuple[float, float]:
+    """clip_ratio stands in for a side that is null; otherwise verl ignores it."""
+    low, high = options["clip_ratio_low"], options["clip_ratio_high"]
+    options.ignore("clip_ratio")
+    return options["clip_ratio"] if low is None else low, options["clip_ratio"] if high is None else high
 
 
-def _importance(settings: Mapping[str, Any], bypass: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """`rollout_is`: a number truncates, "low_high" zeroes outside. With bypass and ppo_clip the ratio does its work."""
+def _importance(settings: Options, bypass: Options | None, loss_mode: str) -> list[dict[str, Any]]:
+    """`rollout_is`: a number truncates, "low_high" zeroes outside. In bypass mode with ppo_clip the ratio corrects."""
     level = settings.get("rollout_is")
-    if level is None or (bypass is not None and bypass.get("loss_type") != "reinforce"):
+    if level is None or (bypass is not None and bypass.get("loss_type", "ppo_clip") != "reinforce"):
+        settings.ignore("rollout_is_threshold", "rollout_is_batch_normalize")
         return []
+    if loss_mode == "geo_mean" and level == "token":
+        raise ConfigError(
+            "verl: rollout_is = 'token' is refused with loss_mode geo_mean, which multiplies a rollout with the "
+            "geometric mean of its weights. Use correction {name: truncate, level: mean}."
+        )
     threshold = settings.get("rollout_is_threshold", 2.0)
+    normalize = bool(settings.get("rollout_is_batch_normalize", False))
     if isinstance(threshold, str) and "_" in threshold:
         low, high = (float(part) for part in threshold.split("_"))
-        return [{"name": "mask_outside", "level": level, "low": low, "high": high}]
-    normalize = bool(settings.get("rollout_is_batch_normalize", False))
-    return [{"name": "truncate", "level": level, "high": float(threshold), "self_normalize": normalize}]
+        bounds: dict[str, Any] = {"name": "mask_outside", "low": low, "high": high}
+    else:
+        bounds = {"name": "truncate", "high": float(threshold)}
+    return [{**bounds, "level": level, "self_normalize": normalize}]
 
 
-def _rejections(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """`rollout_rs`: comma-separated statistics; k1's bounds are ratios and bound log(behavior / old)."""
-    if not settings.get("rollout_rs"):
+def _rejections(settings: Options) -> list[dict[str, Any]]:
+    """`rollout_rs`: comma-separated statistics. The bounds of k1 are ratios and bound log(behavior / old)."""
+    statistics = settings.get("rollout_rs")
+    if not statistics:
+        settings.ignore("rollout_rs_threshold")
         return []
-    components: list[dict[str, Any]] = []
     thresholds = str(settings["rollout_rs_threshold"]).split(",")
-    for option, threshold in zip(settings["rollout_rs"].split(","), thresholds, strict=True):
+    options = statistics.split(",")
+    if len(thresholds) == 1:
+        thresholds *= len(options)
+    components: list[dict[str, Any]] = []
+    for option, threshold in zip(options, thresholds, strict=True):
         level, estimator = option.strip().removeprefix("seq_").rsplit("_", 1)
         bounds = [float(part) for part in threshold.strip().split("_")]
         if estimator == "k1":

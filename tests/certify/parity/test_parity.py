@@ -11,10 +11,11 @@ import typer
 from typer.testing import CliRunner
 
 from ansatz.certify.parity import certify, render
-from ansatz.certify.parity.cases import error, merged
+from ansatz.certify.parity.cases import error
 from ansatz.certify.parity.report import LEFT_OUT
 from ansatz.cli.parity import parity
 from ansatz.errors import DataError
+from ansatz.objectives.projects.options import merged
 
 VISIBLE = Path(__file__).parents[4] / "shared" / "parity" / "visible.json"
 
@@ -99,7 +100,7 @@ def test_knobs_that_are_not_mapped_are_a_difference_and_not_a_crash(tmp_path: Pa
     case = {**grpo_zero_case(), "family": "trl.grpo_loss.grpo", "peer": "trl", "id": "trl.grpo_loss.grpo/made"}
     result = run(write(tmp_path, case, grpo_zero_case()))
     assert result.exit_code == 1
-    assert "DIFFERS in what can be run" in result.output
+    assert "DIFFERS in options" in result.output
     assert result.output.splitlines()[-1] == "1 of 2 families agree"
 
 
