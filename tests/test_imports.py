@@ -40,3 +40,9 @@ def test_every_room_has_its_place_in_the_layers():
     rooms = {path.parent.name for path in (ROOT / "ansatz").glob("*/__init__.py")}
     rooms |= {path.stem for path in (ROOT / "ansatz").glob("*.py")} - {"__init__"}
     assert rooms <= {name.removeprefix("ansatz.") for name in placed}
+
+
+def test_no_two_test_files_share_a_name():
+    # pytest imports test files by their base name: of two with the same name it can only collect one
+    names = sorted(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name in set(names) if names.count(name) > 1] == []

@@ -13,7 +13,7 @@ import pytest
 from tiny_models import END_ID, tiny_policy
 
 from ansatz.rollout.base import Sampler, Sampling
-from ansatz.rollout.fake import FakeSampler
+from ansatz.rollout.fake import FakeSampler, FakeWeights
 from ansatz.rollout.groups import GradedGroup, GroupSampler, PartialGroup, SampledGroups
 from ansatz.rollout.native import NativeSampler
 from ansatz.types import Finish, Problem, Prompt, Rollout
@@ -149,7 +149,7 @@ def test_a_group_with_an_unfinished_rollout_is_returned_ungraded_and_completed_b
     assert [rollout.num_tokens for rollout in partial.rollouts] == [2, 4, 2, 2]
     assert [rollout.sample for rollout in partial.unfinished] == [1]
 
-    sampler.load_weights("newer", version=1)
+    sampler.load_weights(FakeWeights(version=1))
     second = GroupSampler(sampler, list).run([prompt("c")], short, partial=first.partial)
     assert [group.prompt.text for group in second.groups] == ["b", "c"]
     assert second.partial == ()
