@@ -25,7 +25,7 @@ import torch
 
 from ansatz import process
 from ansatz.config.schema import TrainSection
-from ansatz.models.known_models import SHAPES
+from ansatz.models.known_models import KNOWN_MODELS
 from ansatz.models.load import Policy, cast, load_policy
 from ansatz.models.tiny import build_random_model
 from ansatz.objectives.build import build_objective
@@ -129,7 +129,7 @@ def training(policy: Policy, rollouts: list[Rollout], rate: float, tokens_per_mi
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="Qwen/Qwen2.5-1.5B", choices=sorted(SHAPES))
+    parser.add_argument("--model", default="Qwen/Qwen2.5-1.5B", choices=sorted(KNOWN_MODELS))
     parser.add_argument("--layers", type=int, help="fewer layers than published, for a try on a small machine")
     parser.add_argument("--prompts", type=int, default=32)
     parser.add_argument("--samples", type=int, default=8)
@@ -139,8 +139,10 @@ def main() -> None:
     parser.add_argument("--matrix", type=int, default=8192, help="rows of the products that measure the card")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    process.settle()
-    shape = dataclasses.replace(SHAPES[given.model], num_layers=given.layers or SHAPES[given.model].num_layers)
+    process.configure_process()
+    shape = dataclasses.replace(
+        KNOWN_MODELS[given.model], num_layers=given.layers or KNOWN_MODELS[given.model].num_layers
+    )
     with tempfile.TemporaryDirectory() as folder:
         build_random_model(folder, texts=["a b c"], shape=shape)
         policy = load_policy(folder)

@@ -104,6 +104,19 @@ def some_prompts(count: int, *, longest: int = 24, seed: int = 0) -> list[Prompt
     ]
 
 
+@dataclasses.dataclass(frozen=True)
+class FlatTokens:
+    """`models.logps.PackedTokens` for tests."""
+
+    token_T: torch.Tensor
+    position_T: torch.Tensor
+    segment_T: torch.Tensor
+    mask_T: torch.Tensor
+    prompt_id_T: torch.Tensor | None = None
+    num_candidates_T: torch.Tensor | None = None
+    no_eos_T: torch.Tensor | None = None
+
+
 def packed(sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(token_T, position_T, segment_T) of sequences one after the other."""
     return (

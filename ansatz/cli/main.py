@@ -19,7 +19,7 @@ from ansatz.cli.recipe import RecipeCommand
 from ansatz.config import renamed
 from ansatz.errors import AnsatzError
 
-process.settle()
+process.configure_process()
 
 
 def build_app() -> typer.Typer:

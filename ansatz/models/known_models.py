@@ -1,8 +1,8 @@
-"""The shapes of dense decoders: what arithmetic needs of a model before, or without, loading it.
+"""The shapes of dense decoders, which are known without loading a model.
 
-A folder's own config.json says it; for models of the hub that recipes name, the published numbers stand here. The four
-architectures are those of the table: Llama's layer, Mistral's (the same), Qwen2's (with biases on queries, keys and
-values) and Qwen3's (with norms on queries and keys).
+The shape of a folder is read from its config.json. For models of the hub that recipes name, the published numbers are
+in the table below. Four architectures are supported: Llama, Mistral (the same layer), Qwen2 (with biases on queries,
+keys and values) and Qwen3 (with norms on queries and keys).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """Sizes in numbers of elements. architecture: transformers' model_type. tied: one matrix for input and output."""
+class ModelShape:
+    """Sizes in elements. architecture: transformers' model_type. tied: one matrix embeds input and output."""
 
     architecture: str
     hidden_size: int
@@ -40,21 +40,21 @@ class Shape:
 
     @property
     def kv_size(self) -> int:
-        """Of the keys of a token in one layer; its values take as much again."""
+        """Size of a token's keys in one layer. Its values have the same size."""
         return self.num_kv_heads * self.head_dim
 
     @property
     def linears(self) -> dict[str, tuple[int, int]]:
         """(inputs, outputs) of a layer's linear maps, under transformers' names."""
-        hidden, wide = self.hidden_size, self.intermediate_size
+        hidden, intermediate = self.hidden_size, self.intermediate_size
         return {
             "q_proj": (hidden, self.query_size),
             "k_proj": (hidden, self.kv_size),
             "v_proj": (hidden, self.kv_size),
             "o_proj": (self.query_size, hidden),
-            "gate_proj": (hidden, wide),
-            "up_proj": (hidden, wide),
-            "down_proj": (wide, hidden),
+            "gate_proj": (hidden, intermediate),
+            "up_proj": (hidden, intermediate),
+            "down_proj": (intermediate, hidden),
         }
 
     @property
@@ -68,8 +68,8 @@ class Shape:
         embeddings = (1 if self.tied else 2) * self.vocab_size * self.hidden_size
         return embeddings + self.num_layers * self.layer_parameters + self.hidden_size
 
-    def at_toy_size(self, *, vocab_size: int, max_context: int) -> Shape:
-        """The same architecture at toy size: two layers, hidden 64, and query heads that share key heads as before."""
+    def at_toy_size(self, *, vocab_size: int, max_context: int) -> ModelShape:
+        """The same architecture at toy size: two layers, hidden size 64, and the same ratio of query to key heads."""
         heads = 4
         return replace(
             self,
@@ -84,21 +84,23 @@ class Shape:
         )
 
 
-def _qwen2(hidden: int, layers: int, heads: int, kv_heads: int, wide: int, vocab: int, **more: Any) -> Shape:
-    return Shape(
+def _qwen2(
+    hidden: int, layers: int, heads: int, kv_heads: int, intermediate: int, vocab: int, **changes: Any
+) -> ModelShape:
+    return ModelShape(
         architecture="qwen2",
         hidden_size=hidden,
         num_layers=layers,
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=128 if hidden > 896 else 64,
-        intermediate_size=wide,
+        intermediate_size=intermediate,
         vocab_size=vocab,
-        **{"tied": False, "max_context": 131072, **more},
+        **{"tied": False, "max_context": 131072, **changes},
     )
 
 
-_LLAMA_8B = Shape(
+_LLAMA_8B = ModelShape(
     architecture="llama",
     hidden_size=4096,
     num_layers=32,
@@ -117,7 +119,7 @@ _QWEN_1_5B = _qwen2(1536, 28, 12, 2, 8960, 151936)
 _QWEN_7B = _qwen2(3584, 28, 28, 4, 18944, 152064)
 _QWEN_3B = _qwen2(2048, 36, 16, 2, 11008, 151936, tied=True, max_context=32768)
 
-SHAPES: dict[str, Shape] = {
+KNOWN_MODELS: dict[str, ModelShape] = {
     "meta-llama/Llama-3.1-8B": _LLAMA_8B,
     "meta-llama/Llama-3.1-8B-Instruct": _LLAMA_8B,
     "deepseek-ai/deepseek-math-7b-base": _DEEPSEEK_7B,
@@ -133,31 +135,31 @@ SHAPES: dict[str, Shape] = {
     "Qwen/Qwen2.5-Math-7B": replace(_QWEN_7B, max_context=4096),
     "Qwen/Qwen2.5-32B": _qwen2(5120, 64, 40, 8, 27648, 152064),
 }
-"""From each model's own config.json."""
+"""Published shapes, from each model's config.json."""
 
 
-def shape_of(path: str | Path) -> Shape:
-    """Of a local folder, or of a model of SHAPES. ModelError for all else, and for layers of another kind."""
+def model_shape(path: str | Path) -> ModelShape:
+    """The shape of a local folder or a known model. Raises ModelError for others, and for other architectures."""
     file = Path(path) / "config.json"
     if file.is_file():
         return _from_config(json.loads(file.read_text(encoding="utf-8")), path)
-    if (known := SHAPES.get(str(path))) is not None:
+    if (known := KNOWN_MODELS.get(str(path))) is not None:
         return known
     raise ModelError(
-        f"model.path = {str(path)!r} is no folder with a config.json, and no model whose shape is known."
-        f"{suggest(str(path), SHAPES)} Give a local folder, or add the model to ansatz/models/known_models.py."
+        f"model.path = {str(path)!r} is neither a folder with a config.json nor a model whose shape is known."
+        f"{suggest(str(path), KNOWN_MODELS)} Give a local folder, or add the model to ansatz/models/known_models.py."
     )
 
 
-def _from_config(config: dict[str, Any], path: str | Path) -> Shape:
+def _from_config(config: dict[str, Any], path: str | Path) -> ModelShape:
     kind = config.get("model_type")
     if kind not in ARCHITECTURES:
         raise ModelError(
-            f"model.path = {str(path)!r} is of the architecture {kind!r}; the arithmetic of its memory is known for "
-            f"{', '.join(ARCHITECTURES)} alone."
+            f"model.path = {str(path)!r} has the architecture {kind!r}. Memory can be estimated only for "
+            f"{', '.join(ARCHITECTURES)}."
         )
     heads = int(config["num_attention_heads"])
-    return Shape(
+    return ModelShape(
         architecture=kind,
         hidden_size=int(config["hidden_size"]),
         num_layers=int(config["num_hidden_layers"]),

@@ -1,7 +1,9 @@
-"""Hugging Face folders in and out, and what of a model the rest of the house needs to know.
+"""Loading and saving Hugging Face folders, and the interface of a model for the rest of Ansatz.
 
-A causal LM here is a transformers model whose logits are its output embedding applied to its last hidden state, and
-whose layers all attend to the full past in the plain way, both checked at load. All else about it is its own business.
+A causal LM must be a transformers model whose logits are its output embedding applied to its last hidden state, and
+whose layers all attend to the full past. Both are checked when the model is loaded. Nothing else is assumed about it.
+
+Axes: B rows, L length of a row, T flat tokens, M selected tokens, H hidden, C rows of logits, V vocabulary.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken
 class Policy:
     """A causal LM with its tokenizer, ready to sample and to train.
 
-    base: of a model with adapters (`models.lora`), the model without them, on the same weights; else None.
+    base: the model without its adapters, on the same weights (`models.lora`); None for a model without adapters.
     """
 
     model: Any
@@ -53,13 +55,13 @@ class Policy:
 
     @property
     def parallel_microbatches(self) -> int:
-        """How many slices of a step go side by side."""
+        """How many microbatches of a step run in parallel."""
         return parallel_microbatches(
             self.num_parameters, on_cpu=self.device.type == "cpu", threads=torch.get_num_threads()
         )
 
     def hidden(self, token_BL: Tensor, position_BL: Tensor, **kwargs: Any) -> Tensor:
-        """Last hidden states [B, L, H], after the final norm: what the output embedding is applied to."""
+        """Last hidden states [B, L, H] after the final norm. The output embedding turns them into logits."""
         return self.model.base_model(input_ids=token_BL, position_ids=position_BL, **kwargs).last_hidden_state
 
     def packed_hidden(
@@ -71,27 +73,29 @@ class Policy:
         prompt_id_T: Tensor | None = None,
         at_M: Tensor | None = None,
     ) -> Tensor:
-        """Last hidden states of many sequences on one flat axis, each attending within itself alone: [M, H] of the
-        flat tokens at_M, [T, H] without it.
+        """Last hidden states of many sequences on one flat axis: [M, H] for the flat tokens at_M, or [T, H] for all.
 
-        segment_T: 0..N-1, ascending; position_T: 0.. within each. prompt_id_T: the same number for all copies of one
-        prefix, -1 outside; each prefix is computed once. Flat length and row length are filled up to round numbers:
-        kernels are compiled for each new shape, which on a CPU costs more than the fill.
+        Each sequence attends only to itself.
+        segment_T: 0..N-1, ascending. position_T: 0, 1, ... within each segment.
+        prompt_id_T: the same number for all copies of one prompt, -1 elsewhere. Each prompt is computed once.
+
+        The flat length and the row length are padded to round numbers. Kernels are compiled for every new shape, which
+        costs more on a CPU than the padding.
         """
         packed = pack(position_T, segment_T, prompt_id_T)
         if packed.computed_T is not None:
             token_T, position_T = token_T[packed.computed_T], position_T[packed.computed_T]
-        fill = (0, round_up(len(token_T), 512) - len(token_T))
-        no_mask = torch.zeros(1, 1, 1, 1, device=token_T.device)  # given, so that none of size T x T is made
+        padding = (0, round_up(len(token_T), 512) - len(token_T))
+        no_mask = torch.zeros(1, 1, 1, 1, device=token_T.device)  # without this, transformers builds a T x T mask
         hidden_1TH = self.hidden(
-            nn.functional.pad(token_T, fill)[None],
-            nn.functional.pad(position_T, fill)[None],
+            nn.functional.pad(token_T, padding)[None],
+            nn.functional.pad(position_T, padding)[None],
             attention_mask=no_mask,
             use_cache=False,
             packed=packed,
         )
-        where_M = packed.source_T if at_M is None else packed.source_T[at_M]
-        return hidden_1TH[0].index_select(0, where_M)
+        source_M = packed.source_T if at_M is None else packed.source_T[at_M]
+        return hidden_1TH[0].index_select(0, source_M)
 
     @property
     def head(self) -> nn.Linear:
@@ -99,13 +103,13 @@ class Policy:
 
 
 def head_logits(hidden_CH: Tensor, weight_VH: Tensor, temperature: float = 1.0) -> Tensor:
-    """Float32 logits [C, V] over temperature: the one way from hidden states to logits, for sampler and trainer."""
+    """Float32 logits [C, V], divided by the temperature. Sampler and trainer both use this function."""
     logits_CV = nn.functional.linear(hidden_CH, weight_VH).float()
     return logits_CV if temperature == 1.0 else logits_CV / temperature
 
 
 def compute_dtype(name: str, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 where the device multiplies it natively, else float32."""
+    """`auto` is bfloat16 if the device multiplies it natively, otherwise float32."""
     if name != "auto":
         return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
     if device.type == "cuda":
@@ -117,45 +121,44 @@ def compute_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def cast(policy: Policy, dtype: torch.dtype) -> None:
-    """Parameters to dtype, in place; buffers (rotary frequencies) keep their own type, which bfloat16 would ruin."""
+    """Convert the parameters in place. Buffers keep their type: bfloat16 would ruin the rotary frequencies."""
     for parameter in policy.model.parameters():
         parameter.data = parameter.data.to(dtype)
 
 
 def load_policy(path: str | Path, *, device: str | torch.device | None = None) -> Policy:
-    """The model of a Hugging Face folder in float32, with its tokenizer. device: None is a GPU where there is one, else
-    the CPU.
+    """Load a Hugging Face folder: the model in float32, and its tokenizer. device: None is a GPU if there is one,
+    otherwise the CPU.
 
-    Raises ModelError when the folder is no model, lacks weights, a tokenizer or an end token, or when its model attends
-    or computes its logits in a way of its own.
+    Raises ModelError if the folder is not a model, lacks weights, a tokenizer or an end token, or if the model's
+    attention or logits do not have the form that this module requires.
     """
     check_folder(path)
     model = load_model(path).to(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ModelError(
-            f"model.path = {str(path)!r} has a tokenizer that does not load: {_first_line(error)}"
-        ) from error
-    # Lengths are checked by the rooms that know the limits; without this transformers prints a warning of its own.
+        raise ModelError(f"model.path = {str(path)!r}: the tokenizer does not load: {_first_line(error)}") from error
+    # Callers check lengths, because they know the limits. Without this, transformers prints a warning.
     tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     end_ids = _end_ids(model, tokenizer)
     if not end_ids:
         raise ModelError(
-            f"model.path = {str(path)!r}: neither its tokenizer nor its generation config names an end token."
+            f"model.path = {str(path)!r}: neither the tokenizer nor the generation config names an end token. Set "
+            "eos_token in the folder's tokenizer_config.json."
         )
     policy = Policy(
         model=model, tokenizer=tokenizer, max_context=_max_context(model.config), end_ids=end_ids, path=str(path)
     )
-    if what := _unsupported_feature(policy):
-        raise ModelError(f"model.path = {str(path)!r} has {what}, which Ansatz does not support. Use another model.")
+    if feature := _unsupported_feature(policy):
+        raise ModelError(f"model.path = {str(path)!r} has {feature}, which Ansatz does not support. Use another model.")
     return policy
 
 
 def load_model(path: str | Path) -> Any:
-    """The bare causal LM of a folder in float32, in eval mode, attending in transformers' plainest way.
+    """The causal LM of a folder in float32 and eval mode, with transformers' eager attention.
 
-    Raises ModelError when it does not load whole; transformers itself would fill missing weights with random numbers.
+    Raises ModelError if weights are missing; transformers alone would fill them with random numbers.
     """
     try:
         model, report = transformers.AutoModelForCausalLM.from_pretrained(  # pyright: ignore[reportGeneralTypeIssues]
@@ -165,35 +168,35 @@ def load_model(path: str | Path) -> Any:
         raise ModelError(f"model.path = {str(path)!r} does not load as a causal LM: {_first_line(error)}") from error
     if missing := sorted(report["missing_keys"]):
         raise ModelError(
-            f"model.path = {str(path)!r} lacks {len(missing)} weights, such as {missing[0]}; it is no whole model."
+            f"model.path = {str(path)!r} lacks {len(missing)} weights, such as {missing[0]}. Give a complete model."
         )
     return model.eval()
 
 
 def check_folder(path: str | Path) -> None:
-    """ModelError unless the folder looks like a model's with a tokenizer: cheap, for use before any work."""
+    """Raise ModelError unless the folder looks like a model with a tokenizer. Cheap enough to run before any work."""
     folder = Path(path)
     if not (folder / "config.json").is_file():
-        what = "has no config.json" if folder.is_dir() else "is no folder"
-    elif not any(found for pattern in TOKENIZER_FILES for found in folder.glob(pattern)):
-        what = "has no tokenizer"  # transformers would make up an empty one
+        problem = "has no config.json" if folder.is_dir() else "is not a folder"
+    elif not any(file for pattern in TOKENIZER_FILES for file in folder.glob(pattern)):
+        problem = "has no tokenizer"  # transformers would create an empty one
     else:
         return
     raise ModelError(
-        f"model.path = {str(path)!r} {what}; give a Hugging Face model folder (config.json, weights, tokenizer)."
+        f"model.path = {str(path)!r} {problem}. Give a Hugging Face model folder (config.json, weights, tokenizer)."
     )
 
 
 def save_model(policy: Policy, folder: Path, *, state: dict[str, Tensor]) -> None:
-    """An ordinary Hugging Face folder with the given float32 weights; of a model with adapters, those of its base."""
+    """Write an ordinary Hugging Face folder with these float32 weights (with adapters: the weights of the base)."""
     (policy.model if policy.base is None else policy.base).save_pretrained(folder, state_dict=state)
     policy.tokenizer.save_pretrained(folder)
 
 
 def _end_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    named = getattr(model.generation_config, "eos_token_id", None)
-    ids = named if isinstance(named, list) else [named]
-    return tuple(sorted({int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None}))
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    ids = configured if isinstance(configured, list) else [configured]
+    return tuple(sorted({int(token) for token in [*ids, tokenizer.eos_token_id] if token is not None}))
 
 
 def _max_context(config: Any) -> int:
@@ -201,32 +204,32 @@ def _max_context(config: Any) -> int:
 
 
 def _unsupported_feature(policy: Policy) -> str | None:
-    """What of the model sampler and update would get wrong; None when all is well, with our attention and norms in."""
+    """A feature that sampler and update would compute wrongly, or None. Installs our attention and norms."""
     model, config = policy.model, policy.model.config
-    if what := _odd_setting(config):
-        return what
+    if setting := _unsupported_setting(config):
+        return setting
     if getattr(policy.head, "bias", None) is not None:
         return "a bias on its output embedding"
     six_T = torch.arange(6, device=policy.device)
     token_T = six_T % policy.head.weight.shape[0]
     with torch.no_grad():
-        theirs_TV = model(input_ids=token_T[None]).logits[0].float()
-    attention.use(model)
-    norm.use(model)
+        expected_TV = model(input_ids=token_T[None]).logits[0].float()
+    attention.install(model)
+    norm.install(model)
     if config._attn_implementation != attention.NAME:
         return "attention that cannot be replaced"
     twice_T = torch.cat([six_T, six_T[:2]])  # the same six tokens, then the first two again as a second segment
     with torch.no_grad():
         hidden_TH = policy.packed_hidden(token_T[twice_T], twice_T, (torch.arange(8, device=policy.device) > 5).long())
-        ours_TV = head_logits(hidden_TH, policy.head.weight)
-    tolerance = 1e-3 * float(theirs_TV.abs().max().clamp(min=1e-6))
-    if not torch.allclose(ours_TV, theirs_TV[twice_T], rtol=1e-3, atol=tolerance):
-        return "logits that are not its output embedding times its last hidden state, or attention of its own kind"
+        packed_TV = head_logits(hidden_TH, policy.head.weight)
+    tolerance = 1e-3 * float(expected_TV.abs().max().clamp(min=1e-6))
+    if not torch.allclose(packed_TV, expected_TV[twice_T], rtol=1e-3, atol=tolerance):
+        return "logits that are not its output embedding times its last hidden state, or an unusual attention"
     return None
 
 
-def _odd_setting(config: Any) -> str | None:
-    """Settings that a short text of a small model does not show."""
+def _unsupported_setting(config: Any) -> str | None:
+    """A setting whose effect a short text does not show."""
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
         return f"layers of kind {', '.join(sorted(kinds - {'full_attention'}))}"

@@ -1,9 +1,11 @@
 """Low-rank adapters (Hu et al., LoRA, arXiv:2106.09685) by the package peft.
 
 A linear layer with weight W [out, in] computes x W^T + (alpha / rank) x A^T B^T, with A [rank, in] and B [out, rank]
-trained and W frozen. B starts as zeros, so the model starts as it was. The adapted model is what is sampled and
-trained; `Policy.base` is a second set of modules on the very same frozen weights, without adapters: the reference of a
-KL costs no memory, and is computed beside the policy in other threads, which switching adapters off would not allow.
+trained and W frozen. B starts as zeros, so the adapters do not change the model at the start.
+
+The adapted model is sampled and trained. `Policy.base` is a second set of modules without adapters on the same frozen
+weights. The reference policy of a KL therefore needs no memory, and other threads can compute it at the same time as
+the policy; switching the adapters off would not allow that.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ from ansatz.models.load import Policy
 from ansatz.registry import bind, suggest
 
 FOLDER = "adapter"
-"""Within a checkpoint: adapters alone, as peft reads them."""
+"""The folder of a checkpoint that holds only the adapters, in peft's format."""
 
 _WEIGHTS_FILE = "adapter_model.safetensors"
-_PREFIX = "base_model.model."  # peft's own, of every name in its files
-_NAME = "default"  # peft's, of the one adapter; in parameters' names and not in files
+_PREFIX = "base_model.model."  # peft's prefix of every name in its files
+_NAME = "default"  # peft's name of the adapter: in the names of parameters, not in files
 
 
 def bind_adapters(settings: Mapping[str, Any] | None, *, seed: int) -> Callable[[Policy], Policy] | None:
-    """What `model.lora` makes of a policy; None where it is not asked for.
+    """The function that adds the adapters of `model.lora` to a policy; None without `model.lora`.
 
     Raises ConfigError for an unknown setting, MissingExtraError without peft.
     """
@@ -50,11 +52,14 @@ def add_adapters(
     targets: tuple[str, ...] = (),
     seed: int = 0,
 ) -> Policy:
-    """The policy with new adapters, changed in place: all its own weights are frozen.
+    """Add adapters to the policy in place and freeze its own weights.
 
-    targets: last names of the linear layers that get one, such as q_proj; none named: all but the output embedding.
-    There is no dropout: with it the update's log-probs would not be those of the model that sampled. seed: of A.
-    Raises ConfigError for a target that is no linear layer of the model, MissingExtraError without peft.
+    rank, alpha: see the module docstring.
+    targets: names of the linear layers that get an adapter, such as q_proj. Empty: all except the output embedding.
+    seed: for the random values of A.
+
+    There is no dropout: with it, the update's log-probs would not be those of the model that sampled. Raises
+    ConfigError if a target is not a linear layer of the model, MissingExtraError without peft.
     """
     peft, model = _peft(), policy.model
     base = copy.deepcopy(model, {id(value): value for value in (*model.parameters(), *model.buffers())})
@@ -88,23 +93,23 @@ def _linear_layers(policy: Policy, targets: tuple[str, ...]) -> list[str]:
 
 
 def merge_adapters(policy: Policy, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The base's weights by its own names, with W + (alpha / rank) B A in place of each adapted W; float32, on the CPU.
+    """The base's weights by their own names, with W + (alpha / rank) B A instead of each adapted W. Float32, CPU.
 
-    weights: the adapters' float32 masters, by parameter name.
+    weights: the adapters' tensors by parameter name; other names are ignored.
     """
     settings = policy.model.peft_config[_NAME]
     scale = settings.lora_alpha / settings.r
-    out: dict[str, Tensor] = {}
+    merged: dict[str, Tensor] = {}
     for name, parameter in policy.base.named_parameters():
-        out[name] = parameter.detach().to("cpu", torch.float32, copy=True)
+        merged[name] = parameter.detach().to("cpu", torch.float32, copy=True)
         a, b = (weights.get(f"{name.removesuffix('.weight')}.lora_{side}.{_NAME}.weight") for side in "AB")
         if a is not None and b is not None:
-            out[name] += scale * (b.cpu() @ a.cpu())
-    return out
+            merged[name] += scale * (b.cpu() @ a.cpu())
+    return merged
 
 
 def save_adapters(policy: Policy, folder: Path, *, weights: Mapping[str, Tensor]) -> None:
-    """Float32 adapters as peft saves them: `PeftModel.from_pretrained(model, folder)` reads them."""
+    """Save float32 adapters in peft's format. `PeftModel.from_pretrained(model, folder)` reads them."""
     folder.mkdir()
     policy.model.peft_config[_NAME].save_pretrained(folder)
     stored = {_PREFIX + name.replace(f".{_NAME}.", "."): value.contiguous() for name, value in weights.items()}
@@ -112,7 +117,7 @@ def save_adapters(policy: Policy, folder: Path, *, weights: Mapping[str, Tensor]
 
 
 def read_adapters(folder: Path) -> dict[str, Tensor]:
-    """What `save_adapters` was given, by parameter name."""
+    """The weights that were given to `save_adapters`, by parameter name."""
     stored = load_file(folder / _WEIGHTS_FILE)
     return {
         name.removeprefix(_PREFIX).removesuffix("weight") + f"{_NAME}.weight": value for name, value in stored.items()
@@ -124,6 +129,6 @@ def _peft() -> Any:
         import peft
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            "model.lora needs the package peft, which is not installed. Install it with: pip install 'ansatz-rl[lora]'."
+            "model.lora needs the package peft, which is not installed. Install it: pip install 'ansatz-rl[lora]'."
         ) from error
     return peft

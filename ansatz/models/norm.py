@@ -1,6 +1,6 @@
-"""RMS normalisation with a backward pass written out: a quarter of the time of autograd's own on a CPU.
+"""RMS normalisation with a hand-written backward pass, which takes a quarter of autograd's time on a CPU.
 
-Axes: ... any leading ones, H the normalised one. y = w x / rms(x); with n = x / rms(x) and g = dL/dy:
+Axes: H is the normalised axis, after any leading axes. y = w x / rms(x). With n = x / rms(x) and g = dL/dy:
 dL/dw = sum g n, dL/dx = (w g - n mean(w g n)) / rms(x). Computed in float32, stored in the model's type.
 """
 
@@ -33,32 +33,33 @@ class _RmsNorm(torch.autograd.Function):
 
 
 def rms_norm(x_H: Tensor, weight_H: Tensor, epsilon: float) -> Tensor:
-    if not torch.is_grad_enabled():  # the same bits in two operations in place of eight
+    if not torch.is_grad_enabled():  # the same bits in two operations instead of eight
         return nn.functional.rms_norm(x_H, x_H.shape[-1:], eps=epsilon) * weight_H
     return _RmsNorm.apply(x_H, weight_H, epsilon)  # pyright: ignore[reportReturnType]
 
 
-def use(model: nn.Module) -> int:
-    """Let every norm of the model that computes just this be computed by `rms_norm`; returns how many there are.
+def install(model: nn.Module) -> int:
+    """Compute every RMS norm of the model by `rms_norm`, and return how many there are.
 
-    A norm is recognised by what it gives for some numbers, not by its name: some add 1 to their weight, some have none.
+    A norm is recognised by its output for some numbers, not by its name: some norms add 1 to their weight, and some
+    have no weight.
     """
     count = 0
     for module in model.modules():
         weight_H, epsilon = getattr(module, "weight", None), getattr(module, "variance_epsilon", None)
-        if isinstance(weight_H, Tensor) and weight_H.ndim == 1 and isinstance(epsilon, float) and _same(module):
-            module.forward = _Bound(module)
+        if isinstance(weight_H, Tensor) and weight_H.ndim == 1 and isinstance(epsilon, float) and _is_rms_norm(module):
+            module.forward = _NormForward(module)
             count += 1
     return count
 
 
-def in_use(module: Any) -> bool:
+def is_installed(module: Any) -> bool:
     """Whether this norm is computed by `rms_norm`."""
-    return isinstance(getattr(module, "forward", None), _Bound)
+    return isinstance(getattr(module, "forward", None), _NormForward)
 
 
-class _Bound:
-    """The forward pass of one norm module; it looks its weight up each time, since a cast replaces what it holds."""
+class _NormForward:
+    """The forward pass of one norm module. It looks up the weight at every call, because a cast replaces it."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
@@ -68,12 +69,12 @@ class _Bound:
 
 
 @torch.no_grad()
-def _same(module: Any) -> bool:
+def _is_rms_norm(module: Any) -> bool:
     probe_2H = torch.linspace(-2.0, 3.0, 2 * len(module.weight), device=module.weight.device).view(2, -1).float()
     try:
-        theirs_2H = module(probe_2H)
+        out_2H = module(probe_2H)
     except (TypeError, ValueError, RuntimeError):
         return False
-    return isinstance(theirs_2H, Tensor) and torch.allclose(
-        theirs_2H.float(), rms_norm(probe_2H, module.weight.float(), module.variance_epsilon), atol=1e-5
+    return isinstance(out_2H, Tensor) and torch.allclose(
+        out_2H.float(), rms_norm(probe_2H, module.weight.float(), module.variance_epsilon), atol=1e-5
     )

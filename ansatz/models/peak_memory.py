@@ -1,4 +1,4 @@
-"""How much memory was in use at most: the measurement beside the arithmetic of `models.memory`."""
+"""Measured peak memory, to compare with the estimate of `models.memory`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 class PeakMemory:
-    """Since it was made. On a GPU the bytes that tensors held at most; on a CPU by how much the process's peak of
-    resident memory has risen, which is 0 while an earlier part of the process needed more."""
+    """Peak memory since this object was created.
+
+    On a GPU: the most bytes that tensors held. On a CPU: the increase of the process's peak resident memory, which is 0
+    if an earlier part of the process needed more.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -1,7 +1,8 @@
-"""CPU threads: several slices of work side by side, one thread each, or one piece of work with all of them.
+"""CPU threads: several pieces of work in parallel with one thread each, or one piece of work with all threads.
 
-The operations of a small model are short, and two threads on each of them spend most of their time on meeting: one
-thread a slice took half the time (docs/experiments/LOG.md), and does not mind another process on the machine.
+The operations of a small model are short, and two threads per operation spend most of their time waiting for each
+other. One thread per microbatch took half the time (docs/experiments/LOG.md), and another process on the machine slows
+it down less.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 SMALL_MODEL = 2**24
-"""Parameters from which on a single operation is work enough for several threads."""
+"""Models with fewer parameters are small: one operation is not enough work for several threads."""
 
 
 def usable_cores() -> int:
@@ -33,14 +34,14 @@ def set_threads(count: int) -> None:
 
 
 def parallel_microbatches(num_parameters: int, *, on_cpu: bool, threads: int) -> int:
-    """How many slices of a step go side by side: as many as there are threads for a small model on a CPU, else one,
-    which then has all threads and is the only one to take memory."""
+    """How many microbatches of a step run in parallel: one per thread for a small model on a CPU, otherwise one, which
+    has all threads and all memory to itself."""
     return threads if on_cpu and num_parameters < SMALL_MODEL else 1
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Operations on one thread each."""
+    """Run each operation on one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -50,29 +51,30 @@ def one_thread() -> Iterator[None]:
 
 
 def parallel_map(work: Callable[[_Item], _Result], items: Sequence[_Item], width: int) -> Iterator[_Result]:
-    """work(item) of each in order, `width` at a time with one thread each; one item alone has all threads.
+    """Yield work(item) of each item in order, with `width` items at a time and one thread each. A single item has all
+    threads.
 
-    No more than `width` + 1 are begun or done and not yet taken, so that results do not pile up.
+    At most `width` + 1 results are in progress or not yet taken, so results do not pile up.
     """
     width = min(width, len(items))
     if width <= 1:
         yield from map(work, items)
         return
-    ahead = deque[Future[_Result]]()
+    pending = deque[Future[_Result]]()
     with one_thread():
         try:
             for item in items:
-                if len(ahead) > width:
-                    yield ahead.popleft().result()
-                ahead.append(_pool(width).submit(work, item))
-            while ahead:
-                yield ahead.popleft().result()
+                if len(pending) > width:
+                    yield pending.popleft().result()
+                pending.append(_pool(width).submit(work, item))
+            while pending:
+                yield pending.popleft().result()
         finally:
-            for future in ahead:
+            for future in pending:
                 future.cancel()
-            wait(ahead)
+            wait(pending)
 
 
 @cache
 def _pool(width: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(width, thread_name_prefix="slice", initializer=torch.set_num_threads, initargs=(1,))
+    return ThreadPoolExecutor(width, thread_name_prefix="microbatch", initializer=torch.set_num_threads, initargs=(1,))

@@ -1,7 +1,7 @@
-"""A language model from nothing: a byte-level BPE tokenizer trained on given text and a small Qwen3, or another known
-architecture at toy size, not yet trained.
+"""A new, untrained language model: a byte-level BPE tokenizer trained on given texts, and a small Qwen3 or another
+known architecture at toy size.
 
-The folder is an ordinary Hugging Face one, loaded by AutoModelForCausalLM and AutoTokenizer. Same texts, settings and
+The result is an ordinary Hugging Face folder for AutoModelForCausalLM and AutoTokenizer. The same texts, settings and
 seed give the same bytes.
 """
 
@@ -15,12 +15,12 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from ansatz.errors import ConfigError
-from ansatz.models.known_models import Shape
+from ansatz.models.known_models import ModelShape
 
-SPECIAL_TOKENS = PAD, END = "<|pad|>", "<|end|>"  # they get the first ids, in this order
+SPECIAL_TOKENS = PAD, END = "<|pad|>", "<|end|>"  # in this order they get the first ids
 
-# Pieces inside which tokens may grow: a word with the space before it, one digit, a LaTeX command with its brace,
-# marks, line ends, other space. Single digits keep a number's columns visible; without this 12 and 112 share nothing.
+# Pieces of text within which tokens can grow: a word with the space before it, one digit, a LaTeX command with its
+# brace, punctuation, line ends, other space. Digits are single tokens: without this, 12 and 112 would share no token.
 PIECES = r" ?\p{L}+|\p{N}|\\\p{L}+\{?| ?[^\s\p{L}\p{N}\\]+|\\|[\r\n]+|\s+"
 
 CHAT_TEMPLATE = (
@@ -46,17 +46,21 @@ def build_tiny_model(
     initializer_range: float | None = None,
     seed: int = 0,
 ) -> int:
-    """Makes the model and its tokenizer in `folder` (created if need be) and returns the number of its parameters.
+    """Create the model and its tokenizer in `folder`, and return the number of parameters.
 
-    texts: what the tokenizer learns its tokens from; give prompts and solutions as the policy will see them.
-    vocab_size: at most that many tokens, 258 (every byte, pad and end) at the least; fewer come of it when the texts
-    hold fewer pieces. Raises ConfigError for sizes that do not fit together.
+    texts: the tokenizer learns its tokens from these. Give prompts and solutions as the policy will see them.
+    vocab_size: the largest number of tokens, at least 258 (every byte, pad and end). Short texts give fewer.
+    Raises ConfigError for sizes that do not fit together.
     """
     if vocab_size < 258:
-        raise ConfigError(f"vocab_size = {vocab_size}: 256 bytes and 2 special tokens need 258 or more.")
+        raise ConfigError(
+            f"vocab_size = {vocab_size}: 256 bytes and 2 special tokens need at least 258. Use 258 or more."
+        )
     if num_kv_heads < 1 or num_heads % num_kv_heads:
-        raise ConfigError(f"num_heads = {num_heads} is no multiple of num_kv_heads = {num_kv_heads}. Make it one.")
-    shape = Shape(
+        raise ConfigError(
+            f"num_heads = {num_heads} is not a multiple of num_kv_heads = {num_kv_heads}. Change one of them."
+        )
+    shape = ModelShape(
         architecture="qwen3",
         hidden_size=hidden_size,
         num_layers=num_layers,
@@ -75,11 +79,11 @@ def build_random_model(
     folder: str | Path,
     *,
     texts: Iterable[str],
-    shape: Shape,
+    shape: ModelShape,
     initializer_range: float | None = None,
     seed: int = 0,
 ) -> int:
-    """The same for any shape; its vocab_size is what the tokenizer may have at most."""
+    """The same for any shape. Its vocab_size is the largest number of tokens."""
     tokenizer = _train_tokenizer(texts, vocab_size=shape.vocab_size, max_context=shape.max_context)
     config = AutoConfig.for_model(
         shape.architecture,

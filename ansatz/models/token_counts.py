@@ -1,4 +1,4 @@
-"""Lengths in tokens, for looking at text without a model."""
+"""Counting the tokens of texts without loading a model."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from ansatz.errors import ModelError
 
 
 def token_counter(folder: Path) -> Callable[[str], int]:
-    """text -> number of tokens, special ones aside. ModelError where the folder holds no tokenizer that loads."""
+    """A function from a text to its number of tokens, special tokens not counted.
+
+    Raises ModelError if the folder has no tokenizer that loads.
+    """
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # of many kinds, one a file format
+    except Exception as error:  # any kind: each file format raises its own
         raise ModelError(
-            f"{folder} holds no tokenizer that loads ({str(error).splitlines()[0]}). Give a Hugging Face folder."
+            f"{folder} has no tokenizer that loads ({str(error).splitlines()[0]}). Give a Hugging Face folder."
         ) from error
-    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True  # it is asked for
+    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = (
+        True  # long texts are expected
+    )
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False))

@@ -1,4 +1,4 @@
-"""What every rollout engine offers. A backend is `rollout/<name>.py` with `generate`, `load_weights` and `close`."""
+"""What every rollout engine offers. An engine is `rollout/<name>.py` with `generate`, `load_weights` and `close`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,27 @@ if TYPE_CHECKING:  # it imports torch, and this file serves processes without it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How responses are drawn.
+    """How responses are sampled.
 
-    num_samples: responses a prompt. temperature: 0 is greedy (log-probs are then 0: the choice is certain).
-    top_k: 0 is off. top_p: in (0, 1]. min_p: in [0, 1], 0 is off: tokens less likely than min_p times the likeliest are
-    left out. min_response_tokens: so many tokens from the first on are no end tokens; stop strings end a response
-    nevertheless. Log-probs are those of the distribution after all of these, so without the end tokens where they are
-    impossible.
-    max_call_tokens: a response that has drawn so many tokens in one call is given back unfinished (Finish.ABORT), to be
-    gone on with in another; 0: off.
-    stop: a response ends as soon as the text that it has drawn (special tokens included) holds one of these; its tokens
-    stay as they were drawn. thinking_budget: 0 is off; where so many response tokens hold no thought_end, the tokens of
-    `closing` are forced in and the answer goes on.
-    seed, step: key the noise together with the problem's id, the sample's index and the token's position, so a response
-    does not depend on what else is in the batch.
+    Behaviour log-probs are those of the distribution after every filter: temperature, the mask on end-of-sequence
+    tokens, top-k, top-p and min-p.
+
+    num_samples: responses per prompt.
+    max_response_tokens: a response is cut off at this length (Finish.LENGTH).
+    temperature: divides the logits. 0 is greedy; log-probs are then 0, because the choice is certain.
+    top_k: keep the k most likely tokens. 0 is off.
+    top_p: in (0, 1]. Keep the most likely tokens whose total probability reaches top_p. 1 is off.
+    min_p: in [0, 1]. Drop tokens that are less likely than min_p times the most likely one. 0 is off.
+    min_response_tokens: end-of-sequence tokens are masked out for the first N tokens. Stop strings still end a
+        response.
+    max_call_tokens: one call of `generate` adds at most N tokens to a response. A response that has not ended by then
+        is returned unfinished (Finish.ABORT), and a later call can resume it. 0 is off.
+    stop: a response ends as soon as its sampled text, special tokens included, contains one of these strings. Its
+        tokens stay as they were sampled.
+    thinking_budget: a response of N tokens without `thought_end` gets the tokens of `closing` forced in, and then
+        continues with its answer. 0 is off.
+    seed, step: part of the noise key, together with the problem's id, the sample's index and the token's position. A
+        response therefore does not depend on what else is in the batch.
     """
 
     num_samples: int
@@ -48,13 +55,13 @@ class Sampling:
     step: int = 0
 
     @property
-    def restricted(self) -> bool:
-        """Whether tokens are drawn from less than the whole vocabulary."""
+    def limits_candidates(self) -> bool:
+        """Whether tokens are sampled from fewer candidates than the whole vocabulary."""
         return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0 or self.temperature == 0
 
     @property
-    def watched(self) -> bool:
-        """Whether more than end tokens and the limit shapes a response (see `rollout.response_rules`)."""
+    def needs_rules(self) -> bool:
+        """Whether a response is shaped by more than end tokens and the length limit (see `rollout.response_rules`)."""
         return bool(self.stop) or self.thinking_budget > 0
 
     @classmethod
@@ -68,27 +75,32 @@ class Sampling:
         return cls(num_samples=num_samples, **values, max_call_tokens=max_call_tokens, seed=seed, step=step)
 
     def greedy(self) -> Sampling:
-        """One response a prompt, always the likeliest token."""
+        """One response per prompt, always the most likely token, sampled to its end in one call."""
         return dataclasses.replace(
             self, num_samples=1, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, max_call_tokens=0
         )
 
 
 Tool = Callable[[str], str | None]
-"""A tool. It is told a response's text so far, which has come to a stop string, and says what to append to it; the
-response then goes on. None: the response ends. It should depend on the text alone."""
+"""A tool. It receives the text of a response that has reached a stop string, and returns what to append to it; the
+response then continues. None ends the response. The result should depend only on the text: otherwise a response
+depends on the batch that it is in."""
 
 
 def first_samples(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[Rollout] = ()) -> list[int]:
-    """Where each prompt's sample numbers start. A problem that comes twice in a call, or has unfinished rollouts, goes
-    on counting, so that no two responses share their noise."""
-    free: dict[str, int] = {}
+    """The index of each prompt's first sample.
+
+    Indices continue where a problem occurs twice in a call or has unfinished rollouts, so that no two responses share
+    their noise. Example: prompts a, b, a with 4 samples each start at 0, 0, 4.
+    """
+    next_sample: dict[str, int] = {}
     for rollout in unfinished:
-        free[rollout.prompt.problem.id] = max(free.get(rollout.prompt.problem.id, 0), rollout.sample + 1)
+        problem_id = rollout.prompt.problem.id
+        next_sample[problem_id] = max(next_sample.get(problem_id, 0), rollout.sample + 1)
     first: list[int] = []
     for prompt in prompts:
-        first.append(free.get(prompt.problem.id, 0))
-        free[prompt.problem.id] = first[-1] + num_samples
+        first.append(next_sample.get(prompt.problem.id, 0))
+        next_sample[prompt.problem.id] = first[-1] + num_samples
     return first
 
 
@@ -101,10 +113,10 @@ class Sampler(Protocol):
         unfinished: Sequence[Rollout] = (),
         on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
-        """num_samples rollouts of each prompt, in the order of the prompts and then of the samples; after these the
-        unfinished ones of earlier calls, gone on with under the weights of now.
+        """Sample `num_samples` rollouts of each prompt, and resume the unfinished ones with the current weights.
 
-        on_finished is told of each rollout as soon as it ends, one at a time, in the order in which they end.
+        Returns the new rollouts in the order of prompts and samples, followed by the resumed ones in their order.
+        on_finished: called with each rollout as soon as it ends, one at a time and in the order in which they end.
         """
         ...
 
@@ -112,4 +124,6 @@ class Sampler(Protocol):
         """Sample from these weights, and give their version to every token sampled from now on."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release processes, memory and files. The sampler cannot be used afterwards."""
+        ...

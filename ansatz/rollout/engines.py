@@ -1,6 +1,7 @@
-"""The engines that a recipe may name under `rollout.engine`: {name: NAME, ...settings}; native where no name is given.
+"""The engines that a recipe can name under `rollout.engine`: {name: NAME, ...settings}. The default is native.
 
-A name with a colon (`path/to/file.py:function`) is a user's own: `function(policy, *, ...settings) -> Sampler`.
+A name with a colon (`path/to/file.py:function`) is a user's own engine:
+`function(policy, *, ...settings) -> Sampler`.
 """
 
 from __future__ import annotations
@@ -15,45 +16,45 @@ from ansatz.models.load import Policy
 from ansatz.registry import Registry, bind
 from ansatz.rollout.base import Sampler
 
-_OF_MODE = {"colocated": {"sleep"}, "server": {"devices", "timeout_s", "start_timeout_s"}}  # of vllm's settings
+_MODE_SETTINGS = {"colocated": {"sleep"}, "server": {"devices", "timeout_s", "start_timeout_s"}}  # of vllm
 
 ENGINES: Registry[Callable[..., Sampler]] = Registry("rollout.engine")
 
 
 def engine_of(engine: Mapping[str, Any]) -> Callable[[Policy], Sampler]:
-    """The engine of a recipe with its settings filled in. ConfigError for an unknown setting or a wrong type."""
+    """The recipe's engine with its settings bound. Raises ConfigError for an unknown setting or a wrong type."""
     settings = {key: value for key, value in engine.items() if key != "name"}
     name = engine.get("name", "native")
     if not isinstance(name, str):
-        raise ConfigError(f"rollout.engine.name = {name!r}: expected a name. There are: {', '.join(ENGINES.names())}.")
+        raise ConfigError(f"rollout.engine.name = {name!r}: expected one of: {', '.join(ENGINES.names())}.")
     return bind(ENGINES.get(name), settings, what=f"rollout.engine {name!r}")
 
 
 def check_engine(rollout: RolloutSection) -> None:
-    """ConfigError where the recipe's engine cannot sample as the recipe trains; before anything has started."""
+    """Raise ConfigError if the engine cannot sample what the recipe needs. Runs before anything has started."""
     engine_of(rollout.engine)
     if rollout.engine.get("name") != "vllm":
         return
     mode = rollout.engine.get("mode", "colocated")
-    for other, settings in _OF_MODE.items():
+    for other, settings in _MODE_SETTINGS.items():
         for setting in sorted(settings & set(rollout.engine)):
             if mode != other:
                 raise ConfigError(
-                    f"rollout.engine.{setting} has no effect with rollout.engine.mode = {mode}. Leave it out, or use "
-                    f"mode = {other}."
+                    f"rollout.engine.{setting} has no effect with rollout.engine.mode = {mode}. Remove it, or set "
+                    f"rollout.engine.mode to {other}."
                 )
     if rollout.top_k == 0 and (rollout.top_p < 1.0 or rollout.min_p > 0.0):
         raise ConfigError(
             f"rollout.top_p = {rollout.top_p}, rollout.min_p = {rollout.min_p} with rollout.engine.name = vllm: vLLM "
-            "does not say how many tokens each was drawn from, and the update needs that. Give rollout.top_k as well "
-            "(the tokens are then counted), or switch both off (1.0 and 0.0)."
+            "does not report how many candidates each token was sampled from, and the update needs that number. Set "
+            "rollout.top_k as well (the candidates are then counted), or switch both off (1.0 and 0.0)."
         )
 
 
 @ENGINES.register()
 def native(policy: Policy, *, max_concurrent: Count = 256) -> Sampler:
-    """max_concurrent: rollouts that are decoded side by side; bounds the cache and changes no number. A GPU takes fewer
-    where its free memory does not hold so many of the longest; 0: as many as it holds."""
+    """max_concurrent: rollouts decoded at the same time. It bounds the cache and changes no result. On a GPU the number
+    is lower if free memory would not hold that many responses of maximum length; 0 means as many as fit."""
     from ansatz.rollout.native import NativeSampler
 
     return NativeSampler(policy, max_concurrent=max_concurrent)
@@ -76,11 +77,19 @@ def vllm(
     start_timeout_s: float = 900.0,
     options: Mapping[str, Any] | None = None,
 ) -> Sampler:
-    """mode: see docs/vllm.md, as for all of these. max_context: tokens of a prompt and its response, 0: the model's.
+    """vLLM, as docs/vllm.md describes it.
 
-    seeded: each response has noise of its own; off, vLLM is a little faster and no run can be repeated. transfer: how
-    weights come to vLLM; folder: where they are written if by file. sleep: colocated alone. devices, timeout_s,
-    start_timeout_s: server alone. max_restarts: in one call. options: further arguments of vLLM's engine.
+    mode: colocated runs vLLM in child processes on the trainer's GPU; server runs it as an HTTP server on other GPUs.
+    max_concurrent: rollouts decoded at the same time.
+    max_context: tokens of a prompt and its response together. 0: the model's context.
+    seeded: each response has its own noise. Without it vLLM is a little faster, and no run can be repeated.
+    transfer: how weights reach vLLM: file, ipc (on one GPU) or nccl (between GPUs).
+    folder: where weights are written with transfer = file. Empty: /dev/shm if there is one.
+    sleep: free the engine's memory between calls. Only for mode = colocated.
+    devices: CUDA_VISIBLE_DEVICES of the server. timeout_s: per request. start_timeout_s: until the server answers. Only
+        for mode = server.
+    max_restarts: how often an engine that dies is restarted within one call.
+    options: further arguments of vLLM's engine.
     """
     from ansatz.rollout.vllm import VllmSampler
     from ansatz.rollout.vllm.colocated import ColocatedEngine

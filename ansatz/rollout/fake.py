@@ -1,6 +1,6 @@
-"""A sampler without a model, for tests of what stands above: responses are a function of prompt and sample.
+"""A sampler without a model, for tests of the code above it: responses are a function of prompt and sample.
 
-Tokens are the UTF-8 bytes of the response, then END.
+Tokens are the UTF-8 bytes of the response, followed by END.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ class FakeWeights:
 
 
 class FakeSampler:
-    """respond(prompt, sample) is the text, cut at max_response_tokens; greedy sampling asks for it as sample 0. A text
-    shorter than min_response_tokens is filled up with spaces. Where tokens are forced in, the text goes on after them.
+    """Samples the text `respond(prompt, sample)`, cut off at max_response_tokens.
 
-    Every log-prob is -1.0, or 0.0 when greedy. `weights` is the source that was loaded last.
+    Greedy sampling asks for sample 0. Spaces pad a text that is shorter than min_response_tokens. After forced tokens
+    the text continues where it was. Every log-prob is -1.0, or 0.0 when greedy. `weights` is the source that was
+    loaded last.
     """
 
-    def __init__(self, respond: Callable[[Prompt, int], str], *, version: int = 0, observe: Tool | None = None) -> None:
-        self._respond, self._observe = respond, observe
+    def __init__(self, respond: Callable[[Prompt, int], str], *, version: int = 0, tool: Tool | None = None) -> None:
+        self._respond, self._tool = respond, tool
         self.version = version
         self.weights: WeightSource | None = None
         self.closed = False
@@ -64,41 +65,41 @@ class FakeSampler:
             for prompt, first in zip(prompts, firsts, strict=True)
             for sample in range(first, first + sampling.num_samples)
         ]
-        wanted += [(begun.prompt, begun.sample, begun) for begun in unfinished]
-        watch = ResponseRules(sampling, end_ids={END}, encode=str.encode, decode=_decode, observe=self._observe)
-        out: list[Rollout] = []
-        for prompt, sample, begun in wanted:
-            out.append(self._rollout(prompt, sample, begun, sampling, watch))
+        wanted += [(rollout.prompt, rollout.sample, rollout) for rollout in unfinished]
+        rules = ResponseRules(sampling, end_ids={END}, encode=str.encode, decode=_decode, tool=self._tool)
+        rollouts: list[Rollout] = []
+        for prompt, sample, partial in wanted:
+            rollouts.append(self._rollout(prompt, sample, partial, sampling, rules))
             if on_finished:
-                on_finished(out[-1])
-        return out
+                on_finished(rollouts[-1])
+        return rollouts
 
     def _rollout(
-        self, prompt: Prompt, sample: int, begun: Rollout | None, sampling: Sampling, watch: ResponseRules
+        self, prompt: Prompt, sample: int, partial: Rollout | None, sampling: Sampling, rules: ResponseRules
     ) -> Rollout:
         greedy = sampling.temperature == 0
         script = self._respond(prompt, 0 if greedy else sample).encode()
-        course = ResponseState(watch, begun.token_ids if begun else ())
-        old, own_so_far = len(course.token_ids), sum(course.sampled)
-        own = iter((*script.ljust(sampling.min_response_tokens), END)[own_so_far:])
-        limit = min(sampling.max_response_tokens, old + (sampling.max_call_tokens or sampling.max_response_tokens))
-        while not course.ended and len(course.token_ids) < limit:
-            course.take(next(own) if course.forced < 0 else course.forced)
-        token_ids, logp = tuple(course.token_ids), 0.0 if greedy else -1.0
-        cut = course.finish is Finish.LENGTH and len(token_ids) < sampling.max_response_tokens
+        state = ResponseState(rules, partial.token_ids if partial else ())
+        num_old, num_sampled = len(state.token_ids), sum(state.is_sampled)
+        rest = iter((*script.ljust(sampling.min_response_tokens), END)[num_sampled:])
+        limit = min(sampling.max_response_tokens, num_old + (sampling.max_call_tokens or sampling.max_response_tokens))
+        while not state.ended and len(state.token_ids) < limit:
+            state.append(next(rest) if state.forced_token < 0 else state.forced_token)
+        token_ids, logp = tuple(state.token_ids), 0.0 if greedy else -1.0
+        is_partial = state.finish is Finish.LENGTH and len(token_ids) < sampling.max_response_tokens
         return Rollout(
             prompt=prompt,
             sample=sample,
             token_ids=token_ids,
-            behavior_logps=tuple(logp if chosen else 0.0 for chosen in course.sampled),
+            behavior_logps=tuple(logp if is_sampled else 0.0 for is_sampled in state.is_sampled),
             text=_decode(token_ids),
-            finish=Finish.ABORT if cut else course.finish,
-            versions=(*begun.token_versions, *(self.version,) * (len(token_ids) - old)) if begun else (),
-            version_min=begun.version_min if begun else self.version,
+            finish=Finish.ABORT if is_partial else state.finish,
+            versions=(*partial.token_versions, *(self.version,) * (len(token_ids) - num_old)) if partial else (),
+            version_min=partial.version_min if partial else self.version,
             version_max=self.version,
             seed=sampling.seed,
             min_response_tokens=sampling.min_response_tokens,
-            sampled_mask=course.sampled_mask,
+            sampled_mask=state.sampled_mask,
         )
 
 

@@ -1,6 +1,6 @@
-"""What is done to a response while it grows: stop strings, the observations of a tool, the thinking budget.
+"""The rules that shape a response while it grows: stop strings, tools and the thinking budget.
 
-One set of rules for every sampler; it knows the tokenizer by two functions alone, and no torch.
+All samplers share these rules. They know the tokenizer only by two functions, and they need no torch.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from ansatz.errors import ConfigError
 from ansatz.rollout.base import Sampling, Tool
 from ansatz.types import Finish
 
-_SPARE_TOKENS = 8  # beyond one a byte of the longest stop string: the first ones of a cut text may decode differently
+_SPARE_TOKENS = 8  # in addition to one token per byte of the longest stop string: a cut text may decode differently
 
 
 class ResponseRules:
     """The rules of one call of `generate`.
 
-    encode, decode: text to token ids and back, special tokens included. Raises ConfigError where the budget and the
-    closing sentence leave no room for an answer.
+    encode, decode: text to token ids and back, special tokens included.
+    tool: called when a response reaches a stop string. None: stop strings end a response.
+    Raises ConfigError if the thinking budget and the closing sentence leave no room for an answer.
     """
 
     def __init__(
@@ -29,66 +30,68 @@ class ResponseRules:
         end_ids: Collection[int],
         encode: Callable[[str], Sequence[int]],
         decode: Callable[[Sequence[int]], str],
-        observe: Tool | None,
+        tool: Tool | None,
     ) -> None:
         self.end_ids = frozenset(end_ids)
-        self.budget = sampling.thinking_budget
+        self.thinking_budget = sampling.thinking_budget
         self._stop, self._thought_end = sampling.stop, sampling.thought_end
-        self._encode, self._decode, self._observe = encode, decode, observe
+        self._encode, self._decode, self._tool = encode, decode, tool
         self._window = max((len(stop.encode()) for stop in self._stop), default=0) + _SPARE_TOKENS
-        self._closing = tuple(encode(sampling.closing)) if self.budget else ()
-        if self.budget and self.budget + len(self._closing) >= sampling.max_response_tokens:
+        self._closing = tuple(encode(sampling.closing)) if self.thinking_budget else ()
+        if self.thinking_budget and self.thinking_budget + len(self._closing) >= sampling.max_response_tokens:
             raise ConfigError(
-                f"rollout.thinking_budget = {self.budget} and the {len(self._closing)} tokens of the closing sentence "
-                f"leave no room for an answer within rollout.max_response_tokens = {sampling.max_response_tokens}. "
-                "Lower the one or raise the other."
+                f"rollout.thinking_budget = {self.thinking_budget} and the {len(self._closing)} tokens of the closing "
+                f"sentence leave no room for an answer within rollout.max_response_tokens = "
+                f"{sampling.max_response_tokens}. Lower rollout.thinking_budget or raise rollout.max_response_tokens."
             )
 
-    def at_stop(self, token_ids: Sequence[int], *, since: int) -> bool:
-        """Whether the text from token `since` on has a stop string; looks at the last tokens alone, so call it after
-        each."""
+    def has_stop_string(self, token_ids: Sequence[int], *, from_index: int) -> bool:
+        """Whether the text of the tokens from `from_index` on contains a stop string.
+
+        Only the last tokens are decoded, so call this after every token.
+        """
         if not self._stop:
             return False
-        text = self._decode(token_ids[max(since, len(token_ids) - self._window) :])
+        text = self._decode(token_ids[max(from_index, len(token_ids) - self._window) :])
         return any(stop in text for stop in self._stop)
 
-    def observation(self, token_ids: Sequence[int]) -> Sequence[int] | None:
-        """What the tool says to a response that has come to a stop string; None: the response ends."""
-        said = None if self._observe is None else self._observe(self._decode(token_ids))
-        return None if said is None else self._encode(said)
+    def call_tool(self, token_ids: Sequence[int]) -> Sequence[int] | None:
+        """The tokens that the tool appends to a response at a stop string. None: the response ends."""
+        observation = None if self._tool is None else self._tool(self._decode(token_ids))
+        return None if observation is None else self._encode(observation)
 
-    def closing(self, token_ids: Sequence[int]) -> Sequence[int]:
-        """The closing sentence where the thought is still open; no tokens where the response has closed it."""
+    def closing_of(self, token_ids: Sequence[int]) -> Sequence[int]:
+        """The closing sentence if the thought is still open; no tokens if the response has closed it itself."""
         return () if self._thought_end in self._decode(token_ids) else self._closing
 
 
 class ResponseState:
-    """One response on its way: its tokens so far, which of them the policy chose, and what is to be forced in next.
+    """One growing response: its tokens, which of them the policy sampled, and which tokens are forced in next.
 
-    begun: the tokens that it already has.
+    prefix_ids: the tokens that a resumed response already has.
     """
 
-    def __init__(self, watch: ResponseRules, begun: Sequence[int] = ()) -> None:
-        self._watch = watch
+    def __init__(self, rules: ResponseRules, prefix_ids: Sequence[int] = ()) -> None:
+        self._rules = rules
         self.token_ids: list[int] = []
-        self.sampled: list[bool] = []
+        self.is_sampled: list[bool] = []
         self.ended = False
-        self._coming: deque[int] = deque()
-        self._own_since = 0
-        self._thought_settled = watch.budget == 0
+        self._forced_queue: deque[int] = deque()
+        self._from_index = 0  # stop strings count from here, which is after the last forced token
+        self._budget_checked = rules.thinking_budget == 0
         self._thought_closed_by_force = False
-        for token in begun:
-            self.take(token)
+        for token in prefix_ids:
+            self.append(token)
 
     @property
-    def forced(self) -> int:
-        """The next token where it is not the policy's to choose, else -1."""
-        return self._coming[0] if self._coming else -1
+    def forced_token(self) -> int:
+        """The next token if it is forced, -1 if the policy samples it."""
+        return self._forced_queue[0] if self._forced_queue else -1
 
     @property
     def sampled_mask(self) -> tuple[bool, ...]:
         """`Rollout.sampled_mask`: empty when the policy sampled every token so far."""
-        return () if all(self.sampled) else tuple(self.sampled)
+        return () if all(self.is_sampled) else tuple(self.is_sampled)
 
     @property
     def finish(self) -> Finish:
@@ -96,24 +99,26 @@ class ResponseState:
             return Finish.LENGTH
         return Finish.BUDGET if self._thought_closed_by_force else Finish.STOP
 
-    def take(self, token: int) -> None:
-        """One more token: `forced` where there is one, else the policy's."""
+    def append(self, token: int) -> None:
+        """Add one token: `forced_token` if there is one, otherwise a token that the policy sampled."""
         self.token_ids.append(token)
-        self.sampled.append(not self._coming)
-        if self._coming:
-            self._coming.popleft()
-            self._own_since = len(self.token_ids)
+        self.is_sampled.append(not self._forced_queue)
+        if self._forced_queue:
+            self._forced_queue.popleft()
+            self._from_index = len(self.token_ids)
         else:
-            self._after_own(token)
-        if not (self.ended or self._coming or self._thought_settled) and len(self.token_ids) >= self._watch.budget:
-            self._coming.extend(self._watch.closing(self.token_ids))
-            self._thought_settled, self._thought_closed_by_force = True, bool(self._coming)
-
-    def _after_own(self, token: int) -> None:
-        self.ended = token in self._watch.end_ids
-        if self.ended or not self._watch.at_stop(self.token_ids, since=self._own_since):
+            self._apply_stops(token)
+        if self.ended or self._forced_queue or self._budget_checked:
             return
-        said = self._watch.observation(self.token_ids)
-        self.ended = said is None
-        self._coming.extend(said or ())
-        self._own_since = len(self.token_ids)
+        if len(self.token_ids) >= self._rules.thinking_budget:
+            self._forced_queue.extend(self._rules.closing_of(self.token_ids))
+            self._budget_checked, self._thought_closed_by_force = True, bool(self._forced_queue)
+
+    def _apply_stops(self, sampled_token: int) -> None:
+        self.ended = sampled_token in self._rules.end_ids
+        if self.ended or not self._rules.has_stop_string(self.token_ids, from_index=self._from_index):
+            return
+        observation_ids = self._rules.call_tool(self.token_ids)
+        self.ended = observation_ids is None
+        self._forced_queue.extend(observation_ids or ())
+        self._from_index = len(self.token_ids)

@@ -1,8 +1,9 @@
-"""Drawing tokens: counter-based noise, and one distribution after temperature, top-k, top-p and min-p.
+"""Sampling of tokens: counter-based noise, and the distribution after temperature, top-k, top-p and min-p.
 
-Axes: B rows, V vocabulary. One uniform number a token, made from (seed, step, problem, sample, position) alone, picks
-it by inverting the cumulative distribution; so a token's noise does not depend on batch, slot or order. Noise and
-cumulative sums are float64: in float32 the tail of a large vocabulary, tokens below 6e-8 each, comes out in lumps.
+Axes: B rows, V vocabulary. Each token is picked by one uniform number, which inverts the cumulative distribution. The
+number depends only on (seed, step, problem, sample, position), so a token's noise does not depend on its batch, slot
+or order. Noise and cumulative sums are float64: in float32, tokens of a large vocabulary with probabilities below 6e-8
+could only be sampled in lumps.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 
 
 def noise_key(seed: int, step: int, problem_id: str, sample: int) -> int:
-    """A signed 64-bit key for one rollout's stream of uniforms."""
+    """A signed 64-bit key for one rollout's stream of uniform numbers."""
     digest = hashlib.blake2b(f"{seed}/{step}/{sample}/{problem_id}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
 def uniforms(key_B: Tensor, position_B: Tensor) -> Tensor:
-    """Uniform float64 numbers in [0, 1), one a row: SplitMix64 (Steele, Lea and Flood, 2014) at counter `position`."""
+    """One uniform float64 number in [0, 1) per row: SplitMix64 (Steele, Lea and Flood, 2014) at counter `position`."""
     z = key_B + (position_B + 1) * _GOLDEN
     z = (z ^ _shift(z, 30)) * _MIX_1
     z = (z ^ _shift(z, 27)) * _MIX_2
@@ -38,11 +39,14 @@ def _shift(z: Tensor, bits: int) -> Tensor:
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def restrict(logits_BV: Tensor, *, top_k: int, top_p: float, min_p: float = 0.0) -> Tensor:
-    """Logits with everything outside the support at -inf: the top_k largest (0: all; tokens that tie with the last of
-    them stay too), then of these the smallest set whose mass reaches top_p, of equal tokens those with the smaller ids
-    (the token that passes the bound included; Holtzman et al., arXiv:1904.09751), then of these the ones at least
-    min_p times as likely as the likeliest (0: all; Nguyen et al., arXiv:2407.01082)."""
+def filter_logits(logits_BV: Tensor, *, top_k: int, top_p: float, min_p: float = 0.0) -> Tensor:
+    """The logits, with -inf for every token that is not a candidate. Three filters apply in turn:
+
+    top_k: the k largest logits, and all that tie with the k-th. 0 keeps all.
+    top_p: the smallest set of the most likely tokens whose probability reaches top_p. The token that passes the bound
+        stays; of equally likely tokens, the smaller ids come first (Holtzman et al., arXiv:1904.09751).
+    min_p: tokens at least min_p times as likely as the most likely one. 0 keeps all (Nguyen et al., arXiv:2407.01082).
+    """
     if 0 < top_k < logits_BV.shape[-1]:
         bound_B1 = logits_BV.topk(top_k, dim=-1).values[:, -1:]
         logits_BV = logits_BV.masked_fill(logits_BV < bound_B1, -torch.inf)
@@ -57,21 +61,22 @@ def restrict(logits_BV: Tensor, *, top_k: int, top_p: float, min_p: float = 0.0)
     return logits_BV
 
 
-def draw(
+def sample_tokens(
     logits_BV: Tensor, uniform_B: Tensor, *, top_k: int, top_p: float, min_p: float = 0.0, greedy: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(token_B, logp_B, size_B): a token a row, its log-prob, float32, under the distribution that it was drawn from,
-    and the number of tokens in that distribution's support.
+    """(token_B, behavior_logp_B, num_candidates_B): one token per row, its log-prob (float32) under the distribution
+    that it was sampled from, and the number of tokens that distribution could give.
 
-    logits_BV: float32, already over temperature. greedy: the largest logit, with log-prob 0 and a support of 1.
+    logits_BV: float32, already divided by the temperature.
+    greedy: take the largest logit, with log-prob 0 and 1 candidate.
     """
     if greedy:
         token_B = logits_BV.argmax(-1)
         return token_B, logits_BV.new_zeros(len(token_B)), torch.ones_like(token_B)
-    logits_BV = restrict(logits_BV, top_k=top_k, top_p=top_p, min_p=min_p)
+    logits_BV = filter_logits(logits_BV, top_k=top_k, top_p=top_p, min_p=min_p)
     logp_BV = logits_BV.log_softmax(-1)
     mass_BV = logp_BV.exp().cumsum(-1, dtype=torch.float64)
     target_B1 = uniform_B[:, None] * mass_BV[:, -1:]
     token_B1 = torch.searchsorted(mass_BV, target_B1, right=True).clamp(max=mass_BV.shape[-1] - 1)
-    size_B = (logits_BV > -torch.inf).sum(-1)
-    return token_B1.squeeze(-1), logp_BV.gather(-1, token_B1).squeeze(-1), size_B
+    num_candidates_B = (logits_BV > -torch.inf).sum(-1)
+    return token_B1.squeeze(-1), logp_BV.gather(-1, token_B1).squeeze(-1), num_candidates_B

@@ -128,17 +128,7 @@ def _without_gradient(
 
 def layout_logps(policy: Policy, layout: PackedRollouts, *, temperature: float) -> tuple[Tensor, Tensor]:
     """(logp_T, entropy_T) of a layout's response tokens, over the supports that they were drawn from; with gradient."""
-    return token_logps(
-        policy,
-        layout.token_T,
-        layout.position_T,
-        layout.segment_T,
-        layout.mask_T,
-        prompt_id_T=layout.prompt_id_T,
-        num_candidates_T=layout.num_candidates_T,
-        no_eos_T=layout.no_eos_T,
-        temperature=temperature,
-    )
+    return token_logps(policy, layout, temperature=temperature)
 
 
 def critic_step(

@@ -95,7 +95,7 @@ def pipeline(rounds: Rounds, console: OnDemand) -> None:
 
 
 def main() -> None:
-    process.settle()
+    process.configure_process()
     rounds = Rounds()
     works: dict[str, Any] = {
         "sample": lambda: sample(rounds),

@@ -119,7 +119,7 @@ def test_a_group_of_one_under_a_group_advantage(refused):
 
 
 def test_a_folder_that_is_no_model(refused, tmp_path):
-    assert "nowhere' is no folder" in refused({"model": {"path": str(tmp_path / "nowhere")}})
+    assert "nowhere' is not a folder" in refused({"model": {"path": str(tmp_path / "nowhere")}})
     (tmp_path / "empty").mkdir()
     assert "empty' has no config.json" in refused({"model": {"path": str(tmp_path / "empty")}})
     (tmp_path / "empty" / "config.json").write_text("{}")

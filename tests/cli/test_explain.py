@@ -26,7 +26,7 @@ def explained(*arguments) -> str:
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_explains_its_memory_by_part(recipe):
     text = explained(recipe)
-    for part in ("weights", "Adam moments", "gradient sums", "key/value cache", "activations of a slice"):
+    for part in ("weights", "Adam moments", "gradient sums", "key/value cache", "microbatch activations"):
         assert re.search(rf"^{part} +\d+\.\d\d [GM]iB  ", text, re.MULTILINE), part
 
 
@@ -36,7 +36,7 @@ def test_a_published_run_fits_the_hardware_that_its_comment_names(recipe):
     hardware = hardware_in(recipe.read_text(encoding="utf-8"))
     assert hardware is not None
     assert f"{hardware}: fits: " in text
-    assert ("sharding is assumed" in text) is (hardware.devices > 1)
+    assert ("this assumes sharding" in text) is (hardware.devices > 1)
 
 
 @pytest.mark.parametrize("recipe", PUBLISHED, ids=lambda path: path.stem)
@@ -59,7 +59,7 @@ def test_the_option_wins_over_the_comment_and_a_toy_run_is_for_this_machine():
 
 def test_an_unknown_model_is_said_to_be_unknown_and_the_rest_is_explained(tmp_path):
     text = explained(toy_recipe(tmp_path, {"model": {"path": "nobody/knows"}}))
-    assert text.startswith("not known: model.path = 'nobody/knows' is no folder")
+    assert text.startswith("not known: model.path = 'nobody/knows' is neither a folder")
 
 
 def test_adapters_and_a_reference_are_counted(tmp_path):

@@ -37,22 +37,22 @@ def live(policy: Policy) -> WeightsAt:
     return lambda version: LiveWeights(policy=policy, version=version)
 
 
-def native(observe: Tool | None = None) -> Subject:
+def native(tool: Tool | None = None) -> Subject:
     policy = dataclasses.replace(POLICY, end_ids=(END_ID, 5, 9, 13))
-    return NativeSampler(policy, max_concurrent=8, observe=observe), live(policy), set(policy.end_ids)
+    return NativeSampler(policy, max_concurrent=8, tool=tool), live(policy), set(policy.end_ids)
 
 
-def fake(observe: Tool | None = None) -> Subject:
+def fake(tool: Tool | None = None) -> Subject:
     def respond(prompt: Prompt, sample: int) -> str:
         return f"{prompt.problem.id}: " + "x" * (3 * sample)
 
-    return FakeSampler(respond, observe=observe), lambda version: FakeWeights(version=version), {END}
+    return FakeSampler(respond, tool=tool), lambda version: FakeWeights(version=version), {END}
 
 
-def vllm_without_vllm(observe: Tool | None = None) -> Subject:
+def vllm_without_vllm(tool: Tool | None = None) -> Subject:
     policy = dataclasses.replace(POLICY, end_ids=(END_ID, 5, 9, 13))
     engine, publisher = FakeEngine(vocab_size=VOCAB_SIZE), FakePublisher()
-    sampler = VllmSampler(policy, engine=engine, publisher=publisher, max_context=MAX_CONTEXT, observe=observe)
+    sampler = VllmSampler(policy, engine=engine, publisher=publisher, max_context=MAX_CONTEXT, tool=tool)
     return sampler, live(policy), set(policy.end_ids)
 
 
@@ -67,9 +67,9 @@ def running_vllm() -> VllmSampler:
     return sampler
 
 
-def vllm(observe: Tool | None = None) -> Subject:
+def vllm(tool: Tool | None = None) -> Subject:
     sampler = running_vllm()
-    sampler.observe = observe
+    sampler.tool = tool
     weights_at = live(sampler.policy)
     sampler.load_weights(weights_at(0))
     return sampler, weights_at, set(sampler.policy.end_ids)
@@ -151,11 +151,11 @@ def test_an_open_thought_is_closed_at_its_budget_by_tokens_that_the_policy_did_n
 def test_a_tool_is_asked_at_stop_strings_and_its_words_are_not_the_policys(make: Make) -> None:
     told: list[str] = []
 
-    def observe(text: str) -> str | None:
+    def tool(text: str) -> str | None:
         told.append(text)
         return "t7 t7" if "t7" not in text else None
 
-    sampler, _, _ = make(observe)
+    sampler, _, _ = make(tool)
     rollouts = sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, max_response_tokens=30, stop=STOP))
     assert told
     assert all(any(stop in text for stop in STOP) for text in told)

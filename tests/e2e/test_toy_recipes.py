@@ -7,7 +7,7 @@ import yaml
 from toy_runs import REPOSITORY, command
 
 from ansatz.config import load_run
-from ansatz.models.known_models import SHAPES
+from ansatz.models.known_models import KNOWN_MODELS
 from ansatz.track.jsonl import read_jsonl
 
 RECIPES = [
@@ -45,4 +45,4 @@ def test_three_steps_of_every_published_run_go_through_at_toy_size(tmp_path, rec
     path = yaml.safe_load(recipe.read_text(encoding="utf-8"))["model"]["path"]
     run, _, _ = three_steps(tmp_path, recipe)
     built = json.loads((run / "model" / "config.json").read_text(encoding="utf-8"))
-    assert built["model_type"] == SHAPES[path].architecture
+    assert built["model_type"] == KNOWN_MODELS[path].architecture

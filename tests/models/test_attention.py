@@ -32,7 +32,7 @@ def alone(policy: Policy, sequences: list[list[int]]) -> Tensor:
     """Each sequence in a forward pass of its own, by transformers' plain attention."""
     policy.model.set_attn_implementation("eager")
     rows = [policy.model.base_model(torch.tensor([sequence])).last_hidden_state[0] for sequence in sequences]
-    attention.use(policy.model)
+    attention.install(policy.model)
     return torch.cat(rows)
 
 
@@ -54,7 +54,7 @@ def test_a_shared_prefix_is_computed_once_and_changes_no_hidden_state_and_no_gra
     name: str, dense: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dense attention has prompts and responses apart; fused attention has whole rows."""
-    monkeypatch.setattr(attention, "_dense_pays", lambda *_: dense)
+    monkeypatch.setattr(attention, "_dense_is_faster", lambda *_: dense)
     policy = tiny_policy(name)
     one, two, *ends = some_sequences(11, 7, 4, 9, 6, 3)
     sequences = [one + ends[0], one + ends[1], two + ends[2], one + ends[3], two]
@@ -80,7 +80,7 @@ def rows_through(policy: Policy) -> Iterator[list[int]]:
     hidden = policy.model.base_model.forward
 
     def count(**kwargs: Any) -> Any:
-        seen.append(len(kwargs["packed"].whole.cell_C))
+        seen.append(len(kwargs["packed"].padded.cell_C))
         return hidden(**kwargs)
 
     policy.model.base_model.forward = count
@@ -118,7 +118,7 @@ def test_dense_attention_of_short_bfloat16_rows_is_the_fused_one_to_rounding(
     policy, sequences = tiny_policy(name, dtype=torch.bfloat16), some_sequences(*LENGTHS)
     dense_TH = policy.packed_hidden(*packed(sequences))
     dense = gradients(policy, dense_TH)
-    monkeypatch.setattr(attention, "_dense_pays", lambda *_: False)
+    monkeypatch.setattr(attention, "_dense_is_faster", lambda *_: False)
     fused_TH = policy.packed_hidden(*packed(sequences))
     fused = gradients(policy, fused_TH)
     assert not torch.equal(dense_TH, fused_TH)  # else both went the same way
@@ -135,7 +135,7 @@ def test_dense_and_one_query_attention_equal_the_definition_in_float64(kv_heads:
     score = query.double() @ keys.transpose(-1, -2) * scale
     future = torch.ones(9, 9).triu(1).bool()
     expected = (score.masked_fill(future, -torch.inf).softmax(-1) @ values).transpose(1, 2)
-    dense = attention._dense(query, key, value, attention._future(query, key), scale=scale)
+    dense = attention._dense(query, key, value, attention._causal_mask(query, key), scale=scale)
     torch.testing.assert_close(dense.double(), expected, rtol=1e-5, atol=1e-6)
 
     last = query[:, :, -1:]
@@ -157,18 +157,18 @@ def test_a_prompt_that_rows_share_is_attended_to_as_if_each_row_had_it() -> None
     prompt_key, prompt_value = (torch.randn(2, 2, 6, 8, generator=generator) for _ in range(2))
     length_R, prompt_B, own_B = torch.tensor([6, 4]), torch.tensor([1, 0, -1, 1, 0]), torch.tensor([3, 1, 2, 2, 3])
 
-    cache = SlotCache(5, members=3)
-    cache.fit(3)
+    cache = SlotCache(5, group_size=3)
+    cache.resize(3)
     prefill = PrefillCache()
     prefill.layers_kv.append((prompt_key, prompt_value))
     nothing = torch.empty(0, dtype=torch.long)
-    cache.fill(nothing, nothing, prefill)
-    cache.share(nothing, torch.arange(2), prefill)
-    cache.begin(own_B - 1, prompt_B, torch.tensor([2, 0, 0, 0, 1]), longest=9)
+    cache.write_prefill(nothing, nothing, prefill)
+    cache.set_prompts(nothing, torch.arange(2), prefill)
+    cache.begin_step(own_B - 1, prompt_B, torch.tensor([2, 0, 0, 0, 1]), position_bound=9)
     seen_B = torch.where(prompt_B >= 0, length_R[prompt_B], 0)
     seen_BX = torch.cat((torch.arange(6) < seen_B[:, None], torch.arange(3) < own_B[:, None]), 1)
     mask = torch.zeros(5, 9).masked_fill(~seen_BX, -torch.inf)[:, None, None]
-    found = attention.attend_one(query, key, value, mask, 0.3, cache.shared(0))
+    found = attention.attend_single_query(query, key, value, mask, 0.3, cache.shared_prompts(0))
 
     for row in range(5):
         shared = slice(0, int(seen_B[row]))

@@ -5,7 +5,7 @@ from tiny_models import tiny_policy
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ansatz.errors import ModelError
-from ansatz.models.known_models import ARCHITECTURES, SHAPES, Shape, shape_of
+from ansatz.models.known_models import ARCHITECTURES, KNOWN_MODELS, ModelShape, model_shape
 from ansatz.models.load import load_policy
 from ansatz.models.tiny import build_random_model
 
@@ -28,9 +28,9 @@ PUBLISHED = {
 }
 
 
-def written(policy, folder) -> Shape:
+def written(policy, folder) -> ModelShape:
     (folder / "config.json").write_text(json.dumps(policy.model.config.to_dict()))
-    return shape_of(folder)
+    return model_shape(folder)
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -41,34 +41,34 @@ def test_parameters_are_counted_as_the_model_has_them(tmp_path, name):
 
 @pytest.mark.parametrize(("name", "number"), PUBLISHED.items())
 def test_published_shapes_have_the_published_number_of_parameters(name, number):
-    assert SHAPES[name].num_parameters == number
+    assert KNOWN_MODELS[name].num_parameters == number
 
 
 def test_an_unknown_name_and_another_architecture_are_refused(tmp_path):
-    with pytest.raises(ModelError, match=r"no model whose shape is known\. Did you mean 'Qwen/Qwen2\.5-3B'\?"):
-        shape_of("Qwen/Qwen2.5-3b")
+    with pytest.raises(ModelError, match=r"nor a model whose shape is known\. Did you mean 'Qwen/Qwen2\.5-3B'\?"):
+        model_shape("Qwen/Qwen2.5-3b")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba"}))
-    with pytest.raises(ModelError, match="of the architecture 'mamba'"):
-        shape_of(tmp_path)
+    with pytest.raises(ModelError, match="has the architecture 'mamba'"):
+        model_shape(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B", "deepseek-ai/deepseek-math-7b-base", "Qwen/Qwen2.5-3B"])
 def test_a_toy_model_is_of_the_same_class_and_loads_as_a_policy(tmp_path, name):
-    shape = SHAPES[name].at_toy_size(vocab_size=400, max_context=64)
+    shape = KNOWN_MODELS[name].at_toy_size(vocab_size=400, max_context=64)
     build_random_model(tmp_path, texts=["one and two is three"] * 3, shape=shape)
     policy = load_policy(tmp_path)
-    own = AutoModelForCausalLM._model_mapping[type(AutoConfig.for_model(SHAPES[name].architecture))]
+    own = AutoModelForCausalLM._model_mapping[type(AutoConfig.for_model(KNOWN_MODELS[name].architecture))]
     assert type(policy.model) is own
-    assert policy.model.config.tie_word_embeddings is SHAPES[name].tied
+    assert policy.model.config.tie_word_embeddings is KNOWN_MODELS[name].tied
     assert policy.max_context == 64
-    assert shape_of(tmp_path).num_parameters == policy.num_parameters < 200_000
+    assert model_shape(tmp_path).num_parameters == policy.num_parameters < 200_000
     biased = policy.model.model.layers[0].self_attn.q_proj.bias is not None
-    assert biased is (SHAPES[name].architecture == "qwen2")
+    assert biased is (KNOWN_MODELS[name].architecture == "qwen2")
 
 
 def test_heads_share_keys_in_a_toy_model_where_they_did_before():
-    groups = {name: shape.at_toy_size(vocab_size=1, max_context=1).num_kv_heads for name, shape in SHAPES.items()}
+    groups = {name: shape.at_toy_size(vocab_size=1, max_context=1).num_kv_heads for name, shape in KNOWN_MODELS.items()}
     assert groups["deepseek-ai/deepseek-math-7b-base"] == 4  # one key head a query head
     assert groups["meta-llama/Llama-3.1-8B"] == groups["Qwen/Qwen2.5-3B"] == 1
     assert set(groups.values()) == {1, 4}
-    assert {shape.architecture for shape in SHAPES.values()} <= set(ARCHITECTURES)
+    assert {shape.architecture for shape in KNOWN_MODELS.values()} <= set(ARCHITECTURES)

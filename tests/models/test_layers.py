@@ -102,7 +102,7 @@ def test_a_model_without_marked_layers_is_refused() -> None:
     module = nn.Linear(2, 2)
     module.device = torch.device("cpu")  # type: ignore[assignment]
     policy = dataclasses.replace(tiny_policy(), model=module)
-    with pytest.raises(ModelError, match=r"no layers of Linear for gradient checkpointing\. Leave out"):
+    with pytest.raises(ModelError, match=r"no layers of Linear for gradient checkpointing\. Remove model"):
         configure_layers(policy, checkpointing=True)
     configure_layers(policy)
 

@@ -82,15 +82,15 @@ def a_weight_of_another_shape(folder: Path) -> None:
 
 BROKEN: dict[Callable[[Path], object], str] = {
     no_end_token: "names an end token",
-    no_tokenizer: "has no tokenizer; give",
+    no_tokenizer: "has no tokenizer. Give",
     half_of_the_weights: "does not load as a causal LM",
     a_layer_missing: "lacks 11 weights, such as model.layers.1",
     a_weight_of_another_shape: "does not load as a causal LM",
-    lambda folder: (folder / "config.json").unlink(): "has no config.json; give",
+    lambda folder: (folder / "config.json").unlink(): "has no config.json. Give",
     lambda folder: (folder / "config.json").write_text("{"): "not a valid JSON file",
     lambda folder: (folder / "config.json").write_text('{"model_type": "t5"}'): "does not load as a causal LM",
     lambda folder: (folder / "model.safetensors").unlink(): "no file named model.safetensors",
-    lambda folder: (folder / "tokenizer.json").write_text("{}"): "has a tokenizer that does not load",
+    lambda folder: (folder / "tokenizer.json").write_text("{}"): "the tokenizer does not load",
 }
 
 
@@ -145,7 +145,7 @@ def test_a_window_as_wide_as_the_context_is_no_window(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_no_folder_is_refused_before_any_loading(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="is no folder; give a Hugging Face model folder"):
+    with pytest.raises(ModelError, match=r"is not a folder\. Give a Hugging Face model folder"):
         check_folder(tmp_path / "nowhere")
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import VOCAB_SIZE, packed, some_sequences, tiny_policy
+from tiny_models import VOCAB_SIZE, FlatTokens, packed, some_sequences, tiny_policy
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -79,11 +79,11 @@ def test_over_a_support_the_rest_of_the_vocabulary_does_not_exist(monkeypatch: p
     """Each token's twin is a log_softmax over its own likeliest tokens, and over the target where that is outside."""
     monkeypatch.setattr(logps, "CHUNK_LOGITS", 3 * VOCAB)
     hidden_MH, weight_VH, target_M = inputs()
-    support_M = torch.arange(TOKENS) * 3 % VOCAB + 1
+    num_candidates_M = torch.arange(TOKENS) * 3 % VOCAB + 1
     plain = hidden_MH.double().requires_grad_(), weight_VH.double().requires_grad_()
     logits_MV = plain[0] @ plain[1].t() / 0.8
     rank_MV = logits_MV.argsort(-1, descending=True).argsort(-1)
-    inside_MV = (rank_MV < support_M[:, None]) | (torch.arange(VOCAB) == target_M[:, None])
+    inside_MV = (rank_MV < num_candidates_M[:, None]) | (torch.arange(VOCAB) == target_M[:, None])
     expected: list[tuple[Tensor, Tensor]] = []
     for z_V, inside_V, target in zip(logits_MV, inside_MV, target_M, strict=True):
         log_p = z_V[inside_V].log_softmax(-1)
@@ -91,7 +91,7 @@ def test_over_a_support_the_rest_of_the_vocabulary_does_not_exist(monkeypatch: p
     logp_M, entropy_M = (torch.stack(values) for values in zip(*expected, strict=True))
     mixed(logp_M, entropy_M).backward()
     mine = hidden_MH.requires_grad_(), weight_VH.requires_grad_()
-    got = chunked_logps(*mine, target_M, support_M=support_M, temperature=0.8)
+    got = chunked_logps(*mine, target_M, num_candidates_M=num_candidates_M, temperature=0.8)
     mixed(*got).backward()
     assert_close((*got, mine[0].grad, mine[1].grad), (logp_M, entropy_M, plain[0].grad, plain[1].grad))
 
@@ -101,11 +101,11 @@ def test_where_a_response_may_not_end_the_end_tokens_do_not_exist(monkeypatch: p
     """An end token beyond the vocabulary is none; the likeliest tokens are counted without the end tokens."""
     monkeypatch.setattr(logps, "CHUNK_LOGITS", 3 * VOCAB)
     hidden_MH, weight_VH, target_M = inputs()
-    end_ids, endless_M = (4, 50, 7, VOCAB + 3), torch.arange(TOKENS) % 3 > 0
-    target_M[torch.isin(target_M, torch.tensor(end_ids)) & endless_M] = 5
+    end_ids, no_eos_M = (4, 50, 7, VOCAB + 3), torch.arange(TOKENS) % 3 > 0
+    target_M[torch.isin(target_M, torch.tensor(end_ids)) & no_eos_M] = 5
     plain = hidden_MH.double().requires_grad_(), weight_VH.double().requires_grad_()
     expected: list[tuple[Tensor, Tensor]] = []
-    for z_V, endless, target in zip(plain[0] @ plain[1].t(), endless_M.tolist(), target_M.tolist(), strict=True):
+    for z_V, endless, target in zip(plain[0] @ plain[1].t(), no_eos_M.tolist(), target_M.tolist(), strict=True):
         allowed = [token for token in range(VOCAB) if not (endless and token in end_ids)]
         kept = set(sorted(allowed, key=lambda token, z_V=z_V: -z_V[token].item())[:size]) | {target}
         log_p = z_V[sorted(kept)].log_softmax(-1)
@@ -113,8 +113,8 @@ def test_where_a_response_may_not_end_the_end_tokens_do_not_exist(monkeypatch: p
     logp_M, entropy_M = (torch.stack(values) for values in zip(*expected, strict=True))
     mixed(logp_M, entropy_M).backward()
     mine = hidden_MH.requires_grad_(), weight_VH.requires_grad_()
-    support_M = torch.full((TOKENS,), size)
-    got = chunked_logps(*mine, target_M, support_M=support_M, endless_M=endless_M, end_ids=end_ids)
+    num_candidates_M = torch.full((TOKENS,), size)
+    got = chunked_logps(*mine, target_M, num_candidates_M=num_candidates_M, no_eos_M=no_eos_M, end_ids=end_ids)
     mixed(*got).backward()
     assert_close((*got, mine[0].grad, mine[1].grad), (logp_M, entropy_M, plain[0].grad, plain[1].grad))
 
@@ -122,7 +122,7 @@ def test_where_a_response_may_not_end_the_end_tokens_do_not_exist(monkeypatch: p
 def test_of_equal_tokens_a_support_holds_those_with_the_smaller_ids() -> None:
     """Four equal tokens, of which two are in: 1/2 each; a target beyond them joins, so 1/3."""
     hidden_MH, weight_VH = torch.ones(2, 1), torch.tensor([[1.0], [1.0], [1.0], [1.0], [-2.0]])
-    logp_M, _ = chunked_logps(hidden_MH, weight_VH, torch.tensor([1, 3]), support_M=torch.tensor([2, 2]))
+    logp_M, _ = chunked_logps(hidden_MH, weight_VH, torch.tensor([1, 3]), num_candidates_M=torch.tensor([2, 2]))
     assert logp_M.exp().tolist() == pytest.approx([1 / 2, 1 / 3])
 
 
@@ -186,7 +186,7 @@ def test_logits_exist_for_one_chunk_only_forward_and_backward(monkeypatch: pytes
     policy = tiny_policy("qwen3, untied")
     token_T, position_T, segment_T = packed(some_sequences(40, 23, 30))
     with Largest(VOCAB_SIZE, policy.head.weight.shape) as largest:
-        logp_T, entropy_T = token_logps(policy, token_T, position_T, segment_T, position_T > 4)
+        logp_T, entropy_T = token_logps(policy, FlatTokens(token_T, position_T, segment_T, position_T > 4))
         forward = largest.rows
         (logp_T.sum() + entropy_T.sum()).backward()
     assert forward == largest.rows == 3
@@ -199,7 +199,9 @@ def test_token_log_probs_are_those_of_transformers_own_forward_pass(temperature:
     token_T, position_T, segment_T = packed(sequences)
     mask_T = (position_T > 0) & (torch.arange(len(token_T)) % 3 > 0)
     with torch.no_grad():
-        logp_T, entropy_T = token_logps(policy, token_T, position_T, segment_T, mask_T, temperature=temperature)
+        logp_T, entropy_T = token_logps(
+            policy, FlatTokens(token_T, position_T, segment_T, mask_T), temperature=temperature
+        )
         logits = [policy.model(torch.tensor([sequence])).logits[0] / temperature for sequence in sequences]
     log_p_TV = torch.cat([value.double().log_softmax(-1).roll(1, 0) for value in logits])
     expected_T = log_p_TV.gather(1, token_T[:, None])[:, 0] * mask_T

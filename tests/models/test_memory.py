@@ -7,7 +7,7 @@ import torch
 from tiny_models import packed, some_sequences, tiny_policy
 
 from ansatz.config.schema import TrainSection
-from ansatz.models.known_models import SHAPES, _from_config
+from ansatz.models.known_models import KNOWN_MODELS, _from_config
 from ansatz.models.layers import configure_layers
 from ansatz.models.memory import (
     Workload,
@@ -35,7 +35,7 @@ def shape(policy):
 
 def workload(policy, **changes) -> Workload:
     sizes = {"max_prompt_tokens": 16, "max_response_tokens": 16, "rollouts": 4, "prefilled": 1}
-    own = {"shape": shape(policy), "dtype_bytes": policy.dtype.itemsize, "slice_tokens": 64, "targets": 32}
+    own = {"shape": shape(policy), "dtype_bytes": policy.dtype.itemsize, "microbatch_tokens": 64, "targets": 32}
     return Workload(**{**sizes, **own, **changes})
 
 
@@ -92,7 +92,7 @@ def test_weights_masters_sums_and_moments_are_the_tensors_bytes(dtype):
     moments = [value for key, value in optimizer.state().items() if value.ndim > 0]
     weights = sum(parameter.nbytes for parameter in policy.model.parameters())
     assert part(work, "weights") == weights
-    assert part(work, "a slice's gradients") == sum(one.nbytes for one in gradients)
+    assert part(work, "microbatch gradients") == sum(one.nbytes for one in gradients)
     assert part(work, "gradient sums") == sums
     assert part(work, "Adam moments") == sum(value.nbytes for value in moments)
     if dtype == torch.bfloat16:
@@ -124,7 +124,7 @@ def test_adapters_alone_learn_so_only_they_have_masters_and_moments():
 
 def test_the_cache_of_a_3b_model_by_hand():
     # 36 layers x (keys + values) x 2 heads x 128 x 2 bytes = 36,864 bytes a token; 256 rollouts of 1,280 tokens.
-    work = workload(tiny_policy(), shape=SHAPES["Qwen/Qwen2.5-3B"], dtype_bytes=2, rollouts=256, prefilled=32)
+    work = workload(tiny_policy(), shape=KNOWN_MODELS["Qwen/Qwen2.5-3B"], dtype_bytes=2, rollouts=256, prefilled=32)
     work = dataclasses.replace(work, max_prompt_tokens=256, max_response_tokens=1024)
     assert part(work, "key/value cache") == 256 * 1280 * 36_864
     shared = dataclasses.replace(work, shared_prompts=True)

@@ -21,7 +21,7 @@ def test_values_and_gradients_are_those_of_transformers_norm():
     theirs = LlamaRMSNorm(6, eps=1e-6)
     theirs.weight.data = torch.linspace(0.5, 1.5, 6)
     ours = copy.deepcopy(theirs)
-    assert norm.use(ours) == 1
+    assert norm.install(ours) == 1
     x = torch.randn(3, 5, 6, generator=torch.Generator().manual_seed(0))
     for got, expected in zip(gradients(ours, x), gradients(theirs, x), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
@@ -31,13 +31,13 @@ def test_a_norm_that_adds_one_to_its_weight_is_left_alone():
     theirs = GemmaRMSNorm(6)
     theirs.weight.data = torch.linspace(0.5, 1.5, 6)
     forward = theirs.forward
-    assert norm.use(theirs) == 0
+    assert norm.install(theirs) == 0
     assert theirs.forward == forward
 
 
 def test_a_copy_of_a_model_uses_its_own_weights():
     ours = LlamaRMSNorm(4)
-    norm.use(ours)
+    norm.install(ours)
     other = copy.deepcopy(ours)
     other.weight.data = torch.full((4,), 3.0)
     x = torch.ones(1, 4)

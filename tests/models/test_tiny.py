@@ -116,5 +116,5 @@ def test_the_chat_template_speaks_the_tiny_form(tokenizer: Any) -> None:
 def test_sizes_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="vocab_size = 100"):
         build_tiny_model(tmp_path, texts=TEXTS, vocab_size=100)
-    with pytest.raises(ConfigError, match="num_heads = 4 is no multiple of num_kv_heads = 3"):
+    with pytest.raises(ConfigError, match="num_heads = 4 is not a multiple of num_kv_heads = 3"):
         build_tiny_model(tmp_path, texts=TEXTS, num_kv_heads=3)

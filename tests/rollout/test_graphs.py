@@ -1,4 +1,4 @@
-"""A GPU's way of decoding, with a stand-in for CUDA graphs that works on the recorded memory alone, as they do."""
+"""A GPU's way of decoding, with a stand-in for CUDA graphs that works on the captured memory alone, as they do."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ ON_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 class Graphs:
-    """Counts what is recorded and how often it is played."""
+    """Counts what is captured and how often it is replayed."""
 
     def __init__(self) -> None:
-        self.recorded = self.played = 0
+        self.captured = self.replayed = 0
 
     def __call__(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        self.recorded += 1
+        self.captured += 1
         out = work()
 
         def replay() -> Tensor:
-            self.played += 1
+            self.replayed += 1
             return out.copy_(work())
 
         return replay
@@ -44,18 +44,18 @@ def policy() -> Policy:
     return dataclasses.replace(tiny_policy(), end_ids=(END_ID, 5, 9))
 
 
-def test_a_recorded_step_samples_the_same_rollouts(policy: Policy) -> None:
-    """Rows finish and others enter, the cache grows: each new shape is recorded once and played from then on."""
+def test_a_captured_step_samples_the_same_rollouts(policy: Policy) -> None:
+    """Rows finish and others enter, the cache grows: each new shape is captured once and replayed from then on."""
     graphs = Graphs()
-    with_graphs = NativeSampler(policy, max_concurrent=70, record=graphs).generate(PROMPTS, SAMPLING)
+    with_graphs = NativeSampler(policy, max_concurrent=70, capture=graphs).generate(PROMPTS, SAMPLING)
     without = NativeSampler(policy, max_concurrent=70).generate(PROMPTS, SAMPLING)
     assert [one.token_ids for one in with_graphs] == [one.token_ids for one in without]
     assert [one.behavior_logps for one in with_graphs] == [one.behavior_logps for one in without]
-    assert 2 <= graphs.recorded <= 12
-    assert graphs.played > 5 * graphs.recorded
+    assert 2 <= graphs.captured <= 12
+    assert graphs.replayed > 5 * graphs.captured
 
 
-def test_another_shape_in_between_is_recorded_anew() -> None:
+def test_another_shape_in_between_is_captured_anew() -> None:
     """A cache that shrank and grew again, or holds other prompts, has the same shape in other memory."""
     graphs, cache = Graphs(), SlotCache(2)
     step = GraphedStep(lambda token_B, position_B, _cache, _mask: (token_B + position_B)[:, None].float(), graphs)
@@ -63,16 +63,16 @@ def test_another_shape_in_between_is_recorded_anew() -> None:
     def spans(*all_spans: int) -> list[float]:
         found = list[float]()
         for number, span in enumerate(all_spans):
-            cache.fit(span)
+            cache.resize(span)
             token_B = torch.tensor([number, 0])
             found.append(float(step(token_B, token_B, cache, torch.zeros(2, 1, 1, span))[0]))
         return found
 
     assert spans(64, 64, 64, 160, 64, 64, 64) == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
-    assert (graphs.recorded, graphs.played) == (2, 4)
-    cache.share(torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
+    assert (graphs.captured, graphs.replayed) == (2, 4)
+    cache.set_prompts(torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
     assert spans(64, 64, 64) == [0.0, 2.0, 4.0]
-    assert (graphs.recorded, graphs.played) == (3, 6)
+    assert (graphs.captured, graphs.replayed) == (3, 6)
 
 
 def test_slots_are_bounded_by_free_memory(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,12 +97,12 @@ def test_token_bytes_are_those_of_all_layers_keys_and_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("free", "asked", "expected"),
+    ("free", "requested", "expected"),
     [(10**6, 0, 96), (10**6, 64, 64), (10**6, 500, 96), (10**5, 0, 12), (0, 0, 1), (10**5, 4, 4)],
 )
-def test_whole_blocks_of_rows_of_filled_up_spans(free: int, asked: int, expected: int) -> None:
+def test_whole_blocks_of_rows_of_filled_up_spans(free: int, requested: int, expected: int) -> None:
     """800 kB of 100 bytes x 64 positions are 125 rows: three blocks of 32, and 80 kB are 12 rows."""
-    assert slots_that_fit(free, 100, 40, asked=asked) == expected
+    assert slots_that_fit(free, 100, 40, requested=requested) == expected
 
 
 @ON_GPU
@@ -110,6 +110,6 @@ def test_cuda_graphs_sample_what_the_step_itself_does() -> None:
     policy = dataclasses.replace(tiny_policy(), end_ids=(END_ID, 5, 9))
     policy.model.to("cuda")
     assert free_bytes(policy.device) > 0
-    recorded = NativeSampler(policy, max_concurrent=70)
-    plain = NativeSampler(policy, max_concurrent=70, record=lambda work: work)
-    assert recorded.generate(PROMPTS, SAMPLING) == plain.generate(PROMPTS, SAMPLING)
+    captured = NativeSampler(policy, max_concurrent=70)
+    plain = NativeSampler(policy, max_concurrent=70, capture=lambda work: work)
+    assert captured.generate(PROMPTS, SAMPLING) == plain.generate(PROMPTS, SAMPLING)

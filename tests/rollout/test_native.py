@@ -9,7 +9,17 @@ import pytest
 import torch
 from decoding import at_each_step
 from test_sampling import restricted_twin
-from tiny_models import ARCHITECTURES, END_ID, MAX_CONTEXT, VOCAB_SIZE, packed, prompt, some_prompts, tiny_policy
+from tiny_models import (
+    ARCHITECTURES,
+    END_ID,
+    MAX_CONTEXT,
+    VOCAB_SIZE,
+    FlatTokens,
+    packed,
+    prompt,
+    some_prompts,
+    tiny_policy,
+)
 
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy
@@ -44,9 +54,16 @@ def recomputed(policy: Policy, rollouts: Sequence[Rollout], *, temperature: floa
     sizes = [size for one in rollouts for size in one.num_candidates]
     num_candidates_T = torch.zeros_like(token_T).masked_scatter(mask_T, torch.tensor(sizes)) if sizes else None
     least_N = torch.tensor([one.min_response_tokens for one in rollouts])
-    how = {"num_candidates_T": num_candidates_T, "no_eos_T": position_T < (start_N + least_N)[segment_T]}
+    tokens = FlatTokens(
+        token_T,
+        position_T,
+        segment_T,
+        mask_T,
+        num_candidates_T=num_candidates_T,
+        no_eos_T=position_T < (start_N + least_N)[segment_T],
+    )
     with torch.no_grad():
-        logp_T, _ = token_logps(policy, token_T, position_T, segment_T, mask_T, **how, temperature=temperature)
+        logp_T, _ = token_logps(policy, tokens, temperature=temperature)
     return logp_T[mask_T].tolist()
 
 
@@ -211,7 +228,7 @@ def test_the_context_may_be_filled_to_its_last_token_but_not_beyond(policy: Poli
     assert len(rollouts[0].token_ids) == limit
     assert sampled(rollouts) == pytest.approx(recomputed(policy, rollouts), abs=1e-4)
     with pytest.raises(
-        ModelError, match=r"a prompt of 28 tokens plus rollout.max_response_tokens = 101 is over .* 128"
+        ModelError, match=r"a prompt of 28 tokens plus rollout.max_response_tokens = 101 exceeds .* 128 tokens"
     ):
         generate(policy, prompts, dataclasses.replace(SAMPLING, max_response_tokens=limit + 1))
 
@@ -261,7 +278,7 @@ def test_new_weights_are_sampled_from_at_once() -> None:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_short_way_is_taken_where_it_gives_the_same_bits(name: str) -> None:
-    step = forward.decode_step(tiny_policy(name))
+    step = forward.choose_decode_step(tiny_policy(name))
     assert isinstance(step, forward.FastDecodeStep) == (not name.startswith(("gemma", "qwen3 mixture")))
 
 
@@ -269,12 +286,12 @@ def test_the_short_way_is_left_where_the_model_does_otherwise(policy: Policy, mo
     attention = policy.model.base_model.layers[0].self_attn
     plain = attention.forward
     monkeypatch.setattr(attention, "forward", lambda *args, **kwargs: (2 * plain(*args, **kwargs)[0], None))
-    assert isinstance(forward.decode_step(policy), forward.ReferenceDecodeStep)
+    assert isinstance(forward.choose_decode_step(policy), forward.ReferenceDecodeStep)
 
 
 def test_both_ways_sample_the_same(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     short = generate(policy)
-    monkeypatch.setattr("ansatz.rollout.native.sampler.decode_step", forward.ReferenceDecodeStep)
+    monkeypatch.setattr("ansatz.rollout.native.sampler.choose_decode_step", forward.ReferenceDecodeStep)
     assert generate(policy) == short
 
 
@@ -312,10 +329,12 @@ def test_begun_rollouts_go_on_beside_new_groups_as_they_would_alone(policy: Poli
 @pytest.mark.parametrize("rows", [1, 5])
 def test_drawing_in_parts_draws_the_same(policy: Policy, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     whole, sizes = generate(policy), list[int]()
-    draw = slots.draw
+    sample_tokens = slots.sample_tokens
     monkeypatch.setattr(slots, "CHUNK_LOGITS", rows * VOCAB_SIZE + 1)
     monkeypatch.setattr(
-        slots, "draw", lambda logits, *args, **how: (sizes.append(len(logits)), draw(logits, *args, **how))[1]
+        slots,
+        "sample_tokens",
+        lambda logits, *args, **filters: (sizes.append(len(logits)), sample_tokens(logits, *args, **filters))[1],
     )
     assert_same(generate(policy), whole)
     assert max(sizes) == rows

@@ -18,66 +18,66 @@ def decode(token_ids: Sequence[int]) -> str:
     return "".join(chr(token) for token in token_ids if token != END)
 
 
-def course_of(says: str, *, observe: Tool | None = None, **how: object) -> ResponseState:
-    """The course of a policy that says this and then the end token, as far as it comes."""
+def state_after(says: str, *, tool: Tool | None = None, **how: object) -> ResponseState:
+    """The state of a policy that says this and then the end token, as far as it comes."""
     sampling = dataclasses.replace(SAMPLING, **how)
     encode = lambda text: [ord(character) for character in text]  # noqa: E731
-    course = ResponseState(ResponseRules(sampling, end_ids={END}, encode=encode, decode=decode, observe=observe))
+    state = ResponseState(ResponseRules(sampling, end_ids={END}, encode=encode, decode=decode, tool=tool))
     own = [*encode(says), END]
-    while own and not course.ended and len(course.token_ids) < sampling.max_response_tokens:
-        course.take(own.pop(0) if course.forced < 0 else course.forced)
-    return course
+    while own and not state.ended and len(state.token_ids) < sampling.max_response_tokens:
+        state.append(own.pop(0) if state.forced_token < 0 else state.forced_token)
+    return state
 
 
-def forced(course: ResponseState) -> str:
-    pairs = zip(course.token_ids, course.sampled, strict=True)
+def forced(state: ResponseState) -> str:
+    pairs = zip(state.token_ids, state.is_sampled, strict=True)
     return decode([token for token, chosen in pairs if not chosen])
 
 
 def test_a_response_ends_with_the_first_stop_string_that_its_text_holds() -> None:
-    course = course_of("so 4. Therefore\n\nQuestion: 2", stop=("Question:", "ore\n", "zzz"))
-    assert decode(course.token_ids) == "so 4. Therefore\n"
-    assert (course.ended, course.finish, course.sampled_mask) == (True, Finish.STOP, ())
-    assert course_of("so 4.", stop=("x",)).token_ids[-1] == END
+    state = state_after("so 4. Therefore\n\nQuestion: 2", stop=("Question:", "ore\n", "zzz"))
+    assert decode(state.token_ids) == "so 4. Therefore\n"
+    assert (state.ended, state.finish, state.sampled_mask) == (True, Finish.STOP, ())
+    assert state_after("so 4.", stop=("x",)).token_ids[-1] == END
 
 
 @pytest.mark.parametrize("length", [1, 2, 30, 90])
 def test_a_stop_string_of_any_length_is_seen_wherever_it_stands(length: int) -> None:
     stop = "".join(chr(97 + n * 7 % 26) for n in range(length - 1)) + "!"
     for before in (0, 1, 50, 100):
-        course = course_of("." * before + stop + " more", stop=(stop,))
-        assert decode(course.token_ids) == "." * before + stop
+        state = state_after("." * before + stop + " more", stop=(stop,))
+        assert decode(state.token_ids) == "." * before + stop
 
 
 def test_a_tool_is_told_the_text_and_its_observation_is_forced_in_before_the_policy_goes_on() -> None:
     told: list[str] = []
 
-    def observe(text: str) -> str | None:
+    def tool(text: str) -> str | None:
         told.append(text)
         return {1: "5;", 2: ""}.get(len(told))
 
-    course = course_of("a=2+3; b=1; c; d", stop=(";",), observe=observe)
-    assert decode(course.token_ids) == "a=2+3;5; b=1; c;"
+    state = state_after("a=2+3; b=1; c; d", stop=(";",), tool=tool)
+    assert decode(state.token_ids) == "a=2+3;5; b=1; c;"
     assert told == ["a=2+3;", "a=2+3;5; b=1;", "a=2+3;5; b=1; c;"]
-    assert forced(course) == "5;"
-    assert course.finish is Finish.STOP
+    assert forced(state) == "5;"
+    assert state.finish is Finish.STOP
 
 
 def test_a_stop_string_half_forced_and_half_drawn_is_none() -> None:
-    course = course_of("x;b c;", stop=("ab", ";"), observe=lambda text: "a" if text == "x;" else None)
-    assert decode(course.token_ids) == "x;ab c;"
+    state = state_after("x;b c;", stop=("ab", ";"), tool=lambda text: "a" if text == "x;" else None)
+    assert decode(state.token_ids) == "x;ab c;"
 
 
 def test_a_forced_end_token_does_not_end_a_response() -> None:
     sampling = dataclasses.replace(SAMPLING, stop=(";",))
-    rules = {"end_ids": {END}, "encode": lambda text: [END], "decode": decode, "observe": lambda text: "end"}
-    course = ResponseState(ResponseRules(sampling, **rules))
+    rules = {"end_ids": {END}, "encode": lambda text: [END], "decode": decode, "tool": lambda text: "end"}
+    state = ResponseState(ResponseRules(sampling, **rules))
     for token in (ord("x"), ord(";"), END, ord("y")):
-        course.take(token)
-        assert not course.ended
-    assert course.sampled_mask == (True, True, False, True)
-    course.take(END)
-    assert course.ended
+        state.append(token)
+        assert not state.ended
+    assert state.sampled_mask == (True, True, False, True)
+    state.append(END)
+    assert state.ended
 
 
 @pytest.mark.parametrize(
@@ -92,27 +92,27 @@ def test_a_forced_end_token_does_not_end_a_response() -> None:
     ],
 )
 def test_an_open_thought_is_closed_by_force_at_its_budget(says: str, expected: str, finish: Finish) -> None:
-    course = course_of(says, thinking_budget=10, thought_end="</t>", closing="</t>")
-    assert decode(course.token_ids) == expected
-    assert course.finish is finish
-    assert forced(course) == ("</t>" if finish is Finish.BUDGET else "")
+    state = state_after(says, thinking_budget=10, thought_end="</t>", closing="</t>")
+    assert decode(state.token_ids) == expected
+    assert state.finish is finish
+    assert forced(state) == ("</t>" if finish is Finish.BUDGET else "")
 
 
 def test_a_closing_may_say_more_than_the_mark_and_is_forced_once() -> None:
-    course = course_of("a" * 30, thinking_budget=10, thought_end="]", closing=" Enough]", max_response_tokens=25)
-    assert decode(course.token_ids) == "a" * 10 + " Enough]" + "a" * 7
-    assert course.finish is Finish.LENGTH
+    state = state_after("a" * 30, thinking_budget=10, thought_end="]", closing=" Enough]", max_response_tokens=25)
+    assert decode(state.token_ids) == "a" * 10 + " Enough]" + "a" * 7
+    assert state.finish is Finish.LENGTH
 
 
 def test_the_budget_waits_for_an_observation_on_its_way() -> None:
-    course = course_of(
-        "aaaaaaaa;bb", stop=(";",), observe=lambda text: "12345", thinking_budget=11, thought_end="]", closing="]"
+    state = state_after(
+        "aaaaaaaa;bb", stop=(";",), tool=lambda text: "12345", thinking_budget=11, thought_end="]", closing="]"
     )
-    assert decode(course.token_ids) == "aaaaaaaa;12345]bb"
-    assert forced(course) == "12345]"
+    assert decode(state.token_ids) == "aaaaaaaa;12345]bb"
+    assert forced(state) == "12345]"
 
 
 def test_a_closing_that_leaves_no_room_for_an_answer_is_refused() -> None:
-    assert course_of("a", thinking_budget=3, closing="</think>", max_response_tokens=12).ended
+    assert state_after("a", thinking_budget=3, closing="</think>", max_response_tokens=12).ended
     with pytest.raises(ConfigError, match=r"thinking_budget = 4 and the 8 tokens .* no room .* = 12\. Lower"):
-        course_of("a", thinking_budget=4, closing="</think>", max_response_tokens=12)
+        state_after("a", thinking_budget=4, closing="</think>", max_response_tokens=12)

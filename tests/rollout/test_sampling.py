@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ansatz.rollout.sampling import draw, noise_key, restrict, uniforms
+from ansatz.rollout.sampling import filter_logits, noise_key, sample_tokens, uniforms
 
 DRAWS = 100_000
 
@@ -105,7 +105,7 @@ def test_draws_follow_the_distribution_and_log_probs_are_its_own(how: dict[str, 
     logits = [0.3, -1.0, 2.0, 1.1, -3.0, 0.9, -0.2]
     expected = restricted_twin(logits, **how)
     logits_BV = torch.tensor(logits).expand(DRAWS, -1)
-    token_B, logp_B, size_B = draw(logits_BV, noise(), **how, greedy=False)
+    token_B, logp_B, size_B = sample_tokens(logits_BV, noise(), **how, greedy=False)
     assert set(size_B.tolist()) == {sum(share > 0 for share in expected)}
     count_V = torch.bincount(token_B, minlength=7).tolist()
     chi_square = sum(
@@ -120,7 +120,9 @@ def test_a_token_of_probability_zero_is_never_drawn_not_even_at_the_ends_of_the_
     logits_V = torch.tensor([-math.inf, 1.0, -math.inf, -math.inf, 0.5, -math.inf])
     ends = torch.tensor([0.0, 5e-324, 0.5, 1 - 2**-53], dtype=torch.float64)
     uniform_B = torch.cat([ends, noise()])
-    token_B, logp_B, size_B = draw(logits_V.expand(len(uniform_B), -1), uniform_B, top_k=0, top_p=1.0, greedy=False)
+    token_B, logp_B, size_B = sample_tokens(
+        logits_V.expand(len(uniform_B), -1), uniform_B, top_k=0, top_p=1.0, greedy=False
+    )
     assert set(token_B.tolist()) == {1, 4}
     assert token_B[:4].tolist() == [1, 1, 1, 4]
     assert logp_B.isfinite().all()
@@ -132,7 +134,7 @@ def test_the_thin_tail_of_a_large_vocabulary_is_drawn_token_by_token() -> None:
     logits_V = torch.full((10_000,), math.log(1e-9))
     logits_V[0] = math.log(1 - 1e-5)
     uniform_B = 1 - 1e-5 * (torch.arange(500, dtype=torch.float64) + 0.5) / 500
-    token_B, _, _ = draw(logits_V.expand(500, -1), uniform_B, top_k=0, top_p=1.0, greedy=False)
+    token_B, _, _ = sample_tokens(logits_V.expand(500, -1), uniform_B, top_k=0, top_p=1.0, greedy=False)
     assert len(set(token_B.tolist())) >= 498
 
 
@@ -141,7 +143,7 @@ def test_the_thin_tail_of_a_large_vocabulary_is_drawn_token_by_token() -> None:
 @pytest.mark.parametrize("min_p", [0.0, 0.1, 0.7, 1.0])
 def test_supports_are_exact(top_k: int, top_p: float, min_p: float) -> None:
     logits_BV = torch.randn(30, 40, generator=torch.Generator().manual_seed(0)) * 2
-    kept = restrict(logits_BV, top_k=top_k, top_p=top_p, min_p=min_p)
+    kept = filter_logits(logits_BV, top_k=top_k, top_p=top_p, min_p=min_p)
     for row, logits in zip(kept, logits_BV.tolist(), strict=True):
         expected = restricted_twin(logits, top_k=top_k, top_p=top_p, min_p=min_p)
         assert row.isfinite().tolist() == [share > 0 for share in expected]
@@ -150,7 +152,7 @@ def test_supports_are_exact(top_k: int, top_p: float, min_p: float) -> None:
 
 def test_of_equal_tokens_top_k_and_min_p_keep_all_and_top_p_the_first() -> None:
     level = torch.tensor([[8.0, 1.0, 4.0, 4.0, 2.0, 1.0]]).log()  # of 20
-    support = lambda **how: restrict(level, **how)[0].isfinite().nonzero()[:, 0].tolist()  # noqa: E731
+    support = lambda **how: filter_logits(level, **how)[0].isfinite().nonzero()[:, 0].tolist()  # noqa: E731
     assert support(top_k=2, top_p=1.0) == [0, 2, 3]
     assert support(top_k=0, top_p=0.5) == [0, 2]
     assert support(top_k=0, top_p=0.65) == [0, 2, 3]
@@ -158,13 +160,13 @@ def test_of_equal_tokens_top_k_and_min_p_keep_all_and_top_p_the_first() -> None:
     assert support(top_k=0, top_p=1.0, min_p=0.45) == [0, 2, 3]
     assert support(top_k=0, top_p=0.5, min_p=0.1) == [0, 2]
     assert support(top_k=0, top_p=1.0, min_p=1.0) == [0]
-    flat = restrict(torch.zeros(1, 100), top_k=0, top_p=0.305)
+    flat = filter_logits(torch.zeros(1, 100), top_k=0, top_p=0.305)
     assert flat[0].isfinite().nonzero()[:, 0].tolist() == list(range(31))
 
 
 def test_greedy_takes_the_largest_with_certainty() -> None:
     logits_BV = torch.randn(20, 9, generator=torch.Generator().manual_seed(0))
-    token_B, logp_B, size_B = draw(logits_BV, noise(20), top_k=0, top_p=1.0, greedy=True)
+    token_B, logp_B, size_B = sample_tokens(logits_BV, noise(20), top_k=0, top_p=1.0, greedy=True)
     assert torch.equal(token_B, logits_BV.argmax(-1))
     assert logp_B.dtype == torch.float32
     assert not logp_B.any()

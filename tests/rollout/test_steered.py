@@ -41,10 +41,10 @@ def generate(
     prompts: Sequence[Prompt] = PROMPTS,
     *,
     max_concurrent: int = 1000,
-    observe: Tool | None = None,
+    tool: Tool | None = None,
     **how: Any,
 ) -> list[Rollout]:
-    sampler = NativeSampler(policy, max_concurrent=max_concurrent, observe=observe)
+    sampler = NativeSampler(policy, max_concurrent=max_concurrent, tool=tool)
     return sampler.generate(prompts, dataclasses.replace(SAMPLING, **how))
 
 
@@ -119,7 +119,7 @@ def test_after_a_forced_closing_an_end_token_finishes_within_budget(policy: Poli
 
 
 def test_a_tools_words_stand_after_the_stop_and_the_response_goes_on_from_them(policy: Policy) -> None:
-    rollouts = generate(policy, stop=STOP, observe=tool)
+    rollouts = generate(policy, stop=STOP, tool=tool)
     observed = [one for one in rollouts if one.sampled_mask]
     assert len(observed) > 3
     for one in observed:
@@ -139,11 +139,11 @@ def test_a_tools_words_stand_after_the_stop_and_the_response_goes_on_from_them(p
 FEATURES = {
     "stop": {"stop": STOP},
     "thinking": THINKING,
-    "tool": {"stop": STOP, "observe": tool},
+    "tool": {"stop": STOP, "tool": tool},
     "all": {
         **THINKING,
         "stop": STOP,
-        "observe": tool,
+        "tool": tool,
         "min_response_tokens": 4,
         "min_p": 0.02,
         "top_p": 0.9,
@@ -170,14 +170,14 @@ def test_a_response_depends_neither_on_batch_nor_slot_nor_order(policy: Policy, 
 def test_the_trainer_gives_the_policys_tokens_the_samplers_log_probs(policy: Policy, how: dict[str, Any]) -> None:
     rollouts = generate(policy, max_concurrent=7, **how)
     assert_aligned(policy, rollouts, temperature=how.get("temperature", 1.0))
-    assert any(one.sampled_mask for one in rollouts) == ("observe" in how or "thinking_budget" in how)
+    assert any(one.sampled_mask for one in rollouts) == ("tool" in how or "thinking_budget" in how)
 
 
 def test_greedy_keeps_to_stops_and_budget(endless: Policy) -> None:
     for one in generate(endless, temperature=0.0, **THINKING):
         assert "t2" in text_of(endless, one.token_ids[:6]) or one.token_ids[6:8] == (8, 20)
         assert set(one.behavior_logps) == {0.0}
-    assert SAMPLING.greedy().watched is False
+    assert SAMPLING.greedy().needs_rules is False
     assert dataclasses.replace(SAMPLING, stop=STOP).greedy().stop == STOP
 
 
@@ -190,7 +190,7 @@ def test_without_such_features_no_row_is_looked_at_on_its_own(policy: Policy, mo
     def refuse(*_: object) -> None:
         raise AssertionError("a course was followed")
 
-    monkeypatch.setattr("ansatz.rollout.native.slots.ResponseState.take", refuse)
+    monkeypatch.setattr("ansatz.rollout.native.slots.ResponseState.append", refuse)
     assert torch.tensor([one.num_tokens for one in generate(policy, top_p=0.9)]).min() >= 1
     with pytest.raises(AssertionError, match="a course was followed"):
         generate(policy, stop=STOP)

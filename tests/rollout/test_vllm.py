@@ -20,7 +20,7 @@ from ansatz.rollout.vllm.engine import EngineLost, EngineSettings
 from ansatz.rollout.vllm.fake import FakeEngine, FakePublisher
 from ansatz.rollout.vllm.sampler import VllmSampler
 from ansatz.rollout.vllm.server import flags
-from ansatz.rollout.vllm.weights import FilePublisher, settle
+from ansatz.rollout.vllm.weights import FilePublisher, confirm_push
 
 POLICY = tiny_policy()
 PROMPTS = some_prompts(5)
@@ -42,7 +42,7 @@ def test_a_lost_engine_costs_no_rollout_and_changes_none():
     rollouts = sampler_over(dying).generate(PROMPTS, SAMPLING, on_finished=told.append)
     assert rollouts == whole
     assert sorted(map(id, told)) == sorted(map(id, rollouts))
-    assert len(dying.asked) == len(whole)
+    assert len(dying.requests) == len(whole)
     assert [one for one in dying.events if one != "sleep"] == ["start", "weights 0-1", "kill"] * 3 + [
         "start",
         "weights 0-1",
@@ -59,22 +59,26 @@ def test_an_engine_that_starts_anew_is_given_the_weights_last_loaded():
 
 def test_an_engine_lost_again_and_again_is_an_error_that_says_why():
     dying = engine(dies_after=(0,) * 10)
-    with pytest.raises(RolloutError, match=r"lost 3 times in one call, the last time so: it was told to die"):
+    with pytest.raises(
+        RolloutError, match=r"lost 3 times in one call .*The last error: the fake engine was set to die"
+    ):
         sampler_over(dying, max_restarts=2).generate(PROMPTS, SAMPLING)
     assert dying.events.count("start") == dying.events.count("kill") == 3
 
 
 def test_rollouts_of_other_weights_than_asked_for_are_refused():
-    with pytest.raises(RolloutError, match="asked of weights 0-1, and vLLM had older"):
-        sampler_over(engine(keeps="older")).generate(PROMPTS, SAMPLING)
+    with pytest.raises(RolloutError, match="requested from weights 0-1, but vLLM has weights older"):
+        sampler_over(engine(fixed_tag="older")).generate(PROMPTS, SAMPLING)
 
 
-@pytest.mark.parametrize(("how", "said"), [({"clears": False}, "prefix cache"), ({"keeps": "older"}, "it has older")])
+@pytest.mark.parametrize(
+    ("how", "said"), [({"clears": False}, "prefix cache"), ({"fixed_tag": "older"}, "reports weights older")]
+)
 def test_a_push_ends_with_an_empty_cache_and_the_new_tag_or_the_engine_is_given_up(how, said):
     one = engine(**how)
     one.finish_weight_update("new")
     with pytest.raises(EngineLost, match=said):
-        settle(one, "new")
+        confirm_push(one, "new")
 
 
 def test_weights_wait_in_one_file_until_the_next_and_go_with_the_sampler(tmp_path: Path):
@@ -107,7 +111,7 @@ def test_requests_after_a_seam_ask_for_what_is_left():
     thinking = {"thinking_budget": 5, "thought_end": "t2", "closing": "t8 t20", "min_response_tokens": 9}
     how = dataclasses.replace(SAMPLING, max_response_tokens=20, num_samples=1, **thinking)
     rollouts = sampler_over(one).generate(PROMPTS[:1], how)
-    first, second = one.asked[:2]
+    first, second = one.requests[:2]
     forced = rollouts[0].sampled_mask.count(False)
     assert (first.params["max_tokens"], first.params["min_tokens"]) == (5, 5)
     assert second.token_ids == (*PROMPTS[0].token_ids, *rollouts[0].token_ids[: 5 + forced])
@@ -119,7 +123,7 @@ def test_supports_are_counted_under_top_k_certain_when_greedy_and_unknown_otherw
     def sizes(**how):
         one = engine()
         rollout = sampler_over(one).generate(PROMPTS[:1], dataclasses.replace(SAMPLING, num_samples=1, **how))[0]
-        return set(rollout.num_candidates), one.asked[0].params["logprobs"]
+        return set(rollout.num_candidates), one.requests[0].params["logprobs"]
 
     assert sizes(top_k=4, top_p=0.9) == ({3}, 12)
     assert sizes(top_k=60) == ({3}, VOCAB_SIZE)
@@ -130,12 +134,12 @@ def test_supports_are_counted_under_top_k_certain_when_greedy_and_unknown_otherw
 def test_without_seeds_none_is_sent():
     one = engine()
     sampler_over(one, seeded=False).generate(PROMPTS[:1], SAMPLING)
-    assert {request.params["seed"] for request in one.asked} == {None}
+    assert {request.params["seed"] for request in one.requests} == {None}
 
 
 def test_a_prompt_that_does_not_fit_is_refused_before_anything_starts():
     one = engine()
-    with pytest.raises(ModelError, match="over the engine's context of 128"):
+    with pytest.raises(ModelError, match="exceeds the engine's context of 128"):
         sampler_over(one).generate(PROMPTS, dataclasses.replace(SAMPLING, max_response_tokens=127))
     assert one.events == []
 
@@ -170,8 +174,8 @@ def test_an_engine_without_a_name_is_the_native_one():
         ({"engine": {"name": "native", "mode": "server"}}, "no setting 'mode'"),
         ({"engine": {"name": "vllm", "devices": "1"}}, "rollout.engine.devices has no effect"),
         ({"engine": {"name": "vllm", "mode": "server", "sleep": True}}, "rollout.engine.sleep has no effect"),
-        ({"engine": {"name": "vllm"}, "top_p": 0.9}, "Give rollout.top_k as well"),
-        ({"engine": {"name": "vllm"}, "min_p": 0.1}, "Give rollout.top_k as well"),
+        ({"engine": {"name": "vllm"}, "top_p": 0.9}, "Set rollout.top_k as well"),
+        ({"engine": {"name": "vllm"}, "min_p": 0.1}, "Set rollout.top_k as well"),
     ],
 )
 def test_an_engine_that_cannot_do_what_the_recipe_asks_is_one_sentence(tmp_path, rollout, said):

@@ -1,4 +1,4 @@
-"""The native engine: any transformers causal LM, sampled with the trainer's own weights."""
+"""The native engine samples any transformers causal LM with the trainer's own weights."""
 
 from ansatz.rollout.native.sampler import NativeSampler
 

@@ -1,4 +1,7 @@
-"""A decode step recorded once for each shape and played again: on a GPU a small model's step is bound by launches."""
+"""CUDA graphs of decode steps: captured once per shape, then replayed.
+
+On a GPU, launching kernels bounds the decode step of a small model. A graph launches all of them at once.
+"""
 
 from __future__ import annotations
 
@@ -8,49 +11,52 @@ import torch
 from torch import Tensor
 
 from ansatz.rollout.native.cache import SlotCache, WriteIndex
-from ansatz.rollout.native.forward import Step
+from ansatz.rollout.native.forward import DecodeStep
 
-Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
-"""Does the work once and returns what does it again, on the memory that the work has read and written."""
+Capture = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
+"""Captures work and returns a function that replays it on the same memory."""
 
 
 class GraphedStep:
-    """A step for the calls of one batch: weights and cache must stay where they are while the shapes do.
+    """A decode step for the steps of one `generate` call. While the shapes stay the same, weights and cache must not
+    move.
 
-    What comes for the second time, as many rows on a cache in the same place, is recorded; there are few such, since
-    rows and spans are filled up to multiples. What it returns is overwritten by the next call.
+    A shape (number of rows, place and length of the cache) is captured the second time it occurs. Few shapes occur,
+    because rows and spans are rounded up to multiples. The next call overwrites the tensor that a call returned.
     """
 
-    def __init__(self, step: Step, record: Record) -> None:
-        self.step, self.record = step, record
+    def __init__(self, step: DecodeStep, capture: Capture) -> None:
+        self.step, self.capture = step, capture
         self._shape: tuple[int, ...] | None = None
         self._inputs: tuple[Tensor, ...] = ()
         self._replay: Callable[[], Tensor] | None = None
 
     def __call__(self, token_B: Tensor, position_B: Tensor, cache: SlotCache, mask_B11X: Tensor) -> Tensor:
-        given = (token_B, position_B, mask_B11X, *cache.where)
-        shape = len(token_B), cache.moves, cache.longest
-        if shape != self._shape:  # the memory of another shape is not held while this one takes its own
+        inputs = (token_B, position_B, mask_B11X, *cache.write_index)
+        shape = len(token_B), cache.reallocations, cache.position_bound
+        if shape != self._shape:  # drop the old graph first: without this, both graphs hold memory at the same time
             self._shape, self._replay, self._inputs = shape, None, ()
             return self.step(token_B, position_B, cache, mask_B11X)
         if self._replay is None:
-            self._inputs = tuple(value.clone() for value in given)
-            token_B, position_B, mask_B11X, *where = self._inputs
+            self._inputs = tuple(value.clone() for value in inputs)
+            token_B, position_B, mask_B11X, *write_index = self._inputs
 
             def work() -> Tensor:
-                cache.where = WriteIndex(*where)
+                cache.write_index = WriteIndex(*write_index)
                 return self.step(token_B, position_B, cache, mask_B11X)
 
-            self._replay = self.record(work)
-        for held, value in zip(self._inputs, given, strict=True):
-            held.copy_(value)
+            self._replay = self.capture(work)
+        for captured, value in zip(self._inputs, inputs, strict=True):
+            captured.copy_(value)
         return self._replay()
 
 
-def record_graph(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """A CUDA graph; it has its results after a replay only. The work is done once on the graph's stream before, since
-    libraries set themselves up for a stream when they are first used on it; other threads may meanwhile use the GPU,
-    as the grader does for a learned reward."""
+def capture_graph(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """Capture work as a CUDA graph. The result is valid only after a replay.
+
+    The work runs once on the graph's stream before the capture, because libraries initialise themselves when they are
+    first used on a stream. Other threads may use the GPU during the capture, as the grader does for a learned reward.
+    """
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

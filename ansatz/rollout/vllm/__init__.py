@@ -1,13 +1,14 @@
-"""vLLM as the rollout engine: in this process tree, or as a server over HTTP (extra `vllm`; see docs/vllm.md).
+"""vLLM as the rollout engine: in child processes, or as a server over HTTP (extra `vllm`; see docs/vllm.md).
 
-sampler      the `Sampler`: what is kept over an engine's death, and weights pushed
-response     one response, whatever its engine: what to ask for next and what to make of the answer; no torch
-engine       what both drivers offer, and the settings that both hand to vLLM
+sampler      the `Sampler`: restarts an engine that dies, and pushes weights
+response     one response, whatever its engine: what to request next and how to take in the output; no torch
+engine       the interface of both drivers, and the settings that both pass to vLLM
 colocated    the driver over `vllm.LLM`
-server, serve  the driver over HTTP, and the process that it starts
-processes    ending an engine whole
-weights      the trainer's side of a push
-transfer     the engine's side of it: imported by vLLM's workers alone
+server       the driver over HTTP
+serve        the process that the server driver starts
+processes    ends an engine with all of its processes
+weights      the trainer's side of a weight push
+transfer     the engine's side of a weight push; only vLLM's workers import it
 """
 
 from ansatz.rollout.vllm.sampler import VllmSampler

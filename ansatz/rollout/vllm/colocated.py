@@ -1,4 +1,4 @@
-"""The driver over `vllm.LLM`: vLLM's processes are children of this one and share its machine, and a GPU its memory."""
+"""The driver over `vllm.LLM`: vLLM's processes are children of this process and share the trainer's GPU."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.errors import RolloutError
-from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, OnAnswer, environment, vllm_platform
+from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, OnOutput, environment, vllm_platform
 from ansatz.rollout.vllm.processes import all_alive, descendants, end, shared_memory
-from ansatz.rollout.vllm.response import Answer, Request
+from ansatz.rollout.vllm.response import EngineOutput, EngineRequest
 
-_LOOK_EVERY_S = 0.5
+_POLL_INTERVAL_S = 0.5
 _GRACE_S = 2.0
 
 
 class ColocatedEngine:
-    """sleep: between calls the engine's memory is the trainer's, where the platform can (on GPUs, not on CPUs)."""
+    """sleep: free the engine's memory for the trainer between calls, if the platform supports it (GPUs, not CPUs)."""
 
     def __init__(self, settings: EngineSettings, *, sleep: bool = True) -> None:
         self._settings, self._wants_sleep = settings, sleep
@@ -35,8 +35,8 @@ class ColocatedEngine:
 
     @property
     def processes(self) -> frozenset[int]:
-        """vLLM's processes, as they were after the start."""
-        return frozenset(one.pid for one in self._processes)
+        """vLLM's processes right after the start."""
+        return frozenset(process.pid for process in self._processes)
 
     def start(self) -> None:
         cpu = self._platform.is_cpu()
@@ -47,8 +47,8 @@ class ColocatedEngine:
         before = descendants()
         try:
             self._llm = vllm.LLM(**arguments)
-        except Exception as error:  # of any kind: vLLM checks its arguments, the model and the memory in here
-            raise RolloutError(f"vLLM does not start: {_first_line(error)}; its own lines above say more.") from error
+        except Exception as error:  # any kind: vLLM checks its arguments, the model and the memory here
+            raise RolloutError(f"vLLM did not start: {_first_line(error)}. Its own lines above say more.") from error
         finally:
             self._processes = descendants() - before
             self._segments = shared_memory(self._processes)
@@ -57,11 +57,11 @@ class ColocatedEngine:
         arguments = (self._llm.llm_engine.engine_core, frozenset(self._processes), self._ended)
         threading.Thread(target=_wake_waiting, args=arguments, daemon=True).start()
 
-    def run(self, requests: Mapping[int, Request], on_answer: OnAnswer) -> None:
+    def run(self, requests: Mapping[int, EngineRequest], on_output: OnOutput) -> None:
         engine = self._llm.llm_engine
         index_of: dict[str, int] = {}
 
-        def add(index: int, request: Request) -> None:
+        def add(index: int, request: EngineRequest) -> None:
             name = f"{index}-{len(request.token_ids)}"
             engine.add_request(name, {"prompt_token_ids": list(request.token_ids)}, self._params(request))
             index_of[name] = index
@@ -76,10 +76,10 @@ class ColocatedEngine:
                 if not output.finished:
                     continue
                 index = index_of.pop(output.request_id)
-                follow = on_answer(index, _answer(output.outputs[0]))
-                if follow is not None:
+                next_request = on_output(index, _engine_output(output.outputs[0]))
+                if next_request is not None:
                     with _lost():
-                        add(index, follow)
+                        add(index, next_request)
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         self._call(lambda llm: llm.init_weight_transfer_engine({"init_info": init_info}))
@@ -111,40 +111,41 @@ class ColocatedEngine:
 
     def kill(self) -> None:
         self._ended.set()
-        end(self._processes, self._segments)  # first: vLLM's own end waits for each of them
+        end(self._processes, self._segments)  # first, because vLLM's own shutdown waits for each of them
         if self._llm is not None:
-            with contextlib.suppress(Exception):  # whatever it may say of processes that are gone
+            with contextlib.suppress(Exception):  # any kind: its processes are gone
                 self._llm.llm_engine.engine_core.shutdown()
         self._llm, self._processes, self._segments = None, set(), set()
 
-    def _call(self, verb: Callable[[Any], Any]) -> Any:
+    def _call(self, method: Callable[[Any], Any]) -> Any:
         with _lost():
-            return verb(self._llm)
+            return method(self._llm)
 
     @staticmethod
-    def _params(request: Request) -> Any:
+    def _params(request: EngineRequest) -> Any:
         sampling_params = importlib.import_module("vllm").SamplingParams
         return sampling_params(**request.params, detokenize=bool(request.params["stop"]))
 
 
 @contextlib.contextmanager
 def _lost() -> Iterator[None]:
+    """Turn every error of vLLM into EngineLost."""
     try:
         yield
-    except Exception as error:  # vLLM wraps what went wrong in its processes in errors of many kinds
+    except Exception as error:  # any kind: vLLM wraps the errors of its processes in many ways
         raise EngineLost(f"{type(error).__name__}: {_first_line(error)}") from error
 
 
 def _wake_waiting(core: Any, processes: frozenset[Any], ended: threading.Event) -> None:
-    """Once a process of the engine has died, ends the waiting for its answers.
+    """Fail all calls that wait for the engine once one of its processes has died.
 
-    Without this, vLLM 0.32 waits for ever where one was killed from outside: its own monitor marks the engine as dead,
-    and wakes nobody.
+    Without this, vLLM 0.32 waits forever if a process was killed from outside: its own monitor marks the engine as dead
+    but wakes no one who waits.
     """
     while all_alive(processes):
-        if ended.wait(_LOOK_EVERY_S):
+        if ended.wait(_POLL_INTERVAL_S):
             return
-    if ended.wait(_GRACE_S):  # what vLLM itself says of a crash is better
+    if ended.wait(_GRACE_S):  # vLLM's own error after a crash says more than ours
         return
     error = RuntimeError("a process of the engine was killed")
     core.outputs_queue.put_nowait(error)
@@ -153,12 +154,13 @@ def _wake_waiting(core: Any, processes: frozenset[Any], ended: threading.Event) 
             waiting.set_exception(error)
 
 
-def _answer(output: Any) -> Answer:
-    named = [step.values() for step in output.logprobs]
-    return Answer(
+def _engine_output(output: Any) -> EngineOutput:
+    return EngineOutput(
         token_ids=list(output.token_ids),
-        logps=[step[token].logprob for token, step in zip(output.token_ids, output.logprobs, strict=True)],
-        possible=[sum(one.logprob > -math.inf for one in step) for step in named],
+        behavior_logps=[
+            reported[token].logprob for token, reported in zip(output.token_ids, output.logprobs, strict=True)
+        ],
+        num_candidates=[sum(entry.logprob > -math.inf for entry in reported.values()) for reported in output.logprobs],
     )
 
 

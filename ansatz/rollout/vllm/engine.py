@@ -1,4 +1,4 @@
-"""What both drivers of vLLM offer, and the arguments that both start it with."""
+"""The interface of both drivers of vLLM, and the arguments that both start it with."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ansatz.errors import MissingExtraError
-from ansatz.rollout.vllm.response import Answer, Request
+from ansatz.rollout.vllm.response import EngineOutput, EngineRequest
 
 MINOR = "0.32"
 EXTENSION = "ansatz.rollout.vllm.transfer.Extension"
 
-OnAnswer = Callable[[int, Answer], "Request | None"]
-"""Told of the answer to request i; says what to ask for in its place, None: nothing more."""
+OnOutput = Callable[[int, EngineOutput], "EngineRequest | None"]
+"""Called with the output of request i. Returns the request that continues the response, or None if it is done."""
 
 
 class EngineLost(Exception):
-    """The engine is dead, hangs, or can no longer be trusted with its weights. To be killed and started anew."""
+    """The engine is dead, hangs, or may have wrong weights. The caller kills it and starts a new one."""
 
 
 class Engine(Protocol):
-    """A running vLLM. Every method but `start` and `kill` raises EngineLost where it is one no longer.
+    """A running vLLM. Every method except `start` and `kill` raises EngineLost if the engine is no longer running.
 
-    The four verbs of a weight update have the names and arguments that vLLM's own clients expect.
+    The four methods of a weight update have the names and arguments that vLLM's own clients expect.
     """
 
     def start(self) -> None:
-        """RolloutError where it does not start. It then has the weights of the model's folder."""
+        """Start with the weights of the model's folder. Raises RolloutError if the engine does not start."""
         ...
 
-    def run(self, requests: Mapping[int, Request], on_answer: OnAnswer) -> None:
-        """All the requests, and what they lead to, until none is left. on_answer is called in this thread alone."""
+    def run(self, requests: Mapping[int, EngineRequest], on_output: OnOutput) -> None:
+        """Serve the requests and those that `on_output` returns, until none is left.
+
+        `on_output` is called only in this thread.
+        """
         ...
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None: ...
@@ -45,27 +48,27 @@ class Engine(Protocol):
     def finish_weight_update(self, weight_version: str | None = None) -> None: ...
 
     def reset_prefix_cache(self) -> bool:
-        """Whether nothing computed with the weights before is left."""
+        """Empty the prefix cache. False: some of what was computed with older weights is still there."""
         ...
 
     def weight_version(self) -> str:
-        """What the last finished update was called."""
+        """The tag of the last finished update."""
         ...
 
     def sleep(self) -> None:
-        """Gives memory back until `wake`, where the driver and the platform can."""
+        """Free memory until `wake`, if the driver and the platform support it."""
         ...
 
     def wake(self) -> None: ...
 
     def kill(self) -> None:
-        """Ends it with all its processes, whatever state it is in."""
+        """End the engine with all its processes, whatever state it is in."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What a vLLM is started with. options: further arguments of its own, which go over ours."""
+    """What vLLM is started with. options: further arguments of vLLM, which override ours."""
 
     model: str
     dtype: str
@@ -75,11 +78,11 @@ class EngineSettings:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def arguments(self, *, cpu: bool) -> dict[str, Any]:
-        """Keyword arguments of `vllm.LLM`, which are flags of its server too.
+        """Keyword arguments of `vllm.LLM`, which are also flags of its server.
 
-        On a CPU a prompt is never computed in parts: a request with a seed ends the engine when that happens.
+        On a CPU a prompt is never computed in chunks: chunking would end the engine when a request has a seed.
         """
-        whole = {
+        cpu_arguments = {
             "enforce_eager": True,
             "enable_chunked_prefill": False,
             "max_num_batched_tokens": max(8192, self.max_context),
@@ -91,29 +94,29 @@ class EngineSettings:
             "max_num_seqs": self.max_concurrent,
             "logprobs_mode": "processed_logprobs",
             "max_logprobs": -1,
-            "generation_config": "vllm",  # without this, a model's own defaults (top-k, penalties) are mixed in
+            "generation_config": "vllm",  # without this, vLLM mixes in a model's own defaults (top-k, penalties)
             "worker_extension_cls": EXTENSION,
             "weight_transfer_config": {"backend": self.transfer},
             "disable_log_stats": True,
-            **(whole if cpu else {}),
+            **(cpu_arguments if cpu else {}),
             **self.options,
         }
 
 
 def environment(*, cpu: bool) -> dict[str, str]:
-    """What vLLM's processes find in theirs; values that are set already stay."""
-    ours = {
+    """Environment variables for vLLM's processes, except those that are already set."""
+    variables = {
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a forked copy of a process with threads can hang
         "VLLM_LOGGING_LEVEL": "ERROR",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
         **({"VLLM_CPU_KVCACHE_SPACE": "2"} if cpu else {}),
     }
-    return {name: value for name, value in ours.items() if name not in os.environ}
+    return {name: value for name, value in variables.items() if name not in os.environ}
 
 
 def vllm_platform() -> Any:
-    """vLLM's idea of this machine. MissingExtraError where it is not installed, or in a version that is not known."""
+    """vLLM's description of this machine. Raises MissingExtraError if vLLM is missing or is another version."""
     try:
         vllm = importlib.import_module("vllm")
         platform = importlib.import_module("vllm.platforms").current_platform
@@ -123,7 +126,7 @@ def vllm_platform() -> Any:
         ) from error
     if not vllm.__version__.startswith(f"{MINOR}."):
         raise MissingExtraError(
-            f"rollout.engine.name = vllm: vLLM {vllm.__version__} is installed, and weight updates are known to be "
-            f"right with {MINOR}.* alone. Install that: pip install 'ansatz-rl[vllm]'."
+            f"rollout.engine.name = vllm: vLLM {vllm.__version__} is installed, but weight updates are known "
+            f"to be correct only with {MINOR}.*. Install that version: pip install 'ansatz-rl[vllm]'."
         )
     return platform

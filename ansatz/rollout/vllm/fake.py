@@ -1,4 +1,4 @@
-"""An engine without vLLM, for tests of what stands above: tokens are a function of the request's seed and place."""
+"""An engine without vLLM, for tests of the sampler: tokens depend only on the request's seed and the position."""
 
 from __future__ import annotations
 
@@ -8,38 +8,42 @@ from typing import Any
 
 from torch import Tensor
 
-from ansatz.rollout.vllm.engine import Engine, EngineLost, OnAnswer
-from ansatz.rollout.vllm.response import Answer, Request
+from ansatz.rollout.vllm.engine import Engine, EngineLost, OnOutput
+from ansatz.rollout.vllm.response import EngineOutput, EngineRequest
 
 
 class FakeEngine:
-    """Every log-prob is -1.0 and every support has 3 tokens. Stop strings are overrun, as an engine may.
+    """Every log-prob is -1.0 and every token has 3 candidates. It can sample beyond stop strings, as vLLM can.
 
-    dies_after: answers until it is lost, for each start; it has no limit after the last. keeps: the tag that it says
-    whatever is pushed, empty: the pushed one. clears: what `reset_prefix_cache` says.
+    dies_after: the number of outputs after which the engine is lost, for each start. Later starts have no limit.
+    fixed_tag: the tag that it reports whatever is pushed. Empty: the pushed one.
+    clears: what `reset_prefix_cache` returns.
     """
 
-    def __init__(self, *, vocab_size: int, dies_after: tuple[int, ...] = (), keeps: str = "", clears: bool = True):
-        self._vocab_size, self._dies_after, self._keeps, self._clears = vocab_size, list(dies_after), keeps, clears
+    def __init__(
+        self, *, vocab_size: int, dies_after: tuple[int, ...] = (), fixed_tag: str = "", clears: bool = True
+    ) -> None:
+        self._vocab_size, self._dies_after = vocab_size, list(dies_after)
+        self._fixed_tag, self._clears = fixed_tag, clears
         self._left: int | None = None
         self._tag = ""
         self.events: list[str] = []
-        self.asked: list[Request] = []
+        self.requests: list[EngineRequest] = []
 
     def start(self) -> None:
         self.events.append("start")
-        self._tag = "of the folder"
+        self._tag = "folder"
         self._left = self._dies_after.pop(0) if self._dies_after else None
 
-    def run(self, requests: Mapping[int, Request], on_answer: OnAnswer) -> None:
+    def run(self, requests: Mapping[int, EngineRequest], on_output: OnOutput) -> None:
         waiting = dict(requests)
         while waiting:
             index, request = next(iter(waiting.items()))
             if self._left == 0:
-                raise EngineLost("it was told to die")
+                raise EngineLost("the fake engine was set to die here")
             self._left = None if self._left is None else self._left - 1
-            self.asked.append(request)
-            follow = on_answer(index, self._answer(request))
+            self.requests.append(request)
+            follow = on_output(index, self._output(request))
             del waiting[index]
             if follow is not None:
                 waiting[index] = follow
@@ -51,7 +55,7 @@ class FakeEngine:
     def update_weights(self, update_info: Any) -> None: ...
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        self._tag = self._keeps or weight_version or self._tag
+        self._tag = self._fixed_tag or weight_version or self._tag
         self.events.append(f"weights {weight_version}")
 
     def reset_prefix_cache(self) -> bool:
@@ -69,22 +73,23 @@ class FakeEngine:
     def kill(self) -> None:
         self.events.append("kill")
 
-    def _answer(self, request: Request) -> Answer:
-        how, drawn = request.params, list[int]()
-        while len(drawn) < how["max_tokens"] and (not drawn or drawn[-1] not in how["stop_token_ids"]):
-            drawn.append(self._token(request, drawn))
-        return Answer(token_ids=drawn, logps=[-1.0] * len(drawn), possible=[3] * len(drawn))
+    def _output(self, request: EngineRequest) -> EngineOutput:
+        params, token_ids = request.params, list[int]()
+        while len(token_ids) < params["max_tokens"] and not (token_ids and token_ids[-1] in params["stop_token_ids"]):
+            token_ids.append(self._token(request, position=len(token_ids)))
+        num_tokens = len(token_ids)
+        return EngineOutput(token_ids=token_ids, behavior_logps=[-1.0] * num_tokens, num_candidates=[3] * num_tokens)
 
-    def _token(self, request: Request, drawn: list[int]) -> int:
-        ends = request.params["stop_token_ids"] if len(drawn) < request.params["min_tokens"] else []
-        possible = [token for token in range(self._vocab_size) if token not in ends]
-        place = request.params["seed"] or request.token_ids
-        digest = hashlib.blake2b(f"{place}/{len(drawn)}".encode(), digest_size=8).digest()
-        return possible[int.from_bytes(digest, "little") % len(possible)]
+    def _token(self, request: EngineRequest, *, position: int) -> int:
+        masked = request.params["stop_token_ids"] if position < request.params["min_tokens"] else []
+        candidates = [token for token in range(self._vocab_size) if token not in masked]
+        key = request.params["seed"] or request.token_ids
+        digest = hashlib.blake2b(f"{key}/{position}".encode(), digest_size=8).digest()
+        return candidates[int.from_bytes(digest, "little") % len(candidates)]
 
 
 class FakePublisher:
-    """Keeps what it was given in `published`, by tag."""
+    """Keeps what was published in `published`, by tag."""
 
     def __init__(self) -> None:
         self.published: dict[str, Mapping[str, Tensor]] = {}

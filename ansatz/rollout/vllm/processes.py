@@ -1,4 +1,4 @@
-"""The processes of an engine, ended whole, with the shared memory that killed ones would leave behind."""
+"""Ending an engine with all its processes, and with the shared memory that killed processes leave behind."""
 
 from __future__ import annotations
 
@@ -8,44 +8,46 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-_SEGMENTS = "/dev/shm/psm_"  # what Python's shared_memory names its files; vLLM's queues are such
+_SEGMENTS = "/dev/shm/psm_"  # how Python's shared_memory names its files, which vLLM uses for its queues
 
 
 def descendants(pid: int | None = None) -> set[Any]:
-    """Children of a process (None: of this one) and theirs, as psutil has them: an id used again is no match.
+    """All descendants of a process (None: of this one), as psutil processes, which do not match a reused process id.
 
-    Without Python's resource trackers, which end by themselves; one may be this process's own.
+    Python's resource trackers are left out: they end by themselves, and one of them may belong to this process.
     """
     psutil = importlib.import_module("psutil")  # vLLM brings it
-    found: set[Any] = set()
+    processes: set[Any] = set()
     with contextlib.suppress(psutil.NoSuchProcess):
-        for one in psutil.Process(pid).children(recursive=True):
+        for process in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                if "resource_tracker" not in " ".join(one.cmdline()):
-                    found.add(one)
-    return found
+                if "resource_tracker" not in " ".join(process.cmdline()):
+                    processes.add(process)
+    return processes
 
 
 def all_alive(processes: Iterable[Any]) -> bool:
     psutil = importlib.import_module("psutil")
     try:
-        return all(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+        return all(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes)
     except psutil.NoSuchProcess:
         return False
 
 
 def shared_memory(processes: Iterable[Any]) -> set[Path]:
-    """Files of shared memory that these hold; on Linux alone. To be asked while they live."""
-    found: set[Path] = set()
+    """The shared-memory files that these processes hold. Works only on Linux and while the processes live."""
+    segments: set[Path] = set()
     for process in processes:
         with contextlib.suppress(OSError):
             lines = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
-            found |= {Path(line.split()[-1]) for line in lines if f" {_SEGMENTS}" in line and "(deleted)" not in line}
-    return found
+            segments |= {
+                Path(line.split()[-1]) for line in lines if f" {_SEGMENTS}" in line and "(deleted)" not in line
+            }
+    return segments
 
 
 def end(processes: Iterable[Any], segments: Iterable[Path]) -> None:
-    """Kills the processes and removes the files; what is gone already is no error."""
+    """Kill the processes and remove the files. What is already gone is not an error."""
     psutil = importlib.import_module("psutil")
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):

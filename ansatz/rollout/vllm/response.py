@@ -1,7 +1,8 @@
-"""One response as a conversation with an engine: what to ask for next, and what to make of the answer.
+"""One response while a vLLM engine samples it: what to request next, and how to take in the output.
 
-An engine continues token ids and knows nothing of budgets, tools or what a stop string means here. Its answers are gone
-through token by token by the rules of `rollout.response_rules`; what it drew beyond an end or a seam is dropped.
+An engine continues token ids. It knows nothing of thinking budgets, tools or our rules for stop strings. Its outputs
+are therefore read token by token by the rules of `rollout.response_rules`; what the engine sampled after an end, or
+after the place of a forced token, is dropped.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from ansatz.rollout.base import Sampling
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
 from ansatz.types import Finish, Prompt, Rollout
 
-TIES = 8  # tokens that may tie with the last of the top k before a support is counted too small
+TIES = 8  # how many tokens can tie with the last of the top k before candidates are undercounted
 
 Seed = Callable[[int], "int | None"]
-"""The seed of a request that continues a response of so many tokens; None: the engine's own noise."""
+"""The seed of a request that continues a response of N tokens. None: the engine's own noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class EngineRequest:
     """Token ids to continue, and settings under the names that `vllm.SamplingParams` and its HTTP API share."""
 
     token_ids: tuple[int, ...]
@@ -30,18 +31,22 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What was drawn: a log-prob a token, and how many of the likeliest tokens it names were possible."""
+class EngineOutput:
+    """The tokens that an engine sampled. For each: its log-prob, and how many of the most likely tokens that the engine
+    reports have a probability above 0."""
 
     token_ids: Sequence[int]
-    logps: Sequence[float]
-    possible: Sequence[int]
+    behavior_logps: Sequence[float]
+    num_candidates: Sequence[int]
 
 
 def shared_params(sampling: Sampling, *, end_ids: Sequence[int], vocab_size: int) -> dict[str, Any]:
-    """What every request of one call says. logprobs: how many of the likeliest tokens are named beside the drawn one,
-    enough to count a top-k support, ties included."""
-    named = min(sampling.top_k + TIES, vocab_size) if sampling.top_k > 0 and sampling.temperature > 0 else 0
+    """The settings that all requests of one call share.
+
+    logprobs: how many of the most likely tokens the engine reports besides the sampled one. It is enough to count the
+    candidates under top_k, ties included.
+    """
+    reported = min(sampling.top_k + TIES, vocab_size) if sampling.top_k > 0 and sampling.temperature > 0 else 0
     return {
         "temperature": sampling.temperature,
         "top_k": sampling.top_k,
@@ -49,13 +54,16 @@ def shared_params(sampling: Sampling, *, end_ids: Sequence[int], vocab_size: int
         "min_p": sampling.min_p,
         "stop": list(sampling.stop),
         "stop_token_ids": [token for token in end_ids if token < vocab_size],
-        "skip_special_tokens": False,  # without this, a stop string with a special token in it is never found
-        "logprobs": named,
+        "skip_special_tokens": False,  # without this, a stop string that contains a special token is never found
+        "logprobs": reported,
     }
 
 
-class Response:
-    """A rollout on its way. params: `shared_params`. seed: see `Seed`. begun: what earlier calls have of it."""
+class PendingResponse:
+    """A rollout that is not finished yet.
+
+    params: from `shared_params`. seed: see `Seed`. partial: the rollout that an earlier call returned unfinished.
+    """
 
     def __init__(
         self,
@@ -63,71 +71,76 @@ class Response:
         sample: int,
         sampling: Sampling,
         *,
-        watch: ResponseRules,
+        rules: ResponseRules,
         params: dict[str, Any],
         seed: Seed,
-        begun: Rollout | None = None,
+        partial: Rollout | None = None,
     ) -> None:
-        self._prompt, self._sample, self._sampling, self._watch = prompt, sample, sampling, watch
-        self._params, self._seed, self._begun = params, seed, begun
-        self._course = ResponseState(watch, begun.token_ids if begun else ())
-        self._logps = list(begun.behavior_logps if begun else ())
-        self._sizes = list(begun.num_candidates if begun else ())
-        most = sampling.max_response_tokens
-        self._limit = min(most, len(self._logps) + (sampling.max_call_tokens or most))
-        self._force()
+        self._prompt, self._sample, self._sampling, self._rules = prompt, sample, sampling, rules
+        self._params, self._seed, self._partial = params, seed, partial
+        self._state = ResponseState(rules, partial.token_ids if partial else ())
+        self._behavior_logps = list(partial.behavior_logps if partial else ())
+        self._num_candidates = list(partial.num_candidates if partial else ())
+        max_tokens = sampling.max_response_tokens
+        self._limit = min(max_tokens, len(self._behavior_logps) + (sampling.max_call_tokens or max_tokens))
+        self._append_forced()
 
     @property
     def done(self) -> bool:
-        return self._course.ended or len(self._course.token_ids) >= self._limit
+        return self._state.ended or len(self._state.token_ids) >= self._limit
 
-    def request(self) -> Request:
-        """What to draw next: up to the thinking budget where that is still ahead, else up to the limit."""
-        drawn = len(self._course.token_ids)
-        room = self._limit - drawn
-        if drawn < self._watch.budget:
-            room = min(room, self._watch.budget - drawn)
-        least = min(max(self._sampling.min_response_tokens - drawn, 0), room)
-        how = {**self._params, "max_tokens": room, "min_tokens": least, "seed": self._seed(drawn)}
-        return Request(token_ids=(*self._prompt.token_ids, *self._course.token_ids), params=how)
+    def request(self) -> EngineRequest:
+        """What to sample next: up to the thinking budget if it is not reached yet, otherwise up to the limit."""
+        num_tokens = len(self._state.token_ids)
+        room = self._limit - num_tokens
+        if num_tokens < self._rules.thinking_budget:
+            room = min(room, self._rules.thinking_budget - num_tokens)
+        min_tokens = min(max(self._sampling.min_response_tokens - num_tokens, 0), room)
+        params = {**self._params, "max_tokens": room, "min_tokens": min_tokens, "seed": self._seed(num_tokens)}
+        return EngineRequest(token_ids=(*self._prompt.token_ids, *self._state.token_ids), params=params)
 
-    def take(self, answer: Answer) -> None:
-        """Goes through an answer, then puts in what is forced. RolloutError where it has no tokens."""
-        if not answer.token_ids:
-            raise RolloutError("vLLM answered with no tokens at all; its log says why.")
-        certain = self._sampling.temperature == 0
-        for token, logp, possible in zip(answer.token_ids, answer.logps, answer.possible, strict=True):
-            if self.done or self._course.forced >= 0:
+    def take(self, output: EngineOutput) -> None:
+        """Append the tokens of an output up to the first end or forced token, then the forced tokens.
+
+        Raises RolloutError if the output has no tokens.
+        """
+        if not output.token_ids:
+            raise RolloutError("vLLM answered a request without any tokens. Its log says why.")
+        greedy = self._sampling.temperature == 0
+        for token, logp, num_candidates in zip(
+            output.token_ids, output.behavior_logps, output.num_candidates, strict=True
+        ):
+            if self.done or self._state.forced_token >= 0:
                 break
-            self._put(token, 0.0 if certain else min(logp, 0.0), 1 if certain else possible)
-        self._force()
+            self._append(token, 0.0 if greedy else min(logp, 0.0), 1 if greedy else num_candidates)
+        self._append_forced()
 
     def rollout(self, *, text: Callable[[Sequence[int]], str], version: int) -> Rollout:
-        counted = self._params["logprobs"] > 0 or self._sampling.temperature == 0
-        token_ids, begun, finish = tuple(self._course.token_ids), self._begun, self._course.finish
+        is_counted = self._params["logprobs"] > 0 or self._sampling.temperature == 0
+        token_ids, partial, finish = tuple(self._state.token_ids), self._partial, self._state.finish
         if finish is Finish.LENGTH and len(token_ids) < self._sampling.max_response_tokens:
             finish = Finish.ABORT
         return Rollout(
             prompt=self._prompt,
             sample=self._sample,
             token_ids=token_ids,
-            behavior_logps=tuple(self._logps),
-            num_candidates=tuple(self._sizes) if counted else (),
+            behavior_logps=tuple(self._behavior_logps),
+            num_candidates=tuple(self._num_candidates) if is_counted else (),
             min_response_tokens=self._sampling.min_response_tokens,
-            sampled_mask=self._course.sampled_mask,
+            sampled_mask=self._state.sampled_mask,
             text=text(token_ids),
             finish=finish,
-            versions=(*begun.token_versions, *[version] * (len(token_ids) - begun.num_tokens)) if begun else (),
-            version_min=begun.version_min if begun else version,
+            versions=(*partial.token_versions, *[version] * (len(token_ids) - partial.num_tokens)) if partial else (),
+            version_min=partial.version_min if partial else version,
             version_max=version,
             seed=self._sampling.seed,
         )
 
-    def _force(self) -> None:
-        while self._course.forced >= 0 and not self.done:
-            self._put(self._course.forced, 0.0, 1)
+    def _append_forced(self) -> None:
+        while self._state.forced_token >= 0 and not self.done:
+            self._append(self._state.forced_token, 0.0, 1)
 
-    def _put(self, token: int, logp: float, size: int) -> None:
-        self._course.take(token)
-        self._logps.append(logp)
-        self._sizes.append(size)
+    def _append(self, token: int, logp: float, num_candidates: int) -> None:
+        self._state.append(token)
+        self._behavior_logps.append(logp)
+        self._num_candidates.append(num_candidates)

@@ -1,7 +1,8 @@
-"""The `Sampler` over a vLLM engine: rollouts survive the engine, weights are pushed with a tag and asked for by it.
+"""The `Sampler` over a vLLM engine.
 
-An engine that dies is killed whole and started anew, is given the published weights, and goes on with the requests
-that it has not answered. Rollouts that were finished stay.
+An engine that dies is killed with all its processes and started again. It receives the published weights and continues
+with the requests that were not answered; finished rollouts are kept. Every push of weights has a tag, and every call
+ends by asking the engine which tag it has.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ from ansatz.models.weights import LiveWeights, WeightSource
 from ansatz.rollout.base import Sampling, Tool, first_samples
 from ansatz.rollout.response_rules import ResponseRules
 from ansatz.rollout.sampling import noise_key
-from ansatz.rollout.vllm.engine import Engine, EngineLost
-from ansatz.rollout.vllm.response import Answer, Request, Response, Seed, shared_params
+from ansatz.rollout.vllm.engine import Engine, EngineLost, OnOutput
+from ansatz.rollout.vllm.response import EngineOutput, EngineRequest, PendingResponse, Seed, shared_params
 from ansatz.rollout.vllm.weights import Publisher
 from ansatz.types import Prompt, Rollout
 
-_WHOLE = (1 << 63) - 1  # seeds are what a signed 64-bit integer holds, and not negative
+_MAX_SEED = (1 << 63) - 1  # vLLM's seeds are signed 64-bit integers that are not negative
 
 
 class VllmSampler:
-    """policy: its tokenizer, end tokens and, until `load_weights`, its weights. seeded: each response has noise of its
-    own, keyed as the native sampler's is (its numbers are others). max_restarts: of the engine, in one call."""
+    """policy: its tokenizer and end tokens are used, and its weights until `load_weights` is called.
+
+    seeded: each response has its own noise, with the key of the native sampler (but with other numbers).
+    max_restarts: how often the engine is restarted within one call.
+    """
 
     def __init__(
         self,
@@ -36,19 +40,19 @@ class VllmSampler:
         seeded: bool = True,
         max_restarts: int = 3,
         version: int = 0,
-        observe: Tool | None = None,
+        tool: Tool | None = None,
     ) -> None:
-        self.policy, self.version, self.observe = policy, version, observe
+        self.policy, self.version, self.tool = policy, version, tool
         self._engine, self._publisher = engine, publisher
         self._max_context, self._seeded, self._max_restarts = max_context, seeded, max_restarts
-        self._published = 0
+        self._num_published = 0
         self._tag = self._engine_tag = ""
         self._started = False
 
     def load_weights(self, source: WeightSource) -> None:
         """Publish the weights and push them; the engine has them when this returns. They need the policy's names."""
         self._publish(source)
-        self._persist(lambda: None)
+        self._with_engine(lambda: None)
 
     def close(self) -> None:
         self._kill()
@@ -64,14 +68,14 @@ class VllmSampler:
     ) -> list[Rollout]:
         if not prompts and not unfinished:
             return []
-        self._check_room([*prompts, *(one.prompt for one in unfinished)], sampling)
+        self._check_lengths([*prompts, *(rollout.prompt for rollout in unfinished)], sampling)
         if not self._tag:
             self._publish(LiveWeights(policy=self.policy, version=self.version))
         responses = self._responses(prompts, sampling, unfinished)
-        waiting: dict[int, Request] = {}
+        waiting: dict[int, EngineRequest] = {}
         finished: dict[int, Rollout] = {}
 
-        def go_on(index: int) -> Request | None:
+        def next_request(index: int) -> EngineRequest | None:
             response = responses[index]
             waiting.pop(index, None)
             if not response.done:
@@ -82,35 +86,36 @@ class VllmSampler:
                 on_finished(finished[index])
             return None
 
-        def on_answer(index: int, answer: Answer) -> Request | None:
-            responses[index].take(answer)
-            return go_on(index)
+        def on_output(index: int, output: EngineOutput) -> EngineRequest | None:
+            responses[index].take(output)
+            return next_request(index)
 
         for index in range(len(responses)):
-            go_on(index)
-        self._persist(lambda: self._run(waiting, on_answer))
+            next_request(index)
+        self._with_engine(lambda: self._run(waiting, on_output))
         return [finished[index] for index in range(len(responses))]
 
-    def _run(self, waiting: dict[int, Request], on_answer: Callable[[int, Answer], Request | None]) -> None:
+    def _run(self, waiting: dict[int, EngineRequest], on_output: OnOutput) -> None:
         self._engine.wake()
-        self._engine.run(dict(waiting), on_answer)
-        if (found := self._engine.weight_version()) != self._tag:
+        self._engine.run(dict(waiting), on_output)
+        if (engine_tag := self._engine.weight_version()) != self._tag:
             raise RolloutError(
-                f"rollouts of policy version {self.version} were asked of weights {self._tag}, and vLLM had {found}: "
-                "something else updates it. Leave its control routes to this run."
+                f"rollouts of policy version {self.version} were requested from weights {self._tag}, but vLLM has "
+                f"weights {engine_tag}: something else updates it. Make sure that only this run uses its control "
+                "routes."
             )
         self._engine.sleep()
 
     def _responses(
         self, prompts: Sequence[Prompt], sampling: Sampling, unfinished: Sequence[Rollout]
-    ) -> list[Response]:
+    ) -> list[PendingResponse]:
         tokenizer = self.policy.tokenizer
-        watch = ResponseRules(
+        rules = ResponseRules(
             sampling,
             end_ids=self.policy.end_ids,
             encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
             decode=tokenizer.decode,
-            observe=self.observe,
+            tool=self.tool,
         )
         params = shared_params(sampling, end_ids=self.policy.end_ids, vocab_size=self.policy.head.weight.shape[0])
         firsts = first_samples(prompts, sampling.num_samples, unfinished)
@@ -119,35 +124,38 @@ class VllmSampler:
             for prompt, first in zip(prompts, firsts, strict=True)
             for sample in range(first, first + sampling.num_samples)
         ]
-        wanted += [(begun.prompt, begun.sample, begun) for begun in unfinished]
+        wanted += [(rollout.prompt, rollout.sample, rollout) for rollout in unfinished]
         return [
-            Response(
+            PendingResponse(
                 prompt,
                 sample,
                 sampling,
-                watch=watch,
+                rules=rules,
                 params=params,
                 seed=self._seed(prompt.problem.id, sample, sampling),
-                begun=begun,
+                partial=partial,
             )
-            for prompt, sample, begun in wanted
+            for prompt, sample, partial in wanted
         ]
 
     def _seed(self, problem_id: str, sample: int, sampling: Sampling) -> Seed:
-        def seed(drawn: int) -> int | None:
+        def seed(num_tokens: int) -> int | None:
             if not self._seeded or sampling.temperature == 0:
                 return None
-            return noise_key(sampling.seed, sampling.step, f"{problem_id}/{drawn}", sample) & _WHOLE
+            return noise_key(sampling.seed, sampling.step, f"{problem_id}/{num_tokens}", sample) & _MAX_SEED
 
         return seed
 
     def _publish(self, source: WeightSource) -> None:
-        self._published += 1
-        self.version, self._tag = source.version, f"{source.version}-{self._published}"
+        self._num_published += 1
+        self.version, self._tag = source.version, f"{source.version}-{self._num_published}"
         self._publisher.publish(source.tensors(), tag=self._tag)
 
-    def _persist(self, work: Callable[[], None]) -> None:
-        """The work, with a running engine that has the published weights; again with a new one where it is lost."""
+    def _with_engine(self, work: Callable[[], None]) -> None:
+        """Do the work with a running engine that has the published weights; repeat it with a new engine if it is lost.
+
+        Raises RolloutError once the engine has been lost more often than max_restarts.
+        """
         for restarts in range(self._max_restarts + 1):
             try:
                 self._make_ready()
@@ -156,8 +164,8 @@ class VllmSampler:
                 self._kill()
                 if restarts == self._max_restarts:
                     raise RolloutError(
-                        f"vLLM was lost {restarts + 1} times in one call, the last time so: {error}. Its own lines "
-                        "say more; rollout.engine.max_restarts bounds the tries."
+                        f"vLLM was lost {restarts + 1} times in one call (rollout.engine.max_restarts = "
+                        f"{self._max_restarts}). The last error: {error}. vLLM's own lines above say more."
                     ) from error
             except BaseException:
                 self._kill()
@@ -180,13 +188,15 @@ class VllmSampler:
     def _text(self, token_ids: Sequence[int]) -> str:
         return self.policy.tokenizer.decode(token_ids, skip_special_tokens=True)
 
-    def _check_room(self, prompts: Sequence[Prompt], sampling: Sampling) -> None:
+    def _check_lengths(self, prompts: Sequence[Prompt], sampling: Sampling) -> None:
         if empty := next((prompt for prompt in prompts if not prompt.token_ids), None):
-            raise ModelError(f"the prompt of problem {empty.problem.id!r} has no tokens; its template needs some text.")
+            raise ModelError(
+                f"the prompt of problem {empty.problem.id!r} has no tokens. Use a template that adds some text."
+            )
         longest = max(len(prompt.token_ids) for prompt in prompts)
         if longest + sampling.max_response_tokens > self._max_context:
             raise ModelError(
-                f"a prompt of {longest} tokens plus rollout.max_response_tokens = {sampling.max_response_tokens} is "
-                f"over the engine's context of {self._max_context}. Lower one of them, or raise "
-                "rollout.engine.max_context where the model has more."
+                f"a prompt of {longest} tokens plus rollout.max_response_tokens = {sampling.max_response_tokens} "
+                f"exceeds the engine's context of {self._max_context} tokens. Lower rollout.max_response_tokens or "
+                "rollout.max_prompt_tokens, or raise rollout.engine.max_context if the model allows it."
             )

@@ -1,4 +1,4 @@
-"""The server process: vLLM's own, which ends with all its children when whoever started it is gone."""
+"""The server process: vLLM's own server, which ends with all its children when the process that started it ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()  # nothing is ever written: it returns when the other end is closed, by a crash too
+    sys.stdin.buffer.read()  # nothing is written here: it returns when the other end closes, also after a crash
     os.killpg(0, signal.SIGKILL)
 
 

@@ -1,6 +1,6 @@
-"""The driver over HTTP: a vLLM server in a process group of its own, on GPUs of its own, watched and killed whole.
+"""The driver over HTTP: a vLLM server in its own process group and on its own GPUs.
 
-It listens on this machine alone: its control routes let anyone who reaches them replace the weights.
+It listens only on this machine, because its control routes let everyone who reaches them replace the weights.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from ansatz.errors import RolloutError
-from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, OnAnswer, environment, vllm_platform
+from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, OnOutput, environment, vllm_platform
 from ansatz.rollout.vllm.processes import descendants, end, shared_memory
-from ansatz.rollout.vllm.response import Answer, Request
+from ansatz.rollout.vllm.response import EngineOutput, EngineRequest
 
 HOST = "127.0.0.1"
 _IMPOSSIBLE = -9000.0  # the HTTP API writes -9999 for a log-prob of minus infinity
@@ -32,8 +32,10 @@ _LOG_TAIL = 2000  # characters
 
 
 class ServerEngine:
-    """devices: CUDA_VISIBLE_DEVICES of the server, empty: as here. timeout_s: of a request, after which the server is
-    taken for dead. start_timeout_s: until it answers."""
+    """devices: CUDA_VISIBLE_DEVICES of the server; empty: the same as this process.
+
+    timeout_s: a request that takes longer means that the server is lost. start_timeout_s: until the server answers.
+    """
 
     def __init__(
         self, settings: EngineSettings, *, devices: str = "", timeout_s: float = 1800.0, start_timeout_s: float = 900.0
@@ -49,20 +51,20 @@ class ServerEngine:
 
     @property
     def processes(self) -> frozenset[int]:
-        """The server, whose id is also its process group's, and its children as they were after the start."""
-        return frozenset(one.pid for one in self._children) | ({self._process.pid} if self._process else set())
+        """The server, whose id is also that of its process group, and its descendants right after the start."""
+        return frozenset(child.pid for child in self._children) | ({self._process.pid} if self._process else set())
 
     def start(self) -> None:
-        with socket.socket() as one:
-            one.bind((HOST, 0))
-            self._port = one.getsockname()[1]
+        with socket.socket() as listener:
+            listener.bind((HOST, 0))
+            self._port = listener.getsockname()[1]
         arguments = {**self._settings.arguments(cpu=self._cpu), "host": HOST, "port": self._port}
-        own = {"served_model_name": "policy", "disable_uvicorn_access_log": True}
-        seen = {"CUDA_VISIBLE_DEVICES": self._devices} if self._devices else {}
+        server_arguments = {"served_model_name": "policy", "disable_uvicorn_access_log": True}
+        devices = {"CUDA_VISIBLE_DEVICES": self._devices} if self._devices else {}
         self._log = tempfile.NamedTemporaryFile(prefix="ansatz-vllm-", suffix=".log")  # noqa: SIM115 kept until kill
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ansatz.rollout.vllm.serve", *flags({**own, **arguments})],
-            env={**os.environ, **environment(cpu=self._cpu), **seen, "VLLM_SERVER_DEV_MODE": "1"},
+            [sys.executable, "-m", "ansatz.rollout.vllm.serve", *flags({**server_arguments, **arguments})],
+            env={**os.environ, **environment(cpu=self._cpu), **devices, "VLLM_SERVER_DEV_MODE": "1"},
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -72,28 +74,28 @@ class ServerEngine:
         self._children = descendants(self._process.pid)
         self._segments = shared_memory(self._children)
 
-    def run(self, requests: Mapping[int, Request], on_answer: OnAnswer) -> None:
-        answers: queue.SimpleQueue[tuple[int, Future[Answer]]] = queue.SimpleQueue()
+    def run(self, requests: Mapping[int, EngineRequest], on_output: OnOutput) -> None:
+        outputs: queue.SimpleQueue[tuple[int, Future[EngineOutput]]] = queue.SimpleQueue()
         outstanding = 0
         with ThreadPoolExecutor(self._settings.max_concurrent, thread_name_prefix="vllm") as pool:
 
-            def submit(index: int, request: Request) -> None:
+            def submit(index: int, request: EngineRequest) -> None:
                 future = pool.submit(self._complete, request)
-                future.add_done_callback(lambda done: answers.put((index, done)))
+                future.add_done_callback(lambda done: outputs.put((index, done)))
 
             try:
                 for index, request in requests.items():
                     submit(index, request)
                     outstanding += 1
                 while outstanding:
-                    index, done = answers.get()
-                    follow = on_answer(index, done.result())
+                    index, done = outputs.get()
+                    next_request = on_output(index, done.result())
                     outstanding -= 1
-                    if follow is not None:
-                        submit(index, follow)
+                    if next_request is not None:
+                        submit(index, next_request)
                         outstanding += 1
             except BaseException:
-                self._end_processes()  # without this, requests under way hold the pool until they end
+                self._end_processes()  # without this, running requests keep the pool open until they end
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
@@ -116,7 +118,7 @@ class ServerEngine:
         return self._control("GET", "/weight_info")["weight_version"]
 
     def sleep(self) -> None:
-        """Its memory is not the trainer's to use."""
+        """Do nothing: the server has its own GPUs, so freeing its memory would not help the trainer."""
 
     def wake(self) -> None: ...
 
@@ -132,13 +134,13 @@ class ServerEngine:
         self._children, self._segments = set(), set()
 
     def _end_processes(self) -> None:
-        """Of the whole group: an engine outlives its server otherwise."""
+        """Kill the whole process group. Without this, the engine outlives its server."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         end(self._children, self._segments)
 
-    def _complete(self, request: Request) -> Answer:
+    def _complete(self, request: EngineRequest) -> EngineOutput:
         body = {
             "model": "policy",
             "prompt": list(request.token_ids),
@@ -146,54 +148,54 @@ class ServerEngine:
             "return_tokens_as_token_ids": True,
             **request.params,
         }
-        status, said = self._http("POST", "/v1/completions", body)
+        status, reply = self._http("POST", "/v1/completions", body)
         if 400 <= status < 500:
-            raise RolloutError(f"vLLM refuses a request: {said.get('error', said)}")
+            raise RolloutError(f"vLLM refused a request: {reply.get('error', reply)}")
         if status != 200:
-            raise EngineLost(f"it answered {status}: {str(said)[:300]}")
-        choice = said["choices"][0]
-        named = choice["logprobs"]["top_logprobs"]
-        return Answer(
+            raise EngineLost(f"it answered with status {status}: {str(reply)[:300]}")
+        choice = reply["choices"][0]
+        reported = choice["logprobs"]["top_logprobs"]
+        return EngineOutput(
             token_ids=choice["token_ids"],
-            logps=choice["logprobs"]["token_logprobs"],
-            possible=[sum(logp > _IMPOSSIBLE for logp in step.values()) for step in named],
+            behavior_logps=choice["logprobs"]["token_logprobs"],
+            num_candidates=[sum(logp > _IMPOSSIBLE for logp in logps.values()) for logps in reported],
         )
 
     def _control(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        status, said = self._http(method, path, body)
+        status, reply = self._http(method, path, body)
         if status != 200:
-            raise EngineLost(f"{path} answered {status}: {str(said)[:300]}")
-        return said
+            raise EngineLost(f"{path} answered with status {status}: {str(reply)[:300]}")
+        return reply
 
     def _http(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
         connection = http.client.HTTPConnection(HOST, self._port, timeout=self._timeout_s)
         try:
             content = None if body is None else json.dumps(body)
             connection.request(method, path, content, {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            text = answer.read().decode(errors="replace")
+            reply = connection.getresponse()
+            text = reply.read().decode(errors="replace")
         except (OSError, http.client.HTTPException) as error:
             raise EngineLost(f"the connection broke ({type(error).__name__}: {error})") from error
         finally:
             connection.close()
         try:
-            return answer.status, json.loads(text) if text else {}
+            return reply.status, json.loads(text) if text else {}
         except json.JSONDecodeError:
-            return answer.status, {"error": text}
+            return reply.status, {"error": text}
 
     def _await_health(self) -> None:
         assert self._process is not None
-        until = time.monotonic() + self._start_timeout_s
+        deadline = time.monotonic() + self._start_timeout_s
         while True:
             if (code := self._process.poll()) is not None:
-                raise RolloutError(f"the vLLM server ended while it started (exit code {code}): {self._log_tail()}")
+                raise RolloutError(f"the vLLM server ended during its start (exit code {code}): {self._log_tail()}")
             with contextlib.suppress(EngineLost):
                 if self._http("GET", "/health", None)[0] == 200:
                     return
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise RolloutError(
-                    f"the vLLM server does not answer after {self._start_timeout_s:.0f} s "
-                    f"(rollout.engine.start_timeout_s): {self._log_tail()}"
+                    f"the vLLM server has not answered within rollout.engine.start_timeout_s = "
+                    f"{self._start_timeout_s:.0f}: {self._log_tail()}"
                 )
             time.sleep(0.2)
 
@@ -203,12 +205,12 @@ class ServerEngine:
 
 
 def flags(arguments: Mapping[str, Any]) -> list[str]:
-    """Keyword arguments of `vllm.LLM` as its server's command line has them."""
-    out: list[str] = []
+    """Keyword arguments of `vllm.LLM` as flags of its server's command line."""
+    command: list[str] = []
     for name, value in arguments.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
-            out.append(f"--{flag}" if value else f"--no-{flag}")
+            command.append(f"--{flag}" if value else f"--no-{flag}")
         elif value is not None:
-            out += [f"--{flag}", json.dumps(value) if isinstance(value, (dict, list)) else str(value)]
-    return out
+            command += [f"--{flag}", json.dumps(value) if isinstance(value, (dict, list)) else str(value)]
+    return command

@@ -1,7 +1,8 @@
-"""The engine's side of a push, imported by vLLM's workers alone (`worker_extension_cls`): weights from a file.
+"""The engine's side of a weight push from a file. Only vLLM's workers import it (`worker_extension_cls`).
 
-It goes through vLLM's own weight-transfer API, version 0.32. On a CPU linear weights are packed when they are loaded,
-and that API leaves the old packed output embedding in place where it is tied to the input's: it is packed again here.
+It uses vLLM's own weight-transfer API, version 0.32. On a CPU, vLLM packs linear weights when it loads them. If the
+output embedding is tied to the input embedding, that API leaves the old packed copy in place, so it is packed again
+here.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ class FileUpdateInfo(WeightTransferUpdateInfo):
 
 
 class FileTransfer(WeightTransferEngine):
-    """Safetensors under the names of the Hugging Face folder; of tied weights the one name."""
+    """Loads a safetensors file with the names of the Hugging Face folder, each tied weight once."""
 
     init_info_cls = FileInitInfo
     update_info_cls = FileUpdateInfo
 
     def init_transfer_engine(self, init_info: FileInitInfo) -> None:
-        """There is nobody to meet."""
+        """Do nothing: a file needs no connection."""
 
     def start_weight_update(self) -> None:
         initialize_layerwise_reload(self.model)
@@ -61,11 +62,11 @@ class FileTransfer(WeightTransferEngine):
             dispatch_cpu_unquantized_gemm(head, remove_weight=False)
 
     def shutdown(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources to release."""
 
 
 class Extension:
-    """Named to vLLM so that each worker imports this module, which makes `file` known."""
+    """vLLM imports this class in each worker, and thereby this module, which registers the transfer `file`."""
 
 
 WeightTransferEngineFactory.register_engine("file", FileTransfer)

@@ -1,4 +1,4 @@
-"""The trainer's side of a push: weights published under a tag, and handed to a running engine."""
+"""The trainer's side of a weight push: weights are published under a tag, then pushed to a running engine."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ Transfer = Literal["file", "ipc", "nccl"]
 
 class Publisher(Protocol):
     def publish(self, weights: Mapping[str, Tensor], *, tag: str) -> None:
-        """From now on these weights, under this tag, are the ones to push."""
+        """Make these weights, under this tag, the ones that `push` sends."""
         ...
 
     def push(self, engine: Engine) -> None:
-        """Hands the published weights over. EngineLost where that fails: the engine may be half updated."""
+        """Send the published weights. Raises EngineLost if that fails, because the engine may be half updated."""
         ...
 
     def close(self) -> None: ...
 
 
 class FilePublisher:
-    """Weights as a safetensors file that the engine reads; the last one stays, for an engine that starts anew.
+    """Writes the weights to a safetensors file that the engine reads. The last file stays, for an engine that restarts.
 
-    folder: must be seen by the engine under the same name; a fresh one is made in it.
+    folder: a new folder is created in it. The engine must see it under the same path. Empty: /dev/shm if it is
+    writable, otherwise the temporary folder.
     """
 
     def __init__(self, folder: str) -> None:
         memory = Path("/dev/shm")
-        where = folder or (str(memory) if memory.is_dir() and os.access(memory, os.W_OK) else None)
-        self._folder = Path(tempfile.mkdtemp(prefix="ansatz-weights-", dir=where))
+        parent = folder or (str(memory) if memory.is_dir() and os.access(memory, os.W_OK) else None)
+        self._folder = Path(tempfile.mkdtemp(prefix="ansatz-weights-", dir=parent))
         self._path, self._tag = Path(), ""
 
     def publish(self, weights: Mapping[str, Tensor], *, tag: str) -> None:
@@ -57,16 +58,16 @@ class FilePublisher:
         engine.start_weight_update()
         engine.update_weights({"path": str(self._path)})
         engine.finish_weight_update(self._tag)
-        settle(engine, self._tag)
+        confirm_push(engine, self._tag)
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class DevicePublisher:
-    """Weights from GPU to GPU by vLLM's own trainer side: `ipc` on one GPU, `nccl` between them. Never run by a test.
+    """Sends weights from GPU to GPU with vLLM's own trainer side: `ipc` on one GPU, `nccl` between GPUs. Untested.
 
-    Nothing is copied: an engine that starts anew is given what the trainer's tensors then hold.
+    Nothing is copied: an engine that restarts receives what the trainer's tensors hold at that time.
     """
 
     def __init__(self, transfer: Literal["ipc", "nccl"]) -> None:
@@ -78,7 +79,7 @@ class DevicePublisher:
         self._weights, self._tag = weights, tag
 
     def named_parameters(self) -> Iterable[tuple[str, Tensor]]:
-        """What vLLM's `ModuleSource` asks a module for."""
+        """The method of a module that vLLM's `ModuleSource` calls."""
         return self._weights.items()
 
     def push(self, engine: Engine) -> None:
@@ -86,22 +87,22 @@ class DevicePublisher:
         factory = importlib.import_module("vllm.distributed.weight_transfer.factory")
         side = importlib.import_module(f"vllm.distributed.weight_transfer.{self._transfer}_engine")
         if self._transfer == "ipc":
-            how = side.IPCTrainerInitInfo(rank=0)
+            init_info = side.IPCTrainerInitInfo(rank=0)
         else:
-            how = side.NCCLTrainerInitInfo("127.0.0.1", _free_port(), 2, rank=0)
+            init_info = side.NCCLTrainerInitInfo("127.0.0.1", _free_port(), 2, rank=0)
         sender = factory.WeightTransferTrainerFactory.trainer_init(
-            how, client=_Tagged(engine, self._tag), source=base.ModuleSource(self)
+            init_info, client=_Tagged(engine, self._tag), source=base.ModuleSource(self)
         )
         sender.send_weights()
         sender.shutdown()
-        settle(engine, self._tag)
+        confirm_push(engine, self._tag)
 
     def close(self) -> None:
         self._weights = {}
 
 
 class _Tagged:
-    """The engine as vLLM's trainer side calls it, which finishes an update without a version."""
+    """An engine that adds the tag to an update, because vLLM's trainer side finishes updates without a version."""
 
     def __init__(self, engine: Engine, tag: str) -> None:
         self._engine, self._tag = engine, tag
@@ -113,15 +114,15 @@ class _Tagged:
         self._engine.finish_weight_update(weight_version or self._tag)
 
 
-def settle(engine: Engine, tag: str) -> None:
-    """The end of every push: nothing of the old weights is left in the cache, and the engine names the new ones."""
+def confirm_push(engine: Engine, tag: str) -> None:
+    """Empty the prefix cache and check the tag. Raises EngineLost if either fails. Every push ends with this."""
     if not engine.reset_prefix_cache():
-        raise EngineLost("the prefix cache, computed with older weights, could not be reset")
-    if (found := engine.weight_version()) != tag:
-        raise EngineLost(f"after a push of weights {tag} the engine says that it has {found}")
+        raise EngineLost("the prefix cache still holds values computed with older weights and could not be reset")
+    if (engine_tag := engine.weight_version()) != tag:
+        raise EngineLost(f"after a push of weights {tag} the engine reports weights {engine_tag}")
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

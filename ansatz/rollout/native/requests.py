@@ -1,0 +1,85 @@
+"""What enters and leaves the decoding batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ansatz.rollout.base import first_samples
+from ansatz.types import Finish, Prompt, Rollout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialResponse:
+    """The tokens that an unfinished rollout already has. Fields as in `Rollout`."""
+
+    token_ids: tuple[int, ...]
+    behavior_logps: tuple[float, ...]
+    num_candidates: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleRequest:
+    """Samples of one prompt, or one rollout to resume. index: its position among the requests of the call."""
+
+    index: int
+    problem_id: str
+    prompt_ids: tuple[int, ...]
+    samples: range
+    partial: PartialResponse | None = None
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.samples)
+
+    @property
+    def prefix_ids(self) -> tuple[int, ...]:
+        """The response tokens that it already has."""
+        return self.partial.token_ids if self.partial else ()
+
+    @property
+    def context_ids(self) -> tuple[int, ...]:
+        """What the cache must hold before the next token is sampled."""
+        return self.prompt_ids + self.prefix_ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedResponse:
+    """A response that has left its slot, with all its tokens, resumed ones included. Fields as in `Rollout`."""
+
+    request_index: int
+    sample: int
+    token_ids: tuple[int, ...]
+    behavior_logps: tuple[float, ...]
+    num_candidates: tuple[int, ...]
+    sampled_mask: tuple[bool, ...]
+    finish: Finish
+
+
+def build_requests(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[Rollout]) -> list[SampleRequest]:
+    """One request per prompt, then one per unfinished rollout."""
+    firsts = first_samples(prompts, num_samples, unfinished)
+    new = [
+        SampleRequest(
+            index=index,
+            problem_id=prompt.problem.id,
+            prompt_ids=prompt.token_ids,
+            samples=range(first, first + num_samples),
+        )
+        for index, (prompt, first) in enumerate(zip(prompts, firsts, strict=True))
+    ]
+    resumed = [
+        SampleRequest(
+            index=index,
+            problem_id=rollout.prompt.problem.id,
+            prompt_ids=rollout.prompt.token_ids,
+            samples=range(rollout.sample, rollout.sample + 1),
+            partial=PartialResponse(
+                token_ids=rollout.token_ids,
+                behavior_logps=rollout.behavior_logps,
+                num_candidates=rollout.num_candidates or (0,) * rollout.num_tokens,
+            ),
+        )
+        for index, rollout in enumerate(unfinished, len(prompts))
+    ]
+    return new + resumed

@@ -1,1 +1,0 @@
-"""What writes the generated pages of docs/; `make docs` runs all of it."""
