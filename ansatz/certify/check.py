@@ -22,7 +22,6 @@ from torch.multiprocessing.spawn import spawn
 from ansatz.certify.ranks import own_rollouts, sum_over_ranks
 from ansatz.config.schema import Config, RolloutSection
 from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
-from ansatz.loop.collect import group_by_prompt
 from ansatz.models.load import Policy, load_policy
 from ansatz.models.threads import set_threads
 from ansatz.objectives.build import build_objective
@@ -31,13 +30,14 @@ from ansatz.prompts.render import render
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampling
+from ansatz.rollout.groups import GroupSampler
 from ansatz.rollout.native import NativeSampler
 from ansatz.train.batch import TrainBatch, pack_rollouts, select_rollouts
 from ansatz.train.optim import Schedule
 from ansatz.train.sample import TrainSample, samples_of_groups
 from ansatz.train.step import layout_logps, logps_of
 from ansatz.train.trainer import Trainer
-from ansatz.types import Prompt
+from ansatz.types import Group, Prompt
 
 GRADIENT_TOLERANCE = 1e-4  # relative to the gradient's norm; float32 rounding gives about 1e-6
 LOGP_TOLERANCE = 1e-3  # nats, the largest gap of a token in float32
@@ -84,7 +84,8 @@ def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grad
         temperature=config.rollout.temperature,
         seed=config.seed,
     )
-    groups = group_by_prompt(grader.score(sampler.generate(prompts, sampling)))
+    sampled = GroupSampler(sampler, grader.score).run(prompts, sampling)
+    groups = [Group(prompt=group.prompt, members=tuple(group.graded)) for group in sampled.groups]
     rows = [_with_signal(row, index) for index, row in enumerate(samples_of_groups(groups))]
     trainer = Trainer(
         policy,

@@ -30,14 +30,14 @@ def explain(
     run: Annotated[Path | None, typer.Option(help="A run folder: what it measured, beside the arithmetic.")] = None,
 ) -> None:
     """Print what a recipe resolves to: its config, the arithmetic of a step and of its memory, and the objective."""
+    from ansatz.loop.pipeline import check_recipe
     from ansatz.models.plan import parse_hardware
     from ansatz.objectives.build import build_objective
-    from ansatz.objectives.checks import check_recipe
     from ansatz.objectives.explain import explain as explain_objective
 
     config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj)
+    check_recipe(config)
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
-    check_recipe(objective, samples_per_prompt=config.rollout.samples_per_prompt)
     hardware = parse_hardware(memory) if memory else _named_hardware(recipe, overlay or [], config)
     for title, text in (
         ("Recipe", dump(config).rstrip()),

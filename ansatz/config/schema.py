@@ -15,6 +15,9 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from ansatz.config.fields import Count, Float, Positive, Rate, Section
 from ansatz.config.sampling import SamplingOptions
 
+STAGES = ("problems", "model", "sft", "rejection", "rl")
+"""Every stage that a run can have, in order. Each is a module `loop.stages.<name>`."""
+
 
 class ModelSection(Section):
     path: str | None = None
@@ -195,14 +198,13 @@ class Config(Section):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The pipeline, in order."""
-        return (
-            "problems",
-            "model",
-            *(("sft",) if self.data.sft is not None and self.sft.steps else ()),
-            *(("rejection",) if self.rejection is not None else ()),
-            *(("rl",) if self.train.steps else ()),
-        )
+        """The stages of this recipe, in order. A stage without steps or without its section is left out."""
+        used = {
+            "sft": self.data.sft is not None and self.sft.steps > 0,
+            "rejection": self.rejection is not None,
+            "rl": self.train.steps > 0,
+        }
+        return tuple(name for name in STAGES if used.get(name, True))
 
 
 def count_keys(section: type[BaseModel]) -> int:

@@ -39,21 +39,29 @@ def find_source(name: str) -> Source:
     return function
 
 
+def bind_source(name: str, settings: Mapping[str, Any]) -> Source:
+    """The source with its settings filled in, without reading a problem.
+
+    ConfigError for an unknown source, or an unknown or missing setting.
+    """
+    function, what = find_source(name), f"data source {name!r}"
+    call = bind(function, settings, what=what)
+    for key, parameter in settings_of(function).items():
+        if parameter.default is inspect.Parameter.empty and key != "split" and key not in settings:
+            raise ConfigError(
+                f"{what} needs the setting {key!r}, which is missing. Add it to the settings of the source."
+            )
+    return call
+
+
 def load_problems(name: str, *, split: str, settings: Mapping[str, Any] | None = None) -> Sequence[Problem]:
     """The problems of one source and split, as a sequence.
 
     ConfigError for an unknown source, or an unknown or missing setting. DataError if the data are wrong or if there is
     no problem.
     """
-    settings = dict(settings or {})
-    function, what = find_source(name), f"data source {name!r}"
-    call = bind(function, settings, what=what)
-    required = [key for key, p in settings_of(function).items() if p.default is inspect.Parameter.empty]
-    for key in required:
-        if key != "split" and key not in settings:
-            raise ConfigError(
-                f"{what} needs the setting {key!r}, which is missing. Add it to the settings of the source."
-            )
+    what = f"data source {name!r}"
+    call = bind_source(name, settings or {})
     result = call(split=split)
     problems = result if isinstance(result, Sequence) else list(result)
     if not problems:

@@ -1,13 +1,13 @@
-"""What a recipe names, built: its problems and its model where that is made here."""
+"""Builds what a recipe names: its problems, and its model if it is built here."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansatz.config.schema import Config
-from ansatz.data.base import load_problems
+from ansatz.data.base import bind_source, load_problems
 from ansatz.errors import ConfigError
 from ansatz.models.plan import recipe_shape
 from ansatz.models.tiny import build_random_model, build_tiny_model
@@ -19,8 +19,10 @@ TOKENIZER_PROBLEMS = 4000  # enough for every name and phrase of a generator; mo
 
 
 def model_builder(config: Config) -> Callable[..., Any]:
-    """What builds the recipe's model in a folder out of texts, where it is built: `tiny`, or with model.toy the
-    architecture of model.path at toy size."""
+    """The function that builds the recipe's model: builder(folder, texts=...), the texts being for its tokenizer.
+
+    The model is `model.tiny`, or with model.toy the architecture of model.path at toy size.
+    """
     model = config.model
     if model.path is None or not model.toy:
         return bind(build_tiny_model, {"seed": config.seed, **model.tiny}, what="model.tiny")
@@ -30,19 +32,28 @@ def model_builder(config: Config) -> Callable[..., Any]:
 def tokenizer_texts(problems: Sequence[Problem], template: str) -> list[str]:
     """Prompts and solutions as the policy will see them, enough of them to learn a tokenizer from."""
     text = template_text("boxed" if template == CHAT else template)
-    return [text.replace(QUESTION, one.question) + (one.solution or "") for one in problems[:TOKENIZER_PROBLEMS]]
+    return [
+        text.replace(QUESTION, problem.question) + (problem.solution or "") for problem in problems[:TOKENIZER_PROBLEMS]
+    ]
 
 
-def source_problems(section: dict[str, Any], *, key: str) -> Sequence[Problem]:
-    """The problems of one `data` entry: {source: NAME, split: SPLIT, ...settings}."""
-    settings = dict(section)
-    try:
-        source, split = settings.pop("source"), settings.pop("split")
-    except KeyError as missing:
-        raise ConfigError(
-            f"{key} lacks {missing}; give source (such as word_problems or jsonl) and split."
-        ) from missing
-    for name, value in (("source", source), ("split", split)):
-        if not isinstance(value, str):
-            raise ConfigError(f"{key}.{name} = {value!r}: expected a name.")
+def source_problems(section: Mapping[str, Any], *, key: str) -> Sequence[Problem]:
+    """The problems of one section of `data`: {source: NAME, split: SPLIT, ...settings of the source}."""
+    source, split, settings = _source(section, key=key)
     return load_problems(source, split=split, settings=settings)
+
+
+def check_source(section: Mapping[str, Any], *, key: str) -> None:
+    """ConfigError for an unknown source or setting, or a missing one. Reads no problem."""
+    source, _, settings = _source(section, key=key)
+    bind_source(source, settings)
+
+
+def _source(section: Mapping[str, Any], *, key: str) -> tuple[str, str, dict[str, Any]]:
+    settings = dict(section)
+    for name in ("source", "split"):
+        if name not in settings:
+            raise ConfigError(f"{key}.{name} is missing. Give source (such as word_problems or jsonl) and split.")
+        if not isinstance(settings[name], str):
+            raise ConfigError(f"{key}.{name} = {settings[name]!r}: expected a name.")
+    return settings.pop("source"), settings.pop("split"), settings

@@ -1,186 +1,142 @@
-"""What a step learns from: problems taken, sampled and graded; again for groups that show nothing (DAPO's refill).
+"""What one step of RL learns from: problems taken, sampled, graded, and sampled again where a group has no signal.
 
-A group is graded as soon as its last member has ended, while others are still sampled. With partial rollouts a group of
-which some members are unfinished is carried into the next step (Kimi k1.5, arXiv:2501.12599, sec. 2.6.2).
+With dynamic sampling (DAPO, arXiv:2503.14476, sec. 3.2) groups whose rewards are all equal are replaced by groups of
+further problems. With partial rollouts (Kimi k1.5, arXiv:2501.12599, sec. 2.6.2) a group that has an unfinished rollout
+is resumed in the next step.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ansatz.data.curriculum import ProblemOutcome
 from ansatz.data.cursor import ProblemStream
-from ansatz.loop.state import Clock, PartialRollouts
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
+from ansatz.rollout.groups import GroupSampler, PartialGroup
 from ansatz.track.rollouts import has_signal
-from ansatz.types import Finish, Group, Problem, Prompt, Rollout, ScoredRollout
+from ansatz.types import Group, Problem, Prompt, ScoredRollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepData:
-    """sampled: every group. groups: those of the update, in the same order. greedy: the graded greedy response to each
-    of these, if asked for. metrics: of the curriculum and of partial rollouts; none without these. times: seconds of
-    sampling, and of grading that went on after it."""
+    """The rollouts of one step.
+
+    sampled: every complete group. groups: those of them that the update uses, in the same order.
+    baseline_of_group: the reward of the greedy response to the prompt of `groups[i]`, by i; empty without baselines.
+    partial: groups with unfinished rollouts, for the next step.
+    metrics: those of the curriculum and of partial rollouts; empty without either.
+    rollout_s: seconds of sampling. grade_s: seconds for which grading continued after the sampling.
+    """
 
     sampled: Sequence[Group]
     groups: Sequence[Group]
-    greedy: Sequence[ScoredRollout]
+    baseline_of_group: Mapping[int, float]
+    partial: tuple[PartialGroup, ...]
     metrics: Mapping[str, float]
-    times: Mapping[str, float]
+    rollout_s: float
+    grade_s: float
 
 
-def collect(
-    stream: ProblemStream,
-    as_prompt: Callable[[Problem], Prompt],
-    *,
-    count: int,
-    sampler: Sampler,
-    sampling: Sampling,
-    grader: Grader,
-    greedy: bool,
-    graders: int = 1,
-    carried: PartialRollouts | None = None,
-) -> StepData:
-    """`count` groups for an update, and what came of each problem told to the stream.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCollector:
+    """Collects `num_prompts` groups for each step.
 
-    With a refill of the curriculum's, groups whose rewards are all equal are replaced by those of further problems, in
-    at most so many rounds; where places are free after the last, the first of the replaced groups fill them, so that
-    the size of a step is always the same.
-    graders: groups that are graded side by side.
-    carried: problems that earlier steps left with unfinished rollouts; after the call, those that this one leaves so.
-    They take up places of the step, so the update has fewer groups than `count` then; it has at least one.
+    prompt_of: renders a problem. needs_greedy: also sample and grade one greedy response to each prompt of the update,
+    as ReMax needs. grader_threads: groups that can be graded at the same time.
     """
-    clock, rollout_s, grade_s = Clock(), 0.0, 0.0
-    carried = {} if carried is None else carried
-    sampled: list[Group] = []
-    rounds = 0
-    while True:
-        missing = max(0, count - len(carried) - sum(_counts(group, stream) for group in sampled))
-        prompts = [as_prompt(problem) for problem in stream.take(missing)]
-        with _Grading(grader, prompts, sampling, carried, threads=graders) as grading:
-            rollouts = sampler.generate(prompts, sampling, unfinished=grading.unfinished, on_finished=grading.take)
-            rollout_s += clock.lap()
-            graded = grading.groups(rollouts, carried)
-        grade_s += clock.lap()
-        sampled += graded
-        if carried and not sampled:
-            continue
-        if rounds == stream.dynamic_sampling or not graded or sum(_counts(group, stream) for group in sampled) >= count:
-            break
-        rounds += 1
-    groups = _chosen(sampled, [_counts(group, stream) for group in sampled], count)
-    certain = sampler.generate([group.prompt for group in groups], sampling.greedy()) if greedy else []
-    rollout_s += clock.lap()
-    baselines = grader.score(certain, step=sampling.step)
-    grade_s += clock.lap()
-    stream.observe(tried(sampled), pending=carried)
-    own = stream.metrics()
-    thrown = {"data/dynamic_sampling_rounds": float(rounds), "data/groups_discarded": float(len(sampled) - len(groups))}
-    return StepData(
-        sampled=sampled,
-        groups=groups,
-        greedy=baselines,
-        metrics={**({**own, **thrown} if own else {}), **_partial_metrics(sampling, sampled, carried)},
-        times={"time/rollout_s": rollout_s, "time/grade_s": grade_s},
+
+    stream: ProblemStream
+    prompt_of: Callable[[Problem], Prompt]
+    sampler: Sampler
+    grader: Grader
+    num_prompts: int
+    needs_greedy: bool = False
+    grader_threads: int = 1
+
+    def collect(self, sampling: Sampling, *, partial: Sequence[PartialGroup] = ()) -> StepData:
+        """Sample and grade the groups of a step, and report the outcomes to the problem stream.
+
+        partial: groups of the step before, which are resumed. Groups that stay partial take up places of the step, so
+        its update then has fewer than `num_prompts` groups, but at least one. The groups of dynamic sampling come in
+        at most `stream.dynamic_sampling` rounds. If places are left after the last round, the first of the replaced
+        groups fill them, so dynamic sampling never changes the size of a step.
+        """
+        start, grade_s, rounds = time.perf_counter(), 0.0, 0
+        groups_of = self._group_sampler(sampling)
+        unfinished, sampled = tuple(partial), list[Group]()
+        while True:
+            missing = max(0, self.num_prompts - len(unfinished) - self._num_useful(sampled))
+            prompts = [self.prompt_of(problem) for problem in self.stream.take(missing)]
+            result = groups_of.run(prompts, sampling, partial=unfinished)
+            unfinished, grade_s = result.partial, grade_s + result.grade_s
+            sampled += [Group(prompt=group.prompt, members=tuple(group.graded)) for group in result.groups]
+            if unfinished and not sampled:
+                continue
+            exhausted = rounds == self.stream.dynamic_sampling or not result.groups
+            if exhausted or self._num_useful(sampled) >= self.num_prompts:
+                break
+            rounds += 1
+        groups = self._select(sampled)
+        baselines = dict[int, float]()
+        if self.needs_greedy:
+            result = groups_of.run([group.prompt for group in groups], sampling.greedy())
+            grade_s += result.grade_s
+            baselines = {index: group.graded[0].score.value for index, group in enumerate(result.groups)}
+        self.stream.observe(map(_outcome, sampled), pending=[group.prompt.problem.id for group in unfinished])
+        return StepData(
+            sampled=sampled,
+            groups=groups,
+            baseline_of_group=baselines,
+            partial=unfinished,
+            metrics={
+                **self._curriculum_metrics(rounds, num_discarded=len(sampled) - len(groups)),
+                **_partial_metrics(sampling, unfinished),
+            },
+            rollout_s=time.perf_counter() - start - grade_s,
+            grade_s=grade_s,
+        )
+
+    def _group_sampler(self, sampling: Sampling) -> GroupSampler[list[ScoredRollout]]:
+        grade = functools.partial(self.grader.score, step=sampling.step)
+        return GroupSampler(self.sampler, grade, grader_threads=self.grader_threads)
+
+    def _is_useful(self, group: Group) -> bool:
+        """Whether the group takes a place of the update. Without dynamic sampling every group does."""
+        return self.stream.dynamic_sampling == 0 or has_signal(group.rewards)
+
+    def _num_useful(self, groups: Sequence[Group]) -> int:
+        return sum(self._is_useful(group) for group in groups)
+
+    def _select(self, sampled: Sequence[Group]) -> list[Group]:
+        """The useful groups, and the first others for the places that are left, in the order sampled."""
+        useful = [index for index, group in enumerate(sampled) if self._is_useful(group)]
+        others = [index for index, group in enumerate(sampled) if not self._is_useful(group)]
+        return [sampled[index] for index in sorted([*useful, *others[: max(0, self.num_prompts - len(useful))]])]
+
+    def _curriculum_metrics(self, rounds: int, *, num_discarded: int) -> dict[str, float]:
+        curriculum = self.stream.metrics()
+        if not curriculum:
+            return {}
+        return {
+            **curriculum,
+            "data/dynamic_sampling_rounds": float(rounds),
+            "data/groups_discarded": float(num_discarded),
+        }
+
+
+def _outcome(group: Group) -> ProblemOutcome:
+    return ProblemOutcome(
+        id=group.prompt.problem.id,
+        correct=sum(member.score.verdict.correct for member in group.members),
+        responses=len(group.members),
     )
 
 
-class _Grading:
-    """The rollouts of one call of the sampler, each problem's graded together as soon as all of them have ended.
-
-    unfinished: what the call goes on with.
-    """
-
-    def __init__(
-        self, grader: Grader, prompts: Sequence[Prompt], sampling: Sampling, carried: PartialRollouts, *, threads: int
-    ) -> None:
-        self._grader, self._step = grader, sampling.step
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="grading")
-        self._members: dict[str, list[Rollout]] = {}
-        self._wanted: Counter[str] = Counter()
-        self._scores: dict[str, Future[list[ScoredRollout]]] = {}
-        self.unfinished: list[Rollout] = []
-        for name, members in carried.items():
-            self._wanted[name] += len(members)
-            self._members[name] = [one for one in members if one.finish is not Finish.ABORT]
-            self.unfinished += [one for one in members if one.finish is Finish.ABORT]
-        for prompt in prompts:
-            self._wanted[prompt.problem.id] += sampling.num_samples
-            self._members.setdefault(prompt.problem.id, [])
-
-    def take(self, rollout: Rollout) -> None:
-        """One that has ended, or is to go on in the next step."""
-        name = rollout.prompt.problem.id
-        members = self._members[name]
-        if any(one.sample == rollout.sample for one in members):
-            return
-        members.append(rollout)
-        if len(members) == self._wanted[name]:
-            members.sort(key=lambda one: one.sample)
-            if not any(one.finish is Finish.ABORT for one in members):
-                self._scores[name] = self._threads.submit(self._grader.score, members, step=self._step)
-
-    def groups(self, rollouts: Sequence[Rollout], carried: PartialRollouts) -> list[Group]:
-        """The groups that are whole, in the order of their problems; `carried` now holds the others.
-
-        rollouts: all of the call; an engine that told of none as they ended is told on by these.
-        """
-        for rollout in rollouts:
-            self.take(rollout)
-        carried.clear()
-        carried |= {name: members for name, members in self._members.items() if name not in self._scores}
-        graded = [self._scores[name].result() for name in self._members if name in self._scores]
-        return [Group(prompt=scored[0].rollout.prompt, members=tuple(scored)) for scored in graded]
-
-    def __enter__(self) -> _Grading:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._threads.shutdown(cancel_futures=True)
-
-
-def group_by_prompt(scored: Sequence[ScoredRollout]) -> list[Group]:
-    """Scored rollouts by problem, in the order in which problems first appear."""
-    members: dict[str, list[ScoredRollout]] = {}
-    for one in scored:
-        members.setdefault(one.rollout.prompt.problem.id, []).append(one)
-    return [Group(prompt=group[0].rollout.prompt, members=tuple(group)) for group in members.values()]
-
-
-def tried(groups: Sequence[Group]) -> list[ProblemOutcome]:
-    """How many responses of each group are correct."""
-    return [
-        ProblemOutcome(
-            id=group.prompt.problem.id,
-            correct=sum(one.score.verdict.correct for one in group.members),
-            responses=len(group.members),
-        )
-        for group in groups
-    ]
-
-
-def _counts(group: Group, stream: ProblemStream) -> bool:
-    """Whether a group takes a place of the update: any one does where none is to be replaced."""
-    return stream.dynamic_sampling == 0 or has_signal(group.rewards)
-
-
-def _chosen(sampled: Sequence[Group], counts: Sequence[bool], count: int) -> list[Group]:
-    """The groups that count, and as many of the first others as there are places left; in the order sampled."""
-    places = [index for index, kept in enumerate(counts) if kept]
-    others = [index for index, kept in enumerate(counts) if not kept]
-    return [sampled[index] for index in sorted([*places, *others[: count - len(places)]])]
-
-
-def _partial_metrics(sampling: Sampling, groups: Sequence[Group], carried: PartialRollouts) -> dict[str, float]:
+def _partial_metrics(sampling: Sampling, partial: Sequence[PartialGroup]) -> dict[str, float]:
     if not sampling.max_call_tokens:
         return {}
-    rollouts = [one.rollout for group in groups for one in group.members]
-    lag = sum(one.version_max - version for one in rollouts for version in one.token_versions)
-    return {
-        "rollout/partial": float(sum(one.finish is Finish.ABORT for members in carried.values() for one in members)),
-        "rollout/version_lag": lag / sum(one.num_tokens for one in rollouts),
-    }
+    return {"rollout/partial": float(sum(len(group.unfinished) for group in partial))}

@@ -34,6 +34,16 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     }
 
 
+def version_lag(groups: Sequence[Group], *, version: int) -> float:
+    """Mean over the response tokens of the optimiser steps between the policy that sampled a token and `version`.
+
+    version: that of the policy that is about to be updated. 0 if every token was sampled by it.
+    """
+    rollouts = [member.rollout for group in groups for member in group.members]
+    lag = sum(version - token_version for rollout in rollouts for token_version in rollout.token_versions)
+    return lag / sum(rollout.num_tokens for rollout in rollouts)
+
+
 def has_signal(rewards: Sequence[float]) -> bool:
     """True when a group advantage is not 0 for all: some two rewards differ by more than rounding (1e-9)."""
     return not math.isclose(min(rewards), max(rewards), rel_tol=1e-9, abs_tol=1e-9)

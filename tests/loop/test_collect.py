@@ -1,41 +1,33 @@
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
-from ansatz.loop.collect import StepData, collect
-from ansatz.loop.state import PartialRollouts
-from ansatz.rewards.base import Grader
-from ansatz.rollout.base import Sampler, Sampling
+from ansatz.loop.collect import StepCollector, StepData
+from ansatz.rewards.fake import FakeGrader
+from ansatz.rollout.base import Sampling
 from ansatz.rollout.fake import FakeSampler, FakeWeights
-from ansatz.types import Problem, Prompt, Reason, Rollout, Score, ScoredRollout, Verdict
+from ansatz.rollout.groups import PartialGroup
+from ansatz.track.rollouts import version_lag
+from ansatz.types import Group, Problem, Prompt, Rollout
 
-
-class SameAsAnswer:
-    """Right when the text is the answer."""
-
-    def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]:
-        return [ScoredRollout(rollout=one, score=self._score(one)) for one in rollouts]
-
-    def _score(self, rollout: Rollout) -> Score:
-        correct = rollout.text == rollout.prompt.problem.answer
-        verdict = Verdict(correct=correct, reason=Reason.EQUAL if correct else Reason.DIFFERENT)
-        return Score(value=float(correct), parts={}, verdict=verdict)
-
-    def close(self) -> None: ...
+SAMPLING = Sampling(num_samples=4, max_response_tokens=8, step=3)
 
 
 def problems(kinds: str) -> list[Problem]:
-    """One a letter: e(asy), all responses right; h(ard), none; m(ixed), every other one, the greedy one right."""
+    """One per letter: e(asy), all responses correct; h(ard), none; m(ixed), every other one and the greedy one."""
     return [
         Problem(id=f"{kind}{i}", question=kind, answer="5", source="test", split="train")
         for i, kind in enumerate(kinds)
     ]
+
+
+def as_prompt(problem: Problem) -> Prompt:
+    return Prompt(problem=problem, text="?", token_ids=(1,))
 
 
 def respond(prompt: Prompt, sample: int) -> str:
@@ -43,182 +35,147 @@ def respond(prompt: Prompt, sample: int) -> str:
     return "5" if kind == "e" or (kind == "m" and sample % 2 == 0) else "7"
 
 
-def run(
-    stream: ProblemStream,
-    *,
-    count: int,
-    greedy: bool = False,
-    sampler: Sampler | None = None,
-    grader: Grader | None = None,
-    **how: Any,
-) -> StepData:
-    return collect(
-        stream,
-        lambda problem: Prompt(problem=problem, text="?", token_ids=(1,)),
-        count=count,
-        sampler=sampler or FakeSampler(respond),
-        sampling=Sampling(num_samples=4, max_response_tokens=8, step=3, max_call_tokens=how.pop("per_call", 0)),
-        grader=grader or SameAsAnswer(),
-        greedy=greedy,
-        **how,
+def is_answer(rollout: Rollout) -> float:
+    return float(rollout.text == rollout.prompt.problem.answer)
+
+
+def collector(stream: ProblemStream, *, num_prompts: int, needs_greedy: bool = False) -> StepCollector:
+    return StepCollector(
+        stream=stream,
+        prompt_of=as_prompt,
+        sampler=FakeSampler(respond),
+        grader=FakeGrader(is_answer),
+        num_prompts=num_prompts,
+        needs_greedy=needs_greedy,
     )
 
 
-def stream(kinds: str, **how: int) -> ProblemStream:
-    return ProblemStream(problems(kinds), seed=0, curriculum=CurriculumSettings(**how))
+def curriculum_stream(kinds: str, **settings: int) -> ProblemStream:
+    return ProblemStream(problems(kinds), seed=0, curriculum=CurriculumSettings(**settings))
 
 
-def ids(groups) -> list[str]:
+def ids(groups: Sequence[Group | PartialGroup]) -> list[str]:
     return [group.prompt.problem.id for group in groups]
 
 
-def test_without_a_curriculum_a_step_is_the_next_problems_whatever_they_show() -> None:
-    found = run(ProblemStream(problems("ehm"), seed=0), count=2)
-    assert ids(found.groups) == ids(found.sampled) == [one.id for one in ProblemStream(problems("ehm"), seed=0).take(2)]
-    assert [len(group.members) for group in found.groups] == [4, 4]
-    assert (found.greedy, found.metrics) == ([], {})
-    assert found.times.keys() == {"time/rollout_s", "time/grade_s"}
+def collect(stream: ProblemStream, num_prompts: int) -> StepData:
+    return collector(stream, num_prompts=num_prompts).collect(SAMPLING)
 
 
-def test_a_curriculum_without_refill_throws_nothing_away() -> None:
-    found = run(stream("eehh"), count=3)
-    assert ids(found.groups) == ids(found.sampled)
-    assert (found.metrics["data/dynamic_sampling_rounds"], found.metrics["data/groups_discarded"]) == (0, 0)
-    assert found.metrics["data/tried_frac"] == 3 / 4
+def test_without_a_curriculum_a_step_has_the_next_problems_whatever_their_rewards() -> None:
+    data = collect(ProblemStream(problems("ehm"), seed=0), 2)
+    expected = [problem.id for problem in ProblemStream(problems("ehm"), seed=0).take(2)]
+    assert ids(data.groups) == ids(data.sampled) == expected
+    assert [len(group.members) for group in data.groups] == [4, 4]
+    assert (data.baseline_of_group, data.metrics, data.partial) == ({}, {}, ())
+    assert data.rollout_s > 0
+    assert data.grade_s >= 0
 
 
-def test_the_refill_replaces_groups_without_signal_until_the_step_is_full() -> None:
-    found = run(stream("eemmehmehmm", dynamic_sampling=9), count=4)
-    assert [name[0] for name in ids(found.groups)] == ["m"] * 4
-    assert ids(found.groups) == [name for name in ids(found.sampled) if name[0] == "m"]
-    thrown = len(found.sampled) - 4
-    assert thrown > 0
-    assert found.metrics["data/groups_discarded"] == thrown
-    assert 1 <= found.metrics["data/dynamic_sampling_rounds"] <= 9
-    assert len(set(ids(found.sampled))) == len(found.sampled)
+def test_the_grader_gets_the_step() -> None:
+    stage = collector(ProblemStream(problems("ehm"), seed=0), num_prompts=2)
+    stage.collect(SAMPLING)
+    assert isinstance(stage.grader, FakeGrader)
+    assert stage.grader.steps == [3, 3]
 
 
-def test_the_refill_ends_after_its_rounds_and_the_step_keeps_its_size() -> None:
-    found = run(stream("h" * 20, dynamic_sampling=2), count=4)
-    assert len(found.sampled) == 12
-    assert ids(found.groups) == ids(found.sampled)[:4]
-    assert (found.metrics["data/dynamic_sampling_rounds"], found.metrics["data/groups_discarded"]) == (2, 8)
+def test_a_curriculum_without_dynamic_sampling_discards_nothing() -> None:
+    data = collect(curriculum_stream("eehh"), 3)
+    assert ids(data.groups) == ids(data.sampled)
+    assert (data.metrics["data/dynamic_sampling_rounds"], data.metrics["data/groups_discarded"]) == (0, 0)
+    assert data.metrics["data/tried_frac"] == 3 / 4
 
 
-def test_groups_with_signal_stand_before_fillers_are_counted() -> None:
-    """One mixed problem of six, in a step of two: it is in the update, with one filler, in the order sampled."""
-    found = run(stream("hhhhhm", dynamic_sampling=5), count=2)
-    assert "m5" in ids(found.groups)
-    assert len(found.groups) == 2
-    order = ids(found.sampled)
-    assert ids(found.groups) == sorted(ids(found.groups), key=order.index)
+def test_dynamic_sampling_replaces_groups_without_signal_until_the_step_is_full() -> None:
+    data = collect(curriculum_stream("eemmehmehmm", dynamic_sampling=9), 4)
+    assert [name[0] for name in ids(data.groups)] == ["m"] * 4
+    assert ids(data.groups) == [name for name in ids(data.sampled) if name[0] == "m"]
+    num_discarded = len(data.sampled) - 4
+    assert num_discarded > 0
+    assert data.metrics["data/groups_discarded"] == num_discarded
+    assert 1 <= data.metrics["data/dynamic_sampling_rounds"] <= 9
+    assert len(set(ids(data.sampled))) == len(data.sampled)
 
 
-def test_the_refill_stops_when_the_pool_is_used_up() -> None:
-    found = run(stream("hhh", dynamic_sampling=9), count=2)
-    assert sorted(ids(found.sampled)) == ["h0", "h1", "h2"]
-    assert found.metrics["data/dynamic_sampling_rounds"] == 2  # the second finds nothing left
-    assert len(found.groups) == 2
+def test_dynamic_sampling_ends_after_its_rounds_and_the_step_keeps_its_size() -> None:
+    data = collect(curriculum_stream("h" * 20, dynamic_sampling=2), 4)
+    assert len(data.sampled) == 12
+    assert ids(data.groups) == ids(data.sampled)[:4]
+    assert (data.metrics["data/dynamic_sampling_rounds"], data.metrics["data/groups_discarded"]) == (2, 8)
 
 
-@pytest.mark.parametrize("dynamic_sampling", [0, 3])
-def test_the_greedy_responses_are_those_of_the_update(dynamic_sampling: int) -> None:
-    found = run(stream("emhmehmm", dynamic_sampling=dynamic_sampling), count=3, greedy=True)
-    assert [one.rollout.prompt.problem.id for one in found.greedy] == ids(found.groups)
-    assert [one.score.value for one in found.greedy] == [float(name[0] in "em") for name in ids(found.groups)]
+def test_a_group_with_signal_is_preferred_to_earlier_ones_without() -> None:
+    """One mixed problem of six, in a step of two: it is in the update, with one other, in the order sampled."""
+    data = collect(curriculum_stream("hhhhhm", dynamic_sampling=5), 2)
+    assert "m5" in ids(data.groups)
+    assert len(data.groups) == 2
+    order = ids(data.sampled)
+    assert ids(data.groups) == sorted(ids(data.groups), key=order.index)
 
 
-def test_the_curriculum_learns_from_all_that_was_sampled() -> None:
-    pool = stream("emh", dynamic_sampling=1)
-    run(pool, count=3)
-    rows = {row[0]: row[1:4] for row in pool.state()["curriculum"]["tried"]}
+def test_dynamic_sampling_stops_when_no_problem_is_left() -> None:
+    data = collect(curriculum_stream("hhh", dynamic_sampling=9), 2)
+    assert sorted(ids(data.sampled)) == ["h0", "h1", "h2"]
+    assert data.metrics["data/dynamic_sampling_rounds"] == 2  # the second round finds no problem
+    assert len(data.groups) == 2
+
+
+@pytest.mark.parametrize("rounds", [0, 3])
+def test_the_baseline_of_a_group_is_the_reward_of_its_greedy_response(rounds: int) -> None:
+    stage = collector(curriculum_stream("emhmehmm", dynamic_sampling=rounds), num_prompts=3, needs_greedy=True)
+    data = stage.collect(SAMPLING)
+    expected = {index: float(name[0] in "em") for index, name in enumerate(ids(data.groups))}
+    assert data.baseline_of_group == expected
+    assert len(expected) == 3
+
+
+def test_the_curriculum_learns_from_everything_that_was_sampled() -> None:
+    stream = curriculum_stream("emh", dynamic_sampling=1)
+    collect(stream, 3)
+    rows = {row[0]: row[1:4] for row in stream.state()["curriculum"]["tried"]}
     assert rows == {0: [4.0, 0.0, 1], 1: [2.0, 2.0, 1], 2: [0.0, 4.0, 1]}
-    assert pool.state()["curriculum"]["step"] == 1
+    assert stream.state()["curriculum"]["step"] == 1
 
 
-def test_a_group_is_graded_while_others_are_sampled() -> None:
-    """The sampler ends no second group before the first has its grades."""
-    graded = threading.Event()
+def test_a_group_with_an_unfinished_rollout_waits_for_the_next_step() -> None:
+    """A response of 1 byte and its end fits in a step of 4 tokens; one of 5 bytes and its end takes two steps."""
+    stage = collector(ProblemStream(problems("eeeeee"), seed=0), num_prompts=2)
+    short, long = (problem.id for problem in ProblemStream(problems("eeeeee"), seed=0).take(2))
+    sampler = FakeSampler(lambda prompt, sample: "50000" if (prompt.problem.id, sample) == (long, 1) else "5")
+    stage, sampling = dataclasses.replace(stage, sampler=sampler), dataclasses.replace(SAMPLING, max_call_tokens=4)
 
-    class Slow(FakeSampler):
-        def generate(self, prompts: Sequence[Prompt], sampling: Sampling, **how: Any) -> list[Rollout]:
-            told: Callable[[Rollout], None] = how.pop("on_finished")
-            first = super().generate(prompts[:1], sampling, on_finished=told, **how)
-            assert graded.wait(10)
-            return first + super().generate(prompts[1:], sampling, on_finished=told)
-
-    class Tells(SameAsAnswer):
-        def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]:
-            graded.set()
-            return super().score(rollouts, step=step)
-
-    found = run(ProblemStream(problems("mm"), seed=0), count=2, sampler=Slow(respond), grader=Tells())
-    assert [group.rewards for group in found.groups] == [(1.0, 0.0, 1.0, 0.0)] * 2
-
-
-def test_an_engine_that_tells_of_nothing_on_the_way_is_graded_at_its_end() -> None:
-    class Silent(FakeSampler):
-        def generate(self, prompts: Sequence[Prompt], sampling: Sampling, **how: Any) -> list[Rollout]:
-            return super().generate(prompts, sampling, unfinished=how["unfinished"])
-
-    found = run(ProblemStream(problems("mm"), seed=0), count=2, sampler=Silent(respond))
-    assert [group.rewards for group in found.groups] == [(1.0, 0.0, 1.0, 0.0)] * 2
-
-
-def test_what_a_grader_raises_ends_the_step() -> None:
-    class Broken(SameAsAnswer):
-        def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]:
-            raise RuntimeError("no grades today")
-
-    with pytest.raises(RuntimeError, match="no grades today"):
-        run(ProblemStream(problems("mm"), seed=0), count=2, grader=Broken())
-
-
-def test_unfinished_rollouts_go_on_in_the_next_step_and_join_their_group() -> None:
-    """One byte and an end fit in a step of 4 tokens, 5 bytes and an end in two steps."""
-    pool, carried = ProblemStream(problems("eeeeee"), seed=0), PartialRollouts()
-    short, long = (one.id for one in ProblemStream(problems("eeeeee"), seed=0).take(2))
-
-    def text(prompt: Prompt, sample: int) -> str:
-        return "50000" if prompt.problem.id == long and sample == 1 else "5"
-
-    sampler = FakeSampler(text)
-    how = {"count": 2, "sampler": sampler, "per_call": 4, "carried": carried}
-    first = run(pool, **how)
-    assert ids(first.groups) == [short]
-    assert {name: [one.num_tokens for one in members] for name, members in carried.items()} == {long: [2, 4, 2, 2]}
-    assert first.metrics == {"rollout/partial": 1.0, "rollout/version_lag": 0.0}
+    first = stage.collect(sampling)
+    assert (ids(first.groups), ids(first.partial)) == ([short], [long])
+    assert [rollout.num_tokens for rollout in first.partial[0].rollouts] == [2, 4, 2, 2]
+    assert first.metrics == {"rollout/partial": 1.0}
 
     sampler.load_weights(FakeWeights(version=1))
-    second = run(pool, **how)
+    second = stage.collect(sampling, partial=first.partial)
     assert ids(second.groups)[0] == long
-    assert (len(second.groups), carried) == (2, {})
-    members = [one.rollout for one in second.groups[0].members]
-    assert [one.sample for one in members] == [0, 1, 2, 3]
-    assert [one.text for one in members] == ["5", "50000", "5", "5"]
-    assert members[1].token_versions == (0, 0, 0, 0, 1, 1)
-    assert second.metrics["rollout/version_lag"] > 0
+    assert (len(second.groups), second.partial) == (2, ())
+    rollouts = [member.rollout for member in second.groups[0].members]
+    assert [rollout.text for rollout in rollouts] == ["5", "50000", "5", "5"]
+    assert rollouts[1].token_versions == (0, 0, 0, 0, 1, 1)
+    # 10 of the 20 tokens were sampled by version 0: 3 x 2 of rollouts that waited, and 4 of the resumed one.
+    assert version_lag(second.groups, version=1) == 10 / 20
+    assert version_lag(second.groups, version=3) == 2 + 10 / 20
 
 
-def test_a_step_in_which_no_group_ends_goes_on_until_one_does() -> None:
-    carried = PartialRollouts()
-    found = run(
-        ProblemStream(problems("eh"), seed=0),
-        count=2,
-        sampler=FakeSampler(lambda prompt, _: "5" if prompt.problem.question == "e" else "70000"),
-        per_call=1,
-        carried=carried,
-    )
-    assert ids(found.groups) == ["e0"]
-    assert {one.num_tokens for one in carried["h1"]} == {2}
+def test_a_step_in_which_no_group_is_complete_continues_until_one_is() -> None:
+    stage = collector(ProblemStream(problems("eh"), seed=0), num_prompts=2)
+    sampler = FakeSampler(lambda prompt, sample: "5" if prompt.problem.question == "e" else "70000")
+    data = dataclasses.replace(stage, sampler=sampler).collect(dataclasses.replace(SAMPLING, max_call_tokens=1))
+    assert ids(data.groups) == ["e0"]
+    assert {rollout.num_tokens for rollout in data.partial[0].rollouts} == {2}
 
 
-def test_a_curriculum_hears_of_a_problem_when_its_last_rollout_has_ended() -> None:
-    pool, carried = stream("eh"), PartialRollouts()
-    sampler = FakeSampler(lambda prompt, _: "5" if prompt.problem.question == "e" else "70000")
-    tried = []
+def test_a_curriculum_observes_a_problem_when_its_last_rollout_has_ended() -> None:
+    stream = curriculum_stream("eh")
+    sampler = FakeSampler(lambda prompt, sample: "5" if prompt.problem.question == "e" else "70000")
+    stage = dataclasses.replace(collector(stream, num_prompts=2), sampler=sampler)
+    sampling, partial, tried = dataclasses.replace(SAMPLING, max_call_tokens=4), (), []
     for _ in range(2):
-        run(pool, count=2, sampler=sampler, per_call=4, carried=carried)
-        tried.append({row[0]: row[1:4] for row in pool.state()["curriculum"]["tried"]})
+        partial = stage.collect(sampling, partial=partial).partial
+        tried.append({row[0]: row[1:4] for row in stream.state()["curriculum"]["tried"]})
     assert tried[0].keys() == {0}
-    assert tried[1][1] == [0.0, 4.0, 1]  # four responses, of one visit: it was not taken again on its way
+    assert tried[1][1] == [0.0, 4.0, 1]  # four responses in one visit: it was not taken again while it was on its way

@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from toy_runs import toy_config
 
 from ansatz.errors import ConfigError
-from ansatz.loop.pipeline import Pipeline, run_pipeline
+from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_folder import resume_config
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import check_known
@@ -58,10 +58,10 @@ def test_a_run_broken_off_and_resumed_takes_the_same_problems_and_ends_with_the_
     ("data", "sentence"),
     [
         ({"curriculum": {"sampler": "varianze"}}, "Did you mean 'variance'"),
-        ({"curriculum": {}, "train": {"count": 3}}, r"data\.train has 3 problems and rollout\.prompts_per_step is 4"),
+        ({"curriculum": {}, "train": {"count": 3}}, r"^rollout\.prompts_per_step = 4: data\.train has only 3 problems"),
     ],
 )
 def test_a_wrong_curriculum_is_refused_before_anything_is_written(tmp_path, data, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        Pipeline(toy_config(tmp_path, {"data": data}), None, resume=False)
+        run_pipeline(toy_config(tmp_path, {"data": data}))
     assert not (tmp_path / "runs").exists()

@@ -1,17 +1,16 @@
-import dataclasses
-
 import pytest
-from tiny_models import MAX_CONTEXT, tiny_policy
+from tiny_models import MAX_CONTEXT
 from toy_runs import toy_config
 
 from ansatz.errors import DataError, ModelError
-from ansatz.loop import lengths
+from ansatz.loop import rendering
 from ansatz.loop.lengths import LengthChecker
+from ansatz.loop.rendering import PromptRenderer
 from ansatz.types import Problem
 
 
 class Words:
-    """A tokenizer: a word a token."""
+    """A tokenizer: one token for each word."""
 
     eos_token_id = 1
     chat_template = None
@@ -33,12 +32,12 @@ def problem(question_tokens, solution_tokens=None, *, name="p"):
 
 @pytest.fixture
 def checker(tmp_path):
-    """checker(prompt limit, response limit) -> LengthChecker for a policy of MAX_CONTEXT tokens, a word a token."""
+    """checker(prompt limit, response limit) -> LengthChecker for a policy with MAX_CONTEXT tokens, in words."""
 
     def make(max_prompt_tokens, max_response_tokens):
         limits = {"max_prompt_tokens": max_prompt_tokens, "max_response_tokens": max_response_tokens}
         config = toy_config(tmp_path, {"data": {"template": "none"}, "rollout": limits})
-        return LengthChecker(dataclasses.replace(tiny_policy(), tokenizer=Words()), config)
+        return LengthChecker(PromptRenderer(Words(), config), config, max_context=MAX_CONTEXT)
 
     return make
 
@@ -60,7 +59,7 @@ def test_prompt_and_response_at_the_context_fit_and_one_over_does_not(checker):
     )
 
 
-def test_limits_over_the_context_are_no_error_while_every_prompt_fits(checker):
+def test_limits_over_the_context_are_accepted_while_every_prompt_fits(checker):
     checker(MAX_CONTEXT, MAX_CONTEXT - 3).check_prompts([problem(3)])
     with pytest.raises(ModelError, match="over the model's context of 128"):
         checker(MAX_CONTEXT, MAX_CONTEXT).check_prompts([problem(1)])
@@ -91,7 +90,7 @@ def test_short_texts_are_not_tokenised(checker, monkeypatch):
 
     check = checker(60, 20)
     for name in ("render", "render_demonstration"):
-        monkeypatch.setattr(lengths, name, refuse)
+        monkeypatch.setattr(rendering, name, refuse)
     check.check_prompts([problem(18)])  # 18 x 3 - 1 = 53 characters, and room for 4 special tokens
     check.check_demonstrations([problem(18, 5)])
     with pytest.raises(AssertionError):

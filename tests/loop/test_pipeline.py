@@ -135,7 +135,7 @@ def test_a_finished_run_resumed_is_left_as_it_is(run):
 
 
 def test_a_finished_run_is_not_begun_again(run):
-    with pytest.raises(ConfigError, match="holds a run already"):
+    with pytest.raises(ConfigError, match="already holds a run"):
         run_pipeline(load_run(run))
 
 

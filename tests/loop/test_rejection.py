@@ -9,24 +9,21 @@ from tiny_models import tiny_policy
 from toy_runs import toy_config
 
 from ansatz.config.load import check
+from ansatz.data.hygiene.select import Candidate
 from ansatz.errors import ConfigError, DataError
-from ansatz.loop import rejection as rejection_module
+from ansatz.loop.context import RunContext
 from ansatz.loop.lengths import LengthChecker
-from ansatz.loop.pipeline import Pipeline, run_pipeline
-from ansatz.loop.rejection import (
-    RejectionSettings,
-    rejection_settings,
-    round_sampling,
-    sample_and_select,
-    sampling_seconds,
-    selected,
-)
+from ansatz.loop.pipeline import run_pipeline
+from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_folder import resume_config
+from ansatz.loop.selection import sample_responses, sampling_seconds, write_selection, selected
+from ansatz.loop.stages.rejection import RejectionSettings, rejection_settings, round_sampling
 from ansatz.rewards.fake import FakeGrader
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.fake import FakeSampler
-from ansatz.track.jsonl import read_jsonl
+from ansatz.track.jsonl import append_jsonl, read_jsonl
 from ansatz.track.metrics import check_known
+from ansatz.train.sample import TrainSample
 from ansatz.types import Problem, Prompt
 
 REWARDS = Path(__file__).with_name("mine.py")
@@ -53,7 +50,7 @@ def ending(monkeypatch):
     """Random weights rarely end a response; here each counts as whole."""
     monkeypatch.setattr(
         "ansatz.evaluate.selection.candidate",
-        lambda one, mode="": rejection_module.Candidate(
+        lambda one, mode="": Candidate(
             problem_id=one.id,
             sample=one.sample,
             text=one.response,
@@ -63,7 +60,7 @@ def ending(monkeypatch):
         ),
     )
     monkeypatch.setattr("ansatz.loop.lengths.LengthChecker.fits_demonstration", lambda self, problem: True)
-    monkeypatch.setattr("ansatz.loop.sft.render_demonstration", unlimited)
+    monkeypatch.setattr("ansatz.loop.rendering.render_demonstration", unlimited)
 
 
 def unlimited(problem, template, tokenizer, **_):
@@ -111,15 +108,15 @@ def test_a_round_keeps_all_responses_and_teaches_the_chosen_right_ones(tmp_path,
 @pytest.mark.parametrize("from_start", [False, True])
 def test_rounds_sample_from_the_newest_policy_and_train_it_or_the_start(tmp_path, ending, monkeypatch, from_start):
     sampled, trained = [], []
-    sampler, trainer = Pipeline._sampler, Pipeline._learner
+    sampler, trainer = RunContext.sampler, RunContext.trainer
 
     def of(policy):
         return str(Path(policy.path).relative_to(tmp_path / "a" / "runs" / "toy"))
 
-    monkeypatch.setattr(Pipeline, "_sampler", lambda self, policy: sampled.append(of(policy)) or sampler(self, policy))
+    monkeypatch.setattr(RunContext, "sampler", lambda self, policy: sampled.append(of(policy)) or sampler(self, policy))
     monkeypatch.setattr(
-        Pipeline,
-        "_learner",
+        RunContext,
+        "trainer",
         lambda self, path, *a, **k: trained.append(Path(path).name) or trainer(self, path, *a, **k),
     )
     run = run_pipeline(config(tmp_path / "a", {"rounds": 2, "from_start": from_start}))
@@ -153,11 +150,12 @@ def test_a_round_broken_off_and_resumed_ends_with_the_same_bytes(tmp_path, endin
         if at == "sampling":
             broken.setattr(
                 "ansatz.evaluate.response_store.append_jsonl",
-                breaks_after(22, "ansatz.evaluate.response_store", "append_jsonl"),
+                breaks_after(22, append_jsonl),
             )
         else:
             broken.setattr(
-                "ansatz.loop.sft.render_demonstration", breaks_after(25, "ansatz.loop.sft", "render_demonstration")
+                "ansatz.loop.stages.sft.TrainSample.from_demonstration",
+                breaks_after(25, TrainSample.from_demonstration),
             )
         with pytest.raises(KeyboardInterrupt):
             run_pipeline(config(tmp_path / "b"))
@@ -174,10 +172,8 @@ def test_a_round_broken_off_and_resumed_ends_with_the_same_bytes(tmp_path, endin
     assert last[0].read_bytes() == last[1].read_bytes()
 
 
-def breaks_after(count, module, name):
-    import importlib
-
-    function, calls = getattr(importlib.import_module(module), name), iter(range(count))
+def breaks_after(count, function):
+    calls = iter(range(count))
 
     def broken(*arguments, **settings):
         if next(calls, None) is None:
@@ -188,7 +184,7 @@ def breaks_after(count, module, name):
 
 
 def test_nothing_right_to_learn_from_is_an_error_with_the_counts(tmp_path):
-    with pytest.raises(DataError, match=r"none of 40 responses is one to learn from \(cut_off 20, wrong 20\)"):
+    with pytest.raises(DataError, match=r"none of 40 responses can be taught \(cut_off 20, wrong 20\)"):
         run_pipeline(config(tmp_path / "a", rollout={"max_response_tokens": 2}))
 
 
@@ -203,10 +199,10 @@ def test_rl_goes_on_from_the_last_round(tmp_path, ending):
 
 def test_the_sft_of_a_round_takes_its_own_settings_over_those_of_sft(tmp_path):
     recipe = toy_config(tmp_path, {"sft": {"steps": 9, "batch_size": 3, "lr": 1e-3}})
-    taught = RejectionSettings(sft={"steps": 2, "decay_steps": 1}).teaching(recipe).sft
+    taught = RejectionSettings(sft={"steps": 2, "decay_steps": 1}).fine_tuning_config(recipe).sft
     assert (taught.steps, taught.decay_steps, taught.batch_size, taught.lr) == (2, 1, 3, 1e-3)
     assert recipe.sft.steps == 9
-    assert RejectionSettings().teaching(recipe) == check(recipe.model_dump())
+    assert RejectionSettings().fine_tuning_config(recipe) == check(recipe.model_dump())
 
 
 def test_no_round_shares_its_noise_with_another_or_with_a_step_of_rl(tmp_path):
@@ -224,16 +220,16 @@ def test_no_round_shares_its_noise_with_another_or_with_a_step_of_rl(tmp_path):
         ({"rounds": 0}, r"rejection\.rounds = 0"),
         ({"pick": "longest"}, "pick = 'longest' is unknown"),
         ({"per_prompt": 0}, "per_prompt = 0"),
-        ({"template": "boxed"}, r"rejection\.template is the teacher's"),
+        ({"template": "boxed"}, r"rejection\.template is the prompt template of the teacher's"),
         ({"from_start": True}, "from_start has no effect with one round"),
         ({"teacher": "nowhere"}, "'nowhere'"),
         ({"sft": {"step": 3}}, "sft has no key 'step'. Did you mean 'steps'"),
-        ({"sft": {"steps": 0}}, "a round of 0 SFT steps learns nothing"),
+        ({"sft": {"steps": 0}}, "a round with 0 steps of fine-tuning learns nothing"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_written(tmp_path, rejection, sentence):
     with pytest.raises(Exception, match=sentence) as error:
-        Pipeline(toy_config(tmp_path, {"rejection": rejection}), None, resume=False)
+        run_pipeline(toy_config(tmp_path, {"rejection": rejection}))
     assert type(error.value).__name__ in ("ConfigError", "ModelError")
     assert not (tmp_path / "runs").exists()
 
@@ -246,9 +242,11 @@ def test_the_settings_are_those_of_the_signature():
 
 def test_each_round_takes_the_next_problems_and_none_twice():
     problems = [Problem(id=name, question="?", answer="1", source="test", split="train") for name in "abcde"]
-    taken = ["".join(one.id for one in RejectionSettings(problems=2).sampled(problems, n)) for n in (1, 2, 3, 4)]
+    taken = [
+        "".join(one.id for one in RejectionSettings(problems=2).problems_of_round(problems, n)) for n in (1, 2, 3, 4)
+    ]
     assert taken == ["ab", "cd", "ea", "bc"]
-    assert [RejectionSettings(problems=n).sampled(problems, 3) for n in (0, 5, 6)] == [problems] * 3
+    assert [RejectionSettings(problems=n).problems_of_round(problems, 3) for n in (0, 5, 6)] == [problems] * 3
 
 
 def test_a_response_that_the_policy_could_not_be_taught_goes(tmp_path, ending):
@@ -258,14 +256,22 @@ def test_a_response_that_the_policy_could_not_be_taught_goes(tmp_path, ending):
         )
         for name in "ab"
     ]
-    sample_and_select(
+    responses = sample_responses(
         tmp_path,
         prompts,
         sampler=FakeSampler(lambda prompt, sample: f"{prompt.problem.id}{sample}"),
         sampling=Sampling(num_samples=2, max_response_tokens=9),
         grader=FakeGrader(),
-        settings=RejectionSettings(),
+        batch=2,
+    )
+    write_selection(
+        tmp_path,
+        responses,
+        [prompt.problem for prompt in prompts],
+        selection=RejectionSettings(),
+        seed=0,
         fits=lambda problem: problem.solution != "a1",
+        seconds=1.0,
     )
     found = selected(tmp_path)
     assert found is not None
@@ -274,12 +280,12 @@ def test_a_response_that_the_policy_could_not_be_taught_goes(tmp_path, ending):
 
 
 def test_a_demonstration_over_a_limit_does_not_fit(tmp_path):
-    fit = LengthChecker(
-        tiny_policy(), toy_config(tmp_path, {"rollout": {"max_response_tokens": 4}, "data": {"template": "none"}})
-    )
+    recipe = toy_config(tmp_path, {"rollout": {"max_response_tokens": 4}, "data": {"template": "none"}})
+    policy = tiny_policy()
+    lengths = LengthChecker(PromptRenderer(policy.tokenizer, recipe), recipe, max_context=policy.max_context)
     short, long = (
         Problem(id="p", question="t5", answer="1", source="test", split="train", solution=" ".join(["t7"] * count))
         for count in (3, 4)
     )
-    assert fit.fits_demonstration(short)  # three tokens and the end
-    assert not fit.fits_demonstration(long)
+    assert lengths.fits_demonstration(short)  # three tokens and the end
+    assert not lengths.fits_demonstration(long)

@@ -1,0 +1,131 @@
+"""What the stages of a run share: the recipe, its problems and prompts, the grader, and what is built from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ansatz.config.schema import Config, SftSection, TrainSection
+from ansatz.data.store import read_problems
+from ansatz.evaluate.evaluate import Evaluator
+from ansatz.loop.builders import source_problems
+from ansatz.loop.lengths import LengthChecker
+from ansatz.loop.rendering import PromptRenderer
+from ansatz.models.layers import configure_layers
+from ansatz.models.load import Policy, cast, compute_dtype, load_policy
+from ansatz.models.lora import bind_adapters
+from ansatz.objectives.objective import Objective
+from ansatz.rewards.base import Grader
+from ansatz.rollout.base import Sampler, Sampling
+from ansatz.rollout.engines import engine_of
+from ansatz.track.base import ConsoleSink
+from ansatz.train.optim import Schedule
+from ansatz.train.trainer import Trainer
+from ansatz.types import Problem
+
+
+class RunContext:
+    """One run of a recipe. Problems are read once and rendered once, whichever stages use them.
+
+    outputs: the output path of each stage that is done, by folder name, in order. The folder of a stage with several
+    rounds appears once for each round.
+    """
+
+    def __init__(self, config: Config, *, grader: Grader, console: ConsoleSink | None) -> None:
+        self.config, self.grader, self.console = config, grader, console
+        self.outputs: dict[str, str] = {}
+        self._sources: dict[str, Sequence[Problem]] = {}
+        self._problems: dict[str, Sequence[Problem]] = {}
+        self._renderer: PromptRenderer | None = None
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The sections of `data` that the stages of the recipe use."""
+        return ("sft", "train", "heldout") if "sft" in self.config.stages else ("train", "heldout")
+
+    def source(self, split: str) -> Sequence[Problem]:
+        """The problems that a section of `data` names, before the stage `problems` has stored them."""
+        if split not in self._sources:
+            self._sources[split] = source_problems(getattr(self.config.data, split), key=f"data.{split}")
+        return self._sources[split]
+
+    def problems(self, split: str) -> Sequence[Problem]:
+        """The problems that the stage `problems` has stored."""
+        if split not in self._problems:
+            self._problems[split] = read_problems(self.config.run_dir / "problems" / f"{split}.jsonl")
+        return self._problems[split]
+
+    def renderer(self, policy: Policy) -> PromptRenderer:
+        """The renderer of the run. All policies of a run have one tokenizer; a teacher needs a renderer of its own."""
+        if self._renderer is None:
+            self._renderer = PromptRenderer(policy.tokenizer, self.config)
+        return self._renderer
+
+    def lengths(self, policy: Policy) -> LengthChecker:
+        return LengthChecker(self.renderer(policy), self.config, max_context=policy.max_context)
+
+    def model_before(self, stage: str) -> str:
+        """The model folder that the stages before `stage` have made. Rounds of `stage` itself do not count."""
+        return self._model_of([name for name in self.outputs if not name.startswith(f"{stage}_")][-1])
+
+    @property
+    def model(self) -> str:
+        """The newest model folder."""
+        return self._model_of(list(self.outputs)[-1])
+
+    def _model_of(self, folder_name: str) -> str:
+        """The stage `model` leaves a model in its folder only if it builds one."""
+        model = self.config.model
+        loaded = folder_name == "model" and not model.built
+        return str(model.path) if loaded else self.outputs[folder_name]
+
+    def policy(self, path: str) -> Policy:
+        """A model in the recipe's compute type, to sample from."""
+        policy = load_policy(path)
+        cast(policy, compute_dtype(self.config.model.dtype, policy.device))
+        return policy
+
+    def sampler(self, policy: Policy) -> Sampler:
+        return engine_of(self.config.rollout.engine)(policy)
+
+    def evaluator(self, policy: Policy, *, num_problems: int | None = None) -> Evaluator:
+        """The held-out evaluation of the recipe. num_problems: fewer of its problems, from the first."""
+        evaluate = self.config.evaluate
+        problems = self.problems("heldout")[: evaluate.problems][:num_problems]
+        return Evaluator(
+            prompts=self.renderer(policy).prompts(problems),
+            grader=self.grader,
+            sampling=Sampling.of(evaluate, seed=self.config.seed),
+            k=evaluate.k,
+            split="heldout",
+        )
+
+    def trainer(
+        self,
+        path: str,
+        objective: Objective,
+        *,
+        section: TrainSection | SftSection,
+        updates: TrainSection,
+        temperature: float = 1.0,
+    ) -> Trainer:
+        """A trainer of the model at `path`.
+
+        section: learning rate, schedule and number of steps. updates: how a step is cut into updates.
+        temperature: the one that rollouts are sampled at.
+        """
+        model, policy = self.config.model, load_policy(path)
+        dtype = compute_dtype(model.dtype, policy.device)
+        if (add_adapters := bind_adapters(model.lora, seed=self.config.seed)) is not None:
+            policy = add_adapters(policy)
+        configure_layers(policy, checkpointing=model.checkpointing, compiled=model.compile)
+        return Trainer(
+            policy,
+            objective,
+            settings=updates,
+            dtype=dtype,
+            lr=section.lr,
+            schedule=Schedule(
+                warmup_steps=section.warmup_steps, decay_steps=section.decay_steps, total_steps=section.steps
+            ),
+            temperature=temperature,
+        )

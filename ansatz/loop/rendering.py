@@ -1,0 +1,57 @@
+"""Problems as the policy sees them, each rendered once per run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from ansatz.config.schema import Config
+from ansatz.prompts.render import Demonstration, Tokenizer, render, render_demonstration
+from ansatz.types import Problem, Prompt
+
+T = TypeVar("T")
+
+
+class PromptRenderer:
+    """Renders problems with one tokenizer and the recipe's template and limits, and keeps the results.
+
+    Errors are those of `prompts.render`. A result is kept for as long as the run, so that evaluations, epochs and the
+    length check do not tokenise a text again. template: instead of the recipe's, for a teacher with its own.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, config: Config, *, template: str | None = None) -> None:
+        self._tokenizer, self._limits = tokenizer, config.rollout
+        self.template = template or config.data.template
+        self._prompts: dict[str, tuple[Problem, Prompt]] = {}
+        self._demonstrations: dict[str, tuple[Problem, Demonstration]] = {}
+
+    def prompt(self, problem: Problem) -> Prompt:
+        return _kept(self._prompts, problem, self._render)
+
+    def prompts(self, problems: Sequence[Problem]) -> list[Prompt]:
+        return [self.prompt(problem) for problem in problems]
+
+    def demonstration(self, problem: Problem) -> Demonstration:
+        return _kept(self._demonstrations, problem, self._render_demonstration)
+
+    def _render(self, problem: Problem) -> Prompt:
+        return render(problem, self.template, self._tokenizer, max_prompt_tokens=self._limits.max_prompt_tokens)
+
+    def _render_demonstration(self, problem: Problem) -> Demonstration:
+        return render_demonstration(
+            problem,
+            self.template,
+            self._tokenizer,
+            max_prompt_tokens=self._limits.max_prompt_tokens,
+            max_response_tokens=self._limits.max_response_tokens,
+        )
+
+
+def _kept(results: dict[str, tuple[Problem, T]], problem: Problem, render_one: Callable[[Problem], T]) -> T:
+    """The kept result for this very problem. Ids are unique only within a file, so the id alone would not do."""
+    known, result = results.get(problem.id, (None, None))
+    if known is problem and result is not None:
+        return result
+    result = render_one(problem)
+    results[problem.id] = problem, result
+    return result

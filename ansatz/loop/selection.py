@@ -1,0 +1,142 @@
+"""Sample responses, grade them, and choose those that are taught: the first half of a round of rejection sampling.
+
+responses/            settings.json, rollouts.jsonl: every response with its verdict
+selected.jsonl        problems, each with a chosen response as its solution
+selected.report.json  how many responses were chosen, and why the others were not
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansatz.data.hygiene.report import report_path
+from ansatz.data.hygiene.select import Candidate, Reject, SelectedResponses, selection_counts
+from ansatz.data.store import read_problems, write_problems
+from ansatz.errors import DataError
+from ansatz.evaluate.response_store import ResponseStore
+from ansatz.evaluate.responses import Response, reward_grader
+from ansatz.evaluate.selection import Selection, taught_problems
+from ansatz.files import write_text
+from ansatz.rewards.base import Grader
+from ansatz.rollout.base import Sampler, Sampling
+from ansatz.track.base import ConsoleSink
+from ansatz.types import Problem, Prompt
+
+
+def sample_responses(
+    folder: Path,
+    prompts: Sequence[Prompt],
+    *,
+    sampler: Sampler,
+    sampling: Sampling,
+    grader: Grader,
+    batch: int,
+    console: ConsoleSink | None = None,
+) -> list[Response]:
+    """Sample and grade all responses, or those that an interrupted call left, and store them in folder/responses.
+
+    batch: problems sampled together; an interruption loses at most one batch.
+    """
+    store = ResponseStore(folder / "responses")
+    store.open_or_check(
+        {
+            "num_problems": len(prompts),
+            "samples_per_prompt": sampling.num_samples,
+            "seed": sampling.seed,
+            "round": -sampling.step,
+        }
+    )
+    if console is not None:
+        console.begin(f"{folder.name}, problems sampled", total_steps=len(prompts))
+    try:
+        store.sample(
+            prompts,
+            sampler=sampler,
+            sampling=sampling,
+            batch=batch,
+            grader=reward_grader(grader),
+            on_problem=lambda done: console.step(done, {}) if console is not None and done else None,
+        )
+    finally:
+        if console is not None:
+            console.end()
+    return [response for group in store.responses() for response in group]
+
+
+def write_selection(
+    folder: Path,
+    responses: Sequence[Response],
+    problems: Sequence[Problem],
+    *,
+    selection: Selection,
+    seed: int,
+    fits: Callable[[Problem], bool],
+    seconds: float,
+) -> None:
+    """Write folder/selected.jsonl and, before it, its report.
+
+    fits: whether a problem with a response as its solution is within the limits of the recipe. seconds: what the
+    sampling took, for the report. Raises DataError if nothing is left to teach.
+    """
+    chosen = selection.choose(responses, seed=seed, filters=(_unfit(fits, problems),))
+    if not chosen.kept:
+        counts = ", ".join(f"{reason} {count}" for reason, count in chosen.kinds.items())
+        raise DataError(
+            f"{folder}: none of {len(responses)} responses can be taught ({counts}). Start from a better policy or a "
+            "teacher, raise rejection.samples_per_prompt, or loosen the filters of rejection."
+        )
+    path = folder / "selected.jsonl"
+    report = {**selection_counts(chosen), **_rates(responses), "seconds": round(seconds, 3)}
+    write_text(report_path(path), json.dumps(report, indent=2))
+    write_problems(path, taught_problems(chosen, problems))
+
+
+def selected(folder: Path) -> list[Problem] | None:
+    """The problems that the round teaches; None if they are not chosen yet."""
+    path = folder / "selected.jsonl"
+    return read_problems(path) if path.is_file() else None
+
+
+def selection_metrics(folder: Path) -> dict[str, float]:
+    """The counts of a finished selection, under the names of the metric table."""
+    report = _report(folder)
+    return {
+        "rejection/pass_rate": report["pass_rate"],
+        "rejection/solved_frac": report["solved_frac"],
+        "rejection/kept_frac": report["kept"] / report["responses"],
+        "rejection/taught_responses": float(report["kept"]),
+        "rejection/taught_problems_frac": report["problems_kept"] / report["problems"],
+    }
+
+
+def sampling_seconds(folder: Path) -> float:
+    """Seconds that a finished selection took; 0 for an unfinished one and for a stage without one."""
+    return float(_report(folder)["seconds"]) if (folder / "selected.jsonl").is_file() else 0.0
+
+
+def _report(folder: Path) -> dict[str, Any]:
+    return json.loads(report_path(folder / "selected.jsonl").read_text(encoding="utf-8"))
+
+
+def _unfit(fits: Callable[[Problem], bool], problems: Sequence[Problem]) -> Reject:
+    problem_of = {problem.id: problem for problem in problems}
+
+    def reject(candidate: Candidate) -> str | None:
+        (problem,) = taught_problems(
+            SelectedResponses(kept=(candidate,), dropped=()), (problem_of[candidate.problem_id],)
+        )
+        return None if fits(problem) else "no_fit"
+
+    return reject
+
+
+def _rates(responses: Sequence[Response]) -> dict[str, float]:
+    """The fraction of responses that are correct, and of problems with at least one correct response."""
+    solved = [response.id for response in responses if response.verdicts["reward"].correct]
+    return {
+        "pass_rate": len(solved) / len(responses),
+        "solved_frac": len(set(solved)) / len({response.id for response in responses}),
+    }

@@ -1,0 +1,61 @@
+"""The model that training starts from: built with random weights or loaded, checked against the problems, evaluated."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from ansatz.config.schema import Config
+from ansatz.loop.builders import model_builder, tokenizer_texts
+from ansatz.loop.context import RunContext
+from ansatz.loop.stages import find_stage
+from ansatz.loop.stages.stage import Stage
+from ansatz.models.load import Policy, check_folder
+from ansatz.models.lora import bind_adapters
+from ansatz.rollout.engines import check_engine
+from ansatz.track.tracker import Tracker
+
+
+class ModelStage(Stage):
+    name = "model"
+
+    def check(self, config: Config) -> None:
+        """The settings of `model.tiny`, `model.lora` and `rollout.engine` are known ones."""
+        if config.model.path is None:
+            model_builder(config)
+        bind_adapters(config.model.lora, seed=config.seed)
+        check_engine(config.rollout)
+
+    def check_inputs(self, context: RunContext) -> None:
+        """The model folder holds a model, or the sizes of the model to be built are known."""
+        config = context.config
+        if config.model.path is not None and not config.model.built:
+            check_folder(config.model.path)
+        else:
+            model_builder(config)
+
+    def check_problems(self, context: RunContext, policy: Policy) -> None:
+        evaluated = context.problems("heldout")[: context.config.evaluate.problems]
+        limit = context.config.evaluate.max_response_tokens
+        context.lengths(policy).check_prompts(evaluated, max_response_tokens=limit)
+
+    def run(self, context: RunContext, folder: Path) -> Path:
+        config, path = context.config, str(context.config.model.path)
+        if config.model.built:
+            texts = tokenizer_texts(context.problems(context.splits[0]), config.data.template)
+            model_builder(config)(folder, texts=texts)
+            path = str(folder)
+        policy = context.policy(path)
+        for name in config.stages:
+            find_stage(name).check_problems(context, policy)
+        num_problems = min(config.evaluate.problems, len(context.problems("heldout")))
+        if config.model.built:  # random weights rarely end a response, so each takes long and all are alike
+            num_problems = -(-num_problems // 4)
+        evaluator = context.evaluator(policy, num_problems=num_problems)
+        tracker = Tracker(folder, console=context.console, tensorboard=config.save.tensorboard, total_steps=0)
+        with closing(tracker), closing(context.sampler(policy)) as sampler:
+            tracker.evaluation(evaluator.run(sampler, stage=folder.name, step=0))
+        return folder
+
+
+STAGE = ModelStage()

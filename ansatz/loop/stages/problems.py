@@ -1,0 +1,62 @@
+"""The first stage: stores the problems of each split, so that later stages and a resumed run read the same ones.
+
+problems/{sft,train,heldout}.jsonl    as `data.store` writes them
+problems/decontamination.json         what is known about the origin of each training file
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ansatz.config.schema import Config
+from ansatz.data.curriculum import curriculum_settings
+from ansatz.data.hygiene.report import provenance
+from ansatz.data.store import write_problems
+from ansatz.errors import ConfigError
+from ansatz.files import write_text
+from ansatz.loop.builders import check_source
+from ansatz.loop.context import RunContext
+from ansatz.loop.stages.stage import Stage
+from ansatz.prompts.templates import CHAT, template_text
+from ansatz.rewards.grader import build_grader, check_golds
+
+
+class ProblemsStage(Stage):
+    name = "problems"
+
+    def check(self, config: Config) -> None:
+        """Data sources, template, curriculum and rewards exist and have the settings that the recipe gives."""
+        for split in ("sft", "train", "heldout"):
+            if (section := getattr(config.data, split)) is not None:
+                check_source(section, key=f"data.{split}")
+        if config.data.template != CHAT:
+            template_text(config.data.template)
+        if config.data.curriculum is not None:
+            curriculum_settings(config.data.curriculum)
+        build_grader(config.rewards, workers=config.grader_workers).close()
+
+    def check_inputs(self, context: RunContext) -> None:
+        """Every split can be read, and a curriculum has enough problems for a step."""
+        num_problems = {split: len(context.source(split)) for split in context.splits}["train"]
+        num_prompts = context.config.rollout.prompts_per_step
+        if context.config.data.curriculum is not None and num_problems < num_prompts:
+            raise ConfigError(
+                f"rollout.prompts_per_step = {num_prompts}: data.train has only {num_problems} problems, and with "
+                "data.curriculum a step takes no problem twice. Lower rollout.prompts_per_step, or add problems to "
+                "data.train."
+            )
+
+    def run(self, context: RunContext, folder: Path) -> Path:
+        config = context.config
+        for split in context.splits:
+            problems = context.source(split)
+            if split != "sft":  # demonstrations are imitated, never graded
+                check_golds(config.rewards, problems)
+            write_problems(folder / f"{split}.jsonl", problems)
+        trained_on = {split: provenance(getattr(config.data, split)) for split in context.splits if split != "heldout"}
+        write_text(folder / "decontamination.json", json.dumps(trained_on, indent=2))
+        return folder
+
+
+STAGE = ProblemsStage()

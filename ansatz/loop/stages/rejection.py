@@ -1,0 +1,205 @@
+"""Rejection sampling: sample responses, keep correct ones, and fine-tune on them, in one or several rounds.
+
+    rejection_1/    see `loop.selection`; otherwise as sft/: metrics, evaluations, checkpoints
+    rejection_2/    ...
+
+One round is RFT (arXiv:2308.01825). Several rounds are expert iteration, in which each round trains the policy of the
+round before; with `from_start` each trains the model that the stage began with, as STaR does (arXiv:2203.14465). With
+a `teacher` the stage is distillation of correct responses.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansatz.config.load import check, parse_section
+from ansatz.config.sampling import SamplingOptions
+from ansatz.config.schema import Config
+from ansatz.errors import ConfigError
+from ansatz.evaluate.selection import Selection
+from ansatz.loop.context import RunContext
+from ansatz.loop.lengths import LengthChecker
+from ansatz.loop.rendering import PromptRenderer
+from ansatz.loop.selection import sample_responses, write_selection, selected, selection_metrics
+from ansatz.loop.stages.sft import fine_tune
+from ansatz.loop.stages.stage import Stage
+from ansatz.models.load import Policy, check_folder, load_policy
+from ansatz.prompts.templates import CHAT, template_text
+from ansatz.registry import bind, settings_of, suggest
+from ansatz.rollout.base import Sampling
+from ansatz.types import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectionSettings(Selection):
+    """The `rejection` section of a recipe, except the settings of `Selection` and the sampling options.
+
+    rounds: rounds of sampling and fine-tuning.
+    teacher: the model folder to sample from; null: the policy at the start of the round.
+    template: the teacher's prompt template; null: data.template.
+    from_start: every round trains the model that the stage began with, instead of the policy of the round before.
+    problems: problems per round, in the order of data.train and from the first again after the last; 0: all of them.
+    batch: problems sampled together; a kill loses at most one batch.
+    sft: keys of the recipe's `sft` section that are different for the fine-tuning of a round.
+    """
+
+    rounds: int = 1
+    teacher: str | None = None
+    template: str | None = None
+    from_start: bool = False
+    problems: int = 0
+    batch: int = 64
+    sft: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        Selection.__post_init__(self)
+        for name, minimum in (("rounds", 1), ("batch", 1), ("problems", 0)):
+            if getattr(self, name) < minimum:
+                raise ConfigError(f"rejection.{name} = {getattr(self, name)}: expected {minimum} or more.")
+        if self.template is not None and self.teacher is None:
+            raise ConfigError(
+                "rejection.template is the prompt template of the teacher and has no effect without rejection.teacher. "
+                "Leave it out, or name a teacher."
+            )
+        if self.from_start and self.rounds == 1:
+            raise ConfigError(
+                "rejection.from_start has no effect with one round. Leave it out, or set rejection.rounds to 2 or more."
+            )
+
+    def problems_of_round(self, problems: Sequence[Problem], number: int) -> Sequence[Problem]:
+        """The problems of a round, none of them twice. Rounds count from 1."""
+        size = len(problems)
+        if not 0 < self.problems < size:
+            return problems
+        first = (number - 1) * self.problems
+        return [problems[(first + index) % size] for index in range(self.problems)]
+
+    def fine_tuning_config(self, config: Config) -> Config:
+        """The recipe with the `sft` section of a round. ConfigError for a wrong key, or if it has no steps."""
+        changed = check({**config.model_dump(), "sft": {**config.sft.model_dump(), **self.sft}})
+        if changed.sft.steps == 0:
+            raise ConfigError(
+                "rejection: a round with 0 steps of fine-tuning learns nothing. Set rejection.sft.steps or sft.steps."
+            )
+        return changed
+
+
+class RejectionStage(Stage):
+    name = "rejection"
+
+    def folders(self, config: Config) -> Sequence[str]:
+        return [round_name(number) for number in range(1, _settings(config).rounds + 1)]
+
+    def check(self, config: Config) -> None:
+        if config.rejection is None:
+            return
+        settings = _settings(config)
+        settings.fine_tuning_config(config)
+        rejection_options(config)
+        if settings.template not in (None, CHAT):
+            template_text(settings.template)
+
+    def check_inputs(self, context: RunContext) -> None:
+        if (teacher := _settings(context.config).teacher) is not None:
+            check_folder(teacher)
+
+    def check_problems(self, context: RunContext, policy: Policy) -> None:
+        config, lengths = context.config, context.lengths(policy)
+        if (path := _settings(config).teacher) is not None:
+            lengths.check_prompts(context.problems("train"))
+            teacher = load_policy(path)
+            lengths = LengthChecker(_renderer(context, teacher), config, max_context=teacher.max_context)
+        limit = rejection_options(config).max_response_tokens
+        lengths.check_prompts(context.problems("train"), max_response_tokens=limit)
+
+    def run(self, context: RunContext, folder: Path) -> Path:
+        settings = _settings(context.config)
+        trained_from = context.model_before(self.name) if settings.from_start else context.model
+        if selected(folder) is None:
+            _sample_and_select(
+                context, folder, sampled_from=settings.teacher or context.model, trained_from=trained_from
+            )
+        problems = selected(folder)
+        assert problems is not None
+        return fine_tune(
+            context,
+            folder,
+            config=settings.fine_tuning_config(context.config),
+            model_path=trained_from,
+            problems=problems,
+            first_metrics=selection_metrics(folder),
+        )
+
+
+def rejection_settings(recipe: Mapping[str, Any]) -> RejectionSettings:
+    """The settings of a recipe's `rejection` section. ConfigError for an unknown or a wrong one."""
+    known = {*settings_of(RejectionSettings), *SamplingOptions.model_fields}
+    for key in recipe:
+        if key not in known:
+            raise ConfigError(f"rejection has no setting {key!r}.{suggest(key, known)}")
+    settings = {key: value for key, value in recipe.items() if key not in SamplingOptions.model_fields}
+    return bind(RejectionSettings, settings, what="rejection")()
+
+
+def rejection_options(config: Config) -> SamplingOptions:
+    """How a round samples: as `rollout` does, with 8 samples per prompt, unless `rejection` gives another value."""
+    options = {name: getattr(config.rollout, name) for name in SamplingOptions.model_fields}
+    given = {key: value for key, value in (config.rejection or {}).items() if key in options}
+    return parse_section(SamplingOptions, {**options, "samples_per_prompt": 8, **given}, name="rejection")
+
+
+def round_name(number: int) -> str:
+    return f"rejection_{number}"
+
+
+def round_sampling(config: Config, number: int) -> Sampling:
+    """Rounds use the noise of the steps before the first one, which RL never uses."""
+    return Sampling.of(rejection_options(config), seed=config.seed, step=-number)
+
+
+def _settings(config: Config) -> RejectionSettings:
+    assert config.rejection is not None
+    return rejection_settings(config.rejection)
+
+
+def _renderer(context: RunContext, policy: Policy) -> PromptRenderer:
+    """A teacher has a tokenizer of its own, and may have a template of its own."""
+    settings = _settings(context.config)
+    if settings.teacher is None:
+        return context.renderer(policy)
+    return PromptRenderer(policy.tokenizer, context.config, template=settings.template)
+
+
+def _sample_and_select(context: RunContext, folder: Path, *, sampled_from: str, trained_from: str) -> None:
+    start, config, settings = time.perf_counter(), context.config, _settings(context.config)
+    number = int(folder.name.removeprefix("rejection_"))
+    lengths = context.lengths(load_policy(trained_from))
+    policy = context.policy(sampled_from)
+    problems = settings.problems_of_round(context.problems("train"), number)
+    with closing(context.sampler(policy)) as sampler:
+        responses = sample_responses(
+            folder,
+            _renderer(context, policy).prompts(problems),
+            sampler=sampler,
+            sampling=round_sampling(config, number),
+            grader=context.grader,
+            batch=settings.batch,
+            console=context.console,
+        )
+    write_selection(
+        folder,
+        responses,
+        problems,
+        selection=settings,
+        seed=config.seed,
+        fits=lengths.fits_demonstration,
+        seconds=time.perf_counter() - start,
+    )
+
+
+STAGE = RejectionStage()

@@ -1,0 +1,145 @@
+"""Reinforcement learning from verifiable rewards: take problems, sample, score, batch, update, publish, log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from ansatz.config.schema import Config
+from ansatz.data.curriculum import curriculum_settings
+from ansatz.evaluate.evaluate import Evaluator
+from ansatz.loop.collect import StepCollector, StepData
+from ansatz.loop.context import RunContext
+from ansatz.loop.stages.stage import Stage
+from ansatz.loop.training_stage import TrainingStage, training_stage
+from ansatz.models.load import Policy
+from ansatz.models.peak_memory import PeakMemory
+from ansatz.models.weights import LiveWeights
+from ansatz.objectives.build import build_objective
+from ansatz.objectives.checks import check_recipe as check_objective
+from ansatz.objectives.objective import Objective
+from ansatz.rollout.base import Sampler, Sampling
+from ansatz.rollout.groups import PartialGroup
+from ansatz.track.rollouts import rollout_metrics, version_lag
+from ansatz.train.optimizers import bind_optimizer
+from ansatz.train.sample import samples_of_groups
+from ansatz.train.step import StepReport
+from ansatz.train.trainer import Trainer
+from ansatz.types import rollout_from_json, to_json
+
+
+class RlStage(Stage):
+    name = "rl"
+
+    def check(self, config: Config) -> None:
+        """The objective can be built and gets the inputs that it needs; the optimizer exists."""
+        check_objective(_objective(config), samples_per_prompt=config.rollout.samples_per_prompt)
+        bind_optimizer(config.train.optimizer)
+
+    def check_problems(self, context: RunContext, policy: Policy) -> None:
+        context.lengths(policy).check_prompts(context.problems("train"))
+
+    def run(self, context: RunContext, folder: Path) -> Path:
+        config = context.config
+        trainer = context.trainer(
+            context.model_before(self.name),
+            _objective(config),
+            section=config.train,
+            updates=config.train,
+            temperature=config.rollout.temperature,
+        )
+        recipe = config.data.curriculum
+        stage = training_stage(
+            config,
+            folder,
+            trainer=trainer,
+            problems=context.problems("train"),
+            total_steps=config.train.steps,
+            console=context.console,
+            curriculum=None if recipe is None else curriculum_settings(recipe),
+        )
+        evaluator = context.evaluator(trainer.policy)
+        with closing(context.sampler(trainer.policy)) as sampler, stage as running:
+            _train(context, running, sampler=sampler, evaluator=evaluator)
+            running.tracker.evaluation(evaluator.run(sampler, stage=folder.name, step=running.total_steps))
+            return running.output
+
+
+def _objective(config: Config) -> Objective:
+    return build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
+
+
+def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evaluator: Evaluator) -> None:
+    config, trainer = stage.config, stage.trainer
+    collector = StepCollector(
+        stream=stage.stream,
+        prompt_of=context.renderer(trainer.policy).prompt,
+        sampler=sampler,
+        grader=context.grader,
+        num_prompts=config.rollout.prompts_per_step,
+        needs_greedy=trainer.needs_greedy,
+        grader_threads=config.grader_workers,
+    )
+    partial = _partial_from_json(stage.restored.get("partial_rollouts", ()))
+    memory = PeakMemory(trainer.policy.device)
+    _publish(trainer, sampler)
+    for step in stage.steps:
+        sampling = Sampling.of(
+            config.rollout, seed=config.seed, step=step, max_call_tokens=config.rollout.partial_rollout_tokens
+        )
+        data = collector.collect(sampling, partial=partial)
+        partial, lag = data.partial, version_lag(data.sampled, version=trainer.version)
+        start = time.perf_counter()
+        batch = trainer.batch(samples_of_groups(data.groups), baseline_of_group=data.baseline_of_group)
+        reports = trainer.update(batch, step=step, check_alignment=step == stage.first_step)
+        _publish(trainer, sampler)
+        metrics = step_metrics(data, reports, update_s=time.perf_counter() - start)
+        stage.tracker.log(step, metrics | {"rollout/version_lag": lag, "perf/peak_memory_gb": memory.gb()})
+        if config.save.samples:
+            stage.tracker.samples(step, [member for group in data.sampled for member in group.members])
+        if config.evaluate.every and step % config.evaluate.every == 0 and step < stage.total_steps:
+            stage.tracker.evaluation(evaluator.run(sampler, stage=stage.folder.name, step=step))
+        stage.save_if_due(step, partial_rollouts=_partial_to_json(partial))
+
+
+def _publish(trainer: Trainer, sampler: Sampler) -> None:
+    sampler.load_weights(LiveWeights(policy=trainer.policy, version=trainer.version))
+
+
+def step_metrics(data: StepData, reports: Sequence[StepReport], *, update_s: float) -> dict[str, float]:
+    """Rollout metrics, the mean (or maximum) over the updates of theirs, and where the time went."""
+    names = dict.fromkeys(name for report in reports for name in report.metrics)
+    updates = {
+        name: (max if name.endswith("_max") or name == "align/max_gap" else fmean)(
+            [report.metrics[name] for report in reports if name in report.metrics]
+        )
+        for name in names
+    }
+    tokens = sum(member.rollout.num_tokens for group in data.sampled for member in group.members)
+    return {
+        **rollout_metrics(data.sampled),
+        **updates,
+        "train/early_stops": float(sum(report.stopped for report in reports)),
+        "time/rollout_s": data.rollout_s,
+        "time/grade_s": data.grade_s,
+        "time/update_s": update_s,
+        "time/step_s": data.rollout_s + data.grade_s + update_s,
+        "perf/rollout_tokens_per_s": tokens / data.rollout_s,
+        "perf/train_tokens_per_s": sum(report.tokens for report in reports) / update_s,
+        **data.metrics,
+    }
+
+
+def _partial_to_json(partial: Sequence[PartialGroup]) -> list[list[dict[str, Any]]]:
+    return [[to_json(rollout) for rollout in group.rollouts] for group in partial]
+
+
+def _partial_from_json(groups: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[PartialGroup, ...]:
+    return tuple(PartialGroup(tuple(rollout_from_json(dict(row)) for row in rows)) for rows in groups)
+
+
+STAGE = RlStage()

@@ -1,0 +1,43 @@
+"""What a stage is: its checks, the cheapest first, and its work. A stage overrides what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from ansatz.config.schema import Config
+from ansatz.loop.context import RunContext
+from ansatz.models.load import Policy
+
+
+class Stage:
+    """One stage of a run. name: as in `config.schema.STAGES`, and the name of its module."""
+
+    name: ClassVar[str]
+
+    def folders(self, config: Config) -> Sequence[str]:
+        """The names of the folders that the stage makes, in order. `run` is called once for each of them."""
+        return (self.name,)
+
+    def check(self, config: Config) -> None:
+        """Raise for a recipe that this stage cannot run. Needs only the recipe: no data, no model, no GPU.
+
+        Called for every stage, including those that the recipe leaves out.
+        """
+
+    def check_inputs(self, context: RunContext) -> None:
+        """Raise if a file, a model folder or a problem is missing that the stage needs. Nothing has been written yet.
+
+        Called for every stage of the recipe that is still to be done.
+        """
+
+    def check_problems(self, context: RunContext, policy: Policy) -> None:
+        """Raise for a problem that this stage cannot use with the recipe's model, the tokenizer of which is now known.
+
+        Called before any training for every stage of the recipe, so that no stage stops at such a problem hours later.
+        """
+
+    def run(self, context: RunContext, folder: Path) -> Path:
+        """Do the work, or the rest of it if `folder` holds a part. Returns the output: a path within `folder`."""
+        raise NotImplementedError

@@ -1,0 +1,88 @@
+"""A training stage while it runs: where it stands, and how it starts, saves and resumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansatz.config.schema import Config
+from ansatz.data.curriculum import CurriculumSettings
+from ansatz.data.cursor import ProblemStream
+from ansatz.track.base import ConsoleSink, TrackerLike
+from ansatz.track.tracker import Tracker
+from ansatz.train import checkpoint
+from ansatz.train.trainer import Trainer
+from ansatz.types import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingStage:
+    """One training stage: its folder, what it trains, the problems to come, and the first step that is still to do.
+
+    restored: what the stage itself put into the checkpoint that was resumed (`save_if_due`); empty at the start.
+    """
+
+    config: Config
+    folder: Path
+    trainer: Trainer
+    stream: ProblemStream
+    tracker: TrackerLike
+    total_steps: int
+    first_step: int
+    restored: Mapping[str, Any]
+
+    @property
+    def steps(self) -> range:
+        """The steps that are still to do. Steps count from 1."""
+        return range(self.first_step, self.total_steps + 1)
+
+    @property
+    def output(self) -> Path:
+        """The newest checkpoint; after the last step, what the stage has made."""
+        latest = checkpoint.latest(self.folder)
+        assert latest is not None
+        return latest
+
+    def save_if_due(self, step: int, **own_state: Any) -> None:
+        """Write a checkpoint if `save.every` asks for one at this step, or if the step is the last.
+
+        own_state: JSON that only this stage understands; it comes back as `restored`.
+        """
+        if step % self.config.save.every == 0 or step == self.total_steps:
+            state = {"stream": self.stream.state(), **own_state}
+            checkpoint.save(self.folder, step=step, trainer=self.trainer, state=state, keep=self.config.save.keep)
+
+
+@contextmanager
+def training_stage(
+    config: Config,
+    folder: Path,
+    *,
+    trainer: Trainer,
+    problems: Sequence[Problem],
+    total_steps: int,
+    console: ConsoleSink | None,
+    curriculum: CurriculumSettings | None = None,
+) -> Iterator[TrainingStage]:
+    """The stage at its start, or at the latest checkpoint in its folder. Its tracker is closed at the end."""
+    stream = ProblemStream(problems, seed=config.seed, curriculum=curriculum)
+    step, state = 0, dict[str, Any]()
+    if (latest := checkpoint.latest(folder)) is not None:
+        step, state = checkpoint.restore(latest, trainer=trainer)
+        stream.restore(state.pop("stream"))
+    tracker = Tracker(folder, console=console, tensorboard=config.save.tensorboard, total_steps=total_steps)
+    with closing(tracker):
+        tracker.resume(step)
+        yield TrainingStage(
+            config=config,
+            folder=folder,
+            trainer=trainer,
+            stream=stream,
+            tracker=tracker,
+            total_steps=total_steps,
+            first_step=step + 1,
+            restored=state,
+        )

@@ -1,0 +1,62 @@
+import pytest
+from toy_runs import toy_config
+
+from ansatz.loop import rendering
+from ansatz.loop.rendering import PromptRenderer
+from ansatz.types import Problem
+
+
+class Words:
+    """A tokenizer: a token is a word."""
+
+    eos_token_id = 1
+    chat_template = None
+
+    def encode(self, text, *, add_special_tokens=True):
+        return [len(word) for word in text.split()]
+
+
+def problem(question="How many ?", name="p"):
+    return Problem(id=name, question=question, answer="5", source="test", split="train", solution="It is 5 .")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The ids of the problems that were rendered, in order."""
+    rendered = []
+    for name in ("render", "render_demonstration"):
+        original = getattr(rendering, name)
+
+        def counted(problem, *arguments, original=original, **settings):
+            rendered.append(problem.id)
+            return original(problem, *arguments, **settings)
+
+        monkeypatch.setattr(rendering, name, counted)
+    return rendered
+
+
+def test_a_problem_is_rendered_once(tmp_path, calls):
+    renderer = PromptRenderer(Words(), toy_config(tmp_path))
+    problems = [problem(name="a"), problem(name="b")]
+    assert renderer.prompts(problems) == renderer.prompts(problems)
+    assert renderer.prompt(problems[1]) is renderer.prompts(problems)[1]
+    assert calls == ["a", "b"]
+    assert renderer.demonstration(problems[0]) is renderer.demonstration(problems[0])
+    assert calls == ["a", "b", "a"]
+
+
+def test_two_problems_with_one_id_are_rendered_each_as_itself(tmp_path):
+    """Ids are unique within a file only: data.sft and data.train can hold different problems of one id."""
+    renderer = PromptRenderer(Words(), toy_config(tmp_path))
+    first, second = problem("How many ?"), problem("How many apples are left ?")
+    assert renderer.prompt(first).problem is first
+    assert renderer.prompt(second).problem is second
+    assert "apples" in renderer.prompt(second).text
+    assert "apples" not in renderer.prompt(first).text
+
+
+def test_a_teacher_may_have_its_own_template(tmp_path):
+    config = toy_config(tmp_path)
+    assert PromptRenderer(Words(), config).template == "tiny"
+    own = PromptRenderer(Words(), config, template="none")
+    assert own.prompt(problem()).text == "How many ?"
