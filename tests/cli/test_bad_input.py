@@ -82,7 +82,7 @@ def test_a_wrong_data_section(refused, section, sentence):
 
 @pytest.mark.parametrize("key", ["source", "split"])
 def test_a_data_section_needs_source_and_split(refused, key):
-    assert f"data.train lacks '{key}'" in refused({}, without=f"data.train.{key}")
+    assert f"data.train.{key} is missing" in refused({}, without=f"data.train.{key}")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,10 @@ def test_an_existing_run_is_neither_overwritten_nor_deleted_unasked(refused, ans
     (run / "config.yaml").write_text("name: toy\n")
     (run / "model" / "done.json").write_text('{"output": ".", "seconds": 1}')
     err = refused({})
-    assert f"{run} holds a run already. Go on with it: --resume {run}; start over: --fresh;" in err
+    assert (
+        f"{run} already holds a run. Resume it with --resume {run}, start over with --fresh, or choose another name"
+        in err
+    )
     assert (run / "config.yaml").read_text() == "name: toy\n"
 
 
@@ -169,7 +172,10 @@ def test_a_folder_that_is_no_run_is_never_touched(refused, tmp_path, fresh):
     mine = tmp_path / "runs" / "toy" / "thesis.txt"
     mine.parent.mkdir(parents=True)
     mine.write_text("years of work")
-    assert "is no run folder, and it holds other files, which are left alone." in refused({}, *fresh)
+    assert (
+        "exists and is not an Ansatz run folder; its files were not touched. Choose another name with --name NAME."
+        in refused({}, *fresh)
+    )
     assert mine.read_text() == "years of work"
 
 

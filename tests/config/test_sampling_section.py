@@ -9,7 +9,7 @@ from ansatz.config.load import dump, load_recipe, parse_section
 from ansatz.config.sampling import SamplingOptions
 from ansatz.config.schema import EvaluateSection
 from ansatz.errors import ConfigError
-from ansatz.loop.rejection import rejection_options
+from ansatz.loop.stages.rejection import rejection_options
 from ansatz.rollout.base import Sampling
 
 FORM = {"max_response_tokens": 40, "min_response_tokens": 3, "stop": ["\n"], "thinking_budget": 20}

@@ -220,7 +220,7 @@ def test_no_round_shares_its_noise_with_another_or_with_a_step_of_rl(tmp_path):
         ({"rounds": 0}, r"rejection\.rounds = 0"),
         ({"pick": "longest"}, "pick = 'longest' is unknown"),
         ({"per_prompt": 0}, "per_prompt = 0"),
-        ({"template": "boxed"}, r"rejection\.template is the prompt template of the teacher's"),
+        ({"template": "boxed"}, r"rejection\.template is the prompt template of the teacher"),
         ({"from_start": True}, "from_start has no effect with one round"),
         ({"teacher": "nowhere"}, "'nowhere'"),
         ({"sft": {"step": 3}}, "sft has no key 'step'. Did you mean 'steps'"),

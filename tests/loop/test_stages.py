@@ -1,0 +1,94 @@
+"""What holds for every stage, and what `ansatz explain` and `ansatz train` refuse before anything is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from toy_runs import toy_config, toy_recipe
+
+from ansatz.cli.explain import explain
+from ansatz.cli.train import train
+from ansatz.config.schema import STAGES
+from ansatz.errors import AnsatzError
+from ansatz.loop import context, rendering
+from ansatz.loop.pipeline import run_pipeline
+from ansatz.loop.stages import find_stage
+
+FOLDER = Path(__file__).parents[2] / "ansatz" / "loop" / "stages"
+
+
+def test_every_stage_of_the_schema_is_a_module_and_every_module_a_stage_of_the_schema() -> None:
+    modules = {path.stem for path in FOLDER.glob("*.py")} - {"__init__", "stage"}
+    assert modules == set(STAGES)
+    assert [find_stage(name).name for name in STAGES] == list(STAGES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"data": {"train": {"source": "word_problem", "split": "train"}}}, "data source 'word_problem' is unknown. Did you mean"),
+        ({"data": {"train": {"max_stepz": 2}}}, "has no setting 'max_stepz'. Did you mean 'max_steps'?"),
+        ({"data": {"heldout": {"source": "jsonl", "split": "x"}}}, "needs the setting 'path'"),
+        ({"data": {"template": "tinny"}}, "'tinny'"),
+        ({"data": {"curriculum": {"sampler": "varianze"}}}, "Did you mean 'variance'?"),
+        ({"rewards": {"math_anser": {}}}, "reward 'math_anser' is unknown. Did you mean 'math_answer'?"),
+        ({"rewards": {"math_answer": {"mode": "lenient"}}}, "mode"),
+        ({"model": {"tiny": {"hiden_size": 8}}}, "model.tiny has no setting 'hiden_size'. Did you mean 'hidden_size'?"),
+        ({"model": {"lora": {"rnak": 2}}}, "model.lora has no setting 'rnak'. Did you mean 'rank'?"),
+        ({"rollout": {"engine": {"name": "natve"}}}, "Did you mean 'native'?"),
+        ({"rejection": {"rounds": 0}}, "rejection.rounds = 0: expected 1 or more."),
+        ({"rejection": {"sft": {"steps": 0}}}, "a round with 0 steps of fine-tuning learns nothing."),
+        ({"algorithm": {"preset": "grppo"}}, "Did you mean"),
+        ({"algorithm": {"preset": "grpo_process"}}, "algorithm.advantage"),
+        ({"rollout": {"samples_per_prompt": 1}}, "rollout.samples_per_prompt = 1"),
+        ({"train": {"optimizer": {"name": "sgd"}}}, "sgd"),
+    ],
+    ids=str,
+)
+def test_explain_and_train_refuse_a_recipe_with_the_same_sentence(tmp_path, changes, sentence) -> None:
+    recipe, sentences = toy_recipe(tmp_path, changes), []
+    for verb in (explain, train):
+        with pytest.raises(AnsatzError) as error:
+            verb(Context(), recipe)
+        sentences.append(str(error.value))
+    assert sentences[0] == sentences[1]
+    assert sentence in sentences[0]
+    assert "\n" not in sentences[0]
+    assert not (tmp_path / "runs").exists()
+
+
+class Context:
+    """What the command line hands to a verb: no overrides."""
+
+    obj: dict[str, str] = {}  # noqa: RUF012
+
+
+def test_a_run_reads_and_renders_each_problem_once(tmp_path, monkeypatch) -> None:
+    """Two RL steps of 4 problems in an epoch of 4, two evaluations after the first: everything occurs several times."""
+    read, rendered = Counter[str](), Counter[str]()
+    original_read, original_render = context.read_problems, rendering.render
+
+    def counted_read(path):
+        read[path.name] += 1
+        return original_read(path)
+
+    def counted_render(problem, *arguments, **settings):
+        rendered[problem.id] += 1
+        return original_render(problem, *arguments, **settings)
+
+    monkeypatch.setattr(context, "read_problems", counted_read)
+    monkeypatch.setattr(rendering, "render", counted_render)
+    changes = {
+        "data": {"train": {"count": 4}},
+        "sft": {"steps": 0},
+        "train": {"steps": 2},
+        "rollout": {"max_response_tokens": 16},
+        "evaluate": {"every": 1},
+        "save": {"tensorboard": False},
+    }
+    run_pipeline(toy_config(tmp_path, changes))
+    assert read == {"train.jsonl": 1, "heldout.jsonl": 1}
+    assert set(rendered.values()) == {1}
+    assert len(rendered) == 4 + 6  # the training problems, and those of the evaluations
