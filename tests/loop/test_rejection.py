@@ -16,7 +16,7 @@ from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_folder import resume_config
-from ansatz.loop.selection import sample_responses, sampling_seconds, write_selection, selected
+from ansatz.loop.selection import sample_responses, sampling_seconds, selected, write_selection
 from ansatz.loop.stages.rejection import RejectionSettings, rejection_settings, round_sampling
 from ansatz.rewards.fake import FakeGrader
 from ansatz.rollout.base import Sampling

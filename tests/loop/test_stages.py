@@ -28,7 +28,10 @@ def test_every_stage_of_the_schema_is_a_module_and_every_module_a_stage_of_the_s
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"data": {"train": {"source": "word_problem", "split": "train"}}}, "data source 'word_problem' is unknown. Did you mean"),
+        (
+            {"data": {"train": {"source": "word_problem", "split": "train"}}},
+            "data source 'word_problem' is unknown. Did you mean",
+        ),
         ({"data": {"train": {"max_stepz": 2}}}, "has no setting 'max_stepz'. Did you mean 'max_steps'?"),
         ({"data": {"heldout": {"source": "jsonl", "split": "x"}}}, "needs the setting 'path'"),
         ({"data": {"template": "tinny"}}, "'tinny'"),

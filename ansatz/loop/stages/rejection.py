@@ -25,7 +25,7 @@ from ansatz.evaluate.selection import Selection
 from ansatz.loop.context import RunContext
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
-from ansatz.loop.selection import sample_responses, write_selection, selected, selection_metrics
+from ansatz.loop.selection import sample_responses, selected, selection_metrics, write_selection
 from ansatz.loop.stages.sft import fine_tune
 from ansatz.loop.stages.stage import Stage
 from ansatz.models.load import Policy, check_folder, load_policy
