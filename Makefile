@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-unit test-slow test-vllm bench bench-gpu check
+.PHONY: env demo test test-unit test-slow test-vllm bench bench-gpu docs check
 
 env: .venv/.ready
 
@@ -48,6 +48,11 @@ bench: env .venv-trl/.ready .venv-vllm/.ready
 # On a machine with a GPU: keep its file under the card's name.
 bench-gpu: env
 	$(BIN)/python benchmarks/gpu.py --out gpu.json
+
+# The pages of docs/ that are generated from the schema and the commands.
+docs: env
+	$(BIN)/python -m tools.config_reference
+	$(BIN)/python -m tools.cli_reference
 
 check: env
 	$(BIN)/ruff check .

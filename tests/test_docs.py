@@ -1,0 +1,125 @@
+"""The documentation is current: generated pages, line lengths, links, and the commands that it shows."""
+
+import re
+import shlex
+
+import pytest
+from toy_runs import REPOSITORY
+
+from ansatz.cli.recipe import RecipeCommand, split_overrides
+from ansatz.config.schema import Config
+from tools import cli_reference, config_reference
+
+DOCS = REPOSITORY / "docs"
+PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
+GUIDES = [REPOSITORY / "README.md", *sorted((DOCS / "design").glob("*.md"))]
+WIDTH = 100
+LONG = {"algorithms", "curriculum", "data", "evaluation", "memory", "metrics", "parity", "rewards", "sampling"}
+LONG |= {"verifier", "vllm", "README", "architecture", "benchmarks", "LOG", "recipes"}
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+
+
+@pytest.mark.parametrize("reference", [config_reference, cli_reference], ids=["config.md", "cli.md"])
+def test_generated_pages_are_current(reference):
+    name = "config.md" if reference is config_reference else "cli.md"
+    assert (DOCS / name).read_text(encoding="utf-8") == reference.render(), f"docs/{name} is old; run `make docs`"
+
+
+@pages
+def test_lines_have_at_most_100_characters(page):
+    if page.stem in LONG:
+        pytest.skip("lines are still longer")
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert [f"line {number}: {len(line)}" for number, line in enumerate(lines, 1) if len(line) > WIDTH] == []
+
+
+@pages
+def test_relative_links_lead_to_files_and_headings(page):
+    text = without_code(page.read_text(encoding="utf-8"))
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, heading = target.partition("#")
+        file = (page.parent / path) if path else page
+        if not file.exists() or (heading and heading not in headings(file)):
+            broken.append(target)
+    assert broken == []
+
+
+def test_commands_in_guides_are_commands_with_their_own_options():
+    """Verbs, options and recipe keys exist, and so do the recipes that are named."""
+    shown = [line for page in GUIDES for line in commands_of(page.read_text(encoding="utf-8"))]
+    assert len(shown) > 3
+    assert [(line, fault) for line in shown if (fault := fault_of(line))] == []
+
+
+def test_a_wrong_command_is_found():
+    assert fault_of("ansatz trane recipes/x.yaml") == "unknown verb"
+    assert fault_of("ansatz eval runs/x --suit gsm8k") == "unknown option --suit"
+    assert fault_of("ansatz train tiny_arithmetic_grpo_cpu --train.rate 1") == "unknown key train.rate"
+    assert fault_of("ansatz train recipes/none.yaml") == "no such recipe recipes/none.yaml"
+    assert fault_of("make demmo") == "unknown target"
+    assert fault_of("python examples/none.py") == "no such file examples/none.py"
+
+
+def without_code(text):
+    """The text without its code blocks and code spans."""
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M))
+
+
+def headings(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def commands_of(text):
+    """The lines of shell blocks that call ansatz, make or python; a line that ends in a backslash goes on."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, flags=re.S | re.M)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [line.partition(" #")[0].strip() for line in lines if re.match(r"(\S*/)?(ansatz|make|python) ", line)]
+
+
+def fault_of(line):
+    """What is wrong with a command, empty if nothing is."""
+    program, *words = shlex.split(line)
+    if program == "make":
+        targets = re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), flags=re.M)
+        return "" if words[0] in targets else "unknown target"
+    if program.endswith("python"):
+        exists = words[0] == "-m" or (REPOSITORY / words[0]).is_file()
+        return "" if exists else f"no such file {words[0]}"
+    verbs = dict(cli_reference.commands())
+    for count in (2, 1):
+        command = verbs.get(" ".join(["ansatz", *words[:count]]))
+        if command is not None:
+            return options_fault(command, words[count:])
+    return "unknown verb"
+
+
+def options_fault(command, words):
+    """The first option, recipe key or recipe that does not exist."""
+    own = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    rest = words
+    if isinstance(command, RecipeCommand):
+        rest, overrides = split_overrides(words, own=own)
+        for key in overrides:
+            if not key_exists(key):
+                return f"unknown key {key}"
+    for word in rest:
+        if word.startswith("--") and word.partition("=")[0] not in own:
+            return f"unknown option {word}"
+        if word.startswith("recipes/") and not (REPOSITORY / word).is_file():
+            return f"no such recipe {word}"
+    return ""
+
+
+def key_exists(key):
+    """Whether a recipe may hold this dotted key. What a component takes is checked when it is built."""
+    known = set()
+    for name, field in Config.model_fields.items():
+        keys = getattr(field.annotation, "model_fields", None)
+        known |= {f"{name}.{inner}" for inner in keys} if keys else {name}
+    return any(key == name or key.startswith(f"{name}.") for name in known)
