@@ -22,7 +22,7 @@ from typing import Any
 from ansatz.rewards.math_answer import ALGEBRA_TARGET, equivalent, verify
 from ansatz.rewards.pool import WorkerPool
 
-POOL = WorkerPool(ALGEBRA_TARGET, workers=2, timeout_s=0.9)
+POOL = WorkerPool(ALGEBRA_TARGET, workers=2, timeout_s=0.8)
 """Hostile inputs are to be refused within one second, the second of the harness's own clock."""
 
 ANCHORED = {"mode": "with_old_logps"}

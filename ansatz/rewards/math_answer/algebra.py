@@ -1,11 +1,11 @@
-"""The algebra stage, run in a worker process: numbers to many digits first, sympy where there are none to take."""
+"""The algebra stage, run in a worker process: numbers to many digits first, sympy for sums, integrals and limits."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ansatz.rewards.math_answer import numeric, symbolic
-from ansatz.rewards.math_answer.decide import settle
+from ansatz.rewards.math_answer.decide import decide_pair
 from ansatz.rewards.math_answer.equality import Question
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.values import Expr
@@ -13,17 +13,17 @@ from ansatz.types import Reason
 
 
 def decide(job: dict[str, Any]) -> dict[str, Any]:
-    """{gold, answer, options} to {reason}: the strings are read again here, and compared with algebra at hand."""
+    """Turns {gold, answer, options} into {reason}. The strings are parsed again here and compared with algebra."""
     try:
-        outcome = settle(job["gold"], job["answer"], Options(**job["options"]), answer_question)
+        decision = decide_pair(job["gold"], job["answer"], Options(**job["options"]), answer_question)
     except numeric.NoNumber:
         return {"reason": Reason.UNPARSED}
-    assert outcome.reason is not None
-    return {"reason": outcome.reason}
+    assert decision.reason is not None
+    return {"reason": decision.reason}
 
 
 def answer_question(question: Question, gold: Expr, answer: Expr) -> bool:
-    """Evaluates both at points; where they have no number, as with an unknown function, asks sympy for a proof."""
+    """Evaluates both expressions at points. Asks sympy for a proof if a sum, integral or limit has no number."""
     try:
         if question == "rounded":
             return numeric.is_rounding(gold, answer)
@@ -31,7 +31,7 @@ def answer_question(question: Question, gold: Expr, answer: Expr) -> bool:
             return numeric.agree(gold, answer)
         return numeric.proportional(gold, answer, positive=question == "same_direction")
     except numeric.NoNumber:
-        if question != "equal":
+        if question != "equal" or not symbolic.has_operator(gold, answer):
             raise
         return _provably_equal(gold, answer)
 
@@ -41,5 +41,5 @@ def _provably_equal(gold: Expr, answer: Expr) -> bool:
         return symbolic.provably_equal(gold, answer)
     except (numeric.NoNumber, MemoryError):
         raise
-    except Exception:  # sympy raises of every kind on what has no value; such an equality is not proven
+    except Exception:  # sympy raises many kinds of errors for expressions without a value; equality is then not proven
         return False

@@ -80,13 +80,13 @@ class Expressions(Commands):
         return kind in ("name", "func", "cmd") or (kind == "env" and text.startswith("begin"))
 
     def _powers_before(self) -> int:
-        """How many powers of numbers, such as `2^3` and `2^{10}`, directly precede the next token."""
+        """How many powers of numbers, such as `2^3` and `2^{10}`, directly precede the next token. Stops at 2."""
         end, powers = self.at, 0
         while True:
             before = self.tokens[max(0, end - 5) : end]
             shape = "".join("1" if token.kind == "num" else token.text[:1] for token in before)
             size = 5 if shape == "1^{1}" else 3 if shape.endswith("1^1") else 0
-            if not size:
+            if not size or powers > 1:
                 return powers
             powers, end = powers + 1, end - size
 

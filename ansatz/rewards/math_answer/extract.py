@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from ansatz.rewards.math_answer.announce import announced, has_announcement, last_letter, last_number, until_stop
+from ansatz.rewards.math_answer.announce import announced, has_announcement, last_number, until_stop
+from ansatz.rewards.math_answer.letters import last_letter
 
 Mode = Literal["strict", "anchored", "last_number"]
 

@@ -24,7 +24,7 @@ _MAX_LOG = 1e8  # of the logarithm of a number that is computed
 _POINTS_NEEDED = 3
 _TRIES = 9
 _BASE_DIGITS = 50
-_MAX_DIGITS = 12_500
+_MAX_WORK = 60_000  # digits times nodes of the expressions, so that an evaluation takes well below a second
 _ARGUMENT_DIGITS = 25  # of an argument of an unknown function, by which two arguments are told apart
 
 Number = Any  # mpmath has no types
@@ -113,9 +113,13 @@ def _digits_for(*expressions: Expr) -> int:
     """More decimal digits than all the constants have together."""
     bits = sum(_bits(expression) for expression in expressions)
     digits = _BASE_DIGITS + bits * 302 // 1000
-    if digits > _MAX_DIGITS:
-        raise NoNumber("constants too long")
+    if digits * sum(map(_size, expressions)) > _MAX_WORK:
+        raise NoNumber("too long to evaluate")
     return digits
+
+
+def _size(value: object) -> int:
+    return 1 + sum(map(_size, v.children(value)))
 
 
 def _bits(value: object) -> int:

@@ -51,7 +51,7 @@ _BARE_WORDS = frozenset({"yes", "no", "odd", "even", "true", "false", "none", "a
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedAnswer:
     """A text as read. value: None when it cannot be; problem: why not, "" when it can.
 
     undefined: it has no value (0/0, nan) or is empty, so it equals nothing. unreduced: it holds a fraction of integers
@@ -66,29 +66,29 @@ class Reading:
     hedged: bool = False
 
 
-def read(text: str, options: Options = DEFAULT) -> Reading:
+def read(text: str, options: Options = DEFAULT) -> ParsedAnswer:
     """The value of an answer string. Never raises."""
     if len(text) > MAX_LENGTH * 4:
-        return Reading(None, "", f"longer than {MAX_LENGTH} characters")
+        return ParsedAnswer(None, "", f"longer than {MAX_LENGTH} characters")
     cleaned = clean(text)
     squeezed = squeeze(cleaned)
     if not cleaned:
-        return Reading(None, "", "empty", undefined=True)
+        return ParsedAnswer(None, "", "empty", undefined=True)
     hedged = len(cleaned) <= MAX_LENGTH and bool(_HEDGE.search(plain(cleaned).lower()))
     try:
         value, unreduced = _value(cleaned, options)
     except Undefined as error:
-        return Reading(None, squeezed, str(error), undefined=True)
+        return ParsedAnswer(None, squeezed, str(error), undefined=True)
     except Unreadable as error:
         words = plain(cleaned)
         if not hedged and len(cleaned) <= MAX_LENGTH and _PROSE.fullmatch(words) and _LONG_WORD.search(words):
-            return Reading(v.Text(_case(words, options)), squeezed)  # such as "June 20"
-        return Reading(None, squeezed, str(error), hedged=hedged)
-    return Reading(value, squeezed, unreduced=unreduced, hedged=hedged)
+            return ParsedAnswer(v.Text(_case(words, options)), squeezed)  # such as "June 20"
+        return ParsedAnswer(None, squeezed, str(error), hedged=hedged)
+    return ParsedAnswer(value, squeezed, unreduced=unreduced, hedged=hedged)
 
 
 @lru_cache(maxsize=8_192)
-def read_gold(text: str, options: Options = DEFAULT) -> Reading:
+def read_gold(text: str, options: Options = DEFAULT) -> ParsedAnswer:
     """The value of a gold, which may be a whole solution. Cached, because all rollouts of a group share their gold."""
     return read(stated_answer(text, gold=True), options)
 

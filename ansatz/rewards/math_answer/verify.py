@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-from ansatz.rewards.math_answer.decide import Outcome, settle
+from ansatz.rewards.math_answer.decide import Decision, decide_pair
 from ansatz.rewards.math_answer.extract import Mode, extract, stated_answer
 from ansatz.rewards.math_answer.options import Options, options_from
 from ansatz.rewards.math_answer.parse import is_choice
@@ -25,7 +25,7 @@ def default_pool() -> WorkerPool:
     global _default_pool
     with _default_lock:
         if _default_pool is None:
-            _default_pool = WorkerPool(ALGEBRA_TARGET)
+            _default_pool = WorkerPool(ALGEBRA_TARGET, timeout_s=0.8)
         return _default_pool
 
 
@@ -68,29 +68,29 @@ def equivalent(gold: str, answer: str, *, pool: WorkerPool | None = None, **opti
 
 def _judge(gold: str, answer: str | None, options: Options, pool: WorkerPool | None, begin: float) -> Verdict:
     if answer is None:
-        outcome = Outcome(Reason.NO_ANSWER, "extract")
+        decision = Decision(Reason.NO_ANSWER, "extract")
     else:
         try:
-            outcome = settle(gold, answer, options)
+            decision = decide_pair(gold, answer, options)
         except RecursionError:  # the caller may stand deep in the stack already
-            outcome = Outcome(Reason.UNPARSED, "parse")
-        if outcome.reason is None:
-            outcome = _ask(pool or default_pool(), gold, answer, options)
-    assert outcome.reason is not None
+            decision = Decision(Reason.UNPARSED, "parse")
+        if decision.reason is None:
+            decision = _ask(pool or default_pool(), gold, answer, options)
+    assert decision.reason is not None
     return Verdict(
-        correct=outcome.reason is Reason.EQUAL,
-        reason=outcome.reason,
+        correct=decision.reason is Reason.EQUAL,
+        reason=decision.reason,
         extracted=answer,
-        stage=outcome.stage,
+        stage=decision.stage,
         seconds=time.perf_counter() - begin,
     )
 
 
-def _ask(pool: WorkerPool, gold: str, answer: str, options: Options) -> Outcome:
+def _ask(pool: WorkerPool, gold: str, answer: str, options: Options) -> Decision:
     try:
         reply = pool.call({"gold": gold, "answer": answer, "options": dataclasses.asdict(options)})
     except JobTimeout:
-        return Outcome(Reason.TIMEOUT, "algebra")
+        return Decision(Reason.TIMEOUT, "algebra")
     except JobCrashed:
-        return Outcome(Reason.CRASHED, "algebra")
-    return Outcome(Reason(reply["reason"]), "algebra")
+        return Decision(Reason.CRASHED, "algebra")
+    return Decision(Reason(reply["reason"]), "algebra")

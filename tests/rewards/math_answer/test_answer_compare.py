@@ -8,7 +8,7 @@ import pytest
 
 from ansatz.errors import ConfigError
 from ansatz.rewards.math_answer import ALGEBRA_TARGET, Reason, equivalent, verify
-from ansatz.rewards.math_answer.decide import settle
+from ansatz.rewards.math_answer.decide import decide_pair
 from ansatz.rewards.math_answer.options import DEFAULT
 from ansatz.rewards.pool import WorkerPool
 
@@ -175,5 +175,5 @@ def test_wrong_options_are_config_errors(settings: dict[str, object], message: s
 
 
 def test_the_pure_stages_give_the_same_verdict_as_the_worker(pool: WorkerPool):
-    assert settle("x+1", "1+x", DEFAULT).reason is Reason.EQUAL
+    assert decide_pair("x+1", "1+x", DEFAULT).reason is Reason.EQUAL
     assert pool.call({"gold": "x+1", "answer": "1+x", "options": {}})["reason"] == "equal"

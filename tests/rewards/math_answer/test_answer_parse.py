@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from ansatz.rewards.math_answer import values as v
-from ansatz.rewards.math_answer.decide import settle
+from ansatz.rewards.math_answer.decide import decide_pair
 from ansatz.rewards.math_answer.options import DEFAULT
 from ansatz.rewards.math_answer.parse import read
 from ansatz.rewards.math_answer.values import Num
@@ -131,5 +131,5 @@ def test_words_that_doubt_are_noticed():
 def test_what_grows_when_worked_out_is_bounded_in_this_process(text: str):
     begin = time.thread_time()
     for gold, answer in [("x^2+1", text), (text, "x^2+1"), (text, text + "+1")]:
-        settle(gold, answer, DEFAULT)
+        decide_pair(gold, answer, DEFAULT)
     assert time.thread_time() - begin < 3.0  # of this thread; hours without the limits

@@ -1,0 +1,121 @@
+"""The value that a sentence states: "the largest n is 34", "she paid $12 in total", "they need 18 days to finish"."""
+
+from __future__ import annotations
+
+import re
+
+from ansatz.rewards.math_answer.words import ALTERING_WORDS, HEDGES, NUMBER_WORDS, unit_name
+
+MAX_SENTENCE_LENGTH = 1_000  # characters of a sentence that is searched for its value
+_MAX_TEXT_WORDS = 4  # of an answer in words, such as a name or a city
+
+_DOUBT = re.compile(
+    r"\b(?:whether|if|cannot|can't|couldn't|could not|can not|unable|don't|do not|doesn't|does not|isn't|wasn't|wrong"
+    r"|incorrect|doubt|unsure|never|unknown)\b",
+    re.IGNORECASE,
+)
+_RANGE = re.compile(
+    r"\b(?:between|at least|at most|up to|from|exceeds|above|below|under|over"
+    r"|(?:more|less|fewer|greater|larger|bigger|smaller|higher|lower) than)\b",
+    re.IGNORECASE,
+)
+_VERBS = frozenset({"is", "are", "was", "were", "be", "equals", "has", "have"})
+_CONDITION = re.compile(r"\b(?:such that|for which|where|whose|when|so that)\b", re.IGNORECASE)
+_VERB = re.compile(
+    r"\s(?:is|are|equals|be|was|were|(?:increase[sd]?|decrease[sd]?|rises|grows|falls|drops) by)\s+"
+    r"(?:(?:exactly|equal to|precisely|simply|just|therefore)\s+)*"
+)
+BOLD = re.compile(r"(?<![^\s(])\*\*([^*\s](?:[^*]*[^*\s])?)\*\*(?![^\s).,;:!?])")
+SPANS = re.compile(r"\\\[(.*?)\\\]|\$\$(.*?)\$\$|\\\(([^\n]*?)\\\)|(?<!\\)\$([^$\n]*)(?<!\\)\$", re.DOTALL)
+_ENGLISH = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_TEXT_GROUP = re.compile(r"\\(?:text|mathrm|mbox|textbf|operatorname)\s*\{[^{}]*\}")
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[a-zA-Z*]{1,20}\}")
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z][A-Za-z'.-]*")
+_AMOUNT = re.compile(
+    r"(?<![\w.\\])(?:\\?\$|[€£¥₹])?\s?[-+]?(?:\d+(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s?/\s?\d+)?(?![\w/^_])(?:\s?\\?%)?"
+    r"(?:\s(?:[A-Za-z]+))?"
+)
+_BARE_VARIABLE = re.compile(r"\s*[A-Za-z](?:_\{?\w+\}?)?(?:\s*\([A-Za-z,\s]*\))?\s*")
+
+
+def value_said(sentence: str) -> str:
+    """The value that a sentence states: the sentence itself if it is bare, its predicate, or its only value."""
+    if len(sentence) > MAX_SENTENCE_LENGTH:
+        return sentence
+    sentence = BOLD.sub(r"\1", sentence)
+    if is_bare(sentence):
+        return sentence
+    stated = predicate(sentence)
+    if stated:
+        return stated
+    if _hedges(sentence) or _DOUBT.search(sentence) or _RANGE.search(sentence):
+        return sentence
+    if any(word.lower() in ALTERING_WORDS or word.lower() in NUMBER_WORDS for word in _WORD.findall(sentence)):
+        return sentence
+    values = _values_in(sentence)
+    return values[0] if len(values) == 1 else sentence
+
+
+def predicate(sentence: str) -> str | None:
+    """The bare value after the main verb of a sentence that does not doubt it; None if there is no such value."""
+    verbs = list(_VERB.finditer(sentence[:MAX_SENTENCE_LENGTH]))
+    if not verbs or _DOUBT.search(sentence, 0, verbs[-1].end()):
+        return None
+    condition = max((match.end() for match in _CONDITION.finditer(sentence)), default=0)
+    if condition and sum(verb.start() >= condition - 1 for verb in verbs) == 1:
+        return None  # "the smallest n such that n^2 is 36" does not state 36
+    tail = sentence[verbs[-1].end() :].strip()
+    return tail if is_bare(tail) and not _hedges(tail) else None
+
+
+def _hedges(text: str) -> bool:
+    return any(word.lower() in HEDGES for word in _WORD.findall(text))
+
+
+def is_bare(text: str) -> bool:
+    """Whether a text is an answer without a sentence around it: a formula, an amount with its unit, a name."""
+    outside = _TEXT_GROUP.sub("", SPANS.sub(" 0 ", _ENVIRONMENT.sub("", text)))
+    if not outside.strip(" .") and text:
+        return True
+    if text.startswith("$") and is_currency(text):
+        outside = text[1:]
+    words = _ENGLISH.findall(outside)
+    if not any(char.isdigit() for char in outside):
+        return 0 < len(outside.split()) <= _MAX_TEXT_WORDS and not any(word.lower() in _VERBS for word in words)
+    return all(unit_name(word) is not None for word in words)
+
+
+def _values_in(sentence: str) -> list[str]:
+    """The formulas and amounts of a sentence, each once; formulas that only name a variable do not count."""
+    values: list[str] = []
+    rest: list[str] = []
+    position = 0
+    for span in SPANS.finditer(sentence):
+        if span.start() < position or is_currency(sentence[span.start() :]):
+            continue
+        rest.append(sentence[position : span.start()])
+        position = span.end()
+        inner = next(group for group in span.groups() if group is not None)
+        if not _BARE_VARIABLE.fullmatch(inner):
+            values.append(inner.strip() + unit_after(sentence[position:]))
+        rest.append(" ")
+    rest.append(sentence[position:])
+    for amount in _AMOUNT.finditer("".join(rest)):
+        number, space, word = amount[0].strip().rpartition(" ")
+        if space and word.isalpha() and unit_name(word) is None:
+            values.append(number)
+        else:
+            values.append(amount[0].strip())
+    return [value.replace("$", "\\$") if value.startswith("$") else value for value in dict.fromkeys(values)]
+
+
+def is_currency(text: str) -> bool:
+    """Whether the dollar sign at the start of a text means money: an amount follows, then words or no second dollar."""
+    inner, closed, _ = text[1:].partition("\n")[0].partition("$")
+    return bool(re.match(r"\s?\d", inner)) and (not closed or bool(_ENGLISH.search(_TEXT_GROUP.sub("", inner))))
+
+
+def unit_after(remark: str) -> str:
+    """A unit that directly follows a formula, as text for the parser; "" when another word follows."""
+    word = _ENGLISH.match(remark.strip())
+    return f" \\text{{{word[0]}}}" if word and unit_name(word[0]) else ""
