@@ -21,7 +21,7 @@ from ansatz.data.base import find_source, source_names
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.row_problems import RowSettings
 from ansatz.evaluate.selection import Selection
-from ansatz.loop.rejection import RejectionSettings
+from ansatz.loop.stages.rejection import RejectionSettings
 from ansatz.models.lora import add_adapters
 from ansatz.models.tiny import build_tiny_model
 from ansatz.objectives.advantages import ADVANTAGES

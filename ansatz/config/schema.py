@@ -174,7 +174,7 @@ class Config(Section):
     algorithm: dict[str, Any] = Field(default_factory=lambda: {"preset": "grpo"})
     """A preset row and what of it is replaced: `objectives.presets.KEYS` lists what may stand here."""
     rejection: dict[str, Any] | None = None
-    """Between sft and rl: right responses are sampled, chosen and taught (settings: `loop.rejection`'s
+    """Between sft and rl: right responses are sampled, chosen and taught (settings: `loop.stages.rejection`'s
     RejectionSettings). null: no such stage."""
     train: TrainSection = TrainSection()
     rewards: dict[str, dict[str, Any]] = Field(default_factory=lambda: {"math_answer": {}})
