@@ -136,29 +136,30 @@ def decontaminate(
     file: File,
     out: Out,
     against: Annotated[list[Path], typer.Option(help="A test file; can be repeated.")],
-    ngram: Annotated[int, typer.Option(help="Consecutive words that count as an overlap.")] = 10,
-    min_frac: Annotated[float, typer.Option(help="Drop only rows with this fraction of a test question.")] = 0.0,
+    min_frac: Annotated[float, typer.Option(help="Keep rows with less than this fraction of a test question.")] = 0.0,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     answer_from: AnswerFrom = "auto",
     id_key: IdKey = None,
 ) -> None:
-    """Drop questions that share consecutive words with a test question; report whether the answers agree."""
-    from ansatz.data.hygiene.decontaminate import BenchmarkTexts
+    """Drop questions that are copies, reworded copies or paraphrases of test questions; FILE is read twice."""
+    from ansatz.data.hygiene.decontaminate import NGRAM, BenchmarkTexts
     from ansatz.errors import ConfigError
 
     if not 0 <= min_frac <= 1:
         raise ConfigError(f"--min-frac = {min_frac}, expected 0 to 1.")
-    tests = BenchmarkTexts((problem for path in against for _, problem in rows_of(path)), ngram=ngram)
+    keys = (question_key, answer_key, answer_from, id_key)
+    tests = BenchmarkTexts(problem for path in against for _, problem in rows_of(path))
+    for _, problem in with_progress(rows_of(file, *keys), "decontaminate: count words"):
+        tests.count(problem)
 
     def reject(problem: Problem) -> dict[str, Any] | None:
         overlap = tests.overlap(problem, min_frac=min_frac)
         return overlap and overlap._asdict()
 
-    settings = {"against": [str(path) for path in against], "ngram": ngram, "min_frac": min_frac}
+    settings = {"against": [str(path) for path in against], "ngram": NGRAM, "min_frac": min_frac}
     settings |= {"test_problems": len(tests), "test_problems_too_short": tests.too_short}
-    pairs = rows_of(file, question_key, answer_key, answer_from, id_key)
-    run_row_filter("decontaminate", pairs, reject, file, out, settings)
+    run_row_filter("decontaminate", rows_of(file, *keys), reject, file, out, settings)
 
 
 @app.command("filter")

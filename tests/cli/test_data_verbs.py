@@ -63,12 +63,12 @@ def test_decontaminate_names_the_test_row_and_whether_answers_agree(ansatz, file
     verb = ("data", "decontaminate", file, "--out", out, "--against", tests)
     code, said, _ = ansatz(*verb)
     assert code == 0
-    assert "4 rows, 3 kept, 1 dropped (ngram 1)" in said
+    assert "4 rows, 3 kept, 1 dropped (copy 1)" in said
     (dropped,) = report_of(out)["dropped_rows"]
     assert (dropped["line"], dropped["same_answer"]) == (3, False)
-    assert dropped["text"] == "the sum of all even numbers under one hundred in"
+    assert dropped["question"] == ROWS[2]["question"]
+    assert dropped["test_question"] == "The sum of all even numbers under one hundred in base 8"
     assert report_of(out)["test_problems"] == 1
-    assert ansatz(*verb, "--ngram", 12)[1].startswith("4 rows, 4 kept")
     assert ansatz(*verb, "--min-frac", 1)[1].startswith("4 rows, 4 kept")
 
 

@@ -1,99 +1,159 @@
-"""Finds training problems that occur in a test set, by shared word n-grams.
+"""Finds training problems that are copies or near-copies of test problems.
 
-A test question of n words or more (10 by default) is matched by any n consecutive words of it. A test question of 3 to
-n-1 words must match exactly. Shorter ones are ignored: "What is 1+1?" says too little. Words are those of
-`normalize.normalized_words`: letters and digits without typesetting.
+Texts are compared by their word trigrams (`normalize.normalized_words`). Each trigram of a test question has the weight
+log(1 + D / d), where d of the D training and test questions contain it. So a set phrase ("relatively prime positive
+integers, find m + n") weighs little, and a phrase that only this question has weighs much. A row's `shared_frac` is the
+weight of the test question's trigrams that the row contains, divided by the weight of all of them.
 
-An n-gram can also be a set phrase ("where m and n are relatively prime positive integers"). So each overlap says what
-fraction of the test question the row contains and whether the answers agree. A small fraction with a different answer
-is a phrase.
+A near-copy keeps most of the wording, or it keeps the numbers and the answer. A row is therefore an overlap if its
+shared_frac is at least
+
+    0.75                                                              a copy, also with another number
+    0.5, and it contains two thirds of the numbers                    a reworded or shortened copy
+    0.25, and it contains 80 % of the numbers and has the answer      a paraphrase
+
+Test questions of 3 to 8 words must match exactly; shorter ones are ignored, because "What is 1+1?" says too little.
+`benchmarks/decontamination.py` measures recall and false drops with planted near-copies.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ansatz.data.hygiene.normalize import ngrams, normalized_words, same_answer
-from ansatz.errors import ConfigError
+from ansatz.data.hygiene.normalize import ngrams, normalized_words, numbers_of, same_answer
 from ansatz.types import Problem
 
-SHORTEST = 3  # words
+NGRAM = 3
+SHORTEST = 3  # words of a test question that is not ignored
+SHORTEST_GRADED = 9  # words from which a test question is compared by its trigrams
+COPY, REWORDED, PARAPHRASE = 0.75, 0.5, 0.25
+REWORDED_NUMBERS, PARAPHRASE_NUMBERS = 2 / 3, 0.8
+CANDIDATES = 5  # test questions with the largest shared_frac that are examined
 
 
 class Overlap(NamedTuple):
-    """The overlap of a row with the test problem with which it shares most.
+    """The overlap of a row with a test problem.
 
-    kind: "ngram" or "exact". shared_frac: fraction of the test question's distinct n-grams that the row contains, 0 to
-    1. text: the first shared words.
+    kind: "copy", "reworded" or "paraphrase" as above; "exact" for a short question. shared_frac: 0 to 1. numbers_frac:
+    fraction of the test question's numbers that the row contains; 1 if it has none.
     """
 
     kind: str
     test: str
     test_source: str
     shared_frac: float
+    numbers_frac: float
     same_answer: bool
-    text: str
+    question: str
+    test_question: str
 
 
 class BenchmarkTexts:
-    """The test problems, indexed by their n-grams. ngram: words per n-gram. ConfigError below 4."""
+    """The test problems, indexed by their trigrams.
 
-    def __init__(self, problems: Iterable[Problem], *, ngram: int = 10) -> None:
-        if ngram <= SHORTEST:
-            raise ConfigError(f"ngram = {ngram}, expected {SHORTEST + 1} words or more.")
-        self._ngram = ngram
-        self._problems: list[Problem] = []
-        self._sizes: list[int] = []
+    Call `count` with every training problem first: the weights of trigrams depend on the training set. Then call
+    `overlap` for each problem. Memory depends only on the test problems.
+    """
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self._problems = list(problems)
         self._index: dict[str, list[int]] = {}
+        self._whole: dict[str, int] = {}
+        self._documents = len(self._problems)
+        self._frequency = Counter[str]()
+        self._sizes: list[float] | None = None
         self.too_short = 0
-        for problem in problems:
-            self._add(problem)
+        for test, problem in enumerate(self._problems):
+            words = normalized_words(problem.question)
+            if len(words) < SHORTEST_GRADED:
+                self.too_short += len(words) < SHORTEST
+                self._whole.setdefault(" ".join(words), test)
+                continue
+            for gram in dict.fromkeys(ngrams(words, NGRAM)):
+                self._index.setdefault(gram, []).append(test)
+        self._frequency.update({gram: len(tests) for gram, tests in self._index.items()})
 
     def __len__(self) -> int:
         return len(self._problems)
 
+    def count(self, problem: Problem) -> None:
+        """Count the test trigrams in a training question."""
+        self._documents += 1
+        self._frequency.update(self._shared_grams(normalized_words(problem.question)))
+
     def overlap(self, problem: Problem, *, min_frac: float = 0.0) -> Overlap | None:
-        """The overlap with the test problem that shares most with this one; None if it shares less than min_frac."""
+        """The overlap with the test problem that this problem resembles most; None if there is none.
+
+        min_frac: ignore overlaps with a smaller shared_frac.
+        """
         words = normalized_words(problem.question)
-        runs = ngrams(words, self._ngram) if len(words) >= self._ngram else [_whole(words)]
-        shared = Counter[int]()
-        first: dict[int, str] = {}
-        for run in dict.fromkeys(runs):
-            for test in self._index.get(run, ()):
-                shared[test] += 1
-                first.setdefault(test, run)
-        if not shared:
-            return None
-        best = min(shared, key=lambda test: (-shared[test] / self._sizes[test], test))
-        shared_frac = shared[best] / self._sizes[best]
-        if shared_frac < min_frac:
-            return None
-        test, run = self._problems[best], first[best]
+        test = self._whole.get(" ".join(words)) if len(words) >= SHORTEST else None
+        if test is not None:
+            return self._overlap("exact", test, 1.0, problem)
+        for shared_frac, candidate in self._candidates(words):
+            kind = self._kind(problem, self._problems[candidate], shared_frac)
+            if kind is not None and shared_frac >= min_frac:
+                return self._overlap(kind, candidate, shared_frac, problem)
+        return None
+
+    def _candidates(self, words: list[str]) -> Iterator[tuple[float, int]]:
+        """(shared_frac, test) of the most similar tests, most similar first."""
+        shared: dict[int, float] = {}
+        for gram in self._shared_grams(words):
+            weight = self._weight(gram)
+            for test in self._index[gram]:
+                shared[test] = shared.get(test, 0.0) + weight
+        sizes = self._test_sizes()
+        ranked = sorted(((weight / sizes[test], test) for test, weight in shared.items()), key=lambda pair: -pair[0])
+        return (pair for pair in ranked[:CANDIDATES] if pair[0] >= PARAPHRASE)
+
+    def _kind(self, problem: Problem, test: Problem, shared_frac: float) -> str | None:
+        if shared_frac >= COPY:
+            return "copy"
+        numbers = numbers_frac(test.question, problem.question)
+        if shared_frac >= REWORDED and numbers >= REWORDED_NUMBERS:
+            return "reworded"
+        if numbers >= PARAPHRASE_NUMBERS and same_answer(test.answer, problem.answer):
+            return "paraphrase"
+        return None
+
+    def _overlap(self, kind: str, test: int, shared_frac: float, problem: Problem) -> Overlap:
+        found = self._problems[test]
         return Overlap(
-            kind="ngram" if len(words) >= self._ngram else "exact",
-            test=test.id,
-            test_source=test.source,
+            kind=kind,
+            test=found.id,
+            test_source=found.source,
             shared_frac=round(shared_frac, 4),
-            same_answer=same_answer(test.answer, problem.answer),
-            text=run.removeprefix(_WHOLE),
+            numbers_frac=round(numbers_frac(found.question, problem.question), 4),
+            same_answer=same_answer(found.answer, problem.answer),
+            question=problem.question,
+            test_question=found.question,
         )
 
-    def _add(self, problem: Problem) -> None:
-        words = normalized_words(problem.question)
-        runs = set(ngrams(words, self._ngram))
-        if SHORTEST <= len(words) < self._ngram:
-            runs = {_whole(words)}
-        self.too_short += not runs
-        for run in runs:
-            self._index.setdefault(run, []).append(len(self._problems))
-        self._problems.append(problem)
-        self._sizes.append(len(runs))
+    def _shared_grams(self, words: list[str]) -> list[str]:
+        return [gram for gram in dict.fromkeys(ngrams(words, NGRAM)) if gram in self._index]
+
+    def _weight(self, gram: str) -> float:
+        return math.log(1 + self._documents / self._frequency[gram])
+
+    def _test_sizes(self) -> list[float]:
+        """The weight of all trigrams of each test question; computed once, when counting is over."""
+        if self._sizes is None:
+            self._sizes = [0.0] * len(self._problems)
+            for gram, tests in self._index.items():
+                for test in tests:
+                    self._sizes[test] += self._weight(gram)
+        return self._sizes
 
 
-_WHOLE = "= "  # no n-gram starts like this, so a whole text never matches a part of a longer one
+def numbers_frac(test: str, row: str) -> float:
+    """The number of shared numbers, counted with repetitions, divided by the numbers of the text that has fewer.
 
-
-def _whole(words: list[str]) -> str:
-    return _WHOLE + " ".join(words)
+    So a shortened copy that lacks some numbers, and a longer copy that has more, both get 1. Without numbers: 1.
+    """
+    in_test, in_row = Counter(numbers_of(test)), Counter(numbers_of(row))
+    fewer = min(in_test.total(), in_row.total())
+    return (in_test & in_row).total() / fewer if fewer else 1.0

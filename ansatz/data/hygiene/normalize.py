@@ -1,4 +1,8 @@
-"""Normal forms for comparing texts: words, signs and numbers without typesetting."""
+"""Normal forms for comparing texts: words, signs and numbers without typesetting.
+
+LaTeX is read so that different ways to write one formula give one text: \\dfrac{1}{2} and \\frac12, \\( x \\) and $x$,
+\\leq and \\le, x^{2} and x^2, \\text{cm} and cm, 1{,}000 and 1,000, \\cdot and \\times.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,52 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+_NAMES = {
+    "dfrac": "frac",
+    "tfrac": "frac",
+    "cfrac": "frac",
+    "dbinom": "binom",
+    "tbinom": "binom",
+    "leq": "le",
+    "leqslant": "le",
+    "geq": "ge",
+    "geqslant": "ge",
+    "neq": "ne",
+    "rightarrow": "to",
+    "longrightarrow": "to",
+    "lbrace": "{",
+    "rbrace": "}",
+    "lvert": "|",
+    "rvert": "|",
+    "vert": "|",
+    "mid": "|",
+    "cdot": "*",
+    "times": "*",
+    "ldots": "",
+    "cdots": "",
+    "dots": "",
+    "dotsc": "",
+    "dotsb": "",
+    "degree": "circ",
+    "lt": "<",
+    "gt": ">",
+}
+"""LaTeX commands that mean the same as another command or sign."""
+
+_SIGNS = str.maketrans({"\u2212": "-", "\u00d7": "*", "\u00b7": "*", "\u22c5": "*", "\u2026": " ", "\u2019": "'"})
+_UNICODE = {"\u2264": "le", "\u2265": "ge", "\u2260": "ne", "\u03c0": "pi", "\u221a": "sqrt", "\u00b0": "^circ"}
 _TYPESETTING = re.compile(
-    r"\\(?:left|right|displaystyle|text|textbf|textit|mathrm|mathbf|quad|qquad|big|bigl|bigr)(?![a-z])|\\[,;!: ]"
+    r"\\(?:left|right|displaystyle|limits|quad|qquad|big|bigl|bigr|bigg|biggl|biggr)(?![a-z])|\\[,;!: ()\[\]]|~"
 )
-_SAME = re.compile(r"\\[dtc]frac(?![a-z])")
+_STYLED = re.compile(
+    r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|operatorname|mbox)(?![a-z])\s*(?:\{([^{}]*)\})?"
+)
+_COMMAND = re.compile(r"\\([a-z]+)")
+_SHORT_FRACTION = re.compile(r"\\[dtc]?frac\s*(\d)\s*(\d)")
+_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\\!|,)(?=\d{3}(?!\d))")
 _WORD = re.compile(r"[^\W_]+")
 _WORD_OR_SIGN = re.compile(r"\d+\.\d+|[^\W_]+|[-+*/=<>^!%|(){}\[\]]")
-_LONE = re.compile(r"\{(\w)\}")
+_LONE = re.compile(r"\{\s*(\w|\\[a-z]+)\s*\}")
 _FIGURE = re.compile(r"\d+(?:\.\d+)?|[-+*/=<>^!%]")
 
 
@@ -23,13 +66,18 @@ def normalized_words(text: str) -> list[str]:
 
 def signature(text: str) -> str:
     """Words, signs and brackets. So x+1 and x-1 differ, and so do 8/(4/2) and 8/4/2. Blanks, dollar signs, full stops,
-    typesetting, and braces around a single letter or digit are ignored."""
-    return " ".join(_WORD_OR_SIGN.findall(_LONE.sub(r"\1", _plain(text))))
+    typesetting, and braces around a single letter, digit or command are ignored."""
+    return " ".join(_WORD_OR_SIGN.findall(_plain(text)))
 
 
 def figures_of(text: str) -> tuple[str, ...]:
     """All numbers in digits and all arithmetic signs, sorted. Texts with different figures are different problems."""
     return tuple(sorted(_FIGURE.findall(_plain(text))))
+
+
+def numbers_of(text: str) -> list[str]:
+    """All numbers in digits, in order."""
+    return [figure for figure in _FIGURE.findall(_plain(text)) if figure[0].isdigit()]
 
 
 def ngrams(words: Sequence[str], length: int) -> list[str]:
@@ -50,4 +98,12 @@ def bare_answer(answer: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return _TYPESETTING.sub(" ", _SAME.sub(r"\\frac", unicodedata.normalize("NFKC", text).casefold()))
+    text = unicodedata.normalize("NFKC", text.translate(_SIGNS)).casefold()
+    for sign, name in _UNICODE.items():
+        text = text.replace(sign, f" {name} ")
+    text = _THOUSANDS.sub("", text)
+    text = _TYPESETTING.sub(" ", text)
+    text = _STYLED.sub(lambda match: f" {match[1] or ''} ", text)
+    text = _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
+    text = _LONE.sub(r" \1 ", text)
+    return _COMMAND.sub(lambda match: f" {_NAMES.get(match[1], match[1])} ", text).replace("\\", " ")

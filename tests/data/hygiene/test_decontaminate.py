@@ -1,94 +1,173 @@
 from __future__ import annotations
 
+import importlib.util
+import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ansatz.data.formats import open_rows
-from ansatz.data.hygiene.decontaminate import BenchmarkTexts
-from ansatz.data.hygiene.normalize import normalized_words
+from ansatz.data.hygiene.decontaminate import BenchmarkTexts, Overlap, numbers_frac
 from ansatz.data.row_problems import RowSettings, rows_with_problems
-from ansatz.errors import ConfigError
 from ansatz.types import Problem
 from tests.data.hygiene.problems import problem
 
-SHARED = Path(__file__).parents[4] / "shared" / "data"
-TEN = "one two three four five six seven eight nine ten"
-TEST = problem(f"{TEN} eleven twelve", "7", id="t")
+ROOT = Path(__file__).parents[3]
+SHARED = ROOT.parent / "shared" / "data"
+PHRASE = "The answer can be written as m over n where m and n are relatively prime positive integers find m plus n"
+TEST = problem(
+    "A beekeeper in Ljubljana fills 17 wooden crates with 23 jars of chestnut honey each, then sells 40 of the jars.",
+    "351",
+    id="bees",
+)
 
 
-def test_ten_consecutive_words_are_an_overlap_and_nine_are_not() -> None:
-    tests = BenchmarkTexts([TEST])
-    overlap = tests.overlap(problem(f"Say: One, two -- {TEN[8:]}! and more words", "$7$"))
+def overlaps(tests: Sequence[Problem], rows: Sequence[Problem], **settings: float) -> list[Overlap | None]:
+    texts = BenchmarkTexts(tests)
+    for row in rows:
+        texts.count(row)
+    return [texts.overlap(row, **settings) for row in rows]
+
+
+def fillers(count: int = 60) -> list[Problem]:
+    return [
+        problem(f"Item {i}: a tram leaves stop {i * 7} after {i + 3} minutes. {PHRASE}", str(i)) for i in range(count)
+    ]
+
+
+def test_a_copy_is_found_and_both_texts_are_reported() -> None:
+    copy = problem("For you: " + TEST.question.upper() + " Answer briefly.", "$351$")
+    overlap = overlaps([TEST], [*fillers(), copy])[-1]
     assert overlap is not None
-    assert (overlap.kind, overlap.test, overlap.text, overlap.same_answer) == ("ngram", "t", TEN, True)
-    assert overlap.shared_frac == pytest.approx(1 / 3, abs=1e-4)  # one of the three runs of ten in twelve words
-    nine = TEN.rpartition(" ")[0]
-    assert tests.overlap(problem(f"{nine} other {nine} words")) is None
+    assert overlap.kind == "copy"
+    assert (overlap.test, overlap.test_source, overlap.shared_frac) == ("bees", "test", 1.0)
+    assert (overlap.question, overlap.test_question) == (copy.question, TEST.question)
+    assert (overlap.numbers_frac, overlap.same_answer) == (1.0, True)
 
 
-def test_a_text_of_fewer_than_ten_words_must_match_exactly() -> None:
-    tests = BenchmarkTexts([problem("What is the sum?", "3", id="short"), problem("Why so?", id="too short")])
-    overlap = tests.overlap(problem("what is  the sum"))
+def test_the_shared_fraction_weighs_rare_trigrams_more() -> None:
+    """Of eight trigrams the row has four that only the test has as well, and two that six other rows have."""
+    test = problem("aa bb cc dd ee ff gg hh ii jj", "7", id="t")
+    others = [problem(f"xx{i} yy{i} gg hh ii jj", "1") for i in range(6)]
+    row = problem("aa bb cc dd ee ff zz gg hh ii jj", "7")
+    overlap = overlaps([test], [*others, row])[-1]
     assert overlap is not None
-    assert (overlap.kind, overlap.test, overlap.shared_frac, overlap.same_answer) == ("exact", "short", 1.0, False)
-    assert tests.overlap(problem("What is the sum of all?")) is None
-    assert tests.overlap(problem("Why so?")) is None
-    assert (len(tests), tests.too_short) == (2, 1)
-    assert tests.overlap(problem(f"what is the sum {TEN}")) is None
+    documents = 8  # the test, six others, the row
+    both, common, alone = (math.log(1 + documents / count) for count in (2, 8, 1))
+    # abc bcd cde def are in the test and the row; efg and fgh only in the test; ghi and hij everywhere.
+    expected = (4 * both + 2 * common) / (4 * both + 2 * common + 2 * alone)
+    assert overlap.shared_frac == pytest.approx(expected, abs=1e-4)
 
 
-def test_the_test_problem_that_shares_most_is_named() -> None:
-    tests = BenchmarkTexts([problem(f"{TEN} a b c", id="less"), problem(f"{TEN} eleven", id="more")])
-    overlap = tests.overlap(problem(f"{TEN} eleven"))
+def test_a_set_phrase_is_not_an_overlap() -> None:
+    test = problem(f"A fair coin is flipped until two heads in succession appear. {PHRASE}", "5", id="coin")
+    assert overlaps([test], fillers()) == [None] * 60
+
+
+@pytest.mark.parametrize("copies", [1, 100])
+def test_a_copy_is_found_however_often_it_is_in_the_training_set(copies: int) -> None:
+    rows = [problem(TEST.question, "351", id=str(i)) for i in range(copies)]
+    assert all(overlap and overlap.shared_frac == 1.0 for overlap in overlaps([TEST], rows))
+    assert all(overlaps([TEST], [*fillers(), *rows])[60:])
+
+
+def test_the_same_story_with_other_numbers_is_a_copy_only_if_little_else_differs() -> None:
+    one_number = problem(TEST.question.replace("40", "41"), "350")
+    three = problem("A beekeeper in Ljubljana fills 12 crates with 9 jars of chestnut honey, then sells 5 jars.", "103")
+    first, second = overlaps([TEST], [*fillers(), one_number, three])[60:]
+    assert first is not None
+    assert (first.kind, first.same_answer) == ("copy", False)
+    assert second is None
+
+
+def test_a_reworded_copy_needs_the_numbers_and_a_paraphrase_the_answer_too() -> None:
+    reworded = "In Ljubljana fills 17 wooden crates with 23 jars of chestnut honey each, and 40 are lost"
+    kind, other_numbers = overlaps(
+        [TEST], [*fillers(), problem(reworded, "0"), problem(reworded.translate(str.maketrans("1240", "9876")), "0")]
+    )[60:]
+    assert kind is not None
+    assert kind.kind == "reworded"
+    assert other_numbers is None
+    paraphrase = "There are 17 wooden crates with 23 jars of chestnut honey. How many jars remain once 40 are gone?"
+    found, other_answer = overlaps([TEST], [*fillers(), problem(paraphrase, "351"), problem(paraphrase, "350")])[60:]
+    assert found is not None
+    assert found.kind == "paraphrase"
+    assert other_answer is None
+
+
+def test_numbers_are_compared_with_the_text_that_has_fewer() -> None:
+    assert numbers_frac("1 2 3 4", "2 3") == 1.0
+    assert numbers_frac("2 2", "2 5 7") == 0.5
+    assert numbers_frac("none", "2") == 1.0
+
+
+def test_a_text_of_fewer_than_nine_words_must_match_exactly() -> None:
+    tests = [problem("What is the sum?", "3", id="short"), problem("Why so?", id="too short")]
+    exact, longer, too_short = overlaps(
+        tests, [problem("what is  the sum"), problem("What is the sum of all?"), problem("Why so?")]
+    )
+    assert exact is not None
+    assert (exact.kind, exact.test, exact.shared_frac, exact.same_answer) == ("exact", "short", 1.0, False)
+    assert (longer, too_short) == (None, None)
+    assert BenchmarkTexts(tests).too_short == 1
+
+
+def test_the_most_similar_test_problem_is_named() -> None:
+    sibling = problem(TEST.question.replace("40", "50"), "341", id="sibling")
+    (overlap,) = overlaps([sibling, TEST], [problem(TEST.question)])
     assert overlap is not None
-    assert (overlap.test, overlap.shared_frac) == ("more", 1.0)
+    assert overlap.test == "bees"
 
 
-def test_a_minimum_fraction_ignores_small_overlaps() -> None:
-    tests = BenchmarkTexts([TEST])
-    assert tests.overlap(problem(TEN), min_frac=0.34) is None
-    assert tests.overlap(problem(TEN), min_frac=0.33) is not None
+def test_a_minimum_fraction_ignores_smaller_overlaps() -> None:
+    row = problem(TEST.question.replace("17 wooden crates", "17 small boxes"), "351")
+    (overlap,) = overlaps([TEST], [row])
+    assert overlap is not None
+    assert overlaps([TEST], [row], min_frac=overlap.shared_frac + 0.001) == [None]
+    assert overlaps([TEST], [row], min_frac=overlap.shared_frac - 0.001) == [overlap]
 
 
-def test_an_ngram_of_fewer_than_four_words_is_refused() -> None:
-    with pytest.raises(ConfigError, match="ngram = 3, expected 4 words or more"):
-        BenchmarkTexts([], ngram=3)
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the public data files (../shared/data) are not here")
 
 
 def read(name: str) -> list[Problem]:
     return [row for _, row in rows_with_problems(open_rows(SHARED / name), RowSettings(), source=name)]
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the public data files (../shared/data) are not here")
-def test_the_training_part_of_math_against_the_usual_tests() -> None:
+@needs_shared
+def test_no_row_of_math_overlaps_with_contests_that_are_newer_than_it() -> None:
     pytest.importorskip("zstandard")
-    names = ["math500/test.jsonl", "aime24/test.jsonl", "aime25/test.jsonl", "amc23/test.jsonl"]
-    tests = [row for name in names for row in read(name)]
-    assert len(tests) == 600
-    texts = BenchmarkTexts(tests)
-    # Every test problem is overlap in itself, and all of MATH-500 in the file that it was taken from.
-    for row in tests:
-        overlap = texts.overlap(row)
-        assert overlap is not None, row.id
-        assert (overlap.shared_frac, overlap.same_answer) == (1.0, True), row.id
-    ids = {
-        overlap.test
-        for row in read("math/test.jsonl")
-        if (overlap := texts.overlap(row)) and overlap.shared_frac == 1.0
-    }
-    assert len({i for i in ids if i.startswith("math500")}) > 490
-    # MATH's own split is clean but for set phrases and series of one problem with other numbers.
+    tests = [row for name in ("aime24", "aime25", "amc23") for row in read(f"{name}/test.jsonl")]
     rows = read("math/train.jsonl.zst")
-    dropped = [overlap for row in rows if (overlap := texts.overlap(row))]
-    assert len(rows) == 7500
-    assert 300 < len(dropped) < 600
-    copies = [row for row in dropped if row.shared_frac > 0.9 and row.same_answer]
-    assert len(copies) <= 3
-    # By brute force: what is kept shares no ten words with the short tests.
-    texts_of_tests = [" " + " ".join(normalized_words(row.question)) + " " for row in tests[500:]]
-    for row in rows[::25]:
-        words = normalized_words(row.question)
-        runs = [f" {' '.join(words[i : i + 10])} " for i in range(len(words) - 9)]
-        shared = any(run in text for run in runs for text in texts_of_tests)
-        assert not shared or texts.overlap(row) is not None, row.id
+    found = overlaps(tests, [*rows, *tests])
+    assert [overlap for overlap in found[:7500] if overlap] == []
+    assert [overlap.test for overlap in found[7500:] if overlap] == [test.id for test in tests]
+
+
+@needs_shared
+def test_the_questions_of_math_500_are_found_in_the_file_from_which_they_were_taken() -> None:
+    found = overlaps(read("math500/test.jsonl"), read("math/test.jsonl"))
+    assert len({overlap.test for overlap in found if overlap and overlap.shared_frac == 1.0}) > 490
+
+
+@needs_shared
+def test_planted_copies_are_found_more_often_and_fewer_other_rows_are_dropped_than_by_ngrams() -> None:
+    pytest.importorskip("zstandard")
+    spec = importlib.util.spec_from_file_location("decontamination", ROOT / "benchmarks" / "decontamination.py")
+    assert spec is not None
+    assert spec.loader is not None
+    benchmark: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    tests = [*read("math500/test.jsonl"), *read("aime24/test.jsonl"), *read("aime25/test.jsonl")]
+    rows = read("math/train.jsonl.zst")
+    copies = benchmark.planted(tests, per_edit=20, seed=7)
+    assert len(copies) == 220
+    results = [benchmark.measure(rule, rows, copies, tests) for rule in benchmark.RULES.values()]
+    found = [sum(result["recall"].values()) for result in results]
+    dropped = [sum(result["dropped_originals"].values()) for result in results]
+    assert found[2] >= 0.95 * len(copies)
+    assert found[2] > max(found[:2])
+    assert dropped[2] < 0.5 * min(dropped[:2])
+    assert results[2]["false_drops"] == 0

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansatz.data.hygiene.normalize import figures_of, ngrams, normalized_words, same_answer, signature
+from ansatz.data.hygiene.normalize import figures_of, ngrams, normalized_words, numbers_of, same_answer, signature
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,41 @@ def test_words_numbers_and_ngrams() -> None:
 )
 def test_same_answer(left: str, right: str, same: bool) -> None:
     assert same_answer(left, right) is same
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (r"Find $\dfrac{1}{2}+x$.", r"Find \(\frac12 + x\)"),
+        (r"if $x\leq 3$", r"if $x \le 3$"),
+        (r"$x \geqslant 2$", "x \u2265 2"),
+        (r"$3\cdot 4$", r"$3 \times 4$"),
+        (r"5 \text{ cm}", "5 cm"),
+        ("1{,}000", "1,000"),
+        ("1,000", "1000"),
+        (r"$45^{\circ}$", "45\u00b0"),
+        (r"\[x=1\]", "$$x=1$$"),
+        (r"\sqrt{2}", r"\sqrt 2"),
+        (r"a_1,\ldots,a_n", r"a_{1}, \dots, a_{n}"),
+        ("3 \u2212 2", "3 - 2"),
+        (r"x \neq 0", r"x\ne0"),
+        (r"\{1,2\}", r"\lbrace 1,2 \rbrace"),
+        (r"\lvert x\rvert", "|x|"),
+        (r"\frac{a}{b}", r"\frac a b"),
+        (r"\binom{5}{2}", r"\dbinom{5}{2}"),
+    ],
+)
+def test_latex_variants_of_one_formula_have_one_signature(left: str, right: str) -> None:
+    assert signature(left) == signature(right)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [(r"\frac{1}{23}", r"\frac{12}{3}"), (r"x\le 2", r"x\ge 2"), ("1000", "10000"), (r"x^{10}", "x^1 0")],
+)
+def test_different_formulas_have_different_signatures(left: str, right: str) -> None:
+    assert signature(left) != signature(right)
+
+
+def test_numbers_are_those_in_digits_in_order() -> None:
+    assert numbers_of(r"1{,}000 and $\frac{2}{3.5}$, x_1, three") == ["1000", "2", "3.5", "1"]
