@@ -54,7 +54,8 @@ def add_adapters(
 ) -> Policy:
     """Add adapters to the policy in place and freeze its own weights.
 
-    rank, alpha: see the module docstring.
+    rank: the rank of each adapter.
+    alpha: the adapters are multiplied by alpha / rank.
     targets: names of the linear layers that get an adapter, such as q_proj. Empty: all except the output embedding.
     seed: for the random values of A.
 
