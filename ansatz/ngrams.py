@@ -1,17 +1,17 @@
-"""Repetition of tokens: one definition, for the metric that shows it and for the reward that punishes it."""
+"""Repetition of tokens: one definition for the metric that shows it and the reward that penalises it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 REPETITION_NGRAM = 8
-"""Tokens. Short enough to see loops, long enough that set phrases of an honest derivation seldom count."""
+"""Tokens. Short enough to detect loops, long enough that the set phrases of an honest derivation rarely count."""
 
 
 def repeated_frac(token_ids: Sequence[int], *, ngram: int = REPETITION_NGRAM) -> float:
-    """Share of repeated n-grams, 1 - distinct / all: 0 when all differ (or there is none), towards 1 for a loop.
+    """Fraction of repeated n-grams, 1 - distinct / all: 0 if all differ or there are none, close to 1 for a loop.
 
-    ngram: tokens, 1 or more.
+    ngram: length in tokens, 1 or more.
     """
     total = len(token_ids) - ngram + 1
     if total < 1:

@@ -1,8 +1,8 @@
-"""Multiple choice: a question with its right and wrong answers becomes one with lettered options and a letter as gold.
+"""Multiple choice: a question with its correct and wrong answers gets lettered options, and a letter as its gold.
 
-Rows are those of GPQA (arXiv:2311.12022): "Correct Answer" and "Incorrect Answer 1", 2, 3. The place of an option
-depends on the texts alone, so it is the same for every model, run and machine; with the right answer always in one
-place a model that likes a letter would seem to know.
+Rows have the fields of GPQA (arXiv:2311.12022): "Correct Answer" and "Incorrect Answer 1", 2, 3. The order of the
+options depends only on the texts, so it is the same for every model, run and machine. It varies between questions: if
+the correct answer always came first, a model that prefers the letter A would seem to know it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 from ansatz.errors import DataError
 from ansatz.types import Problem
 
-RIGHT, WRONG = "Correct Answer", "Incorrect Answer"
+CORRECT, WRONG = "Correct Answer", "Incorrect Answer"
 REQUEST = "Answer with the letter of the right option."
 
 
 def with_choices(problem: Problem, row: Mapping[str, Any]) -> Problem:
-    """The problem with the row's options and the letter of the right one; as it is where the row has none.
+    """The problem with the row's options and the letter of the correct one. Unchanged if the row has no options.
 
-    DataError where two options are the same, or there is no wrong one.
+    DataError if two options are the same or none is wrong.
     """
-    if RIGHT not in row:
+    if CORRECT not in row:
         return problem
     wrong = [str(value).strip() for key, value in row.items() if key.startswith(WRONG) and str(value or "").strip()]
     options = [problem.answer.strip(), *wrong]
@@ -43,5 +43,5 @@ def with_choices(problem: Problem, row: Mapping[str, Any]) -> Problem:
 
 
 def shuffled(question: str, options: Sequence[str]) -> list[str]:
-    """The options in an order that their texts and the question decide."""
+    """The options in an order that depends only on their texts and the question."""
     return sorted(options, key=lambda option: hashlib.sha256(f"{question}\0{option}".encode()).digest())

@@ -1,6 +1,7 @@
-"""Two evaluations on the same problems: is the difference more than chance, and where does it come from?
+"""Two evaluations of the same problems: is the difference more than chance, and where does it come from?
 
-Axes: P problems that both have. Everything is paired by problem: what is hard for both says nothing about either.
+Axes: P problems that both have. Everything is paired by problem: a problem that is hard for both says nothing about
+either.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ Pair = tuple[Sequence[Response], Sequence[Response]]
 def paired(a: Sequence[Sequence[Response]], b: Sequence[Sequence[Response]]) -> list[Pair]:
     """The samples of each problem that both have, in the order of `a`.
 
-    ConfigError where there is none; DataError where a problem has another question or answer in the one than the other.
+    ConfigError if there is none. DataError if a problem has different questions or answers in the two.
     """
-    of_b = {samples[0].id: samples for samples in b}
-    pairs = [(samples, of_b[samples[0].id]) for samples in a if samples[0].id in of_b]
+    b_by_id = {samples[0].id: samples for samples in b}
+    pairs = [(samples, b_by_id[samples[0].id]) for samples in a if samples[0].id in b_by_id]
     if not pairs:
         raise ConfigError(
-            f"the two evaluations have no problem in common ({a[0][0].id!r} and {b[0][0].id!r} are their first). "
+            f"the two evaluations have no problem in common (they start with {a[0][0].id!r} and {b[0][0].id!r}). "
             "Compare evaluations on the same suite."
         )
     for left, right in pairs:
@@ -38,34 +39,34 @@ def paired(a: Sequence[Sequence[Response]], b: Sequence[Sequence[Response]]) -> 
     return pairs
 
 
-def comparison(pairs: Sequence[Pair], *, mode: str, seed: int, most: int = 10) -> dict[str, Any]:
-    """What B is against A under one reading of the responses.
+def comparison(pairs: Sequence[Pair], *, mode: str, seed: int, num_changed: int = 10) -> dict[str, Any]:
+    """How B compares with A in one mode.
 
-    Keys: num_problems, a and b (pass@1), difference (b - a) with its 95 % paired bootstrap interval, wins_a, wins_b,
-    ties (problems by which has the higher share of right responses), p_value (see `sign_test`), by_level and by_subject
-    (the same for each), and changed: the up to `most` problems that changed most.
+    Keys: num_problems, a and b (pass@1), difference (b - a) with its 95 % paired bootstrap interval, wins_a, wins_b and
+    ties (problems by which side has the higher fraction of correct responses), p_value (see `sign_test`), by_level and
+    by_subject (the same for each), and changed: at most `num_changed` problems, those that changed most.
     """
     return {
         **_numbers(pairs, mode=mode, seed=seed),
-        "by_level": _parts(pairs, lambda one: one.level, mode=mode, seed=seed),
-        "by_subject": _parts(pairs, lambda one: one.subject, mode=mode, seed=seed),
-        "changed": _changed(pairs, mode=mode, most=most),
+        "by_level": _parts(pairs, lambda response: response.level, mode=mode, seed=seed),
+        "by_subject": _parts(pairs, lambda response: response.subject, mode=mode, seed=seed),
+        "changed": _changed(pairs, mode=mode)[:num_changed],
     }
 
 
 def sign_test(wins_a: int, wins_b: int) -> float:
-    """Exact two-sided p-value of the split of untied problems under a fair coin; 1 without any.
+    """Exact two-sided p-value of the split of untied problems under a fair coin; 1 if all problems are tied.
 
-    With one sample a problem it is McNemar's exact test (https://doi.org/10.1007/BF02295996).
+    With one sample per problem it is McNemar's exact test (https://doi.org/10.1007/BF02295996).
     """
-    count, least = wins_a + wins_b, min(wins_a, wins_b)
-    tail = sum(comb(count, i) for i in range(least + 1))
+    count, fewer = wins_a + wins_b, min(wins_a, wins_b)
+    tail = sum(comb(count, i) for i in range(fewer + 1))
     return min(1.0, 2 * tail / 2**count)
 
 
 def _numbers(pairs: Sequence[Pair], *, mode: str, seed: int) -> dict[str, Any]:
-    a_P = [_share(left, mode) for left, _ in pairs]
-    b_P = [_share(right, mode) for _, right in pairs]
+    a_P = [_correct_frac(left, mode) for left, _ in pairs]
+    b_P = [_correct_frac(right, mode) for _, right in pairs]
     change_P = [b - a for a, b in zip(a_P, b_P, strict=True)]
     wins_a, wins_b = sum(change < 0 for change in change_P), sum(change > 0 for change in change_P)
     return {
@@ -89,14 +90,19 @@ def _parts(pairs: Sequence[Pair], label: Callable[[Response], str], *, mode: str
     }
 
 
-def _changed(pairs: Sequence[Pair], *, mode: str, most: int) -> list[dict[str, Any]]:
+def _changed(pairs: Sequence[Pair], *, mode: str) -> list[dict[str, Any]]:
     rows = [
-        {"id": left[0].id, "question": left[0].question, "a": _share(left, mode), "b": _share(right, mode)}
+        {
+            "id": left[0].id,
+            "question": left[0].question,
+            "a": _correct_frac(left, mode),
+            "b": _correct_frac(right, mode),
+        }
         for left, right in pairs
     ]
     moved = [row for row in rows if row["a"] != row["b"]]
-    return sorted(moved, key=lambda row: -abs(row["b"] - row["a"]))[:most]  # stable: ties stay in the suite's order
+    return sorted(moved, key=lambda row: -abs(row["b"] - row["a"]))  # stable: ties stay in the suite's order
 
 
-def _share(samples: Sequence[Response], mode: str) -> float:
-    return sum(one.verdicts[mode].correct for one in samples) / len(samples)
+def _correct_frac(samples: Sequence[Response], mode: str) -> float:
+    return sum(response.verdicts[mode].correct for response in samples) / len(samples)

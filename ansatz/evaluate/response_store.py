@@ -21,8 +21,9 @@ from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response, ResponseGrader, from_row, to_row
 from ansatz.files import write_text
 from ansatz.rollout.base import Sampler, Sampling
+from ansatz.rollout.groups import GradedGroup, GroupSampler
 from ansatz.track.jsonl import append_jsonl, keep_rows, read_jsonl, write_jsonl
-from ansatz.types import Prompt, Rollout
+from ansatz.types import Prompt
 
 FORMAT_VERSION = 2
 RENAMED = {"k": "samples_per_prompt", "max_tokens": "max_response_tokens"}
@@ -98,12 +99,16 @@ class ResponseStore:
         keep_rows(self.rollouts, lambda row: row["id"] not in again)  # also removes a line that a kill cut off
         done = len(prompts) - len(again)
         on_problem(done)
+
+        def write(group: GradedGroup[list[Response]]) -> None:
+            nonlocal done
+            for response in group.graded:
+                append_jsonl(self.rollouts, to_row(response))
+            done += 1
+            on_problem(done)
+
         for part in missing:
-            writer = _Writer(
-                self.rollouts, sampling.num_samples, grader, lambda more, before=done: on_problem(before + more)
-            )
-            sampler.generate(part, sampling, on_finished=writer)
-            done += len(part)
+            GroupSampler(sampler, grader).run(part, sampling, on_group=write)
         position = {prompt.problem.id: index for index, prompt in enumerate(prompts)}
         rows = read_jsonl(self.rollouts)
         write_jsonl(self.rollouts, sorted(rows, key=lambda row: (position[row["id"]], row["sample"])))
@@ -122,24 +127,6 @@ class ResponseStore:
                 "Run the same command again: it resumes where it stopped."
             )
         return complete
-
-
-class _Writer:
-    """Collects rollouts as they end; grades and writes a problem's once it has them all."""
-
-    def __init__(self, path: Path, num_samples: int, grader: ResponseGrader, on_problem: Callable[[int], None]) -> None:
-        self._path, self._num_samples, self._grader, self._on_problem = path, num_samples, grader, on_problem
-        self._waiting: dict[str, list[Rollout]] = {}
-        self._done = 0
-
-    def __call__(self, rollout: Rollout) -> None:
-        waiting = self._waiting.setdefault(rollout.prompt.problem.id, [])
-        waiting.append(rollout)
-        if len(waiting) == self._num_samples:
-            for response in self._grader(sorted(waiting, key=lambda rollout: rollout.sample)):
-                append_jsonl(self._path, to_row(response))
-            self._done += 1
-            self._on_problem(self._done)
 
 
 def _from_format_1(settings: Mapping[str, Any]) -> dict[str, Any]:

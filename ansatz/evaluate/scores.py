@@ -1,4 +1,4 @@
-"""The numbers of an evaluation from its graded responses alone; no sampling, no files, no clock.
+"""The numbers of an evaluation. They depend only on its graded responses: no sampling, no files, no clock.
 
 Axes: P problems, S samples of a problem.
 """
@@ -17,28 +17,28 @@ from ansatz.types import Finish, Reason
 
 Answers = Sequence[Sequence[Response]]  # [P][S]
 SHAPES: tuple[Shape, ...] = get_args(Shape)
-Shaped = tuple[bool, ...]  # of one response, in the order of SHAPES
+Shaped = tuple[bool, ...]  # whether a response has each of SHAPES, in their order
 Problems = Sequence[tuple[Sequence[Response], Sequence[Shaped]]]  # [P]
 CONSENSUS = 64
-"""Votes of cons@64, which is maj@64 under the name that DeepSeek-R1 (arXiv:2501.12948) gave it."""
+"""Number of votes in cons@64, DeepSeek-R1's name for maj@64 (arXiv:2501.12948)."""
 
 
 def suite_scores(responses_PS: Answers, *, seed: int, opening: str = "") -> dict[str, Any]:
-    """All numbers: over all problems, and under by_level and by_subject for each level and subject there is.
+    """All numbers, over all problems and, under by_level and by_subject, for each level and subject.
 
-    Keys: num_problems, samples_per_problem, mean_length (tokens), truncated_frac, finishes (share of responses by how
-    they ended), format_frac (share well formed, by shape; see `rewards.format`), and for each of MODES pass@1 with its
-    95 % bootstrap interval over problems [low, high], pass@k and maj@k for k = 1, 2, 4, ... and S, cons@64 with its
-    interval (None with fewer than 64 samples), and verdicts (share of responses by reason).
-    seed: of the bootstrap. opening: what the prompts end in that belongs to the form of a response, such as <think>.
+    Keys: num_problems, samples_per_prompt, mean_length (tokens), truncated_frac, finishes (fraction of responses by how
+    they ended), format_frac (fraction that is well formed, by shape; see `rewards.format`), and for each of MODES
+    pass@1 with its 95 % bootstrap interval over problems [low, high], pass@k and maj@k for k = 1, 2, 4, ... and S,
+    cons@64 with its interval (None with fewer than 64 samples), and verdicts (fraction of responses by reason).
+    seed: of the bootstrap. opening: the end of every prompt, such as <think>, if it belongs to the form of a response.
     ValueError for no problems, or problems with unequal S.
     """
-    shaped_PSF = [[_shapes(opening + one.response) for one in samples] for samples in responses_PS]
-    both = list(zip(responses_PS, shaped_PSF, strict=True))
+    shaped_PSF = [[_shapes(opening + response.response) for response in samples] for samples in responses_PS]
+    problems = list(zip(responses_PS, shaped_PSF, strict=True))
     return {
-        **_numbers(both, seed=seed),
-        "by_level": _parts(both, lambda one: one.level, seed=seed),
-        "by_subject": _parts(both, lambda one: one.subject, seed=seed),
+        **_numbers(problems, seed=seed),
+        "by_level": _parts(problems, lambda response: response.level, seed=seed),
+        "by_subject": _parts(problems, lambda response: response.subject, seed=seed),
     }
 
 
@@ -54,7 +54,7 @@ def powers(count: int) -> list[int]:
 def _parts(problems: Problems, label: Callable[[Response], str], *, seed: int) -> dict[str, Any]:
     labels = {label(samples[0]) for samples, _ in problems} - {""}
     return {
-        name: _numbers([one for one in problems if label(one[0][0]) == name], seed=seed)
+        name: _numbers([problem for problem in problems if label(problem[0][0]) == name], seed=seed)
         for name in sorted(labels, key=lambda name: (len(name), name))
     }
 
@@ -63,25 +63,25 @@ def _numbers(problems: Problems, *, seed: int) -> dict[str, Any]:
     if not problems:
         raise ValueError("an evaluation of 0 problems has no numbers; expected at least 1")
     responses_PS = [samples for samples, _ in problems]
-    flat = [one for samples in responses_PS for one in samples]
-    finishes = Counter(one.finish for one in flat)
-    shaped = [one for _, shapes in problems for one in shapes]
+    flat = [response for samples in responses_PS for response in samples]
+    finishes = Counter(response.finish for response in flat)
+    shaped = [shapes for _, shaped_S in problems for shapes in shaped_S]
     return {
         "num_problems": len(responses_PS),
-        "samples_per_problem": len(responses_PS[0]),
-        "mean_length": fmean(one.tokens for one in flat),
-        "truncated_frac": fmean(one.truncated for one in flat),
+        "samples_per_prompt": len(responses_PS[0]),
+        "mean_length": fmean(response.tokens for response in flat),
+        "truncated_frac": fmean(response.truncated for response in flat),
         "finishes": {finish.value: finishes[finish] / len(flat) for finish in Finish if finishes[finish]},
-        "format_frac": {shape: fmean(one[place] for one in shaped) for place, shape in enumerate(SHAPES)},
+        "format_frac": {shape: fmean(shapes[index] for shapes in shaped) for index, shape in enumerate(SHAPES)},
         **{mode: _mode_numbers(responses_PS, mode, seed=seed) for mode in MODES},
     }
 
 
 def _mode_numbers(responses_PS: Answers, mode: str, *, seed: int) -> dict[str, Any]:
-    correct_PS = [[one.verdicts[mode].correct for one in samples] for samples in responses_PS]
-    votes_PS = [[one.vote(mode) for one in samples] for samples in responses_PS]
+    correct_PS = [[response.verdicts[mode].correct for response in samples] for samples in responses_PS]
+    votes_PS = [[response.vote(mode) for response in samples] for samples in responses_PS]
     mean_P = pass_at_1(correct_PS)
-    reasons = Counter(one.verdicts[mode].reason for samples in responses_PS for one in samples)
+    reasons = Counter(response.verdicts[mode].reason for samples in responses_PS for response in samples)
     ks = powers(len(correct_PS[0]))
 
     def votes_at(k: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""From graded responses to a set to be taught: the settings of the choice, and its filters by language and form."""
+"""Which graded responses to teach: the settings of the selection, and its filters by language and form."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response, from_row
 from ansatz.registry import suggest
 from ansatz.rewards.format import Shape, well_formed
-from ansatz.rewards.language import AMONG, detector, share
+from ansatz.rewards.language import AMONG, detector, language_frac
 from ansatz.track.jsonl import read_jsonl
 from ansatz.types import Problem
 
 SHAPES: tuple[Shape, ...] = ("think", "think_answer", "think_boxed", "answer", "boxed")
-LANGUAGE_SHARE = 0.9
-"""A response is in a language where this share of its words is, or more: names and terms are often another's."""
+MIN_LANGUAGE_FRAC = 0.9
+"""A response counts as being in a language if at least this fraction of its words is: names and technical terms often
+are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which responses are learned from (see `data.hygiene.select`).
+    """Which responses are taught (see `data.hygiene.select`).
 
-    per_prompt: at most so many of a problem. pick: which of them, "random" or "shortest". language: ISO 639-1, such as
-    en; a response with less than 0.9 of its words in it goes (extra `language`). shape: a form of `rewards.format`,
-    such as think_boxed or boxed; a response without it goes. drop_longer_than: longer ones go, in tokens; 0: off.
+    per_prompt: most responses to one problem. pick: which of them, "random" or "shortest". language: ISO 639-1, such as
+    en; drops responses with less than 0.9 of their words in it (needs the extra `language`). shape: a form of
+    `rewards.format`, such as think_boxed or boxed; drops responses without it. drop_longer_than: in tokens; 0: off.
 
-    ConfigError for a setting out of its range; MissingExtraError where a language is asked for and cannot be told.
+    ConfigError for a setting out of its range. MissingExtraError if a language is given and the detector is missing.
     """
 
     per_prompt: int = 4
@@ -52,21 +53,22 @@ class Selection:
         self, responses: Iterable[Response], *, seed: int, mode: str = "", filters: Sequence[Reject] = ()
     ) -> SelectedResponses:
         """mode: the verdict that counts, by default the first one. filters: further filters, which run first."""
-        candidates = (candidate(one, mode=mode) for one in responses)
+        candidates = (candidate(response, mode=mode) for response in responses)
         all_filters = (*filters, self._too_long, self._other_shape, self._other_language)
         return select_responses(candidates, per_prompt=self.per_prompt, pick=self.pick, seed=seed, filters=all_filters)
 
-    def _too_long(self, one: Candidate) -> str | None:
-        return "too_long" if 0 < self.drop_longer_than < one.tokens else None
+    def _too_long(self, response: Candidate) -> str | None:
+        return "too_long" if 0 < self.drop_longer_than < response.tokens else None
 
-    def _other_shape(self, one: Candidate) -> str | None:
-        fits = self.shape is None or well_formed(one.text, shape=cast("Shape", self.shape))
+    def _other_shape(self, response: Candidate) -> str | None:
+        fits = self.shape is None or well_formed(response.text, shape=cast("Shape", self.shape))
         return None if fits else "shape"
 
-    def _other_language(self, one: Candidate) -> str | None:
+    def _other_language(self, response: Candidate) -> str | None:
         if self.language is None:
             return None
-        return None if share(one.text, self.language, _detect(self.language)) >= LANGUAGE_SHARE else "language"
+        frac = language_frac(response.text, self.language, _detect(self.language))
+        return None if frac >= MIN_LANGUAGE_FRAC else "language"
 
 
 def _detect(language: str) -> Any:
@@ -74,7 +76,7 @@ def _detect(language: str) -> Any:
 
 
 def candidate(response: Response, *, mode: str = "") -> Candidate:
-    """ConfigError for a mode that the response has no verdict of."""
+    """The response as `data.hygiene.select` takes it. ConfigError for a mode in which it has no verdict."""
     name = mode or next(iter(response.verdicts))
     if name not in response.verdicts:
         raise ConfigError(f"the responses have no verdict {mode!r}.{suggest(mode, response.verdicts)}")
@@ -89,7 +91,7 @@ def candidate(response: Response, *, mode: str = "") -> Candidate:
 
 
 def read_responses(place: Path) -> list[Response]:
-    """Those of a folder with rollouts.jsonl in it, or of a file of such rows. DataError where there are none."""
+    """The responses in a folder with rollouts.jsonl, or in a file of such rows. DataError if there are none."""
     file = place / "rollouts.jsonl" if place.is_dir() else place
     rows = read_jsonl(file)
     if not rows:
@@ -100,20 +102,27 @@ def read_responses(place: Path) -> list[Response]:
 
 
 def taught_rows(selected: SelectedResponses, responses: Iterable[Response]) -> list[dict[str, Any]]:
-    """What is kept as rows to be taught, which the source `jsonl` reads: the response is the solution."""
-    place = {(one.id, one.sample): one for one in responses}
-    return [_row(place[one.problem_id, one.sample]) for one in selected.kept]
+    """The selected responses as rows for SFT, which the source `jsonl` reads: the response is the solution."""
+    by_key = {(response.id, response.sample): response for response in responses}
+    return [_row(by_key[kept.problem_id, kept.sample]) for kept in selected.kept]
 
 
-def _row(one: Response) -> dict[str, Any]:
-    row = {"id": f"{one.id}#{one.sample}", "question": one.question, "answer": one.answer, "solution": one.response}
-    return {**row, "level": one.level, "tokens": one.tokens} if one.level else {**row, "tokens": one.tokens}
+def _row(response: Response) -> dict[str, Any]:
+    return {
+        "id": f"{response.id}#{response.sample}",
+        "question": response.question,
+        "answer": response.answer,
+        "solution": response.response,
+        **({"level": response.level} if response.level else {}),
+        "tokens": response.tokens,
+    }
 
 
 def taught_problems(selected: SelectedResponses, problems: Iterable[Problem]) -> list[Problem]:
-    """What is kept as problems whose solution is the response, each with an id of its own."""
-    place = {problem.id: problem for problem in problems}
+    """The selected responses as problems with the response as solution, each with its own id."""
+    by_id = {problem.id: problem for problem in problems}
     return [
-        dataclasses.replace(place[one.problem_id], id=f"{one.problem_id}#{one.sample}", solution=one.text)
-        for one in selected.kept
+        dataclasses.replace(by_id[kept.problem_id], id=f"{kept.problem_id}#{kept.sample}", solution=kept.text)
+        for kept in selected.kept
+    ]
     ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ansatz.config.fields import Positive
+from ansatz.rewards import length_formulas
 from ansatz.rewards.base import RewardResult
-from ansatz.shaping import penalties
 from ansatz.types import Rollout, Verdict
 
 
@@ -31,7 +31,7 @@ def cosine_length(
         RewardResult(
             value=exceeded
             if rollout.num_tokens >= max_tokens
-            else penalties.cosine_length(
+            else length_formulas.cosine_length(
                 rollout.num_tokens,
                 verdict.correct,
                 max_tokens=max_tokens,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ansatz.config.fields import Count
 from ansatz.rewards.base import RewardResult
-from ansatz.shaping.penalties import group_length
+from ansatz.rewards.length_formulas import group_length
 from ansatz.types import Rollout, Verdict
 
 

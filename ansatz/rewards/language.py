@@ -1,8 +1,9 @@
-"""Language consistency: the share of a response's words that are in the target language.
+"""Language consistency: the fraction of a response's words that are in the target language.
 
-DeepSeek-R1 pays it against mixed languages (arXiv:2501.12948 sec. 2.3.2) and says no more than that. Here: code,
-mathematics and tags are left out; words are gathered by writing system, for a Chinese word in an English sentence must
-not vanish in it, then in windows of sentences, for a detector errs on single words; each window is in one language.
+DeepSeek-R1 pays this against mixed languages (arXiv:2501.12948, sec. 2.3.2) and gives no details. Here, code,
+mathematics and tags are left out. Words are grouped by writing system, so that a Chinese word in an English sentence
+does not vanish in it, and then into windows of sentences, because the detector is unreliable on single words. Each
+window counts as one language.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from ansatz.types import Rollout
 
 AMONG = ("ar", "de", "en", "es", "fr", "hi", "it", "ja", "ko", "pt", "ru", "th", "vi", "zh")
 _WINDOW_WORDS = 12
-_DOUBT = 0.25
-"""A window counts for the target where it is this share as likely as the likeliest language, or more: short and formal
-text is often undecided, and doubt is no offence."""
+_MIN_RELATIVE_LIKELIHOOD = 0.25
+"""A window counts as the target language if that is at least this likely relative to the most likely language. Short
+and formal text is often undecided, and is not punished."""
 _EAST_ASIAN = ("HIRAGANA", "KATAKANA", "BOPOMOFO")
 
 Likelihoods = Callable[[str], dict[str, float]]
@@ -32,58 +33,59 @@ Likelihoods = Callable[[str], dict[str, float]]
 def language(
     rollouts: Sequence[Rollout], *, target: str = "en", among: Sequence[str] = AMONG, empty: float = 1.0
 ) -> list[RewardResult]:
-    """The share of words in the target language, in [0, 1]; `empty` for a response without words.
+    """The fraction of words in the target language, in [0, 1]; `empty` for a response without words.
 
-    target: ISO 639-1, such as en or zh. among: the languages that are told apart; the fewer, the surer. Where writing
-    has no blanks between words, each character counts as one. MissingExtraError where the detector is not installed.
+    target: ISO 639-1, such as en or zh. among: the languages to distinguish; fewer languages give more reliable
+    results. In scripts without spaces between words, each character counts as a word. MissingExtraError if the detector
+    is not installed.
     """
     detect = detector(tuple(sorted({target, *among})))
-    return [RewardResult(value=share(rollout.text, target, detect, empty=empty)) for rollout in rollouts]
+    return [RewardResult(value=language_frac(rollout.text, target, detect, empty=empty)) for rollout in rollouts]
 
 
-def share(text: str, target: str, detect: Likelihoods, *, empty: float = 1.0) -> float:
-    """The share of the text's words that stand in windows of the target language."""
+def language_frac(text: str, target: str, detect: Likelihoods, *, empty: float = 1.0) -> float:
+    """The fraction of the text's words that are in windows of the target language."""
     counts = {True: 0, False: 0}
     for window in windows(text):
-        likely = detect(" ".join(window))
-        counts[likely[target] >= _DOUBT * max(likely.values())] += len(window)
+        likelihoods = detect(" ".join(window))
+        counts[likelihoods[target] >= _MIN_RELATIVE_LIKELIHOOD * max(likelihoods.values())] += len(window)
     total = counts[True] + counts[False]
     return counts[True] / total if total else empty
 
 
 def windows(text: str) -> list[list[str]]:
-    """The words of the prose, in windows of one writing system: whole sentences, together at least 12 words.
+    """The words of the prose in windows of one writing system: whole sentences, at least 12 words together.
 
-    What is left at the end of a writing system's words joins the window before, or is one of its own.
+    The remaining words of a writing system join its previous window, or form a window if there is none.
     """
-    gathered: dict[str, list[list[str]]] = {}
+    by_writing: dict[str, list[list[str]]] = {}
     for sentence in sentences(prose_only(text)):
         parts: dict[str, list[str]] = {}
         for word in words(sentence):
             parts.setdefault(_writing(word[0]), []).append(word)
         for writing, part in parts.items():
-            made = gathered.setdefault(writing, [])
-            if made and len(made[-1]) < _WINDOW_WORDS:
-                made[-1] += part
+            filled = by_writing.setdefault(writing, [])
+            if filled and len(filled[-1]) < _WINDOW_WORDS:
+                filled[-1] += part
             else:
-                made.append(part)
-    for made in gathered.values():
-        if len(made) > 1 and len(made[-1]) < _WINDOW_WORDS:
-            short = made.pop()
-            made[-1] += short
-    return [window for made in gathered.values() for window in made]
+                filled.append(part)
+    for filled in by_writing.values():
+        if len(filled) > 1 and len(filled[-1]) < _WINDOW_WORDS:
+            short = filled.pop()
+            filled[-1] += short
+    return [window for filled in by_writing.values() for window in filled]
 
 
 @functools.lru_cache(maxsize=4096)
 def _writing(letter: str) -> str:
-    """The letter's writing system by its Unicode name; Japanese mixes three, and they are one here."""
+    """The letter's writing system by its Unicode name. The three scripts of Japanese count as one."""
     first = unicodedata.name(letter, "UNKNOWN").partition(" ")[0]
     return "CJK" if first in _EAST_ASIAN else first
 
 
 @functools.cache
 def detector(languages: tuple[str, ...]) -> Likelihoods:
-    """From a text to the probability of each of the languages."""
+    """A function from a text to the probability of each of the languages."""
     identifier = copy.copy(_identifier())  # the languages are state of the copy; the model behind it is shared
     for code in languages:
         if code not in identifier.labels:
@@ -94,7 +96,7 @@ def detector(languages: tuple[str, ...]) -> Likelihoods:
 
 @functools.cache
 def _identifier() -> Any:
-    """py3langid's, for all its languages; its model comes with the package."""
+    """The identifier of py3langid for all its languages. Its model is part of the package."""
     try:
         from py3langid import langid  # pyright: ignore[reportMissingTypeStubs]
     except ModuleNotFoundError as error:

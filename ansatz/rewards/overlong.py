@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ansatz.config.fields import Positive, Rate
 from ansatz.errors import ConfigError
 from ansatz.rewards.base import RewardResult
-from ansatz.shaping.penalties import soft_overlong
+from ansatz.rewards.length_formulas import soft_overlong
 from ansatz.types import Rollout
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from ansatz.config.fields import Positive, Rate
 from ansatz.errors import DataError
 from ansatz.rewards.base import RewardResult
-from ansatz.shaping.penalties import lcpo_exact, lcpo_max
+from ansatz.rewards.length_formulas import lcpo_exact, lcpo_max
 from ansatz.types import Problem, Rollout, Verdict
 
 META_KEY = "target_tokens"

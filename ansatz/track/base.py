@@ -13,7 +13,7 @@ EVALUATION_NUMBERS = ("pass@1", "greedy", "pass@k", "maj@k", "mean_length", "tru
 """The plain numbers of an evaluation, each a number (greedy: or None when it was not measured)."""
 
 Evaluation = Mapping[str, Any]
-"""{"stage", "step", "split", "num_problems", "samples_per_problem", "temperature", "seed", "k", "pass@1",
+"""{"stage", "step", "split", "num_problems", "samples_per_prompt", "temperature", "seed", "k", "pass@1",
 "pass@1_interval": [low, high], ... EVALUATION_NUMBERS, "by_level": {level: the same numbers}}"""
 
 
@@ -77,7 +77,7 @@ def checked_metrics(step: int, metrics: Mapping[str, float], *, last_step: int) 
 
 def evaluation_key(row: Evaluation) -> tuple[Any, ...]:
     """What makes two evaluations the same measurement."""
-    return tuple(row.get(name) for name in ("stage", "step", "split", "samples_per_problem", "temperature", "seed"))
+    return tuple(row.get(name) for name in ("stage", "step", "split", "samples_per_prompt", "temperature", "seed"))
 
 
 def checked_evaluation(row: Evaluation) -> dict[str, Any]:

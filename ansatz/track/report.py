@@ -252,10 +252,10 @@ def _table(caption: str, heads: Sequence[str], lines: Sequence[str], note: str) 
 
 def _how_measured(rows: Sequence[Row]) -> str:
     last = rows[-1]
-    if not all(name in last for name in ("num_problems", "samples_per_problem", "temperature")):
+    if not all(name in last for name in ("num_problems", "samples_per_prompt", "temperature")):
         return ""
     return (
-        f"{last['num_problems']} problems, {last['samples_per_problem']} samples each at temperature "
+        f"{last['num_problems']} problems, {last['samples_per_prompt']} samples each at temperature "
         f"{last['temperature']:g}; intervals by bootstrap over problems. Bold: the last evaluation of a stage."
     )
 

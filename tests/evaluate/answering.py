@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ansatz.rollout.base import Sampling
@@ -39,18 +39,27 @@ def prompts() -> list[Prompt]:
 
 
 class Answering(FakeSampler):
-    """Gives TEXTS; stops with KeyboardInterrupt after `breaks_after` rollouts. Counts what it gave."""
+    """Gives TEXTS; after `breaks_after` rollouts it calls `before_break` and raises KeyboardInterrupt. Counts what it
+    gave."""
 
-    def __init__(self, *, breaks_after: int | None = None) -> None:
+    def __init__(self, *, breaks_after: int | None = None, before_break: Callable[[], None] = lambda: None) -> None:
         super().__init__(lambda prompt, sample: TEXTS[prompt.problem.id][2][sample])
-        self.given, self.breaks_after = 0, breaks_after
+        self.given, self.breaks_after, self.before_break = 0, breaks_after, before_break
 
-    def generate(self, prompts: Any, sampling: Sampling, *, on_finished: Callable[[Rollout], None] | None = None):
-        def told(rollout: Rollout) -> None:
+    def generate(
+        self,
+        prompts: Any,
+        sampling: Sampling,
+        *,
+        unfinished: Sequence[Rollout] = (),
+        on_finished: Callable[[Rollout], None] | None = None,
+    ) -> list[Rollout]:
+        def count(rollout: Rollout) -> None:
             if self.given == self.breaks_after:
+                self.before_break()
                 raise KeyboardInterrupt
             self.given += 1
             if on_finished:
                 on_finished(rollout)
 
-        return super().generate(prompts, sampling, on_finished=told)
+        return super().generate(prompts, sampling, unfinished=unfinished, on_finished=count)

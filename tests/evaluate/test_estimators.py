@@ -7,7 +7,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from ansatz.evaluate.estimators import Outcome, bootstrap_interval, maj_at_k, pass_at_1, pass_at_k, summarise
+from ansatz.evaluate.estimators import ProblemResult, bootstrap_interval, maj_at_k, pass_at_1, pass_at_k, summarise
 
 
 def enumerated_pass_at_k(correct: tuple[bool, ...], k: int) -> float:
@@ -101,7 +101,7 @@ def test_the_interval_is_that_of_scipy():
 
 @pytest.mark.parametrize("k", [0, 5, -1])
 def test_k_outside_the_number_of_samples_is_refused(k: int):
-    with pytest.raises(ValueError, match=f"k = {k} with 4 samples a problem; expected 1 to 4"):
+    with pytest.raises(ValueError, match=f"k = {k} with 4 samples per problem; expected 1 to 4"):
         pass_at_k([[True] * 4], k=k)
     with pytest.raises(ValueError, match=f"k = {k} with 4 samples"):
         maj_at_k(["1"] * 4, [True] * 4, k=k)
@@ -144,7 +144,7 @@ def test_majority_of_more_samples_than_k_is_the_mean_over_disjoint_runs():
 
 
 def test_majority_needs_a_verdict_for_each_answer():
-    with pytest.raises(ValueError, match="2 answers and 1 verdicts"):
+    with pytest.raises(ValueError, match="2 votes and 1 verdicts"):
         maj_at_k(["1", "2"], [True], k=1)
 
 
@@ -180,19 +180,19 @@ def test_bootstrap_refuses_nothing_and_impossible_confidence():
         bootstrap_interval([1.0], seed=0, confidence=95)
 
 
-def outcome(level: str, correct: tuple[bool, ...], *, greedy: bool | None = True) -> Outcome:
+def result(level: str, correct: tuple[bool, ...], *, greedy: bool | None = True) -> ProblemResult:
     answers = tuple("12" if right else None for right in correct)
     lengths = tuple(range(10, 10 + len(correct)))
-    return Outcome(
-        level=level, correct=correct, answers=answers, lengths=lengths, truncated=(True, False), greedy=greedy
+    return ProblemResult(
+        level=level, correct=correct, votes=answers, lengths=lengths, truncated=(True, False), greedy=greedy
     )
 
 
 def test_summary_has_the_numbers_of_all_and_of_each_level():
-    rows = [outcome("10", (True, True)), outcome("2", (True, False)), outcome("2", (False, False), greedy=False)]
+    rows = [result("10", (True, True)), result("2", (True, False)), result("2", (False, False), greedy=False)]
     found = summarise(rows, k=2, seed=0)
     assert found["num_problems"] == 3
-    assert found["samples_per_problem"] == 2
+    assert found["samples_per_prompt"] == 2
     assert found["pass@1"] == pytest.approx(0.5)
     assert found["pass@k"] == pytest.approx(2 / 3)
     assert found["maj@k"] == pytest.approx(2 / 3)
@@ -206,7 +206,7 @@ def test_summary_has_the_numbers_of_all_and_of_each_level():
 
 
 def test_problems_without_a_level_belong_to_none_and_greedy_may_be_unknown():
-    found = summarise([outcome("", (True, False), greedy=None)], k=1, seed=0)
+    found = summarise([result("", (True, False), greedy=None)], k=1, seed=0)
     assert found["by_level"] == {}
     assert found["greedy"] is None
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -67,13 +68,13 @@ def test_an_evaluation_has_the_numbers_that_one_finds_by_hand() -> None:
     assert row["mean_length"] == pytest.approx((10 + 12 + 8) / 12)
     assert row["truncated_frac"] == pytest.approx(1 / 12)
     assert row["pass@1_interval"][0] <= row["pass@1"] <= row["pass@1_interval"][1]
-    assert (row["num_problems"], row["samples_per_problem"], row["k"]) == (3, 4, 2)
+    assert (row["num_problems"], row["samples_per_prompt"], row["k"]) == (3, 4, 2)
     assert list(row["by_level"]) == ["2", "10"]
     assert row["by_level"]["2"]["pass@1"] == pytest.approx(3 / 8)
     assert row["by_level"]["2"]["greedy"] == pytest.approx(1 / 2)
     assert row["by_level"]["10"]["pass@1"] == 1.0
     assert row["by_level"]["10"]["num_problems"] == 1
-    assert grader.calls == [(12, 40), (3, 40)]
+    assert grader.calls == [(4, 40)] * 3 + [(1, 40)] * 3  # a problem at a time
 
 
 def test_equal_answers_vote_together_whatever_their_spaces_and_spelling() -> None:
@@ -95,9 +96,9 @@ def test_the_greedy_response_is_one_without_noise_or_limits_on_the_support() -> 
     asked: list[Sampling] = []
     generate = sampler.generate
 
-    def recorded(prompts: Sequence[Prompt], sampling: Sampling, **how: object) -> list[Rollout]:
+    def recorded(prompts: Sequence[Prompt], sampling: Sampling, **how: Any) -> list[Rollout]:
         asked.append(sampling)
-        return generate(prompts, sampling)
+        return generate(prompts, sampling, **how)
 
     sampler.generate = recorded  # type: ignore[method-assign]
     evaluator.run(sampler, stage="rl", step=1)

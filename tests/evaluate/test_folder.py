@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,16 @@ from ansatz.evaluate.folder import EvaluationFolder
 from ansatz.evaluate.responses import all_modes_grader
 from ansatz.rewards.math_answer.verify import ALGEBRA_TARGET
 from ansatz.rewards.pool import WorkerPool
+from ansatz.track.jsonl import read_jsonl
 from ansatz.types import Reason, Verdict
 
 POOL = WorkerPool(ALGEBRA_TARGET)
 
 
-def sample(path: Path, *, batch: int = 2, breaks_after: int | None = None) -> Answering:
-    sampler = Answering(breaks_after=breaks_after)
+def sample(
+    path: Path, *, batch: int = 2, breaks_after: int | None = None, before_break: Callable[[], None] = lambda: None
+) -> Answering:
+    sampler = Answering(breaks_after=breaks_after, before_break=before_break)
     folder = EvaluationFolder(path)
     folder.open_or_check(SETTINGS)
     folder.sample(prompts(), sampler=sampler, sampling=SAMPLING, batch=batch, grader=all_modes_grader(POOL))
@@ -79,8 +84,14 @@ def test_an_evaluation_broken_off_anywhere_ends_with_the_same_bytes(
 
 
 def test_a_problem_is_on_disk_as_soon_as_its_last_response_ends(tmp_path: Path) -> None:
+    def wait_for_two_problems() -> None:  # grading runs beside sampling
+        deadline = time.monotonic() + 10
+        while len(read_jsonl(tmp_path / "rollouts.jsonl")) < 8:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
     with pytest.raises(KeyboardInterrupt):
-        sample(tmp_path, batch=3, breaks_after=9)
+        sample(tmp_path, batch=3, breaks_after=9, before_break=wait_for_two_problems)
     rows = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
     assert [(row["id"], row["sample"]) for row in rows] == [(name, i) for name in "ab" for i in range(4)]
     assert [row["response"] for row in rows[:2]] == list(TEXTS["a"][2][:2])

@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from ansatz.evaluate.estimators import Outcome, summarise
+from ansatz.evaluate.estimators import ProblemResult, summarise
 from ansatz.track.rollouts import rollout_metrics
 from ansatz.track.tracker import Tracker
 from ansatz.types import Finish, Group, Problem, Prompt, Reason, Rollout, Score, ScoredRollout, Verdict
@@ -61,24 +61,24 @@ def evaluation(
     stage: str, step: int, *, skill: float, rng: random.Random, per_level: int = 20, split: str = "heldout"
 ) -> dict[str, Any]:
     """What sampling 8 times each from a policy of that skill (0..1) would give; harder levels come later."""
-    outcomes: list[Outcome] = []
+    results: list[ProblemResult] = []
     for place, level in enumerate(LEVELS):
         for _ in range(per_level):
             chance = min(0.99, max(0.0, rng.gauss(skill ** (0.6 + 0.35 * place), 0.12)))
             correct = tuple(rng.random() < chance for _ in range(8))
             answers = tuple("12" if right else rng.choice(["11", "13", None]) for right in correct)
-            outcomes.append(
-                Outcome(
+            results.append(
+                ProblemResult(
                     level=level,
                     correct=correct,
-                    answers=answers,
+                    votes=answers,
                     lengths=tuple(round(rng.gauss(28 + 6 * place, 3)) for _ in range(8)),
                     truncated=tuple(rng.random() < 0.01 for _ in range(8)),
                     greedy=rng.random() < chance + 0.05,
                 )
             )
     where = {"stage": stage, "step": step, "split": split, "temperature": 1.0, "seed": 0}
-    return {**where, **summarise(outcomes, k=8, seed=0)}
+    return {**where, **summarise(results, k=8, seed=0)}
 
 
 def make_pipeline(folder: Path, *, seed: int = 0, sft_steps: int = 350, rl_steps: int = 100, done: bool = True) -> Path:

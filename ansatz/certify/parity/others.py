@@ -11,13 +11,13 @@ from ansatz.certify.parity.cases import Case, float64
 from ansatz.certify.parity.runs import Outputs
 from ansatz.objectives import advantages, coefficients, preference
 from ansatz.objectives.projects.options import Options
-from ansatz.shaping import penalties
+from ansatz.rewards import length_formulas
 
 
 def soft_overlong(case: Case) -> Outputs:
     limit, buffer = case.options["max_completion_len"], case.options["soft_punish_cache"]
     lengths = case.inputs["length"]
-    return {"rewards": [penalties.soft_overlong(int(length), max_tokens=limit, buffer=buffer) for length in lengths]}
+    return {"rewards": [length_formulas.soft_overlong(int(length), max_tokens=limit, buffer=buffer) for length in lengths]}
 
 
 def openrlhf_rewards(case: Case) -> Tensor:
@@ -30,7 +30,7 @@ def openrlhf_rewards(case: Case) -> Tensor:
         limits = {"max_tokens": options["max_new_tokens"], "buffer": buffer}
         strength = options["overlong_penalty_factor"]
         lengths = case.inputs["length"]
-        reward_N = reward_N + float64([penalties.soft_overlong(int(n), **limits, strength=strength) for n in lengths])
+        reward_N = reward_N + float64([length_formulas.soft_overlong(int(n), **limits, strength=strength) for n in lengths])
     coef = options.get("stop_properly_penalty_coef")
     if coef is not None:
         cut_N = case.array("truncated").bool()
@@ -56,7 +56,7 @@ def prime_rewards(case: Case) -> Tensor | None:
         rewards = [float(reward) for reward in reward_N[inside]]
         for name, cost_N in costs.items():
             weight = weights[f"{name}_weight"]
-            penalty = penalties.relative_length([float(cost) for cost in cost_N[inside]], rewards, weight=weight)
+            penalty = length_formulas.relative_length([float(cost) for cost in cost_N[inside]], rewards, weight=weight)
             shaped_N[inside] -= float64(penalty)
     return shaped_N
 
@@ -66,7 +66,7 @@ def kimi_length(case: Case) -> Outputs:
     rewards = [0.0] * len(lengths)
     for group in set(group_N):
         rows = [row for row, label in enumerate(group_N) if label == group]
-        shares = penalties.group_length([lengths[row] for row in rows], [bool(correct[row]) for row in rows])
+        shares = length_formulas.group_length([lengths[row] for row in rows], [bool(correct[row]) for row in rows])
         for row, value in zip(rows, shares, strict=True):
             rewards[row] = value
     weight = case.options["weight"]
@@ -80,9 +80,9 @@ def l1_paper(case: Case) -> Outputs:
         settings = {"target": options["n_gold"], "alpha": options["alpha"]}
         if options["mode"] == "exact":
             options.ignore("delta")
-            rewards.append(penalties.lcpo_exact(length, bool(correct), **settings))
+            rewards.append(length_formulas.lcpo_exact(length, bool(correct), **settings))
         else:
-            rewards.append(penalties.lcpo_max(length, bool(correct), **settings, delta=options["delta"]))
+            rewards.append(length_formulas.lcpo_max(length, bool(correct), **settings, delta=options["delta"]))
     return {"rewards": rewards}
 
 
@@ -108,12 +108,12 @@ def _l1_length_score(length: float, options: Options) -> float:
         score = 1 / (1 + math.exp(-alpha * below))
         return min(1.0, score + 0.1) if target < 0 and below >= 0 else score
     if target >= 0:
-        return penalties.lcpo_exact(int(length), False, target=target, alpha=alpha)
-    return penalties.lcpo_max(int(length), True, target=-target, alpha=alpha / 2)
+        return length_formulas.lcpo_exact(int(length), False, target=target, alpha=alpha)
+    return length_formulas.lcpo_max(int(length), True, target=-target, alpha=alpha / 2)
 
 
 def open_r1_length(case: Case) -> Outputs:
-    return {"rewards": penalties.group_length(case.inputs["length"], [bool(c) for c in case.inputs["correct"]])}
+    return {"rewards": length_formulas.group_length(case.inputs["length"], [bool(c) for c in case.inputs["correct"]])}
 
 
 def open_r1_cosine(case: Case) -> Outputs:
@@ -126,7 +126,7 @@ def open_r1_cosine(case: Case) -> Outputs:
     }
     limit = int(options.get("max_len", 1000))
     rows = zip(case.inputs["length"], case.inputs["correct"], strict=True)
-    return {"rewards": [penalties.cosine_length(n, bool(c), max_tokens=limit, **ends) for n, c in rows]}
+    return {"rewards": [length_formulas.cosine_length(n, bool(c), max_tokens=limit, **ends) for n, c in rows]}
 
 
 def process(case: Case) -> Outputs:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansatz.shaping.penalties import (
+from ansatz.rewards.length_formulas import (
     cosine_length,
     group_length,
     lcpo_exact,

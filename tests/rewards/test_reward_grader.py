@@ -1,67 +1,20 @@
-"""The contract of every grader, over the real one and the fake; then what only the real one promises."""
+"""What only the grader of a recipe promises. Every grader: tests/contracts/test_grader.py."""
 
 from __future__ import annotations
 
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from ansatz.errors import ConfigError
-from ansatz.rewards.base import Grader, rewards
-from ansatz.rewards.fake import FakeGrader
+from ansatz.rewards.base import rewards
 from ansatz.rewards.grader import build_grader
-from ansatz.types import Finish, Reason, Rollout, Verdict
+from ansatz.types import Reason, Rollout, Verdict
 
 MakeRollout = Callable[..., Rollout]
-GRADERS: dict[str, Callable[[], Grader]] = {
-    "real": lambda: build_grader({"math_answer": {}}),
-    "two threads": lambda: build_grader({"math_answer": {}}, workers=2),
-    "fake": lambda: FakeGrader(lambda rollout: float("{5}" in rollout.text)),
-}
-
-
-@pytest.fixture(params=GRADERS)
-def grader(request: pytest.FixtureRequest) -> Iterator[Grader]:
-    with GRADERS[request.param]() as made:
-        yield made
-
-
-def test_scores_come_in_the_order_of_the_rollouts_when_problems_are_mixed(grader: Grader, rollout: MakeRollout):
-    mixed = [rollout(rf"\boxed{{{n}}}", problem=f"p{n % 2}", sample=n) for n in (4, 5, 6, 5, 7)]
-    scored = grader.score(mixed)
-    assert [item.rollout for item in scored] == mixed
-    assert [item.score.value for item in scored] == [0.0, 1.0, 0.0, 1.0, 0.0]
-
-
-def test_the_verdict_agrees_with_the_value(grader: Grader, rollout: MakeRollout):
-    right, wrong = grader.score([rollout(r"\boxed{5}"), rollout(r"\boxed{6}")])
-    assert right.score.verdict.reason is Reason.EQUAL
-    assert wrong.score.verdict.reason is Reason.DIFFERENT
-    assert right.score.verdict
-    assert not wrong.score.verdict
-
-
-def test_a_truncated_rollout_without_an_answer_says_truncated(grader: Grader, rollout: MakeRollout):
-    cut, ended = grader.score([rollout("so we", finish=Finish.LENGTH), rollout("so we")])
-    assert cut.score.verdict.reason is Reason.TRUNCATED
-    assert ended.score.verdict.reason is not Reason.TRUNCATED
-
-
-def test_a_truncated_rollout_with_a_right_answer_is_paid(grader: Grader, rollout: MakeRollout):
-    assert grader.score([rollout(r"\boxed{5} and", finish=Finish.LENGTH)])[0].score.value == 1.0
-
-
-def test_no_rollouts_give_no_scores(grader: Grader):
-    assert grader.score([]) == []
-
-
-def test_closing_twice_is_allowed(grader: Grader, rollout: MakeRollout):
-    grader.close()
-    grader.close()
-    assert grader.__enter__() is grader
 
 
 def test_parts_are_unweighted_and_the_value_is_their_weighted_sum(tmp_path, rollout: MakeRollout):

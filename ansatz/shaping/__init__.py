@@ -1,1 +1,0 @@
-"""Between grading and the batch: pure functions on the scored rollouts of a prompt."""
