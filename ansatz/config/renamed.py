@@ -39,6 +39,7 @@ OPTIONS: dict[tuple[str, ...], dict[str, str]] = {
     ("ask",): {"--k": "--samples-per-prompt"},
     ("data", "select"): {"--max-tokens": "--drop-longer-than"},
     ("data", "split"): {"--share": "--heldout-frac"},
+    ("compare",): {"--most": "--num-changed"},
     ("eval",): {
         "--budgets": "--thinking-budgets",
         "--k": "--samples-per-prompt",

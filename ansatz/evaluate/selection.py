@@ -125,4 +125,3 @@ def taught_problems(selected: SelectedResponses, problems: Iterable[Problem]) ->
         dataclasses.replace(by_id[kept.problem_id], id=f"{kept.problem_id}#{kept.sample}", solution=kept.text)
         for kept in selected.kept
     ]
-    ]

@@ -97,6 +97,7 @@ class RunContext:
             sampling=Sampling.of(evaluate, seed=self.config.seed),
             k=evaluate.k,
             split="heldout",
+            grader_threads=self.config.grader_workers,
         )
 
     def trainer(

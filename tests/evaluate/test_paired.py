@@ -75,7 +75,7 @@ def test_the_numbers_are_those_that_one_finds_by_hand() -> None:
         ("p", 0.5, 0.75),
         ("s", 0.25, 0.0),
     ]
-    assert [row["id"] for row in compared(a, b, most=1)["changed"]] == ["q"]
+    assert [row["id"] for row in compared(a, b, num_changed=1)["changed"]] == ["q"]
 
 
 def test_pairing_tells_a_small_steady_gain_from_noise() -> None:
@@ -122,16 +122,16 @@ def write_pair(path: Path, *, count: int) -> None:
 
 def test_a_handful_of_problems_shows_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     write_pair(tmp_path, count=5)  # the bootstrap interval is [1, 1], but of 2^5 ways 2 are as far from even: p = 1/16
-    compare(tmp_path / "a", tmp_path / "b", mode="strict", most=3, out=None)
+    compare(tmp_path / "a", tmp_path / "b", mode="strict", num_changed=3, out=None)
     assert "No difference shown" in capsys.readouterr().out
 
 
 def test_the_command_says_who_is_better_and_what_else_differs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     write_pair(tmp_path, count=12)
-    compare(tmp_path / "a", tmp_path / "b", mode="strict", most=3, out=tmp_path / "c.json")
+    compare(tmp_path / "a", tmp_path / "b", mode="strict", num_changed=3, out=tmp_path / "c.json")
     out = capsys.readouterr().out
     assert "B is better" in out
     assert "temperature: A 0.7, B 1.0" in out
     assert '"p_value": 0.00048828125' in (tmp_path / "c.json").read_text()
-    with pytest.raises(ConfigError, match="--mode 'loose': expected one of strict, anchored, last_number"):
-        compare(tmp_path / "a", tmp_path / "b", mode="loose", most=3, out=None)
+    with pytest.raises(ConfigError, match="--mode = 'loose': expected one of strict, anchored, last_number"):
+        compare(tmp_path / "a", tmp_path / "b", mode="loose", num_changed=3, out=None)

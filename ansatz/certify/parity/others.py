@@ -17,7 +17,9 @@ from ansatz.rewards import length_formulas
 def soft_overlong(case: Case) -> Outputs:
     limit, buffer = case.options["max_completion_len"], case.options["soft_punish_cache"]
     lengths = case.inputs["length"]
-    return {"rewards": [length_formulas.soft_overlong(int(length), max_tokens=limit, buffer=buffer) for length in lengths]}
+    return {
+        "rewards": [length_formulas.soft_overlong(int(length), max_tokens=limit, buffer=buffer) for length in lengths]
+    }
 
 
 def openrlhf_rewards(case: Case) -> Tensor:
@@ -30,7 +32,9 @@ def openrlhf_rewards(case: Case) -> Tensor:
         limits = {"max_tokens": options["max_new_tokens"], "buffer": buffer}
         strength = options["overlong_penalty_factor"]
         lengths = case.inputs["length"]
-        reward_N = reward_N + float64([length_formulas.soft_overlong(int(n), **limits, strength=strength) for n in lengths])
+        reward_N = reward_N + float64(
+            [length_formulas.soft_overlong(int(n), **limits, strength=strength) for n in lengths]
+        )
     coef = options.get("stop_properly_penalty_coef")
     if coef is not None:
         cut_N = case.array("truncated").bool()
