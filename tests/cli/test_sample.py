@@ -157,7 +157,7 @@ def test_what_a_model_guesses_right_is_dropped(ansatz, model, file, right, tmp_p
         (("sample", "MODEL", "--data", "nowhere.jsonl"), "problem file 'nowhere.jsonl' does not exist"),
         (("sample", "MODEL", "--data", "FILE", "--temperature", 0), "every response would be the same"),
         (("sample", "MODEL", "--data", "FILE", "--id-key", "one"), "two problems have the id '1'"),
-        (("sample", "OUT", "--data", "FILE", *HOW), "give a Hugging Face model folder"),
+        (("sample", "OUT", "--data", "FILE", *HOW), "Give a Hugging Face model folder"),
         (
             ("data", "select", "FILE", "--out", "OUT"),
             "has a row that was not written by `ansatz eval` or `ansatz sample`",
