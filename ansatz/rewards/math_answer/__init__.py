@@ -1,12 +1,13 @@
-"""Is this answer the gold answer? Right, bounded, and impossible to cheat; usable by itself.
+"""Decides whether an answer equals the gold answer: exact, bounded in time, and hard to cheat. Usable on its own.
 
     from ansatz.rewards.math_answer import equivalent, verify
 
     verify("1/2", "... so the answer is \\\\boxed{0.5}")     # Verdict(correct=True, reason=equal, ...)
     equivalent("1/2", "0.33")                              # falsy, reason=different
 
-extract (response to answer string), parse (string to a small typed value), compare (cheap and exact first; a computer
-algebra system, in a worker process that can be killed, last).
+Three layers: `extract` finds the answer string in a response, `parse` turns a string into a small typed value, and
+`compare` compares two values. Cheap and exact stages come first. Algebra comes last, in a worker process that can be
+killed.
 """
 
 from ansatz.rewards.math_answer.gold import check_golds

@@ -27,6 +27,7 @@ _PHRASE = re.compile(
     r"|antwort\s{0,3}(?:ist|lautet|:)|ответ\s{0,3}:",
     re.IGNORECASE,
 )
+_ANSWER_WORDS = ("answer", "option", "choice", "答", "ponse", "respuesta", "resposta", "risposta", "antwort", "ответ")
 _BARE_PHRASE = re.compile(
     r"(?:^|(?<=[\n.!?#*]))[#*\s]{0,9}(?:the\s{1,3})?(?:final\s{1,3})?answer[\s*#—–]{0,9}(?=\$|\\\(|\\\[)", re.IGNORECASE
 )
@@ -68,7 +69,16 @@ def announced(text: str, *, choice: bool = False) -> str | None:
 
 def has_announcement(text: str) -> bool:
     """Whether a text contains `####` or an answer phrase."""
-    return "####" in text or any(pattern.search(text) for pattern in (_PHRASE, _CLOSING_PHRASE, _BARE_PHRASE))
+    if "####" in text:
+        return True
+    patterns = (_PHRASE, _CLOSING_PHRASE, _BARE_PHRASE)
+    return _may_announce(text) and any(pattern.search(text) for pattern in patterns)
+
+
+def _may_announce(text: str) -> bool:
+    """A fast check that rules out most texts: every answer phrase contains one of a few words."""
+    low = text.lower()
+    return any(word in low for word in _ANSWER_WORDS)
 
 
 def until_stop(text: str) -> str:
@@ -88,6 +98,8 @@ def last_number(text: str) -> str | None:
 
 def _phrased(text: str, *, choice: bool) -> str | None:
     """The answer at the last answer phrase: before it in "5 is our answer", after it in "the answer is 5"."""
+    if not _may_announce(text):
+        return None
     opening, closing, bare = (_last(pattern, text) for pattern in (_PHRASE, _CLOSING_PHRASE, _BARE_PHRASE))
     bare_is_last = bare and all(other is None or bare.end() > other.end() for other in (opening, closing))
     formula = _formula(text[bare.end() :]) if bare and bare_is_last else None

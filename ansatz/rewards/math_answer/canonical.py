@@ -31,7 +31,7 @@ _ONE: Polynomial = {(): _UNIT}
 
 
 class TooLarge(Exception):
-    """The normal form would have more terms, or larger numbers, than the limit."""
+    """The normal form would exceed the limit on its terms or on the size of its numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Quotient:
 
 
 def canonical(value: Expr) -> Quotient:
-    """The normal form. Raises TooLarge, and Undefined for a division by what is zero."""
+    """The normal form. Raises TooLarge, or Undefined for a division by zero."""
     if isinstance(value, v.Num):
         return Quotient({(): value.value} if value.value else {}, _ONE, True)
     if isinstance(value, v.Name):
@@ -57,10 +57,8 @@ def canonical(value: Expr) -> Quotient:
     if isinstance(value, v.Product):
         result = Quotient(_ONE, _ONE, True)
         for factor in value.factors:
-            other = canonical(factor)
-            result = Quotient(
-                times(result.top, other.top), times(result.bottom, other.bottom), result.pure & other.pure
-            )
+            form = canonical(factor)
+            result = Quotient(times(result.top, form.top), times(result.bottom, form.bottom), result.pure & form.pure)
         return result
     if isinstance(value, v.Power):
         return _power(value)
@@ -106,11 +104,11 @@ def times(left: Polynomial, right: Polynomial) -> Polynomial:
 
 
 def key(value: Quotient) -> str:
-    """A text that is the same for the same normal form (a common factor of top and bottom aside)."""
+    """A text that is equal for equal normal forms, up to a common factor of numerator and denominator."""
     lead = value.bottom[min(value.bottom, key=str)] if value.bottom else Fraction(1)
     parts = [sorted(f"{m}:{c / lead}" for m, c in polynomial.items()) for polynomial in (value.top, value.bottom)]
     text = repr(parts)
-    # a digest, for keys stand within keys, and each repr would double the backslashes of the one inside
+    # Keys contain keys. Without a digest, each repr would double the backslashes of the key inside it.
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -123,7 +121,7 @@ def _added(left: Quotient, right: Quotient) -> Quotient:
 
 
 def _joined(left: Monomial, right: Monomial) -> tuple[Monomial, Fraction]:
-    """The product of two monomials and the number that falls out of it: sqrt 2 * sqrt 2 = 2, i * i = -1."""
+    """The product of two monomials, and a number that it produces: sqrt 2 * sqrt 2 = 2, i * i = -1."""
     if not left or not right:
         return left or right, _UNIT
     exponents = dict(left)
@@ -174,7 +172,7 @@ def _repeated(base: Quotient, count: int) -> Quotient:
 
 
 def _rooted(base: Quotient, exponent: Fraction) -> Quotient | None:
-    """A rational power of a rational number, or of a single name; None for any other base."""
+    """A rational power of a rational number or of a single name; None for other bases."""
     if base.bottom != _ONE or len(base.top) != 1:
         return None
     (monomial, number), *_ = base.top.items()
@@ -186,7 +184,7 @@ def _rooted(base: Quotient, exponent: Fraction) -> Quotient | None:
 
 
 def _root_of_number(number: Fraction, exponent: Fraction) -> Quotient | None:
-    """A product of prime roots. A negative number has a real odd root, and i times a square root."""
+    """A product of roots of primes. A negative number has a real odd root, and a square root that contains i."""
     if number < 0:
         if exponent.denominator % 2:
             sign = -1 if exponent.numerator % 2 else 1
@@ -212,8 +210,8 @@ def _root_of_number(number: Fraction, exponent: Fraction) -> Quotient | None:
 
 
 def _factors(number: int) -> list[tuple[int, int, bool]]:
-    """(factor, multiplicity, whether it is surely prime): small primes by trial, the rest whole (or as a square)."""
-    found: list[tuple[int, int, bool]] = []
+    """(factor, multiplicity, whether it is surely prime). The part without small primes stays whole, or is a square."""
+    factors: list[tuple[int, int, bool]] = []
     if number.bit_length() > 4_000:
         raise TooLarge
     for prime in _PRIMES:
@@ -224,14 +222,14 @@ def _factors(number: int) -> list[tuple[int, int, bool]]:
             number //= prime
             count += 1
         if count:
-            found.append((prime, count, True))
+            factors.append((prime, count, True))
     if number > 1:
         root = math.isqrt(number)
         if root * root == number:
-            found.append((root, 2, root < 1_000_000))
+            factors.append((root, 2, root < 1_000_000))
         else:
-            found.append((number, 1, number < 1_000_000))
-    return found
+            factors.append((number, 1, number < 1_000_000))
+    return factors
 
 
 def _opaque(atom: Atom) -> Quotient:

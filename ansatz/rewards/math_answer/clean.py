@@ -1,4 +1,4 @@
-"""Before parsing: one spelling for what looks the same, and wrappers off. Linear in the length of the text."""
+"""Cleans a text before parsing: one spelling for what looks the same, no wrappers. Linear in the length of the text."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
 
 
 def clean(text: str) -> str:
-    """The text with plain spellings, without sizing commands and without what is wrapped around the whole of it."""
+    """Replaces special characters by plain spellings, and drops sizing commands and wrappers around the whole text."""
     if not text.isascii():
         text = _RAISED.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
         text = _LOWERED.sub(lambda m: "_{" + "".join(_SUBSCRIPTS[c] for c in m[0]) + "}", text)
@@ -62,14 +62,14 @@ def clean(text: str) -> str:
     if "{}" in text:
         text = _EMPTY_GROUP.sub("", text)
     if "\\" in text:
-        if "\\\\" in text and "\\begin" not in text:  # written by a program that escaped twice
+        if "\\\\" in text and "\\begin" not in text:  # a program escaped it twice
             text = _DOUBLED.sub(r"\\", text)
         text = _FRACTION.sub(r"\\frac", _SIZING.sub("", text))
     return unwrap(text)
 
 
 def unwrap(text: str) -> str:
-    """Without outer dollars, math brackets, boxes, bold marks and final punctuation."""
+    """Removes outer dollars, math brackets, boxes, bold marks and final punctuation."""
     while True:
         before = text
         text = text.strip()
@@ -93,7 +93,7 @@ def unwrap(text: str) -> str:
 
 
 def _closes_last(text: str, start: int) -> bool:
-    """Whether the brace at `start` is closed by the last character."""
+    """Whether the last character closes the brace at `start`."""
     depth = 0
     for index in range(start, len(text)):
         if text[index] == "{" and text[index - 1] != "\\":
@@ -106,5 +106,5 @@ def _closes_last(text: str, start: int) -> bool:
 
 
 def squeeze(text: str) -> str:
-    """Cleaned text without the spaces that mean nothing. Those between digits or letters stay: `1 1/2` is no `11/2`."""
+    """Removes spaces without a meaning from a cleaned text. `1 1/2` keeps its space, because it is not `11/2`."""
     return _LOOSE_SPACE.sub("", text)

@@ -9,7 +9,7 @@ from ansatz.rewards.math_answer.environments import matrix_from, system_from
 from ansatz.rewards.math_answer.functions import OPERATORS, apply, binomial, determinant, with_bounds
 from ansatz.rewards.math_answer.lexer import Token
 from ansatz.rewards.math_answer.stream import Grammar, bad, expression
-from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
+from ansatz.rewards.math_answer.values import Expr, UnreadableAnswer, Value
 from ansatz.rewards.math_answer.words import INVERSES
 
 _CLOSED_BY = {"(": ")]", "[": "])", "langle": "rangle", "lfloor": "rfloor", "lceil": "rceil", "\\{": "\\}", "{": "}"}
@@ -19,7 +19,7 @@ class Commands(Grammar, ABC):
     """The parser's rules for what has arguments or encloses something."""
 
     def argument(self) -> Expr:
-        """One argument of a LaTeX command: a group, or a single token, of a number its first digit."""
+        """One argument of a LaTeX command: a group or a single token; of a number, only its first digit."""
         self.deeper()
         token = self.token
         if token.kind == "num" and len(token.text) > 1 and token.text.isdigit():
@@ -53,7 +53,7 @@ class Commands(Grammar, ABC):
             inner = self.argument()
             label = "".join(sorted(v.names_in(inner))) if name == "overline" else getattr(inner, "name", "")
             return v.Name(f"{name} {label}") if label else bad(f"\\{name}")
-        raise Unreadable(f"\\{name} has no meaning here")
+        raise UnreadableAnswer(f"\\{name} is not supported here")
 
     def _with_bounds(self, name: str) -> Value:
         """A sum, product, integral or limit: its variable, bounds and body."""
@@ -97,7 +97,7 @@ class Commands(Grammar, ABC):
         return v.power(radicand, v.divide(v.ONE, index))
 
     def function(self, name: str) -> Value:
-        """A function of the closed list with its exponent, base and arguments; its name was just taken."""
+        """A known function with its exponent, base and arguments; its name was just taken."""
         if name == "det" and self.token.kind == "env" and self.token.text.startswith("begin "):
             return determinant(self.primary())
         self.deeper()
@@ -146,14 +146,14 @@ class Commands(Grammar, ABC):
             self.at += 1
             matrix = matrix_from(self, self.tokens[self.at - 1].text.removeprefix("begin "))
             if not self.take_op("|"):
-                raise Unreadable("a bar is not closed")
+                raise UnreadableAnswer("a bar is not closed")
             self.depth -= 1
             return determinant(matrix)
         self.bars += 1
         inner = self.expr()
         self.bars -= 1
         if not self.take_op("|"):
-            raise Unreadable("a bar is not closed")
+            raise UnreadableAnswer("a bar is not closed")
         self.depth -= 1
         return apply("abs", (inner,), None)
 
@@ -198,7 +198,7 @@ class Commands(Grammar, ABC):
         if len(items) == 1 and (opening, close) in (("(", ")"), ("[", "]")):
             return items[0]
         if isinstance(value, v.Listing) and value.choice:
-            raise Unreadable("a choice within brackets")
+            raise UnreadableAnswer("a choice is inside brackets")
         return v.Bracket(opening, items, close)
 
     def _skip_to_condition(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ansatz.rewards.math_answer import sets
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.equality import Equality, Undecided
-from ansatz.rewards.math_answer.parse import read
+from ansatz.rewards.math_answer.parse import parse_answer
 from ansatz.rewards.math_answer.relations import assigned, has_distinct_names, named_and_stated, same_name
 from ansatz.rewards.math_answer.units import compatible, conversion
 from ansatz.rewards.math_answer.values import Expr, Value
@@ -15,14 +15,14 @@ from ansatz.rewards.math_answer.views import flattened, items_of, parted, with_l
 
 
 class Hedged(Exception):
-    """The answer says two things that are not the same, as in 5 = 6."""
+    """The answer contradicts itself, as in 5 = 6."""
 
 
 class Comparison(Equality):
     """Compares values of any kind."""
 
     def same(self, gold: Value, answer: Value) -> bool:
-        """Whether the two are the same answer. Raises Undecided, and Hedged for an answer at odds with itself."""
+        """Whether two values are the same answer. Raises Undecided, or Hedged for an answer that contradicts itself."""
         if isinstance(gold, v.Choice) or isinstance(answer, v.Choice):
             return self._choices(gold, answer)
         if isinstance(gold, v.Relation) or isinstance(answer, v.Relation):
@@ -52,28 +52,28 @@ class Comparison(Equality):
     # units, written forms, choices
 
     def _quantities(self, gold: Value, answer: Value) -> bool:
-        expected, unit = parted(gold)
-        given, other = parted(answer)
-        if unit and not other:
-            given, other = with_letter_unit(given, unit)
-        elif other and not unit:
-            expected, unit = with_letter_unit(expected, other)
+        expected, gold_unit = parted(gold)
+        amount, unit = parted(answer)
+        if gold_unit and not unit:
+            amount, unit = with_letter_unit(amount, gold_unit)
+        elif unit and not gold_unit:
+            expected, gold_unit = with_letter_unit(expected, unit)
         percent = (("%", 1),)
-        if isinstance(expected, v.EXPRESSIONS) and isinstance(given, v.EXPRESSIONS) and percent in (unit, other):
-            return self._percents(expected, unit == percent, given, other == percent) and not (
-                (unit and unit != percent) or (other and other != percent)
-            )
-        if self._options.units == "ignore" or compatible(unit, other):
-            return self._single(expected, given)
-        if self._options.units == "convert" and unit and other:
+        if isinstance(expected, v.EXPRESSIONS) and isinstance(amount, v.EXPRESSIONS) and percent in (gold_unit, unit):
+            if {gold_unit, unit} - {percent, ()}:
+                return False  # a percentage and another unit
+            return self._percents(expected, gold_unit == percent, amount, unit == percent)
+        if self._options.units == "ignore" or compatible(gold_unit, unit):
+            return self._single(expected, amount)
+        if self._options.units == "convert" and gold_unit and unit:
+            gold_factor, gold_base = conversion(gold_unit)
             factor, base = conversion(unit)
-            other_factor, other_base = conversion(other)
-            if base == other_base and isinstance(expected, v.EXPRESSIONS) and isinstance(given, v.EXPRESSIONS):
-                return self.equal(v.multiply(expected, v.Num(factor)), v.multiply(given, v.Num(other_factor)))
+            if gold_base == base and isinstance(expected, v.EXPRESSIONS) and isinstance(amount, v.EXPRESSIONS):
+                return self.equal(v.multiply(expected, v.Num(gold_factor)), v.multiply(amount, v.Num(factor)))
         return False
 
     def _percents(self, gold: Expr, gold_signed: bool, answer: Expr, answer_signed: bool) -> bool:
-        """10 % is 0.1; a bare 10 is right where the gold carries the sign, or by option."""
+        """10 % is 0.1. A bare 10 is correct if the gold has the percent sign, or if the option allows it."""
         if gold_signed and answer_signed:
             return self.equal(gold, answer)
         hundred = v.integer(100)
@@ -116,7 +116,7 @@ class Comparison(Equality):
         assert isinstance(answer, v.Choice)
         if not answer.rest:
             return isinstance(gold, v.Name) and gold.name == answer.letter
-        rest = read(answer.rest, self._options).value
+        rest = parse_answer(answer.rest, self._options).value
         return rest is not None and not isinstance(rest, v.Choice) and self.same(gold, rest)
 
     # lists, matrices, sets
@@ -132,10 +132,10 @@ class Comparison(Equality):
         if (golds is None) != (answers is None) and any(sets.is_set_form(item) for item in golds or answers or ()):
             return self._sets(gold, answer)
         if golds is None or answers is None:
-            one, single = (golds, answer) if golds is not None else (answers, gold)
-            if one is None or len(one) != 1 or isinstance(single, v.Listing | v.Collection):
+            items, single = (golds, answer) if golds is not None else (answers, gold)
+            if items is None or len(items) != 1 or isinstance(single, v.Listing | v.Collection):
                 return False
-            return self.same(one[0], single) if golds is not None else self.same(gold, one[0])
+            return self.same(items[0], single) if golds is not None else self.same(gold, items[0])
         both_listed = isinstance(gold, v.Listing) and isinstance(answer, v.Listing)
         if both_listed and any(sets.is_set_form(item) for item in (*golds, *answers)):
             try:
@@ -152,7 +152,7 @@ class Comparison(Equality):
         return len(golds) == len(answers) and self._all(zip(golds, answers, strict=True))
 
     def _all(self, pairs: Iterable[tuple[Value, Value]]) -> bool:
-        """Whether all pairs are the same; one that differs settles it, whatever the others need."""
+        """Whether all pairs are the same. A pair that differs decides it, even if another pair needs algebra."""
         undecided: Undecided | None = None
         for gold, answer in pairs:
             try:
@@ -165,29 +165,29 @@ class Comparison(Equality):
         return True
 
     def _matched(self, golds: Sequence[Value], answers: Sequence[Value], *, once: bool) -> bool:
-        """Whether each gold item has an answer item, each answer item taken once if so asked."""
+        """Whether each gold item equals an answer item. once: an answer item serves one gold item only."""
         free = list(answers)
         undecided = False
         for gold in golds:
-            found, open_question = None, False
+            match, open_question = None, False
             for candidate in free:
                 try:
                     if self.same(gold, candidate):
-                        found = candidate
+                        match = candidate
                         break
                 except Undecided:
                     open_question = True
-            if found is None and not open_question:
+            if match is None and not open_question:
                 return False
-            undecided |= found is None
-            if once and found is not None:
-                free = [candidate for candidate in free if candidate is not found]
+            undecided |= match is None
+            if once and match is not None:
+                free = [candidate for candidate in free if candidate is not match]
         if undecided:
             raise Undecided
         return True
 
     def _matrices(self, gold: Value, answer: Value) -> bool:
-        """Entry by entry. A row or a column also equals the point with its entries."""
+        """Compares entry by entry. A row or a column also equals the point with the same entries."""
         if isinstance(gold, v.Matrix) and isinstance(answer, v.Matrix):
             shape = gold.determinant == answer.determinant and len(gold.rows) == len(answer.rows)
             rows = zip(gold.rows, answer.rows, strict=True) if shape else ()
@@ -221,7 +221,7 @@ class Comparison(Equality):
         )
 
     def _pieces(self, gold: Value, answer: Value) -> bool:
-        """Unions whose ends hold variables, piece by piece."""
+        """Compares unions piece by piece, for ends that contain variables."""
         if isinstance(gold, v.Combination) and isinstance(answer, v.Combination) and gold.operator == answer.operator:
             golds, answers = flattened(gold), flattened(answer)
             return len(golds) == len(answers) and self._matched(golds, answers, once=True)
@@ -230,25 +230,25 @@ class Comparison(Equality):
     # relations
 
     def _relations(self, gold: Value, answer: Value) -> bool:
-        expected, given = self._resolved(gold), self._resolved(answer)
-        if not isinstance(expected, v.Relation) and not isinstance(given, v.Relation):
-            return self.same(expected, given) or self._repeats_decimal(expected, answer)
-        if isinstance(expected, v.Relation) and isinstance(given, v.Relation):
-            named, other = assigned(expected), assigned(given)
-            if named and other and same_name(named[0], other[0]) and self.same(named[1], other[1]):
+        expected, stated = self._resolved(gold), self._resolved(answer)
+        if not isinstance(expected, v.Relation) and not isinstance(stated, v.Relation):
+            return self.same(expected, stated) or self._repeats_decimal(expected, answer)
+        if isinstance(expected, v.Relation) and isinstance(stated, v.Relation):
+            gold_name, name = assigned(expected), assigned(stated)
+            if gold_name and name and same_name(gold_name[0], name[0]) and self.same(gold_name[1], name[1]):
                 return True
-            if self.same_equation(expected, given):
+            if self.same_equation(expected, stated):
                 return True
         elif isinstance(expected, v.Relation) and "=" in expected.operators:
             named = assigned(expected)
-            return named is not None and self.same(named[1], given)
-        elif isinstance(given, v.Relation) and "=" in given.operators:
-            named = assigned(given, totals=True)
+            return named is not None and self.same(named[1], stated)
+        elif isinstance(stated, v.Relation) and "=" in stated.operators:
+            named = assigned(stated, totals=True)
             return named is not None and (self.same(expected, named[1]) or self._repeats_decimal(expected, answer))
-        if any(isinstance(side, v.Relation) and "=" in side.operators for side in (expected, given)):
+        if any(isinstance(side, v.Relation) and "=" in side.operators for side in (expected, stated)):
             return False
         try:
-            return self._sets(expected, given)
+            return self._sets(expected, stated)
         except sets.Unordered:
             return False
 
@@ -300,7 +300,7 @@ def _same_time(gold: v.Clock, answer: v.Clock) -> bool:
 
 
 def _hour_of_day(time: v.Clock) -> int | None:
-    """The hour from 0 to 24; None for a time of the 12-hour clock that does not say which half."""
+    """The hour from 0 to 24; None for a time of the 12-hour clock without a.m. or p.m."""
     if time.half:
         return time.hour % 12 + (12 if time.half == "pm" else 0)
     return time.hour if time.hour > 12 or time.hour == 0 else None

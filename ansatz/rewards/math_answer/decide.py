@@ -9,7 +9,7 @@ from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.compare import Comparison, Hedged
 from ansatz.rewards.math_answer.equality import Algebra, Question, Undecided
 from ansatz.rewards.math_answer.options import Options
-from ansatz.rewards.math_answer.parse import ParsedAnswer, fold, plain, read, read_gold
+from ansatz.rewards.math_answer.parse import ParsedAnswer, fold, parse_answer, parse_gold, plain
 from ansatz.rewards.math_answer.values import Expr
 from ansatz.types import Reason
 
@@ -24,12 +24,12 @@ class Decision:
 
 def decide_pair(gold: str, answer: str, options: Options, algebra: Algebra | None = None) -> Decision:
     """Compares an answer string with a gold string. Without `algebra`, the reason can be None."""
-    expected = read_gold(gold, options)
+    expected = parse_gold(gold, options)
     if expected.undefined:
         return Decision(Reason.DIFFERENT, "parse")
     if gold == answer and not options.reduced:
         return Decision(Reason.EQUAL, "string")
-    parsed = read(answer, options)
+    parsed = parse_answer(answer, options)
     if parsed.undefined:
         return Decision(Reason.DIFFERENT, "parse")
     if parsed.unreduced and options.reduced and not expected.unreduced:
@@ -60,7 +60,7 @@ def _decide_values(expected: ParsedAnswer, parsed: ParsedAnswer, options: Option
         return Decision(None, "algebra")
     except Hedged:
         return Decision(Reason.HEDGED, stage)
-    except (v.Unreadable, sets.Unordered):
+    except (v.UnreadableAnswer, sets.Unordered):
         return Decision(Reason.DIFFERENT, stage)
     if same:
         return Decision(Reason.EQUAL, stage)

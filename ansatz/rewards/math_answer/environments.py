@@ -5,7 +5,7 @@ from __future__ import annotations
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.functions import determinant
 from ansatz.rewards.math_answer.stream import Grammar
-from ansatz.rewards.math_answer.values import Unreadable, Value
+from ansatz.rewards.math_answer.values import UnreadableAnswer, Value
 
 _MATRICES = frozenset(
     {"matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix", "array", "psmallmatrix", "bsmallmatrix"}
@@ -22,19 +22,19 @@ def matrix_from(parser: Grammar, name: str) -> Value:
     if name == "cases":
         return system_from(parser, name)
     if name not in _MATRICES and name != "vmatrix":
-        raise Unreadable(f"the environment {name} is not supported")
+        raise UnreadableAnswer(f"the environment {name} is not supported")
     rows: list[list[Value]] = [[]]
     while not (parser.token.kind == "env" and parser.token.text == f"end {name}"):
         if parser.take_op("\\\\"):
             rows.append([])
         elif not parser.take_op("&"):
             if parser.token.kind == "end":
-                raise Unreadable("a matrix is not closed")
+                raise UnreadableAnswer("a matrix is not closed")
             rows[-1].append(parser.expr())
     _end(parser, name)
     rows = [row for row in rows if row]
     if not rows or len({len(row) for row in rows}) != 1:
-        raise Unreadable("the rows of a matrix differ in length")
+        raise UnreadableAnswer("the rows of a matrix differ in length")
     matrix = v.Matrix(tuple(tuple(row) for row in rows))
     return determinant(matrix) if name == "vmatrix" else matrix
 
@@ -51,5 +51,5 @@ def system_from(parser: Grammar, name: str) -> Value:
 
 def _end(parser: Grammar, name: str) -> None:
     if parser.token.kind != "env" or parser.token.text != f"end {name}":
-        raise Unreadable(f"the environment {name} is not closed")
+        raise UnreadableAnswer(f"the environment {name} is not closed")
     parser.at += 1

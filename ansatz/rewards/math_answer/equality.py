@@ -100,21 +100,22 @@ class Equality:
         return abs(sets.approximate(exact) - float(decimal.value)) <= 0.51 * 10.0 ** -(decimal.places or 0)
 
     def same_equation(self, gold: v.Relation, answer: v.Relation) -> bool:
-        """Two equations or two inequalities: the same up to a factor (a positive one for inequalities)."""
+        """Whether two equations or inequalities agree up to a factor, which is positive for inequalities."""
         if len(gold.sides) != 2 or len(answer.sides) != 2:
             return False
-        expected, given = difference_of(gold), difference_of(answer)
-        if expected is None or given is None or expected[1] != given[1]:
+        gold_side, answer_side = difference_of(gold), difference_of(answer)
+        if gold_side is None or answer_side is None or gold_side[1] != answer_side[1]:
             return False
-        operator, (left, right) = expected[1], (expected[0], given[0])
+        operator, left, right = gold_side[1], gold_side[0], answer_side[0]
         directed = operator not in ("=", "!=")
         try:
-            top, other = canonical(left), canonical(right)
+            first, second = canonical(left), canonical(right)
         except TooLarge:
             return self._algebra("same_direction" if directed else "proportional", left, right)
-        factor = factor_between(cleared(top.top), cleared(other.top))
-        if factor is not None and (not directed or (factor > 0 and len(top.bottom) == len(other.bottom) == 1)):
+        factor = factor_between(cleared(first.top), cleared(second.top))
+        if factor is not None and (not directed or (factor > 0 and len(first.bottom) == len(second.bottom) == 1)):
             return True
-        if top.pure and other.pure and has_rational_coefficients(top.top) and has_rational_coefficients(other.top):
+        rational = has_rational_coefficients(first.top) and has_rational_coefficients(second.top)
+        if first.pure and second.pure and rational:
             return False
         return self._algebra("same_direction" if directed else "proportional", left, right)

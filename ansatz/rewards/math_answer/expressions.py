@@ -14,7 +14,7 @@ from ansatz.rewards.math_answer.environments import matrix_from
 from ansatz.rewards.math_answer.functions import based, factorial, modulo, transposed
 from ansatz.rewards.math_answer.lexer import Token
 from ansatz.rewards.math_answer.stream import MAX_DEPTH, bad, expression
-from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
+from ansatz.rewards.math_answer.values import Expr, UnreadableAnswer, Value
 from ansatz.rewards.math_answer.words import CONNECTIVES, unit_name
 
 _ADDED = (*v.EXPRESSIONS, v.Quantity)
@@ -53,7 +53,7 @@ class Expressions(Commands):
                 self.note_division(left, right)
                 value = v.divide(left, right)
             elif operator == "mod":
-                self.deeper()  # not taken back: each nests the one before
+                self.deeper()  # never decreased: each mod contains the one before
                 value = modulo(left, right)
             else:
                 value = v.multiply(left, right)
@@ -61,7 +61,7 @@ class Expressions(Commands):
     def starts_factor(self) -> bool:
         """Whether a factor follows without a sign. `5 6` is not a product, but `2^3 3^2` is one."""
         kind, text = self.token.kind, self.token.text
-        if kind == "word":  # a longer word after an amount is its unit
+        if kind == "word":  # a longer word after an amount is a unit
             return len(text) == 1 and unit_name(text) is None
         if kind == "op" and text == "|":
             return not self.bars
@@ -120,7 +120,7 @@ class Expressions(Commands):
                 value = v.divide(expression(value), v.integer(100))
             else:
                 return value
-        raise Unreadable(f"more than {MAX_DEPTH} marks on one value")
+        raise UnreadableAnswer(f"more than {MAX_DEPTH} marks on one value")
 
     def _percent_goes_on(self) -> bool:
         following = self.tokens[self.at + 1]
@@ -152,7 +152,7 @@ class Expressions(Commands):
         return v.power(expression(base), self.exponent())
 
     def exponent(self) -> Expr:
-        """What follows ^: a group, or one signed primary. `2^10` is read as plain text means it."""
+        """What follows ^: a group or one signed primary. `2^10` has the exponent 10, as in plain text."""
         self.deeper()
         sign = self.take_op("+", "-")
         value = expression(self.primary())
@@ -169,7 +169,7 @@ class Expressions(Commands):
             self.at += 1
             while not (self.token.kind == "close" and self.token.text == "}"):
                 if self.token.kind in ("end", "open", "close"):
-                    raise Unreadable("a subscript that is no label")
+                    raise UnreadableAnswer("a subscript is not a plain label")
                 label.append(self.token.text)
                 self.at += 1
             self.at += 1
@@ -207,7 +207,7 @@ class Expressions(Commands):
             return v.Name(token.text)
         if token.kind == "word" and token.upright and len(token.text) == 1:
             return v.Name(token.text)
-        raise Unreadable(f"{token.text!r} was not expected")
+        raise UnreadableAnswer(f"unexpected {token.text!r}")
 
     def _name(self, token: Token) -> Value:
         if token.text == "nan":
@@ -227,7 +227,7 @@ class Expressions(Commands):
         return v.Name(token.text)
 
     def _mixed(self, number: v.Num, text: str) -> Value:
-        """`3 1/2` and `3\\frac{1}{2}` with a proper fraction are mixed numbers; else the number alone."""
+        """A mixed number such as `3 1/2` or `3\\frac{1}{2}` if a proper fraction follows, else the number itself."""
         if not text.isdigit() or (self.at >= 2 and self.tokens[self.at - 2].text == "^"):
             return number
         start = self.at
@@ -241,7 +241,7 @@ class Expressions(Commands):
             self.at += 1
             try:
                 top, bottom = self.argument(), self.argument()
-            except Unreadable:
+            except UnreadableAnswer:
                 top = bottom = v.ONE
             if isinstance(top, v.Num) and isinstance(bottom, v.Num) and top.places is None and bottom.places is None:
                 parts = [int(top.value), int(bottom.value)] if top.value.denominator == 1 else []

@@ -1,4 +1,4 @@
-"""Functions of expressions: folded exactly where small, kept as trees where not."""
+"""Functions of expressions. Small results are computed exactly, large ones stay trees."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 from ansatz.rewards.math_answer import values as v
-from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
+from ansatz.rewards.math_answer.values import Expr, UnreadableAnswer, Value
 
 MAX_FACTORIAL = 1_000
 MAX_SUMMANDS = 200
@@ -43,7 +43,7 @@ def modulo(left: Expr, right: Expr) -> Expr:
 
 
 def _residue(value: Expr, modulus: int) -> int | None:
-    """The residue of an integer tree, powers by fast exponentiation; None for what is no integer."""
+    """The residue of an integer expression, with fast exponentiation; None if it is not an integer."""
     n = _int(value)
     if n is not None:
         return n % modulus
@@ -59,7 +59,7 @@ def _residue(value: Expr, modulus: int) -> int | None:
 
 
 def apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
-    """A function of a closed list, applied. base: of a logarithm."""
+    """Applies a known function to its arguments. base: the base of a logarithm."""
     first = arguments[0]
     if name == "sqrt":
         return v.power(first, v.HALF)
@@ -69,7 +69,7 @@ def apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
         return v.power(v.E, first)
     if name in ("log", "lg", "ln"):
         if len(arguments) > 1:
-            raise Unreadable("a logarithm of several arguments")
+            raise UnreadableAnswer("a logarithm has several arguments")
         return _logarithm(name, first, base)
     numbers = [a.value for a in arguments if isinstance(a, v.Num)]
     if len(numbers) == len(arguments):
@@ -77,12 +77,12 @@ def apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
         if folded is not None:
             return v.Num(folded)
     if len(arguments) > 1 and name not in ("max", "min", "gcd", "lcm"):
-        raise Unreadable(f"{name} of {len(arguments)} arguments")
+        raise UnreadableAnswer(f"{name} has {len(arguments)} arguments")
     return v.Apply(name, arguments)
 
 
 def _logarithm(name: str, argument: Expr, base: Expr | None) -> Expr:
-    """A quotient of natural logarithms; `log` without a base is natural, as in most of mathematics, or an own atom."""
+    """A quotient of natural logarithms. A `log` without a base stays an atom, because its base is not known."""
     if name == "ln" or base == v.E:
         return v.ZERO if argument == v.ONE else v.Apply("ln", (argument,))
     base = base or (v.integer(10) if name == "lg" else None)
@@ -108,35 +108,35 @@ def _folded(name: str, numbers: list[Fraction]) -> Fraction | None:
 
 
 def based(digits: str, label: str) -> v.Based:
-    """Digits with their base. Digits that the base does not have are unreadable."""
+    """Digits with their base. Raises UnreadableAnswer for digits that the base does not have."""
     label = label.strip("()").lower()
     base = int(label) if label.isdigit() and len(label) < 4 else _BASE_WORDS.get(label, 0)
     try:
         int(digits, base if 2 <= base <= 36 else 0)
     except ValueError as error:
-        raise Unreadable(f"{digits!r} in base {label!r}") from error
+        raise UnreadableAnswer(f"{digits!r} is not a number in base {label!r}") from error
     if not 2 <= base <= 36:
-        raise Unreadable(f"base {label!r}")
+        raise UnreadableAnswer(f"{label!r} is not a base from 2 to 36")
     return v.Based(digits.lstrip("0").upper() or "0", base)
 
 
 def with_bounds(name: str, low: Value | None, high: Expr | None, body: Expr) -> Expr:
-    """sum, prod, int or lim. A short sum or product is carried out; the rest is for algebra, or unreadable."""
+    """A sum, product, integral or limit. Short sums and products are computed here; the rest is left to algebra."""
     if name == "int":
         variable, inner = _integrand(body)
         bounds = () if low is None and high is None else (_expression(low), _expression(high))
         return v.Apply("int", (inner, variable, *bounds))
     if not isinstance(low, v.Relation) or not isinstance(low.sides[0], v.Name):
-        raise Unreadable(f"\\{name} without its variable")
+        raise UnreadableAnswer(f"\\{name} has no variable")
     variable, start = low.sides[0], _expression(low.sides[1])
     if name == "lim":
         return v.Apply("lim", (body, variable, start))
     first, last = _int(start), _int(_expression(high))
     if first is not None and last is not None:
         if last - first > MAX_SUMMANDS:
-            raise Unreadable(f"more than {MAX_SUMMANDS} summands")
+            raise UnreadableAnswer(f"a sum has more than {MAX_SUMMANDS} terms")
         if (last - first + 1) * _size(body) > MAX_SUM_SIZE:
-            raise Unreadable("a sum too large to write out")
+            raise UnreadableAnswer("a sum is too large to write out")
         terms = [substitute(body, variable.name, v.integer(k)) for k in range(first, last + 1)]
         return (v.add if name == "sum" else v.multiply)(v.ZERO if name == "sum" else v.ONE, *terms)
     return v.Apply(name, (body, variable, start, _expression(high)))
@@ -147,7 +147,7 @@ def _size(value: Expr) -> int:
 
 
 def substitute(value: Expr, name: str, by: Expr) -> Expr:
-    """The tree with a number for a name, folded again."""
+    """The expression with a number in place of a name, simplified again."""
     if isinstance(value, v.Num | v.Name):
         return by if value == v.Name(name) else value
     if isinstance(value, v.Sum):
@@ -161,22 +161,22 @@ def substitute(value: Expr, name: str, by: Expr) -> Expr:
 
 def _expression(value: Value | None) -> Expr:
     if value is None or not isinstance(value, v.EXPRESSIONS):
-        raise Unreadable("a bound that is no expression")
+        raise UnreadableAnswer("a bound is not an expression")
     return value
 
 
 def _integrand(body: Expr) -> tuple[v.Name, Expr]:
-    """The variable and what stands before its d: `x^2 dx` reads as a product with d and x at its end."""
+    """The variable and the integrand. `x^2 dx` is parsed as a product that ends in d and x."""
     factors = body.factors if isinstance(body, v.Product) else (body,)
     if len(factors) >= 2 and factors[-2] == v.Name("d") and isinstance(factors[-1], v.Name):
         return factors[-1], v.multiply(v.ONE, *factors[:-2])
-    raise Unreadable("an integral without its variable")
+    raise UnreadableAnswer("an integral has no variable")
 
 
 def determinant(value: Value) -> Value:
-    """The determinant of a square matrix, worked out up to MAX_DETERMINANT rows; a larger one stays a matrix."""
+    """The determinant of a square matrix of up to MAX_DETERMINANT rows; a larger one stays a matrix."""
     if not isinstance(value, v.Matrix) or len(value.rows) != len(value.rows[0]):
-        raise Unreadable("a determinant of something that is not a square matrix")
+        raise UnreadableAnswer("a determinant needs a square matrix")
     if len(value.rows) > MAX_DETERMINANT:
         return v.Matrix(value.rows, determinant=True)
     return _expanded([[_expression(entry) for entry in row] for row in value.rows])
@@ -199,4 +199,4 @@ def transposed(value: Value) -> Value:
         return v.Matrix(tuple(zip(*value.rows, strict=True)))
     if isinstance(value, v.Bracket):
         return value
-    raise Unreadable("a transpose of no matrix")
+    raise UnreadableAnswer("a transpose needs a matrix")

@@ -1,4 +1,4 @@
-"""Golds that cannot be read, found when data is loaded and not when a policy is already being paid by them."""
+"""Finds golds that cannot be parsed when data is loaded, before a run rewards anything with them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from ansatz.errors import DataError
 from ansatz.rewards.math_answer.options import options_from
-from ansatz.rewards.math_answer.parse import read_gold
+from ansatz.rewards.math_answer.parse import parse_gold
 from ansatz.types import Problem
 
 
 class UnreadableGold(NamedTuple):
-    """line: 1-based place of the problem in its source; why: in words."""
+    """A problem whose gold cannot be parsed. line: its 1-based position in the source. why: the reason in words."""
 
     id: str
     line: int
@@ -20,24 +20,24 @@ class UnreadableGold(NamedTuple):
 
 
 def unreadable_golds(problems: Iterable[Problem], **options: Any) -> list[UnreadableGold]:
-    """The problems whose answer no verdict can be built on: empty, without value, or in no form that we read.
+    """The problems whose gold is empty, has no value, or has a form that is not supported.
 
-    The line of a problem is its `meta["line"]` where its source gives one, else its place among `problems`.
+    The line of a problem is its `meta["line"]` if its source provides one, else its position among `problems`.
     """
     chosen = options_from(options)
-    found: list[UnreadableGold] = []
+    unreadable: list[UnreadableGold] = []
     for place, problem in enumerate(problems, start=1):
-        reading = read_gold(problem.answer, chosen)
+        reading = parse_gold(problem.answer, chosen)
         if reading.value is None:
             line = problem.meta.get("line", place)
-            found.append(UnreadableGold(problem.id, int(line), reading.problem))
-    return found
+            unreadable.append(UnreadableGold(problem.id, int(line), reading.problem))
+    return unreadable
 
 
 def check_golds(problems: Iterable[Problem], **options: Any) -> None:
-    """DataError naming every unreadable gold (the first ten in full)."""
-    found = unreadable_golds(problems, **options)
-    if found:
-        shown = "; ".join(f"{gold.id!r} (line {gold.line}): {gold.why}" for gold in found[:10])
-        more = f"; and {len(found) - 10} more" if len(found) > 10 else ""
-        raise DataError(f"{len(found)} gold answers cannot be read: {shown}{more}. Correct or leave out these rows.")
+    """Raises DataError if golds cannot be parsed; names the first ten."""
+    unreadable = unreadable_golds(problems, **options)
+    if unreadable:
+        shown = "; ".join(f"{gold.id!r} (line {gold.line}): {gold.why}" for gold in unreadable[:10])
+        more = f"; and {len(unreadable) - 10} more" if len(unreadable) > 10 else ""
+        raise DataError(f"{len(unreadable)} gold answers cannot be read: {shown}{more}. Correct or remove these rows.")

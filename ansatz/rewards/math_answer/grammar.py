@@ -13,7 +13,7 @@ from ansatz.rewards.math_answer.expressions import Expressions
 from ansatz.rewards.math_answer.functions import modulo
 from ansatz.rewards.math_answer.stream import bad, expression
 from ansatz.rewards.math_answer.units import Unit, conversion, read_unit
-from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
+from ansatz.rewards.math_answer.values import Expr, UnreadableAnswer, Value
 from ansatz.rewards.math_answer.words import ALTERING_WORDS, CURRENCIES, HEDGES, NEGATIONS, NUMBER_WORDS, SCALES
 
 _RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~", "in", "equiv"})
@@ -32,11 +32,11 @@ class Parser(Expressions):
             if label:
                 return v.Quantity(value, (("#" + label, 1),))
         if self.token.kind != "end":
-            raise Unreadable(f"{self.token.text!r} was not expected")
+            raise UnreadableAnswer(f"unexpected {self.token.text!r}")
         return value
 
     def _trailing_words(self) -> str:
-        """The words of a `\\text{...}` that ends the answer; "" if one of them doubts or changes the number."""
+        """The words of a `\\text{...}` at the end of the answer; "" if one of them doubts or changes the number."""
         start = self.at
         while self.token.kind == "word" and self.token.upright:
             self.at += 1
@@ -119,7 +119,7 @@ class Parser(Expressions):
         return None
 
     def _quantity(self) -> Value:
-        """Sets, with the unit that follows if one does."""
+        """A value with the unit that follows it, if any."""
         negative = self.is_op("-") and any(self.next_is(sign) for sign in CURRENCIES)
         self.at += negative
         sign = self.take_op(*CURRENCIES)
@@ -137,14 +137,14 @@ class Parser(Expressions):
         if after := self.take_op("%", *CURRENCIES):
             unit = ((CURRENCIES.get(after, after), 1),)
         if not unit or self.token.kind in ("word", "cmd"):
-            read, self.at = read_unit(self.tokens, self.at)
-            unit = unit or read
+            written, self.at = read_unit(self.tokens, self.at)
+            unit = unit or written
         if unit and self.token.kind == "num" and isinstance(value, v.EXPRESSIONS):
             return self._compound(value, unit)
         if unit and isinstance(value, v.EXPRESSIONS):
             return v.Quantity(value, unit)
         if unit and unit != (("deg", 1),) and not isinstance(value, v.Bracket | v.Matrix):
-            raise Unreadable("a unit of something that has none")
+            raise UnreadableAnswer("a unit follows a value that cannot have one")
         return value
 
     def _compound(self, first: Expr, unit: Unit) -> Value:
@@ -152,10 +152,10 @@ class Parser(Expressions):
         rest = self._quantity()
         if not isinstance(rest, v.Quantity):
             return bad("a number after a unit")
-        (factor, base), (small, other) = conversion(unit), conversion(rest.unit)
-        if base != other or factor <= small:
+        (factor, base), (small_factor, small_base) = conversion(unit), conversion(rest.unit)
+        if base != small_base or factor <= small_factor:
             return bad("two units that do not add")
-        return v.Quantity(v.add(v.multiply(first, v.Num(factor / small)), rest.amount), rest.unit)
+        return v.Quantity(v.add(v.multiply(first, v.Num(factor / small_factor)), rest.amount), rest.unit)
 
     def _sets(self) -> Value:
         value, parts = self.sum(), 1
@@ -164,7 +164,7 @@ class Parser(Expressions):
             self.at += 1
             parts += 1
             if parts > MAX_PARTS:
-                raise Unreadable(f"more than {MAX_PARTS} sets joined")
+                raise UnreadableAnswer(f"more than {MAX_PARTS} sets are combined")
             value = v.Combination(operator, (value, self.sum()))
         return value
 
@@ -174,4 +174,4 @@ def _is_set(value: Value) -> bool:
 
 
 class Both(v.Listing):
-    """The two readings of a clause with a `\\pm`."""
+    """The two values of a clause with a `\\pm`."""

@@ -1,4 +1,4 @@
-"""From cleaned text to tokens. One pass; every pattern is anchored and linear."""
+"""Turns a cleaned text into tokens, in one pass; every pattern is anchored and linear."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-from ansatz.rewards.math_answer.values import Num, Unreadable
+from ansatz.rewards.math_answer.values import Num, UnreadableAnswer
 from ansatz.rewards.math_answer.words import (
     CONNECTIVES,
     FUNCTIONS,
@@ -19,14 +19,16 @@ from ansatz.rewards.math_answer.words import (
     words_of_text,
 )
 
-MAX_LENGTH = 2_000  # characters of an answer that is read; a longer one can only equal the gold letter by letter
+MAX_LENGTH = (
+    2_000  # characters of an answer that is parsed; a longer one can only equal the gold character by character
+)
 MAX_EXPONENT = 5_000  # of scientific notation
-LOOKAHEAD = 8  # end tokens, so that a parser may look this far ahead without asking
+LOOKAHEAD = 8  # end tokens, so that the parser can look this far ahead without a check
 _MAX_NESTED_TEXT = 5
 
 
 class Token(NamedTuple):
-    """kind: num, name, func, word, op, open, close, cmd, env, end. upright: from \\text{} or the like."""
+    """kind: num, name, func, word, op, open, close, cmd, env or end. upright: it comes from \\text{} or the like."""
 
     kind: str
     text: str
@@ -101,11 +103,11 @@ _BEGIN = re.compile(r"\s*\{\s*([A-Za-z]+)(\*?)\s*\}(?:\s*(?:\[[a-z]\])?\s*\{[lcr
 
 
 class Lexer:
-    """tokens of one text. Raises Unreadable on what has no place in an answer."""
+    """The tokens of a text. Raises UnreadableAnswer for characters and commands that no answer contains."""
 
     def __init__(self, text: str, *, decimal_comma: bool = False, locale_thousands: bool = False) -> None:
         if len(text) > MAX_LENGTH:
-            raise Unreadable(f"longer than {MAX_LENGTH} characters")
+            raise UnreadableAnswer(f"longer than {MAX_LENGTH} characters")
         self._comma, self._locale = decimal_comma, locale_thousands
         self._depth = 0
         self.tokens: list[Token] = []
@@ -147,7 +149,7 @@ class Lexer:
             elif char in ".?#" and upright:
                 position += 1
             else:
-                raise Unreadable(f"{char!r} has no meaning here")
+                raise UnreadableAnswer(f"unexpected character {char!r}")
 
     def _add(self, kind: str, text: str, *, upright: bool = False) -> None:
         self.tokens.append(Token(kind, text, None, upright))
@@ -169,7 +171,7 @@ class Lexer:
             pattern = _LOCALE_COMMA if self._depth <= 0 else _INSIDE
         match = pattern.match(text, position)
         if match is None:
-            raise Unreadable("a number that is none")
+            raise UnreadableAnswer("not a valid number")
         digits = re.sub(r"\D", "", match["whole"])
         self.tokens.append(Token("num", match[0].strip(), _number(digits, match)))
         return match.end()
@@ -177,7 +179,7 @@ class Lexer:
     def _letters(self, text: str, position: int, upright: bool) -> int:
         match = (_UPRIGHT if upright else _LETTERS).match(text, position)
         if match is None:
-            raise Unreadable(f"{text[position]!r} has no meaning here")
+            raise UnreadableAnswer(f"unexpected character {text[position]!r}")
         run = match[0]
         self._run(run, upright)
         return match.end()
@@ -215,7 +217,7 @@ class Lexer:
         if name in ("begin", "end"):
             environment = _BEGIN.match(text, after)
             if environment is None:
-                raise Unreadable(f"\\{name} without a name")
+                raise UnreadableAnswer(f"\\{name} has no environment name")
             self._depth += 1 if name == "begin" else -1
             self._add("env", f"{name} {environment[1]}")
             return environment.end()
@@ -236,7 +238,7 @@ class Lexer:
         elif name in GREEK:
             self._add("name", name)
         elif name not in _IGNORED:
-            raise Unreadable(f"\\{name} is unknown")
+            raise UnreadableAnswer(f"unknown command \\{name}")
         return after
 
     def _escaped(self, text: str, position: int) -> int:
@@ -253,12 +255,12 @@ class Lexer:
         elif char == "\\":
             self._add("op", "\\\\")
         elif char not in (",", ";", ":", "!", " ", "_", "&", "#", ""):
-            raise Unreadable(f"\\{char} is unknown")
+            raise UnreadableAnswer(f"unknown command \\{char}")
         return position + 2
 
     def _text(self, name: str, text: str, position: int, nesting: int) -> int:
         if nesting >= _MAX_NESTED_TEXT:
-            raise Unreadable("text within text within text")
+            raise UnreadableAnswer("text commands are nested too deeply")
         if not text.startswith("{", position):  # \mathbb R
             content, end = text[position : position + 1], position + 1
         else:
@@ -287,7 +289,7 @@ def _group_end(text: str, start: int) -> int:
             depth -= 1
             if depth == 0:
                 return index + 1
-    raise Unreadable("a brace that does not close")
+    raise UnreadableAnswer("a brace is not closed")
 
 
 def _is_word(run: str) -> bool:
@@ -298,11 +300,11 @@ def _is_word(run: str) -> bool:
 
 
 def _number(digits: str, match: re.Match[str]) -> Num:
-    """The value of a matched number; its point, recurring part and exponent included."""
+    """The value of a matched number with its decimals, recurring digits and exponent."""
     decimals = (match["point"] or "")[1:]
     exponent = int(match["exp"][1:]) if match["exp"] else 0
     if abs(exponent) > MAX_EXPONENT:
-        raise Unreadable("an exponent beyond the limit")
+        raise UnreadableAnswer("an exponent is too large")
     places = len(decimals)
     value = Fraction(int((digits or "0") + decimals), 10**places) * Fraction(10) ** exponent
     if match["recur"]:
@@ -313,7 +315,7 @@ def _number(digits: str, match: re.Match[str]) -> Num:
 
 
 def _period(recurring: str, decimals: str) -> str:
-    """The digits that recur: marked ones, or of `0.333...` the last, when it stands there three times or more."""
+    """The recurring digits: the marked ones, or those that `0.333...` repeats before its dots."""
     digits = re.sub(r"\D", "", recurring)
     if digits:
         return digits
@@ -321,4 +323,4 @@ def _period(recurring: str, decimals: str) -> str:
         period = decimals[-length:]
         if len(decimals) >= 3 * length and decimals.endswith(period * (3 if length == 1 else 2)):
             return period
-    raise Unreadable("digits that go on, one cannot tell how")
+    raise UnreadableAnswer("it is not clear which digits recur")

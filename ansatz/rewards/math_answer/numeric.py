@@ -1,4 +1,4 @@
-"""Expressions as numbers to many digits (mpmath), at points that stay the same from run to run.
+"""Evaluates expressions to many digits with mpmath, at points that are the same in every run.
 
 Two functions that agree at several points to more digits than all their constants have are the same: the points are
 rationals without meaning, so an agreement by chance has no measure. Real odd roots of negative numbers are real.
@@ -20,7 +20,7 @@ from mpmath.libmp import NoConvergence
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.values import Expr
 
-_MAX_LOG = 1e8  # of the logarithm of a number that is computed
+_MAX_LOG = 1e8  # largest logarithm of a number that is computed
 _POINTS_NEEDED = 3
 _TRIES = 9
 _BASE_DIGITS = 50
@@ -32,11 +32,11 @@ mp = mpmath.mp
 
 
 class NoNumber(Exception):
-    """The expression has no number that we can compute."""
+    """The expression has no value that can be computed."""
 
 
 def agree(gold: Expr, answer: Expr) -> bool:
-    """Equal wherever both are defined. Raises NoNumber when there are too few such points."""
+    """Whether two expressions are equal wherever both are defined. Raises NoNumber if there are too few such points."""
     digits = _digits_for(gold, answer)
     agreed = 0
     for point in _points(gold, answer):
@@ -52,7 +52,7 @@ def agree(gold: Expr, answer: Expr) -> bool:
 
 
 def proportional(gold: Expr, answer: Expr, *, positive: bool) -> bool:
-    """Whether answer / gold is one number other than zero at all points."""
+    """Whether answer / gold is the same number, other than zero, at all points."""
     digits = _digits_for(gold, answer)
     first: dict[str, Number] | None = None
     agreed = 0
@@ -84,7 +84,7 @@ def proportional(gold: Expr, answer: Expr, *, positive: bool) -> bool:
 
 
 def is_rounding(exact: Expr, decimal: Expr) -> bool:
-    """Whether a decimal is the exact constant, correctly rounded to the decimal's last place."""
+    """Whether a decimal is an exact constant, correctly rounded to the last digit of the decimal."""
     assert isinstance(decimal, v.Num)
     assert decimal.places is not None
     with mp.workdps(_digits_for(exact, decimal)):
@@ -96,7 +96,7 @@ def is_rounding(exact: Expr, decimal: Expr) -> bool:
 
 
 def _is_zero(difference: Callable[[], Number], digits: int) -> bool:
-    """Zero if it shrinks with the precision: what is small but real does not."""
+    """Whether a difference is zero: a rounding error shrinks as precision grows, a small true difference does not."""
     with mp.workdps(digits):
         rough = abs(difference())
         if rough == 0:
@@ -110,7 +110,7 @@ def _is_zero(difference: Callable[[], Number], digits: int) -> bool:
 
 
 def _digits_for(*expressions: Expr) -> int:
-    """More decimal digits than all the constants have together."""
+    """More digits than all constants have together. Raises NoNumber if the evaluation would take too long."""
     bits = sum(_bits(expression) for expression in expressions)
     digits = _BASE_DIGITS + bits * 302 // 1000
     if digits * sum(map(_size, expressions)) > _MAX_WORK:
@@ -129,7 +129,7 @@ def _bits(value: object) -> int:
 
 
 def _points(*expressions: Expr) -> Iterator[dict[str, Number]]:
-    """Points for all free names: positive ones first, then negative ones, small and large."""
+    """Points for all free names: first positive, later also small and negative."""
     names = sorted(frozenset().union(*(v.names_in(expression) for expression in expressions)))
     if not names:
         yield {}
@@ -180,7 +180,7 @@ def _power(value: v.Power, point: dict[str, Number]) -> Number:
     base, exponent = _evaluate(value.base, point), _evaluate(value.exponent, point)
     if base == 0:
         if mp.re(exponent) <= 0:
-            raise NoNumber("zero to that power")
+            raise NoNumber("zero to a power that is not positive")
         return mp.mpf(0)
     if abs(exponent) * max(1, abs(mp.log(abs(base)))) > _MAX_LOG:
         raise NoNumber("too large")

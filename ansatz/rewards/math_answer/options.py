@@ -1,4 +1,4 @@
-"""What a grading may be told. Each option is a point on which graders in the field differ by choice."""
+"""The options of a comparison. Each is a point on which graders in the field differ by choice."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ansatz.registry import suggest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Meaning of answers. The defaults are what mathematics says, and where it is silent, what a careful reader says.
+    """How answers are understood. The defaults follow mathematics, and a careful reader where mathematics is silent.
 
-    ordered: bare lists must be in the gold's order.
-    reduced: a fraction of integers must be in lowest terms, with no division left to do.
-    same_form: a product for a product, a sum for a sum: factored is not expanded.
-    percent_as_number: `10\\%` also equals 10. (Where the gold carries the sign, a bare 10 is right anyway.)
-    digits: least significant digits, correctly rounded, of a decimal for an exact value.
-    rounded_decimals: of two decimals, the shorter may be the rounding of the longer, to at least `digits` digits.
+    ordered: bare lists must be in the order of the gold.
+    reduced: a fraction of integers must be in lowest terms.
+    same_form: a factored answer does not equal an expanded one.
+    percent_as_number: `10\\%` also equals 10. If the gold has the percent sign, a bare 10 is always correct.
+    digits: the fewest significant digits of a decimal that stands for an exact rational value by rounding.
+    rounded_decimals: a decimal also equals an irrational gold, or a longer decimal, as its rounding to `digits` digits.
     based_values: `204_5` also equals its value in base ten.
     decimal_comma: `3,14` is 3.14, and a point groups thousands.
-    locale_thousands: digits may be grouped by blanks, apostrophes, or as 12,34,567.
-    units: "same" refuses another unit, "convert" also accepts an equal amount in another, "ignore" reads none.
-    assignments: `x=1, y=2` also equals `1, 2` and `(1, 2)`: names are dropped and the order kept.
+    locale_thousands: apostrophes can group digits, and so can commas as in 12,34,567. Spaces always can.
+    units: "same" refuses another unit, "convert" accepts an equal amount in another unit, "ignore" ignores units.
+    assignments: `x=1, y=2` also equals `1, 2` and `(1, 2)`, in this order.
     number_words: `forty-two` is 42.
-    case_sensitive: choice letters and texts must agree in case.
+    case_sensitive: texts must agree in case. Choice letters always must.
     """
 
     ordered: bool = False
@@ -46,16 +46,16 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.digits < 1:
-            raise ConfigError(f"math_answer.digits = {self.digits}: must be 1 or more.")
+            raise ConfigError(f"math_answer.digits = {self.digits}: it must be 1 or more.")
         if self.units not in ("same", "convert", "ignore"):
-            raise ConfigError(f"math_answer.units = {self.units!r}: must be same, convert or ignore.")
+            raise ConfigError(f"math_answer.units = {self.units!r}: it must be same, convert or ignore.")
 
 
 DEFAULT = Options()
 
 
 def options_from(settings: dict[str, Any]) -> Options:
-    """Options of keyword settings; an unknown name is a ConfigError that names a near one."""
+    """Builds options from keyword settings. An unknown name raises a ConfigError that suggests a similar one."""
     return _build(tuple(sorted(settings.items()))) if settings else DEFAULT
 
 

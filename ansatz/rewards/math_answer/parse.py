@@ -1,4 +1,4 @@
-"""Layer 2: from an answer string to a value. Read whole, once; what cannot be read says why, and raises nothing."""
+"""Layer 2: turns an answer string into a value. A string that cannot be parsed gives a reason and raises nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansatz.rewards.math_answer.functions import based
 from ansatz.rewards.math_answer.grammar import Parser
 from ansatz.rewards.math_answer.lexer import MAX_LENGTH, Lexer
 from ansatz.rewards.math_answer.options import DEFAULT, Options
-from ansatz.rewards.math_answer.values import Undefined, Unreadable, Value
+from ansatz.rewards.math_answer.values import Undefined, UnreadableAnswer, Value
 from ansatz.rewards.math_answer.words import (
     EMPTY_PHRASES,
     FUNCTIONS,
@@ -52,10 +52,10 @@ _BARE_WORDS = frozenset({"yes", "no", "odd", "even", "true", "false", "none", "a
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnswer:
-    """A text as read. value: None when it cannot be; problem: why not, "" when it can.
+    """A parsed text. value: None if it cannot be parsed. problem: the reason, or "".
 
-    undefined: it has no value (0/0, nan) or is empty, so it equals nothing. unreduced: it holds a fraction of integers
-    that is not in lowest terms. hedged: its words doubt it ("5 or 6", "not 5"). squeezed: cleaned, for comparing texts.
+    undefined: it is empty or has no value (0/0, nan), so it equals nothing. unreduced: it contains a fraction that is
+    not in lowest terms. hedged: its words express doubt ("5 or 6", "not 5"). squeezed: the cleaned text.
     """
 
     value: Value | None
@@ -66,8 +66,8 @@ class ParsedAnswer:
     hedged: bool = False
 
 
-def read(text: str, options: Options = DEFAULT) -> ParsedAnswer:
-    """The value of an answer string. Never raises."""
+def parse_answer(text: str, options: Options = DEFAULT) -> ParsedAnswer:
+    """Parses an answer string. Never raises."""
     if len(text) > MAX_LENGTH * 4:
         return ParsedAnswer(None, "", f"longer than {MAX_LENGTH} characters")
     cleaned = clean(text)
@@ -79,7 +79,7 @@ def read(text: str, options: Options = DEFAULT) -> ParsedAnswer:
         value, unreduced = _value(cleaned, options)
     except Undefined as error:
         return ParsedAnswer(None, squeezed, str(error), undefined=True)
-    except Unreadable as error:
+    except UnreadableAnswer as error:
         words = plain(cleaned)
         if not hedged and len(cleaned) <= MAX_LENGTH and _PROSE.fullmatch(words) and _LONG_WORD.search(words):
             return ParsedAnswer(v.Text(_case(words, options)), squeezed)  # such as "June 20"
@@ -88,24 +88,24 @@ def read(text: str, options: Options = DEFAULT) -> ParsedAnswer:
 
 
 @lru_cache(maxsize=8_192)
-def read_gold(text: str, options: Options = DEFAULT) -> ParsedAnswer:
+def parse_gold(text: str, options: Options = DEFAULT) -> ParsedAnswer:
     """The value of a gold, which may be a whole solution. Cached, because all rollouts of a group share their gold."""
-    return read(stated_answer(text, gold=True), options)
+    return parse_answer(stated_answer(text, gold=True), options)
 
 
 def is_choice(gold: str) -> bool:
     """Whether a gold is a choice letter."""
-    return isinstance(read_gold(gold, DEFAULT).value, v.Choice)
+    return isinstance(parse_gold(gold, DEFAULT).value, v.Choice)
 
 
 def fold(text: str) -> str:
-    """A text as it is compared: by case, leading article, punctuation at the end and spacing."""
+    """Folds a text for comparison: case, leading article, final punctuation and spacing do not count."""
     words = re.sub(r"[\s\-~]+", " ", text.lower()).strip(" .,;:!\"'()")
     return _ARTICLE.sub("", words)
 
 
 def plain(cleaned: str) -> str:
-    """Without the wrappers of \\text{} and the like."""
+    """Removes the wrappers of \\text{} and the like."""
     if "\\" not in cleaned:
         return cleaned
     return _TEXT.sub(r" \1 ", cleaned).replace("~", " ").replace("\\ ", " ").strip()
@@ -113,13 +113,13 @@ def plain(cleaned: str) -> str:
 
 def _value(cleaned: str, options: Options) -> tuple[Value, bool]:
     if len(cleaned) > MAX_LENGTH:
-        raise Unreadable(f"longer than {MAX_LENGTH} characters")
+        raise UnreadableAnswer(f"longer than {MAX_LENGTH} characters")
     unwrapped = plain(cleaned)
     letter = _LETTER.fullmatch(unwrapped)
     if letter:
-        found = letter[1] or letter[2] or letter[3]
-        if found.isupper() or letter[1] or letter[2]:
-            return v.Choice(found), False
+        name = letter[1] or letter[2] or letter[3]
+        if name.isupper() or letter[1] or letter[2]:
+            return v.Choice(name), False
     lettered = _LETTERED.fullmatch(unwrapped)
     doubted = lettered and (_OTHER_LETTER.search(lettered[3]) or _HEDGE.search(lettered[3].lower()))
     if lettered and not doubted and not lettered[3].startswith(("^", "(", "_", "=", "+", "-", "/", "*")):
@@ -174,7 +174,7 @@ def _listed(value: Value) -> tuple[Value, ...]:
 
 
 def _worded(words: str, *, wrapped: bool, options: Options) -> Value | None:
-    """The value of what is words alone; None for what may be mathematics."""
+    """The value of a text that consists of words; None if it can be mathematics."""
     if not _WORDY.fullmatch(words):
         return None
     folded = fold(words)

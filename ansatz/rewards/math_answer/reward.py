@@ -1,4 +1,4 @@
-"""The reward of a right final answer."""
+"""The reward for a correct final answer."""
 
 from __future__ import annotations
 
@@ -23,24 +23,26 @@ def math_answer(
     pool: WorkerPool | None = None,
     **settings: Any,
 ) -> list[RewardResult]:
-    """`correct` where the response's answer equals the problem's, else `wrong` (such as +5 and -5).
+    """`correct` if the answer of the response equals the gold answer of the problem, else `wrong` (such as +5 and -5).
 
-    settings: `verify`'s (mode, join_boxes, ...) and the fields of `Options`, each a setting of the recipe by its name.
+    settings: those of `verify` (mode, join_boxes, ...) and the fields of `Options`. A recipe sets each by its name.
     """
     verdicts = [verify(r.prompt.problem.answer, r.text, pool=pool, **settings) for r in rollouts]
     return [RewardResult(value=correct if verdict else wrong, verdict=verdict) for verdict in verdicts]
 
 
 def _signature() -> inspect.Signature:
-    """The signature is the schema: without this, a recipe could not name the settings behind `**settings`."""
-    own = [p for p in inspect.signature(math_answer).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    names = {parameter.name for parameter in own}
+    """The signature is the schema. Without this, a recipe could not name the settings behind `**settings`."""
+    declared = [
+        p for p in inspect.signature(math_answer).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    names = {parameter.name for parameter in declared}
     passed_on = [parameter for name, parameter in settings_of(verify).items() if name not in names]
     options = [
         inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type)
         for f in dataclasses.fields(Options)
     ]
-    return inspect.Signature([*own, *passed_on, *options])
+    return inspect.Signature([*declared, *passed_on, *options])
 
 
 math_answer.__signature__ = _signature()  # pyright: ignore[reportFunctionMemberAccess]

@@ -1,4 +1,4 @@
-"""Sets of real numbers: intervals with their ends, unions, differences, and the inequalities that say the same."""
+"""Sets of real numbers: intervals, unions, differences, and the inequalities that describe them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Interval:
 
 
 class Unordered(Exception):
-    """The ends cannot be put in order, for they hold variables; or the value is no set of numbers."""
+    """The ends cannot be ordered because they contain variables, or the value is not a set of numbers."""
 
 
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!=", "=": "="}
@@ -27,19 +27,19 @@ _ALL = Interval(_NEGATIVE_INFINITY, v.INFINITY, False, False)
 
 
 def intervals(value: Value) -> list[Interval]:
-    """The disjoint intervals of a set, in order; touching ones are joined. Raises Unordered."""
+    """The disjoint intervals of a set, in order, with touching intervals joined. Raises Unordered."""
     return _joined(_parts(value))
 
 
 def is_set_form(value: Value) -> bool:
-    """Whether a value can be nothing but a set of numbers: a union, the reals, an inequality."""
+    """Whether a value can only be a set of numbers: a union, the reals, an inequality."""
     if isinstance(value, v.Relation):
         return value.operators[-1] != "=" and "~" not in value.operators
     return isinstance(value, v.Combination) or value == v.REALS
 
 
 def approximate(value: Expr) -> float:
-    """A constant as a float, for putting ends in order. Raises Unordered."""
+    """A constant as a float, for ordering ends. Raises Unordered."""
     try:
         return _float(value)
     except (OverflowError, ValueError, ZeroDivisionError) as error:
@@ -92,7 +92,7 @@ def _parts(value: Value) -> list[Interval]:
 
 
 def _of_listing(value: v.Listing) -> list[Interval]:
-    """`x < 1 or x > 3` is a union; `x > 1, x < 3` holds both; `x != 1, 2` leaves both out."""
+    """`x < 1 or x > 3` is a union, `x > 1, x < 3` an intersection, and `x != 1, 2` excludes both numbers."""
     parts = list(value.items)
     first = parts[0]
     if isinstance(first, v.Relation) and first.operators == ("!=",):
@@ -100,7 +100,7 @@ def _of_listing(value: v.Listing) -> list[Interval]:
     if not all(isinstance(part, v.Relation | v.Bracket | v.Combination) for part in parts):
         raise Unordered
     if len(v.names_in(value)) > 1 or not any(is_set_form(part) for part in parts):
-        raise Unordered  # x = 1, y = 2 is no set of numbers
+        raise Unordered  # x = 1, y = 2 is not a set of numbers
     if value.choice or not all(isinstance(part, v.Relation) for part in parts):
         return [interval for part in parts for interval in _parts(part)]
     result = [_ALL]

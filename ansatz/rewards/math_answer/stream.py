@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.lexer import Token
-from ansatz.rewards.math_answer.values import Expr, Unreadable, Value
+from ansatz.rewards.math_answer.values import Expr, UnreadableAnswer, Value
 
 MAX_DEPTH = 50
 
@@ -42,14 +42,14 @@ class TokenStream:
     def expect_close(self, *texts: str) -> str:
         token = self.token
         if token.kind != "close" or token.text not in texts:
-            raise Unreadable(f"expected {texts[0]!r}, got {token.text!r}")
+            raise UnreadableAnswer(f"expected {texts[0]!r}, got {token.text!r}")
         self.at += 1
         return token.text
 
     def deeper(self) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise Unreadable(f"nested deeper than {MAX_DEPTH}")
+            raise UnreadableAnswer(f"nested deeper than {MAX_DEPTH} levels")
 
     def is_word(self, text: str) -> bool:
         return self.token.kind == "word" and self.token.text.lower() == text
@@ -60,7 +60,7 @@ class TokenStream:
 
 
 class Grammar(TokenStream, ABC):
-    """The rules that parts of the parser call in each other; see `grammar.Parser`, which has all of them.
+    """The rules that the parts of the parser call in each other. `grammar.Parser` implements all of them.
 
     sign: which of its two values a `\\pm` takes in this pass. saw_sign, degrees, unreduced: what the pass came across.
     list_depth: the depth at which a `\\pm` doubles the clause that holds it.
@@ -114,7 +114,7 @@ class Grammar(TokenStream, ABC):
 
 
 def expression(value: Value) -> Expr:
-    """The value as an expression. Raises Unreadable for any other kind of value."""
+    """The value as an expression. Raises UnreadableAnswer for any other kind of value."""
     if isinstance(value, v.EXPRESSIONS):
         return value
     if isinstance(value, v.Quantity) and value.unit == (("deg", 1),):
@@ -123,8 +123,8 @@ def expression(value: Value) -> Expr:
         return v.divide(value.amount, v.integer(100))
     if isinstance(value, v.Quantity):
         return value.amount
-    raise Unreadable("an expression was expected")
+    raise UnreadableAnswer("an expression was expected")
 
 
 def bad(what: str) -> NoReturn:
-    raise Unreadable(f"{what} has no meaning here")
+    raise UnreadableAnswer(f"{what} is not supported here")

@@ -1,4 +1,4 @@
-"""Units: reading one from the tokens after an amount, and saying how two stand to each other."""
+"""Parses the unit after an amount, and compares and converts units."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from ansatz.rewards.math_answer.lexer import Token
 
 Unit = tuple[tuple[str, int], ...]
-"""Canonical name -> power, sorted. Count nouns begin with '#'."""
+"""(canonical name, power) pairs, sorted. Count nouns begin with '#'."""
 
 
 _FILLERS = frozenset({"of", "a", "an", "the"})
 
 
 def read_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
-    """The unit at `at`, and where it ends; empty where none stands. Words of no list are a count noun's label."""
+    """The unit at `at` and the place after it; empty if there is none. Unknown words count as a noun."""
     fraction = _fraction(tokens, at)
     if fraction is not None:
         return fraction
@@ -68,7 +68,7 @@ def read_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
 
 
 def _name(token: Token) -> str | None:
-    """The canonical name of a unit word. A single letter must be upright; so must a word of no list."""
+    """The canonical name of a unit word. Single letters and unknown words must be upright, as in \\text{m}."""
     if len(token.text) == 1:
         return unit_name(token.text) if token.upright and is_single_letter_unit(token.text) else None
     known = unit_name(token.text)
@@ -86,7 +86,7 @@ def _name(token: Token) -> str | None:
 
 
 def _fraction(tokens: list[Token], at: int) -> tuple[Unit, int] | None:
-    """`\\frac{\\text{m}}{\\text{s}}` as a unit, and where it ends."""
+    """`\\frac{\\text{m}}{\\text{s}}` as a unit, and the place after it."""
     ahead = tokens[at : at + 7]
     if len(ahead) < 7 or [token.text for token in ahead[:2]] != ["frac", "{"] or ahead[2].kind != "word":
         return None
@@ -119,7 +119,7 @@ def _counts(unit: Unit) -> bool:
 
 
 def conversion(unit: Unit) -> tuple[Fraction, Unit]:
-    """The factor to base units, and those."""
+    """The factor to base units, and the base units."""
     factor = Fraction(1)
     powers: dict[str, int] = {}
     for name, power in unit:

@@ -1,8 +1,8 @@
-"""What an answer is, once read: a small tree of frozen records.
+"""The values of answers: small trees of frozen records.
 
 Expressions (Num, Name, Sum, Product, Power, Apply) are built by `add`, `multiply`, `power`, which fold rational numbers
-exactly and within limits. What has no value (0/0, infinity - infinity) raises Undefined; what is too large to
-fold stays a tree. The other records are answers that are not one expression: lists, intervals, matrices, texts, ...
+exactly and within limits. An expression without a value (0/0, infinity - infinity) raises Undefined; one that is too
+large to fold stays a tree. The other records are answers that are not one expression: lists, intervals, texts, ...
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-MAX_BITS = 40_000  # of an integer that is folded; 2^{4181} is an answer, 9^{9^9} is not
+MAX_BITS = 40_000  # of an integer that is computed; 2^{4181} is an answer, 9^{9^9} is not
 
 
-class Unreadable(Exception):
-    """The text is no answer that we know how to read."""
+class UnreadableAnswer(Exception):
+    """The text is not an answer in a supported form."""
 
 
-class Undefined(Unreadable):
-    """The text is readable and has no value: 0/0, nan, infinity - infinity."""
+class Undefined(UnreadableAnswer):
+    """The text can be parsed but has no value: 0/0, nan, infinity - infinity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Num:
-    """A rational number. places: digits after the point where it was written as a decimal (None: exact).
+    """A rational number. places: the digits after the point if it was written as a decimal; None if it is exact.
 
     3.83e35 has places -33: a decimal stands for a value rounded to its last digit.
     """
@@ -58,7 +58,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A function of a closed list (sin, log, factorial, ...), or an unknown one (f, g)."""
+    """A known function (sin, log, factorial, ...) or an unknown one (f, g), applied to its arguments."""
 
     function: str
     arguments: tuple[Expr, ...]
@@ -69,7 +69,7 @@ Expr: TypeAlias = Num | Name | Sum | Product | Power | Apply
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """`(a, b)`, `[a, b)`, ...: a point or an interval; which one, only the other side can tell."""
+    """`(a, b)`, `[a, b)`, ...: a point or an interval. Only the other side of a comparison tells which."""
 
     left: str
     items: tuple[Value, ...]
@@ -78,14 +78,14 @@ class Bracket:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A set in braces; the empty one is "no solution"."""
+    """A set in braces. The empty set means "no solution"."""
 
     items: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A bare list. choice: joined by "or"."""
+    """A list without brackets. choice: whether "or" joins its items."""
 
     items: tuple[Value, ...]
     choice: bool = False
@@ -107,7 +107,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """Sets joined: operator is union, intersection or difference."""
+    """Sets combined by an operator: union, intersection or difference."""
 
     operator: str
     parts: tuple[Value, ...]
@@ -115,7 +115,7 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Based:
-    """Digits written in a base, as in 204_5."""
+    """Digits with a base, as in 204_5."""
 
     digits: str
     base: int
@@ -150,7 +150,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A choice letter, with the text that followed it if any."""
+    """A choice letter, and the text after it."""
 
     letter: str
     rest: str = ""
@@ -209,7 +209,7 @@ def multiply(*factors: Expr) -> Expr:
                 flat.append(part)
     if INFINITY in flat:
         if not scale.value or len(flat) > 1:
-            raise Undefined("infinity times something")
+            raise Undefined("infinity times an expression")
         return INFINITY if scale.value > 0 else Product((MINUS_ONE, INFINITY))
     if not scale.value:
         return scale
@@ -234,7 +234,7 @@ def divide(top: Expr, bottom: Expr) -> Expr:
 
 def power(base: Expr, exponent: Expr) -> Expr:
     if INFINITY in (base, exponent):
-        raise Undefined("a power with infinity")
+        raise Undefined("a power of infinity")
     if exponent == ONE:
         return base
     if isinstance(exponent, Num) and exponent.value.denominator == 1:
@@ -254,11 +254,11 @@ def power(base: Expr, exponent: Expr) -> Expr:
 
 
 def _scaled(left: Num, right: Num) -> Num:
-    """The product; a decimal times a power of ten, or times -1, stays a decimal."""
+    """The product. A decimal times a power of ten, or times -1, stays a decimal."""
     value = _limited(left.value * right.value)
-    for decimal, other in ((left, right), (right, left)):
-        if decimal.places is not None and other.places is None:
-            shift = _power_of_ten(abs(other.value))
+    for decimal, exact in ((left, right), (right, left)):
+        if decimal.places is not None and exact.places is None:
+            shift = _power_of_ten(abs(exact.value))
             if shift is not None:
                 return Num(value, decimal.places - shift)
     return Num(value)
@@ -266,7 +266,7 @@ def _scaled(left: Num, right: Num) -> Num:
 
 def _limited(value: Fraction) -> Fraction:
     if value.numerator.bit_length() + value.denominator.bit_length() > 2 * MAX_BITS:
-        raise Unreadable("a number too large to write out")
+        raise UnreadableAnswer("a number is too large to write out")
     return value
 
 
@@ -285,13 +285,13 @@ def _sign_of_infinity(value: Expr) -> int:
 
 
 def names_in(value: object) -> frozenset[str]:
-    """The free variables of a value, constants left out."""
+    """The free variables of a value; constants do not count."""
     if isinstance(value, Name):
         return frozenset() if value.name in CONSTANTS else frozenset({value.name})
-    found: set[str] = set()
+    names: set[str] = set()
     for part in children(value):
-        found |= names_in(part)
-    return frozenset(found)
+        names |= names_in(part)
+    return frozenset(names)
 
 
 def children(value: object) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""The whole of it: extract, parse, compare; what does not settle in pure Python goes to a worker process."""
+"""The entry points: extract, parse, compare. A pair that pure Python cannot decide goes to a worker process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _default_lock = threading.Lock()
 
 
 def default_pool() -> WorkerPool:
-    """The pool of calls that bring none: one worker, started by the first answer that needs algebra."""
+    """The pool for calls without one: a single worker, started by the first answer that needs algebra."""
     global _default_pool
     with _default_lock:
         if _default_pool is None:
@@ -40,12 +40,12 @@ def verify(
     pool: WorkerPool | None = None,
     **options: Any,
 ) -> Verdict:
-    """Whether the response ends in the gold answer. Never raises on text; wrong options are a ConfigError.
+    """Whether the response ends in the gold answer. Never raises for any text; wrong options raise a ConfigError.
 
-    mode: "strict" reads a box or an answer tag, "anchored" also `####` and "the answer is", "last_number" also the last
-    number of all (for evaluation only: it pays for guesses).
+    mode: "strict" reads a box or an answer tag. "anchored" also reads announcements such as `####` and "the answer is".
+    "last_number" also reads the last number, for evaluation only, because it pays for guesses.
     join_boxes: several boxes are one list. require_think: a response without `</think>` has no answer.
-    ignore_unclosed_think: a thought never closed does not hide what is in it.
+    ignore_unclosed_think: a thought that is never closed does not hide its content.
     options: see `Options`.
     """
     begin = time.perf_counter()
@@ -61,7 +61,7 @@ def verify(
 
 
 def equivalent(gold: str, answer: str, *, pool: WorkerPool | None = None, **options: Any) -> Verdict:
-    """Whether a bare answer equals the gold answer. Never raises on text; wrong options are a ConfigError."""
+    """Whether a bare answer equals the gold answer. Never raises for any text; wrong options raise a ConfigError."""
     begin = time.perf_counter()
     return _judge(gold, stated_answer(answer).strip() or None, options_from(options), pool, begin)
 
@@ -72,7 +72,7 @@ def _judge(gold: str, answer: str | None, options: Options, pool: WorkerPool | N
     else:
         try:
             decision = decide_pair(gold, answer, options)
-        except RecursionError:  # the caller may stand deep in the stack already
+        except RecursionError:  # the caller can be deep in the stack already
             decision = Decision(Reason.UNPARSED, "parse")
         if decision.reason is None:
             decision = _ask(pool or default_pool(), gold, answer, options)

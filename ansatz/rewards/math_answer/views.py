@@ -13,7 +13,7 @@ from ansatz.rewards.math_answer.words import is_single_letter_unit, unit_name
 
 
 def as_number(value: Expr) -> Fraction | None:
-    """The rational number that an expression is, None for any other."""
+    """The rational number that an expression equals; None for any other expression."""
     form = canonical(value)
     if set(form.top) | set(form.bottom) <= {()}:
         return form.top.get((), Fraction(0)) / form.bottom[()]
@@ -21,13 +21,13 @@ def as_number(value: Expr) -> Fraction | None:
 
 
 def significant_digits(number: v.Num) -> int:
-    """Significant digits of a decimal."""
+    """The number of significant digits of a decimal."""
     assert number.places is not None
     return len(str(abs(int(number.value * Fraction(10) ** number.places))))
 
 
 def form_of(value: Expr) -> tuple[str, int]:
-    """The outermost shape: how many sums are multiplied."""
+    """The outermost operation, and how many sums it multiplies."""
     if isinstance(value, v.Product):
         return "product", sum(isinstance(_base(factor), v.Sum) for factor in value.factors)
     if isinstance(value, v.Power) and isinstance(value.base, v.Sum) and value.exponent != v.MINUS_ONE:
@@ -50,7 +50,7 @@ def parted(value: Value) -> tuple[Value, Unit]:
 
 
 def with_letter_unit(value: Value, unit: Unit) -> tuple[Value, Unit]:
-    """`5 m` as 5 metres, where the other side has that unit; elsewhere the letter is a variable."""
+    """`5 m` as 5 metres, if the other side has that unit. Otherwise the letter is a variable."""
     if isinstance(value, v.Product) and isinstance(value.factors[-1], v.Name):
         letter = value.factors[-1].name
         if is_single_letter_unit(letter) and ((unit_name(letter), 1),) == unit:
@@ -69,7 +69,7 @@ def flattened(value: Value) -> list[Value]:
 
 
 def factor_between(left: Polynomial, right: Polynomial) -> Fraction | None:
-    """The number other than zero that turns one polynomial into the other, None where there is none."""
+    """The number other than zero that turns one polynomial into the other; None if there is none."""
     if left.keys() != right.keys() or not left:
         return None
     monomial = next(iter(left))
@@ -78,12 +78,12 @@ def factor_between(left: Polynomial, right: Polynomial) -> Fraction | None:
 
 
 def has_rational_coefficients(polynomial: Polynomial) -> bool:
-    """Whether the coefficients are plain rational numbers, no roots or pi."""
+    """Whether all coefficients are rational numbers, without roots or pi."""
     return all(atom[0] == "v" and atom[1] not in v.CONSTANTS for monomial in polynomial for atom, _ in monomial)
 
 
 def cleared(polynomial: Polynomial) -> Polynomial:
-    """Times the powers of its variables that leave none with a negative exponent: y - 6/x becomes xy - 6."""
+    """Multiplies by powers of its variables until no exponent is negative: y - 6/x becomes xy - 6."""
     lowest: dict[tuple[str, ...], Fraction] = {}
     for monomial in polynomial:
         for atom, exponent in monomial:

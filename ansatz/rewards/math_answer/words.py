@@ -67,7 +67,7 @@ _ENTRIES = [entry.strip().partition(":") for entry in _UNITS.replace("\n", " ").
 UNIT_OF = {spelling: unit for unit, _, spellings in _ENTRIES for spelling in (unit, *spellings.split())}
 NOUNS = frozenset(_COUNTED.split())
 LONG_UNITS = frozenset(name for name in UNIT_OF if len(name) > 1) - {"in", "pt", "rs", "st", "pc", "min"}
-"""Spellings that are units even when written bare; a single letter is a unit only as \\text."""
+"""Spellings that are units even without \\text{}; a single letter is a unit only inside it."""
 
 CURRENCIES = {"$": "dollar", "€": "euro", "£": "gbp", "¥": "yen", "₹": "rupee"}
 COMPOUND_UNITS = {"mph": (("mi", 1), ("h", -1)), "kph": (("km", 1), ("h", -1)), "kmh": (("km", 1), ("h", -1))}
@@ -85,7 +85,7 @@ TO_BASE: dict[str, tuple[str, int, int]] = {
     "decade": ("year", 10, 1), "century": ("year", 100, 1), "hectare": ("acre", 2_471_054, 1_000_000),
     "nm": ("m", 1, 10**9),
 }  # fmt: skip
-"""unit -> (base unit, numerator, denominator) of how many base units it is."""
+"""unit -> (base unit, numerator, denominator): how many base units it is."""
 
 SCALES = {"hundred": 2, "thousand": 3, "million": 6, "millions": 6, "billion": 9, "billions": 9, "trillion": 12}
 
@@ -116,7 +116,7 @@ ALTERING_WORDS = words_of_text(
     modulo mod power reciprocal
     """
 )
-"""Words that change the value of a number next to them, so that the number alone is not what was said."""
+"""Words that change the value of a number next to them, as in "24 squared"."""
 
 NEGATIONS = words_of_text("no none never nor nothing without except unless false cannot can't isn't aren't nobody")
 
@@ -152,7 +152,7 @@ NUMBER_WORDS: dict[str, int] = {
 
 
 def number_from_words(text: str) -> int | None:
-    """`forty-two` is 42; None for what is no number in words. Up to the trillions."""
+    """`forty-two` is 42. None if the text is not a number in words. Up to the trillions."""
     words = text.lower().replace("-", " ").split()
     total, current = 0, 0
     if not words or not any(word in NUMBER_WORDS for word in words):
@@ -170,7 +170,7 @@ def number_from_words(text: str) -> int | None:
 
 
 def unit_name(word: str) -> str | None:
-    """The canonical unit or noun of a word, None for any other word."""
+    """The canonical unit or noun of a word; None for any other word."""
     for form in (word, word.lower()):
         if form in UNIT_OF:
             return UNIT_OF[form]

@@ -10,12 +10,12 @@ import pytest
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.decide import decide_pair
 from ansatz.rewards.math_answer.options import DEFAULT
-from ansatz.rewards.math_answer.parse import read
+from ansatz.rewards.math_answer.parse import parse_answer
 from ansatz.rewards.math_answer.values import Num
 
 
 def number(text: str) -> Fraction:
-    value = read(text).value
+    value = parse_answer(text).value
     assert isinstance(value, Num), value
     return value.value
 
@@ -52,14 +52,14 @@ def test_rational_numbers_are_exact(text: str, value: Fraction):
 
 
 def test_a_decimal_keeps_the_places_it_was_written_with():
-    assert read("0.50").value == Num(Fraction(1, 2), 2)
-    assert read(r"3.83 \times 10^{35}").value == Num(Fraction(383 * 10**33), -33)
-    assert read("-0.25").value == Num(Fraction(-1, 4), 2)
+    assert parse_answer("0.50").value == Num(Fraction(1, 2), 2)
+    assert parse_answer(r"3.83 \times 10^{35}").value == Num(Fraction(383 * 10**33), -33)
+    assert parse_answer("-0.25").value == Num(Fraction(-1, 4), 2)
 
 
 def test_a_comma_groups_thousands_outside_brackets_only():
     assert number("1,234") == 1234
-    pair = read("(1,234)").value
+    pair = parse_answer("(1,234)").value
     assert isinstance(pair, v.Bracket)
     assert pair.items == (Num(Fraction(1)), Num(Fraction(234)))
 
@@ -68,7 +68,7 @@ def test_a_comma_groups_thousands_outside_brackets_only():
     "text", ["", "  ", r"\boxed{}", r"\frac{0}{0}", "1/0", "0^0", "nan", r"\infty-\infty", r"\frac{\infty}{\infty}"]
 )
 def test_what_has_no_value_says_so(text: str):
-    reading = read(text)
+    reading = parse_answer(text)
     assert reading.undefined
     assert reading.value is None
 
@@ -77,7 +77,7 @@ def test_what_has_no_value_says_so(text: str):
     "text", ["5 6", "5..6", "(5", "5)", "{5", "5 +", "5 is", r"\unknown{5}", r"\begin{pmatrix}1", "x^", "1e999999"]
 )
 def test_what_cannot_be_read_says_why_and_does_not_raise(text: str):
-    reading = read(text)
+    reading = parse_answer(text)
     assert reading.value is None
     assert reading.problem
 
@@ -87,32 +87,32 @@ def test_what_cannot_be_read_says_why_and_does_not_raise(text: str):
     ["(" * 5_000, "{" * 900 + "1" + "}" * 900, "-" * 1_500 + "1", "x^" * 900 + "x", r"\sqrt{" * 300 + "2" + "}" * 300],
 )
 def test_depth_is_bounded(text: str):
-    assert read(text).value is None
+    assert parse_answer(text).value is None
 
 
 @pytest.mark.parametrize("text", ["9^{9^{9}}", "99999999!", r"\binom{10^9}{5}", "10^{10^{10}}"])
 def test_numbers_too_large_are_not_worked_out(text: str):
-    value = read(text).value
+    value = parse_answer(text).value
     assert value is not None
     assert not isinstance(value, Num)
 
 
 def test_a_letter_glued_to_a_number_is_a_variable_and_upright_letters_are_units():
-    assert isinstance(read("5m").value, v.Product)
-    assert read(r"5\text{ m}").value == v.Quantity(Num(Fraction(5)), (("m", 1),))
-    assert read("5 cm").value == v.Quantity(Num(Fraction(5)), (("cm", 1),))
+    assert isinstance(parse_answer("5m").value, v.Product)
+    assert parse_answer(r"5\text{ m}").value == v.Quantity(Num(Fraction(5)), (("m", 1),))
+    assert parse_answer("5 cm").value == v.Quantity(Num(Fraction(5)), (("cm", 1),))
 
 
 def test_unreduced_fractions_are_noticed():
-    assert read(r"\frac{2}{4}").unreduced
-    assert read("4/2").unreduced
-    assert not read(r"\frac{1}{2}").unreduced
+    assert parse_answer(r"\frac{2}{4}").unreduced
+    assert parse_answer("4/2").unreduced
+    assert not parse_answer(r"\frac{1}{2}").unreduced
 
 
 def test_words_that_doubt_are_noticed():
-    assert read(r"5 \text{ or } 6").hedged
-    assert read(r"\text{not } 5").hedged
-    assert not read("5").hedged
+    assert parse_answer(r"5 \text{ or } 6").hedged
+    assert parse_answer(r"\text{not } 5").hedged
+    assert not parse_answer("5").hedged
 
 
 @pytest.mark.parametrize(
