@@ -31,9 +31,9 @@ from ansatz.models.tiny import build_random_model
 from ansatz.objectives.build import build_objective
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
+from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 from ansatz.train.sample import TrainSample
-from ansatz.train.trainer import Trainer
 from ansatz.types import Problem, Prompt, Rollout
 
 
@@ -107,7 +107,7 @@ def training(policy: Policy, rollouts: list[Rollout], rate: float, tokens_per_mi
         TrainSample.from_rollout(rollout, group=int(rollout.prompt.problem.id), reward=float(rollout.sample % 2))
         for rollout in rollouts
     ]
-    trainer = Trainer(
+    trainer = LocalTrainer(
         policy,
         build_objective({"preset": "grpo"}, max_response_tokens=rollouts[0].num_tokens),
         settings=TrainSection(tokens_per_microbatch=tokens_per_microbatch),
@@ -118,7 +118,7 @@ def training(policy: Policy, rollouts: list[Rollout], rate: float, tokens_per_mi
     measures: list[float] = []
 
     def update() -> None:
-        (report,) = trainer.update(trainer.batch(samples), step=len(measures) + 1)
+        report = trainer.update(trainer.batch(samples), step=len(measures) + 1)
         measures.append(report.metrics["align/mean_gap"])
 
     spent = seconds(update, repeats=3)

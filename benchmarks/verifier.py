@@ -25,7 +25,7 @@ from ansatz.rewards.pool import WorkerPool
 POOL = WorkerPool(ALGEBRA_TARGET, workers=2, timeout_s=0.8)
 """Hostile inputs are to be refused within one second, the second of the harness's own clock."""
 
-ANCHORED = {"mode": "with_old_logps"}
+ANCHORED = {"mode": "anchored"}
 STRICT = {"mode": "strict"}
 POLICIES: dict[str, dict[str, Any]] = {
     "ordered_list": {"ordered": True},

@@ -45,7 +45,7 @@ def main() -> None:
     hostile = 0
 
     def grade(pair: tuple[str, str]) -> str:
-        return verify(pair[0], pair[1], mode="with_old_logps", pool=pool).reason
+        return verify(pair[0], pair[1], mode="anchored", pool=pool).reason
 
     begin = time.monotonic()
     with ThreadPoolExecutor(2) as threads:

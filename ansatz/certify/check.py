@@ -23,6 +23,7 @@ from ansatz.certify.ranks import own_rollouts, sum_over_ranks
 from ansatz.config.schema import Config, RolloutSection
 from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
 from ansatz.models.load import Policy, load_policy
+from ansatz.models.logps import token_logps
 from ansatz.models.threads import set_threads
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
@@ -32,11 +33,12 @@ from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.groups import GroupSampler
 from ansatz.rollout.native import NativeSampler
-from ansatz.train.batch import TrainBatch, pack_rollouts, select_rollouts
+from ansatz.train.batch import LossBatch, TrainBatch
+from ansatz.train.local import LocalTrainer
+from ansatz.train.logps import logps_of
 from ansatz.train.optim import Schedule
+from ansatz.train.packed import pack_rollouts, select_rollouts
 from ansatz.train.sample import TrainSample, samples_of_groups
-from ansatz.train.step import layout_logps, logps_of
-from ansatz.train.trainer import Trainer
 from ansatz.types import Group, Prompt
 
 GRADIENT_TOLERANCE = 1e-4  # relative to the gradient's norm; float32 rounding gives about 1e-6
@@ -87,7 +89,7 @@ def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grad
     sampled = GroupSampler(sampler, grader.score).run(prompts, sampling)
     groups = [Group(prompt=group.prompt, members=tuple(group.graded)) for group in sampled.groups]
     rows = [_with_signal(row, index) for index, row in enumerate(samples_of_groups(groups))]
-    trainer = Trainer(
+    trainer = LocalTrainer(
         policy,
         objective,
         settings=config.train,
@@ -105,7 +107,7 @@ def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grad
 
 def _invariances(
     gradients: _Gradients,
-    trainer: Trainer,
+    trainer: LocalTrainer,
     whole: TrainBatch,
     rows: Sequence[TrainSample],
     policy: Policy,
@@ -119,7 +121,7 @@ def _invariances(
             yield CheckResult(what=f"gradient: {what}", measured=None, tolerance=GRADIENT_TOLERANCE, note=note)
     else:
         one_each = [whole.select_rollouts(segment[None]) for segment in everything]
-        yield _compare("slice size", expected, gradients.of(*whole.split(512)), "slices of at most 512 tokens")
+        yield _compare("slice size", expected, gradients.of(*whole.microbatches(512)), "slices of at most 512 tokens")
         yield _compare(
             "accumulation in another order", expected, gradients.of(*one_each[::-1]), "one at a time, last first"
         )
@@ -132,7 +134,7 @@ def _invariances(
 
 
 def _on_policy(gradients: _Gradients, whole: TrainBatch, objective: Objective) -> Iterator[CheckResult]:
-    equal = dataclasses.replace(whole, old_logp_T=None)
+    equal = _before_update(whole)
     ratio = gradients.largest_log_ratio(equal)
     yield CheckResult(what="log-ratio of equal policies", measured=ratio, tolerance=0.0)
     plain = dataclasses.replace(objective, kl_coef=0.0, entropy_coef=0.0, correction=())
@@ -165,9 +167,9 @@ def _alignment(
         ("no end in the first half", dataclasses.replace(sampling, min_response_tokens=half, top_p=0.9)),
     ):
         rows = [TrainSample.from_rollout(rollout, group=0, reward=0.0) for rollout in sampler.generate(prompts, how)]
-        layout = pack_rollouts(rows, device=policy.device)
-        logp_T = logps_of(policy, layout, tokens_per_microbatch=4096, temperature=how.temperature)
-        gap_M = (logp_T - layout.behavior_logp_T)[layout.mask_T].abs()
+        rollouts = pack_rollouts(rows, device=policy.device)
+        logp_T = logps_of(policy, rollouts, tokens_per_microbatch=4096, temperature=how.temperature)
+        gap_M = (logp_T - rollouts.behavior_logp_T)[rollouts.mask_T].abs()
         yield CheckResult(
             what=f"sampler and trainer, {name}",
             measured=float(gap_M.max()),
@@ -192,12 +194,12 @@ class _Gradients:
 
     def largest_log_ratio(self, batch: TrainBatch) -> float:
         logp_T, entropy_T = self._logps(batch, packed=True)
-        return float(self.objective.loss(batch.with_old_logps(logp_T), logp_T, entropy_T).maxima["log_ratio_abs"])
+        return float(self.objective.loss(batch.for_loss(logp_T), logp_T, entropy_T).maxima["log_ratio_abs"])
 
     def _collect(self, parts: Sequence[tuple[TrainBatch, tuple[Tensor, Tensor]]]) -> Tensor:
         self.policy.model.zero_grad(set_to_none=True)
         for part, (logp_T, entropy_T) in parts:
-            self.objective.loss(part.with_old_logps(logp_T), logp_T, entropy_T).loss.backward()
+            self.objective.loss(part.for_loss(logp_T), logp_T, entropy_T).loss.backward()
         gradient = torch.cat(
             [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in self.policy.model.parameters()]
         )
@@ -205,21 +207,23 @@ class _Gradients:
         return gradient
 
     def _logps(self, batch: TrainBatch, *, packed: bool) -> tuple[Tensor, Tensor]:
-        layout = batch.layout
+        rollouts = batch.packed
         pieces = (
-            [layout] if packed else [select_rollouts(layout, torch.tensor([n])) for n in range(layout.num_rollouts)]
+            [rollouts]
+            if packed
+            else [select_rollouts(rollouts, torch.tensor([n])) for n in range(rollouts.num_rollouts)]
         )
-        logps = [layout_logps(self.policy, piece, temperature=self.temperature) for piece in pieces]
+        logps = [token_logps(self.policy, piece, temperature=self.temperature) for piece in pieces]
         return torch.cat([logp_T for logp_T, _ in logps]), torch.cat([entropy_T for _, entropy_T in logps])
 
     def _padded_logps(self, batch: TrainBatch, side: str) -> tuple[Tensor, Tensor]:
-        layout = batch.layout
-        length_N = torch.bincount(layout.segment_T)
+        rollouts = batch.packed
+        length_N = torch.bincount(rollouts.segment_T)
         columns = int(length_N.max())
-        shift_T = (columns - length_N)[layout.segment_T] if side == "left" else torch.zeros_like(layout.segment_T)
-        cell = layout.segment_T, layout.position_T + shift_T
+        shift_T = (columns - length_N)[rollouts.segment_T] if side == "left" else torch.zeros_like(rollouts.segment_T)
+        cell = rollouts.segment_T, rollouts.position_T + shift_T
         token_NL = torch.zeros(len(length_N), columns, dtype=torch.long)
-        token_NL[cell] = layout.token_T
+        token_NL[cell] = rollouts.token_T
         seen_NL = torch.zeros_like(token_NL)
         seen_NL[cell] = 1
         position_NL = (seen_NL.cumsum(1) - 1).clamp(min=0)
@@ -228,13 +232,18 @@ class _Gradients:
         ).logits.float()
         logp_TV = (logits_NLV / self.temperature).log_softmax(-1)[cell[0], (cell[1] - 1).clamp(min=0)]
         entropy_T = -(logp_TV.exp() * logp_TV).sum(-1)
-        return logp_TV.gather(-1, layout.token_T[:, None]).squeeze(-1), entropy_T
+        return logp_TV.gather(-1, rollouts.token_T[:, None]).squeeze(-1), entropy_T
 
 
-def _off_policy(batch: TrainBatch) -> TrainBatch:
+def _off_policy(batch: TrainBatch) -> LossBatch:
     """The batch with old log-probs a little off the policy's, as after an update, so that ratios and clips bite."""
-    noise_T = 0.2 * torch.sin(batch.layout.token_T.float() + 3.0 * batch.layout.position_T)
-    return dataclasses.replace(batch, old_logp_T=(batch.behavior_logp_T + noise_T) * batch.mask_T)
+    noise_T = 0.2 * torch.sin(batch.packed.token_T.float() + 3.0 * batch.packed.position_T)
+    return batch.with_old_logps((batch.behavior_logp_T + noise_T) * batch.sampled_mask_T)
+
+
+def _before_update(batch: TrainBatch) -> TrainBatch:
+    """The batch without old log-probs, so that the policy is its own old policy."""
+    return TrainBatch(**{field.name: getattr(batch, field.name) for field in dataclasses.fields(TrainBatch)})
 
 
 def _with_signal(row: TrainSample, index: int) -> TrainSample:

@@ -28,6 +28,7 @@ class StepData:
     sampled: every complete group. groups: those of them that the update uses, in the same order.
     baseline_of_group: the reward of the greedy response to the prompt of `groups[i]`, by i; empty without baselines.
     partial: groups with unfinished rollouts, for the next step.
+    num_tokens: response tokens sampled in this step, also in rollouts that are still unfinished and for baselines.
     metrics: those of the curriculum and of partial rollouts; empty without either.
     rollout_s: seconds of sampling. grade_s: seconds for which grading continued after the sampling.
     """
@@ -36,6 +37,7 @@ class StepData:
     groups: Sequence[Group]
     baseline_of_group: Mapping[int, float]
     partial: tuple[PartialGroup, ...]
+    num_tokens: int
     metrics: Mapping[str, float]
     rollout_s: float
     grade_s: float
@@ -65,14 +67,14 @@ class StepCollector:
         at most `stream.dynamic_sampling` rounds. If places are left after the last round, the first of the replaced
         groups fill them, so dynamic sampling never changes the size of a step.
         """
-        start, grade_s, rounds = time.perf_counter(), 0.0, 0
+        start, grade_s, rounds, num_tokens = time.perf_counter(), 0.0, 0, 0
         groups_of = self._group_sampler(sampling)
         unfinished, sampled = tuple(partial), list[Group]()
         while True:
             missing = max(0, self.num_prompts - len(unfinished) - self._num_useful(sampled))
             prompts = [self.prompt_of(problem) for problem in self.stream.take(missing)]
             result = groups_of.run(prompts, sampling, partial=unfinished)
-            unfinished, grade_s = result.partial, grade_s + result.grade_s
+            unfinished, grade_s, num_tokens = result.partial, grade_s + result.grade_s, num_tokens + result.num_tokens
             sampled += [Group(prompt=group.prompt, members=tuple(group.graded)) for group in result.groups]
             if unfinished and not sampled:
                 continue
@@ -84,7 +86,7 @@ class StepCollector:
         baselines = dict[int, float]()
         if self.needs_greedy:
             result = groups_of.run([group.prompt for group in groups], sampling.greedy())
-            grade_s += result.grade_s
+            grade_s, num_tokens = grade_s + result.grade_s, num_tokens + result.num_tokens
             baselines = {index: group.graded[0].score.value for index, group in enumerate(result.groups)}
         self.stream.observe(map(_outcome, sampled), pending=[group.prompt.problem.id for group in unfinished])
         return StepData(
@@ -92,6 +94,7 @@ class StepCollector:
             groups=groups,
             baseline_of_group=baselines,
             partial=unfinished,
+            num_tokens=num_tokens,
             metrics={
                 **self._curriculum_metrics(rounds, num_discarded=len(sampled) - len(groups)),
                 **_partial_metrics(sampling, unfinished),

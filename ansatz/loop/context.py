@@ -18,8 +18,8 @@ from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
+from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
-from ansatz.train.trainer import Trainer
 from ansatz.types import Problem
 
 
@@ -108,7 +108,7 @@ class RunContext:
         section: TrainSection | SftSection,
         updates: TrainSection,
         temperature: float = 1.0,
-    ) -> Trainer:
+    ) -> LocalTrainer:
         """A trainer of the model at `path`.
 
         section: learning rate, schedule and number of steps. updates: how a step is cut into updates.
@@ -119,7 +119,7 @@ class RunContext:
         if (add_adapters := bind_adapters(model.lora, seed=self.config.seed)) is not None:
             policy = add_adapters(policy)
         configure_layers(policy, checkpointing=model.checkpointing, compiled=model.compile)
-        return Trainer(
+        return LocalTrainer(
             policy,
             objective,
             settings=updates,

@@ -14,7 +14,7 @@ from ansatz.data.cursor import ProblemStream
 from ansatz.track.base import ConsoleSink, TrackerLike
 from ansatz.track.tracker import Tracker
 from ansatz.train import checkpoint
-from ansatz.train.trainer import Trainer
+from ansatz.train.local import LocalTrainer
 from ansatz.types import Problem
 
 
@@ -27,7 +27,7 @@ class TrainingStage:
 
     config: Config
     folder: Path
-    trainer: Trainer
+    trainer: LocalTrainer
     stream: ProblemStream
     tracker: TrackerLike
     total_steps: int
@@ -61,7 +61,7 @@ def training_stage(
     config: Config,
     folder: Path,
     *,
-    trainer: Trainer,
+    trainer: LocalTrainer,
     problems: Sequence[Problem],
     total_steps: int,
     console: ConsoleSink | None,

@@ -26,7 +26,7 @@ CHUNK_LOGITS = 2**23  # logits of a chunk: 32 MB in float32
 
 
 class PackedTokens(Protocol):
-    """Prompts and responses on one flat axis, as `train.batch.PackedRollouts` has them.
+    """Prompts and responses on one flat axis, as `train.packed.PackedRollouts` has them.
 
     segment_T: 0..N-1, ascending. position_T: 0, 1, ... within each segment.
     mask_T: the tokens whose log-probs are computed. The first token of a segment has none and must not be in it.

@@ -24,7 +24,16 @@ from ansatz.objectives.advantage_rule import AdvantageRule, Advantages, at, mask
 from ansatz.objectives.components import Clipped, Component
 
 
-class TokenBatch(Protocol):
+class WeightedTokens(Protocol):
+    """Tokens that count in a loss, and their weights; 0 outside the mask."""
+
+    @property
+    def mask_T(self) -> Tensor: ...
+    @property
+    def weight_T(self) -> Tensor: ...
+
+
+class TokenBatch(WeightedTokens, Protocol):
     """A microbatch of whole rollouts on one flat token axis, float32 or float64.
 
     segment_T: rollout of each token, 0..N-1 within the microbatch. sampled_mask_T: True where the policy sampled the
@@ -37,8 +46,6 @@ class TokenBatch(Protocol):
     @property
     def segment_T(self) -> Tensor: ...
     @property
-    def mask_T(self) -> Tensor: ...
-    @property
     def sampled_mask_T(self) -> Tensor: ...
     @property
     def old_logp_T(self) -> Tensor: ...
@@ -48,8 +55,6 @@ class TokenBatch(Protocol):
     def ref_logp_T(self) -> Tensor | None: ...
     @property
     def advantage_T(self) -> Tensor: ...
-    @property
-    def weight_T(self) -> Tensor: ...
     @property
     def penalty_weight_T(self) -> Tensor | None: ...
     @property
@@ -118,6 +123,11 @@ class Objective:
         return self.kl_coef != 0 and self.kl_in != "loss"
 
     @property
+    def corrects_mismatch(self) -> bool:
+        """Whether a correction weighs tokens by old / behavior, and so accounts for the policy that sampled them."""
+        return any(component.before_rejection for component in self.correction)
+
+    @property
     def needs_group(self) -> bool:
         """Whether a rollout is compared with others of its prompt."""
         return "group_N" in self.advantage.inputs
@@ -136,7 +146,7 @@ class Objective:
         """Whether to drop a minibatch, given its sums over all microbatches, and the later updates of the step."""
         return self.max_ratio is not None and float(sums["ratio"]) > self.max_ratio * float(sums["tokens"])
 
-    def value_loss(self, batch: TokenBatch, value_T: Tensor, old_value_T: Tensor, return_T: Tensor) -> Tensor:
+    def value_loss(self, batch: WeightedTokens, value_T: Tensor, old_value_T: Tensor, return_T: Tensor) -> Tensor:
         """The critic's loss on a microbatch, weighted like the policy's. Only `value_T` has gradient."""
         if self.value is None:
             raise ValueError(f"{self.preset} has no critic: set algorithm.value.")

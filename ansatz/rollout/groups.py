@@ -48,11 +48,13 @@ class PartialGroup:
 class SampledGroups(Generic[T]):
     """What one run gives: complete groups and partial groups, both with resumed groups first, then in prompt order.
 
+    num_tokens: response tokens that this run sampled; those that resumed rollouts already had do not count.
     rollout_s: seconds until the sampler had finished. grade_s: seconds for which grading continued after that.
     """
 
     groups: tuple[GradedGroup[T], ...]
     partial: tuple[PartialGroup, ...]
+    num_tokens: int
     rollout_s: float
     grade_s: float
 
@@ -96,8 +98,16 @@ class GroupSampler(Generic[T]):
             threads.shutdown(cancel_futures=True)
         graded = time.perf_counter()
         return SampledGroups(
-            groups=groups, partial=assembly.partial(), rollout_s=sampled - start, grade_s=graded - sampled
+            groups=groups,
+            partial=assembly.partial(),
+            num_tokens=_count_tokens(rollouts) - _count_tokens(unfinished),
+            rollout_s=sampled - start,
+            grade_s=graded - sampled,
         )
+
+
+def _count_tokens(rollouts: Sequence[Rollout]) -> int:
+    return sum(rollout.num_tokens for rollout in rollouts)
 
 
 class _Grading(Generic[T]):

@@ -17,7 +17,6 @@ HEADLINES = {
     "rollout/accuracy": "accuracy",
     "rollout/response_length": "length",
     "train/loss": "loss",
-    "train/sft_accuracy": "token acc",
     "train/entropy": "entropy",
     "align/mean_gap": "align",
 }

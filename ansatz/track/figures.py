@@ -31,7 +31,6 @@ class Panel:
 PANELS = (
     Panel(title="Reward", metrics=(("rollout/rewards", "reward"), ("rollout/accuracy", "accuracy"))),
     Panel(title="Loss", metrics=(("train/loss", "loss"),)),
-    Panel(title="Token accuracy", metrics=(("train/sft_accuracy", "token accuracy"),), share=True),
     Panel(
         title="Response length (tokens)",
         metrics=(("rollout/response_length", "mean"), ("rollout/response_length_max", "longest")),
@@ -91,7 +90,7 @@ def panel_chart(stage: StageRun, panel: Panel) -> Chart:
 def panel_note(panel: Panel) -> tuple[str, str]:
     """(healthy range, what it means when it moves) of the panel's first metric."""
     metric = find_metric(panel.explain)
-    return (metric.healthy, metric.moves) if metric else ("", "")
+    return (metric.healthy, metric.meaning) if metric else ("", "")
 
 
 @dataclass(frozen=True, slots=True)

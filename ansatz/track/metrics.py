@@ -1,496 +1,633 @@
-"""Every number that a run emits, in one table: name, formula, unit, healthy range, and what it means when it moves.
+"""The table of metrics: formula, unit, healthy range, how to read a change, and how the parts of a step are merged.
 
-A name is an exact one, or a family that ends in a placeholder ("reward/<name>"), which covers each name with that
-prefix. `docs/metrics.md` is written from this table by `python -m ansatz.track.metrics docs/metrics.md`.
+A metric has an exact name, or it is a family whose name ends in a placeholder ("reward/<name>") and covers every longer
+name with that prefix. `python -m ansatz.track.metrics docs/metrics.md` writes the page of metrics from this table.
 """
 
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
+from ansatz import files
 from ansatz.registry import suggest
+
+
+class Reduction(StrEnum):
+    """How the measurements of several parts (microbatches, minibatches, epochs, ranks) become one number."""
+
+    MEAN = "mean"  # of all things that were measured, whichever part they are in
+    GEOMETRIC_MEAN = "geometric mean"  # exp of the mean of what was measured
+    SUM = "sum"
+    MAX = "max"
+    LAST = "last"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One row. unit: "1" for plain numbers and shares. healthy: in words. moves: how to read a change."""
+    """One row of the table.
+
+    unit: "1" for plain numbers, "fraction" for numbers in 0..1. meaning: how to read a change.
+    weight: what a mean is taken over; "" for other reductions.
+    low, high: the report warns outside of this range. worst_step: the worst step must keep to it; without this, the
+    mean of the last tenth of the steps must. advice: what the report adds to its warning.
+    """
 
     name: str
     title: str
     formula: str
     unit: str
     healthy: str
-    moves: str
+    meaning: str
+    reduction: Reduction = Reduction.MEAN
+    weight: str = ""
+    low: float | None = None
+    high: float | None = None
+    worst_step: bool = False
+    advice: str = ""
 
     @property
-    def family(self) -> bool:
+    def is_family(self) -> bool:
         return self.name.endswith(">")
 
     def covers(self, name: str) -> bool:
-        """True for the metric's own name, and for a family for each longer name with its prefix."""
-        prefix = self.name[: self.name.rindex("<")] if self.family else self.name
-        return name.startswith(prefix) and len(name) > len(prefix) if self.family else name == prefix
-
-
-def _row(name: str, title: str, formula: str, unit: str, healthy: str, moves: str) -> Metric:
-    return Metric(name=name, title=title, formula=formula, unit=unit, healthy=healthy, moves=moves)
+        """Whether this is the row of the name: its own name, or for a family any longer name with its prefix."""
+        if not self.is_family:
+            return name == self.name
+        prefix = self.name[: self.name.rindex("<")]
+        return name.startswith(prefix) and len(name) > len(prefix)
 
 
 METRICS: tuple[Metric, ...] = (
-    # What the policy did: over the N rollouts and G groups of a step, before any is dropped.
-    _row(
-        "rollout/rewards",
-        "reward",
-        "mean over rollouts of the weighted reward",
-        "1",
-        "rises and flattens; the scale is the recipe's",
-        "The number that training maximises. If it rises while eval/pass@1 does not, the policy games the reward or "
-        "learns the training problems by heart.",
+    # What the policy did, over all rollouts and groups of the step, before any group is left out of the update.
+    Metric(
+        name="rollout/rewards",
+        title="reward",
+        formula="mean over rollouts of the weighted reward",
+        unit="1",
+        healthy="rises, then levels off; the scale depends on the recipe",
+        meaning="This is the number that training maximises. If it rises while eval/pass@1 does not, the policy "
+        "exploits the reward or memorises the training problems.",
+        weight="rollouts",
     ),
-    _row(
-        "rollout/reward_std",
-        "reward spread in a group",
-        "mean over groups of the population standard deviation of the group's rewards",
-        "1",
-        "0.1 to 0.5 for rewards in 0..1",
-        "The raw size of the learning signal. Near 0, groups are all right or all wrong: choose problems of another "
-        "difficulty, or more samples a prompt.",
+    Metric(
+        name="rollout/reward_std",
+        title="reward spread within a group",
+        formula="mean over groups of the population standard deviation of the rewards in the group",
+        unit="1",
+        healthy="0.1 to 0.5 for rewards in 0..1",
+        meaning="The raw strength of the learning signal. Near 0, all rollouts of a group are correct or all are "
+        "wrong: use problems of another difficulty, or more samples per prompt.",
+        weight="groups",
     ),
-    _row(
-        "rollout/accuracy",
-        "training accuracy",
-        "share of rollouts whose verdict is correct",
-        "share",
-        "0.2 to 0.8 while there is something to learn",
-        "Differs from rollout/rewards by shaping and partial rewards alone; a growing gap shows which part pays.",
+    Metric(
+        name="rollout/accuracy",
+        title="training accuracy",
+        formula="fraction of rollouts whose verdict is correct",
+        unit="fraction",
+        healthy="0.2 to 0.8 while there is something to learn",
+        meaning="Differs from rollout/rewards only by length rewards, format rewards and other partial credit. A "
+        "growing difference shows that those are what improves.",
+        weight="rollouts",
     ),
-    _row(
-        "rollout/response_length",
-        "response length",
-        "mean number of response tokens, end token included",
-        "tokens",
-        "moves slowly, well under max_response_tokens",
-        "A steady rise can be learning to reason; a rise with truncation or repetition is padding. A collapse to a few "
-        "tokens means that guessing pays.",
+    Metric(
+        name="rollout/response_length",
+        title="response length",
+        formula="mean number of response tokens, including the end-of-sequence token and forced tokens",
+        unit="tokens",
+        healthy="changes slowly and stays well below rollout.max_response_tokens",
+        meaning="A steady rise can mean that the policy learns to reason. A rise together with truncation or "
+        "repetition is padding. A collapse to a few tokens means that guessing pays off.",
+        weight="rollouts",
     ),
-    _row(
-        "rollout/response_length_max",
-        "longest response",
-        "largest number of response tokens in the step",
-        "tokens",
-        "under max_response_tokens most of the time",
-        "Pinned at the limit: some responses never end. Read it with rollout/truncated_frac.",
+    Metric(
+        name="rollout/response_length_max",
+        title="longest response",
+        formula="largest number of response tokens in the step",
+        unit="tokens",
+        healthy="below rollout.max_response_tokens most of the time",
+        meaning="If it stays at the limit, some responses never end. Read it together with rollout/truncated_frac.",
+        reduction=Reduction.MAX,
     ),
-    _row(
-        "rollout/truncated_frac",
-        "cut off",
-        "share of rollouts that did not come to their own end",
-        "share",
-        "under 0.05",
-        "A rise means that the limit bites or that the policy forgets to stop; such rollouts count as wrong and pull "
-        "length down for a reason that is not quality.",
+    Metric(
+        name="rollout/truncated_frac",
+        title="truncated",
+        formula="fraction of rollouts that were cut off before their own end",
+        unit="fraction",
+        healthy="under 0.05",
+        meaning="A rise means that the length limit is too low or that the policy forgets to stop. Truncated rollouts "
+        "usually count as wrong, so they push the length down for a reason that has nothing to do with quality.",
+        weight="rollouts",
+        high=0.05,
+        advice="rollout.max_response_tokens is too low, or the policy forgets to stop.",
     ),
-    _row(
-        "rollout/no_answer_frac",
-        "no answer",
-        "share of rollouts whose verdict is no_answer",
-        "share",
-        "near 0 after the first steps",
-        "High from the start: template or answer format does not fit the model. Rising: the policy drifts off.",
+    Metric(
+        name="rollout/no_answer_frac",
+        title="no answer",
+        formula="fraction of rollouts whose verdict is no_answer",
+        unit="fraction",
+        healthy="under 0.05 after the first steps",
+        meaning="High from the start: the prompt template or the answer format does not fit the model. Rising: the "
+        "policy drifts away from the format.",
+        weight="rollouts",
+        high=0.05,
+        advice="The policy has left the answer format, or the template does not fit the model.",
     ),
-    _row(
-        "rollout/groups_with_signal_frac",
-        "groups with signal",
-        "share of groups whose rewards are not all equal",
-        "share",
-        "over 0.3",
-        "Groups without spread give no gradient under a group advantage. A fall towards 0 means that the compute of "
-        "the step is spent for little: problems are too easy or too hard.",
+    Metric(
+        name="rollout/groups_with_signal_frac",
+        title="groups with signal",
+        formula="fraction of groups whose rewards are not all equal",
+        unit="fraction",
+        healthy="over 0.3",
+        meaning="A group without spread has no gradient under a group advantage. A fall towards 0 means that most of "
+        "the compute is wasted, because the problems are too easy or too hard.",
+        weight="groups",
+        low=0.3,
+        advice="Most groups are entirely correct or entirely wrong. Use harder or easier problems, or data.curriculum.",
     ),
-    _row(
-        "rollout/partial",
-        "carried over",
-        "unfinished rollouts that the next step goes on with, under rollout.partial_rollout_tokens",
-        "rollouts",
-        "steady",
-        "Growing: more is begun than ends. Raise rollout.partial_rollout_tokens, or lower prompts_per_step.",
+    Metric(
+        name="rollout/partial",
+        title="partial rollouts",
+        formula="number of unfinished rollouts that the next step resumes (only with rollout.partial_rollout_tokens)",
+        unit="rollouts",
+        healthy="steady",
+        meaning="If it grows, more responses are started than finished. Raise rollout.partial_rollout_tokens, or lower "
+        "rollout.prompts_per_step.",
+        reduction=Reduction.SUM,
     ),
-    _row(
-        "rollout/version_lag",
-        "version lag",
-        "optimiser steps between the policy that drew a token and the one that ended its rollout, mean over tokens",
-        "optimiser steps",
-        "under 1",
-        "Old tokens: their ratio is off policy, and clipping discards more of them (train/clip_frac).",
+    Metric(
+        name="rollout/version_lag",
+        title="staleness",
+        formula="mean over response tokens of (version of the policy that the step updates - version of the policy "
+        "that sampled the token)",
+        unit="optimiser steps",
+        healthy="0 without partial rollouts; under 1 with them",
+        meaning="Stale tokens are off-policy: their importance ratio is taken to the policy that sampled them, and "
+        "clipping removes more of them (train/clip_frac).",
+        weight="tokens",
     ),
-    _row(
-        "rollout/repetition",
-        "self-repetition",
-        "mean over rollouts of 1 - distinct / all 8-grams of response tokens (0 for responses under 8 tokens)",
-        "share",
-        "under 0.05",
-        "A rise is the earliest sign of collapse: loops fill the response, truncation follows, then reward falls.",
+    Metric(
+        name="rollout/repetition",
+        title="repetition",
+        formula="mean over rollouts of 1 - distinct / all 8-grams of response tokens (0 for responses of fewer than 8 "
+        "tokens)",
+        unit="fraction",
+        healthy="under 0.05",
+        meaning="A rise is the earliest sign of collapse: loops fill the response, then truncation rises, then the "
+        "reward falls.",
+        weight="rollouts",
+        high=0.05,
+        advice="Look for loops in the rollouts below. Keep the checkpoint from before the rise.",
     ),
-    _row(
-        "rollout/verdict/<reason>",
-        "verdict",
-        "share of rollouts with this reason; the shares of a step add up to 1",
-        "share",
-        "timeout and crashed at 0",
-        "Tells why a response is wrong. timeout and crashed are faults of the grader, not of the policy: look at the "
-        "samples before believing the reward.",
+    Metric(
+        name="rollout/verdict/timeout",
+        title="grader timeouts",
+        formula="fraction of rollouts that the grader gave up on after its time limit",
+        unit="fraction",
+        healthy="0",
+        meaning="A fault of the grader, not of the policy. These rollouts count as wrong whatever they say.",
+        weight="rollouts",
+        high=0.0,
+        worst_step=True,
+        advice="These rollouts were not graded. Do not trust the reward of those steps.",
     ),
-    _row(
-        "reward/<name>",
-        "reward part",
-        "mean over the rollouts that have this reward of its own unweighted value",
-        "1",
-        "the reward's own range",
-        "Shows which part of a mixed reward the policy follows. One part rising while another falls is a trade that "
-        "the weights allow.",
+    Metric(
+        name="rollout/verdict/crashed",
+        title="grader crashes",
+        formula="fraction of rollouts on which the grader crashed",
+        unit="fraction",
+        healthy="0",
+        meaning="A fault of the grader, not of the policy. These rollouts count as wrong whatever they say.",
+        weight="rollouts",
+        high=0.0,
+        worst_step=True,
+        advice="These rollouts were not graded. Do not trust the reward of those steps.",
     ),
-    # What a round of rejection sampling chose from, at step 0 of the SFT that learns it.
-    _row(
-        "rejection/pass_rate",
-        "right responses",
-        "share of the sampled responses whose verdict is correct",
-        "share",
-        "0.1 to 0.9",
-        "Rises from round to round while the policy learns. Near 1, a round teaches what is known already.",
+    Metric(
+        name="rollout/verdict/<reason>",
+        title="verdict",
+        formula="fraction of rollouts with this reason; the fractions of all reasons add up to 1",
+        unit="fraction",
+        healthy="equal rises, all others fall",
+        meaning="Shows why responses are wrong. docs/verifier.md explains the reasons.",
+        weight="rollouts",
     ),
-    _row(
-        "rejection/solved_frac",
-        "solved problems",
-        "share of the problems with at least one right response",
-        "share",
-        "over 0.5",
-        "What is never solved is never taught. Where it stands still: more samples, a teacher, or easier problems.",
+    Metric(
+        name="reward/<name>",
+        title="single reward",
+        formula="mean of this reward's unweighted value, over the rollouts that have it",
+        unit="1",
+        healthy="within the range of the reward",
+        meaning="Shows which of several rewards the policy follows. If one rises while another falls, the weights of "
+        "the recipe allow that trade.",
+        weight="rollouts",
     ),
-    _row(
-        "rejection/kept_frac",
-        "chosen responses",
-        "share of the sampled responses that are taught",
-        "share",
-        "at most per_prompt / samples",
-        "Far under rejection/pass_rate: the choice drops right responses, as repeated, over per_prompt or by a filter; "
-        "selected.report.json says which.",
+    # Rejection sampling: logged at step 0 of the SFT stage that learns from the selected responses.
+    Metric(
+        name="rejection/pass_rate",
+        title="correct responses",
+        formula="fraction of the sampled responses whose verdict is correct",
+        unit="fraction",
+        healthy="0.1 to 0.9",
+        meaning="Rises from round to round while the policy learns. Near 1, a round teaches what the policy already "
+        "knows.",
+        weight="responses",
     ),
-    _row(
-        "rejection/taught_responses",
-        "taught responses",
-        "number of responses that are taught",
-        "count",
-        "many times sft.batch_size",
-        "Few responses are learned by heart: lower rejection.sft.steps or take more samples.",
+    Metric(
+        name="rejection/solved_frac",
+        title="solved problems",
+        formula="fraction of problems with at least one correct response",
+        unit="fraction",
+        healthy="over 0.5",
+        meaning="Unsolved problems teach nothing. If it stops rising, use more samples, a teacher, or easier problems.",
+        weight="problems",
     ),
-    _row(
-        "rejection/taught_problems_frac",
-        "taught problems",
-        "share of the problems with at least one response that is taught",
-        "share",
-        "near rejection/solved_frac",
-        "Falls behind rejection/solved_frac where filters drop all right responses of a problem.",
+    Metric(
+        name="rejection/kept_frac",
+        title="selected responses",
+        formula="fraction of the sampled responses that are selected for training",
+        unit="fraction",
+        healthy="at most per_prompt / samples_per_prompt",
+        meaning="Far below rejection/pass_rate, the selection drops correct responses: as duplicates, beyond "
+        "per_prompt, or by a filter. selected.report.json gives the reasons.",
+        weight="responses",
     ),
-    # What the update did.
-    _row(
-        "train/loss",
-        "loss",
-        "sum over tokens of loss x weight, mean over the step's updates",
-        "nats",
-        "SFT: falls. RL: near 0, of either sign",
-        "In RL its level says little, since advantages are centred; a jump of its size says that something broke.",
+    Metric(
+        name="rejection/taught_responses",
+        title="training responses",
+        formula="number of responses that are selected for training",
+        unit="responses",
+        healthy="many times sft.batch_size",
+        meaning="A small set is memorised: lower rejection.sft.steps or sample more responses.",
+        reduction=Reduction.SUM,
     ),
-    _row(
-        "train/entropy",
-        "entropy",
-        "mean over response tokens of the policy's entropy at that position",
-        "nats",
-        "falls slowly, stays over 0.05",
-        "A fall to 0 ends exploration and with it learning; a sharp rise means that the policy comes apart. Raise the "
-        "upper clip or the entropy coefficient, or lower the learning rate.",
+    Metric(
+        name="rejection/taught_problems_frac",
+        title="training problems",
+        formula="fraction of problems with at least one response that is selected for training",
+        unit="fraction",
+        healthy="near rejection/solved_frac",
+        meaning="Falls below rejection/solved_frac where filters drop every correct response of a problem.",
+        weight="problems",
     ),
-    _row(
-        "train/grad_norm",
-        "gradient norm",
-        "global L2 norm of the gradient before clipping, mean over the step's updates",
-        "1",
-        "same order of magnitude throughout",
-        "Spikes come before collapse. Always at the clipping limit: the learning rate is in truth a fixed step length.",
+    # What the update did. "Loss tokens" are the response tokens that count in the loss.
+    Metric(
+        name="train/loss",
+        title="loss",
+        formula="sum over the loss tokens of a minibatch of loss x weight; mean over the updates of the step",
+        unit="nats",
+        healthy="SFT: falls. RL: near 0, with either sign",
+        meaning="In RL its level says little, because advantages are centred. A jump in its magnitude means that "
+        "something broke.",
+        weight="updates",
     ),
-    _row(
-        "train/lr",
-        "learning rate",
-        "learning rate of the step's last update",
-        "1",
-        "the recipe's schedule",
-        "Explains bends in other curves at the end of warm-up and in decay.",
+    Metric(
+        name="train/entropy",
+        title="entropy",
+        formula="mean over loss tokens of the policy's entropy at that position",
+        unit="nats",
+        healthy="falls slowly and stays over 0.05",
+        meaning="At 0, exploration has ended, and learning with it. A sharp rise means that the policy falls apart. "
+        "Raise the upper clip or the entropy coefficient, or lower the learning rate.",
+        weight="tokens",
+        low=0.05,
+        advice="Exploration has ended. Raise the upper clip or the entropy coefficient, or lower the learning rate.",
     ),
-    _row(
-        "train/clip_frac",
-        "clipped share",
-        "share of response tokens where the clipped branch of the surrogate is the one taken",
-        "share",
-        "0 with one update a step; under 0.2 with several",
-        "A rise means that updates move the policy further than the clip range allows: fewer updates a step or a lower "
-        "learning rate.",
+    Metric(
+        name="train/grad_norm",
+        title="gradient norm",
+        formula="L2 norm of the whole gradient before clipping; mean over the updates of the step",
+        unit="1",
+        healthy="the same order of magnitude throughout",
+        meaning="Spikes precede collapse. If the norm is always above train.max_grad_norm, every update has the same "
+        "length, whatever the gradient. Absent in a step that made no update.",
+        weight="updates",
     ),
-    _row(
-        "train/ratio_mean",
-        "mean ratio",
-        "mean over response tokens of exp(policy_logp - old_logp)",
-        "1",
-        "0.99 to 1.01",
-        "Expectation 1 under the old policy; a drift away from 1 means a stale or mismatched old_logp.",
+    Metric(
+        name="train/lr",
+        title="learning rate",
+        formula="learning rate of the last update of the step",
+        unit="1",
+        healthy="follows the schedule of the recipe",
+        meaning="Explains bends in other curves at the end of warm-up and during decay.",
+        reduction=Reduction.LAST,
     ),
-    _row(
-        "train/ratio_max",
-        "largest ratio",
-        "largest exp(policy_logp - old_logp) of a response token in the step",
-        "1",
-        "under 5",
-        "One extreme token can carry an update. Growth from step to step comes before a spike of train/grad_norm.",
+    Metric(
+        name="train/clip_frac",
+        title="clipped tokens",
+        formula="fraction of loss tokens whose policy gradient was removed or bounded by a clip of the objective",
+        unit="fraction",
+        healthy="0 for on-policy tokens in a single update; under 0.2 with several updates or stale tokens",
+        meaning="A rise means that updates move the policy further than the clip range allows: use fewer updates per "
+        "step or a lower learning rate.",
+        weight="tokens",
+        high=0.2,
+        advice="Updates leave the clip range. Use fewer updates per step or a lower learning rate.",
     ),
-    _row(
-        "train/kl_ref",
-        "KL to the reference",
-        "mean over response tokens of the KL estimate between policy and reference model",
-        "nats",
-        "grows slowly; 0 to 0.5",
-        "How far the policy has gone from where it started. A sharp rise without reward is drift: raise kl_coef.",
+    Metric(
+        name="train/ratio_mean",
+        title="mean ratio",
+        formula="mean over loss tokens of the importance ratio, exp(policy_logp - old_logp) at token level; old_logp "
+        "of a stale token is its behavior_logp, unless a correction accounts for staleness",
+        unit="1",
+        healthy="0.99 to 1.01",
+        meaning="Its expectation under the old policy is 1. A drift away from 1 means very stale tokens or log-probs "
+        "that do not match.",
+        weight="tokens",
     ),
-    _row(
-        "train/approx_kl",
-        "KL of the update",
-        "mean over response tokens of log(old / policy) (k1 of KL(old, policy))",
-        "nats",
-        "0 at the first update; under 0.02",
-        "The size of the step in distribution. A rise with the same learning rate means a steeper landscape.",
+    Metric(
+        name="train/ratio_max",
+        title="largest ratio",
+        formula="largest importance ratio of a loss token in the step",
+        unit="1",
+        healthy="under 5",
+        meaning="A single extreme token can dominate an update. Growth from step to step precedes a spike of "
+        "train/grad_norm.",
+        reduction=Reduction.MAX,
     ),
-    _row(
-        "train/tokens",
-        "trained tokens",
-        "number of response tokens with a non-zero weight in the step",
-        "tokens",
-        "steady",
-        "A fall means dropped groups or short responses; the gradient gets noisier.",
+    Metric(
+        name="train/kl_ref",
+        title="KL to the reference",
+        formula="mean over loss tokens of the KL estimate between policy and reference model (only with a KL term in "
+        "the loss)",
+        unit="nats",
+        healthy="grows slowly; 0 to 0.5",
+        meaning="How far the policy has moved from where it started. A sharp rise without a rise in reward is drift: "
+        "raise algorithm.kl_coef.",
+        weight="tokens",
     ),
-    _row(
-        "train/sft_accuracy",
-        "token accuracy",
-        "share of demonstration tokens that are the model's most likely next token",
-        "share",
-        "rises and flattens",
-        "Near 1 on training data with a flat eval/pass@1: learned by heart.",
+    Metric(
+        name="train/approx_kl",
+        title="KL of the update",
+        formula="mean over loss tokens of -log(importance ratio), the k1 estimate of KL(old, policy)",
+        unit="nats",
+        healthy="0 in the first update of on-policy tokens; under 0.02",
+        meaning="The size of the step in distribution. A rise at the same learning rate means a steeper landscape.",
+        weight="tokens",
     ),
-    _row(
-        "train/early_stops",
-        "discarded minibatches",
-        "number of minibatches of the step that were dropped because their importance ratio was too large",
-        "count",
-        "0, now and then 1",
-        "Frequent: updates a step or learning rate are too high; the compute of those minibatches is lost.",
+    Metric(
+        name="train/tokens",
+        title="loss tokens",
+        formula="number of response tokens of the step that count in the loss, each counted once, however many epochs "
+        "are made",
+        unit="tokens",
+        healthy="steady",
+        meaning="A fall means short responses, or groups and tokens that filters and masks removed. The gradient gets "
+        "noisier.",
+        reduction=Reduction.SUM,
     ),
-    _row(
-        "train/value_loss",
-        "value loss",
-        "mean over response tokens of the squared error of the critic (PPO)",
-        "reward squared",
-        "falls, then follows the reward's variance",
-        "A rise means that the critic does not keep up with the policy; advantages get noisy.",
+    Metric(
+        name="train/early_stops",
+        title="early stops",
+        formula="1 if a minibatch passed algorithm.max_ratio, so that it and all later updates of the step were "
+        "skipped; else 0",
+        unit="count",
+        healthy="0, occasionally 1",
+        meaning="Frequent early stops mean that the learning rate or the number of updates per step is too high. The "
+        "compute of the skipped minibatch is lost.",
+        reduction=Reduction.MAX,
     ),
-    _row(
-        "train/explained_variance",
-        "explained variance",
-        "1 - var(return - value) / var(return) over response tokens (PPO)",
-        "1",
-        "over 0.3 after the critic's warm-up; at most 1",
-        "At or under 0 the critic is worse than a constant and PPO is REINFORCE with noise.",
+    Metric(
+        name="train/value_loss",
+        title="critic error",
+        formula="mean over loss tokens of (value - return)^2, with the critic's value just before its update (PPO)",
+        unit="reward squared",
+        healthy="falls, then follows the variance of the reward",
+        meaning="A rise means that the critic does not keep up with the policy, and advantages get noisy.",
+        weight="tokens",
     ),
-    _row(
-        "train/groups_dropped",
-        "dropped groups",
-        "number of groups that the recipe's filters left out of the update",
-        "count",
-        "under half of prompts_per_step",
-        "With dynamic sampling it is the price of an update; a rise asks for other problems.",
+    Metric(
+        name="train/explained_variance",
+        title="explained variance",
+        formula="1 - var(return - value) / var(return) over the loss tokens of the step, with the values from before "
+        "its first update; 0 if all returns are equal (PPO)",
+        unit="1",
+        healthy="over 0.3 once the critic has warmed up; at most 1",
+        meaning="At 0 or below, the critic is no better than a constant, and PPO is REINFORCE with noise.",
+        weight="tokens",
     ),
     # Sampler against trainer.
-    _row(
-        "align/mean_gap",
-        "sampler / trainer gap",
-        "exp(mean over response tokens of |behavior_logp - old_logp|)",
-        "1",
-        "1.00 to 1.05",
-        "Over 1.05 the sampler draws from another distribution than the trainer differentiates: precision, "
-        "temperature, template or stale weights. The first step refuses to go on.",
+    Metric(
+        name="align/mean_gap",
+        title="sampler-trainer gap",
+        formula="exp(mean of |behavior_logp - old_logp|) over the response tokens that the policy to be updated has "
+        "sampled; stale tokens are left out (see rollout/version_lag)",
+        unit="1",
+        healthy="1.00 to 1.05",
+        meaning="Over 1.05 the sampler samples from another distribution than the trainer differentiates. Check "
+        "precision, temperature, template and weight updates. The first step of a run, and of a resumed run, fails if "
+        "this exceeds train.max_logprob_gap.",
+        reduction=Reduction.GEOMETRIC_MEAN,
+        weight="tokens",
+        high=1.05,
+        worst_step=True,
+        advice="The sampler samples from another distribution than the trainer differentiates.",
     ),
-    _row(
-        "align/max_gap",
-        "largest gap",
-        "largest |behavior_logp - old_logp| of a response token in the step",
-        "nats",
-        "under 1",
-        "A single large gap with a small mean is a token with a tiny probability; many of them are a fault.",
+    Metric(
+        name="align/max_gap",
+        title="largest sampler-trainer gap",
+        formula="largest |behavior_logp - old_logp| over the same tokens as align/mean_gap",
+        unit="nats",
+        healthy="under 1",
+        meaning="A single large gap with a small mean is a token with a tiny probability. Many large gaps are a fault.",
+        reduction=Reduction.MAX,
     ),
-    # Where the time goes.
-    _row("time/rollout_s", "sampling", "wall time of sampling", "s", "the largest part", "Grows with response length."),
-    _row(
-        "time/grade_s",
-        "grading",
-        "wall time of grading",
-        "s",
-        "under 10 % of the step",
-        "A jump: answers that are hard to parse, see rollout/verdict/timeout, or too few workers.",
+    # Time and speed of one process.
+    Metric(
+        name="time/rollout_s",
+        title="sampling",
+        formula="wall time of sampling",
+        unit="s",
+        healthy="the largest part of the step",
+        meaning="Grows with the response length.",
+        reduction=Reduction.MAX,
     ),
-    _row("time/update_s", "updating", "wall time of the updates", "s", "steady", "Grows with train/tokens."),
-    _row(
-        "time/step_s",
-        "whole step",
-        "wall time of the step",
-        "s",
-        "steady; little more than the sum of its parts",
-        "A rest that grows is evaluation, saving or waiting.",
+    Metric(
+        name="time/grade_s",
+        title="grading",
+        formula="wall time for which grading continued after the sampling had ended",
+        unit="s",
+        healthy="under 10 % of the step",
+        meaning="A jump means answers that are hard to parse (see rollout/verdict/timeout), or too few workers.",
+        reduction=Reduction.MAX,
     ),
-    _row(
-        "perf/rollout_tokens_per_s",
-        "sampling rate",
-        "response tokens / time/rollout_s",
-        "tokens/s",
-        "steady for the machine",
-        "A fall with equal lengths: another job on the machine, or batches that got thin at their end.",
+    Metric(
+        name="time/update_s",
+        title="updating",
+        formula="wall time of building the batch, updating the policy and handing its weights to the sampler",
+        unit="s",
+        healthy="steady",
+        meaning="Grows with train/tokens.",
+        reduction=Reduction.MAX,
     ),
-    _row(
-        "perf/train_tokens_per_s",
-        "training rate",
-        "trained tokens (prompt and response) / time/update_s",
-        "tokens/s",
-        "steady for the machine",
-        "A fall: slices that are too small, or swapping.",
+    Metric(
+        name="time/step_s",
+        title="whole step",
+        formula="wall time of the step without saving and evaluation: sampling, grading and updating in RL, rendering "
+        "and updating in SFT",
+        unit="s",
+        healthy="steady",
+        meaning="Compare it with the difference of `seconds` between two lines of metrics.jsonl: the rest is "
+        "saving and evaluation.",
+        reduction=Reduction.MAX,
     ),
-    _row(
-        "perf/peak_memory_gb",
-        "peak memory",
-        "since the stage began: GPU bytes that tensors held at most, or the rise of the process's peak resident memory "
-        "on a CPU, over 10^9",
-        "GB",
-        "flat after some steps, under what `ansatz explain` counts for a GPU",
-        "A steady rise: longer responses, or a leak. Near the device's memory: lower train.tokens_per_microbatch or "
-        "rollout.engine.max_concurrent.",
+    Metric(
+        name="perf/rollout_tokens_per_s",
+        title="sampling rate",
+        formula="response tokens sampled in the step (also in rollouts that are still unfinished, and for greedy "
+        "baselines) / time/rollout_s",
+        unit="tokens/s",
+        healthy="steady for the machine",
+        meaning="A fall at equal response length means that another job uses the machine, or that a few long responses "
+        "keep the batch nearly empty.",
+        reduction=Reduction.SUM,
     ),
-    # How far through the data.
-    _row(
-        "data/epoch",
-        "epoch",
-        "problems taken / problems in the training set",
-        "1",
-        "rises",
-        "Over a few epochs expect learning by heart; compare with eval/pass@1.",
+    Metric(
+        name="perf/train_tokens_per_s",
+        title="training rate",
+        formula="prompt and response tokens of all minibatches (once per epoch; a prompt counts for each of its "
+        "rollouts) / time/update_s",
+        unit="tokens/s",
+        healthy="steady for the machine",
+        meaning="A fall means microbatches that are too small, or swapping.",
+        reduction=Reduction.SUM,
     ),
-    _row(
-        "data/problems_seen",
-        "problems seen",
-        "problems taken since the stage began, repeats counted",
-        "problems",
-        "rises by prompts_per_step",
-        "A slower rise than the recipe's means dropped prompts.",
+    Metric(
+        name="perf/peak_memory_gb",
+        title="peak memory",
+        formula="since the stage began: largest number of GPU bytes held by tensors, or on a CPU the rise of the "
+        "process's peak resident memory; / 10^9",
+        unit="GB",
+        healthy="flat after some steps; on a GPU below the estimate of `ansatz explain`",
+        meaning="A steady rise means longer responses, or a leak. Near the limit of the device, lower "
+        "train.tokens_per_microbatch or rollout.engine.max_concurrent.",
+        reduction=Reduction.MAX,
     ),
-    # Of the pool under data.curriculum, after the step; absent without one.
-    _row(
-        "data/tried_frac",
-        "tried",
-        "problems taken at least once / problems in the training set",
-        "share",
-        "rises",
-        "Flat before it reaches 1: the curriculum goes round among what it knows; try thompson or a lower discount.",
+    # The pool of problems, after the step. Only with data.curriculum.
+    Metric(
+        name="data/tried_frac",
+        title="tried problems",
+        formula="problems taken at least once / problems in the training set",
+        unit="fraction",
+        healthy="rises",
+        meaning="If it stays flat below 1, the curriculum keeps to problems that it knows. Try thompson or a lower "
+        "discount.",
+        weight="problems",
     ),
-    _row(
-        "data/pass_rate",
-        "expected pass rate",
-        "mean over tried problems of the posterior mean (prior + right) / (2 prior + responses), discounted",
-        "share",
-        "rises slowly",
-        "The policy's level on what it trains on, without the curriculum's choice in it: rollout/accuracy stays near "
-        "1/2 when the curriculum does its work.",
+    Metric(
+        name="data/pass_rate",
+        title="expected pass rate",
+        formula="mean over tried problems of the posterior mean (prior + correct) / (2 prior + responses), discounted",
+        unit="fraction",
+        healthy="rises slowly",
+        meaning="The policy's level on the training problems, independent of the curriculum's choice. "
+        "rollout/accuracy stays near 1/2 when the curriculum does its work.",
+        weight="problems",
     ),
-    _row(
-        "data/paused_frac",
-        "paused",
-        "problems paused after pause_after_failed visits without a correct response / problems in the training set",
-        "share",
-        "under 0.5, falls",
-        "A rise to most of the pool: the problems are too hard for this policy.",
+    Metric(
+        name="data/paused_frac",
+        title="paused problems",
+        formula="problems that are paused after pause_after_failed visits without a correct response / problems in the "
+        "training set",
+        unit="fraction",
+        healthy="under 0.5, falling",
+        meaning="A rise to most of the pool means that the problems are too hard for this policy.",
+        weight="problems",
     ),
-    _row(
-        "data/dropped_frac",
-        "dropped",
-        "problems dropped after drop_after_solved visits with only correct responses / problems in the training set",
-        "share",
-        "rises, under 0.8",
-        "Near 1 the pool is used up: what is left is hard or wrong, and dropped problems return to fill the step.",
+    Metric(
+        name="data/dropped_frac",
+        title="dropped problems",
+        formula="problems dropped after drop_after_solved consecutive visits with only correct responses / problems in "
+        "the training set",
+        unit="fraction",
+        healthy="rises, under 0.8",
+        meaning="Near 1 the pool is used up: the remaining problems are hard or wrong, and dropped problems return to "
+        "fill the step.",
+        weight="problems",
     ),
-    _row(
-        "data/dynamic_sampling_rounds",
-        "refill rounds",
-        "rounds of further sampling in the step to replace groups without a signal",
-        "count",
-        "under data.curriculum.dynamic_sampling",
-        "At the limit: the step is not full of groups with a signal. Read it with data/groups_discarded.",
+    Metric(
+        name="data/dynamic_sampling_rounds",
+        title="dynamic sampling rounds",
+        formula="extra rounds of sampling in the step that replaced groups without signal",
+        unit="rounds",
+        healthy="under data.curriculum.dynamic_sampling",
+        meaning="At the limit, the step is not full of groups with signal. Read it together with "
+        "data/groups_discarded.",
+        reduction=Reduction.SUM,
     ),
-    _row(
-        "data/groups_discarded",
-        "thrown away",
-        "groups sampled in the step and left out of its update, since their rewards are all equal",
-        "groups",
-        "under prompts_per_step",
-        "The price of a full update in sampling. A rise asks for other problems, or a sampler that avoids such groups.",
+    Metric(
+        name="data/groups_discarded",
+        title="discarded groups",
+        formula="groups that were sampled in the step but left out of its update, because their rewards are all equal",
+        unit="groups",
+        healthy="under rollout.prompts_per_step",
+        meaning="The price of a full update in sampling. A rise calls for other problems.",
+        reduction=Reduction.SUM,
     ),
-    # Judged on held-out problems; these stand in evaluations.jsonl and TensorBoard.
-    _row(
-        "eval/<name>",
-        "held-out",
-        "a number of an evaluation: pass@1 (mean over samples), greedy, pass@k, maj@k, mean_length, truncated_frac; "
-        "a level is a suffix, as in eval/heldout/pass@1/3",
-        "1",
-        "pass@1 rises; truncated_frac under 0.05",
-        "The only numbers that count. pass@1 rising to meet a flat pass@k is sharpening; pass@k rising as well is new "
-        "ability; pass@k falling is lost diversity.",
+    # Evaluations on held-out problems. They are in evaluations.jsonl and TensorBoard, not in metrics.jsonl.
+    Metric(
+        name="eval/<name>",
+        title="held-out",
+        formula="a number of an evaluation: pass@1 (mean over samples), greedy, pass@k, maj@k, mean_length, "
+        "truncated_frac. A level is a suffix, as in eval/heldout/pass@1/3",
+        unit="1",
+        healthy="pass@1 rises; truncated_frac stays under 0.05",
+        meaning="The numbers that count. pass@1 rising towards a flat pass@k means sharpening. If pass@k rises as "
+        "well, the policy learns new abilities. A fall of pass@k is lost diversity.",
+        weight="problems",
     ),
 )
 
 
 def find_metric(name: str) -> Metric | None:
-    """The row of a metric's name, by exact name or family; None when there is none."""
-    return next((metric for metric in METRICS if metric.covers(name)), None)
+    """The row of a name: the row with exactly this name, otherwise the first family that covers it, otherwise None."""
+    covering = [metric for metric in METRICS if metric.covers(name)]
+    return min(covering, key=lambda metric: metric.is_family, default=None)
+
+
+def reduction_of(name: str) -> Reduction:
+    """How measurements of the metric are merged. ValueError for a name without a row in the table."""
+    metric = find_metric(name)
+    if metric is None:
+        check_known([name])
+        raise AssertionError("check_known raises for a name without a row")
+    return metric.reduction
 
 
 def check_known(names: Iterable[str]) -> None:
-    """ValueError that lists the names without a row: a new metric comes with its row in this table."""
+    """ValueError that lists the names without a row in the table."""
     unknown = sorted({name for name in names if find_metric(name) is None})
     if unknown:
-        hint = suggest(unknown[0], [metric.name for metric in METRICS if not metric.family])
+        hint = suggest(unknown[0], [metric.name for metric in METRICS if not metric.is_family])
         raise ValueError(
             f"undocumented metrics: {', '.join(unknown)}. Add a row to METRICS in ansatz/track/metrics.py and "
-            f"write docs/metrics.md again, or fix the name.{hint if 'Did you mean' in hint else ''}"
+            f"regenerate docs/metrics.md, or fix the name.{hint if 'Did you mean' in hint else ''}"
         )
 
 
 _INTRO = """# Metrics
 
-Every number that a run emits. Written from the table in `ansatz/track/metrics.py` by
-`python -m ansatz.track.metrics docs/metrics.md`; a test holds the two together.
+Every number that a run emits. This page is generated from the table in `ansatz/track/metrics.py`
+by `python -m ansatz.track.metrics docs/metrics.md`; a test keeps the two equal.
 
-They stand in `metrics.jsonl` (one line a step, with `step` and `seconds` since the stage began), in TensorBoard under
-the same names, and in `report.html`. Held-out evaluations stand in `evaluations.jsonl`.
+A training stage writes one line per step to `metrics.jsonl`, with `step` and `seconds` (since the
+stage began). TensorBoard has the same names, and `report.html` draws them. Evaluations on held-out
+problems are in `evaluations.jsonl`.
 
-"Response tokens" are those that the policy chose; the prompt's are never counted unless a row says so.
+"Response tokens" are the tokens that the policy sampled, and "loss tokens" those of them that no
+mask of the objective rejects. Prompt tokens and forced tokens count only where a row says so.
+
+**Merged** says how the numbers of microbatches, minibatches and epochs become the number of the
+step. A mean counts every token (or rollout, group, update) once, whichever part it was in.
 """
 
 
 def metrics_markdown() -> str:
-    """The text of docs/metrics.md: one section a prefix, one entry a metric."""
+    """The text of docs/metrics.md: one section per prefix, one entry per metric, lines of at most 100 characters."""
     lines = [_INTRO.rstrip()]
     section = ""
     for metric in METRICS:
@@ -498,16 +635,32 @@ def metrics_markdown() -> str:
         if prefix != section:
             section = prefix
             lines += ["", f"## {prefix}"]
-        lines += [
-            "",
-            f"### `{metric.name}`",
-            f"- **Formula:** {metric.formula}",
-            f"- **Unit:** {metric.unit}",
-            f"- **Healthy:** {metric.healthy}",
-            f"- **When it moves:** {metric.moves}",
-        ]
+        lines += ["", f"### `{metric.name}`", "", *_entry(metric)]
     return "\n".join(lines) + "\n"
 
 
+def _entry(metric: Metric) -> list[str]:
+    warning = ""
+    if metric.low is not None or metric.high is not None:
+        bound = f"under {metric.low:g}" if metric.low is not None else f"over {metric.high:g}"
+        span = "a single step" if metric.worst_step else "the mean of the last tenth of the steps"
+        warning = f" The report warns if {span} is {bound}."
+    merged = f"{metric.reduction} over {metric.weight}" if metric.weight else str(metric.reduction)
+    items = (
+        ("Formula", metric.formula),
+        ("Unit", metric.unit),
+        ("Merged", merged),
+        ("Healthy", f"{metric.healthy}.{warning}"),
+        ("When it changes", metric.meaning),
+    )
+    return [
+        line
+        for label, text in items
+        for line in textwrap.wrap(
+            f"- **{label}:** {text}", width=100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+    ]
+
+
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(metrics_markdown(), encoding="utf-8")
+    files.write_text(Path(sys.argv[1]), metrics_markdown())

@@ -5,32 +5,33 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from statistics import fmean, pstdev
+from statistics import pstdev
 
 from ansatz.ngrams import repeated_frac
+from ansatz.track.measurements import Measurement, mean
 from ansatz.types import Group, Reason
 
 
-def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """The step's rollout/ and reward/ metrics, as `track.metrics` defines them. ValueError for no groups."""
+def rollout_metrics(groups: Sequence[Group]) -> dict[str, Measurement]:
+    """The rollout/ and reward/ metrics of a step, as `track.metrics` defines them. ValueError without groups."""
     if not groups:
-        raise ValueError("a step without groups has no rollout metrics; got 0 groups, expected at least 1")
+        raise ValueError("a step without groups has no rollout metrics. Expected at least 1 group, got 0.")
     members = [member for group in groups for member in group.members]
     rollouts = [member.rollout for member in members]
     reasons = Counter(member.score.verdict.reason for member in members)
     count = len(members)
     return {
-        "rollout/rewards": fmean(member.score.value for member in members),
-        "rollout/reward_std": fmean(pstdev(group.rewards) for group in groups),
-        "rollout/accuracy": sum(member.score.verdict.correct for member in members) / count,
-        "rollout/response_length": fmean(rollout.num_tokens for rollout in rollouts),
-        "rollout/response_length_max": float(max(rollout.num_tokens for rollout in rollouts)),
-        "rollout/truncated_frac": sum(rollout.truncated for rollout in rollouts) / count,
-        "rollout/no_answer_frac": reasons[Reason.NO_ANSWER] / count,
-        "rollout/groups_with_signal_frac": fmean(has_signal(group.rewards) for group in groups),
-        "rollout/repetition": fmean(repeated_frac(rollout.token_ids) for rollout in rollouts),
-        **{f"rollout/verdict/{reason.value}": reasons[reason] / count for reason in Reason},
-        **_reward_parts(groups),
+        "rollout/rewards": mean_of([member.score.value for member in members]),
+        "rollout/reward_std": mean_of([pstdev(group.rewards) for group in groups]),
+        "rollout/accuracy": mean(sum(member.score.verdict.correct for member in members), count),
+        "rollout/response_length": mean(sum(rollout.num_tokens for rollout in rollouts), count),
+        "rollout/response_length_max": Measurement(float(max(rollout.num_tokens for rollout in rollouts))),
+        "rollout/truncated_frac": mean(sum(rollout.truncated for rollout in rollouts), count),
+        "rollout/no_answer_frac": mean(reasons[Reason.NO_ANSWER], count),
+        "rollout/groups_with_signal_frac": mean(sum(has_signal(group.rewards) for group in groups), len(groups)),
+        "rollout/repetition": mean_of([repeated_frac(rollout.token_ids) for rollout in rollouts]),
+        **{f"rollout/verdict/{reason.value}": mean(reasons[reason], count) for reason in Reason},
+        **_single_rewards(groups),
     }
 
 
@@ -45,14 +46,19 @@ def version_lag(groups: Sequence[Group], *, version: int) -> float:
 
 
 def has_signal(rewards: Sequence[float]) -> bool:
-    """True when a group advantage is not 0 for all: some two rewards differ by more than rounding (1e-9)."""
+    """Whether a group advantage is not 0 for all: two rewards differ by more than rounding (1e-9)."""
     return not math.isclose(min(rewards), max(rewards), rel_tol=1e-9, abs_tol=1e-9)
 
 
-def _reward_parts(groups: Sequence[Group]) -> dict[str, float]:
+def mean_of(numbers: Sequence[float]) -> Measurement:
+    """The mean of the numbers, whose sum is rounded only once."""
+    return mean(math.fsum(numbers), len(numbers))
+
+
+def _single_rewards(groups: Sequence[Group]) -> dict[str, Measurement]:
     values: dict[str, list[float]] = {}
     for group in groups:
         for member in group.members:
             for name, value in member.score.parts.items():
                 values.setdefault(name, []).append(value)
-    return {f"reward/{name}": fmean(values[name]) for name in sorted(values)}
+    return {f"reward/{name}": mean_of(values[name]) for name in sorted(values)}

@@ -1,7 +1,7 @@
-"""A critic: a copy of the policy's transformer with a linear value in place of its output embedding.
+"""A critic: a copy of the policy's transformer with a linear value head instead of the output embedding.
 
-Axes: T flat tokens, H hidden. The value at a response token is that of the state before it: what the critic expects of
-the prompt and the tokens so far, in units of reward.
+Axes: T flat tokens, H hidden, M sampled tokens. The value at a response token is computed from the state before it: the
+reward that the critic expects, given the prompt and the tokens so far.
 """
 
 from __future__ import annotations
@@ -13,12 +13,21 @@ import torch
 from torch import Tensor, nn
 
 from ansatz.models.load import Policy
-from ansatz.train.batch import PackedRollouts
+from ansatz.models.threads import parallel_map
+from ansatz.objectives.objective import Objective
+from ansatz.track.measurements import Measurement, Measurements, mean, merge
+from ansatz.train.batch import TrainBatch
+from ansatz.train.logps import without_gradient
+from ansatz.train.optim import MasterAdamW
+from ansatz.train.packed import PackedRollouts
+from ansatz.train.step import UpdateSettings
 
 
 class Critic(nn.Module):
-    """Starts as the policy's own weights under a zero head, so its first values are 0 everywhere. Weights that the
-    policy keeps frozen (under its adapters) are shared with it."""
+    """Starts with the policy's weights under a zero head, so its first values are 0 everywhere.
+
+    Weights that the policy keeps frozen (below its adapters) are shared with it.
+    """
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
@@ -31,17 +40,57 @@ class Critic(nn.Module):
 
     @property
     def parallel_microbatches(self) -> int:
-        """As many as of a policy of its size."""
+        """The same number as for a policy of this size."""
         return self._policy.parallel_microbatches
 
-    def values(self, layout: PackedRollouts) -> Tensor:
-        """[T], float32; 0 outside the layout's mask."""
+    def values(self, packed: PackedRollouts) -> Tensor:
+        """[T], float32; 0 outside the mask."""
         before_MH = self._policy.packed_hidden(
-            layout.token_T,
-            layout.position_T,
-            layout.segment_T,
-            prompt_id_T=layout.prompt_id_T,
-            at_M=layout.mask_T.nonzero().squeeze(-1) - 1,
+            packed.token_T,
+            packed.position_T,
+            packed.segment_T,
+            prompt_id_T=packed.prompt_id_T,
+            at_M=packed.mask_T.nonzero().squeeze(-1) - 1,
         )
         value_M = self.value(before_MH.to(self.value.weight.dtype)).squeeze(-1).float()
-        return torch.zeros(len(layout.token_T), device=value_M.device).masked_scatter(layout.mask_T, value_M)
+        return torch.zeros(packed.num_tokens, device=value_M.device).masked_scatter(packed.mask_T, value_M)
+
+
+def values_of(critic: Critic, packed: PackedRollouts, *, tokens_per_microbatch: int) -> Tensor:
+    """The critic's values [T] without gradient; 0 outside the mask."""
+    return without_gradient(critic.values, packed, tokens_per_microbatch, critic.parallel_microbatches)
+
+
+def critic_step(
+    critic: Critic, optimizer: MasterAdamW, batch: TrainBatch, objective: Objective, settings: UpdateSettings
+) -> dict[str, Measurement]:
+    """Update the critic once, towards the batch's returns. Measures train/value_loss."""
+    assert batch.old_value_T is not None, "a batch for the critic has values"
+    assert batch.return_T is not None, "a batch for the critic has returns"
+
+    def loss_and_gradients(part: TrainBatch) -> tuple[Measurements, list[Tensor | None]]:
+        assert part.old_value_T is not None
+        assert part.return_T is not None
+        value_T = critic.values(part.packed)
+        loss = objective.value_loss(part, value_T, part.old_value_T, part.return_T)
+        error_M = (value_T.detach() - part.return_T)[part.mask_T]
+        measured = {"train/value_loss": mean(float(error_M.square().sum()), len(error_M))}
+        return measured, optimizer.gradients(loss)
+
+    measurements: list[Measurements] = []
+    parts = list(batch.microbatches(settings.tokens_per_microbatch, multiple=critic.parallel_microbatches))
+    for measured, gradients in parallel_map(loss_and_gradients, parts, critic.parallel_microbatches):
+        optimizer.accumulate(gradients)
+        measurements.append(measured)
+    optimizer.step(lr=settings.lr, max_grad_norm=settings.max_grad_norm)
+    return merge(measurements)
+
+
+def explained_variance(batch: TrainBatch) -> Measurement:
+    """1 - var(return - value) / var(return) over the tokens of the batch; 0 where the returns are all equal."""
+    assert batch.old_value_T is not None
+    assert batch.return_T is not None
+    return_M, error_M = batch.return_T[batch.mask_T], (batch.return_T - batch.old_value_T)[batch.mask_T]
+    spread = float(return_M.var(correction=0)) if len(return_M) else 0.0
+    explained = 1 - float(error_M.var(correction=0)) / spread if spread > 0 else 0.0
+    return mean(explained * len(return_M), len(return_M))

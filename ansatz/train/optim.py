@@ -50,13 +50,13 @@ class MasterAdamW:
         for master, gradient in zip(self.masters.values(), gradients, strict=True):
             if gradient is None:
                 continue
-            gradient = self._beside(gradient)
+            gradient = self._to_master_device(gradient)
             if master.grad is None:
                 master.grad = gradient.float()
             else:
                 master.grad += gradient
 
-    def _beside(self, gradient: Tensor) -> Tensor:
+    def _to_master_device(self, gradient: Tensor) -> Tensor:
         """A slice's gradient on the masters' device."""
         return gradient
 
@@ -76,14 +76,14 @@ class MasterAdamW:
         self.adam.param_groups[0]["lr"] = lr
         self.adam.step()
         self.zero_grad()
-        self.publish()
+        self.write_back()
         return norm
 
     def zero_grad(self) -> None:
         for master in self.masters.values():
             master.grad = None
 
-    def publish(self) -> None:
+    def write_back(self) -> None:
         """Write the masters into the model."""
         for name, parameter in self.model_params.items():
             if self.masters[name] is not parameter:
@@ -129,7 +129,7 @@ class MasterAdamW:
             self.adam.state[master] = self._from_moments(
                 {kind: value.to(master.device, copy=True) for kind, value in own.items()}
             )
-        self.publish()
+        self.write_back()
 
     def _from_moments(self, moments: dict[str, Tensor]) -> dict[str, Any]:
         """The inverse of `_moments`."""
@@ -149,7 +149,7 @@ class Schedule:
     decay_steps: int = 0
     total_steps: int = 0
 
-    def share(self, step: int) -> float:
+    def multiplier(self, step: int) -> float:
         """Of the full rate, in 0..1."""
         rise = step / (self.warmup_steps + 1)
         fall = (self.total_steps + 1 - step) / (self.decay_steps + 1) if self.decay_steps else 1.0

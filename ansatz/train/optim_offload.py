@@ -22,10 +22,10 @@ class OffloadedAdamW(MasterAdamW):
         own = _locked_like(parameter, dtype=torch.float32, device=parameter.device)
         return own.copy_(parameter.detach()).requires_grad_()
 
-    def _beside(self, gradient: Tensor) -> Tensor:
+    def _to_master_device(self, gradient: Tensor) -> Tensor:
         return _locked_like(gradient, dtype=gradient.dtype, device=gradient.device).copy_(gradient)
 
-    def publish(self) -> None:
+    def write_back(self) -> None:
         """Write the masters into the model, cast on the host: half the bytes on the bus, no float32 on the device."""
         for name, parameter in self.model_params.items():
             cast = _locked_like(parameter, dtype=parameter.dtype, device=parameter.device)

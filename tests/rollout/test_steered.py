@@ -15,9 +15,9 @@ from ansatz.errors import ConfigError
 from ansatz.models.load import Policy
 from ansatz.rollout.base import Sampling, Tool
 from ansatz.rollout.native import NativeSampler
-from ansatz.train.batch import pack_rollouts
+from ansatz.train.logps import logps_of
+from ansatz.train.packed import pack_rollouts
 from ansatz.train.sample import TrainSample
-from ansatz.train.step import logps_of
 from ansatz.types import Finish, Prompt, Rollout
 
 PROMPTS = some_prompts(9)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ansatz.track.metrics import METRICS, check_known, find_metric, metrics_markdown
+from ansatz.track.metrics import METRICS, Reduction, check_known, find_metric, metrics_markdown
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -17,13 +17,26 @@ def test_every_row_is_filled_in_and_no_name_comes_twice():
     names = [metric.name for metric in METRICS]
     assert len(set(names)) == len(names)
     for metric in METRICS:
-        texts = (metric.title, metric.formula, metric.unit, metric.healthy, metric.moves)
+        texts = (metric.title, metric.formula, metric.unit, metric.healthy, metric.meaning)
         assert all(text.strip() for text in texts), metric.name
 
 
-def test_each_name_has_one_row():
+def test_each_name_finds_its_own_row():
     for metric in METRICS:
-        assert [other.name for other in METRICS if other.covers(metric.name)] == [metric.name]
+        assert find_metric(metric.name) is metric
+
+
+def test_the_ranges_that_the_report_warns_about_are_the_healthy_ranges_of_the_page():
+    for metric in METRICS:
+        for edge in (metric.low, metric.high):
+            assert edge is None or f"{edge:g}" in metric.healthy, metric.name
+        assert (metric.low is not None or metric.high is not None) == bool(metric.advice), metric.name
+
+
+def test_a_mean_says_what_it_is_taken_over_and_no_other_reduction_does():
+    for metric in METRICS:
+        is_mean = metric.reduction in (Reduction.MEAN, Reduction.GEOMETRIC_MEAN)
+        assert bool(metric.weight) == is_mean, metric.name
 
 
 def test_families_cover_their_members_and_nothing_else():

@@ -115,9 +115,9 @@ def test_curves_of_every_stage_and_metric_are_drawn(page: Page):
     titles = [attrs.get("aria-label") or "" for tag, attrs in page.tags if tag == "svg"]
     for wanted in ("held-out", "pass@1 by level", "Reward", "Response length", "Entropy", "Sampler", "Clipped"):
         assert any(wanted in title for title in titles), wanted
-    for wanted in ("Gradient norm", "Time of a step", "Token accuracy", "rollout/verdict/different", "data/epoch"):
+    for wanted in ("Gradient norm", "Time of a step", "rollout/verdict/different", "data/tried_frac"):
         assert any(wanted in title for title in titles), wanted
-    assert "Self-repetition" in page.text
+    assert "Repetition" in page.text
 
 
 def test_rollouts_show_question_gold_answer_verdict_and_step(page: Page):

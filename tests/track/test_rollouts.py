@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from made_up import group, problem, scored
 
+from ansatz.track.measurements import merge, values
 from ansatz.track.metrics import check_known
 from ansatz.track.rollouts import has_signal, rollout_metrics
 from ansatz.types import Finish, Reason
@@ -21,7 +22,7 @@ def two_groups():
 
 
 def test_rollout_metrics_by_hand():
-    found = rollout_metrics(two_groups())
+    found = values(rollout_metrics(two_groups()))
     assert found["rollout/rewards"] == 0.25
     assert found["rollout/reward_std"] == 0.25  # (0.5 + 0) / 2
     assert found["rollout/accuracy"] == 0.25
@@ -36,21 +37,27 @@ def test_rollout_metrics_by_hand():
 
 
 def test_reward_parts_are_means_over_the_rollouts_that_have_them():
-    found = rollout_metrics(two_groups())
+    found = values(rollout_metrics(two_groups()))
     assert found["reward/accuracy"] == 0.25
     assert found["reward/format"] == 1.0
 
 
 def test_verdict_shares_add_up_to_one():
-    found = rollout_metrics(two_groups())
+    found = values(rollout_metrics(two_groups()))
     shares = [value for name, value in found.items() if name.startswith("rollout/verdict/")]
     assert len(shares) == len(Reason)
     assert sum(shares) == pytest.approx(1)
 
 
 def test_the_order_of_groups_does_not_matter():
-    forward, backward = rollout_metrics(two_groups()), rollout_metrics(two_groups()[::-1])
+    forward, backward = values(rollout_metrics(two_groups())), values(rollout_metrics(two_groups()[::-1]))
     assert forward == pytest.approx(backward)
+
+
+def test_metrics_of_two_halves_of_a_step_merge_into_those_of_the_step():
+    mixed, flat = two_groups()
+    halves = merge([rollout_metrics([mixed]), rollout_metrics([flat])])
+    assert values(halves) == pytest.approx(values(rollout_metrics([mixed, flat])))
 
 
 def test_every_rollout_metric_is_documented():
@@ -60,7 +67,7 @@ def test_every_rollout_metric_is_documented():
 
 
 def test_a_step_without_groups_is_refused():
-    with pytest.raises(ValueError, match="0 groups"):
+    with pytest.raises(ValueError, match="got 0"):
         rollout_metrics([])
 
 

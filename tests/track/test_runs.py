@@ -60,12 +60,12 @@ def test_a_healthy_stage_has_no_warning(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "values", "word"),
     [
-        ("train__entropy", [0.5] * 10 + [0.01] * 10, "Exploration"),
+        ("train__entropy", [0.5] * 10 + [0.01] * 10, "Exploration has ended"),
         ("rollout__repetition", [0.0] * 10 + [0.4] * 10, "loops"),
         ("rollout__truncated_frac", [0.0] * 10 + [0.4] * 10, "max_response_tokens"),
         ("rollout__groups_with_signal_frac", [0.8] * 10 + [0.0] * 10, "problems"),
         ("align__mean_gap", [1.0] * 10 + [1.2] + [1.0] * 9, "step 11"),
-        ("rollout__verdict__crashed", [0.0] * 10 + [0.1] + [0.0] * 9, "not judged"),
+        ("rollout__verdict__crashed", [0.0] * 10 + [0.1] + [0.0] * 9, "not graded"),
     ],
 )
 def test_each_way_to_collapse_is_seen_and_named(tmp_path: Path, name: str, values: list[float], word: str):

@@ -6,8 +6,8 @@ import torch
 from tiny_models import some_sequences
 from torch import Tensor
 
+from ansatz.train.local import LocalTrainer
 from ansatz.train.sample import TrainSample
-from ansatz.train.trainer import Trainer
 
 
 def rows(step: int) -> list[TrainSample]:
@@ -23,7 +23,7 @@ def rows(step: int) -> list[TrainSample]:
     ]
 
 
-def everything(trainer: Trainer) -> dict[str, Tensor]:
+def everything(trainer: LocalTrainer) -> dict[str, Tensor]:
     out = {f"model/{name}": value for name, value in trainer.policy.model.named_parameters()}
     out |= {f"master/{name}": value for name, value in trainer.optimizer.weights().items()}
     for kind, tensors in trainer.tensors().items():

@@ -21,9 +21,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from ansatz.config.schema import TrainSection
 from ansatz.errors import CheckpointError
 from ansatz.objectives.build import build_objective
-from ansatz.train import checkpoint
+from ansatz.train import checkpoint, local
+from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
-from ansatz.train.trainer import Trainer
 
 
 def learner_of(
@@ -32,14 +32,14 @@ def learner_of(
     name: str = "qwen3, grouped heads, tied",
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
-) -> Trainer:
+) -> LocalTrainer:
     objective = build_objective(algorithm or {"preset": "grpo"}, max_response_tokens=9)
     settings = TrainSection(updates_per_step=2)
     policy = tiny_policy(name, seed=seed)
-    return Trainer(policy, objective, settings=settings, dtype=dtype, lr=1e-2, schedule=Schedule())
+    return LocalTrainer(policy, objective, settings=settings, dtype=dtype, lr=1e-2, schedule=Schedule())
 
 
-def make_learner() -> Trainer:
+def make_learner() -> LocalTrainer:
     """With moments, as after a step."""
     trainer = learner_of()
     for parameter in trainer.policy.model.parameters():
@@ -48,16 +48,16 @@ def make_learner() -> Trainer:
     return trainer
 
 
-def become(trainer: Trainer, step: int) -> None:
+def become(trainer: LocalTrainer, step: int) -> None:
     """Every weight, moment and state has the value `step`."""
     for value in (*trainer.optimizer.weights().values(), *trainer.optimizer.state().values()):
         value.fill_(step)
-    trainer.optimizer.publish()
+    trainer.optimizer.write_back()
     trainer.version = step
     random.seed(step)
 
 
-def train(trainer: Trainer, step: int) -> None:
+def train(trainer: LocalTrainer, step: int) -> None:
     trainer.update(trainer.batch(rows(step)), step=step)
 
 
@@ -65,7 +65,7 @@ def draws() -> tuple[float, float, float, float]:
     return random.random(), random.gauss(0, 1), float(np.random.standard_normal()), torch.rand(()).item()
 
 
-def save(trainer: Trainer, folder: Path, step: int, *, keep: int = 5) -> Path:
+def save(trainer: LocalTrainer, folder: Path, step: int, *, keep: int = 5) -> Path:
     return checkpoint.save(folder, step=step, trainer=trainer, state={"own": step}, keep=keep)
 
 
@@ -168,7 +168,7 @@ def test_a_step_is_saved_once_and_the_first_stays(tmp_path: Path) -> None:
     become(trainer, 7)
     path = save(trainer, tmp_path, 7)
     become(trainer, 8)
-    with pytest.raises(CheckpointError, match="step-000007 exists; a step is saved once"):
+    with pytest.raises(CheckpointError, match="step-000007 already exists, and a step is saved only once"):
         save(trainer, tmp_path, 7)
     assert_whole(path, make_learner())
 
@@ -190,11 +190,28 @@ def test_a_damaged_checkpoint_is_refused_in_one_sentence_and_changes_nothing(tmp
     DAMAGES[damage](path)
     become(trainer, 5)
     before, numbers = everything(trainer), random.getstate()
-    with pytest.raises(CheckpointError, match="is no whole checkpoint") as caught:
+    with pytest.raises(CheckpointError, match="is not a complete checkpoint") as caught:
         checkpoint.restore(path, trainer=trainer)
     assert str(path) in str(caught.value)
     assert same(everything(trainer), before)
     assert random.getstate() == numbers
+
+
+@pytest.mark.parametrize(("found", "shown"), [(None, 1), (3, 3)])
+def test_a_checkpoint_of_another_format_is_refused_in_one_sentence_and_changes_nothing(
+    tmp_path: Path, found: int | None, shown: int
+) -> None:
+    trainer = make_learner()
+    path = save(trainer, tmp_path, 1)
+    state = json.loads((path / "state.json").read_text())
+    assert state.pop("format") == 2
+    (path / "state.json").write_text(json.dumps(state if found is None else {**state, "format": found}))
+    become(trainer, 5)
+    before = everything(trainer)
+    with pytest.raises(CheckpointError, match=f"has checkpoint format {shown}, but .* reads format 2") as caught:
+        checkpoint.restore(path, trainer=trainer)
+    assert str(path) in str(caught.value)
+    assert same(everything(trainer), before)
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
@@ -225,15 +242,15 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
     def remove_one_file(folder: Path) -> None:
         next(path for path in Path(folder).rglob("*") if path.is_file()).unlink()
 
-    monkeypatch.setattr(checkpoint, "save_model", dies(checkpoint.save_model, lambda policy, folder: None))
-    monkeypatch.setattr(checkpoint, "save_file", dies(checkpoint.save_file, lambda _, path: path.write_bytes(b"\x08")))
-    monkeypatch.setattr(checkpoint, "_flush", dies(checkpoint._flush, lambda path: None))
-    monkeypatch.setattr(Path, "write_text", dies(Path.write_text, lambda path, text: path.write_bytes(b"{")))
+    monkeypatch.setattr(local, "save_model", dies(local.save_model, lambda policy, folder: None))
+    monkeypatch.setattr(local, "save_file", dies(local.save_file, lambda _, path: path.write_bytes(b"\x08")))
+    monkeypatch.setattr(checkpoint, "sync", dies(checkpoint.sync, lambda path: None))
+    monkeypatch.setattr(checkpoint, "write_text", dies(checkpoint.write_text, lambda path, _: path.write_bytes(b"{")))
     monkeypatch.setattr(Path, "rename", dies(Path.rename, lambda path, target: None))
     monkeypatch.setattr(shutil, "rmtree", dies(shutil.rmtree, remove_one_file))
 
 
-def assert_whole(path: Path, trainer: Trainer) -> None:
+def assert_whole(path: Path, trainer: LocalTrainer) -> None:
     """It restores, and every weight, moment and state in it is of its own step."""
     number = int(path.name.removeprefix("step-"))
     assert checkpoint.restore(path, trainer=trainer) == (number, {"own": number})
@@ -273,7 +290,7 @@ def test_a_save_cut_short_at_any_of_its_doings_leaves_every_listed_checkpoint_wh
     assert moment > 12
 
 
-def go_on_saving(trainer: Trainer, folder: Path, report: int) -> None:
+def go_on_saving(trainer: LocalTrainer, folder: Path, report: int) -> None:
     """From the latest checkpoint on, one save after another; writes each step's number to the pipe `report`."""
     step = 0
     if (last := checkpoint.latest(folder)) is not None:
@@ -285,7 +302,7 @@ def go_on_saving(trainer: Trainer, folder: Path, report: int) -> None:
         os.write(report, b"%d\n" % step)
 
 
-def child_that_saves(trainer: Trainer, folder: Path) -> tuple[int, int]:
+def child_that_saves(trainer: LocalTrainer, folder: Path) -> tuple[int, int]:
     """(process id, pipe) of a fork of this process; the trainer is its own."""
     pipe, report = os.pipe()
     with warnings.catch_warnings():

@@ -17,8 +17,8 @@ from ansatz.errors import CheckpointError, ConfigError
 from ansatz.models.lora import add_adapters
 from ansatz.objectives.build import build_objective
 from ansatz.train import checkpoint
+from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
-from ansatz.train.trainer import Trainer
 
 
 def learner_of(
@@ -28,8 +28,8 @@ def learner_of(
     rank: int = 4,
     seed: int = 0,
     **settings: Any,
-) -> Trainer:
-    return Trainer(
+) -> LocalTrainer:
+    return LocalTrainer(
         add_adapters(tiny_policy(), rank=rank, seed=seed),
         build_objective(algorithm or {"preset": "grpo"}, max_response_tokens=9),
         settings=TrainSection(updates_per_step=2, **settings),
@@ -39,7 +39,7 @@ def learner_of(
     )
 
 
-def train(trainer: Trainer, *steps: int) -> None:
+def train(trainer: LocalTrainer, *steps: int) -> None:
     for step in steps:
         trainer.update(trainer.batch(rows(step)), step=step)
 
@@ -49,9 +49,9 @@ def test_adapters_learn_what_is_rewarded_and_nothing_else_moves() -> None:
     frozen = {name: value.detach().clone() for name, value in trainer.policy.base.named_parameters()}
     batch = trainer.batch(rows(1))
     good_T = batch.mask_T & (batch.advantage_T > 0)
-    before = trainer._logps(trainer.policy, batch.layout)[good_T].mean()
+    before = trainer._logps(trainer.policy, batch.packed)[good_T].mean()
     train(trainer, *[1] * 8)
-    after = trainer._logps(trainer.policy, batch.layout)[good_T].mean()
+    after = trainer._logps(trainer.policy, batch.packed)[good_T].mean()
     assert after > before + 1.0  # nats a token
     assert all(torch.equal(value, frozen[name]) for name, value in trainer.policy.base.named_parameters())
 
@@ -73,11 +73,11 @@ def test_frozen_weights_are_held_once_in_the_compute_type() -> None:
 
 def test_the_kl_is_to_the_model_without_adapters() -> None:
     trainer = learner_of({"preset": "grpo", "kl_coef": 0.1})
-    start = trainer._logps(trainer.policy, trainer.batch(rows(1)).layout)
+    start = trainer._logps(trainer.policy, trainer.batch(rows(1)).packed)
     train(trainer, 1, 2)
     batch = trainer.batch(rows(1))
     assert torch.equal(batch.ref_logp_T, start)
-    assert not torch.equal(trainer._logps(trainer.policy, batch.layout), start)
+    assert not torch.equal(trainer._logps(trainer.policy, batch.packed), start)
 
 
 def test_a_reference_that_should_follow_the_policy_is_refused() -> None:
@@ -125,7 +125,7 @@ def test_adapters_of_another_rank_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_without_adapters_is_refused(tmp_path: Path) -> None:
-    whole = Trainer(
+    whole = LocalTrainer(
         tiny_policy(),
         build_objective({"preset": "grpo"}, max_response_tokens=9),
         settings=TrainSection(),
@@ -134,5 +134,5 @@ def test_a_checkpoint_without_adapters_is_refused(tmp_path: Path) -> None:
         schedule=Schedule(),
     )
     path = checkpoint.save(tmp_path, step=1, trainer=whole, state={}, keep=5)
-    with pytest.raises(CheckpointError, match="is no whole checkpoint"):
+    with pytest.raises(CheckpointError, match="is not a complete checkpoint"):
         checkpoint.restore(path, trainer=learner_of())

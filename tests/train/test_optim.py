@@ -57,7 +57,7 @@ def test_in_float32_it_is_torchs_adamw_on_the_model_itself(fused: bool) -> None:
     for step in range(1, 8):
         for one in (mine, theirs):
             set_gradients(one, seed=step)
-        lr = 1e-2 * Schedule(warmup_steps=3).share(step)
+        lr = 1e-2 * Schedule(warmup_steps=3).multiplier(step)
         plain.param_groups[0]["lr"] = lr
         plain.step()
         accumulate(optimizer)
@@ -204,10 +204,10 @@ def test_weights_of_another_model_are_refused_and_change_nothing(change) -> None
 
 
 def test_warmup_rises_in_equal_parts_and_then_stays() -> None:
-    assert [Schedule(warmup_steps=3).share(step) for step in range(1, 7)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
-    assert [Schedule().share(step) for step in (1, 2)] == [1.0, 1.0]
+    assert [Schedule(warmup_steps=3).multiplier(step) for step in range(1, 7)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert [Schedule().multiplier(step) for step in (1, 2)] == [1.0, 1.0]
 
 
 def test_decay_falls_in_equal_parts_over_the_last_steps() -> None:
     schedule = Schedule(warmup_steps=1, decay_steps=3, total_steps=8)
-    assert [schedule.share(step) for step in range(1, 10)] == [0.5, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
+    assert [schedule.multiplier(step) for step in range(1, 10)] == [0.5, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]

@@ -13,10 +13,12 @@ from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.models.load import Policy
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
-from ansatz.train.batch import TrainBatch, build_batch, pack_rollouts
+from ansatz.train.batch import TrainBatch, build_batch
+from ansatz.train.logps import logps_of
 from ansatz.train.optim import MasterAdamW
+from ansatz.train.packed import pack_rollouts
 from ansatz.train.sample import TrainSample
-from ansatz.train.step import StepReport, logps_of, train_step
+from ansatz.train.step import UpdateReport, UpdateSettings, train_step
 
 CPU = torch.device("cpu")
 
@@ -50,13 +52,13 @@ class World:
         self.gradient: dict[str, Tensor] = {}
 
     def batch(self, rows: Sequence[TrainSample], *, old: bool = False, temperature: float = 1.0) -> TrainBatch:
-        layout = pack_rollouts(rows, device=CPU)
-        own_T = logps_of(self.policy, layout, tokens_per_microbatch=30, temperature=temperature)
-        layout = dataclasses.replace(layout, behavior_logp_T=own_T)
+        packed = pack_rollouts(rows, device=CPU)
+        own_T = logps_of(self.policy, packed, tokens_per_microbatch=30, temperature=temperature)
+        packed = dataclasses.replace(packed, behavior_logp_T=own_T)
         extra = {"baseline_N": torch.zeros(len(rows)), "value_T": torch.zeros_like(own_T)}
-        return build_batch(layout, self.objective, old_logp_T=own_T if old else None, **extra)
+        return build_batch(packed, self.objective, old_logp_T=own_T if old else None, **extra)
 
-    def step(self, batch: TrainBatch, *, tokens_per_microbatch: int = 10**6, **changes: float) -> StepReport:
+    def step(self, batch: TrainBatch, *, tokens_per_microbatch: int = 10**6, **changes: float) -> UpdateReport:
         step = self.optimizer.step
 
         def recorded(**how: float) -> float:
@@ -64,16 +66,12 @@ class World:
             return step(**how)
 
         self.optimizer.step = recorded  # type: ignore[method-assign]
-        settings = {"step": 1, "lr": 1e-3, "max_grad_norm": 1.0} | changes
+        number = int(changes.pop("step", 1))
+        settings = UpdateSettings(
+            **{"lr": 1e-3, "max_grad_norm": 1.0, **changes}, tokens_per_microbatch=tokens_per_microbatch
+        )
         try:
-            return train_step(
-                self.policy,
-                self.optimizer,
-                batch,
-                self.objective,
-                tokens_per_microbatch=tokens_per_microbatch,
-                **settings,
-            )
+            return train_step(self.policy, self.optimizer, batch, self.objective, settings, step=number)
         finally:
             self.optimizer.step = step  # type: ignore[method-assign]
 
@@ -112,7 +110,7 @@ def test_the_size_of_slices_changes_neither_loss_nor_gradient_of_the_model(prese
     whole, sliced = World(preset), World(preset)
     report = whole.step(whole.batch(rows_of(rewards)))
     other = sliced.step(sliced.batch(rows_of(rewards)), tokens_per_microbatch=40)
-    assert other.loss == pytest.approx(report.loss, abs=1e-5)
+    assert other.metrics["train/loss"] == pytest.approx(report.metrics["train/loss"], abs=1e-5)
     assert other.metrics == pytest.approx(report.metrics, rel=1e-3, abs=1e-5)
     assert_same_gradient(sliced.gradient, whole.gradient)
 
@@ -127,7 +125,7 @@ def test_the_order_of_rollouts_changes_no_gradient() -> None:
 def test_old_log_probs_left_out_are_the_policys_own() -> None:
     left_out, given = World("dapo"), World("dapo")
     report, other = left_out.step(left_out.batch(rows_of(REWARDS))), given.step(given.batch(rows_of(REWARDS), old=True))
-    assert other.loss == pytest.approx(report.loss, abs=1e-6)
+    assert other.metrics["train/loss"] == pytest.approx(report.metrics["train/loss"], abs=1e-6)
     assert_same_gradient(left_out.gradient, given.gradient)
     assert report.metrics["train/ratio_mean"] == pytest.approx(1.0, abs=1e-6)
 
@@ -135,13 +133,13 @@ def test_old_log_probs_left_out_are_the_policys_own() -> None:
 def test_the_update_raises_what_was_rewarded_and_lowers_what_was_not() -> None:
     world = World("reinforce")
     rows = rows_of((1.0, -1.0, 1.0, -1.0))
-    layout = pack_rollouts(rows, device=CPU)
-    before_T = logps_of(world.policy, layout, tokens_per_microbatch=100)
+    packed = pack_rollouts(rows, device=CPU)
+    before_T = logps_of(world.policy, packed, tokens_per_microbatch=100)
     for step in range(1, 5):
         world.step(world.batch(rows), step=step)
-    gain_T = logps_of(world.policy, layout, tokens_per_microbatch=100) - before_T
-    gain_N = torch.zeros(4).index_add(0, layout.segment_T, gain_T)
-    assert ((gain_N > 0) == (layout.reward_N > 0)).all()
+    gain_T = logps_of(world.policy, packed, tokens_per_microbatch=100) - before_T
+    gain_N = torch.zeros(4).index_add(0, packed.segment_T, gain_T)
+    assert ((gain_N > 0) == (packed.reward_N > 0)).all()
 
 
 def test_the_gradient_is_that_of_the_plain_weighted_log_likelihood() -> None:
@@ -168,25 +166,24 @@ def test_a_report_counts_tokens_entropy_and_alignment_as_defined() -> None:
     world = World()
     batch = world.batch(rows_of(REWARDS))
     shift_T = torch.where(torch.arange(len(batch.mask_T)) % 2 == 0, 0.02, -0.03) * batch.mask_T
-    layout = dataclasses.replace(batch.layout, behavior_logp_T=batch.behavior_logp_T + shift_T)
+    packed = dataclasses.replace(batch.packed, behavior_logp_T=batch.behavior_logp_T + shift_T)
     with torch.no_grad():
-        rows = [*zip(*(layout.segment_T.tolist(), layout.mask_T.tolist()), strict=True)]
+        rows = [*zip(*(packed.segment_T.tolist(), packed.mask_T.tolist()), strict=True)]
         entropy = 0.0
-        for segment in range(layout.num_rollouts):
-            logits = world.policy.model(layout.token_T[layout.segment_T == segment][None]).logits[0]
+        for segment in range(packed.num_rollouts):
+            logits = world.policy.model(packed.token_T[packed.segment_T == segment][None]).logits[0]
             log_p = logits.double().log_softmax(-1)
             prompt_length = sum(1 for n, chosen in rows if n == segment and not chosen)
             entropy += float(-(log_p.exp() * log_p).sum(-1)[prompt_length - 1 : -1].sum())
-    report = world.step(dataclasses.replace(batch, layout=layout), lr=0.5e-3, tokens_per_microbatch=60)
+    report = world.step(dataclasses.replace(batch, packed=packed), lr=0.5e-3, tokens_per_microbatch=60)
     tokens = sum(len(row.token_ids) for row in rows_of(REWARDS))
-    assert report.tokens == report.metrics["train/tokens"] == tokens
+    assert report.measurements["train/entropy"].weight == tokens
+    assert report.num_tokens == tokens + sum(len(row.prompt_ids) for row in rows_of(REWARDS))
     assert report.metrics["train/entropy"] == pytest.approx(entropy / tokens, rel=1e-5)
     gaps = shift_T.abs()[batch.mask_T]
     assert report.metrics["align/mean_gap"] == pytest.approx(math.exp(gaps.mean()), rel=1e-5)
     assert report.metrics["align/max_gap"] == pytest.approx(0.03, abs=1e-5)
     assert report.metrics["train/lr"] == 0.5e-3
-    assert report.metrics["train/loss"] == report.loss
-    assert report.seconds > 0
     assert not report.stopped
 
 
@@ -202,7 +199,7 @@ def test_a_loss_that_is_not_finite_stops_before_anything_changes(
     rows = rows_of(REWARDS)
     shortest = min(range(len(rows)), key=lambda n: len(rows[n].prompt_ids) + len(rows[n].token_ids))
     rows[shortest] = dataclasses.replace(rows[shortest], reward=math.nan)
-    with pytest.raises(NonFiniteError, match=r"^step 7: the loss is nan; .* the last checkpoint are untouched"):
+    with pytest.raises(NonFiniteError, match=r"^step 7: the loss is nan; .* the last checkpoint are intact"):
         world.step(world.batch(rows), tokens_per_microbatch=tokens_per_microbatch, step=7)
     assert same(world.everything(), before)
     assert not world.has_gradients()
@@ -223,10 +220,10 @@ def test_a_sampler_that_disagrees_is_refused_before_anything_changes(gap: float)
     world = World()
     before = world.everything()
     batch = world.batch(rows_of(REWARDS))
-    layout = dataclasses.replace(batch.layout, behavior_logp_T=batch.behavior_logp_T - gap * batch.mask_T)
-    off = dataclasses.replace(batch, layout=layout)
+    packed = dataclasses.replace(batch.packed, behavior_logp_T=batch.behavior_logp_T - gap * batch.mask_T)
+    off = dataclasses.replace(batch, packed=packed)
     shown = "nan" if math.isnan(gap) else "1.0618"
-    with pytest.raises(AlignmentError, match=f"step 1: .* = {shown}, at most train.max_logprob_gap = 1.05"):
+    with pytest.raises(AlignmentError, match=f"step 1: .* = {shown}, but train.max_logprob_gap = 1.05"):
         world.step(off, max_logprob_gap=1.05, tokens_per_microbatch=40)
     assert same(world.everything(), before)
     assert not world.has_gradients()
@@ -251,11 +248,11 @@ def test_a_minibatch_that_has_moved_too_far_is_dropped_and_changes_nothing() -> 
 
 def test_log_probs_of_a_layout_do_not_depend_on_slices_and_leave_no_gradient() -> None:
     world = World()
-    layout = pack_rollouts(rows_of(REWARDS), device=CPU)
-    whole_T = logps_of(world.policy, layout, tokens_per_microbatch=10**6)
+    packed = pack_rollouts(rows_of(REWARDS), device=CPU)
+    whole_T = logps_of(world.policy, packed, tokens_per_microbatch=10**6)
     for tokens_per_microbatch in (1, 33):
-        torch.testing.assert_close(logps_of(world.policy, layout, tokens_per_microbatch=tokens_per_microbatch), whole_T)
+        torch.testing.assert_close(logps_of(world.policy, packed, tokens_per_microbatch=tokens_per_microbatch), whole_T)
     assert not whole_T.requires_grad
-    assert not whole_T[~layout.mask_T].any()
-    assert (whole_T[layout.mask_T] < 0).all()
-    assert float(whole_T[layout.mask_T].mean()) < -math.log(VOCAB_SIZE)
+    assert not whole_T[~packed.mask_T].any()
+    assert (whole_T[packed.mask_T] < 0).all()
+    assert float(whole_T[packed.mask_T].mean()) < -math.log(VOCAB_SIZE)

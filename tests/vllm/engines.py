@@ -15,9 +15,9 @@ from ansatz.models.load import Policy, load_policy
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.rollout.vllm import VllmSampler
-from ansatz.train.batch import pack_rollouts
+from ansatz.train.logps import logps_of
+from ansatz.train.packed import pack_rollouts
 from ansatz.train.sample import TrainSample
-from ansatz.train.step import logps_of
 from ansatz.types import Prompt, Rollout
 
 SAMPLING = Sampling(num_samples=4, max_response_tokens=24, seed=5, step=1)

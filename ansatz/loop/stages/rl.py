@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from ansatz.config.schema import Config
@@ -18,17 +17,16 @@ from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.load import Policy
 from ansatz.models.peak_memory import PeakMemory
-from ansatz.models.weights import LiveWeights
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.checks import check_recipe as check_objective
 from ansatz.objectives.objective import Objective
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.groups import PartialGroup
+from ansatz.track.measurements import values
 from ansatz.track.rollouts import rollout_metrics, version_lag
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.sample import samples_of_groups
-from ansatz.train.step import StepReport
-from ansatz.train.trainer import Trainer
+from ansatz.train.trainer import StepReport
 from ansatz.types import rollout_from_json, to_json
 
 
@@ -86,7 +84,7 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
     )
     partial = _partial_from_json(stage.restored.get("partial_rollouts", ()))
     memory = PeakMemory(trainer.policy.device)
-    _publish(trainer, sampler)
+    sampler.load_weights(trainer.weights())
     for step in stage.steps:
         sampling = Sampling.of(
             config.rollout, seed=config.seed, step=step, max_call_tokens=config.rollout.partial_rollout_tokens
@@ -95,9 +93,9 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
         partial, lag = data.partial, version_lag(data.sampled, version=trainer.version)
         start = time.perf_counter()
         batch = trainer.batch(samples_of_groups(data.groups), baseline_of_group=data.baseline_of_group)
-        reports = trainer.update(batch, step=step, check_alignment=step == stage.first_step)
-        _publish(trainer, sampler)
-        metrics = step_metrics(data, reports, update_s=time.perf_counter() - start)
+        report = trainer.update(batch, step=step, check_alignment=step == stage.first_step)
+        sampler.load_weights(trainer.weights())
+        metrics = step_metrics(data, report, update_s=time.perf_counter() - start)
         stage.tracker.log(step, metrics | {"rollout/version_lag": lag, "perf/peak_memory_gb": memory.gb()})
         if config.save.samples:
             stage.tracker.samples(step, [member for group in data.sampled for member in group.members])
@@ -106,30 +104,17 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
         stage.save_if_due(step, partial_rollouts=_partial_to_json(partial))
 
 
-def _publish(trainer: Trainer, sampler: Sampler) -> None:
-    sampler.load_weights(LiveWeights(policy=trainer.policy, version=trainer.version))
-
-
-def step_metrics(data: StepData, reports: Sequence[StepReport], *, update_s: float) -> dict[str, float]:
-    """Rollout metrics, the mean (or maximum) over the updates of theirs, and where the time went."""
-    names = dict.fromkeys(name for report in reports for name in report.metrics)
-    updates = {
-        name: (max if name.endswith("_max") or name == "align/max_gap" else fmean)(
-            [report.metrics[name] for report in reports if name in report.metrics]
-        )
-        for name in names
-    }
-    tokens = sum(member.rollout.num_tokens for group in data.sampled for member in group.members)
+def step_metrics(data: StepData, report: StepReport, *, update_s: float) -> dict[str, float]:
+    """What the rollouts and the updates of a step measured, and where its time went."""
     return {
-        **rollout_metrics(data.sampled),
-        **updates,
-        "train/early_stops": float(sum(report.stopped for report in reports)),
+        **values(rollout_metrics(data.sampled)),
+        **report.metrics,
         "time/rollout_s": data.rollout_s,
         "time/grade_s": data.grade_s,
         "time/update_s": update_s,
         "time/step_s": data.rollout_s + data.grade_s + update_s,
-        "perf/rollout_tokens_per_s": tokens / data.rollout_s,
-        "perf/train_tokens_per_s": sum(report.tokens for report in reports) / update_s,
+        "perf/rollout_tokens_per_s": data.num_tokens / data.rollout_s,
+        "perf/train_tokens_per_s": report.num_tokens / update_s,
         **data.metrics,
     }
 

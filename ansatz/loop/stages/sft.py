@@ -71,13 +71,14 @@ def _train(context: RunContext, stage: TrainingStage) -> None:
         start = time.perf_counter()
         demonstrations = map(renderer.demonstration, stage.stream.take(stage.config.sft.batch_size))
         samples = [TrainSample.from_demonstration(each, group=index) for index, each in enumerate(demonstrations)]
-        (report,) = trainer.update(trainer.batch(samples), step=step)
-        seconds = time.perf_counter() - start
+        rendered = time.perf_counter()
+        report = trainer.update(trainer.batch(samples), step=step)
+        ended = time.perf_counter()
         metrics = {name: report.metrics[name] for name in METRICS}
         speed = {
-            "time/update_s": report.seconds,
-            "time/step_s": seconds,
-            "perf/train_tokens_per_s": report.tokens / seconds,
+            "time/update_s": ended - rendered,
+            "time/step_s": ended - start,
+            "perf/train_tokens_per_s": report.num_tokens / (ended - rendered),
         }
         stage.tracker.log(step, metrics | speed)
         stage.save_if_due(step)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.evaluate.estimators import ProblemResult, summarise
+from ansatz.track.measurements import values
 from ansatz.track.rollouts import rollout_metrics
 from ansatz.track.tracker import Tracker
 from ansatz.types import Finish, Group, Problem, Prompt, Reason, Rollout, Score, ScoredRollout, Verdict
@@ -81,6 +82,11 @@ def evaluation(
     return {**where, **summarise(results, k=8, seed=0)}
 
 
+def evaluation_row(step: int, **changes: Any) -> dict[str, Any]:
+    """A small evaluation of the stage rl."""
+    return {**evaluation("rl", step, skill=0.5, rng=random.Random(0), per_level=2), **changes}
+
+
 def make_pipeline(folder: Path, *, seed: int = 0, sft_steps: int = 350, rl_steps: int = 100, done: bool = True) -> Path:
     """Stages problems, model, sft and rl under `folder`, written through a Tracker where a real run does so."""
     rng = random.Random(seed)
@@ -109,7 +115,6 @@ def _sft(folder: Path, steps: int, rng: random.Random, *, model: dict[str, Any])
         loss = 0.35 + 3.5 * math.exp(-step / 40) + rng.gauss(0, 0.02)
         numbers = {
             "train/loss": loss,
-            "train/sft_accuracy": 0.88 * (1 - math.exp(-step / 30)) + rng.gauss(0, 0.005),
             "train/grad_norm": 0.4 + 2 * math.exp(-step / 60) + abs(rng.gauss(0, 0.1)),
             "train/lr": 2e-3 * min(step / 20, 1.0),
             "train/tokens": 3000.0,
@@ -130,7 +135,7 @@ def _rl(folder: Path, steps: int, rng: random.Random) -> list[dict[str, Any]]:
         skill = 0.5 + 0.45 * (1 - math.exp(-step / max(steps / 3, 1)))
         now[0] += rng.uniform(1.5, 2.0)
         groups = [_group(step, index, skill, rng) for index in range(8)]
-        tracker.log(step, rollout_metrics(groups) | _update(step, steps, rng))
+        tracker.log(step, values(rollout_metrics(groups)) | _update(step, steps, rng))
         tracker.samples(step, [member for one in groups for member in one.members])
         if step % max(steps // 4, 1) == 0:
             evaluations.append(evaluation("rl", step, skill=skill, rng=rng))
@@ -158,7 +163,7 @@ def _update(step: int, steps: int, rng: random.Random) -> dict[str, float]:
         "time/update_s": update_s,
         "time/step_s": rollout_s + update_s + 0.08,
         "perf/rollout_tokens_per_s": 9000 / rollout_s,
-        "data/epoch": step / 50,
+        "data/tried_frac": step / steps,
     }
 
 

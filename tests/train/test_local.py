@@ -8,11 +8,12 @@ import torch
 from tiny_models import tiny_policy
 
 from ansatz.config.schema import TrainSection
+from ansatz.errors import AlignmentError
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.presets import PRESETS
+from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 from ansatz.train.sample import TrainSample
-from ansatz.train.trainer import Trainer
 
 
 def rows() -> list[TrainSample]:
@@ -33,8 +34,8 @@ def rows() -> list[TrainSample]:
     ]
 
 
-def learner_of(algorithm: dict[str, Any], **settings: Any) -> Trainer:
-    return Trainer(
+def learner_of(algorithm: dict[str, Any], **settings: Any) -> LocalTrainer:
+    return LocalTrainer(
         tiny_policy("qwen3, grouped heads, tied"),
         build_objective(algorithm, max_response_tokens=8),
         settings=TrainSection(**settings),
@@ -44,11 +45,11 @@ def learner_of(algorithm: dict[str, Any], **settings: Any) -> Trainer:
     )
 
 
-def weights(trainer: Trainer) -> torch.Tensor:
+def weights(trainer: LocalTrainer) -> torch.Tensor:
     return torch.cat([value.flatten() for value in trainer.optimizer.weights().values()]).clone()
 
 
-def batch_of(trainer: Trainer):
+def batch_of(trainer: LocalTrainer):
     return trainer.batch(rows(), baseline_of_group={0: 0.5, 1: 0.0, 2: 1.0})
 
 
@@ -57,9 +58,9 @@ def test_every_preset_moves_the_weights_and_reports_finite_numbers(preset: str):
     pairs = {"advantage": {"k": 2}} if preset == "pass_at_k" else {}  # of groups of 4, where k = 4 says nothing
     trainer = learner_of({"preset": preset, "kl_coef": 0.01, **pairs}, updates_per_step=2, epochs_per_step=2)
     before = weights(trainer)
-    reports = trainer.update(batch_of(trainer), step=1)
-    assert len(reports) == 4
-    assert all(math.isfinite(value) for report in reports for value in report.metrics.values())
+    report = trainer.update(batch_of(trainer), step=1)
+    assert report.num_updates == trainer.version == 4
+    assert all(math.isfinite(value) for value in report.metrics.values())
     assert not torch.equal(before, weights(trainer))
 
 
@@ -86,7 +87,7 @@ def test_an_exact_kl_pulls_the_policy_back_to_the_reference():
         for parameter in trainer.policy.model.parameters():
             parameter.add_(0.05 * torch.sin(torch.arange(parameter.numel()).view(parameter.shape).float()))
     alike = [row for row in rows() if row.group == 2]
-    kls = [trainer.update(trainer.batch(alike), step=step)[0].metrics["train/kl_ref"] for step in range(1, 9)]
+    kls = [trainer.update(trainer.batch(alike), step=step).metrics["train/kl_ref"] for step in range(1, 9)]
     assert kls[0] > 0.01
     assert kls[-1] < 0.8 * kls[0]
 
@@ -94,8 +95,9 @@ def test_an_exact_kl_pulls_the_policy_back_to_the_reference():
 def test_a_ratio_past_its_bound_drops_the_minibatch_and_the_updates_after_it():
     trainer = learner_of({"preset": "grpo", "max_ratio": 0.5}, epochs_per_step=3)
     before = weights(trainer)
-    reports = trainer.update(batch_of(trainer), step=1)
-    assert [report.stopped for report in reports] == [True]
+    report = trainer.update(batch_of(trainer), step=1)
+    assert (report.num_updates, report.metrics["train/early_stops"]) == (0, 1.0)
+    assert "train/grad_norm" not in report.metrics
     assert torch.equal(before, weights(trainer))
     assert trainer.version == 0
 
@@ -112,13 +114,64 @@ def test_a_critic_starts_at_zero_and_learns_the_returns():
     batch = batch_of(trainer)
     assert batch.old_value_T is not None
     assert not batch.old_value_T.any()
-    losses = [trainer.update(batch_of(trainer), step=step)[0].metrics["train/value_loss"] for step in range(1, 13)]
+    losses = [trainer.update(batch_of(trainer), step=step).metrics["train/value_loss"] for step in range(1, 13)]
     assert losses[-1] < 0.5 * losses[0]
 
 
 def test_truncated_rollouts_leave_the_loss_where_the_mask_says_so():
     batch = batch_of(learner_of({"preset": "grpo", "masks": "not_truncated"}))
-    cut_T = batch.layout.truncated_N[batch.segment_T]
+    cut_T = batch.packed.truncated_N[batch.segment_T]
     assert cut_T.any()
     assert not batch.weight_T[cut_T].any()
     assert batch.weight_T.sum() > 0
+
+
+def carried_samples(trainer: LocalTrainer, *, gap: float) -> list[TrainSample]:
+    """Samples whose first half an earlier version sampled, with log-probs that are off by 1 nat; those of the rest are
+    off by `gap`."""
+    packed = trainer.batch(rows()).packed
+    logp_T = trainer._logps(trainer.policy, packed)
+    samples: list[TrainSample] = []
+    for index in range(packed.num_rollouts):
+        response_T = (packed.segment_T == index) & packed.mask_T
+        logps, half = logp_T[response_T].tolist(), int(response_T.sum()) // 2
+        samples.append(
+            TrainSample(
+                prompt_ids=packed.token_T[(packed.segment_T == index) & ~packed.mask_T].tolist(),
+                token_ids=packed.token_T[response_T].tolist(),
+                behavior_logps=[logp - (1.0 if place < half else gap) for place, logp in enumerate(logps)],
+                versions=[trainer.version - (place < half) for place in range(len(logps))],
+                group=int(packed.group_N[index]),
+                reward=float(packed.reward_N[index]),
+            )
+        )
+    return samples
+
+
+def test_one_update_on_stale_tokens_has_the_ratio_to_the_policy_that_sampled_them():
+    trainer = learner_of({"preset": "grpo"})
+    trainer.update(batch_of(trainer), step=1)
+    report = trainer.update(trainer.batch(carried_samples(trainer, gap=0.0)), step=2)
+    # policy / behavior = e at stale tokens and 1 at the others; every response has floor(n / 2) stale ones of n.
+    lengths = [len(row.token_ids) for row in rows()]
+    stale = sum(length // 2 for length in lengths)
+    assert report.metrics["train/ratio_max"] == pytest.approx(math.e, rel=1e-4)
+    assert report.metrics["train/ratio_mean"] == pytest.approx(
+        (stale * math.e + sum(lengths) - stale) / sum(lengths), rel=1e-4
+    )
+
+
+def test_stale_tokens_raise_no_alarm_about_the_sampler():
+    trainer = learner_of({"preset": "grpo"}, max_logprob_gap=1.05)
+    trainer.update(batch_of(trainer), step=1)
+    report = trainer.update(trainer.batch(carried_samples(trainer, gap=0.02)), step=2, check_alignment=True)
+    assert report.metrics["align/mean_gap"] == pytest.approx(math.exp(0.02), rel=1e-4)
+    assert report.metrics["align/max_gap"] == pytest.approx(0.02, abs=1e-4)
+
+
+def test_a_sampler_that_is_off_at_fresh_tokens_is_refused():
+    trainer = learner_of({"preset": "grpo"}, max_logprob_gap=1.05)
+    trainer.update(batch_of(trainer), step=1)
+    batch = trainer.batch(carried_samples(trainer, gap=0.1))
+    with pytest.raises(AlignmentError, match=r"= 1\.1052, but train\.max_logprob_gap = 1\.05"):
+        trainer.update(batch, step=2, check_alignment=True)

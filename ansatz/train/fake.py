@@ -1,0 +1,109 @@
+"""FakeTrainer: the fake of the trainer seam, for tests of loops. It imports no model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ansatz.errors import AlignmentError
+from ansatz.track.measurements import Measurement, mean
+from ansatz.train.sample import TrainSample
+from ansatz.train.trainer import StepReport, incomplete
+
+_FILE = "fake_policy.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneNumber:
+    """A `WeightSource` with a single number."""
+
+    version: int
+    value: float
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"value": torch.tensor([self.value])}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeBatch:
+    """The samples of a step, and the baselines that came with them."""
+
+    samples: tuple[TrainSample, ...]
+    baseline_of_group: Mapping[int, float]
+
+
+class FakeTrainer:
+    """A policy of one number, to which every update adds the mean reward of the batch.
+
+    updates: every batch that it was updated on, by step. sampler_gap: what the alignment check finds, in nats.
+    """
+
+    def __init__(
+        self,
+        *,
+        updates_per_step: int = 1,
+        needs_greedy: bool = False,
+        sampler_gap: float = 0.0,
+        max_logprob_gap: float = 1.05,
+    ) -> None:
+        self.version, self.value = 0, 0.0
+        self.needs_greedy = needs_greedy
+        self.updates: dict[int, FakeBatch] = {}
+        self._updates_per_step = updates_per_step
+        self._gap, self._max_gap = sampler_gap, max_logprob_gap
+
+    def batch(
+        self, samples: Sequence[TrainSample], *, baseline_of_group: Mapping[int, float] | None = None
+    ) -> FakeBatch:
+        baselines = dict(baseline_of_group or {})
+        if self.needs_greedy and (missing := {sample.group for sample in samples} - baselines.keys()):
+            raise KeyError(min(missing))
+        return FakeBatch(samples=tuple(samples), baseline_of_group=baselines)
+
+    def update(self, batch: FakeBatch, *, step: int, check_alignment: bool = False) -> StepReport:
+        measured = {"align/mean_gap": mean(self._gap, 1)}
+        if (
+            check_alignment
+            and StepReport(measurements=measured, num_updates=0, num_tokens=0).metrics["align/mean_gap"] > self._max_gap
+        ):
+            raise AlignmentError(f"step {step}: sampler and trainer disagree about log-probs by {self._gap} nats.")
+        rewards = [sample.reward for sample in batch.samples]
+        for _ in range(self._updates_per_step):
+            self.value += sum(rewards) / len(rewards)
+            self.version += 1
+        self.updates[step] = batch
+        response = sum(len(sample.token_ids) for sample in batch.samples)
+        prompt = sum(len(sample.prompt_ids) for sample in batch.samples)
+        return StepReport(
+            measurements={
+                **measured,
+                "train/tokens": Measurement(float(response)),
+                "train/loss": mean(0.0, self._updates_per_step),
+                "train/lr": Measurement(1.0),
+                "train/early_stops": Measurement(0.0),
+            },
+            num_updates=self._updates_per_step,
+            num_tokens=(prompt + response) * self._updates_per_step,
+        )
+
+    def weights(self) -> OneNumber:
+        return OneNumber(version=self.version, value=self.value)
+
+    def save(self, folder: Path) -> None:
+        (folder / _FILE).write_text(json.dumps({"value": self.value}), encoding="utf-8")
+
+    def state(self) -> dict[str, Any]:
+        return {"version": self.version}
+
+    def restore(self, folder: Path, state: Mapping[str, Any]) -> None:
+        try:
+            value, version = json.loads((folder / _FILE).read_text(encoding="utf-8"))["value"], state["version"]
+        except (OSError, ValueError, KeyError) as error:
+            raise incomplete(folder, error) from error
+        self.value, self.version = value, version

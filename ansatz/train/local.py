@@ -1,0 +1,236 @@
+"""LocalTrainer: trains a model in this process.
+
+It holds the policy, its optimiser, and what the objective needs besides: a reference, a critic, an adaptive bonus.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ansatz.config.schema import TrainSection
+from ansatz.errors import ConfigError, ModelError
+from ansatz.models import lora
+from ansatz.models.load import Policy, load_model, save_model
+from ansatz.models.weights import LiveWeights
+from ansatz.objectives.coefficients import adapt_entropy_coef
+from ansatz.objectives.objective import Objective
+from ansatz.track.measurements import Measurement, merge, values
+from ansatz.train.batch import TrainBatch, build_batch
+from ansatz.train.critic import Critic, critic_step, explained_variance, values_of
+from ansatz.train.logps import logps_of
+from ansatz.train.optim import Schedule
+from ansatz.train.optimizers import bind_optimizer
+from ansatz.train.packed import PackedRollouts, pack_rollouts
+from ansatz.train.sample import TrainSample
+from ansatz.train.step import UpdateReport, UpdateSettings, train_step
+from ansatz.train.trainer import StepReport, incomplete
+
+
+class LocalTrainer:
+    """Trains `policy`, which is cast to dtype in place, on an objective.
+
+    If the objective needs a reference, that is a copy of the policy as it is now. For a policy with adapters it is the
+    model below them, so that no second copy is held.
+    lr: of the policy; the critic's is settings.critic_lr. The schedule applies to both. temperature: of the sampler.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        objective: Objective,
+        *,
+        settings: TrainSection,
+        dtype: torch.dtype,
+        lr: float,
+        schedule: Schedule,
+        temperature: float = 1.0,
+    ) -> None:
+        self.policy, self.objective, self.settings = policy, objective, settings
+        self.lr, self.schedule, self.temperature = lr, schedule, temperature
+        self.version = 0
+        self.entropy_coef = objective.entropy_coef
+        if policy.base is not None and settings.reference_update_interval and objective.needs_ref:
+            raise ConfigError(
+                f"train.reference_update_interval = {settings.reference_update_interval}: with model.lora the "
+                "reference is the model without its adapters and cannot become the policy. Set it to 0, "
+                "or leave model.lora out."
+            )
+        make = bind_optimizer(settings.optimizer)
+        critic = Critic(policy) if objective.needs_values else None
+        self.optimizer = make(policy.model, dtype)
+        self.critic = None if critic is None else (critic, make(critic, dtype))
+        self.reference = _frozen(policy) if objective.needs_ref else None
+
+    def batch(
+        self, samples: Sequence[TrainSample], *, baseline_of_group: Mapping[int, float] | None = None
+    ) -> TrainBatch:
+        """A whole step's samples with everything that the objective asks for, computed once.
+
+        baseline_of_group: the reward of a greedy response to each prompt, if `needs_greedy`. Old log-probs are computed
+        only if a second update, or a component outside the loss, will need them.
+        """
+        packed = pack_rollouts(samples, device=self.policy.device)
+        baselines = baseline_of_group or {}
+        return build_batch(
+            packed,
+            self.objective,
+            policy_version=self.version,
+            old_logp_T=self._logps(self.policy, packed) if self._needs_old else None,
+            ref_logp_T=None if self.reference is None else self._logps(self.reference, packed),
+            value_T=None
+            if self.critic is None
+            else values_of(self.critic[0], packed, tokens_per_microbatch=self.settings.tokens_per_microbatch),
+            baseline_N=torch.tensor([baselines[group] for group in packed.group_N.tolist()], device=self.policy.device)
+            if self.needs_greedy
+            else None,
+        )
+
+    def update(self, batch: TrainBatch, *, step: int, check_alignment: bool = False) -> StepReport:
+        """Every optimiser step on one step's batch: epochs_per_step times through its minibatches.
+
+        A minibatch whose mean ratio passes the objective's max_ratio is dropped, and so are all later ones of the step.
+        check_alignment: raise AlignmentError before the first update if sampler and trainer disagree by more than
+        train.max_logprob_gap.
+        """
+        settings, reports = self.settings, list[UpdateReport]()
+        max_gap = settings.max_logprob_gap if check_alignment else math.inf
+        for minibatch in batch.minibatches(settings.updates_per_step, self.objective) * settings.epochs_per_step:
+            report = self._update_once(minibatch, step=step, max_logprob_gap=math.inf if reports else max_gap)
+            reports.append(report)
+            if report.stopped:
+                break
+            self.version += 1
+        whole = {"train/tokens": Measurement(float(batch.num_loss_tokens))}
+        if self.critic is not None:
+            whole["train/explained_variance"] = explained_variance(batch)
+        measurements = {**merge(report.measurements for report in reports), **whole}
+        self._after_step(values(measurements), step)
+        return StepReport(
+            measurements=measurements,
+            num_updates=sum(not report.stopped for report in reports),
+            num_tokens=sum(report.num_tokens for report in reports),
+        )
+
+    @property
+    def needs_greedy(self) -> bool:
+        """Whether each prompt's greedy response must be sampled and graded too (ReMax)."""
+        return "baseline_N" in self.objective.advantage.inputs
+
+    def weights(self) -> LiveWeights:
+        """The live module: a sampler in this process copies nothing. See `LiveWeights` for how long it is valid."""
+        return LiveWeights(policy=self.policy, version=self.version)
+
+    def save(self, folder: Path) -> None:
+        """A Hugging Face folder of float32 weights (adapters merged), `adapter/`, and a file per `tensors` entry."""
+        masters, has_adapters = self.optimizer.weights(), self.policy.base is not None
+        save_model(self.policy, folder, state=lora.merge_adapters(self.policy, masters) if has_adapters else masters)
+        if has_adapters:
+            lora.save_adapters(self.policy, folder / lora.FOLDER, weights=masters)
+        for name, tensors in self.tensors().items():
+            save_file({key: value.contiguous() for key, value in tensors.items()}, folder / f"{name}.safetensors")
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """What a checkpoint holds besides the policy's trained weights, by file name."""
+        tensors = {"optimizer": self.optimizer.state()}
+        if self.critic is not None:
+            _, optimizer = self.critic
+            weights = {f"{_CRITIC_WEIGHTS}{name}": value for name, value in optimizer.weights().items()}
+            tensors["critic"] = weights | optimizer.state()
+        if self.reference is not None and self.policy.base is None:
+            tensors["reference"] = {name: value.detach() for name, value in self.reference.model.named_parameters()}
+        return tensors
+
+    def state(self) -> dict[str, Any]:
+        return {"version": self.version, "entropy_coef": self.entropy_coef}
+
+    def restore(self, folder: Path, state: Mapping[str, Any]) -> None:
+        try:
+            version, entropy_coef = int(state["version"]), float(state["entropy_coef"])
+            weights = self._read_weights(folder)
+            tensors = {name: load_file(folder / f"{name}.safetensors") for name in self.tensors()}
+        except (OSError, ValueError, KeyError, SafetensorError, ModelError) as error:
+            raise incomplete(folder, error) from error
+        self.optimizer.load(weights, tensors["optimizer"])
+        if self.critic is not None:
+            critic = tensors["critic"]
+            names = {name for name in critic if name.startswith(_CRITIC_WEIGHTS)}
+            self.critic[1].load(
+                {name.removeprefix(_CRITIC_WEIGHTS): critic[name] for name in names},
+                {name: value for name, value in critic.items() if name not in names},
+            )
+        if self.reference is not None and self.policy.base is None:
+            for name, parameter in self.reference.model.named_parameters():
+                parameter.data.copy_(tensors["reference"][name])
+        self.version, self.entropy_coef = version, entropy_coef
+
+    def _read_weights(self, folder: Path) -> dict[str, Tensor]:
+        """The float32 weights that are trained: those of the adapters, if the policy has any."""
+        if self.policy.base is not None:
+            return lora.read_adapters(folder / lora.FOLDER)
+        return dict(load_model(folder).named_parameters())  # transformers may store them under other names
+
+    @property
+    def _needs_old(self) -> bool:
+        by_mask = any("old_logp_T" in component.inputs for component in self.objective.masks)
+        return self.settings.optimizer_steps_per_step > 1 or by_mask or self.objective.advantages_need_old_logp
+
+    def _logps(self, policy: Policy, packed: PackedRollouts) -> Tensor:
+        return logps_of(
+            policy,
+            packed,
+            tokens_per_microbatch=self.settings.tokens_per_microbatch,
+            temperature=self.temperature,
+        )
+
+    def _update_once(self, minibatch: TrainBatch, *, step: int, max_logprob_gap: float) -> UpdateReport:
+        """One optimiser step of the policy and, unless the policy's was dropped, of the critic."""
+        multiplier = self.schedule.multiplier(step)
+        settings = UpdateSettings(
+            lr=self.lr * multiplier,
+            max_grad_norm=self.settings.max_grad_norm,
+            tokens_per_microbatch=self.settings.tokens_per_microbatch,
+            temperature=self.temperature,
+            entropy_coef=self.entropy_coef,
+            max_logprob_gap=max_logprob_gap,
+        )
+        report = train_step(
+            self.policy, self.optimizer, minibatch, self.objective, settings, step=step, reference=self.reference
+        )
+        if self.critic is None or report.stopped:
+            return report
+        critic, optimizer = self.critic
+        settings = dataclasses.replace(settings, lr=self.settings.critic_lr * multiplier)
+        measured = critic_step(critic, optimizer, minibatch, self.objective, settings)
+        return dataclasses.replace(report, measurements={**report.measurements, **measured})
+
+    def _after_step(self, metrics: Mapping[str, float], step: int) -> None:
+        target = self.objective.entropy_target
+        if target is not None and "train/entropy" in metrics:
+            self.entropy_coef = adapt_entropy_coef(self.entropy_coef, metrics["train/entropy"], target=target)
+        interval = self.settings.reference_update_interval
+        if self.reference is not None and interval and step % interval == 0:  # iterative GRPO, arXiv:2402.03300 alg. 1
+            for frozen, current in zip(self.reference.model.parameters(), self.policy.model.parameters(), strict=True):
+                frozen.data.copy_(current.data)
+
+
+_CRITIC_WEIGHTS = "weights/"
+"""Prefix of the critic's weights in its file, which holds its optimiser state under other prefixes."""
+
+
+def _frozen(policy: Policy) -> Policy:
+    if policy.base is not None:
+        return dataclasses.replace(policy, model=policy.base, base=None)
+    model = copy.deepcopy(policy.model)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    return dataclasses.replace(policy, model=model)

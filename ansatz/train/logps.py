@@ -1,0 +1,53 @@
+"""Log-probs, entropies and KLs of packed rollouts under a model, at the tokens that the policy sampled.
+
+Axes: T flat tokens, M sampled tokens, H hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ansatz.models.load import Policy
+from ansatz.models.logps import chunked_kl, token_logps
+from ansatz.models.threads import parallel_map
+from ansatz.train.packed import PackedRollouts, select_rollouts, split_into_microbatches
+
+
+def logps_of(policy: Policy, packed: PackedRollouts, *, tokens_per_microbatch: int, temperature: float = 1.0) -> Tensor:
+    """Log-probs [T] without gradient, one microbatch after the other; 0 outside the mask."""
+    return without_gradient(
+        lambda part: token_logps(policy, part, temperature=temperature)[0],
+        packed,
+        tokens_per_microbatch,
+        policy.parallel_microbatches,
+    )
+
+
+def exact_kl(policy: Policy, reference: Policy, packed: PackedRollouts, *, temperature: float) -> Tensor:
+    """KL [T] of policy to reference over the whole vocabulary, with gradient; 0 outside the mask."""
+    tokens = packed.token_T, packed.position_T, packed.segment_T
+    at_M = packed.mask_T.nonzero().squeeze(-1) - 1
+    with torch.no_grad():
+        reference_MH = reference.packed_hidden(*tokens, prompt_id_T=packed.prompt_id_T, at_M=at_M)
+    kl_M = chunked_kl(
+        policy.packed_hidden(*tokens, prompt_id_T=packed.prompt_id_T, at_M=at_M),
+        policy.head.weight,
+        reference_MH,
+        reference.head.weight,
+        temperature=temperature,
+    )
+    return torch.zeros(packed.num_tokens, device=kl_M.device).masked_scatter(packed.mask_T, kl_M)
+
+
+def without_gradient(
+    function: Callable[[PackedRollouts], Tensor], packed: PackedRollouts, tokens_per_microbatch: int, workers: int
+) -> Tensor:
+    """function(packed) [T], computed microbatch by microbatch, `workers` of them in parallel."""
+    function = torch.no_grad()(function)
+    microbatches = split_into_microbatches(packed, tokens_per_microbatch, multiple=workers)
+    return torch.cat(
+        list(parallel_map(lambda segments: function(select_rollouts(packed, segments)), microbatches, workers))
+    )

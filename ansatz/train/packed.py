@@ -1,0 +1,233 @@
+"""PackedRollouts: the samples of a step on one flat token axis, and how it is cut into microbatches.
+
+Axes: N rollouts, T flat tokens (the prompt and the response of each rollout, one rollout after the other), M response
+tokens. Rollouts of one prompt are neighbours, so that a microbatch computes their prompt once. The longest come first,
+so that a microbatch needs little padding. No result depends on the order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ansatz.models.packing import round_up
+from ansatz.train.sample import TrainSample
+
+WHOLE_VOCABULARY = 2**31
+"""Number of candidates of a token that was sampled without top-k, top-p and min-p: more than any vocabulary has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedRollouts:
+    """Samples as tensors, before anything is computed from them.
+
+    token_T, position_T, segment_T: int64 token ids, positions within the rollout, rollout index 0..N-1.
+    prompt_id_T: number of the distinct prompt that a prompt token belongs to, -1 for response tokens; None if no two
+    rollouts share a prompt.
+    mask_T: True where the policy sampled the token. behavior_logp_T: float32 nats, 0 outside the mask.
+    version_T: int64 version of the policy that sampled the token; -1 outside the mask and where it was not recorded.
+    num_candidates_T: how many tokens were left to sample from; None if it was always the whole vocabulary.
+    no_eos_T: True where end-of-sequence tokens were masked out; None if they never were.
+    step_end_T, step_reward_T: True, and the reward, at the last token of a reasoning step.
+    reward_N, group_N, truncated_N, component_NK: one entry (or row) per rollout, in the order of segment_T.
+    """
+
+    token_T: Tensor
+    position_T: Tensor
+    segment_T: Tensor
+    prompt_id_T: Tensor | None
+    mask_T: Tensor
+    behavior_logp_T: Tensor
+    version_T: Tensor
+    num_candidates_T: Tensor | None
+    no_eos_T: Tensor | None
+    step_end_T: Tensor
+    step_reward_T: Tensor
+    reward_N: Tensor
+    group_N: Tensor
+    truncated_N: Tensor
+    component_NK: Tensor
+
+    @property
+    def num_rollouts(self) -> int:
+        return len(self.reward_N)
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and response tokens, with the prompt counted once for each of its rollouts."""
+        return len(self.token_T)
+
+
+def pack_rollouts(samples: Sequence[TrainSample], *, device: torch.device) -> PackedRollouts:
+    """The samples on one flat axis, ordered as the head of this file says.
+
+    ValueError for a sample without a prompt (nothing would predict its first token), without a sampled token, or with
+    a list whose length is not that of the response.
+    """
+    for sample in samples:
+        _check(sample)
+    ordered, prompt_id_N = _ordered(samples)
+    prompt_N = torch.tensor([len(sample.prompt_ids) for sample in ordered], device=device)
+    length_N = prompt_N + torch.tensor([len(sample.token_ids) for sample in ordered], device=device)
+    segment_T = torch.repeat_interleave(torch.arange(len(ordered), device=device), length_N)
+    start_N = length_N.cumsum(0) - length_N
+    position_T = torch.arange(len(segment_T), device=device) - start_N[segment_T]
+    response_T = position_T >= prompt_N[segment_T]
+    sampled_M = [mark for sample in ordered for mark in sample.sampled_mask or [True] * len(sample.token_ids)]
+    mask_T = response_T.masked_scatter(response_T, torch.tensor(sampled_M, device=device))
+    tokens = [token for sample in ordered for token in (*sample.prompt_ids, *sample.token_ids)]
+    logp_M = torch.tensor([logp for sample in ordered for logp in sample.behavior_logps], device=device)
+    step_end_T, step_reward_T = _pack_steps(ordered, start_N + prompt_N, num_tokens=len(tokens))
+    return PackedRollouts(
+        token_T=torch.tensor(tokens, device=device),
+        position_T=position_T,
+        segment_T=segment_T,
+        prompt_id_T=None
+        if prompt_id_N is None
+        else torch.tensor(prompt_id_N, device=device)[segment_T].masked_fill(response_T, -1),
+        mask_T=mask_T,
+        behavior_logp_T=torch.zeros(len(tokens), device=device).masked_scatter(response_T, logp_M) * mask_T,
+        version_T=_pack_versions(ordered, response_T).masked_fill(~mask_T, -1),
+        num_candidates_T=_pack_num_candidates(ordered, response_T),
+        no_eos_T=_pack_no_eos(ordered, mask_T, position_T - prompt_N[segment_T], segment_T),
+        step_end_T=step_end_T,
+        step_reward_T=step_reward_T,
+        reward_N=torch.tensor([sample.reward for sample in ordered], device=device),
+        group_N=torch.tensor([sample.group for sample in ordered], device=device),
+        truncated_N=torch.tensor([sample.truncated for sample in ordered], device=device),
+        component_NK=torch.tensor([list(sample.components) for sample in ordered], device=device),
+    )
+
+
+def select_rollouts(packed: PackedRollouts, segments: Tensor) -> PackedRollouts:
+    """The given rollouts (ascending indices) as PackedRollouts of their own, numbered from 0."""
+    chosen_T = torch.isin(packed.segment_T, segments)
+    values: dict[str, Tensor | None] = {}
+    for field in dataclasses.fields(packed):
+        value = getattr(packed, field.name)
+        per_token = field.name.endswith("_T")
+        assert per_token or field.name.endswith(("_N", "_NK")), f"{field.name} names no axis that can be selected"
+        values[field.name] = value if value is None else value[chosen_T if per_token else segments]
+    values["segment_T"] = torch.searchsorted(segments, packed.segment_T[chosen_T])
+    return PackedRollouts(**values)  # pyright: ignore[reportArgumentType]
+
+
+def split_into_microbatches(packed: PackedRollouts, max_tokens: int, *, multiple: int = 1) -> list[Tensor]:
+    """Rollout indices of each microbatch: neighbours whose padded size is at most max_tokens, or a single rollout.
+
+    multiple: the number of microbatches is a multiple of this where there are enough rollouts, and each of them has
+    about the same number of tokens to compute. Without this, some of the parallel workers would wait for the others.
+    """
+    length_N = torch.bincount(packed.segment_T)
+    ranges = _fill_ranges(length_N.tolist(), max_tokens, first=0)
+    count = round_up(len(ranges), multiple)
+    if multiple > 1:
+        cost_N = _tokens_to_compute(packed, length_N)
+        part_N = ((cost_N.cumsum(0) - cost_N / 2) * count / cost_N.sum()).long()
+        ranges = []
+        for part in range(count):
+            members = (part_N == part).nonzero().flatten()
+            if len(members):
+                ranges += _fill_ranges(length_N[members].tolist(), max_tokens, first=int(members[0]))
+    return [torch.arange(start, stop, device=packed.segment_T.device) for start, stop in ranges]
+
+
+def _check(sample: TrainSample) -> None:
+    response = f"the sample with the response {list(sample.token_ids[:5])}..."
+    if not sample.prompt_ids:
+        raise ValueError(f"{response} has no prompt. It needs a prompt of at least one token.")
+    for name, required in (
+        ("behavior_logps", True),
+        ("num_candidates", False),
+        ("sampled_mask", False),
+        ("versions", False),
+    ):
+        length = len(getattr(sample, name))
+        if length != len(sample.token_ids) and (required or length):
+            raise ValueError(f"{response} has {len(sample.token_ids)} tokens, but {length} entries in {name}.")
+    if sample.sampled_mask and not any(sample.sampled_mask):
+        raise ValueError(f"{response} has no token that the policy sampled.")
+
+
+def _ordered(samples: Sequence[TrainSample]) -> tuple[list[TrainSample], list[int] | None]:
+    """The samples in their order on the flat axis, and the number of each one's prompt (None if all prompts differ)."""
+    by_prompt: dict[tuple[int, ...], list[TrainSample]] = {}
+    for sample in samples:
+        by_prompt.setdefault(tuple(sample.prompt_ids), []).append(sample)
+    families = [sorted(family, key=lambda sample: -len(sample.token_ids)) for family in by_prompt.values()]
+    families.sort(key=lambda family: -len(family[0].prompt_ids) - len(family[0].token_ids))
+    prompt_id_N = [number for number, family in enumerate(families) for _ in family]
+    shared = len(families) < len(samples)
+    return [sample for family in families for sample in family], prompt_id_N if shared else None
+
+
+def _pack_steps(ordered: Sequence[TrainSample], first_N: Tensor, *, num_tokens: int) -> tuple[Tensor, Tensor]:
+    """(step_end_T, step_reward_T). first_N: index on the flat axis of each rollout's first response token."""
+    device = first_N.device
+    steps = [_steps(sample) for sample in ordered]
+    count_N = torch.tensor([len(own) for own in steps], device=device)
+    index_K = torch.tensor([index for own in steps for index, _ in own], device=device, dtype=torch.long)
+    index_K = index_K + first_N.repeat_interleave(count_N)
+    reward_K = torch.tensor([reward for own in steps for _, reward in own], device=device)
+    zero_T = torch.zeros(num_tokens, device=device)
+    return zero_T.bool().index_fill(0, index_K, True), zero_T.index_add(0, index_K, reward_K)
+
+
+def _steps(sample: TrainSample) -> Sequence[tuple[int, float]]:
+    """The sample's steps. A step that ends on forced tokens is moved back to the last sampled token before them."""
+    steps = sample.steps or [(len(sample.token_ids) - 1, sample.reward)]
+    if not sample.sampled_mask:
+        return steps
+    sampled = [index for index, mark in enumerate(sample.sampled_mask) if mark]
+    return [(sampled[max(bisect_right(sampled, index) - 1, 0)], reward) for index, reward in steps]
+
+
+def _pack_versions(ordered: Sequence[TrainSample], response_T: Tensor) -> Tensor:
+    versions = [version for sample in ordered for version in sample.versions or [-1] * len(sample.token_ids)]
+    version_M = torch.tensor(versions, device=response_T.device, dtype=torch.long)
+    return torch.full_like(response_T, -1, dtype=torch.long).masked_scatter(response_T, version_M)
+
+
+def _pack_num_candidates(ordered: Sequence[TrainSample], response_T: Tensor) -> Tensor | None:
+    if not any(sample.num_candidates for sample in ordered):
+        return None
+    counts = [
+        count for sample in ordered for count in sample.num_candidates or [WHOLE_VOCABULARY] * len(sample.token_ids)
+    ]
+    count_M = torch.tensor(counts, device=response_T.device)
+    return torch.ones_like(response_T, dtype=torch.long).masked_scatter(response_T, count_M)
+
+
+def _pack_no_eos(ordered: Sequence[TrainSample], mask_T: Tensor, index_T: Tensor, segment_T: Tensor) -> Tensor | None:
+    """index_T: place of a response token within its response; negative for prompt tokens."""
+    if not any(sample.min_response_tokens for sample in ordered):
+        return None
+    minimum_N = torch.tensor([sample.min_response_tokens for sample in ordered], device=mask_T.device)
+    return mask_T & (index_T < minimum_N[segment_T])
+
+
+def _tokens_to_compute(packed: PackedRollouts, length_N: Tensor) -> Tensor:
+    """Tokens that each rollout adds to a microbatch: a shared prompt counts for the first of its rollouts only."""
+    if packed.prompt_id_T is None:
+        return length_N
+    response_N = torch.bincount(packed.segment_T, weights=(packed.prompt_id_T < 0).double())
+    prompt_N = packed.prompt_id_T[length_N.cumsum(0) - length_N]
+    repeated_N = torch.cat([prompt_N.new_zeros(1).bool(), prompt_N[1:] == prompt_N[:-1]])
+    return torch.where(repeated_N, response_N, length_N.double())
+
+
+def _fill_ranges(lengths: Sequence[int], max_tokens: int, *, first: int) -> list[tuple[int, int]]:
+    """[start, stop) of ranges that are filled one after the other. first: index of the rollout with lengths[0]."""
+    ranges: list[tuple[int, int]] = []
+    start, longest = 0, 0
+    for index, length in enumerate(lengths):
+        longest = max(longest, length)
+        if index > start and longest * (index + 1 - start) > max_tokens:
+            ranges.append((first + start, first + index))
+            start, longest = index, length
+    return [*ranges, (first + start, first + len(lengths))] if lengths else []

@@ -1,0 +1,28 @@
+"""Reads what a Tracker has written, with the attributes of the fake tracker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansatz.track.jsonl import read_jsonl
+from ansatz.types import ScoredRollout, scored_from_json
+
+
+class TrackerFolder:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def steps(self) -> dict[int, dict[str, float]]:
+        rows = read_jsonl(self.folder / "metrics.jsonl")
+        return {row["step"]: {k: v for k, v in row.items() if k not in ("step", "seconds")} for row in rows}
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        return read_jsonl(self.folder / "evaluations.jsonl")
+
+    @property
+    def rollouts(self) -> dict[int, tuple[ScoredRollout, ...]]:
+        files = sorted((self.folder / "samples").glob("*.jsonl"))
+        return {int(path.stem[-6:]): tuple(scored_from_json(row) for row in read_jsonl(path)) for path in files}
