@@ -14,8 +14,8 @@ DOCS = REPOSITORY / "docs"
 PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
 GUIDES = [REPOSITORY / "README.md", DOCS / "quickstart.md", *sorted((DOCS / "design").glob("*.md"))]
 WIDTH = 100
-LONG = {"algorithms", "curriculum", "data", "evaluation", "memory", "metrics", "parity", "rewards", "sampling"}
-LONG |= {"verifier", "vllm", "parity_options", "architecture", "benchmarks", "LOG", "recipes"}
+LONG = {"algorithms", "curriculum", "data", "evaluation", "metrics", "parity", "rewards"}
+LONG |= {"verifier", "parity_options", "architecture", "benchmarks", "LOG", "recipes"}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 
