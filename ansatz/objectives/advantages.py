@@ -71,7 +71,7 @@ def group_zscore(
         std_N = _batch_deviation(reward_N, ddof)
     else:
         std_N = segments.deviation(centered_N, index_N, groups, ddof=ddof)[index_N]
-    return _keep_singles(centered_N / (std_N + eps), reward_N / (1 + eps), index_N, groups, single)
+    return _keep_singles(_divided(centered_N, std_N + eps), reward_N / (1 + eps), index_N, groups, single)
 
 
 @ADVANTAGES.register("group_smoothed")
@@ -84,10 +84,11 @@ def group_smoothed(reward_N: Tensor, group_N: Tensor, *, strength: float = 4.0, 
     """
     index_N, groups = segments.renumbered(group_N)
     centered_N = segments.centered(reward_N, index_N, groups)
-    size_N = segments.count(index_N, groups)[index_N]
+    size_N = segments.count(index_N, groups)[index_N].to(reward_N.dtype)
     own_N = segments.deviation(centered_N, index_N, groups, ddof=0)[index_N] ** 2
     batch_N = _batch_deviation(reward_N, 0) ** 2
-    return centered_N / (((size_N * own_N + strength * batch_N) / (size_N + strength)).sqrt() + eps)
+    variance_N = (size_N * own_N + strength * batch_N) / (size_N + strength)
+    return _divided(centered_N, variance_N.sqrt() + eps)
 
 
 @ADVANTAGES.register("prior_mean")
@@ -105,7 +106,7 @@ def prior_mean(reward_N: Tensor, group_N: Tensor, *, strength: float = 1.0) -> T
     total_N = segments.total(reward_N, index_N, groups)[index_N]
     outside = len(reward_N) - size_N
     prior_N = (reward_N.sum() - total_N) / outside.clamp(min=1)
-    weight_N = strength * (outside > 0)
+    weight_N = strength * (outside > 0).to(reward_N.dtype)
     baseline_N = (total_N - reward_N + weight_N * prior_N) / (size_N - 1 + weight_N).clamp(min=1e-12)
     return torch.where(size_N - 1 + weight_N > 0, reward_N - baseline_N, torch.zeros_like(reward_N))
 
@@ -167,7 +168,7 @@ def batch_zscore(reward_N: Tensor, *, ddof: int = 1, eps: float = 1e-8) -> Tenso
     (REINFORCE++, arXiv:2501.03262.) Unbiased up to scale for a large batch; hard prompts push down as a whole.
     """
     whole_N = torch.zeros_like(reward_N, dtype=torch.long)
-    return segments.centered(reward_N, whole_N, 1) / (_batch_deviation(reward_N, ddof) + eps)
+    return _divided(segments.centered(reward_N, whole_N, 1), _batch_deviation(reward_N, ddof) + eps)
 
 
 @ADVANTAGES.register("pass_at_k", "passk")
@@ -215,7 +216,7 @@ def best_gap(
     if not divide_by_std:
         return gap_N
     centered_N = segments.centered(reward_N, index_N, groups)
-    return gap_N / (segments.deviation(centered_N, index_N, groups, ddof=ddof)[index_N] + eps)
+    return _divided(gap_N, segments.deviation(centered_N, index_N, groups, ddof=ddof)[index_N] + eps)
 
 
 @ADVANTAGES.register("opo", "length_weighted")
@@ -294,6 +295,11 @@ def gdpo(
     weights = component_weights or (1.0,) * component_NK.shape[1]
     parts = [weight * normalized(reward_N) for weight, reward_N in zip(weights, component_NK.unbind(1), strict=True)]
     return torch.stack(parts).sum(0)
+
+
+def _divided(value_N: Tensor, divisor_N: Tensor) -> Tensor:
+    """value / divisor, and the value itself where the divisor is 0: without spread and eps, 0 / 0 would be nan."""
+    return value_N / torch.where(divisor_N > 0, divisor_N, torch.ones_like(divisor_N))
 
 
 def _batch_deviation(reward_N: Tensor, ddof: int) -> Tensor:

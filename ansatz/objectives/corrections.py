@@ -33,15 +33,16 @@ def truncate(
     low: float | None = None,
     high: float | None = 2.0,
     self_normalize: bool = False,
+    mean_eps: float = 0.0,
 ) -> Tensor:
     """w clipped into [low, high]: truncated importance sampling (fengyao.notion.site/off-policy-rl).
 
     self_normalize: divide by the mean over the minibatch, which must then be one microbatch. The mean is over tokens,
-    or over rollouts if level is not "token".
+    or over rollouts if level is not "token"; mean_eps is added to the number of tokens that means divide by.
     """
     lowest, highest = -torch.inf if low is None else low, torch.inf if high is None else high
     weight_T = _weight(old_logp_T, behavior_logp_T, segment_T, level).clamp(lowest, highest)
-    return _normalized(weight_T, segment_T, level) if self_normalize else weight_T
+    return _normalized(weight_T, segment_T, level, mean_eps) if self_normalize else weight_T
 
 
 @CORRECTIONS.register("mask_outside", "icepop")
@@ -56,11 +57,12 @@ def mask_outside(
     low: float | None = 0.5,
     high: float | None = 5.0,
     self_normalize: bool = False,
+    mean_eps: float = 0.0,
 ) -> Tensor:
-    """w within [low, high], 0 elsewhere (IcePop, arXiv:2510.18855). self_normalize: as in `truncate`."""
+    """w within [low, high], 0 elsewhere (IcePop, arXiv:2510.18855). self_normalize, mean_eps: as in `truncate`."""
     weight_T = _weight(old_logp_T, behavior_logp_T, segment_T, level)
     weight_T = weight_T * _inside(weight_T, low, high)
-    return _normalized(weight_T, segment_T, level) if self_normalize else weight_T
+    return _normalized(weight_T, segment_T, level, mean_eps) if self_normalize else weight_T
 
 
 @CORRECTIONS.register("drop_outside")
@@ -172,9 +174,13 @@ def _weight(old_logp_T: Tensor, behavior_logp_T: Tensor, segment_T: Tensor, leve
     return reduce(log_T, segment_T, segments.num_segments(segment_T))[segment_T].exp()
 
 
-def _normalized(weight_T: Tensor, segment_T: Tensor, level: Level) -> Tensor:
-    each = weight_T if level == "token" else weight_T[segments.last_of_segment(segment_T)]
-    mean = each.mean()
+def _normalized(weight_T: Tensor, segment_T: Tensor, level: Level, mean_eps: float) -> Tensor:
+    if level == "token":
+        mean = weight_T.sum() / (len(weight_T) + mean_eps)
+    else:
+        length_N = segments.count(segment_T, segments.num_segments(segment_T)).to(weight_T.dtype)
+        total_N = segments.total(weight_T, segment_T, len(length_N))
+        mean = (total_N / (length_N + mean_eps).clamp(min=1)).sum() / (length_N > 0).sum().clamp(min=1)
     return weight_T / torch.where(mean > 0, mean, torch.ones_like(mean))
 
 

@@ -1,7 +1,7 @@
 """Importance ratios: log rho, policy over anchor, per token or shared by a rollout.
 
-Axes: T response tokens. `anchor_logp_T`: log-probs before the update, the sampler's, or the policy's own without
-gradient (recipe key `anchor`: old, behavior, policy).
+Axes: T response tokens. `anchor_logp_T`: log-probs before the update, those of the sampler, or those of the policy
+itself without gradient (recipe key `anchor`: old, behavior, policy).
 """
 
 from __future__ import annotations
@@ -34,14 +34,17 @@ def sequence(
     *,
     gradient: Literal["sequence", "token"] = "sequence",
     clamp: float | None = None,
+    mean_eps: float = 0.0,
 ) -> Tensor:
     """log rho = mean over the rollout of log-ratios, the same at all its tokens (GSPO, arXiv:2507.18071 eq. 7).
 
     gradient: "sequence", through the mean; "token", each token its own (GSPO-token, eq. 13). clamp: upper bound on
-    log rho.
+    log rho. mean_eps: added to the length that the mean divides by.
     """
     log_ratio_T = policy_logp_T - anchor_logp_T
-    mean_T = segments.mean(log_ratio_T, segment_T, segments.num_segments(segment_T))[segment_T]
+    rollouts = segments.num_segments(segment_T)
+    length_N = segments.count(segment_T, rollouts).clamp(min=1).to(log_ratio_T.dtype) + mean_eps
+    mean_T = (segments.total(log_ratio_T, segment_T, rollouts) / length_N)[segment_T]
     if gradient == "token":
         mean_T = mean_T.detach() + policy_logp_T - policy_logp_T.detach()
     return mean_T if clamp is None else mean_T.clamp(max=clamp)

@@ -163,3 +163,74 @@ def test_remax_filtered_bc_gpg_and_gdpo_by_hand():
     components = torch.tensor([[1.0, 0.0], [0.0, 100.0], [0.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
     made = component("gdpo", eps=0.0, component_weights=(1.0, 0.5))({"component_NK": components, "group_N": group_N})
     assert made[0].item() == pytest.approx((1 - 0.5) / 2**0.5)  # z-scores of two: +-1/sqrt(2), whatever the scale
+
+
+GROUP_ESTIMATORS = [
+    "group_mean",
+    "group_zscore",
+    "group_smoothed",
+    "leave_one_out",
+    "leave_one_out_std",
+    "mean_ratio",
+    "pass_at_k",
+    "best_gap",
+    "opo",
+    "gpg",
+    "log_partition",
+    "gdpo",
+]
+
+
+@pytest.mark.parametrize("name", GROUP_ESTIMATORS)
+def test_a_prompt_with_one_rollout_gets_zero_from_every_group_estimator(name: str):
+    reward_N = torch.tensor([0.0, 1.0, 0.75], dtype=torch.float64)
+    given_inputs = {
+        "reward_N": reward_N,
+        "group_N": torch.tensor([0, 0, 1]),
+        "length_N": torch.tensor([2, 3, 4]),
+        "component_NK": reward_N[:, None],
+    }
+    made = component(name)(given_inputs)
+    assert made.isfinite().all()
+    assert made[2].item() == 0
+
+
+@pytest.mark.parametrize("name", GROUP_ESTIMATORS)
+def test_equal_rewards_everywhere_give_zero_and_never_nan(name: str):
+    reward_N = torch.full((4,), 0.1, dtype=torch.float64)
+    given_inputs = {
+        "reward_N": reward_N,
+        "group_N": torch.tensor([0, 0, 1, 1]),
+        "length_N": torch.tensor([2, 3, 4, 5]),
+        "component_NK": reward_N[:, None],
+    }
+    assert component(name)(given_inputs).abs().max().item() == pytest.approx(0, abs=1e-15)
+
+
+def test_a_mean_ratio_of_one_rollout_is_zero_or_its_reward():
+    given_inputs = {"reward_N": torch.tensor([0.5, -2.0]), "group_N": torch.tensor([0, 1])}
+    assert component("mean_ratio", signed=True)(given_inputs).tolist() == [0, 0]
+    assert component("mean_ratio", signed=True, single="keep")(given_inputs).tolist() == [0.5, -2.0]
+
+
+def test_gdpo_takes_any_normalizer_of_each_component():
+    """Two prompts; components (4, 0, 2) and (1, 1, 4) for the first, one rollout for the second."""
+    component_NK = torch.tensor([[4.0, 1.0], [0.0, 1.0], [2.0, 4.0], [3.0, 3.0]], dtype=torch.float64)
+    given_inputs = {"component_NK": component_NK, "group_N": torch.tensor([0, 0, 0, 1])}
+    expected = {
+        "group_mean": [2 - 0.5, -2 - 0.5, 0 + 1.0],  # means 2 and 2, weights 1 and 0.5
+        "leave_one_out": [3 - 0.75, -3 - 0.75, 0 + 1.5],
+        # others of component 0: (0, 2), (4, 2), (4, 0); their stds sqrt(2), sqrt(2), sqrt(8).
+        # others of component 1: (1, 4), (1, 4), (1, 1); stds sqrt(4.5), sqrt(4.5), 0, which is not divided by.
+        "leave_one_out_std": [
+            3 / 2**0.5 - 0.75 / 4.5**0.5,
+            -3 / 2**0.5 - 0.75 / 4.5**0.5,
+            1.5,
+        ],
+        "group_zscore": [1 - 0.5 / 3**0.5, -1 - 0.5 / 3**0.5, 1 / 3**0.5],  # stds 2 and sqrt(3)
+    }
+    for normalizer, values in expected.items():
+        made = component("gdpo", normalizer=normalizer, eps=0.0, component_weights=(1.0, 0.5))(given_inputs)
+        assert made.tolist() == pytest.approx([*values, 0.0]), normalizer
+    kept = component("gdpo", normalizer="group_mean", single="keep")(given_inputs)
+    assert kept[3].item() == 6.0

@@ -178,3 +178,19 @@ def test_rejection_bounds_the_statistic_it_names(level: str, estimator: str, hig
     objective = build_objective({"masks": component})
     made = objective.loss_mask(SEGMENT_T, torch.ones(4).bool(), old_logp_T=OLD_T, behavior_logp_T=BEHAVIOR_T)
     assert made.tolist() == kept
+
+
+def test_total_variation_drops_only_tokens_that_would_increase_it():
+    """|w - 1| = 1, 0.4 (mean 0.7) and 0.1, 0 (mean 0.05); log w is positive, negative, positive, zero."""
+    good_T, bad_T = torch.ones(4), -torch.ones(4)
+    assert factors(correction("total_variation", high=0.6), advantage_T=good_T) == [0.0, 1.0, 1.0, 1.0]
+    assert factors(correction("total_variation", high=0.6), advantage_T=bad_T) == [1.0, 0.0, 1.0, 1.0]
+    assert factors(correction("total_variation", high=0.8), advantage_T=good_T) == [1.0] * 4
+    assert factors(correction("total_variation", low=0.1, high=None), advantage_T=good_T) == [1.0, 1.0, 0.0, 1.0]
+
+
+def test_weights_zeroed_outside_can_be_normalised_over_tokens_or_rollouts():
+    tokens = correction("mask_outside", low=0.9, high=1.5, self_normalize=True)
+    assert factors(tokens) == pytest.approx([0.0, 0.0, 1.1 / 0.525, 1.0 / 0.525])
+    rollouts = correction("mask_outside", level="sequence", low=0.9, high=1.15, self_normalize=True)
+    assert factors(rollouts) == pytest.approx([0.0, 0.0, 2.0, 2.0])

@@ -208,3 +208,66 @@ def test_an_empty_rollout_counts_unless_it_is_told_not_to():
     ones = torch.ones_like(step.entropy_T)
     assert weighted("sequence_mean", step, ones) == pytest.approx((step.rollouts - 1) / step.rollouts)
     assert weighted({"name": "sequence_mean", "rollouts": "nonempty"}, step, ones) == pytest.approx(1.0)
+
+
+def test_vespo_weighs_a_rollout_by_a_gate_on_its_whole_ratio_and_its_mismatch_weights():
+    """Rollout 0: log rho 0.2 + 0.1 and weights 2, 1, so log w = 0.3 + log 2; rollout 1: log rho -0.5, A < 0."""
+    inputs = {
+        "log_ratio_T": torch.tensor([0.2, 0.1, -0.5], dtype=torch.float64),
+        "policy_logp_T": torch.tensor([-1.0, -2.0, -3.0], dtype=torch.float64),
+        "advantage_T": torch.tensor([1.5, 1.5, -1.0], dtype=torch.float64),
+        "mismatch_weight_T": torch.tensor([2.0, 1.0, 1.0], dtype=torch.float64),
+        "segment_T": torch.tensor([0, 0, 1]),
+    }
+    log_w = 0.3 + math.log(2)
+    good = math.exp(3 + 2 * log_w - 3 * math.exp(log_w))
+    bad = math.exp(2 + 3 * -0.5 - 2 * math.exp(-0.5))
+    made = build_objective({"surrogate": "vespo"}).surrogate(inputs)
+    assert made.tolist() == pytest.approx([1.5 * good, 3.0 * good, -3.0 * bad])
+    even = {**inputs, "log_ratio_T": torch.zeros(3).double(), "mismatch_weight_T": torch.ones(3).double()}
+    assert build_objective({"surrogate": "vespo"}).surrogate(even).tolist() == pytest.approx([1.5, 3.0, -3.0])
+
+
+def test_vespo_takes_the_place_of_the_mismatch_correction_and_others_are_multiplied_by_it():
+    step = make_step(4)
+    correction = {"name": "truncate", "high": 1.3}
+    for surrogate, multiplied in (("vespo", False), ("log_prob", True)):
+        objective = build_objective({"surrogate": surrogate, "correction": correction, "weights": "token_sum"})
+        ready = prepared(step, objective)
+        parts = objective.loss(ready, step.policy_T)
+        weight_T = parts.mismatch_weight_T[step.mask_T]
+        inputs = {
+            "log_ratio_T": (step.policy_T - step.old_logp_T)[step.mask_T],
+            "policy_logp_T": step.policy_T[step.mask_T],
+            "advantage_T": ready.advantage_T[step.mask_T],
+            "mismatch_weight_T": weight_T,
+            "segment_T": step.segment_T[step.mask_T],
+        }
+        expected = (objective.surrogate(inputs) * (weight_T if multiplied else 1)).sum()
+        assert parts.loss.item() == pytest.approx(expected.item())
+
+
+def test_a_detached_ratio_can_be_zeroed_outside_its_open_interval():
+    ratio_T = torch.tensor([0.8, 0.81, 1.19, 1.2], dtype=torch.float64)
+    inputs = {
+        "log_ratio_T": ratio_T.log(),
+        "policy_logp_T": -torch.ones(4, dtype=torch.float64),
+        "advantage_T": torch.ones(4, dtype=torch.float64),
+    }
+    surrogate = {"name": "cispo", "floor": 0.81, "cap": 1.19, "outside": "zero"}
+    assert build_objective({"surrogate": surrogate}).surrogate(inputs).tolist() == pytest.approx([0, 0, 0, 0])
+    wider = {**surrogate, "floor": 0.805, "cap": 1.195}
+    assert build_objective({"surrogate": wider}).surrogate(inputs).tolist() == pytest.approx([0, 0.81, 1.19, 0])
+
+
+def test_the_weight_of_a_kl_has_no_gradient_beyond_the_input_clamp():
+    """x = 0.5 is clamped to 0.3: the value is 0.3 x exp(0), and the gradient is 0; x = 0.2 has 1 + 0.2."""
+    kl = build_objective({"kl": {"name": "k1", "clamp_in": 0.3, "weight": "on_policy"}}).kl
+    policy_T = torch.tensor([-1.0, -1.0], dtype=torch.float64, requires_grad=True)
+    ref_T = torch.tensor([-1.5, -1.2], dtype=torch.float64)
+    zero_T = torch.zeros(2, dtype=torch.float64)
+    inputs = {"policy_logp_T": policy_T, "ref_logp_T": ref_T, "log_ratio_T": zero_T, "behavior_logp_T": ref_T}
+    value_T = kl(inputs)
+    assert value_T.tolist() == pytest.approx([0.3, 0.2])
+    (gradient_T,) = torch.autograd.grad(value_T.sum(), policy_T)
+    assert gradient_T.tolist() == pytest.approx([0.0, 1.2])

@@ -123,3 +123,67 @@ def test_tool_output_counts_as_time_only_when_it_is_a_state():
     far = objective.advantages(*one, segment_T=segment_T, mask_T=mask_T, state_T=torch.ones(3).bool()).advantage_T
     assert near.tolist() == [0.5, 0.0, 1.0]
     assert far.tolist() == [0.25, 0.0, 1.0]
+
+
+def test_dense_rewards_reach_every_estimator_as_sums_or_to_go():
+    """Two rollouts of one prompt with token rewards (1, 0.5) and (-1, 2): sums 1.5 and 1."""
+    segment_T, mask_T = torch.tensor([0, 0, 1, 1]), torch.ones(4).bool()
+    token_reward_T = torch.tensor([1.0, 0.5, -1.0, 2.0], dtype=torch.float64)
+    reward_N, group_N = torch.tensor([9.0, 9.0], dtype=torch.float64), torch.tensor([0, 0])
+
+    def made(advantage: object, **inputs: torch.Tensor) -> list[float]:
+        objective = build_objective({"advantage": advantage})
+        tokens = {"segment_T": segment_T, "mask_T": mask_T, "token_reward_T": token_reward_T}
+        return objective.advantages(reward_N, group_N, **tokens, **inputs).advantage_T.tolist()
+
+    assert made("group_mean") == pytest.approx([0.25, 0.25, -0.25, -0.25])
+    assert made("leave_one_out") == pytest.approx([0.5, 0.5, -0.5, -0.5])
+    assert made("reward_to_go") == pytest.approx([1.5, 0.5, 1.0, 2.0])
+    baseline_N = torch.tensor([1.0, 0.5], dtype=torch.float64)
+    assert made("remax_to_go", baseline_N=baseline_N) == pytest.approx([0.5, -0.5, 0.5, 1.5])
+    assert made("remax", baseline_N=baseline_N) == pytest.approx([0.5, 0.5, 0.5, 0.5])
+
+
+def test_a_clipped_advantage_is_clipped_after_the_baseline_and_before_the_kl_and_whitening():
+    """Rewards 4 and 0: centred 2 and -2, clipped to 1.5 and -1. The KL to go is 0.1 x 2 tokens, then 0.1."""
+    segment_T, mask_T = torch.tensor([0, 0, 1, 1]), torch.ones(4).bool()
+    reward_N = torch.tensor([4.0, 0.0], dtype=torch.float64)
+    arrays = {
+        "segment_T": segment_T,
+        "mask_T": mask_T,
+        "old_logp_T": torch.full((4,), -1.0, dtype=torch.float64),
+        "ref_logp_T": torch.full((4,), -2.0, dtype=torch.float64),
+    }
+    spec = {"advantage": "group_mean", "advantage_clip": [-1, 1.5], "kl": "k1", "kl_coef": 0.1, "kl_in": "return"}
+    made = build_objective(spec).advantages(reward_N, torch.tensor([0, 0]), **arrays)
+    assert made.advantage_T.tolist() == pytest.approx([1.3, 1.4, -1.2, -1.1])
+    dense = build_objective({"advantage": "reward_to_go", "advantage_clip": [-1, 1.5]})
+    assert dense.advantages(reward_N, torch.tensor([0, 0]), **arrays).advantage_T.tolist() == [1.5, 1.5, 0, 0]
+
+
+@pytest.mark.parametrize("eps_in", ["var", "std", "floor"])
+def test_whitening_without_any_spread_gives_zero_and_never_nan(eps_in: str):
+    whiten = {"name": "rollouts", "eps": 0.0, "eps_in": eps_in, "mean_eps": 1e-8}
+    objective = build_objective({"advantage": "reward", "whiten": whiten})
+    made = objective.advantages(
+        torch.full((3,), 0.1, dtype=torch.float64),
+        torch.tensor([0, 1, 2]),
+        segment_T=torch.arange(3),
+        mask_T=torch.ones(3).bool(),
+    )
+    assert made.advantage_T.tolist() == [0, 0, 0]
+
+
+def test_the_epsilon_of_a_mean_is_added_to_the_number_of_tokens():
+    """Advantages 1, 2, 6 with mean_eps 1: mean 9 / 4, squares (25 + 1 + 225) / 16 / 4 x 3 / 2 for ddof 1."""
+    objective = build_objective(
+        {"advantage": "reward", "whiten": {"name": "tokens", "eps": 0.0, "mean_eps": 1.0, "ddof": 1}}
+    )
+    made = objective.advantages(
+        torch.tensor([1.0, 2.0, 6.0], dtype=torch.float64),
+        torch.tensor([0, 1, 2]),
+        segment_T=torch.arange(3),
+        mask_T=torch.ones(3).bool(),
+    )
+    std = (251 / 16 / 4 * 3 / 2) ** 0.5
+    assert made.advantage_T.tolist() == pytest.approx([-1.25 / std, -0.25 / std, 3.75 / std])

@@ -68,7 +68,7 @@ def spec(options: Options) -> dict[str, Any]:
     return {
         **advantage(options["adv"]),
         "anchor": "policy" if forced else "old",
-        "ratio": "sequence" if shared and not forced else "token",
+        "ratio": {"name": "sequence", "mean_eps": 1e-8} if shared and not forced else "token",
         "surrogate": _surrogate(options),
         "kl": {**kl_component(options["reference_policy_kl_type"], options), "weight": weight},
         "kl_coef": options["reference_policy_kl_penalty"],

@@ -239,7 +239,7 @@ def _importance(settings: Options, bypass: Options | None, loss_mode: str) -> li
         bounds: dict[str, Any] = {"name": "mask_outside", "low": low, "high": high}
     else:
         bounds = {"name": "truncate", "high": float(threshold)}
-    return [{**bounds, "level": level, "self_normalize": normalize}]
+    return [{**bounds, "level": level, "self_normalize": normalize, "mean_eps": 1e-8}]
 
 
 def _rejections(settings: Options) -> list[dict[str, Any]]:

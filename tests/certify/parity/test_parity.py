@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
@@ -122,17 +123,17 @@ def test_knobs_merge_key_by_key_and_errors_are_relative_to_large_numbers():
     assert error(None, 1.0) == float("inf")
 
 
-@pytest.mark.skipif(not VISIBLE.is_file(), reason="the parity cases are not beside this checkout (../shared/parity)")
-def test_at_least_240_families_of_the_shared_file_agree_and_none_that_we_claim_differs():
+@pytest.mark.skipif(not VISIBLE.is_file(), reason="the parity cases are not next to this checkout (../shared/parity)")
+def test_at_least_264_families_of_the_shared_file_agree_and_none_that_we_claim_differs():
     results = certify(VISIBLE)
     differing = [result.family for result in results if not result.agrees and result.left_out is None]
     assert differing == []
-    assert sum(result.agrees for result in results) >= 240
+    assert sum(result.agrees for result in results) >= 264
     assert set(LEFT_OUT) <= {result.family for result in results}
     assert list(render(results))[-1] == f"{sum(r.agrees for r in results)} of {len(results)} families agree"
 
 
-@pytest.mark.skipif(not VISIBLE.is_file(), reason="the parity cases are not beside this checkout (../shared/parity)")
+@pytest.mark.skipif(not VISIBLE.is_file(), reason="the parity cases are not next to this checkout (../shared/parity)")
 def test_no_setting_is_read_off_an_expected_output():
     # the same cases without their outputs give the same numbers: a run sees knobs and inputs alone
     from ansatz.certify.parity.cases import Case
@@ -148,3 +149,22 @@ def test_no_setting_is_read_off_an_expected_output():
         for key in entry["outputs"]:
             if key in seen and key != "metrics":
                 assert error(unseen[key], seen[key]) == 0
+
+
+@pytest.mark.skipif(not VISIBLE.is_file(), reason="the parity cases are not next to this checkout (../shared/parity)")
+def test_no_number_of_the_shared_cases_passes_through_the_default_dtype():
+    from ansatz.certify.parity.cases import Case
+    from ansatz.certify.parity.families import find
+
+    for entry in [entry for entry in json.loads(VISIBLE.read_text()) if entry["family"] not in LEFT_OUT][::2]:
+        run_family = find(entry["family"])
+        assert run_family is not None
+        usual = run_family(Case.from_json(entry))
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            coarse = run_family(Case.from_json(entry))
+        finally:
+            torch.set_default_dtype(torch.float32)
+        for key in entry["outputs"]:
+            if key in usual and usual[key] is not None and key != "metrics":
+                assert error(coarse[key], usual[key]) == 0, (entry["id"], key)
