@@ -84,7 +84,7 @@ SABOTAGES: dict[str, tuple[str, str, str]] = {
         "log_ratio_T = policy_logp_T - anchor_logp_T\n    return log_ratio_T if",
         "log_ratio_T = anchor_logp_T - policy_logp_T\n    return log_ratio_T if",
     ),
-    "ratio: sum for the sequence's mean": ("ratios", "segments.mean(log_ratio_T", "segments.total(log_ratio_T"),
+    "ratio: sum for the sequence's mean": ("ratios", "/ length_N)[segment_T]", "/ 1)[segment_T]"),
     "kl: k3 of the wrong direction": ("kl", "torch.expm1(-x_T) + x_T", "torch.expm1(x_T) - x_T"),
     "kl: k2 without its half": ("kl", "return x_T.square() / 2", "return x_T.square()"),
     "kl: straight through the wrong estimator": (
@@ -116,8 +116,8 @@ SABOTAGES: dict[str, tuple[str, str, str]] = {
     "advantage: ddof": ("segments", "count(segment_N, num_segments) - ddof)", "count(segment_N, num_segments) - 1)"),
     "advantage: epsilon lost": (
         "advantages",
-        "centered_N / (std_N + eps), reward_N",
-        "centered_N / (std_N + 1e-12), reward_N",
+        "_divided(centered_N, std_N + eps), reward_N",
+        "_divided(centered_N, std_N + 1e-12), reward_N",
     ),
     "advantage: leave-one-out without the factor": ("advantages", "* size_N / (size_N - 1).clamp(min=1)", "* 1"),
     "advantage: mean of the batch for the group": (

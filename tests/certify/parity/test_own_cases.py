@@ -15,7 +15,7 @@ import torch
 
 from ansatz.certify.parity.cases import Case, error
 from ansatz.certify.parity.families import find
-from ansatz.objectives.projects import PROJECTS
+from ansatz.objectives.projects import PROJECTS, trl
 from ansatz.objectives.projects.options import merged, nested
 
 # Options that the harness of a certificate adds to those of the project.
@@ -27,9 +27,19 @@ HARNESS: dict[str, dict[str, Any]] = {
     "slime": {},
     "open-instruct": {},
     "prime-rl": {"length_penalty": None},
+    "skyrl": {"max_seq_len": 9, "use_kl_loss": "false here"},
+    "trl_gmpo": {"steps_per_generation": 1, "num_iterations": 2, "use_vllm": False},
+    "trl_rloo": {},
 }
 PEERS = {"nemo-rl": "nemo", "open-instruct": "open_instruct", "prime-rl": "prime"}
-FAMILIES = {"trl": "trl.grpo_loss.own", "verl": "verl.policy_loss.own", "nemo-rl": "nemo.loss.own"}
+FAMILIES = {
+    "trl": "trl.grpo_loss.own",
+    "trl_gmpo": "trl.gmpo",
+    "trl_rloo": "trl.rloo",
+    "verl": "verl.policy_loss.own",
+    "nemo-rl": "nemo.loss.own",
+}
+OPTIONS = {"trl_gmpo": trl.OPTIONS, "trl_rloo": trl.RLOO_OPTIONS}
 
 CHOICES: dict[str, list[dict[str, list[Any]]]] = {
     "trl": [
@@ -177,6 +187,56 @@ CHOICES: dict[str, list[dict[str, list[Any]]]] = {
             "rho_clamp_upper_bound": [0.0, 2.0],
         },
     ],
+    "trl_gmpo": [
+        {
+            "epsilon": [0.1, 0.4],
+            "epsilon_high": [None, 0.2],
+            "beta": [0.0, 0.1],
+            "scale_rewards": ["group", "none"],
+        }
+    ],
+    "trl_rloo": [
+        {
+            "beta": [0.0, 0.1],
+            "epsilon_high": [None, 0.5],
+            "normalize_advantages": [True, False],
+            "reward_clip_range": [None, [0.0, 0.5]],
+            "num_iterations": [1, 2],
+        }
+    ],
+    "skyrl": [
+        {
+            "policy_loss_type": ["regular", "dual_clip", "gspo", "cispo", "sapo", "importance_sampling"],
+            "loss_reduction": ["token_mean", "sequence_mean", "prompt_mean", "seq_mean_token_sum_norm"],
+            "adv": [
+                {"advantage_estimator": "grpo"},
+                {"advantage_estimator": "grpo", "grpo_norm_by_std": False},
+                {"advantage_estimator": "rloo"},
+                {"advantage_estimator": "maxrl"},
+            ],
+            "eps_clip_high": [0.1, 0.5],
+            "use_kl_loss": [True, "false here"],
+            "kl_estimator_type": ["k1", "k2", "k3", "abs"],
+            "kl_loss_coef": [0.05],
+            "off_policy_correction": [
+                {"tis_ratio_type": "token", "token_tis_ratio_clip_high": 1.1},
+                {
+                    "tis_ratio_type": "sequence",
+                    "sequence_tis_ratio_clip_high": 1.2,
+                    "token_mask_is_threshold_high": 1.3,
+                },
+                {"sequence_mask_metric": "geometric", "geo_mask_low": 0.95, "geo_mask_high": 1.05},
+                {"sequence_mask_metric": "product", "product_mask_low": 0.8, "product_mask_high": 1.3},
+                {"outlier_token_is_threshold_high": 1.25},
+            ],
+        },
+        {
+            "policy_loss_type": ["rollout_is", "dppo", "cispo"],
+            "cispo": [{"cispo_anchor": "rollout", "cispo_eps_clip_high": 0.2}],
+            "dppo": [{"dppo_type": "binary_kl", "delta_low": 0.01, "delta_high": 0.02}, {"delta_low": 0.03}],
+            "eps_clip_low": [0.15],
+        },
+    ],
     "prime-rl": [
         {
             "algo": ["grpo", "max_rl"],
@@ -200,15 +260,16 @@ def inputs_of(rng: random.Random, project: str) -> dict[str, Any]:
         for column in range(length):
             mask[row][column] = float(rng.random() < 0.8)
         mask[row][rng.randrange(length)] = 1.0
-    if project in ("openrlhf", "slime"):  # these need equal groups, and slime counts an empty rollout as one token
+    # Equal groups where a project needs them, and no empty rollout where it adds a constant to the loss for one.
+    if project in ("openrlhf", "slime", "trl_rloo", "trl_gmpo"):
         group = [0, 1, 0, 1, 0, 1]
         mask, rows = mask[:-1], 6
 
-    def around(center: list[list[float]] | float, width: float) -> list[list[float]]:
+    def around(center: list[list[float]] | float, width: float, highest: float = -0.05) -> list[list[float]]:
         centers = center if isinstance(center, list) else [[center] * columns for _ in range(rows)]
         return [
-            [(c + rng.gauss(0, width)) * m for c, m in zip(*pair, strict=True)]
-            for pair in zip(centers, mask, strict=True)
+            [min(middle + rng.gauss(0, width), highest) * inside for middle, inside in zip(*row, strict=True)]
+            for row in zip(centers, mask, strict=True)
         ]
 
     policy = around(-1.5, 0.4)
@@ -222,7 +283,7 @@ def inputs_of(rng: random.Random, project: str) -> dict[str, Any]:
         "old_logp": old,
         "behavior_logp": around(old, 0.15),
         "ref_logp": around(policy, 0.3),
-        "entropy": around(1.0, 0.2),
+        "entropy": around(1.0, 0.2, highest=9.0),
     }
 
 
@@ -232,8 +293,14 @@ def made_case(project: str, seed: int) -> Case:
     changes = {key: rng.choice(values) for key, values in table.items()}
     if project == "trl" and changes.get("loss_type") == "cispo":
         changes["epsilon_high"] = 2.5
-    defaults = merged(nested(PROJECTS[project].options), HARNESS[project])
-    peer = PEERS.get(project, project)
+    if project == "skyrl" and "policy_loss_type" in changes:
+        kind = changes["policy_loss_type"]
+        changes = {key: value for key, value in changes.items() if key not in ("cispo", "dppo") or key == kind}
+        if kind not in ("rollout_is", "regular", "dual_clip", "gspo"):
+            changes = {key: value for key, value in changes.items() if not key.startswith("eps_clip")}
+    options = OPTIONS[project] if project in OPTIONS else PROJECTS[project].options
+    defaults = merged(nested(options), HARNESS[project])
+    peer = PEERS.get(project, project).partition("_")[0] if project in OPTIONS else PEERS.get(project, project)
     return Case.from_json(
         {
             "id": f"{project}/{seed}",
