@@ -1,12 +1,14 @@
-"""A recipe that runs through in seconds, and the real command to run it with."""
+"""A recipe that runs in seconds, and the real command to run, kill and resume it with."""
 
 from __future__ import annotations
 
 import copy
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import yaml
 
 from ansatz.config.load import check, merge
 from ansatz.config.schema import Config
+from ansatz.track.jsonl import read_jsonl
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -90,3 +93,26 @@ def command(*arguments: str | Path, timeout_s: float = 240) -> tuple[int, str, s
     finally:
         process.kill()
     return process.returncode, out, err
+
+
+def kill_in(stage: Path, *, after: int, arguments: Sequence[str | Path]) -> list[int]:
+    """Run the command until the stage has logged `after` steps, kill it with SIGKILL, and return the steps logged."""
+    process = start(*arguments)
+    deadline = time.monotonic() + 200
+    while not (stage / "metrics.jsonl").exists() or len(read_jsonl(stage / "metrics.jsonl")) < after:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not (stage / "done.json").exists()
+    return [row["step"] for row in read_jsonl(stage / "metrics.jsonl")]
+
+
+def untimed(value: Any) -> Any:
+    """JSON without the numbers that differ from run to run: seconds, and the metrics time/ and perf/."""
+    if isinstance(value, dict):
+        timed = ("time/", "perf/")
+        return {key: untimed(each) for key, each in value.items() if key != "seconds" and not key.startswith(timed)}
+    return [untimed(each) for each in value] if isinstance(value, list) else value

@@ -1,12 +1,10 @@
 """A run killed in the middle of each stage and resumed equals one that was left alone."""
 
 import json
-import signal
-import time
 from pathlib import Path
 
 import pytest
-from toy_runs import command, start, toy_recipe
+from toy_runs import command, kill_in, toy_recipe, untimed
 
 from ansatz.track.jsonl import read_jsonl
 
@@ -23,26 +21,14 @@ CHANGES = {
 }
 
 
-def kill_in(stage: Path, *, after: int, arguments) -> list[int]:
-    """Runs the command until the stage has logged `after` steps, kills it, and gives the steps logged by then."""
-    process = start(*arguments)
-    deadline = time.monotonic() + 200
-    while not (stage / "metrics.jsonl").exists() or len(read_jsonl(stage / "metrics.jsonl")) < after:
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    assert not (stage / "done.json").exists()
-    return [row["step"] for row in read_jsonl(stage / "metrics.jsonl")]
-
-
-def untimed(value):
-    if isinstance(value, dict):
-        slow = ("time/", "perf/")
-        return {k: untimed(v) for k, v in value.items() if k != "seconds" and not k.startswith(slow)}
-    return [untimed(one) for one in value] if isinstance(value, list) else value
+def assert_same_checkpoints(whole: Path, killed: Path) -> None:
+    """The same checkpoints with the same bytes; what a kill left of an unfinished one does not count."""
+    names = [path.name for path in sorted((whole / "checkpoints").iterdir())]
+    assert names == [path.name for path in sorted((killed / "checkpoints").glob("step-*"))]
+    for name in names:
+        for file in ("model.safetensors", "optimizer.safetensors"):
+            left, right = (stage / "checkpoints" / name / file for stage in (whole, killed))
+            assert left.read_bytes() == right.read_bytes(), (name, file)
 
 
 def test_a_run_killed_twice_equals_one_that_was_left_alone(tmp_path):
@@ -61,16 +47,12 @@ def test_a_run_killed_twice_equals_one_that_was_left_alone(tmp_path):
     assert "Report to open:" in out
 
     for stage, steps in (("sft", 60), ("rl", 24)):
-        rows = [read_jsonl(run / stage / "metrics.jsonl") for run in (whole, killed)]
-        assert [row["step"] for row in rows[1]] == list(range(1, steps + 1))
-        assert untimed(rows[0]) == untimed(rows[1])
-        names = [path.name for path in sorted((whole / stage / "checkpoints").iterdir())]
-        assert names[-1] == f"step-{steps:06d}"
-        assert names == [path.name for path in sorted((killed / stage / "checkpoints").glob("step-*"))]
-        for name in names:
-            for file in ("model.safetensors", "optimizer.safetensors"):
-                paths = [run / stage / "checkpoints" / name / file for run in (whole, killed)]
-                assert paths[0].read_bytes() == paths[1].read_bytes(), (stage, name, file)
+        assert [row["step"] for row in read_jsonl(killed / stage / "metrics.jsonl")] == list(range(1, steps + 1))
+        assert untimed(read_jsonl(whole / stage / "metrics.jsonl")) == untimed(
+            read_jsonl(killed / stage / "metrics.jsonl")
+        )
+        assert_same_checkpoints(whole / stage, killed / stage)
+        assert sorted((whole / stage / "checkpoints").iterdir())[-1].name == f"step-{steps:06d}"
     for stage in ("model", "sft", "rl"):
         evaluations = [untimed(read_jsonl(run / stage / "evaluations.jsonl")) for run in (whole, killed)]
         assert evaluations[0] == evaluations[1]
@@ -81,3 +63,47 @@ def test_a_run_killed_twice_equals_one_that_was_left_alone(tmp_path):
     assert summaries[1]["model"] == str(killed / "rl" / "checkpoints" / "step-000024")
     assert untimed(summaries[0]["evaluations"]) == untimed(summaries[1]["evaluations"])
     assert summaries[1]["seconds"] > 0
+
+
+PARTIAL = {
+    "data": {"sft": None},
+    "rollout": {
+        "prompts_per_step": 8,
+        "samples_per_prompt": 2,
+        "partial_rollout_tokens": 12,
+        "max_response_tokens": 48,
+        "stop": ["e"],  # responses end anywhere between their first token and the limit
+    },
+    "train": {"steps": 12, "lr": 1e-3},
+    "save": {"every": 4},
+    "evaluate": {"every": 0},
+    "rewards": {"math_answer": {"weight": 0}, REWARD: {}},
+}
+
+
+def test_a_run_with_partial_rollouts_that_is_killed_ends_in_the_same_bits(tmp_path):
+    """A response takes up to four steps of 12 tokens, so groups wait for slow members across several steps.
+
+    Killed after step 6, the run resumes at the checkpoint of step 4 with the partial rollouts that are saved in it.
+    """
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    code, _, err = command("train", toy_recipe(tmp_path / "a", PARTIAL))
+    assert code == 0, err
+    whole, killed = (tmp_path / name / "runs" / "toy" / "rl" for name in "ab")
+    logged = kill_in(killed, after=6, arguments=["train", toy_recipe(tmp_path / "b", PARTIAL)])
+    assert 6 <= logged[-1] < 12
+    state = json.loads((killed / "checkpoints" / "step-000004" / "state.json").read_text())
+    assert state["loop"]["partial_rollouts"]
+    code, _, err = command("train", "--resume", killed.parent)
+    assert code == 0, err
+
+    rows = read_jsonl(whole / "metrics.jsonl")
+    assert [row["step"] for row in rows] == list(range(1, 13))
+    assert max(row["rollout/partial"] for row in rows) > 4
+    assert max(row["rollout/version_lag"] for row in rows) > 0.5
+    assert untimed(rows) == untimed(read_jsonl(killed / "metrics.jsonl"))
+    for step in range(1, 13):
+        name = f"samples/step-{step:06d}.jsonl"
+        assert untimed(read_jsonl(whole / name)) == untimed(read_jsonl(killed / name))
+    assert_same_checkpoints(whole, killed)
