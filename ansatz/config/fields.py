@@ -18,11 +18,14 @@ def _no_bool(value: Any) -> Any:
 Int = Annotated[int, BeforeValidator(_no_bool)]
 Float = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
 Positive = Annotated[Int, Field(gt=0)]
+"""A number of things of which there is at least one."""
 Count = Annotated[Int, Field(ge=0)]
+"""A number of things; 0 often switches a feature off, which the key's description then says."""
 Rate = Annotated[Float, Field(ge=0)]
-Decay = Annotated[Float, Field(ge=0, lt=1)]
-Share = Annotated[Float, Field(gt=0, le=1)]
-Part = Annotated[Float, Field(ge=0, le=1)]
+"""A real number that is not negative, such as a learning rate or a number of seconds."""
+Fraction = Annotated[Float, Field(ge=0, le=1)]
+PositiveFraction = Annotated[Float, Field(gt=0, le=1)]
+FractionBelowOne = Annotated[Float, Field(ge=0, lt=1)]
 
 
 class Section(BaseModel):

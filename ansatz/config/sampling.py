@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from ansatz.config.fields import Count, Part, Positive, Rate, Section, Share
+from ansatz.config.fields import Count, Fraction, Positive, PositiveFraction, Rate, Section
 
 THOUGHT_START, THOUGHT_END = "<think>", "</think>"
 
@@ -29,9 +29,9 @@ class SamplingOptions(Section):
     """Divides the logits. 0: always the most likely token, which makes sense only with one response per prompt."""
     top_k: Count = 0
     """Sample from the N most likely tokens; 0: off."""
-    top_p: Share = 1.0
+    top_p: PositiveFraction = 1.0
     """Sample from the smallest set of most likely tokens with at least this probability in all; 1: off."""
-    min_p: Part = 0.0
+    min_p: Fraction = 0.0
     """Keep tokens whose probability is at least this fraction of the most likely token's; 0: off."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """A response ends as soon as its text contains one of these strings."""

@@ -1,7 +1,8 @@
-"""The schema of a recipe: one frozen pydantic model a section; unknown keys are errors.
+"""The schema of a recipe: one frozen pydantic model for each section. Unknown keys are errors.
 
-Components (data sources, rewards, objective components) are named here and carry their settings as a mapping; what they
-accept is read from their own signatures, so nothing is declared twice. Derived numbers are properties.
+Components (data sources, rewards, components of the objective) are named here and carry their settings as a mapping.
+What they accept is read from their signatures, so nothing is declared twice. docs/config.md is generated from the
+docstrings of the keys.
 """
 
 from __future__ import annotations
@@ -20,50 +21,65 @@ STAGES = ("problems", "model", "sft", "rejection", "rl")
 
 
 class ModelSection(Section):
+    """The model that training starts from."""
+
     path: str | None = None
-    """A Hugging Face folder; null builds `tiny` from nothing."""
+    """Folder of the model in Hugging Face format: config.json, weights and tokenizer. null: build the model of
+    `model.tiny` with random weights."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Compute type. auto: bfloat16 where the device does it natively, else float32. Master weights stay float32."""
+    """Type that the model computes in. auto: bfloat16 if the device multiplies it natively, otherwise float32. The
+    master weights of the optimizer are float32 in either case."""
     tiny: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """Settings of `models.tiny.build_tiny_model`, used when path is null: vocab_size, hidden_size, num_layers ..."""
+    """Sizes of the model that is built; see below. Has an effect only if `model.path` is null."""
     toy: bool | tuple[str, ...] = False
-    """true: a toy run of the recipe (see `config.toy`): the architecture of path with random weights, little work.
-    In a run's own config: what that changed."""
+    """true: try the recipe at toy size, in a minute on any machine. The architecture of `model.path` gets random
+    weights, and numbers of steps, prompts and tokens are reduced. The config.yaml of a run lists here what was
+    reduced."""
     lora: dict[str, Any] | None = None
-    """Train low-rank adapters alone (settings: `models.lora.add_adapters`); null: every weight."""
+    """Train low-rank adapters instead of the weights; the settings are below. null: train every weight."""
     checkpointing: bool = False
-    """A layer's activations are computed again in the backward pass: less memory, more time, the same numbers."""
+    """Activation checkpointing: the backward pass computes the activations of each layer again instead of keeping
+    them. Takes less memory and more time, and changes no number."""
     compile: bool = False
-    """The update's layers by torch.compile."""
+    """Run the layers through torch.compile during updates."""
 
     @property
     def built(self) -> bool:
-        """Whether the model is built with random weights, rather than loaded from path."""
+        """Whether the model is built with random weights instead of loaded from `path`."""
         return self.path is None or bool(self.toy)
 
 
 class DataSection(Section):
-    """Each of sft, train and heldout: {source: NAME, ...settings of that source}. sft null: no SFT stage."""
+    """The problems and how they are shown to the model. `sft`, `train` and `heldout` each name a source with its
+    settings: {source: NAME, split: SPLIT, ...}."""
 
     template: str = "tiny"
+    """Prompt template that turns a problem into a prompt; see below."""
     sft: dict[str, Any] | None = None
+    """Problems with worked solutions, for supervised fine-tuning. null: no SFT stage."""
     train: dict[str, Any]
+    """Problems of reinforcement learning and of rejection sampling."""
     heldout: dict[str, Any]
+    """Problems of the evaluations, from the first on as many as `evaluate.problems` says."""
     curriculum: dict[str, Any] | None = None
-    """RL takes problems by what came of them before (settings: `data.curriculum.CurriculumSettings`), and may sample
-    further ones for those without a signal. null: epoch after epoch."""
+    """Choose the problems of each RL step by the outcomes so far, and optionally replace groups without signal
+    (dynamic sampling). null: every problem once per epoch, in random order."""
 
 
 class RolloutSection(SamplingOptions):
+    """How RL samples responses."""
+
     prompts_per_step: Positive = 32
+    """Problems in one RL step. The step has prompts_per_step x samples_per_prompt rollouts."""
     max_prompt_tokens: Positive = 256
+    """Longest prompt in tokens. A problem with a longer one is refused before training."""
     max_response_tokens: Positive = 96
     """Longest response in tokens, end token included."""
     partial_rollout_tokens: Count = 0
     """Partial rollouts: a response that has not ended after N tokens is paused, and the next step resumes it with the
     new weights. 0: every response ends in the step in which it began."""
     engine: dict[str, Any] = Field(default_factory=lambda: {"name": "native"})
-    """{name: native | vllm, ...settings of that engine}: `rollout.engines` lists them with their settings."""
+    """The engine that samples, with its settings: {name: native} or {name: vllm, ...}."""
 
     @property
     def rollouts_per_step(self) -> int:
@@ -80,27 +96,36 @@ class RolloutSection(SamplingOptions):
 
 
 class TrainSection(Section):
+    """The updates of RL. SFT uses the optimizer, `max_grad_norm` and `tokens_per_microbatch` as well."""
+
     steps: Count = 100
+    """Number of RL steps. 0: no RL stage."""
     lr: Rate = 1e-4
+    """Learning rate, after warm-up and before decay."""
     warmup_steps: Count = 5
+    """Steps over which the learning rate rises linearly from near 0."""
     decay_steps: Count = 0
-    """Over the last so many steps the rate falls to 0."""
+    """Steps at the end over which the learning rate falls linearly to near 0; 0: no decay."""
     updates_per_step: Positive = 1
-    """The step's prompts are dealt into this many minibatches; one optimiser step on each."""
+    """Minibatches that the prompts of a step are divided into, with one optimiser step on each."""
     epochs_per_step: Positive = 1
-    """How often the step's rollouts are gone through."""
+    """How often the rollouts of a step are used. A step has updates_per_step x epochs_per_step optimiser steps."""
     tokens_per_microbatch: Positive = 16384
-    """Bounds memory and changes no number."""
+    """Most tokens, prompts included, that one forward and backward pass computes. Bounds the memory and changes no
+    result beyond rounding."""
     optimizer: dict[str, Any] = Field(default_factory=lambda: {"name": "adamw"})
-    """{name: adamw | adamw_8bit | adamw_offload, betas, weight_decay}: `train.optimizers`; also of SFT and critic."""
+    """The optimizer with its settings: {name: adamw, betas: [0.9, 0.99]}. Also used by SFT and for the critic."""
     max_grad_norm: Rate = 1.0
-    """0: no clipping."""
+    """The gradient is scaled down to this norm if it is larger; 0: never."""
     critic_lr: Rate = 1e-3
-    """Of the critic, for algorithms that have one."""
+    """Learning rate of the critic, with the schedule of `train.lr`. Has an effect only for objectives with a critic."""
     reference_update_interval: Count = 0
-    """Each so many steps the reference of the KL becomes the policy (iterative GRPO); 0: it stays the stage's start."""
+    """Every N steps the current policy becomes the reference of the KL term (iterative GRPO). 0: the reference stays
+    the policy that the stage began with."""
     max_logprob_gap: Annotated[float, Field(ge=1)] = 1.05
-    """The first step is refused when exp(mean |behavior_logp - old_logp|) is over this."""
+    """Largest allowed exp(mean |behavior_logp - old_logp|) between sampler and trainer. It is checked in the first
+    step of a run and of a resumed run, which stops if sampler and trainer disagree by more. 1: they must agree
+    exactly."""
 
     @property
     def optimizer_steps_per_step(self) -> int:
@@ -108,25 +133,32 @@ class TrainSection(Section):
 
 
 class SftSection(Section):
-    """Slices, optimizer and gradient clipping are those of `train`."""
+    """Supervised fine-tuning on the worked solutions of `data.sft`. The optimizer, the clipping of gradients and the
+    microbatches are those of `train`."""
 
     steps: Count = 350
+    """Number of optimiser steps. 0: no SFT stage."""
     batch_size: Positive = 64
+    """Demonstrations in one step."""
     lr: Rate = 2e-3
+    """Learning rate, after warm-up and before decay."""
     warmup_steps: Count = 20
+    """Steps over which the learning rate rises linearly from near 0."""
     decay_steps: Count = 0
-    """Over the last so many steps the rate falls to 0."""
+    """Steps at the end over which the learning rate falls linearly to near 0; 0: no decay."""
 
 
 class EvaluateSection(SamplingOptions):
-    """Sampling options that the recipe leaves out: the defaults below, and for the form of a response (`AS_ROLLOUT`)
-    the values of `rollout`."""
+    """Held-out evaluation: `samples_per_prompt` responses and one greedy response to each problem. What describes the
+    form of a response (max_response_tokens, min_response_tokens, stop, thinking_budget, closing) is as in `rollout`
+    unless it is given here. The other sampling options have the defaults below."""
 
     AS_ROLLOUT: ClassVar = ("max_response_tokens", "min_response_tokens", "stop", "thinking_budget", "closing")
 
     problems: Positive = 200
+    """Number of problems, from the first of `data.heldout` on."""
     k: Positive = 8
-    """pass@k and maj@k; at most `samples_per_prompt`."""
+    """The k of pass@k and maj@k, at most `evaluate.samples_per_prompt`."""
     temperature: Annotated[Float, Field(gt=0)] = 1.0
     """Divides the logits. Each problem also gets one response at temperature 0."""
     every: Count = 25
@@ -148,41 +180,51 @@ class EvaluateSection(SamplingOptions):
 
 
 class SaveSection(Section):
+    """What a run writes besides its metrics."""
+
     every: Positive = 25
+    """Write a checkpoint every N steps of SFT and of RL. The last step of a stage always gets one."""
     keep: Positive = 2
-    """Newest checkpoints that stay; a stage's last one always does."""
+    """Newest checkpoints of a stage that are kept."""
     samples: bool = True
-    """Rollouts of every step as JSONL."""
+    """Write the rollouts of every RL step as JSON lines, to rl/samples."""
     tensorboard: bool = True
+    """Write the metrics as TensorBoard events too."""
 
 
 class Config(Section):
     """A whole recipe."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
-    """The run folder's name: letters, digits, _ - and dots, none of the last two first."""
+    """Name of the run folder: letters, digits, underscores, hyphens and dots; the first character is a letter, a digit
+    or an underscore."""
     seed: Count = 0
+    """Seed of everything random: weights, order of problems, sampling. The same recipe with the same seed and number
+    of threads gives the same run, bit for bit, on the same machine."""
     out: str = "runs"
-    """Folder that holds run folders; the run is out/name."""
+    """Folder that holds the run folders; the run is written to out/name."""
     threads: Count = 0
-    """CPU threads of torch; 0: as many as there are cores. Bit-identical repetition needs the same number."""
+    """CPU threads of torch; 0: one for each core. Bit-identical repetition needs the same number."""
     grader_workers: Positive = 1
+    """Groups that are graded at the same time, and processes for the algebra of grading."""
     data: DataSection
     model: ModelSection = ModelSection()
     sft: SftSection = SftSection()
     rollout: RolloutSection = RolloutSection()
     algorithm: dict[str, Any] = Field(default_factory=lambda: {"preset": "grpo"})
-    """A preset row and what of it is replaced: `objectives.presets.KEYS` lists what may stand here."""
+    """The objective of RL: a preset, and the components that replace its own."""
     rejection: dict[str, Any] | None = None
-    """Between sft and rl: right responses are sampled, chosen and taught (settings: `loop.stages.rejection`'s
-    RejectionSettings). null: no such stage."""
+    """Rejection sampling, between SFT and RL: sample responses, keep correct ones, and fine-tune on them. null: no such
+    stage."""
     train: TrainSection = TrainSection()
     rewards: dict[str, dict[str, Any]] = Field(default_factory=lambda: {"math_answer": {}})
+    """The rewards by name, each with its settings and its `weight` (default 1.0). The reward of a rollout is their
+    weighted sum."""
     evaluate: EvaluateSection = EvaluateSection()
     save: SaveSection = SaveSection()
 
     @model_validator(mode="after")
-    def evaluate_is_complete(self) -> Config:
+    def complete_evaluate(self) -> Config:
         """A resolved config says everything, so `evaluate` gets the values that it takes from `rollout`."""
         try:
             evaluate = self.evaluate.completed(self.rollout)
@@ -208,35 +250,35 @@ class Config(Section):
 
 
 def count_keys(section: type[BaseModel]) -> int:
-    """Leaf keys of a section and its subsections: the size of what a user has to know.
+    """Number of leaf keys in a section and its subsections: how much a user has to know.
 
     A sampling option means the same in every section that takes it, so it counts once.
     """
-    own, shared = _leaf_keys(section)
-    return own + len(shared)
+    num_keys, shared = _leaf_keys(section)
+    return num_keys + len(shared)
 
 
 def _leaf_keys(section: type[BaseModel]) -> tuple[int, set[str]]:
-    """How many keys the section and its subsections have apart from sampling options, and the names of those."""
+    """Number of keys of the section and its subsections without sampling options, and the names of those options."""
     shared = set(SamplingOptions.model_fields) if issubclass(section, SamplingOptions) else set[str]()
-    own = 0
+    num_keys = 0
     for name, info in section.model_fields.items():
         kind = info.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            further, also_shared = _leaf_keys(kind)
-            own, shared = own + further, shared | also_shared
+            more, also_shared = _leaf_keys(kind)
+            num_keys, shared = num_keys + more, shared | also_shared
         else:
-            own += name not in shared
-    return own, shared
+            num_keys += name not in shared
+    return num_keys, shared
 
 
 def flat_keys(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"train.lr": 1e-4, ...}: a resolved config by dotted name."""
-    out: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in data.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:
-            out |= flat_keys(value, f"{name}.")  # pyright: ignore[reportUnknownArgumentType]
+            flat |= flat_keys(value, f"{name}.")  # pyright: ignore[reportUnknownArgumentType]
         else:
-            out[name] = value
-    return out
+            flat[name] = value
+    return flat

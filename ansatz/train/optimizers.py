@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ansatz.config.fields import Decay, Rate
+from ansatz.config.fields import FractionBelowOne, Rate
 from ansatz.registry import Registry
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.optim_8bit import Adam8bit, bitsandbytes
@@ -16,7 +16,7 @@ from ansatz.train.optim_offload import OffloadedAdamW
 OPTIMIZERS: Registry[Callable[..., MasterAdamW]] = Registry("train.optimizer")
 """Functions of (model, dtype) whose keyword-only parameters are the optimiser's settings."""
 
-Betas = tuple[Decay, Decay]
+Betas = tuple[FractionBelowOne, FractionBelowOne]
 
 
 def bind_optimizer(settings: Mapping[str, Any]) -> Callable[[Any, torch.dtype], MasterAdamW]:

@@ -1,8 +1,12 @@
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from toy_runs import toy_config
 
 from ansatz.config.schema import Config, count_keys, flat_keys
+
+
+def is_section(annotation):
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def test_the_common_path_has_at_most_sixty_keys():
@@ -39,3 +43,21 @@ def test_a_stage_without_steps_is_left_out(tmp_path, changes, stages):
 
 def test_flat_keys_are_dotted_names():
     assert flat_keys({"a": 1, "b": {"c": 2, "d": {"e": 3}}, "f": {}}) == {"a": 1, "b.c": 2, "b.d.e": 3, "f": {}}
+
+
+@pytest.mark.parametrize(
+    "section", [field.annotation for field in Config.model_fields.values() if is_section(field.annotation)], ids=str
+)
+def test_every_section_and_every_key_is_described(section):
+    """docs/config.md and the help of the commands are generated from these docstrings."""
+    assert section.__doc__
+    described(section)
+
+
+def test_every_key_outside_the_sections_is_described():
+    described(Config)
+
+
+def described(model):
+    for name, field in model.model_fields.items():
+        assert is_section(field.annotation) or (field.description or "").endswith("."), name
