@@ -35,14 +35,17 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, Measurement]:
     }
 
 
-def version_lag(groups: Sequence[Group], *, version: int) -> float:
-    """Mean over the response tokens of the optimiser steps between the policy that sampled a token and `version`.
+def version_lag(groups: Sequence[Group], *, version: int) -> Measurement:
+    """Mean over the sampled tokens of the optimiser steps between the policy that sampled a token and `version`.
 
-    version: that of the policy that is about to be updated. 0 if every token was sampled by it.
+    version: that of the policy that is about to be updated. 0 if it has sampled every token.
     """
-    rollouts = [member.rollout for group in groups for member in group.members]
-    lag = sum(version - token_version for rollout in rollouts for token_version in rollout.token_versions)
-    return lag / sum(rollout.num_tokens for rollout in rollouts)
+    lags: list[int] = []
+    for rollout in (member.rollout for group in groups for member in group.members):
+        mask = rollout.sampled_mask or (True,) * rollout.num_tokens
+        versions = zip(rollout.token_versions, mask, strict=True)
+        lags += [version - token_version for token_version, sampled in versions if sampled]
+    return mean(sum(lags), len(lags))
 
 
 def has_signal(rewards: Sequence[float]) -> bool:

@@ -12,6 +12,7 @@ from ansatz.rewards.fake import FakeGrader
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.fake import FakeSampler, FakeWeights
 from ansatz.rollout.groups import PartialGroup
+from ansatz.track.measurements import Measurement
 from ansatz.track.rollouts import version_lag
 from ansatz.types import Group, Problem, Prompt, Rollout
 
@@ -157,8 +158,8 @@ def test_a_group_with_an_unfinished_rollout_waits_for_the_next_step() -> None:
     assert [rollout.text for rollout in rollouts] == ["5", "50000", "5", "5"]
     assert rollouts[1].token_versions == (0, 0, 0, 0, 1, 1)
     # 10 of the 20 tokens were sampled by version 0: 3 x 2 of rollouts that waited, and 4 of the resumed one.
-    assert version_lag(second.groups, version=1) == 10 / 20
-    assert version_lag(second.groups, version=3) == 2 + 10 / 20
+    assert version_lag(second.groups, version=1) == Measurement(10.0, weight=20)
+    assert version_lag(second.groups, version=3) == Measurement(2 * 20 + 10.0, weight=20)
 
 
 def test_a_step_in_which_no_group_is_complete_continues_until_one_is() -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from made_up import group, problem, scored
 
 from ansatz.track.measurements import merge, values
 from ansatz.track.metrics import check_known
-from ansatz.track.rollouts import has_signal, rollout_metrics
-from ansatz.types import Finish, Reason
+from ansatz.track.rollouts import has_signal, rollout_metrics, version_lag
+from ansatz.types import Finish, Group, Reason
 
 
 def two_groups():
@@ -75,3 +77,24 @@ def test_rounding_is_no_signal():
     assert not has_signal([0.1 + 0.2, 0.3])
     assert not has_signal([0.0])
     assert has_signal([0.0, 1e-3])
+
+
+def test_the_version_lag_is_the_distance_to_the_updated_policy_over_all_sampled_tokens():
+    """Version 5 is updated. A rollout that ended under version 3 waited for the other, whose two tokens of version 4
+    are followed by a forced token, which nobody sampled, and by one of version 5: (3 x 2 + 2 x 1 + 0) / 6 tokens."""
+    member = scored()
+    waited = dataclasses.replace(
+        member.rollout, token_ids=(7, 7, 7), behavior_logps=(-1.0,) * 3, versions=(), version_min=3, version_max=3
+    )
+    slow = dataclasses.replace(
+        member.rollout,
+        token_ids=(7, 7, 7, 7),
+        behavior_logps=(-1.0, -1.0, 0.0, -1.0),
+        versions=(4, 4, 4, 5),
+        sampled_mask=(True, True, False, True),
+        version_min=4,
+        version_max=5,
+    )
+    members = tuple(dataclasses.replace(member, rollout=rollout) for rollout in (waited, slow))
+    groups = [Group(prompt=member.rollout.prompt, members=members)]
+    assert values({"rollout/version_lag": version_lag(groups, version=5)}) == {"rollout/version_lag": 8 / 6}

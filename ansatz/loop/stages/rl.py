@@ -90,13 +90,13 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
             config.rollout, seed=config.seed, step=step, max_call_tokens=config.rollout.partial_rollout_tokens
         )
         data = collector.collect(sampling, partial=partial)
-        partial, lag = data.partial, version_lag(data.sampled, version=trainer.version)
+        partial, version = data.partial, trainer.version
         start = time.perf_counter()
         batch = trainer.batch(samples_of_groups(data.groups), baseline_of_group=data.baseline_of_group)
         report = trainer.update(batch, step=step, check_alignment=step == stage.first_step)
         sampler.load_weights(trainer.weights())
-        metrics = step_metrics(data, report, update_s=time.perf_counter() - start)
-        stage.tracker.log(step, metrics | {"rollout/version_lag": lag, "perf/peak_memory_gb": memory.gb()})
+        metrics = step_metrics(data, report, version=version, update_s=time.perf_counter() - start)
+        stage.tracker.log(step, {**metrics, "perf/peak_memory_gb": memory.gb()})
         if config.save.samples:
             stage.tracker.samples(step, [member for group in data.sampled for member in group.members])
         if config.evaluate.every and step % config.evaluate.every == 0 and step < stage.total_steps:
@@ -104,10 +104,14 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
         stage.save_if_due(step, partial_rollouts=_partial_to_json(partial))
 
 
-def step_metrics(data: StepData, report: StepReport, *, update_s: float) -> dict[str, float]:
-    """What the rollouts and the updates of a step measured, and where its time went."""
+def step_metrics(data: StepData, report: StepReport, *, version: int, update_s: float) -> dict[str, float]:
+    """What the rollouts and the updates of a step measured, and where its time went.
+
+    version: that of the policy before the updates.
+    """
+    rollouts = {**rollout_metrics(data.sampled), "rollout/version_lag": version_lag(data.sampled, version=version)}
     return {
-        **values(rollout_metrics(data.sampled)),
+        **values(rollouts),
         **report.metrics,
         "time/rollout_s": data.rollout_s,
         "time/grade_s": data.grade_s,
