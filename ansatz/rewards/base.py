@@ -4,11 +4,11 @@ A reward is a function over the rollouts of ONE prompt, so it may compare them w
 
     def accuracy(rollouts: Sequence[Rollout], *, correct: float = 1.0) -> Sequence[RewardResult]: ...
 
-Its keyword-only parameters are its settings in the recipe, save those in `INJECTED`, which the grader fills in.
-It is found by name: `ansatz/rewards/<name>.py` (or package) holding a function `<name>`; nothing else is to be edited.
-A name with a colon is a user's own: `path/to/file.py:function` or `package.module:function`.
-A built-in reward also takes an empty group: it then checks its settings and what it needs, so that a wrong recipe is an
-error before a run.
+Its keyword-only parameters are its settings in the recipe, except those in `INJECTED`, which the grader fills in. It is
+found by name: `ansatz/rewards/<name>.py` (or a package) holds a function `<name>`; nothing else needs to be edited. A
+name with a colon refers to the user's own code: `path/to/file.py:function` or `package.module:function`. A built-in
+reward also accepts an empty group: it then checks its settings and what it needs, so that a wrong recipe fails before
+the run starts.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from ansatz.types import Rollout, ScoredRollout, Verdict
 RewardFunction = Callable[..., Sequence["RewardResult"]]
 
 INJECTED = ("step", "pool", "verdicts")
-"""Parameters that a reward may declare and the grader fills in: the training step (int, from 0), the worker pool, and
-what the recipe's first reward that grades answers found: one Verdict a rollout. A reward that asks for verdicts runs
-after all that do not."""
+"""Parameters that a reward can declare and the grader fills in. step: the training step (int, from 0). pool: the worker
+pool. verdicts: one Verdict per rollout, from the recipe's first reward that grades answers. A reward that takes
+verdicts runs after all that do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardResult:
-    """One reward's finding on one rollout. value: finite, unweighted. verdict: only from rewards that grade answers."""
+    """What one reward gives one rollout. value: finite, unweighted. verdict: only from rewards that grade answers."""
 
     value: float
     verdict: Verdict | None = None
 
 
 class Grader(Protocol):
-    """What a training loop needs: scores in the order of its input. `close` frees processes and may be called twice."""
+    """What a training loop needs: scores in the order of the input. `score` can be called from several threads at once.
+    `close` ends processes and can be called twice."""
 
     def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]: ...
 
@@ -53,16 +54,16 @@ class Grader(Protocol):
 
 
 class RewardRegistry:
-    """Rewards by name, read from the package's own folder."""
+    """The rewards of this package by name."""
 
     def names(self) -> list[str]:
-        """Every module of this package that holds a function of its own name."""
+        """All modules of this package that hold a function with the name of the module."""
         package = importlib.import_module("ansatz.rewards")
         modules = [module.name for module in pkgutil.iter_modules(package.__path__)]
         return sorted(name for name in modules if self._function(name) is not None)
 
     def get(self, name: str) -> RewardFunction:
-        """The reward of that name. ConfigError for an unknown one, with a suggestion."""
+        """The reward of that name. ConfigError, with a suggestion, if it is unknown."""
         if ":" in name:
             return load_attribute(name, kind="reward")
         function = self._function(name)
@@ -71,23 +72,23 @@ class RewardRegistry:
         return function
 
     def bind(self, name: str, settings: Mapping[str, Any]) -> RewardFunction:
-        """The reward with a recipe's settings filled in; unknown and missing settings are ConfigErrors."""
+        """The reward with a recipe's settings filled in. ConfigError for unknown and missing settings."""
         function = self.get(name)
         parameters = settings_of(function)
         for key in settings:
             if key in INJECTED:
-                raise ConfigError(f"reward {name!r}: {key!r} is filled in by the grader. Take it out of the recipe.")
+                raise ConfigError(f"reward {name!r}: the grader fills in {key!r}. Remove it from the recipe.")
         for key, parameter in parameters.items():
             if parameter.default is inspect.Parameter.empty and key not in settings and key not in INJECTED:
                 raise ConfigError(f"reward {name!r} needs the setting {key!r}. Give it in the recipe.")
         return bind(function, settings, what=f"reward {name!r}")
 
     def injected(self, name: str) -> frozenset[str]:
-        """Which of `INJECTED` the reward declares."""
+        """Those of `INJECTED` that the reward declares."""
         return frozenset(INJECTED) & settings_of(self.get(name)).keys()
 
     def gold_check(self, name: str) -> Callable[..., None] | None:
-        """The `check_golds(problems)` beside a reward of this package: DataError for golds that it cannot read."""
+        """`check_golds(problems)` of a built-in reward: DataError for unreadable golds. None if it has none."""
         return None if ":" in name else getattr(importlib.import_module(f"ansatz.rewards.{name}"), "check_golds", None)
 
     def _function(self, name: str) -> RewardFunction | None:

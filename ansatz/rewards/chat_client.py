@@ -1,6 +1,6 @@
-"""A chat completion from any server that speaks OpenAI's HTTP interface (vLLM, SGLang, llama.cpp, a provider).
+"""Chat completions from any server with OpenAI's HTTP interface (vLLM, SGLang, llama.cpp, a provider).
 
-Standard library only. Blocking and safe from any number of threads; one connection a request, no proxies.
+Standard library only. Calls block, and any number of threads can make them. One connection per request, no proxies.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from urllib.parse import urlsplit
 from ansatz.errors import ConfigError
 
 _MAX_REPLY_BYTES = 4 << 20
-_MAX_WAIT_S = 30.0  # between two attempts, whatever the server asks for
-_TRY_AGAIN = (408, 409, 425, 429, 500, 502, 503, 504, 529)
+_MAX_WAIT_S = 30.0  # between two attempts, even if the server asks for more
+_RETRY_STATUS = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 
 
 class ChatFailed(Exception):
-    """No usable reply, and no attempt left. The message says what the last one met."""
+    """No usable reply after the last attempt. The message says why that one failed."""
 
 
 class ChatTimeout(ChatFailed):
     """The last attempt missed its deadline."""
 
 
-class _Again(Exception):
-    """This attempt failed, another may not. wait_s: what the server asks to wait, None where it says nothing."""
+class _Retry(Exception):
+    """This attempt failed; another one can succeed. wait_s: as the server asks, None if it does not."""
 
     def __init__(self, failure: ChatFailed, wait_s: float | None = None) -> None:
         super().__init__(str(failure))
@@ -40,11 +40,11 @@ class _Again(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatClient:
-    """url: up to and with the version, such as http://localhost:8000/v1. timeout_s: wall time of one attempt.
+    """url: including the version, such as http://localhost:8000/v1. timeout_s: wall time of one attempt.
 
-    retries: further attempts after a failure that may pass (connection, timeout, status 408, 429, 5xx), the n-th after
-    backoff_s x 2^n, up to half of it more by chance, or what the server's Retry-After says.
-    concurrent: requests in flight at most; others wait for their turn, which counts towards no deadline.
+    retries: further attempts after a temporary failure (connection, timeout, status 408, 429, 5xx). The n-th starts
+    after backoff_s x 2^n plus up to half of that at random, or after the server's Retry-After.
+    concurrent: most requests in flight. Others wait for their turn; waiting does not count towards the timeout.
     """
 
     url: str
@@ -59,24 +59,24 @@ class ChatClient:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"judge: url = {self.url!r}: expected one such as http://localhost:8000/v1.")
+            raise ConfigError(f"judge: url = {self.url!r}: expected a URL such as http://localhost:8000/v1.")
         if self.timeout_s <= 0:
-            raise ConfigError(f"judge: timeout_s = {self.timeout_s}: must be above 0.")
+            raise ConfigError(f"judge: timeout_s = {self.timeout_s}: expected more than 0.")
         object.__setattr__(self, "_turn", BoundedSemaphore(self.concurrent))
 
     def ask(self, messages: Sequence[Mapping[str, str]], *, max_tokens: int) -> str:
-        """The text of the reply, drawn at temperature 0. Raises ChatFailed or ChatTimeout after the last attempt."""
+        """The text of the reply, sampled at temperature 0. Raises ChatFailed or ChatTimeout after the last attempt."""
         body = {"model": self.model, "messages": list(messages), "temperature": 0, "max_tokens": max_tokens}
         for attempt in range(self.retries + 1):
             try:
                 with self._turn:
                     return _content(self._post(json.dumps(body).encode()))
-            except _Again as again:
+            except _Retry as retry:
                 if attempt == self.retries:
-                    raise again.failure from again
+                    raise retry.failure from retry
                 backoff = self.backoff_s * 2**attempt * random.uniform(1, 1.5)
-                time.sleep(min(backoff if again.wait_s is None else again.wait_s, _MAX_WAIT_S))
-        raise AssertionError("the last attempt returns or raises")
+                time.sleep(min(backoff if retry.wait_s is None else retry.wait_s, _MAX_WAIT_S))
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _post(self, body: bytes) -> bytes:
         parts = urlsplit(self.url)
@@ -89,16 +89,16 @@ class ChatClient:
             with connection.getresponse() as response:
                 data = _read(response, deadline)
         except TimeoutError as error:
-            raise _Again(ChatTimeout(f"no reply in {self.timeout_s} s")) from error
+            raise _Retry(ChatTimeout(f"no reply in {self.timeout_s} s")) from error
         except (OSError, http.client.HTTPException) as error:
-            raise _Again(ChatFailed(f"{type(error).__name__}: {error}")) from error
+            raise _Retry(ChatFailed(f"{type(error).__name__}: {error}")) from error
         finally:
             connection.close()
         if response.status == 200:
             return data
         failure = ChatFailed(f"status {response.status}: {data[:200].decode(errors='replace')}")
-        if response.status in _TRY_AGAIN:
-            raise _Again(failure, _seconds(response.headers.get("Retry-After")))
+        if response.status in _RETRY_STATUS:
+            raise _Retry(failure, _seconds(response.headers.get("Retry-After")))
         raise failure
 
     def _headers(self) -> dict[str, str]:
@@ -107,7 +107,7 @@ class ChatClient:
 
 
 def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
-    """The body. A server that trickles it misses the deadline all the same."""
+    """The body. A server that sends it in a trickle misses the deadline too."""
     data = bytearray()
     while part := response.read1(65536):
         data += part
@@ -115,7 +115,7 @@ def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
             raise http.client.HTTPException(f"a reply of more than {_MAX_REPLY_BYTES} bytes")
         if time.monotonic() > deadline:
             raise TimeoutError
-    if response.length:  # bytes that were promised and did not come
+    if response.length:  # announced bytes that did not arrive
         raise http.client.IncompleteRead(bytes(data), response.length)
     return bytes(data)
 
@@ -125,12 +125,12 @@ def _content(data: bytes) -> str:
         reply: Any = json.loads(data)
         content = reply["choices"][0]["message"]["content"]
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise _Again(ChatFailed(f"no chat completion: {data[:200].decode(errors='replace')}")) from error
+        raise _Retry(ChatFailed(f"no chat completion: {data[:200].decode(errors='replace')}")) from error
     if not isinstance(content, str):
-        raise _Again(ChatFailed(f"the reply has no text: {data[:200].decode(errors='replace')}"))
+        raise _Retry(ChatFailed(f"the reply has no text: {data[:200].decode(errors='replace')}"))
     return content
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Retry-After where it is a number of seconds; its other form, a date, is left aside."""
+    """Retry-After if it is a number of seconds. Its other form, a date, is ignored."""
     return float(retry_after) if retry_after and retry_after.isdecimal() else None

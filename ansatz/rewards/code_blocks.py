@@ -7,9 +7,10 @@ _LANGUAGES = ("", "python", "py", "python3")
 
 
 def last_program(response: str) -> str | None:
-    """The last closed Python block (or block of no named language) after the last closed thought; None without one.
+    """The last closed Python block after the last closed thought; None if there is none.
 
-    A thought that is never closed has no program behind it. Linear in the length.
+    A block without a language counts as Python. After a thought that is never closed there is no program. Takes time
+    linear in the length.
     """
     text = response.rpartition("</think>")[2]
     if "<think>" in text:

@@ -21,11 +21,11 @@ def cosine_length(
     exceeded: float = -10.0,
     verdicts: Sequence[Verdict],
 ) -> list[RewardResult]:
-    """Half a cosine from the short to the long value over lengths 0 to max_tokens (arXiv:2502.03373 sec. 4.2).
+    """Half a cosine from the short to the long value over lengths 0 to max_tokens (arXiv:2502.03373, sec. 4.2).
 
-    Right answers: the shorter the better. Wrong answers: the longer the better, for more thought may find the answer.
-    exceeded: the value from max_tokens on, right or wrong. The defaults are those of the authors' experiments. It holds
-    accuracy already, so math_answer beside it has weight 0.
+    Correct answers are better short. Wrong answers are better long, because more thought might find the answer.
+    exceeded: the value from max_tokens on, for correct and wrong answers. The defaults are those of the authors'
+    experiments. This reward already includes accuracy, so give math_answer weight 0 next to it.
     """
     return [
         RewardResult(

@@ -1,6 +1,6 @@
-"""Countdown: make the target out of the given numbers with + - * / and brackets, each number once.
+"""Countdown: make the target from the given numbers with + - * / and brackets, using each number once.
 
-Grammar, read by our own parser into exact fractions; nothing is evaluated as code:
+Our own parser reads this grammar into exact fractions; nothing is evaluated as code:
 
 sum      product (("+" | "-") product)*
 product  factor (("*" | "/") factor)*
@@ -32,13 +32,13 @@ _SPELLINGS = {
 _SPELLING = re.compile("|".join(re.escape(spelling) for spelling in _SPELLINGS))
 
 
-class Unreadable(ValueError):
-    """The text is no arithmetic expression."""
+class NotAnExpression(ValueError):
+    """The text is not an arithmetic expression."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """value: None where a division by zero leaves it without one. numbers: as written, in order."""
+    """value: None if it divides by zero. numbers: as written, in order."""
 
     value: Fraction | None
     numbers: tuple[int, ...]
@@ -53,11 +53,11 @@ def countdown(
     use_all: bool = True,
     mode: Mode = "strict",
 ) -> list[RewardResult]:
-    """`correct` for an expression over the given numbers that makes the target, else `wrong`.
+    """`correct` for an expression of the given numbers that equals the target, else `wrong`.
 
-    The problem's meta holds nums (a list of integers) and target (an integer); DataError where it does not.
+    The problem's meta holds nums (a list of integers) and target (an integer); DataError if it does not.
     readable: paid instead of `wrong` for an answer that is an arithmetic expression (TinyZero pays 0.1).
-    use_all: each number exactly once, else at most once. mode: where the answer may stand, see `math_answer`.
+    use_all: each number exactly once, else at most once. mode: where the answer is looked for, see `math_answer`.
     """
     verdicts = [_verdict(rollout, use_all=use_all, mode=mode) for rollout in rollouts]
     values = {Reason.EQUAL: correct, Reason.DIFFERENT: readable or wrong}
@@ -65,7 +65,7 @@ def countdown(
 
 
 def check_golds(problems: Iterable[Problem]) -> None:
-    """DataError, with the problem's id, for the first one without numbers or target."""
+    """DataError, with the problem's id, for the first problem without numbers or target."""
     for problem in problems:
         _puzzle(problem)
 
@@ -78,29 +78,29 @@ def _verdict(rollout: Rollout, *, use_all: bool, mode: Mode) -> Verdict:
     try:
         solved = solves(answer, numbers, target, use_all=use_all)
         reason = Reason.EQUAL if solved else Reason.DIFFERENT
-    except Unreadable:
+    except NotAnExpression:
         solved, reason = False, Reason.UNPARSED
     return Verdict(correct=solved, reason=reason, extracted=answer, stage="countdown")
 
 
 def solves(answer: str, numbers: Sequence[int], target: int, *, use_all: bool = True) -> bool:
-    """Whether the expression makes the target out of the numbers. `= target` may follow it. Raises Unreadable."""
+    """Whether the expression makes the target from the numbers. It can end in `= target`. Raises NotAnExpression."""
     left, equals, right = answer.partition("=")
     expression = read(left)
     if equals and read(right) != Expression(Fraction(target), (target,)):
         return False
-    used, given = Counter(expression.numbers), Counter(numbers)
-    return expression.value == target and (used == given if use_all else used <= given)
+    used, available = Counter(expression.numbers), Counter(numbers)
+    return expression.value == target and (used == available if use_all else used <= available)
 
 
 def read(text: str) -> Expression:
-    """An arithmetic expression, plain or in LaTeX's signs. Raises Unreadable for all else and for what is too long."""
+    """An arithmetic expression, plain or with LaTeX operators. Raises NotAnExpression for other and for long text."""
     if len(text) > _MAX_CHARS:
-        raise Unreadable(f"longer than {_MAX_CHARS} characters")
+        raise NotAnExpression(f"longer than {_MAX_CHARS} characters")
     plain = _SPELLING.sub(lambda match: _SPELLINGS[match[0]], text)
     tokens = _TOKEN.findall(plain)
     if _TOKEN.sub("", plain).strip():
-        raise Unreadable("holds something else than numbers, + - * / and brackets")
+        raise NotAnExpression("contains more than numbers, + - * / and brackets")
     return _Parser(tokens).whole()
 
 
@@ -114,12 +114,12 @@ class _Parser:
     def whole(self) -> Expression:
         value = self._sum()
         if self._tokens[self._at]:
-            raise Unreadable(f"{self._tokens[self._at]!r} is out of place")
+            raise NotAnExpression(f"{self._tokens[self._at]!r} is out of place")
         return Expression(value, tuple(self._numbers))
 
-    def _take(self, *wanted: str) -> str | None:
+    def _take(self, *expected: str) -> str | None:
         token = self._tokens[self._at]
-        if token not in wanted:
+        if token not in expected:
             return None
         self._at += 1
         return token
@@ -144,7 +144,7 @@ class _Parser:
     def _factor(self) -> Fraction | None:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise Unreadable(f"nested deeper than {_MAX_DEPTH}")
+            raise NotAnExpression(f"nested deeper than {_MAX_DEPTH}")
         value = self._unit()
         self._depth -= 1
         return value
@@ -156,11 +156,11 @@ class _Parser:
         if self._take("("):
             value = self._sum()
             if not self._take(")"):
-                raise Unreadable("a bracket is not closed")
+                raise NotAnExpression("a bracket is not closed")
             return value
         digits = self._tokens[self._at]
         if not digits.isdecimal() or len(digits) > _MAX_DIGITS:
-            raise Unreadable("a number is missing or too long")
+            raise NotAnExpression("a number is missing or too long")
         self._at += 1
         self._numbers.append(int(digits))
         return Fraction(int(digits))

@@ -1,4 +1,4 @@
-"""A grader without rewards, for tests of what stands above: a function of the rollout is the value."""
+"""A grader without rewards, for tests: a function of the rollout gives the value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ansatz.types import Reason, Rollout, Score, ScoredRollout, Verdict
 
 
 class FakeGrader:
-    """value(rollout) is the reward; above 0 is correct. Keeps the steps that it was asked for in `steps`."""
+    """value(rollout) is the reward; above 0 means correct. `steps` records the step of each call."""
 
     def __init__(self, value: Callable[[Rollout], float] = lambda rollout: 1.0) -> None:
         self._value = value

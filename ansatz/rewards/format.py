@@ -1,4 +1,4 @@
-"""The form of a response: a closed thought, then an answer in a tag, in a box, or as it comes."""
+"""The form of a response: a closed thought, then an answer in a tag, in a box, or as plain text."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def format(
     thought: float = 0.0,
     answered: float = 0.0,
 ) -> list[RewardResult]:
-    """`whole` where the response is well formed, else `thought` for a closed think block + `answered` for an answer.
+    """`whole` if the response is well formed, else `thought` for a closed think block + `answered` for an answer.
 
     shape, strict: see `well_formed`. GRPO-Zero pays whole 1, thought 0.1, answered 0.5, at weight 0.1, for the strict
-    shape think_answer. Where the prompt itself ends in `<think>`, the response is read as if it began with it.
+    shape think_answer. If the prompt ends in `<think>`, the response is read as if it began with that tag.
     """
     return [
         RewardResult(value=_value(_with_opened_thought(rollout), shape, strict, whole, thought, answered))
@@ -39,10 +39,11 @@ def format(
 def well_formed(text: str, *, shape: Shape = "think", strict: bool = True) -> bool:
     """Whether a response has the shape.
 
-    think: a thought, then any answer; answer: <answer> tags; boxed: a \\boxed or \\fbox; think_answer, think_boxed: a
-    thought, then that. An answer is never blank, a thought may be.
-    strict: one thought, at the start; one answer tag or box, whole; nothing but blanks around an answer tag that
-    follows a thought, nothing after one that does not. loose: at least one thought anywhere, an answer after it.
+    think: a thought, then any answer. answer: <answer> tags. boxed: a \\boxed or \\fbox. think_answer, think_boxed: a
+    thought, then that. An answer must not be blank; a thought can be.
+    strict: exactly one thought, at the start, and exactly one complete answer tag or box. Around an answer tag that
+    follows a thought there is only whitespace; after an answer tag without a thought there is nothing. Not strict: at
+    least one thought anywhere, with an answer after it.
     """
     parts = _strict_parts(text) if strict else _loose_parts(text)
     if parts is None or (parts.thought is None and shape.startswith("think")):
@@ -56,7 +57,7 @@ def well_formed(text: str, *, shape: Shape = "think", strict: bool = True) -> bo
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A response cut behind its thought. thought: None without one."""
+    """A response, split after its thought. thought: None if there is none."""
 
     thought: str | None
     answer: str
@@ -71,7 +72,7 @@ def _strict_parts(text: str) -> _Parts | None:
         return None
     thought, _, answer = text.removeprefix("<think>").partition("</think>")
     if _spans(thought, "answer"):
-        return None  # answers twice, or hides its answer in the thought
+        return None  # two answers, or an answer within the thought
     return _Parts(thought, answer.strip())
 
 
@@ -95,7 +96,7 @@ def _answer_tag(parts: _Parts, *, strict: bool) -> bool:
 
 
 def _box(parts: _Parts, *, strict: bool) -> bool:
-    """Read with the extraction that pays: without this, a box could be praised that holds no answer."""
+    """Uses the extraction of the verifier. Without this, a box without an answer could count as well formed."""
     boxes = len(_BOX.findall(parts.answer))
     return boxes > 0 and (boxes == 1 or not strict) and extract(parts.answer) is not None
 
@@ -116,7 +117,10 @@ def _value(text: str, shape: Shape, strict: bool, whole: float, thought: float, 
 
 
 def _spans(text: str, tag: str) -> list[tuple[int, int]]:
-    """Where the insides of all closed `<tag>...</tag>` stand, in one pass: a lazy regex is quadratic on open tags."""
+    """Start and end of the content of each closed `<tag>...</tag>`.
+
+    One pass: a lazy regex would take quadratic time on many open tags.
+    """
     opening, closing = f"<{tag}>", f"</{tag}>"
     spans: list[tuple[int, int]] = []
     start = text.find(opening)

@@ -1,8 +1,8 @@
-"""A recipe's rewards over a step's rollouts: value = sum of weight x value, the parts kept apart.
+"""The rewards of a recipe, applied to rollouts: value = sum of weight x value, with the parts kept.
 
 rewards:
   math_answer: {weight: 1.0, mode: strict, correct: 1.0, wrong: 0.0}
-  length:      {weight: 0.1}
+  repetition:  {weight: 0.1}
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ansatz.rewards.math_answer import ALGEBRA_TARGET
 from ansatz.rewards.pool import WorkerPool
 from ansatz.types import Problem, Reason, Rollout, Score, ScoredRollout, Verdict
 
-_AT_REST: dict[str, Any] = {"step": 0, "pool": None, "verdicts": ()}
-"""What a built-in reward is given to check its settings with."""
+_FOR_CHECK: dict[str, Any] = {"step": 0, "pool": None, "verdicts": ()}
+"""What a built-in reward gets, with an empty group, to check its settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +34,15 @@ class WeightedReward:
 
 
 def build_grader(recipe: Mapping[str, Mapping[str, Any]], *, workers: int = 1, timeout_s: float = 1.0) -> RewardGrader:
-    """The grader of a recipe's `rewards` section: name -> settings, `weight` (default 1.0) among them.
+    """The grader of a recipe's `rewards` section: name -> settings, including `weight` (default 1.0).
 
-    workers: processes for algebra, and threads that grade prompts side by side. timeout_s: wall time of an algebra job.
+    workers: processes for algebra, and threads that grade different problems. timeout_s: limit of an algebra job.
     ConfigError, before any work, for an unknown reward or setting, a missing setting, or no reward at all.
     """
     if not recipe:
-        raise ConfigError("rewards is empty: nothing would be learned. Name one, such as rewards: {math_answer: {}}.")
+        raise ConfigError(
+            "rewards is empty, so there is nothing to learn from. Name one, such as rewards: {math_answer: {}}."
+        )
     parts = [_weighted(name, dict(settings)) for name, settings in recipe.items()]
     if all("verdicts" in part.injected for part in parts):
         raise _ungraded(parts[0].name)
@@ -50,29 +52,29 @@ def build_grader(recipe: Mapping[str, Mapping[str, Any]], *, workers: int = 1, t
 def _weighted(name: str, settings: dict[str, Any]) -> WeightedReward:
     weight = settings.pop("weight", 1.0)
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
-        raise ConfigError(f"rewards.{name}.weight = {weight!r}: must be a finite number.")
+        raise ConfigError(f"rewards.{name}.weight = {weight!r}: expected a finite number.")
     function, injected = rewards.bind(name, settings), rewards.injected(name)
     if ":" not in name:
-        function((), **{key: _AT_REST[key] for key in injected})  # a wrong setting is an error now, not at step 1
+        function((), **{key: _FOR_CHECK[key] for key in injected})  # a wrong setting fails now, not at step 1
     return WeightedReward(name=name, weight=float(weight), function=function, injected=injected)
 
 
 def _ungraded(name: str) -> ConfigError:
     return ConfigError(
-        f"rewards.{name} must know which responses are correct, and no other reward grades answers. Name one that "
-        "does, such as math_answer (with weight: 0 if it is there for this alone)."
+        f"rewards.{name} needs to know which responses are correct, and no other reward grades answers. Add one that "
+        "does, such as math_answer (with weight: 0 if it is only needed for this)."
     )
 
 
 def check_golds(recipe: Mapping[str, Mapping[str, Any]], problems: Sequence[Problem]) -> None:
-    """DataError, with the rows' ids, where a reward of the recipe cannot read a problem's gold answer."""
+    """DataError, with the ids of the problems, if a reward of the recipe cannot read their gold answers."""
     for name in recipe:
         if (check := rewards.gold_check(name)) is not None:
             check(problems)
 
 
 class RewardGrader:
-    """Scores rollouts with weighted rewards. Use as a context manager, or call `close`."""
+    """Scores rollouts with weighted rewards. Use it as a context manager, or call `close`."""
 
     def __init__(self, parts: Sequence[WeightedReward], workers: int, timeout_s: float) -> None:
         self._parts = tuple(sorted(parts, key=lambda part: "verdicts" in part.injected))
@@ -80,18 +82,18 @@ class RewardGrader:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="grader") if workers > 1 else None
 
     def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]:
-        """One ScoredRollout a rollout, in the order given. Rollouts of one problem are judged together.
+        """One ScoredRollout per rollout, in the same order. The rollouts of a problem are graded together.
 
-        A verdict is that of the first reward which gives one; without any, a value above 0 counts as correct.
+        The verdict is that of the first reward that gives one. If none does, a value above 0 counts as correct.
         """
         groups: dict[str, list[int]] = {}
         for index, rollout in enumerate(rollouts):
             groups.setdefault(rollout.prompt.problem.id, []).append(index)
         members = [[rollouts[index] for index in indices] for indices in groups.values()]
-        judge = functools.partial(self._judge, step=step)
-        judged = map(judge, members) if self._threads is None else self._threads.map(judge, members)
+        grade = functools.partial(self._grade_group, step=step)
+        graded = map(grade, members) if self._threads is None else self._threads.map(grade, members)
         scored: list[ScoredRollout | None] = [None] * len(rollouts)
-        for indices, scores in zip(groups.values(), judged, strict=True):
+        for indices, scores in zip(groups.values(), graded, strict=True):
             for index, score in zip(indices, scores, strict=True):
                 scored[index] = ScoredRollout(rollout=rollouts[index], score=score)
         return [item for item in scored if item is not None]
@@ -107,45 +109,48 @@ class RewardGrader:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _judge(self, group: Sequence[Rollout], step: int) -> list[Score]:
-        given: dict[str, Any] = {"step": step, "pool": self._pool}
+    def _grade_group(self, group: Sequence[Rollout], step: int) -> list[Score]:
+        injected: dict[str, Any] = {"step": step, "pool": self._pool}
         columns: dict[str, Sequence[RewardResult]] = {}
         for part in self._parts:
-            if "verdicts" in part.injected and "verdicts" not in given:
-                given["verdicts"] = [_verdict(row) for row in zip(*columns.values(), strict=True)]
-                if None in given["verdicts"]:
+            if "verdicts" in part.injected and "verdicts" not in injected:
+                injected["verdicts"] = [_verdict(row) for row in zip(*columns.values(), strict=True)]
+                if None in injected["verdicts"]:
                     raise _ungraded(part.name)
-            judgements = part.function(group, **{key: given[key] for key in part.injected})
-            columns[part.name] = _checked(part.name, judgements, group)
-        return [self._score(rollout, {n: c[row] for n, c in columns.items()}) for row, rollout in enumerate(group)]
+            results = part.function(group, **{key: injected[key] for key in part.injected})
+            columns[part.name] = _checked(part.name, results, group)
+        return [
+            self._score(rollout, {name: column[index] for name, column in columns.items()})
+            for index, rollout in enumerate(group)
+        ]
 
-    def _score(self, rollout: Rollout, judgements: Mapping[str, RewardResult]) -> Score:
-        value = sum(part.weight * judgements[part.name].value for part in self._parts)
-        verdict = _verdict(judgements.values())
+    def _score(self, rollout: Rollout, results: Mapping[str, RewardResult]) -> Score:
+        value = sum(part.weight * results[part.name].value for part in self._parts)
+        verdict = _verdict(results.values())
         if verdict is None:
             reason = Reason.EQUAL if value > 0 else Reason.DIFFERENT
             verdict = Verdict(correct=value > 0, reason=reason, stage="grader")
         if rollout.truncated and verdict.reason is Reason.NO_ANSWER:
             verdict = dataclasses.replace(verdict, reason=Reason.TRUNCATED)
-        return Score(value=value, parts={n: j.value for n, j in judgements.items()}, verdict=verdict)
+        return Score(value=value, parts={name: result.value for name, result in results.items()}, verdict=verdict)
 
 
-def _verdict(judgements: Iterable[RewardResult]) -> Verdict | None:
-    """The first verdict among them."""
-    return next((judgement.verdict for judgement in judgements if judgement.verdict is not None), None)
+def _verdict(results: Iterable[RewardResult]) -> Verdict | None:
+    """The first verdict among the results of one rollout, None if there is none."""
+    return next((result.verdict for result in results if result.verdict is not None), None)
 
 
-def _checked(name: str, judgements: Sequence[RewardResult], group: Sequence[Rollout]) -> Sequence[RewardResult]:
-    """The judgements, where there is one a rollout and each is finite; a reward that breaks this is a ConfigError."""
+def _checked(name: str, results: Sequence[RewardResult], group: Sequence[Rollout]) -> Sequence[RewardResult]:
+    """The results. ConfigError unless there is one per rollout and each is finite."""
     problem = group[0].prompt.problem.id
-    if len(judgements) != len(group):
+    if len(results) != len(group):
         raise ConfigError(
-            f"reward {name!r} gave {len(judgements)} judgements for {len(group)} rollouts of problem {problem!r}. "
-            "Return one a rollout, in order."
+            f"reward {name!r} returned {len(results)} results for {len(group)} rollouts of problem {problem!r}. "
+            "Return one per rollout, in the same order."
         )
-    for judgement in judgements:
-        if not math.isfinite(judgement.value):
+    for result in results:
+        if not math.isfinite(result.value):
             raise ConfigError(
-                f"reward {name!r} gave {judgement.value} for problem {problem!r}. Return a finite number."
+                f"reward {name!r} returned {result.value} for problem {problem!r}. Return a finite number."
             )
-    return judgements
+    return results

@@ -1,7 +1,7 @@
-"""A language model as judge of answers, behind any OpenAI-compatible endpoint.
+"""A language model that judges answers (LLM-as-judge), behind any OpenAI-compatible endpoint.
 
-The judge sees the question, the reference answer and the final answer alone, quoted as a JSON string: what stands
-around the answer cannot plead with it.
+The judge sees only the question, the reference answer and the final answer, the latter quoted as a JSON string. The
+text around the answer therefore cannot influence it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ansatz.rewards.verdict_cache import VerdictCache
 from ansatz.types import Reason, Rollout, Verdict
 
 _STAGE = "judge"
-_MAX_ANSWER_CHARS = 2_000  # more is no final answer, and is room to plead
+_MAX_ANSWER_CHARS = 2_000  # longer text is not a final answer, and could contain arguments for the judge
 _RULES = (
     "You check answers to questions. You are given a question, its reference answer, and a candidate answer as a JSON "
     "string. The reference is right. Decide whether the candidate states the same final answer: the same value, set or "
@@ -54,43 +54,43 @@ def judge(
     cache: str | None = None,
     pool: WorkerPool | None = None,
 ) -> list[RewardResult]:
-    """`correct` where the judge holds the response's final answer to be the problem's, else `wrong`.
+    """`correct` if the judge considers the response's final answer the same as the problem's, else `wrong`.
 
-    failed: the value where the judge gives no verdict; its reason is then timeout, crashed (no reply), or unparsed (a
-    reply without CORRECT or INCORRECT). rules_first: an answer that `math_answer` accepts is right without asking.
-    api_key_env: the name of the environment variable that holds the key. cache: an SQLite file; None caches in memory.
-    mode: where the answer may stand, see `math_answer`. The rest: see `ChatClient`.
-    ConfigError, from an empty group, where the judge cannot be reached at all.
+    failed: the value if the judge gives no verdict; the reason is then timeout, crashed (no reply), or unparsed (a
+    reply without CORRECT or INCORRECT). rules_first: accept an answer that `math_answer` accepts without asking the
+    judge. api_key_env: the environment variable that holds the key. cache: an SQLite file; None caches in memory.
+    mode: where the answer is looked for, see `math_answer`. Other settings: see `ChatClient`.
+    ConfigError, for an empty group, if the judge cannot be reached at all.
     """
     client = _client(url, model, _key(api_key_env), timeout_s, retries, backoff_s, concurrent)
-    known = _cache(cache)
+    saved = _cache(cache)
     if not rollouts:
         _reach(client, max_reply_tokens)
         return []
 
-    def judged(answer: str) -> Verdict:
+    def verdict_on(answer: str) -> Verdict:
         problem = rollouts[0].prompt.problem
         if rules_first and (verdict := equivalent(problem.answer, answer, pool=pool)):
             return verdict
-        reason = _ask(client, known, (problem.question, problem.answer, answer), max_reply_tokens)
+        if len(answer) > _MAX_ANSWER_CHARS:
+            return Verdict(correct=False, reason=Reason.DIFFERENT, extracted=answer, stage=_STAGE)
+        reason = _ask(client, saved, _messages(problem.question, problem.answer, answer), max_reply_tokens)
         return Verdict(correct=reason is Reason.EQUAL, reason=reason, extracted=answer, stage=_STAGE)
 
     answers = [extract(rollout.text, mode=mode) for rollout in rollouts]
     different = list(dict.fromkeys(answer for answer in answers if answer is not None))
     with ThreadPoolExecutor(max(1, min(concurrent, len(different))), thread_name_prefix=_STAGE) as threads:
-        found: dict[str | None, Verdict] = dict(zip(different, threads.map(judged, different), strict=True))
-    found[None] = Verdict(correct=False, reason=Reason.NO_ANSWER, stage=_STAGE)
+        verdicts: dict[str | None, Verdict] = dict(zip(different, threads.map(verdict_on, different), strict=True))
+    verdicts[None] = Verdict(correct=False, reason=Reason.NO_ANSWER, stage=_STAGE)
     values = {Reason.EQUAL: correct, Reason.DIFFERENT: wrong, Reason.NO_ANSWER: wrong}
-    return [RewardResult(value=values.get(found[a].reason, failed), verdict=found[a]) for a in answers]
+    return [
+        RewardResult(value=values.get(verdicts[answer].reason, failed), verdict=verdicts[answer]) for answer in answers
+    ]
 
 
-def _ask(client: ChatClient, known: VerdictCache, case: tuple[str, str, str], max_tokens: int) -> Reason:
-    question, gold, answer = case
-    if len(answer) > _MAX_ANSWER_CHARS:
-        return Reason.DIFFERENT
-    messages = _messages(question, gold, answer)
+def _ask(client: ChatClient, saved: VerdictCache, messages: list[dict[str, str]], max_tokens: int) -> Reason:
     key = hashlib.sha256(json.dumps([client.url, client.model, messages]).encode()).hexdigest()
-    correct = known.get(key)
+    correct = saved.get(key)
     if correct is None:
         try:
             correct = _read(client.ask(messages, max_tokens=max_tokens))
@@ -100,7 +100,7 @@ def _ask(client: ChatClient, known: VerdictCache, case: tuple[str, str, str], ma
             return Reason.CRASHED
         if correct is None:
             return Reason.UNPARSED
-        known.put(key, correct)
+        saved.put(key, correct)
     return Reason.EQUAL if correct else Reason.DIFFERENT
 
 
@@ -110,14 +110,14 @@ def _messages(question: str, gold: str, answer: str) -> list[dict[str, str]]:
 
 
 def _read(reply: str) -> bool | None:
-    """The last verdict word after the judge's own thought; None without one."""
+    """The last verdict word after the judge's own thought; None if there is none."""
     words: list[str] = _WORD.findall(reply.rpartition("</think>")[2])
     return words[-1] == "CORRECT" if words else None
 
 
 @functools.cache
 def _reach(client: ChatClient, max_tokens: int) -> None:
-    """Asks once, so that a wrong address, model or key is an error before a run and not a verdict on every rollout."""
+    """Ask once, so that a wrong address, model or key is an error before the run, not a verdict on every rollout."""
     try:
         client.ask(_messages("What is 1 + 1?", "2", "2"), max_tokens=max_tokens)
     except ChatFailed as error:

@@ -1,4 +1,4 @@
-"""Kimi k1.5's length reward: among the responses to one prompt, shorter is better. Lengths are in tokens."""
+"""Kimi k1.5's length reward: among the responses to one prompt, shorter ones get more. Lengths are in tokens."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from ansatz.types import Rollout, Verdict
 def kimi_length(
     rollouts: Sequence[Rollout], *, from_step: Count, step: int, verdicts: Sequence[Verdict]
 ) -> list[RewardResult]:
-    """lambda = 0.5 - (length - min) / (max - min) where correct, min(0, lambda) where wrong.
+    """lambda = 0.5 - (length - min) / (max - min) for a correct response, min(0, lambda) for a wrong one.
 
-    arXiv:2501.12599 sec. 2.3.3. Values in [-0.5, 0.5]; 0 for all when they are equally long, and before the training
-    step `from_step`: the paper switches it on late, for it slows early learning, and gives no number.
+    arXiv:2501.12599, sec. 2.3.3. Values in [-0.5, 0.5]; 0 for all if all are equally long.
+    from_step: 0 for all before this training step. The paper switches the reward on late, because it slows early
+    learning, and does not say when.
     """
     if not rollouts or step < from_step:
         return [RewardResult(value=0.0) for _ in rollouts]

@@ -1,6 +1,6 @@
-"""A learned reward: a model that reads prompt and response and gives one number.
+"""A learned reward: a model that reads prompt and response and returns one number.
 
-torch and transformers are imported by the loader alone, so a run without a learned reward never loads them here.
+Only the loader imports torch and transformers, so a run without a learned reward does not load them here.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ansatz.types import Rollout
 
 
 class OutcomeModel(Protocol):
-    """What a learned reward needs of a model. May be called from several threads."""
+    """What a learned reward needs from a model. It must be callable from several threads."""
 
     def score(self, rollouts: Sequence[Rollout]) -> Sequence[float]:
-        """One finite number a rollout, in order; higher is better. They share a prompt."""
+        """One finite number per rollout, in order; higher is better. All rollouts have the same prompt."""
         ...
 
 
@@ -40,28 +40,28 @@ def learned(
     """The model's score of each response, or its sigmoid.
 
     model: a Hugging Face folder with a sequence classifier of one label, or `file.py:function` (or
-    `package.module:function`) for a function without arguments that makes an `OutcomeModel`; form, max_tokens,
-    batch_size and device are for folders alone.
-    form: "text" scores the prompt as the policy saw it with the response behind it, "chat" question and response in the
-    model's own chat template. max_tokens: of prompt and response together; the last ones are kept.
-    It gives no verdict: a learned score above 0 is no proof. Raises ModelError or ConfigError for a wrong model.
+    `package.module:function`): a function without arguments that returns an `OutcomeModel`. Only folders use form,
+    max_tokens, batch_size and device.
+    form: "text" scores the prompt as the policy saw it, followed by the response; "chat" scores question and response
+    in the reward model's own chat template. max_tokens: of prompt and response together; the last ones are kept.
+    It gives no verdict: a learned score above 0 proves nothing. ModelError or ConfigError for a wrong model.
     """
-    judge = _own(model) if ":" in model else _folder(model, form, max_tokens, batch_size, device)
-    values = [float(value) for value in judge.score(rollouts)] if rollouts else []
+    scorer = _user_model(model) if ":" in model else _folder(model, form, max_tokens, batch_size, device)
+    values = [float(value) for value in scorer.score(rollouts)] if rollouts else []
     if squash == "sigmoid":
         values = [_sigmoid(value) for value in values]
     return [RewardResult(value=value) for value in values]
 
 
 class SequenceClassifier:
-    """An OutcomeModel out of a Hugging Face folder: the logit of its only label, in nats."""
+    """An OutcomeModel from a Hugging Face folder: the logit of its only label, in nats."""
 
     def __init__(self, folder: str, *, form: str, max_tokens: int, batch_size: int, device: str) -> None:
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         if not (Path(folder) / "config.json").is_file():
-            raise ModelError(f"rewards.learned.model = {folder!r} is no model folder: expected a config.json in it.")
+            raise ModelError(f"rewards.learned.model = {folder!r} is not a model folder: config.json is missing.")
         loader: Any = AutoModelForSequenceClassification
         tokenizers: Any = AutoTokenizer
         try:
@@ -79,13 +79,13 @@ class SequenceClassifier:
             raise ModelError(f"rewards.learned.model = {folder!r} has no chat template. Set form: text.")
         self._form, self._max_tokens, self._torch = form, max_tokens, torch
         self._pad = self._tokenizer.pad_token_id
-        self._batch_size = 1 if self._pad is None else batch_size  # without a padding token there is no batch
-        self._model.config.pad_token_id = self._pad  # the model finds each row's last token by it
+        self._batch_size = 1 if self._pad is None else batch_size  # rows cannot be batched without a padding token
+        self._model.config.pad_token_id = self._pad  # the model uses it to find the last token of each row
         self._lock = threading.Lock()
 
     def score(self, rollouts: Sequence[Rollout]) -> list[float]:
         rows = [self._encode(rollout) for rollout in rollouts]
-        order = sorted(range(len(rows)), key=lambda index: len(rows[index]))  # little padding
+        order = sorted(range(len(rows)), key=lambda index: len(rows[index]))  # similar lengths together: little padding
         scores = [0.0] * len(rows)
         for start in range(0, len(order), self._batch_size):
             indices = order[start : start + self._batch_size]
@@ -106,12 +106,12 @@ class SequenceClassifier:
     def _forward(self, rows: Sequence[list[int]]) -> list[float]:
         longest = max(len(row) for row in rows)
         ids = [row + [self._pad] * (longest - len(row)) for row in rows]
-        seen = [[1] * len(row) + [0] * (longest - len(row)) for row in rows]
+        mask = [[1] * len(row) + [0] * (longest - len(row)) for row in rows]
         device = self._model.device
         with self._lock, self._torch.inference_mode():
             logits = self._model(
                 input_ids=self._torch.tensor(ids, device=device),
-                attention_mask=self._torch.tensor(seen, device=device),
+                attention_mask=self._torch.tensor(mask, device=device),
             ).logits
         return logits[:, 0].float().tolist()
 
@@ -122,16 +122,16 @@ def _folder(folder: str, form: str, max_tokens: int, batch_size: int, device: st
 
 
 @functools.cache
-def _own(reference: str) -> OutcomeModel:
-    made = load_attribute(reference, kind="reward model")()
-    if not callable(getattr(made, "score", None)):
+def _user_model(reference: str) -> OutcomeModel:
+    model = load_attribute(reference, kind="reward model")()
+    if not callable(getattr(model, "score", None)):
         raise ConfigError(
-            f"rewards.learned.model = {reference!r} made {made!r:.80}, which has no method score(rollouts)."
+            f"rewards.learned.model = {reference!r} returned {model!r:.80}, which has no method score(rollouts)."
         )
-    return made
+    return model
 
 
 def _sigmoid(value: float) -> float:
-    """1 / (1 + exp(-value)), from the side that cannot overflow."""
+    """1 / (1 + exp(-value)), computed without overflow."""
     small = math.exp(-abs(value))
     return 1 / (1 + small) if value >= 0 else small / (1 + small)

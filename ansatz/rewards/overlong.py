@@ -1,4 +1,4 @@
-"""DAPO's soft overlong punishment: a ramp down before the longest response that is wanted. Lengths are in tokens."""
+"""DAPO's soft overlong punishment: a linear penalty just below the longest allowed response. Lengths are in tokens."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ansatz.types import Rollout
 def overlong(
     rollouts: Sequence[Rollout], *, max_tokens: Positive, buffer: Positive, strength: Rate = 1.0
 ) -> list[RewardResult]:
-    """0 up to max_tokens - buffer, then down a line to -strength at max_tokens and beyond (arXiv:2503.14476 eq. 13).
+    """0 up to max_tokens - buffer, then linearly down to -strength at max_tokens and beyond (arXiv:2503.14476, eq. 13).
 
-    max_tokens, buffer: the paper's L_max and L_cache (20480 and 4096 there), in tokens; the end token counts.
+    max_tokens, buffer: the paper's L_max and L_cache (20480 and 4096 there), in tokens. The end token counts.
     """
     if buffer > max_tokens:
-        raise ConfigError(f"rewards.overlong.buffer = {buffer}: must be at most max_tokens = {max_tokens}.")
+        raise ConfigError(f"rewards.overlong.buffer = {buffer}: expected at most max_tokens = {max_tokens}.")
     return [
         RewardResult(value=soft_overlong(rollout.num_tokens, max_tokens=max_tokens, buffer=buffer, strength=strength))
         for rollout in rollouts

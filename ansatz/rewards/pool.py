@@ -1,10 +1,10 @@
-"""Killable worker processes for work that may not end: algebra on text that a model wrote.
+"""Worker processes that can be killed, for work that might not end: algebra on text that a model wrote.
 
-The parent holds the deadline: a worker that misses it is killed and replaced, so a call returns in time whatever the
-job does, from any thread, inside asyncio, in a daemonic process or a Ray actor. No signals, alarms or forks in the
-parent: a worker is a fresh interpreter on two pipes. It does not import the parent's main module, so it never
-loads torch, and it needs no `if __name__ == "__main__"` guard. Workers start when the first job comes; after it a
-spare stands by, so that a job that follows a killed one need not wait for an interpreter to start.
+The parent watches the deadline. It kills and replaces a worker that misses it, so a call returns in time whatever the
+job does, from any thread, within asyncio, in a daemonic process or in a Ray actor. The parent uses no signals, alarms
+or forks: a worker is a fresh interpreter on two pipes. It does not import the parent's main module, so it never loads
+torch and needs no `if __name__ == "__main__"` guard. Workers start with the first job. After that there is always one
+spare worker, so that a job that follows a killed one does not wait for an interpreter to start.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Json = dict[str, Any]
 
 _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from ansatz.rewards.worker import main; main()"
 _START_LIMIT_S = 60.0  # a loaded machine may need seconds to import sympy
-_KILL_MARGIN_S = 0.1  # kept back of the deadline for the kill itself
-_JOBS_PER_WORKER = 5_000  # then it is retired, so what a library caches cannot grow for ever
+_KILL_MARGIN_S = 0.1  # part of the time limit that is reserved for the kill itself
+_JOBS_PER_WORKER = 5_000  # then it is replaced, so that the caches of libraries cannot grow forever
 
 
 class JobTimeout(Exception):
-    """The job missed its deadline; its worker was killed and replaced."""
+    """The job missed its deadline. Its worker was killed and replaced."""
 
 
 class JobCrashed(Exception):
@@ -36,7 +36,7 @@ class JobCrashed(Exception):
 
 
 class _Worker:
-    """One child process. `ask` is called by one thread at a time."""
+    """One child process. Only one thread at a time calls `ask`."""
 
     def __init__(self, target: str, memory_mb: int, lifetime_s: float) -> None:
         arguments = [json.dumps(sys.path), target, str(memory_mb), str(lifetime_s)]
@@ -46,7 +46,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=0,
-            start_new_session=True,  # an interrupt at the terminal is the parent's to handle
+            start_new_session=True,  # the parent handles an interrupt at the terminal
         )
         self.jobs = 0
         self._ready = False
@@ -66,14 +66,14 @@ class _Worker:
             while message:
                 message = message[self.process.stdin.write(message) or 0 :]
         except OSError as error:
-            raise JobCrashed("the worker is gone") from error
+            raise JobCrashed("the worker has died") from error
         reply: Json = json.loads(self._read(deadline))
         if "crashed" in reply:
             raise JobCrashed(reply["crashed"])
         return reply
 
     def _read(self, deadline: float) -> bytes:
-        """One line of the worker's output, or JobTimeout at the deadline."""
+        """One line of the worker's output. JobTimeout at the deadline."""
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
         poll = select.poll()
@@ -98,24 +98,24 @@ class _Worker:
 
 
 def _kill_all(workers: list[_Worker], owner: int) -> None:
-    if os.getpid() != owner:  # a fork of the parent must not end the parent's workers
+    if os.getpid() != owner:  # a fork of the parent must not kill the parent's workers
         return
     while workers:
         workers.pop().kill()
 
 
 class WorkerPool:
-    """Up to `workers` processes that run `target`: "package.module:function", from a JSON object to a JSON object.
+    """Up to `workers` processes that run `target`: "package.module:function", which maps a JSON object to another.
 
-    timeout_s: wall time of one job, the kill included; waiting for a free worker does not count.
+    timeout_s: wall time of one job, including the kill. Waiting for a free worker does not count.
     memory_mb: address space of a worker (RLIMIT_AS).
     """
 
     def __init__(self, target: str, *, workers: int = 1, timeout_s: float = 1.0, memory_mb: int = 1024) -> None:
         if workers < 1:
-            raise ValueError(f"workers = {workers}: a pool needs 1 or more.")
+            raise ValueError(f"workers = {workers}: expected 1 or more.")
         if timeout_s <= _KILL_MARGIN_S:
-            raise ValueError(f"timeout_s = {timeout_s}: must be above {_KILL_MARGIN_S} s.")
+            raise ValueError(f"timeout_s = {timeout_s}: expected more than {_KILL_MARGIN_S} s.")
         self.target, self.workers, self.timeout_s, self.memory_mb = target, workers, timeout_s, memory_mb
         self._reset()
 
@@ -129,11 +129,11 @@ class WorkerPool:
 
     @property
     def started(self) -> int:
-        """Processes now alive: at most `workers`, and the spare."""
+        """Number of live processes: at most `workers` and the spare."""
         return len(self._all)
 
     def start(self) -> None:
-        """Starts all workers and the spare and waits until each is ready, so that no job waits for an import."""
+        """Start all workers and the spare, and wait until they are ready, so that no job waits for an import."""
         with self._changed:
             while len(self._all) < self.workers + 1:
                 self._idle.append(self._spawn())
@@ -142,7 +142,7 @@ class WorkerPool:
             worker.wait_ready()
 
     def call(self, job: Json, *, timeout_s: float | None = None) -> Json:
-        """The target's answer to `job`. Raises JobTimeout or JobCrashed."""
+        """The target's reply to `job`. Raises JobTimeout or JobCrashed."""
         if os.getpid() != self._owner:  # after a fork the pipes belong to the parent
             self._reset()
         worker = self._take()
@@ -156,13 +156,13 @@ class WorkerPool:
             self._give_back(worker, healthy=healthy)
 
     def close(self) -> None:
-        """Ends all workers; may be called twice. A later call starts new ones."""
+        """End all workers. It can be called twice. A later call starts new workers."""
         with self._changed:
             if os.getpid() == self._owner:
                 for worker in self._all:
                     if worker in self._idle:
                         worker.kill()
-                    else:  # its pipes are in use; the thread that waits on them sees the end and closes them
+                    else:  # a thread is waiting on its pipes; it sees the end and closes them
                         worker.process.kill()
             self._idle.clear()
             self._all.clear()
@@ -186,11 +186,11 @@ class WorkerPool:
         with self._changed:
             self._busy -= 1
             self._changed.notify()
-            if worker not in self._all:  # closed in the meantime
+            if worker not in self._all:  # the pool was closed in the meantime
                 return
             if healthy:
                 self._idle.append(worker)
             else:
                 self._all.remove(worker)
             if len(self._all) < self.workers + 1:
-                self._idle.insert(0, self._spawn())  # taken last, for it is still importing
+                self._idle.insert(0, self._spawn())  # used last, because it is still importing

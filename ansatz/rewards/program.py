@@ -1,4 +1,4 @@
-"""Program of thought: the response is a Python program, and what it computes is the answer."""
+"""Program of thought: the response is a Python program, and the answer is what it computes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REASONS = {
     Ended.TIMEOUT: Reason.TIMEOUT,
     Ended.NEVER_RAN: Reason.CRASHED,
 }
-"""What a run that did not end well says of the response: the first two are its own fault, the last is the sandbox's."""
+"""The verdict on a program that did not exit normally. NEVER_RAN is the sandbox's fault, the others the program's."""
 
 
 def program(
@@ -37,16 +37,16 @@ def program(
     parallel: Positive = 4,
     pool: WorkerPool | None = None,
 ) -> list[RewardResult]:
-    """`correct` where the response's last Python block computes the problem's answer in the sandbox, else `wrong`.
+    """`correct` if the response's last Python block computes the problem's answer in the sandbox, else `wrong`.
 
-    read: "stdout" takes the last line that the program prints, "answer" the variable of that name. It is compared with
-    the gold as mathematics, as `math_answer` does. parallel: programs that run side by side.
-    timeout_s, memory_mb, packages, isolation: see `sandbox.run`. ConfigError where the sandbox cannot be had.
+    read: "stdout" takes the last line that the program prints, "answer" the variable of that name. The value is
+    compared with the gold as mathematics, as in `math_answer`. parallel: programs that run at the same time.
+    timeout_s, memory_mb, packages, isolation: see `sandbox.run`. ConfigError if the sandbox is not available.
     """
-    limits = sandbox.Limits(timeout_s=timeout_s, memory_mb=memory_mb)
+    limits = sandbox.SandboxLimits(timeout_s=timeout_s, memory_mb=memory_mb)
     sandbox.require(isolation)
 
-    def judge(rollout: Rollout) -> Verdict:
+    def grade(rollout: Rollout) -> Verdict:
         source = last_program(rollout.text)
         if source is None:
             return Verdict(correct=False, reason=Reason.NO_ANSWER, stage="program")
@@ -56,9 +56,9 @@ def program(
         if run.ended is not Ended.EXIT_OK:
             return Verdict(correct=False, reason=REASONS[run.ended], stage="program", seconds=run.seconds)
         lines = run.stdout.split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return equivalent(rollout.prompt.problem.answer, said, pool=pool)
+        last_line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return equivalent(rollout.prompt.problem.answer, last_line, pool=pool)
 
     with ThreadPoolExecutor(parallel, thread_name_prefix="program") as threads:
-        verdicts = list(threads.map(judge, rollouts))
+        verdicts = list(threads.map(grade, rollouts))
     return [RewardResult(value=correct if verdict else wrong, verdict=verdict) for verdict in verdicts]

@@ -1,10 +1,10 @@
-"""The prose of a response: what is left when code, mathematics and tags are taken out."""
+"""The prose of a response: the text without code, mathematics and tags."""
 
 from __future__ import annotations
 
 import re
 
-# Each alternative is anchored on its opening and stops at the first closing, else at a bound: linear on hostile text.
+# Each alternative starts at its opening and stops at the first closing or at a bound: linear time on hostile text.
 _CODE = re.compile(r"```.{0,20000}?(?:```|\Z)|`[^`\n]{1,500}`", re.DOTALL)
 _MATHEMATICS = re.compile(
     r"\\begin\{([a-z]{1,20}\*?)\}.{0,2000}?\\end\{\1\}"
@@ -27,18 +27,18 @@ _UNIT = re.compile(rf"[{_UNSPACED}]|[^\W\d_{_UNSPACED}]{{2,}}")
 
 
 def prose_only(text: str) -> str:
-    """The text without fenced and inline code, formulas, boxes, LaTeX commands and tags; each leaves a blank."""
+    """The text without fenced and inline code, formulas, boxes, LaTeX commands and tags; each becomes a space."""
     for pattern in (_CODE, _MATHEMATICS, _TAG, _COMMAND):
         text = pattern.sub(" ", text)
     return text
 
 
 def sentences(text: str) -> list[str]:
-    """The text cut at sentence ends and line ends; no empty ones."""
+    """The text, split at the ends of sentences and lines, without empty parts."""
     return [piece.strip() for piece in _SENTENCE.split(text) if piece.strip()]
 
 
 def words(text: str) -> list[str]:
-    """Words of two letters or more (a single one is a variable as likely as not); where writing has no blanks between
-    words, as in Chinese, each character."""
+    """Words of at least two letters (a single letter is often a variable). In scripts without spaces between words,
+    such as Chinese, each character is a word."""
     return _UNIT.findall(text)

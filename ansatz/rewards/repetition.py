@@ -1,4 +1,4 @@
-"""A penalty for repeated n-grams of tokens: loops, and format blocks written over and over."""
+"""A penalty for repeated n-grams of tokens, such as loops and format blocks that are written again and again."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def repetition(
     ngram: Positive = REPETITION_NGRAM,
     allowed: Annotated[float, Field(ge=0, lt=1)] = 0.0,
 ) -> list[RewardResult]:
-    """-(share - allowed) / (1 - allowed) where the share of repeated n-grams is above `allowed`, else 0; in (-1, 0].
+    """-(repeated - allowed) / (1 - allowed) if the repeated fraction of n-grams exceeds `allowed`, else 0; in (-1, 0].
 
-    ngram: tokens; the default is that of the metric rollout/repetition.
+    ngram: length in tokens; the default is that of the metric rollout/repetition.
     """
-    shares = [repeated_frac(rollout.token_ids, ngram=ngram) for rollout in rollouts]
-    return [RewardResult(value=min((allowed - share) / (1 - allowed), 0.0)) for share in shares]
+    fracs = [repeated_frac(rollout.token_ids, ngram=ngram) for rollout in rollouts]
+    return [RewardResult(value=min((allowed - frac) / (1 - allowed), 0.0)) for frac in fracs]

@@ -1,15 +1,15 @@
-"""A Python program that a model wrote, run where it can do no harm: its own process, its own limits, no way out.
+"""Runs a Python program that a model wrote where it can do no harm: in a process with limits and without access.
 
 Each run is a fresh interpreter without site packages, in an empty folder, with an empty environment and no open files
-but its three streams. Before the program starts, the process shuts behind itself, with no privilege needed (Linux):
+except its three streams. Before the program starts, the process restricts itself (Linux; no privileges needed):
 
-limits     CPU seconds, address space, no file growth, few descriptors, no core file   setrlimit
-files      nothing can be written; nothing read but the standard library and shared ones   Landlock, kernel 5.13
-calls      no network, no processes or threads, no signals, no change of limits            seccomp, a list of what may
-parent     holds the deadline and the limit on output, and kills the whole process group
+limits     CPU seconds, address space, no file growth, few descriptors, no core file         setrlimit
+files      no writing; reading only the standard library and shared libraries                Landlock, kernel 5.13
+calls      no network, no processes or threads, no signals, no change of limits              seccomp, a list of calls
+parent     watches the deadline and the limit on output, and kills the whole process group
 
-Not covered: a hole in the kernel itself; which files exist (their contents are shut, their names and sizes are not);
-the host's name and clock. Where files or calls cannot be shut, `isolation="full"` refuses to run.
+Not covered: a vulnerability of the kernel itself; which files exist (contents are protected, names and sizes are not);
+the host's name and clock. If files or calls cannot be restricted, `isolation="full"` refuses to run.
 """
 
 from __future__ import annotations
@@ -40,23 +40,27 @@ Isolation = Literal["full", "available"]
 _CHILD = Path(__file__).with_name("sandbox_child.py")
 _SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/usr/share/zoneinfo",
            "/dev/null", "/dev/urandom", "/etc/localtime")  # fmt: skip
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # threads are refused: ask for none
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)  # threads are not allowed: libraries must not ask for any
 _START_LIMIT_S = 20.0  # a loaded machine may need seconds to start an interpreter
 
 
 class Ended(StrEnum):
     """How a run ended."""
 
-    EXIT_OK = "well"  # exit code 0
-    EXIT_ERROR = "badly"  # an exception, another exit code, a crash, memory at its end
-    TIMEOUT = "timeout"  # wall or CPU time at its end
-    OUTPUT = "output"  # wrote more than it may
-    NEVER_RAN = "never_ran"  # the sandbox could not be shut, so the program was not started
+    EXIT_OK = "exit_ok"  # exit code 0
+    EXIT_ERROR = "exit_error"  # an exception, another exit code, a crash, or out of memory
+    TIMEOUT = "timeout"  # out of wall time or CPU time
+    OUTPUT = "output"  # wrote more than allowed
+    NEVER_RAN = "never_ran"  # the sandbox could not be set up, so the program was not started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """wall time (s, CPU time is bounded by it too), address space (MB), output of stdout and stderr each (bytes)."""
+class SandboxLimits:
+    """Wall time (s; also bounds CPU time), address space (MB), output of stdout and of stderr (bytes each)."""
 
     timeout_s: float = 5.0
     memory_mb: int = 512
@@ -66,13 +70,13 @@ class Limits:
         if not self.timeout_s > 0 or self.memory_mb < 64 or self.output_bytes < 1:
             raise ConfigError(
                 f"sandbox: timeout_s = {self.timeout_s}, memory_mb = {self.memory_mb}, output_bytes = "
-                f"{self.output_bytes}: must be above 0, at least 64 (an interpreter's own needs), and at least 1."
+                f"{self.output_bytes}: expected more than 0, at least 64 (what an interpreter needs), and at least 1."
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """What a program did. seconds: wall time; not part of equality."""
+class ProgramRun:
+    """What a program did. seconds: wall time."""
 
     ended: Ended
     stdout: str
@@ -84,19 +88,19 @@ def run(
     source: str,
     *,
     stdin: str = "",
-    limits: Limits | None = None,
+    limits: SandboxLimits | None = None,
     packages: bool = False,
     isolation: Isolation = "full",
-) -> Run:
-    """Runs the source as `__main__` and waits for its end. Never raises on a program; right from any thread.
+) -> ProgramRun:
+    """Run the source as `__main__` and wait for its end. Works from any thread; no program makes it raise.
 
-    packages: the program may import what is installed beside Ansatz (numpy, sympy), not the standard library alone.
-    isolation: "full" runs nothing where files and calls cannot be shut; "available" makes do with what there is.
-    Texts are cut to the limit on output; what is no UTF-8 in them is replaced.
+    packages: whether the program can import the installed packages (numpy, sympy) or only the standard library.
+    isolation: "full" runs nothing unless files and calls can be restricted; "available" uses the restrictions that
+    this machine offers. The texts are cut to the limit on output, and invalid UTF-8 in them is replaced.
     """
     begin = time.monotonic()
-    limits = limits or Limits()
-    job = json.dumps({"source": source, "limits": _rlimits(limits), "full": isolation == "full", **_pipes(packages)})
+    limits = limits or SandboxLimits()
+    job = json.dumps({"source": source, "limits": _rlimits(limits), "full": isolation == "full", **_access(packages)})
     try:
         with (
             tempfile.TemporaryDirectory(prefix="sandbox") as folder,
@@ -106,37 +110,37 @@ def run(
             _start(folder, job_file, input_file, ready_write) as process,
         ):
             try:
-                ended, stdout, stderr = _watch(process, limits, ready)
+                ended, stdout, stderr = _collect_output(process, limits, ready)
             finally:
-                os.killpg(process.pid, signal.SIGKILL)  # not yet waited for, so the group is still ours
+                os.killpg(process.pid, signal.SIGKILL)  # not waited for yet, so the group id is still ours
             code = process.wait()
     except OSError as error:
-        return Run(ended=Ended.NEVER_RAN, stdout="", stderr=str(error), seconds=time.monotonic() - begin)
+        return ProgramRun(ended=Ended.NEVER_RAN, stdout="", stderr=str(error), seconds=time.monotonic() - begin)
     if ended is Ended.EXIT_OK and code != 0:
         ended = Ended.TIMEOUT if code in (-signal.SIGXCPU, -signal.SIGKILL) else Ended.EXIT_ERROR
-    return Run(ended=ended, stdout=stdout, stderr=stderr, seconds=time.monotonic() - begin)
+    return ProgramRun(ended=ended, stdout=stdout, stderr=stderr, seconds=time.monotonic() - begin)
 
 
 @functools.cache
 def require(isolation: Isolation) -> None:
-    """ConfigError, with what is lacking, where this machine cannot give that isolation. Starts one program to see."""
+    """ConfigError, saying what is missing, if this machine lacks that isolation. Runs one program to find out."""
     if sys.platform != "linux":
         raise ConfigError(
-            f"the sandbox is for Linux; this is {sys.platform}. Run programs' rewards on a Linux machine."
+            f"the sandbox needs Linux; this is {sys.platform}. Use rewards that run programs on a Linux machine."
         )
-    seen = run("print(1)", isolation=isolation, limits=Limits(timeout_s=_START_LIMIT_S))
-    if seen.stdout == "1\n":
+    trial = run("print(1)", isolation=isolation, limits=SandboxLimits(timeout_s=_START_LIMIT_S))
+    if trial.stdout == "1\n":
         return
-    lacking = seen.stderr.strip().rpartition("\n")[2] or f"a first program ended {seen.ended}"
+    missing = trial.stderr.strip().rpartition("\n")[2] or f"a trial program ended with {trial.ended}"
     raise ConfigError(
-        f"the sandbox cannot shut itself on this machine ({sys.platform}, {platform.machine()}, kernel "
-        f"{platform.release()}): {lacking}. It needs Linux 5.13 or newer with Landlock and seccomp on x86-64 or arm64. "
-        'Use such a machine, or set isolation: "available" where a program may read and reach what you can.'
+        f"the sandbox cannot be set up on this machine ({sys.platform}, {platform.machine()}, kernel "
+        f"{platform.release()}): {missing}. It needs Linux 5.13 or newer with Landlock and seccomp on x86-64 or arm64. "
+        'Use such a machine, or set isolation: "available" if programs may read and reach what you can.'
     )
 
 
 def _start(folder: str, job: IO[bytes], stdin: IO[bytes], ready: int) -> subprocess.Popen[bytes]:
-    # -P -s -S -B and an environment of our own are what -I does, and keep PYTHONHASHSEED: runs repeat exactly.
+    # -P -s -S -B and our own environment do what -I does, but keep PYTHONHASHSEED, so that runs repeat exactly.
     flags = ["-P", "-s", "-S", "-B", "-X", "utf8"]
     return subprocess.Popen(
         [sys.executable, *flags, str(_CHILD), str(job.fileno()), str(ready)],
@@ -147,12 +151,13 @@ def _start(folder: str, job: IO[bytes], stdin: IO[bytes], ready: int) -> subproc
         cwd=folder,
         env={"PYTHONHASHSEED": "0", **dict.fromkeys(_THREADS, "1")},
         bufsize=0,
-        start_new_session=True,  # a group of its own to kill, and no terminal
+        start_new_session=True,  # a separate group that can be killed, without a terminal
     )
 
 
-def _watch(process: subprocess.Popen[bytes], limits: Limits, ready: int) -> tuple[Ended, str, str]:
-    """Reads until the program ends, misses its deadline (counted from when the doors are shut) or writes too much."""
+def _collect_output(process: subprocess.Popen[bytes], limits: SandboxLimits, ready: int) -> tuple[Ended, str, str]:
+    """Read until the program ends, misses its deadline (which starts when the restrictions are in place) or writes too
+    much."""
     assert process.stdout is not None
     assert process.stderr is not None
     texts = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
@@ -177,7 +182,7 @@ def _watch(process: subprocess.Popen[bytes], limits: Limits, ready: int) -> tupl
                 else:
                     still_open.remove(key.fd)
                     selector.unregister(key.fd)
-            if time.monotonic() >= deadline:  # an endless trickle of output is no way around it
+            if time.monotonic() >= deadline:  # without this, an endless trickle of output would avoid the deadline
                 ended = Ended.TIMEOUT
     if ended is Ended.EXIT_OK and not _has_ended(process, deadline):
         ended = Ended.TIMEOUT
@@ -186,7 +191,7 @@ def _watch(process: subprocess.Popen[bytes], limits: Limits, ready: int) -> tupl
 
 
 def _has_ended(process: subprocess.Popen[bytes], deadline: float) -> bool:
-    """Waits for the end of a program that has closed its streams, and leaves it to be waited for: see `run`."""
+    """Wait for the end of a program that has closed its streams. `run` still has to reap the process."""
     while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         if time.monotonic() >= deadline:
             return False
@@ -196,7 +201,7 @@ def _has_ended(process: subprocess.Popen[bytes], deadline: float) -> bool:
 
 @contextlib.contextmanager
 def _pipe() -> Generator[tuple[int, int]]:
-    """Both ends of a pipe, closed at the end."""
+    """Both ends of a pipe, which are closed afterwards."""
     ends = os.pipe()
     try:
         yield ends
@@ -207,7 +212,7 @@ def _pipe() -> Generator[tuple[int, int]]:
 
 @contextlib.contextmanager
 def _holding(text: str) -> Generator[IO[bytes]]:
-    """A nameless file with the text in it, to be read from its start."""
+    """A nameless file that holds the text, positioned at its start."""
     with tempfile.TemporaryFile() as file:
         file.write(text.encode(errors="replace"))
         file.flush()
@@ -215,7 +220,7 @@ def _holding(text: str) -> Generator[IO[bytes]]:
         yield file
 
 
-def _rlimits(limits: Limits) -> dict[str, int]:
+def _rlimits(limits: SandboxLimits) -> dict[str, int]:
     return {
         "RLIMIT_CPU": int(limits.timeout_s) + 1,
         "RLIMIT_AS": limits.memory_mb << 20,
@@ -226,8 +231,8 @@ def _rlimits(limits: Limits) -> dict[str, int]:
 
 
 @functools.cache
-def _pipes(packages: bool) -> dict[str, Any]:
-    """What the child is told to shut, and where it may look for modules."""
+def _access(packages: bool) -> dict[str, Any]:
+    """The child's module path, the folders that it can read, and its filter of system calls."""
     library = sysconfig.get_path("stdlib")
     path = [library, str(Path(library) / "lib-dynload")]
     if packages:

@@ -1,7 +1,7 @@
-"""The inside of a sandbox: shuts every door behind itself, then runs the program. Run by path, standard library only.
+"""The process in the sandbox: restricts itself, then runs the program. Started by path; standard library only.
 
-argv: [a descriptor with the job as JSON, a descriptor that gets one byte when the doors are shut]. Every barrier here
-needs no privilege and cannot be taken down again by the program.
+argv: [a descriptor with the job as JSON, a descriptor that gets one byte when all restrictions are in place]. No
+restriction needs privileges, and the program cannot remove any of them.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ def main() -> None:
     program = types.ModuleType("__main__")
     sys.modules["__main__"] = program
     sys.argv, sys.path = ["program.py"], job["path"]
-    builtins.exit = builtins.quit = sys.exit  # without the site module there are none
-    _shut(job)
+    builtins.exit = builtins.quit = sys.exit  # the site module, which defines them, is not loaded
+    _restrict(job)
     os.write(ready_descriptor, b"1")
     os.close(ready_descriptor)
     exec(compile(job["source"], "program.py", "exec", dont_inherit=True), program.__dict__)
 
 
-def _shut(job: dict[str, Any]) -> None:
-    """Limits, then files, then system calls. Raises OSError where a barrier cannot be put up that must be."""
+def _restrict(job: dict[str, Any]) -> None:
+    """Limits, then files, then system calls. OSError if a required restriction is not possible."""
     for name, value in job["limits"].items():
         limit = getattr(resource, name)
         hard = resource.getrlimit(limit)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(limit, (value, value))
-    _checked(_libc.prctl(_SET_DEATH_SIGNAL, _SIGKILL, 0, 0, 0))  # when the parent goes, so do we
+    _checked(_libc.prctl(_SET_DEATH_SIGNAL, _SIGKILL, 0, 0, 0))  # when the parent dies, this process is killed
     _checked(_libc.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
     try:
         _restrict_files(job["readable"])
     except OSError as error:
         if job["full"]:
-            raise OSError(f"files cannot be shut with Landlock ({error.strerror})") from error
+            raise OSError(f"files cannot be protected with Landlock ({error.strerror})") from error
     if job["filter"]:
         _restrict_calls(bytes.fromhex(job["filter"]))
     elif job["full"]:
-        raise OSError("the system calls of this kind of machine are not known")
+        raise OSError("the system calls of this machine architecture are not known")
 
 
 def _restrict_files(readable: list[str]) -> None:
-    """Landlock: from here on nothing can be written, and nothing read but what lies under `readable`."""
+    """Landlock: from here on nothing can be written, and only what is under `readable` can be read."""
     version = _checked(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
     rights = _ALL_RIGHTS | sum(right for since, right in _RIGHTS_SINCE if version >= since)
     attributes = struct.pack("Q", rights)
@@ -76,7 +76,7 @@ def _restrict_files(readable: list[str]) -> None:
 
 
 def _restrict_calls(program: bytes) -> None:
-    """Seccomp: from here on only the calls that the filter lists."""
+    """Seccomp: from here on only the calls that the filter lists are allowed."""
     instructions = ctypes.create_string_buffer(program, len(program))
     head = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(instructions))
     _checked(_libc.prctl(_SET_SECCOMP, _FILTER_MODE, head, 0, 0))

@@ -1,7 +1,7 @@
-"""The list of system calls that a sandboxed Python program may make, as a seccomp filter (Linux; no privilege needed).
+"""The system calls that a sandboxed Python program can make, as a seccomp filter (Linux; no privileges needed).
 
-Everything that is not listed fails with EPERM: no sockets, no processes or threads, no signals to others, no change of
-files or limits. Opening a file is allowed for reading alone. A filter is a BPF program (seccomp(2), linux/filter.h).
+Every other call fails with EPERM: no sockets, no processes or threads, no signals to others, no change of files or
+limits. Files can be opened only for reading. The filter is a BPF program (seccomp(2), linux/filter.h).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class _Calls(NamedTuple):
-    """A machine's numbers. plain: allowed whatever the arguments. open_flags: call -> index of its flags argument."""
+    """Call numbers of a machine. plain: allowed with any arguments. open_flags: call -> index of its flags argument."""
 
     audit_arch: int
     plain: tuple[int, ...]
@@ -73,7 +73,7 @@ _NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data; li
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One instruction: then and otherwise say how many instructions a jump skips."""
+    """One instruction. then, otherwise: number of instructions that a jump skips."""
 
     code: int
     value: int
@@ -85,7 +85,7 @@ class _Step:
 
 
 def build_filter(machine: str | None = None) -> bytes | None:
-    """The filter as an array of struct sock_filter, None for a machine whose call numbers are not known here."""
+    """The filter as an array of struct sock_filter. None for a machine whose call numbers are not known here."""
     calls = _MACHINES.get(machine or platform.machine())
     if calls is None:
         return None
@@ -101,7 +101,7 @@ def build_filter(machine: str | None = None) -> bytes | None:
         values = [_Step(_JUMP_EQUAL, value, then=len(allowed) - at) for at, value in enumerate(allowed)]
         steps += _only_if(number, [_low(index), *values, _REFUSED])
     new_limit = [half for low in (True, False) for half in (_half(2, low=low), _Step(_JUMP_EQUAL, 0, then=1), _REFUSED)]
-    steps += _only_if(calls.prlimit, new_limit)  # limits may be read, not set
+    steps += _only_if(calls.prlimit, new_limit)  # limits can be read, not set
     for number in calls.plain:
         steps += [_Step(_JUMP_EQUAL, number, otherwise=1), _ALLOWED]
     return b"".join(step.packed() for step in [*steps, _REFUSED])
@@ -111,7 +111,7 @@ _REFUSED, _ALLOWED = _Step(_RETURN, _REFUSE), _Step(_RETURN, _ALLOW)
 
 
 def _only_if(number: int, checks: list[_Step]) -> list[_Step]:
-    """For the call of that number: the checks, and where none refuses, allow."""
+    """For the call of that number: the checks, then allow it if none refuses."""
     return [_Step(_JUMP_EQUAL, number, otherwise=len(checks) + 1), *checks, _ALLOWED]
 
 
@@ -120,5 +120,5 @@ def _low(index: int) -> _Step:
 
 
 def _half(index: int, *, low: bool) -> _Step:
-    """Loads 32 bits of the 64-bit argument of that index."""
+    """Load 32 bits of the 64-bit argument with that index."""
     return _Step(_LOAD, _FIRST_ARGUMENT + 8 * index + (0 if low else 4))

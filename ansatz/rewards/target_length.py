@@ -1,4 +1,4 @@
-"""L1's reward for a length that was asked for, as what it adds to accuracy. Lengths are in tokens."""
+"""L1's reward for a requested length, without its accuracy part. Lengths are in tokens."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def target_length(
     delta: Rate = 0.5,
     verdicts: Sequence[Verdict],
 ) -> list[RewardResult]:
-    """L1's reward less the 1/0 of accuracy, so that math_answer + target_length is L1 (arXiv:2503.04697 eq. 1 and 2).
+    """L1's reward minus accuracy (1 or 0), so that math_answer + target_length is L1 (arXiv:2503.04697, eq. 1 and 2).
 
-    exact: -alpha |target - length|. max: -(1 - clip(alpha (target - length) + delta, 0, 1)) where correct, else 0.
-    The target is the problem's meta["target_tokens"], else the setting; DataError where there is neither. The prompt
-    must say it, or the policy cannot know. alpha: reward per token.
+    mode: exact gives -alpha |target - length|; max gives -(1 - clip(alpha (target - length) + delta, 0, 1)) for a
+    correct response, else 0. target_tokens: used if the problem has no meta["target_tokens"]; DataError without
+    either. The prompt must state the target, or the policy cannot know it. alpha: reward per token.
     """
-    judgements: list[RewardResult] = []
+    results: list[RewardResult] = []
     for rollout, verdict in zip(rollouts, verdicts, strict=True):
         length, target = rollout.num_tokens, _target(rollout.prompt.problem, target_tokens)
         if mode == "exact":
             whole = lcpo_exact(length, verdict.correct, target=target, alpha=alpha)
         else:
             whole = lcpo_max(length, verdict.correct, target=target, alpha=alpha, delta=delta)
-        judgements.append(RewardResult(value=whole - float(verdict.correct)))
-    return judgements
+        results.append(RewardResult(value=whole - float(verdict.correct)))
+    return results
 
 
 def _target(problem: Problem, default: int | None) -> int:

@@ -1,4 +1,4 @@
-"""What a judge has said, so that no question is paid for twice: in memory, or in a file that outlives the run."""
+"""The verdicts of a judge model, in memory or in a file that outlives the run, so that no request is sent twice."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ansatz.errors import ConfigError
 
-_WAIT_S = 30.0  # for another process that writes
+_WAIT_S = 30.0  # for another process that is writing
 
 
 class VerdictCache:
-    """Yes and no by key. path: an SQLite file, which several processes may share; None keeps it in memory."""
+    """Correct or not, by key. path: an SQLite file, which several processes can share; None keeps it in memory."""
 
     def __init__(self, path: str | None) -> None:
         self._lock = threading.Lock()
@@ -24,7 +24,7 @@ class VerdictCache:
             self._base.commit()
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(
-                f"judge: cache = {path!r} cannot be opened ({error}); expected a file to write."
+                f"judge: cache = {path!r} cannot be opened ({error}); expected a file that can be written."
             ) from error
 
     def get(self, key: str) -> bool | None:

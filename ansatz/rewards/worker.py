@@ -1,4 +1,4 @@
-"""The inside of a worker process of `pool.WorkerPool`: one JSON object a line in, one out."""
+"""What runs in a worker process of `pool.WorkerPool`: reads one JSON object per line and writes one per line."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ansatz.registry import load_attribute
 
 
 def main() -> None:
-    """argv: [sys.path as JSON, target, address space in MB, longest life of one job in seconds]."""
+    """argv: [sys.path as JSON, target, address space in MB, longest duration of a job in seconds]."""
     target, memory_mb, lifetime_s = sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
     replies = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what a library prints must not get into the replies
+    os.dup2(2, 1)  # keeps the output of libraries out of the replies
     resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     function = load_attribute(target, kind="worker target")
     replies.write("{}\n")
     for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_REAL, lifetime_s)  # ends us where the parent died before it could
+        signal.setitimer(signal.ITIMER_REAL, lifetime_s)  # ends this process if the parent died before it could kill it
         try:
             reply = json.dumps(function(json.loads(line)))
         except MemoryError:

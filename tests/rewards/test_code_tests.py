@@ -6,7 +6,7 @@ import pytest
 
 from ansatz.errors import ConfigError, DataError
 from ansatz.rewards import sandbox
-from ansatz.rewards.code_tests import check_golds, code_tests, read_cases
+from ansatz.rewards.code_tests import check_golds, code_tests, read_tests
 from ansatz.types import Reason
 
 DOUBLE = [{"stdin": "2\n", "stdout": "4\n"}, {"stdin": "-3\n", "stdout": "-6"}]
@@ -92,7 +92,7 @@ def test_a_huge_or_broken_value_is_a_wrong_one(judge):
 )
 def test_printed_output_is_compared_word_by_word(rollout, printed, expected, tolerance, right):
     problem = rollout("", meta={"tests": [{"stdin": "", "stdout": expected}]}).prompt.problem
-    assert read_cases(problem, tolerance)[0].passes(printed) is right
+    assert read_tests(problem, tolerance)[0].passes(printed) is right
 
 
 def test_no_program_an_endless_one_and_a_broken_one_are_told_apart(judge, rollout):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ansatz.errors import DataError
-from ansatz.rewards.countdown import Unreadable, check_golds, countdown, read, solves
+from ansatz.rewards.countdown import NotAnExpression, check_golds, countdown, read, solves
 from ansatz.types import Reason
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "countdown"
@@ -41,7 +41,7 @@ def test_expressions_have_their_exact_value(text, value):
      "9" * 16, "(" * 60 + "1" + ")" * 60, "-" * 60 + "1", "1+" * 600 + "1", "5 = 5 = 5", r"\frac{1}{2}", "١ + 2"],
 )  # fmt: skip
 def test_what_is_no_arithmetic_expression_is_unreadable(text):
-    with pytest.raises(Unreadable):
+    with pytest.raises(NotAnExpression):
         solves(text, [1, 2], 5)
 
 

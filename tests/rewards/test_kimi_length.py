@@ -41,13 +41,13 @@ def test_the_grader_hands_it_the_verdicts_of_the_reward_that_grades_whatever_the
 
 
 def test_without_a_reward_that_grades_the_recipe_is_refused():
-    with pytest.raises(ConfigError, match=r"kimi_length must know which responses are correct.*math_answer"):
+    with pytest.raises(ConfigError, match=r"kimi_length needs to know which responses are correct.*math_answer"):
         build_grader({"kimi_length": {"from_step": 0}})
 
 
 def test_a_companion_that_gives_no_verdicts_is_named_when_it_shows(rollout):
     recipe = {"kimi_length": {"from_step": 0}, "repetition": {}}
-    with build_grader(recipe) as grader, pytest.raises(ConfigError, match="kimi_length must know"):
+    with build_grader(recipe) as grader, pytest.raises(ConfigError, match="kimi_length needs to know"):
         grader.score([rollout("a"), rollout("b")])
 
 

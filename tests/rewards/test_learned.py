@@ -110,7 +110,7 @@ def test_a_model_of_ones_own_is_a_file_and_extremes_do_not_overflow(tmp_path, gr
 @pytest.mark.parametrize(
     ("make", "settings", "message"),
     [
-        (None, {}, "no model folder"),
+        (None, {}, "not a model folder"),
         ({"labels": 2}, {}, "has 2 labels"),
         ({"chat": False}, {"form": "chat"}, "no chat template"),
         ({}, {"device": "moon"}, "cannot be loaded on 'moon'"),
@@ -124,7 +124,7 @@ def test_a_wrong_model_is_refused_before_any_work(tmp_path, make, settings, mess
 
 def test_a_factory_that_makes_no_model_is_named(tmp_path):
     (tmp_path / "mine.py").write_text("def nothing(): return 5\n")
-    with pytest.raises(ConfigError, match=r"made 5, which has no method score"):
+    with pytest.raises(ConfigError, match=r"returned 5, which has no method score"):
         build_grader({"learned": {"model": f"{tmp_path}/mine.py:nothing"}})
 
 

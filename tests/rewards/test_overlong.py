@@ -22,7 +22,7 @@ def test_strength_scales_it(rollout):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_tokens": 10, "buffer": 11}, "buffer = 11: must be at most max_tokens = 10"),
+        ({"max_tokens": 10, "buffer": 11}, "buffer = 11: expected at most max_tokens = 10"),
         ({"max_tokens": 10, "buffer": 0}, "buffer"),
         ({"max_tokens": 10}, "needs the setting 'buffer'"),
     ],

@@ -71,7 +71,7 @@ def test_a_program_without_end_is_a_timeout_and_not_the_graders_end(rollout):
 
 
 def test_a_sandbox_that_fails_is_the_graders_crash_not_a_wrong_answer(rollout, monkeypatch):
-    broken = sandbox.Run(ended=sandbox.Ended.NEVER_RAN, stdout="5", stderr="")
+    broken = sandbox.ProgramRun(ended=sandbox.Ended.NEVER_RAN, stdout="5", stderr="")
     monkeypatch.setattr(sandbox, "run", lambda source, **settings: broken)
     assert program([rollout(block("print(5)"))])[0].verdict.reason is Reason.CRASHED
 

@@ -52,8 +52,8 @@ def test_without_a_verdict_a_positive_value_counts_as_correct(tmp_path, rollout:
         ({"math_anwser": {}}, "Did you mean 'math_answer'"),
         ({"math_answer": {"modus": "strict"}}, "Did you mean 'mode'"),
         ({"math_answer": {"weight": math.nan}}, "weight"),
-        ({"math_answer": {"step": 3}}, "filled in|no setting"),
-        ({"math_answer": {"pool": 3}}, "filled in by the grader"),
+        ({"math_answer": {"step": 3}}, "grader fills in 'step'"),
+        ({"math_answer": {"pool": 3}}, "the grader fills in 'pool'"),
         ({"nowhere.py:reward": {}}, "no file"),
     ],
 )

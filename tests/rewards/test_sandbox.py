@@ -13,9 +13,9 @@ import pytest
 
 from ansatz.errors import ConfigError
 from ansatz.rewards import sandbox, seccomp
-from ansatz.rewards.sandbox import Ended, Limits, run
+from ansatz.rewards.sandbox import Ended, SandboxLimits, run
 
-SHORT = Limits(timeout_s=0.3)
+SHORT = SandboxLimits(timeout_s=0.3)
 
 WAYS_OUT = [
     "open('/etc/passwd').read()",
@@ -106,7 +106,7 @@ for _ in range(200): os.write(1, b"x" * 1000)
 print("done")
 """
     try:
-        assert run(attack, limits=Limits(timeout_s=5)).stdout.endswith("done\n")
+        assert run(attack, limits=SandboxLimits(timeout_s=5)).stdout.endswith("done\n")
         assert victim.poll() is None
     finally:
         victim.kill()
@@ -129,14 +129,14 @@ def test_what_does_not_end_is_ended(source):
 
 def test_output_without_pause_does_not_move_the_deadline():
     endless = "import os\nwhile True: os.write(1, b'x')"  # the limit on CPU time would end it after 1 s
-    seen = [run(endless, limits=Limits(timeout_s=0.2, output_bytes=1 << 30)) for _ in range(3)]
+    seen = [run(endless, limits=SandboxLimits(timeout_s=0.2, output_bytes=1 << 30)) for _ in range(3)]
     assert {each.ended for each in seen} == {Ended.TIMEOUT}
     assert min(each.seconds for each in seen) < 0.9
 
 
 def test_a_program_that_closes_its_streams_is_waited_for_and_ended_at_the_deadline():
     close = "import os, time\nos.close(1); os.close(2); time.sleep({})"
-    assert run(close.format(0.1), limits=Limits(timeout_s=5)).ended is Ended.EXIT_OK
+    assert run(close.format(0.1), limits=SandboxLimits(timeout_s=5)).ended is Ended.EXIT_OK
     assert run(close.format(60), limits=SHORT).ended is Ended.TIMEOUT
 
 
@@ -147,7 +147,7 @@ def test_writing_is_refused_before_the_files_are_even_looked_at():
 
 
 def test_a_flood_of_output_is_cut_and_ended():
-    seen = run("while True: print('x' * 1000)", limits=Limits(output_bytes=5000))
+    seen = run("while True: print('x' * 1000)", limits=SandboxLimits(output_bytes=5000))
     assert seen.ended is Ended.OUTPUT
     assert len(seen.stdout) == 5000
 
@@ -160,7 +160,7 @@ def children() -> set[str]:
 def test_nothing_is_left_behind():
     before = len(os.listdir("/proc/self/fd")), children()
     for source in ("print(1)", "while True: pass", "x ="):
-        run(source, limits=Limits(timeout_s=0.2))
+        run(source, limits=SandboxLimits(timeout_s=0.2))
     assert (len(os.listdir("/proc/self/fd")), children()) == before
 
 
@@ -181,7 +181,7 @@ def test_installed_packages_may_be_asked_for():
 
 def test_without_a_filter_full_isolation_runs_nothing_and_available_runs(monkeypatch):
     monkeypatch.setattr(sandbox, "build_filter", lambda: None)
-    sandbox._pipes.cache_clear()
+    sandbox._access.cache_clear()
     sandbox.require.cache_clear()
     try:
         seen = run("print('ran')")
@@ -190,7 +190,7 @@ def test_without_a_filter_full_isolation_runs_nothing_and_available_runs(monkeyp
             sandbox.require("full")
         assert run("print('ran')", isolation="available").stdout == "ran\n"
     finally:
-        sandbox._pipes.cache_clear()
+        sandbox._access.cache_clear()
         sandbox.require.cache_clear()
 
 
@@ -204,4 +204,4 @@ def test_an_unknown_machine_has_no_filter_and_each_known_one_its_own():
 @pytest.mark.parametrize("wrong", [{"timeout_s": 0}, {"memory_mb": 1}, {"output_bytes": 0}])
 def test_limits_that_cannot_be_kept_are_refused(wrong):
     with pytest.raises(ConfigError, match="sandbox"):
-        Limits(**wrong)
+        SandboxLimits(**wrong)
