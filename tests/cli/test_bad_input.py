@@ -93,7 +93,7 @@ def test_a_data_section_needs_source_and_split(refused, key):
         ({"rewards": {"math_answer": {"rihgt": 1}}}, "reward 'math_answer' has no setting 'rihgt'"),
         (
             {"rewards": {"math_answer": {"weight": "big"}}},
-            "rewards.math_answer.weight = 'big': must be a finite number",
+            "rewards.math_answer.weight = 'big': expected a finite number",
         ),
         ({"rewards": {"nowhere.py:mine": {}}}, "there is no file 'nowhere.py'"),
         ({"algorithm": {"preset": "grppo"}}, "algorithm.preset = 'grppo' is unknown. Did you mean 'grpo'?"),
