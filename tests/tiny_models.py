@@ -1,4 +1,4 @@
-"""Tiny policies of several architectures, prompts for them, and what the tests of models, rollout and train share."""
+"""Tiny policies of several architectures, prompts, and other helpers for tests of models, rollout and train."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SIZES = {
     "num_key_value_heads": 2,
     "head_dim": 8,
     "max_position_embeddings": MAX_CONTEXT,
-    "initializer_range": 0.3,  # far from uniform next-token distributions
+    "initializer_range": 0.3,  # makes next-token distributions far from uniform
     "eos_token_id": END_ID,
     "pad_token_id": PAD_ID,
     "bos_token_id": None,
@@ -38,7 +38,7 @@ _SIZES = {
 ARCHITECTURES: dict[str, tuple[Any, dict[str, Any]]] = {
     "qwen3, grouped heads, tied": (transformers.Qwen3Config, {}),
     "qwen3, untied": (transformers.Qwen3Config, {"tie_word_embeddings": False}),
-    "llama, one key head a query head, untied": (
+    "llama, one key head per query head, untied": (
         transformers.LlamaConfig,
         {"num_key_value_heads": 4, "tie_word_embeddings": False},
     ),
@@ -52,12 +52,12 @@ ARCHITECTURES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def tiny_folder(folder: Path, name: str = "qwen3, grouped heads, tied", *, seed: int = 0, **settings: Any) -> Path:
-    """A Hugging Face folder with random weights. name: of ARCHITECTURES, or a transformers config class."""
-    config_class, own = ARCHITECTURES[name] if name in ARCHITECTURES else (getattr(transformers, name), {})
+    """A Hugging Face folder with random weights. name: a key of ARCHITECTURES, or a transformers config class."""
+    config_class, sizes = ARCHITECTURES[name] if name in ARCHITECTURES else (getattr(transformers, name), {})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = transformers.AutoModelForCausalLM.from_config(config_class(**{**_SIZES, **own, **settings}))
-        for parameter in model.parameters():  # biases and norms too, which start as zeros and ones
+        model = transformers.AutoModelForCausalLM.from_config(config_class(**{**_SIZES, **sizes, **settings}))
+        for parameter in model.parameters():  # also biases and norms, which start as zeros and ones
             parameter.data += 0.1 * torch.randn_like(parameter)
     model.save_pretrained(folder)
     tokenizer().save_pretrained(folder)
@@ -67,7 +67,7 @@ def tiny_folder(folder: Path, name: str = "qwen3, grouped heads, tied", *, seed:
 def tiny_policy(
     name: str = "qwen3, grouped heads, tied", *, seed: int = 0, dtype: torch.dtype = torch.float32
 ) -> Policy:
-    """A policy of its own each time, loaded from a `tiny_folder`."""
+    """A new policy on each call, loaded from a `tiny_folder`."""
     loaded = _loaded(name, seed)
     policy = dataclasses.replace(loaded, model=copy.deepcopy(loaded.model))
     cast(policy, dtype)
@@ -81,7 +81,7 @@ def _loaded(name: str, seed: int) -> Policy:
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """Token n is the word "tn"."""
+    """A tokenizer in which token n is the word "tn"."""
     words = {"<|pad|>": PAD_ID, "<|end|>": END_ID, **{f"t{n}": n for n in range(2, VOCAB_SIZE)}}
     backend = Tokenizer(models.WordLevel(words, unk_token="<|pad|>"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -95,7 +95,7 @@ def prompt(*token_ids: int, name: str = "p") -> Prompt:
 
 
 def some_prompts(count: int, *, longest: int = 24, seed: int = 0) -> list[Prompt]:
-    """Prompts p0, p1, ... of 1 to `longest` tokens."""
+    """Prompts p0, p1, ... with 1 to `longest` tokens."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, longest + 1, (count,), generator=generator).tolist()
     return [
@@ -118,7 +118,7 @@ class FlatTokens:
 
 
 def packed(sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(token_T, position_T, segment_T) of sequences one after the other."""
+    """(token_T, position_T, segment_T) of concatenated sequences."""
     return (
         torch.tensor([token for sequence in sequences for token in sequence]),
         torch.tensor([position for sequence in sequences for position in range(len(sequence))]),

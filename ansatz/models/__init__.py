@@ -1,1 +1,1 @@
-"""Models: loading and saving, log-probs in chunks, and a tiny one built from nothing."""
+"""Models: loading and saving, log-probs in chunks, and building a tiny model from scratch."""

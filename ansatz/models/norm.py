@@ -1,6 +1,6 @@
-"""RMS normalisation with a hand-written backward pass, which takes a quarter of autograd's time on a CPU.
+"""RMS normalization with a hand-written backward pass, which takes a quarter of autograd's time on a CPU.
 
-Axes: H is the normalised axis, after any leading axes. y = w x / rms(x). With n = x / rms(x) and g = dL/dy:
+Axes: H is the normalized axis, after any leading axes. y = w x / rms(x). With n = x / rms(x) and g = dL/dy:
 dL/dw = sum g n, dL/dx = (w g - n mean(w g n)) / rms(x). Computed in float32, stored in the model's type.
 """
 

@@ -149,7 +149,7 @@ def _verdict(parts: Sequence[MemoryPart], hardware: Hardware | None) -> list[str
     devices = 1 if hardware is None else hardware.devices
     peaks, host = peak_bytes(parts, devices=devices), host_bytes(parts)
     peak = max(peaks.values())
-    per_device = "" if devices == 1 else " on each device, with weights, optimiser and rollouts divided evenly"
+    per_device = "" if devices == 1 else " on each device, with weights, optimizer and rollouts divided evenly"
     lines = [f"rollout {format_bytes(peaks['rollout'])}, update {format_bytes(peaks['update'])}{per_device}"]
     if host:
         lines.append(f"host memory: {format_bytes(host)}")

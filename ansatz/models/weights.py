@@ -21,7 +21,7 @@ class WeightSource(Protocol):
 
     @property
     def version(self) -> int:
-        """The number of optimiser steps that led to these weights."""
+        """The number of optimizer steps that led to these weights."""
         ...
 
     def tensors(self) -> Mapping[str, Tensor]:
@@ -33,7 +33,7 @@ class WeightSource(Protocol):
 class LiveWeights:
     """The weights of a policy in this process, without a copy.
 
-    An optimiser step changes them in place. Load them before the next one: afterwards they no longer are the weights
+    An optimizer step changes them in place. Load them before the next one: afterwards they no longer are the weights
     of `version`.
     """
 

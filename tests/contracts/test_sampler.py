@@ -1,4 +1,4 @@
-"""What every sampler keeps to, the fake included."""
+"""The contract of all samplers, the fake included."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def vllm_without_vllm(tool: Tool | None = None) -> Subject:
 
 @functools.cache
 def running_vllm() -> VllmSampler:
-    """One engine for all: a start takes half a minute."""
+    """One engine for all tests, because a start takes half a minute."""
     folder = Path(tempfile.mkdtemp())
     policy = load_policy(tiny_folder(folder, head_dim=32))
     sampler = engine_of({"name": "vllm", "max_concurrent": 8})(dataclasses.replace(policy, end_ids=(END_ID, 5, 9, 13)))
@@ -76,7 +76,7 @@ def vllm(tool: Tool | None = None) -> Subject:
 
 
 Make = Callable[..., Subject]
-STOP = ("t3", "xx")  # in some responses of the one and of the other
+STOP = ("t3", "xx")  # the first occurs in responses of models, the second in those of the fake
 THINKING = {"thinking_budget": 5, "thought_end": "t2", "closing": "t8 t20"}
 SAMPLERS = pytest.mark.parametrize(
     "make", [native, fake, vllm_without_vllm, pytest.param(vllm, marks=pytest.mark.vllm)]
@@ -84,197 +84,211 @@ SAMPLERS = pytest.mark.parametrize(
 
 
 def keys(rollouts: list[Rollout]) -> list[tuple[str, int]]:
-    return [(one.prompt.problem.id, one.sample) for one in rollouts]
+    return [(rollout.prompt.problem.id, rollout.sample) for rollout in rollouts]
+
+
+def tokens_by_key(rollouts: list[Rollout]) -> dict[tuple[str, int], tuple[int, ...]]:
+    return dict(zip(keys(rollouts), (rollout.token_ids for rollout in rollouts), strict=True))
+
+
+def forced_logps(rollout: Rollout) -> set[float]:
+    return {
+        logp for logp, is_sampled in zip(rollout.behavior_logps, rollout.sampled_mask, strict=True) if not is_sampled
+    }
 
 
 @SAMPLERS
-def test_rollouts_come_in_the_order_of_prompts_and_samples(make: Make) -> None:
+def test_rollouts_are_returned_in_the_order_of_prompts_and_samples(make: Make) -> None:
     rollouts = make()[0].generate(PROMPTS, SAMPLING)
-    assert keys(rollouts) == [(one.problem.id, sample) for one in PROMPTS for sample in range(4)]
-    assert [one.prompt for one in rollouts] == [one for one in PROMPTS for _ in range(4)]
-    assert {one.seed for one in rollouts} == {3}
+    assert keys(rollouts) == [(prompt.problem.id, sample) for prompt in PROMPTS for sample in range(4)]
+    assert [rollout.prompt for rollout in rollouts] == [prompt for prompt in PROMPTS for _ in range(4)]
+    assert {rollout.seed for rollout in rollouts} == {3}
 
 
 @SAMPLERS
-def test_each_rollout_ends_by_an_end_token_or_at_the_limit_and_says_which(make: Make) -> None:
+def test_each_rollout_ends_with_an_end_token_or_at_the_limit(make: Make) -> None:
     sampler, _, end_ids = make()
     rollouts = sampler.generate(PROMPTS, SAMPLING)
-    assert {one.finish for one in rollouts} == {Finish.STOP, Finish.LENGTH}
-    for one in rollouts:
-        assert 1 <= one.num_tokens <= 12
-        assert not end_ids.intersection(one.token_ids[:-1])
-        assert (one.token_ids[-1] in end_ids) == (one.finish is Finish.STOP)
-        assert one.finish is Finish.STOP or one.num_tokens == 12
+    assert {rollout.finish for rollout in rollouts} == {Finish.STOP, Finish.LENGTH}
+    for rollout in rollouts:
+        assert 1 <= rollout.num_tokens <= 12
+        assert not end_ids.intersection(rollout.token_ids[:-1])
+        assert (rollout.token_ids[-1] in end_ids) == (rollout.finish is Finish.STOP)
+        assert rollout.finish is Finish.STOP or rollout.num_tokens == 12
 
 
 @SAMPLERS
-def test_the_first_tokens_up_to_the_minimum_are_no_end_tokens(make: Make) -> None:
+def test_end_tokens_are_masked_out_for_the_first_tokens(make: Make) -> None:
     sampler, _, end_ids = make()
     rollouts = sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, min_response_tokens=9))
-    assert {one.min_response_tokens for one in rollouts} == {9}
-    assert not {token for one in rollouts for token in one.token_ids[:9]} & end_ids
-    assert {one.finish for one in rollouts} == {Finish.STOP, Finish.LENGTH}
-    assert all(one.num_tokens > 9 for one in rollouts)
+    assert {rollout.min_response_tokens for rollout in rollouts} == {9}
+    assert not {token for rollout in rollouts for token in rollout.token_ids[:9]} & end_ids
+    assert {rollout.finish for rollout in rollouts} == {Finish.STOP, Finish.LENGTH}
+    assert all(rollout.num_tokens > 9 for rollout in rollouts)
 
 
 @SAMPLERS
-def test_a_stop_string_ends_a_response_which_keeps_its_tokens(make: Make) -> None:
+def test_a_stop_string_ends_a_response_and_changes_no_token(make: Make) -> None:
     sampler, _, end_ids = make()
     stopped = 0
     plain = sampler.generate(PROMPTS, SAMPLING)
-    for one, whole in zip(sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, stop=STOP)), plain, strict=True):
-        assert one.token_ids == whole.token_ids[: one.num_tokens]
-        assert one.sampled_mask == ()
-        held = any(stop in one.text for stop in STOP)
-        assert held == any(stop in whole.text for stop in STOP)
-        assert one.finish is (Finish.STOP if held or one.token_ids[-1] in end_ids else Finish.LENGTH)
-        stopped += one.num_tokens < whole.num_tokens
+    rollouts = sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, stop=STOP))
+    for rollout, whole in zip(rollouts, plain, strict=True):
+        assert rollout.token_ids == whole.token_ids[: rollout.num_tokens]
+        assert rollout.sampled_mask == ()
+        has_stop = any(stop in rollout.text for stop in STOP)
+        assert has_stop == any(stop in whole.text for stop in STOP)
+        assert rollout.finish is (Finish.STOP if has_stop or rollout.token_ids[-1] in end_ids else Finish.LENGTH)
+        stopped += rollout.num_tokens < whole.num_tokens
     assert stopped > 3
 
 
 @SAMPLERS
-def test_an_open_thought_is_closed_at_its_budget_by_tokens_that_the_policy_did_not_choose(make: Make) -> None:
+def test_an_open_thought_is_closed_at_its_budget_by_forced_tokens(make: Make) -> None:
     sampler, _, end_ids = make()
     rollouts = sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, max_response_tokens=20, **THINKING))
-    forced = [one for one in rollouts if one.sampled_mask]
+    forced = [rollout for rollout in rollouts if rollout.sampled_mask]
     assert len(forced) > 2
-    for one in forced:
-        assert one.sampled_mask[:6] == (*[True] * 5, False)
-        assert {logp for logp, chosen in zip(one.behavior_logps, one.sampled_mask, strict=True) if not chosen} == {0.0}
-        assert all(one.sampled_mask[one.sampled_mask.count(False) + 5 :])
-        assert one.finish is (Finish.BUDGET if one.token_ids[-1] in end_ids else Finish.LENGTH)
-        assert "t8 t20" in one.text
-    assert len({one.token_ids[5 : 5 + one.sampled_mask.count(False)] for one in forced}) == 1
+    for rollout in forced:
+        assert rollout.sampled_mask[:6] == (*[True] * 5, False)
+        assert forced_logps(rollout) == {0.0}
+        assert all(rollout.sampled_mask[rollout.sampled_mask.count(False) + 5 :])
+        assert rollout.finish is (Finish.BUDGET if rollout.token_ids[-1] in end_ids else Finish.LENGTH)
+        assert "t8 t20" in rollout.text
+    assert len({rollout.token_ids[5 : 5 + rollout.sampled_mask.count(False)] for rollout in forced}) == 1
 
 
 @SAMPLERS
-def test_a_tool_is_asked_at_stop_strings_and_its_words_are_not_the_policys(make: Make) -> None:
-    told: list[str] = []
+def test_a_tool_is_called_at_stop_strings_and_its_tokens_are_forced(make: Make) -> None:
+    texts: list[str] = []
 
     def tool(text: str) -> str | None:
-        told.append(text)
+        texts.append(text)
         return "t7 t7" if "t7" not in text else None
 
     sampler, _, _ = make(tool)
     rollouts = sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, max_response_tokens=30, stop=STOP))
-    assert told
-    assert all(any(stop in text for stop in STOP) for text in told)
-    observed = [one for one in rollouts if one.sampled_mask]
+    assert texts
+    assert all(any(stop in text for stop in STOP) for text in texts)
+    observed = [rollout for rollout in rollouts if rollout.sampled_mask]
     assert len(observed) > 3
-    for one in observed:
-        assert "t7 t7" in one.text
-        assert 0 < one.sampled_mask.count(False) <= 5
-        assert {logp for logp, chosen in zip(one.behavior_logps, one.sampled_mask, strict=True) if not chosen} == {0.0}
-    assert any(one.sampled_mask[-1] and one.num_tokens > one.sampled_mask.index(False) + 5 for one in observed)
+    for rollout in observed:
+        assert "t7 t7" in rollout.text
+        assert 0 < rollout.sampled_mask.count(False) <= 5
+        assert forced_logps(rollout) == {0.0}
+    assert any(
+        rollout.sampled_mask[-1] and rollout.num_tokens > rollout.sampled_mask.index(False) + 5 for rollout in observed
+    )
 
 
 @SAMPLERS
 def test_log_probs_are_not_positive_and_zero_when_greedy(make: Make) -> None:
     sampler, _, _ = make()
-    assert all(logp <= 0 for one in sampler.generate(PROMPTS, SAMPLING) for logp in one.behavior_logps)
+    assert all(logp <= 0 for rollout in sampler.generate(PROMPTS, SAMPLING) for logp in rollout.behavior_logps)
     greedy = sampler.generate(PROMPTS, SAMPLING.greedy())
-    assert keys(greedy) == [(one.problem.id, 0) for one in PROMPTS]
-    assert {logp for one in greedy for logp in one.behavior_logps} == {0.0}
+    assert keys(greedy) == [(prompt.problem.id, 0) for prompt in PROMPTS]
+    assert {logp for rollout in greedy for logp in rollout.behavior_logps} == {0.0}
 
 
 @SAMPLERS
 def test_greedy_gives_every_sample_of_a_prompt_the_same_response(make: Make) -> None:
     rollouts = make()[0].generate(PROMPTS, dataclasses.replace(SAMPLING, temperature=0.0))
-    assert len({(one.prompt.problem.id, one.token_ids) for one in rollouts}) == len(PROMPTS)
+    assert len({(rollout.prompt.problem.id, rollout.token_ids) for rollout in rollouts}) == len(PROMPTS)
 
 
 @SAMPLERS
-def test_the_same_call_gives_the_same_rollouts_and_order_does_not_matter(make: Make) -> None:
+def test_the_same_call_gives_the_same_rollouts_in_any_order_of_prompts(make: Make) -> None:
     sampler, _, _ = make()
     first, again = sampler.generate(PROMPTS, SAMPLING), sampler.generate(PROMPTS, SAMPLING)
     assert first == again
-    turned = sampler.generate(PROMPTS[::-1], SAMPLING)
-    assert sorted((*key, one.token_ids) for key, one in zip(keys(turned), turned, strict=True)) == sorted(
-        (*key, one.token_ids) for key, one in zip(keys(first), first, strict=True)
-    )
+    backwards = sampler.generate(PROMPTS[::-1], SAMPLING)
+    assert tokens_by_key(backwards) == tokens_by_key(first)
 
 
 @SAMPLERS
-def test_on_finished_is_told_of_every_rollout_once(make: Make) -> None:
-    told: list[Rollout] = []
-    rollouts = make()[0].generate(PROMPTS, SAMPLING, on_finished=told.append)
-    assert len(told) == len(rollouts)
-    assert {id(one) for one in told} == {id(one) for one in rollouts}
+def test_on_finished_is_called_once_with_every_rollout(make: Make) -> None:
+    finished: list[Rollout] = []
+    rollouts = make()[0].generate(PROMPTS, SAMPLING, on_finished=finished.append)
+    assert len(finished) == len(rollouts)
+    assert {id(rollout) for rollout in finished} == {id(rollout) for rollout in rollouts}
 
 
 @SAMPLERS
-def test_a_problem_that_comes_again_goes_on_counting_its_samples(make: Make) -> None:
+def test_the_sample_index_continues_if_a_problem_occurs_again(make: Make) -> None:
     again = [PROMPTS[0], PROMPTS[1], PROMPTS[0]]
-    assert [one.sample for one in make()[0].generate(again, SAMPLING)] == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7]
+    assert [rollout.sample for rollout in make()[0].generate(again, SAMPLING)] == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7]
 
 
 @SAMPLERS
-def test_a_version_stands_on_what_is_sampled_after_it(make: Make) -> None:
+def test_rollouts_have_the_version_of_the_loaded_weights(make: Make) -> None:
     sampler, weights_at, _ = make()
     before = sampler.generate(PROMPTS[:1], SAMPLING)
     sampler.load_weights(weights_at(9))
     after = sampler.generate(PROMPTS[:1], SAMPLING)
-    assert {(one.version_min, one.version_max) for one in before} == {(0, 0)}
-    assert {(one.version_min, one.version_max) for one in after} == {(9, 9)}
+    assert {(rollout.version_min, rollout.version_max) for rollout in before} == {(0, 0)}
+    assert {(rollout.version_min, rollout.version_max) for rollout in after} == {(9, 9)}
 
 
-def through(sampler: Sampler, weights_at: WeightsAt, sampling: Sampling) -> tuple[list[Rollout], int]:
-    """Rollouts that are gone on with until each has ended, the weights a version newer in each call; and the calls."""
+def resumed_to_the_end(sampler: Sampler, weights_at: WeightsAt, sampling: Sampling) -> tuple[list[Rollout], int]:
+    """Rollouts that are resumed until all have ended, and the number of calls. Each call has newer weights."""
     rollouts, calls = sampler.generate(PROMPTS, sampling), 1
-    while unfinished := [one for one in rollouts if one.finish is Finish.ABORT]:
+    while unfinished := [rollout for rollout in rollouts if rollout.finish is Finish.ABORT]:
         sampler.load_weights(weights_at(calls))
-        gone_on = iter(sampler.generate([], sampling, unfinished=unfinished))
-        rollouts = [next(gone_on) if one.finish is Finish.ABORT else one for one in rollouts]
+        resumed = iter(sampler.generate([], sampling, unfinished=unfinished))
+        rollouts = [next(resumed) if rollout.finish is Finish.ABORT else rollout for rollout in rollouts]
         calls += 1
     return rollouts, calls
 
 
-@pytest.mark.parametrize("make", [native, fake])  # vLLM has no noise by a token's place: other parts, other tokens
-@pytest.mark.parametrize("how", [{}, {"stop": STOP}, THINKING, {"min_response_tokens": 7}], ids=str)
-def test_a_response_in_parts_is_the_whole_response(make: Make, how: dict[str, object]) -> None:
-    sampling = dataclasses.replace(SAMPLING, **how)
+# Not vLLM: its noise has no key per token, so a resumed response gets other tokens.
+@pytest.mark.parametrize("make", [native, fake])
+@pytest.mark.parametrize("settings", [{}, {"stop": STOP}, THINKING, {"min_response_tokens": 7}], ids=str)
+def test_a_response_sampled_in_parts_equals_the_whole_response(make: Make, settings: dict[str, object]) -> None:
+    sampling = dataclasses.replace(SAMPLING, **settings)
     sampler, weights_at, _ = make()
     whole = sampler.generate(PROMPTS, sampling)
-    parts, calls = through(sampler, weights_at, dataclasses.replace(sampling, max_call_tokens=5))
-    assert calls == -(-max(one.num_tokens for one in whole) // 5) > 1
-    for one, other in zip(whole, parts, strict=True):
-        assert (one.token_ids, one.finish, one.sampled_mask, one.text) == (
-            other.token_ids,
-            other.finish,
-            other.sampled_mask,
-            other.text,
+    parts, calls = resumed_to_the_end(sampler, weights_at, dataclasses.replace(sampling, max_call_tokens=5))
+    assert calls == -(-max(rollout.num_tokens for rollout in whole) // 5) > 1
+    for expected, rollout in zip(whole, parts, strict=True):
+        assert (rollout.token_ids, rollout.finish, rollout.sampled_mask, rollout.text) == (
+            expected.token_ids,
+            expected.finish,
+            expected.sampled_mask,
+            expected.text,
         )
-        assert other.behavior_logps == pytest.approx(one.behavior_logps, abs=1e-5)
-        assert (one.sample, one.prompt) == (other.sample, other.prompt)
-        assert other.token_versions == tuple(index // 5 for index in range(other.num_tokens))
-        assert (other.version_min, other.version_max) == (0, other.token_versions[-1])
+        assert rollout.behavior_logps == pytest.approx(expected.behavior_logps, abs=1e-5)
+        assert (rollout.sample, rollout.prompt) == (expected.sample, expected.prompt)
+        assert rollout.token_versions == tuple(index // 5 for index in range(rollout.num_tokens))
+        assert (rollout.version_min, rollout.version_max) == (0, rollout.token_versions[-1])
 
 
 @SAMPLERS
-def test_each_part_of_a_response_says_whose_it_is(make: Make) -> None:
+def test_each_token_of_a_resumed_response_has_its_own_version(make: Make) -> None:
     sampler, weights_at, _ = make()
     sampling = dataclasses.replace(SAMPLING, max_call_tokens=5)
-    for one in through(sampler, weights_at, sampling)[0]:
-        assert one.finish is not Finish.ABORT
-        assert one.token_versions == tuple(index // 5 for index in range(one.num_tokens))
-        assert (one.version_min, one.version_max) == (0, one.token_versions[-1])
+    for rollout in resumed_to_the_end(sampler, weights_at, sampling)[0]:
+        assert rollout.finish is not Finish.ABORT
+        assert rollout.token_versions == tuple(index // 5 for index in range(rollout.num_tokens))
+        assert (rollout.version_min, rollout.version_max) == (0, rollout.token_versions[-1])
 
 
 @SAMPLERS
-def test_new_prompts_and_unfinished_rollouts_go_in_one_call(make: Make) -> None:
+def test_new_prompts_and_unfinished_rollouts_fit_in_one_call(make: Make) -> None:
     sampler, _, _ = make()
     short = dataclasses.replace(SAMPLING, max_call_tokens=3)
-    unfinished = [one for one in sampler.generate(PROMPTS[:2], short) if one.finish is Finish.ABORT]
+    unfinished = [rollout for rollout in sampler.generate(PROMPTS[:2], short) if rollout.finish is Finish.ABORT]
     assert len(unfinished) > 2
     rollouts = sampler.generate(PROMPTS[1:3], SAMPLING, unfinished=unfinished)
-    again = 1 + max(one.sample for one in unfinished if one.prompt == PROMPTS[1])
+    again = 1 + max(rollout.sample for rollout in unfinished if rollout.prompt == PROMPTS[1])
     new = [
-        (one.problem.id, first + sample) for one, first in ((PROMPTS[1], again), (PROMPTS[2], 0)) for sample in range(4)
+        (prompt.problem.id, first + sample)
+        for prompt, first in ((PROMPTS[1], again), (PROMPTS[2], 0))
+        for sample in range(4)
     ]
     assert keys(rollouts) == new + keys(unfinished)
-    for begun, one in zip(unfinished, rollouts[8:], strict=True):
-        assert one.token_ids[:3] == begun.token_ids
-        assert one.finish is not Finish.ABORT
+    for before, rollout in zip(unfinished, rollouts[8:], strict=True):
+        assert rollout.token_ids[:3] == before.token_ids
+        assert rollout.finish is not Finish.ABORT
 
 
 @SAMPLERS
@@ -284,7 +298,7 @@ def test_no_prompts_give_no_rollouts(make: Make) -> None:
     sampler.close()
 
 
-def test_the_fake_says_what_it_was_told_to_say() -> None:
+def test_the_fake_samples_the_given_text_up_to_the_limit() -> None:
     sampler = FakeSampler(lambda prompt, sample: f"naïve {sample}")
     whole, cut = (
         sampler.generate([prompt(2)], dataclasses.replace(SAMPLING, max_response_tokens=n))[1] for n in (9, 3)

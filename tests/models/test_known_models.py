@@ -12,11 +12,11 @@ from ansatz.models.tiny import build_random_model
 KNOWN = [
     "qwen3, grouped heads, tied",
     "qwen3, untied",
-    "llama, one key head a query head, untied",
+    "llama, one key head per query head, untied",
     "qwen2, biases, untied",
 ]
 
-# Number of weights on the models' own pages.
+# Numbers of weights from the pages of the models.
 PUBLISHED = {
     "meta-llama/Llama-3.1-8B": 8_030_261_248,
     "deepseek-ai/deepseek-math-7b-instruct": 6_910_365_696,
@@ -34,7 +34,7 @@ def written(policy, folder) -> ModelShape:
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_parameters_are_counted_as_the_model_has_them(tmp_path, name):
+def test_the_parameter_count_equals_the_models(tmp_path, name):
     policy = tiny_policy(name)
     assert written(policy, tmp_path).num_parameters == policy.num_parameters
 
@@ -53,12 +53,12 @@ def test_an_unknown_name_and_another_architecture_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B", "deepseek-ai/deepseek-math-7b-base", "Qwen/Qwen2.5-3B"])
-def test_a_toy_model_is_of_the_same_class_and_loads_as_a_policy(tmp_path, name):
+def test_a_toy_model_has_the_same_class_and_loads_as_a_policy(tmp_path, name):
     shape = KNOWN_MODELS[name].at_toy_size(vocab_size=400, max_context=64)
     build_random_model(tmp_path, texts=["one and two is three"] * 3, shape=shape)
     policy = load_policy(tmp_path)
-    own = AutoModelForCausalLM._model_mapping[type(AutoConfig.for_model(KNOWN_MODELS[name].architecture))]
-    assert type(policy.model) is own
+    model_class = AutoModelForCausalLM._model_mapping[type(AutoConfig.for_model(KNOWN_MODELS[name].architecture))]
+    assert type(policy.model) is model_class
     assert policy.model.config.tie_word_embeddings is KNOWN_MODELS[name].tied
     assert policy.max_context == 64
     assert model_shape(tmp_path).num_parameters == policy.num_parameters < 200_000
@@ -66,9 +66,9 @@ def test_a_toy_model_is_of_the_same_class_and_loads_as_a_policy(tmp_path, name):
     assert biased is (KNOWN_MODELS[name].architecture == "qwen2")
 
 
-def test_heads_share_keys_in_a_toy_model_where_they_did_before():
+def test_a_toy_model_keeps_the_ratio_of_query_heads_to_key_heads():
     groups = {name: shape.at_toy_size(vocab_size=1, max_context=1).num_kv_heads for name, shape in KNOWN_MODELS.items()}
-    assert groups["deepseek-ai/deepseek-math-7b-base"] == 4  # one key head a query head
+    assert groups["deepseek-ai/deepseek-math-7b-base"] == 4  # one key head per query head
     assert groups["meta-llama/Llama-3.1-8B"] == groups["Qwen/Qwen2.5-3B"] == 1
     assert set(groups.values()) == {1, 4}
     assert {shape.architecture for shape in KNOWN_MODELS.values()} <= set(ARCHITECTURES)

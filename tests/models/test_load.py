@@ -33,9 +33,9 @@ def test_head_logits_of_hidden_states_are_the_models_own_logits(name: str) -> No
     policy = tiny_policy(name)
     token_BL, position_BL = torch.arange(20)[None] % VOCAB_SIZE, torch.arange(20)[None]
     with torch.no_grad():
-        mine = head_logits(policy.hidden(token_BL, position_BL), policy.head.weight, 0.5)
-        theirs = policy.model(token_BL).logits.float() / 0.5
-    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+        logits = head_logits(policy.hidden(token_BL, position_BL), policy.head.weight, 0.5)
+        expected = policy.model(token_BL).logits.float() / 0.5
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_end_tokens_are_those_of_generation_config_and_tokenizer_together(tmp_path: Path) -> None:
@@ -71,13 +71,14 @@ def half_of_the_weights(folder: Path) -> None:
 
 def a_layer_missing(folder: Path) -> None:
     edit_weights(
-        folder / "model.safetensors", lambda own: {name: value for name, value in own.items() if "layers.1" not in name}
+        folder / "model.safetensors",
+        lambda weights: {name: value for name, value in weights.items() if "layers.1" not in name},
     )
 
 
 def a_weight_of_another_shape(folder: Path) -> None:
     name = "model.layers.0.mlp.up_proj.weight"
-    edit_weights(folder / "model.safetensors", lambda own: own | {name: own[name][:5].clone()})
+    edit_weights(folder / "model.safetensors", lambda weights: weights | {name: weights[name][:5].clone()})
 
 
 BROKEN: dict[Callable[[Path], object], str] = {
@@ -95,7 +96,7 @@ BROKEN: dict[Callable[[Path], object], str] = {
 
 
 @pytest.mark.parametrize(("damage", "message"), BROKEN.items())
-def test_a_broken_folder_is_refused_in_one_sentence_that_names_it(
+def test_a_broken_folder_is_refused_in_one_line_that_names_it(
     tmp_path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     damage(tiny_folder(tmp_path))
@@ -122,7 +123,7 @@ ODD: dict[str, tuple[str, dict[str, Any], str]] = {
     "one sliding window": ("MistralConfig", {"sliding_window": 16}, "a sliding window of 16 tokens"),
     "a recurrent model": ("MambaConfig", {}, "layers of kind linear_attention"),
     "a head bias": ("PhiConfig", {}, "a bias on its output embedding"),
-    "attention of its own": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "attention that cannot be replaced"),
+    "unusual attention": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "attention that cannot be replaced"),
     "positions that depend on the batch": (
         "LlamaConfig",
         {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}},
@@ -139,12 +140,12 @@ def test_a_model_that_would_be_computed_wrongly_is_refused(tmp_path: Path, case:
     assert "\n" not in str(caught.value)
 
 
-def test_a_window_as_wide_as_the_context_is_no_window(tmp_path: Path) -> None:
+def test_a_sliding_window_as_wide_as_the_context_is_accepted(tmp_path: Path) -> None:
     policy = load_policy(tiny_folder(tmp_path, "MistralConfig", sliding_window=MAX_CONTEXT))
     assert policy.max_context == MAX_CONTEXT
 
 
-def test_a_path_that_is_no_folder_is_refused_before_any_loading(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_folder_is_refused_before_loading(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"is not a folder\. Give a Hugging Face model folder"):
         check_folder(tmp_path / "nowhere")
 
@@ -160,9 +161,9 @@ def test_a_saved_policy_loads_with_the_given_weights_and_gives_the_same_hidden_s
     policy.model.load_state_dict(state, strict=False)
     token_BL = torch.arange(20)[None]
     with torch.no_grad():
-        mine, theirs = (one.packed_hidden(token_BL[0], token_BL[0], 0 * token_BL[0]) for one in (policy, again))
+        saved, loaded = (model.packed_hidden(token_BL[0], token_BL[0], 0 * token_BL[0]) for model in (policy, again))
     assert all(torch.equal(value, state[key]) for key, value in again.model.named_parameters())
-    assert torch.equal(mine, theirs)
+    assert torch.equal(saved, loaded)
     assert again.end_ids == policy.end_ids
 
 
@@ -178,7 +179,7 @@ def test_casting_changes_parameters_but_not_the_rotary_frequencies() -> None:
 def test_auto_is_bfloat16_only_where_the_processor_multiplies_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
     for capabilities, expected in [({}, torch.float32), ({"avx512_bf16": True}, torch.bfloat16)]:
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=capabilities: found)
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda result=capabilities: result)
         assert compute_dtype("auto", cpu) == expected
         assert compute_dtype("float32", cpu) == torch.float32
         assert compute_dtype("bfloat16", cpu) == torch.bfloat16

@@ -21,8 +21,8 @@ def inputs(scale: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     return hidden_MH, weight_VH, torch.randint(VOCAB, (TOKENS,), generator=generator)
 
 
-def twin(hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, temperature: float) -> tuple[Tensor, ...]:
-    """Log-probs, entropies, and the gradients of 0.7 logp + 0.3 entropy, differently weighted a token, in float64."""
+def reference(hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, temperature: float) -> tuple[Tensor, ...]:
+    """Log-probs, entropies, and the gradients of 0.7 logp + 0.3 entropy with a weight per token, in float64."""
     hidden_MH, weight_VH = (value.double().requires_grad_() for value in (hidden_MH, weight_VH))
     log_p_MV = (hidden_MH @ weight_VH.t() / temperature).log_softmax(-1)
     logp_M = log_p_MV[torch.arange(len(target_M)), target_M]
@@ -36,7 +36,7 @@ def mixed(logp_M: Tensor, entropy_M: Tensor) -> Tensor:
     return (0.7 * weight_M * logp_M + 0.3 * weight_M.flip(0) * entropy_M).sum()
 
 
-def ours(hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, temperature: float) -> tuple[Tensor, ...]:
+def computed(hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, temperature: float) -> tuple[Tensor, ...]:
     hidden_MH, weight_VH = hidden_MH.clone().requires_grad_(), weight_VH.clone().requires_grad_()
     logp_M, entropy_M = chunked_logps(hidden_MH, weight_VH, target_M, temperature=temperature)
     mixed(logp_M, entropy_M).backward()
@@ -44,83 +44,83 @@ def ours(hidden_MH: Tensor, weight_VH: Tensor, target_M: Tensor, temperature: fl
 
 
 def assert_close(got: tuple[Tensor, ...], expected: tuple[Tensor, ...], *, rel: float = 2e-5) -> None:
-    for one, other in zip(got, expected, strict=True):
-        gap = (one.double() - other.double()).abs().max() / other.abs().max()
+    for value, reference in zip(got, expected, strict=True):
+        gap = (value.double() - reference.double()).abs().max() / reference.abs().max()
         assert gap < rel
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 1.7])
 @pytest.mark.parametrize("scale", [1.0, 20.0])
 def test_log_probs_entropies_and_both_gradients_equal_the_plain_float64_ones(scale: float, temperature: float) -> None:
-    given = inputs(scale)
-    assert_close(ours(*given, temperature), twin(*given, temperature))
+    arguments = inputs(scale)
+    assert_close(computed(*arguments, temperature), reference(*arguments, temperature))
 
 
 @pytest.mark.parametrize("chunk_logits", [1, VOCAB, 3 * VOCAB, 3 * VOCAB + 7, 10**6])
-def test_the_size_of_a_chunk_changes_no_number(monkeypatch: pytest.MonkeyPatch, chunk_logits: int) -> None:
-    """Also where the vocabulary is bigger than a chunk: then a chunk is one token."""
-    given = inputs()
-    expected = twin(*given, 1.3)
+def test_the_chunk_size_changes_no_result(monkeypatch: pytest.MonkeyPatch, chunk_logits: int) -> None:
+    """This includes a vocabulary that is larger than a chunk: then a chunk is one token."""
+    arguments = inputs()
+    expected = reference(*arguments, 1.3)
     monkeypatch.setattr(logps, "CHUNK_LOGITS", chunk_logits)
-    assert_close(ours(*given, 1.3), expected)
+    assert_close(computed(*arguments, 1.3), expected)
 
 
-def test_each_gradient_comes_alone_too() -> None:
+def test_log_probs_and_entropies_are_differentiable_on_their_own() -> None:
     hidden_MH, weight_VH, target_M = inputs()
-    for pick in (0, 1):
-        mine, plain = hidden_MH.clone().requires_grad_(), hidden_MH.double().requires_grad_()
-        chunked_logps(mine, weight_VH, target_M)[pick].sum().backward()
+    for output in (0, 1):
+        chunked, plain = hidden_MH.clone().requires_grad_(), hidden_MH.double().requires_grad_()
+        chunked_logps(chunked, weight_VH, target_M)[output].sum().backward()
         log_p_MV = (plain @ weight_VH.double().t()).log_softmax(-1)
-        (log_p_MV[torch.arange(TOKENS), target_M], -(log_p_MV.exp() * log_p_MV).sum(-1))[pick].sum().backward()
-        assert_close((mine.grad,), (plain.grad,))
+        (log_p_MV[torch.arange(TOKENS), target_M], -(log_p_MV.exp() * log_p_MV).sum(-1))[output].sum().backward()
+        assert_close((chunked.grad,), (plain.grad,))
 
 
-def test_over_a_support_the_rest_of_the_vocabulary_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each token's twin is a log_softmax over its own likeliest tokens, and over the target where that is outside."""
+def test_tokens_that_are_not_candidates_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference is a log_softmax over each row's most likely tokens and, if it is not among them, the target."""
     monkeypatch.setattr(logps, "CHUNK_LOGITS", 3 * VOCAB)
     hidden_MH, weight_VH, target_M = inputs()
     num_candidates_M = torch.arange(TOKENS) * 3 % VOCAB + 1
     plain = hidden_MH.double().requires_grad_(), weight_VH.double().requires_grad_()
     logits_MV = plain[0] @ plain[1].t() / 0.8
     rank_MV = logits_MV.argsort(-1, descending=True).argsort(-1)
-    inside_MV = (rank_MV < num_candidates_M[:, None]) | (torch.arange(VOCAB) == target_M[:, None])
+    candidate_MV = (rank_MV < num_candidates_M[:, None]) | (torch.arange(VOCAB) == target_M[:, None])
     expected: list[tuple[Tensor, Tensor]] = []
-    for z_V, inside_V, target in zip(logits_MV, inside_MV, target_M, strict=True):
-        log_p = z_V[inside_V].log_softmax(-1)
-        expected.append((log_p[inside_V[:target].sum()], -(log_p.exp() * log_p).sum()))
+    for z_V, candidate_V, target in zip(logits_MV, candidate_MV, target_M, strict=True):
+        log_p = z_V[candidate_V].log_softmax(-1)
+        expected.append((log_p[candidate_V[:target].sum()], -(log_p.exp() * log_p).sum()))
     logp_M, entropy_M = (torch.stack(values) for values in zip(*expected, strict=True))
     mixed(logp_M, entropy_M).backward()
-    mine = hidden_MH.requires_grad_(), weight_VH.requires_grad_()
-    got = chunked_logps(*mine, target_M, num_candidates_M=num_candidates_M, temperature=0.8)
+    chunked = hidden_MH.requires_grad_(), weight_VH.requires_grad_()
+    got = chunked_logps(*chunked, target_M, num_candidates_M=num_candidates_M, temperature=0.8)
     mixed(*got).backward()
-    assert_close((*got, mine[0].grad, mine[1].grad), (logp_M, entropy_M, plain[0].grad, plain[1].grad))
+    assert_close((*got, chunked[0].grad, chunked[1].grad), (logp_M, entropy_M, plain[0].grad, plain[1].grad))
 
 
 @pytest.mark.parametrize("size", [VOCAB, 7])
-def test_where_a_response_may_not_end_the_end_tokens_do_not_exist(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """An end token beyond the vocabulary is none; the likeliest tokens are counted without the end tokens."""
+def test_end_tokens_are_left_out_where_a_response_cannot_end(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """End ids beyond the vocabulary are ignored. The most likely tokens are counted without the end tokens."""
     monkeypatch.setattr(logps, "CHUNK_LOGITS", 3 * VOCAB)
     hidden_MH, weight_VH, target_M = inputs()
     end_ids, no_eos_M = (4, 50, 7, VOCAB + 3), torch.arange(TOKENS) % 3 > 0
     target_M[torch.isin(target_M, torch.tensor(end_ids)) & no_eos_M] = 5
     plain = hidden_MH.double().requires_grad_(), weight_VH.double().requires_grad_()
     expected: list[tuple[Tensor, Tensor]] = []
-    for z_V, endless, target in zip(plain[0] @ plain[1].t(), no_eos_M.tolist(), target_M.tolist(), strict=True):
-        allowed = [token for token in range(VOCAB) if not (endless and token in end_ids)]
+    for z_V, no_eos, target in zip(plain[0] @ plain[1].t(), no_eos_M.tolist(), target_M.tolist(), strict=True):
+        allowed = [token for token in range(VOCAB) if not (no_eos and token in end_ids)]
         kept = set(sorted(allowed, key=lambda token, z_V=z_V: -z_V[token].item())[:size]) | {target}
         log_p = z_V[sorted(kept)].log_softmax(-1)
         expected.append((log_p[sorted(kept).index(target)], -(log_p.exp() * log_p).sum()))
     logp_M, entropy_M = (torch.stack(values) for values in zip(*expected, strict=True))
     mixed(logp_M, entropy_M).backward()
-    mine = hidden_MH.requires_grad_(), weight_VH.requires_grad_()
+    chunked = hidden_MH.requires_grad_(), weight_VH.requires_grad_()
     num_candidates_M = torch.full((TOKENS,), size)
-    got = chunked_logps(*mine, target_M, num_candidates_M=num_candidates_M, no_eos_M=no_eos_M, end_ids=end_ids)
+    got = chunked_logps(*chunked, target_M, num_candidates_M=num_candidates_M, no_eos_M=no_eos_M, end_ids=end_ids)
     mixed(*got).backward()
-    assert_close((*got, mine[0].grad, mine[1].grad), (logp_M, entropy_M, plain[0].grad, plain[1].grad))
+    assert_close((*got, chunked[0].grad, chunked[1].grad), (logp_M, entropy_M, plain[0].grad, plain[1].grad))
 
 
-def test_of_equal_tokens_a_support_holds_those_with_the_smaller_ids() -> None:
-    """Four equal tokens, of which two are in: 1/2 each; a target beyond them joins, so 1/3."""
+def test_of_tied_tokens_those_with_smaller_ids_are_candidates() -> None:
+    """Two of four tied tokens are candidates: 1/2 each. A target beyond them is added: 1/3."""
     hidden_MH, weight_VH = torch.ones(2, 1), torch.tensor([[1.0], [1.0], [1.0], [1.0], [-2.0]])
     logp_M, _ = chunked_logps(hidden_MH, weight_VH, torch.tensor([1, 3]), num_candidates_M=torch.tensor([2, 2]))
     assert logp_M.exp().tolist() == pytest.approx([1 / 2, 1 / 3])
@@ -133,31 +133,35 @@ def test_the_exact_kl_and_its_gradients_equal_the_plain_float64_ones(
     monkeypatch.setattr(logps, "CHUNK_LOGITS", chunk_logits)
     hidden_MH, weight_VH, _ = inputs()
     ref_hidden_MH, ref_weight_VH, _ = inputs(seed=1)
-    mine = hidden_MH.clone().requires_grad_(), weight_VH.clone().requires_grad_()
+    chunked = hidden_MH.clone().requires_grad_(), weight_VH.clone().requires_grad_()
     plain = hidden_MH.double().requires_grad_(), weight_VH.double().requires_grad_()
-    got_M = chunked_kl(*mine, ref_hidden_MH, ref_weight_VH, temperature=1.4)
+    got_M = chunked_kl(*chunked, ref_hidden_MH, ref_weight_VH, temperature=1.4)
     log_p_MV = (plain[0] @ plain[1].t() / 1.4).log_softmax(-1)
     log_q_MV = (ref_hidden_MH.double() @ ref_weight_VH.double().t() / 1.4).log_softmax(-1)
     expected_M = (log_p_MV.exp() * (log_p_MV - log_q_MV)).sum(-1)
     for value_M in (got_M, expected_M):
         (value_M * torch.linspace(-1, 2, TOKENS, dtype=value_M.dtype)).sum().backward()
-    assert_close((got_M, *(one.grad for one in mine)), (expected_M, *(one.grad for one in plain)))
+    assert_close((got_M, *(value.grad for value in chunked)), (expected_M, *(value.grad for value in plain)))
 
 
-def test_the_exact_kl_too_has_logits_for_one_chunk_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exact_kl_has_logits_for_only_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logps, "CHUNK_LOGITS", 4 * VOCAB)
     hidden_MH, weight_VH, _ = inputs()
     kept: list[torch.Size] = []
-    keep = torch.autograd.graph.saved_tensors_hooks(lambda value: kept.append(value.shape) or value, lambda one: one)
+    keep = torch.autograd.graph.saved_tensors_hooks(
+        lambda value: kept.append(value.shape) or value, lambda value: value
+    )
     with Largest(VOCAB, weight_VH.shape) as largest:
         with keep:
             kl_M = chunked_kl(hidden_MH.requires_grad_(), weight_VH.requires_grad_(), *inputs(seed=1)[:2])
         kl_M.sum().backward()
     assert largest.rows == 4
-    assert not [shape for shape in kept if VOCAB in shape and shape != weight_VH.shape]  # none waits for the way back
+    assert not [
+        shape for shape in kept if VOCAB in shape and shape != weight_VH.shape
+    ]  # no logits are kept for the backward pass
 
 
-def test_no_tokens_give_no_numbers_and_zero_gradients() -> None:
+def test_no_tokens_give_empty_results_and_zero_gradients() -> None:
     hidden_MH, weight_VH = torch.zeros(0, HIDDEN).requires_grad_(), inputs()[1].requires_grad_()
     logp_M, entropy_M = chunked_logps(hidden_MH, weight_VH, torch.zeros(0, dtype=torch.long))
     (logp_M.sum() + entropy_M.sum()).backward()
@@ -166,7 +170,7 @@ def test_no_tokens_give_no_numbers_and_zero_gradients() -> None:
 
 
 class Largest(TorchDispatchMode):
-    """The most rows that any tensor with a vocabulary axis had, the weights aside."""
+    """The largest number of rows of any tensor with a vocabulary axis, except the weights."""
 
     def __init__(self, vocab_size: int, weight_shape: torch.Size) -> None:
         super().__init__()
@@ -181,7 +185,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
-def test_logits_exist_for_one_chunk_only_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_exist_for_only_one_chunk_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logps, "CHUNK_LOGITS", 3 * VOCAB_SIZE + 5)
     policy = tiny_policy("qwen3, untied")
     token_T, position_T, segment_T = packed(some_sequences(40, 23, 30))
@@ -193,7 +197,7 @@ def test_logits_exist_for_one_chunk_only_forward_and_backward(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_token_log_probs_are_those_of_transformers_own_forward_pass(temperature: float) -> None:
+def test_token_log_probs_equal_those_of_transformers_forward_pass(temperature: float) -> None:
     policy = tiny_policy()
     sequences = some_sequences(17, 9, 30)
     token_T, position_T, segment_T = packed(sequences)
@@ -210,9 +214,9 @@ def test_token_log_probs_are_those_of_transformers_own_forward_pass(temperature:
     assert not entropy_T[~mask_T].any()
 
 
-def test_bfloat16_weights_give_float32_log_probs_near_the_float64_ones() -> None:
+def test_bfloat16_weights_give_float32_log_probs_close_to_float64() -> None:
     hidden_MH, weight_VH, target_M = inputs(0.3)
-    given = hidden_MH.bfloat16(), weight_VH.bfloat16(), target_M
-    got = ours(*given, 1.0)
+    arguments = hidden_MH.bfloat16(), weight_VH.bfloat16(), target_M
+    got = computed(*arguments, 1.0)
     assert [value.dtype for value in got] == [torch.float32, torch.float32, torch.bfloat16, torch.bfloat16]
-    assert_close(got, twin(*given, 1.0), rel=0.02)
+    assert_close(got, reference(*arguments, 1.0), rel=0.02)

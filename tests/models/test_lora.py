@@ -33,7 +33,7 @@ def trained(policy: Policy) -> dict[str, Tensor]:
 
 
 def moved(policy: Policy) -> Policy:
-    """With B no longer zero."""
+    """With changed adapters, so that B is no longer zero."""
     generator = torch.Generator().manual_seed(5)
     for value in trained(policy).values():
         value.data += 0.1 * torch.randn(value.shape, generator=generator)
@@ -41,7 +41,7 @@ def moved(policy: Policy) -> Policy:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_the_model_starts_as_it_was_and_its_base_stays_so(name: str) -> None:
+def test_new_adapters_do_not_change_the_model_and_trained_ones_not_the_base(name: str) -> None:
     expected = logits(tiny_policy(name))
     policy = add_adapters(tiny_policy(name))
     assert torch.equal(logits(policy), expected)
@@ -49,33 +49,33 @@ def test_the_model_starts_as_it_was_and_its_base_stays_so(name: str) -> None:
     assert not torch.allclose(logits(policy), expected, atol=1e-3)
 
 
-def test_the_base_is_no_second_copy_and_only_adapters_are_trained() -> None:
+def test_the_base_shares_the_weights_and_only_adapters_are_trained() -> None:
     policy = add_adapters(tiny_policy(), rank=3, targets=("q_proj", "down_proj"))
-    own = {id(parameter) for parameter in policy.model.parameters()}
-    assert all(id(parameter) in own and not parameter.requires_grad for parameter in policy.base.parameters())
-    sizes = (32 + 4 * 8) + (48 + 32)  # in + out of q_proj and down_proj, of 32 hidden, 4 heads of 8 and 48 between
+    ids = {id(parameter) for parameter in policy.model.parameters()}
+    assert all(id(parameter) in ids and not parameter.requires_grad for parameter in policy.base.parameters())
+    sizes = (32 + 4 * 8) + (48 + 32)  # in + out of q_proj and down_proj: hidden 32, 4 heads of 8, intermediate 48
     assert sum(value.numel() for value in trained(policy).values()) == 2 * 3 * sizes
     assert {name.split(".")[4] for name in trained(policy)} == {"q_proj", "down_proj"}
 
 
-def test_by_default_every_linear_layer_but_the_output_embedding_has_one() -> None:
+def test_by_default_all_linear_layers_except_the_output_embedding_have_adapters() -> None:
     names = {
         name.rpartition(".lora_")[0].rpartition(".")[2] for name in trained(add_adapters(tiny_policy("qwen3, untied")))
     }
     assert names == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 
 
-def test_the_base_may_be_computed_beside_the_policy_in_another_thread() -> None:
+def test_base_and_policy_can_be_computed_in_parallel_threads() -> None:
     policy = moved(add_adapters(tiny_policy()))
-    alone = [logits(policy), logits(below(policy))]
+    expected = [logits(policy), logits(below(policy))]
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        beside = list(parallel_map(logits, [policy, below(policy)] * 8, policy.parallel_microbatches))
+        in_parallel = list(parallel_map(logits, [policy, below(policy)] * 8, policy.parallel_microbatches))
     finally:
         torch.set_num_threads(before)
-    for index, found in enumerate(beside):
-        assert torch.allclose(found, alone[index % 2], atol=1e-5)
+    for index, result in enumerate(in_parallel):
+        assert torch.allclose(result, expected[index % 2], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["qwen3, grouped heads, tied", "qwen2, biases, untied", "qwen3 mixture of experts"])
@@ -89,31 +89,31 @@ def test_merged_weights_give_the_same_logits(name: str) -> None:
     assert torch.allclose(logits(plain), logits(policy), rtol=1e-4, atol=1e-4)
 
 
-def test_saved_adapters_are_read_back_and_by_peft(tmp_path: Path) -> None:
+def test_saved_adapters_are_read_by_us_and_by_peft(tmp_path: Path) -> None:
     import peft
 
     policy = moved(add_adapters(load_policy(tiny_folder(tmp_path / "model")), rank=4, alpha=6.0))
     lora.save_adapters(policy, tmp_path / "adapter", weights=trained(policy))
-    found = lora.read_adapters(tmp_path / "adapter")
-    assert found.keys() == trained(policy).keys()
-    assert all(torch.equal(found[name], value) for name, value in trained(policy).items())
+    adapters = lora.read_adapters(tmp_path / "adapter")
+    assert adapters.keys() == trained(policy).keys()
+    assert all(torch.equal(adapters[name], value) for name, value in trained(policy).items())
 
-    theirs = peft.PeftModel.from_pretrained(
+    peft_model = peft.PeftModel.from_pretrained(
         AutoModelForCausalLM.from_pretrained(tmp_path / "model"), tmp_path / "adapter"
     )
     tokens = torch.tensor(some_sequences(20))
     with torch.no_grad():
-        assert torch.allclose(theirs(tokens).logits, policy.model(tokens).logits, rtol=1e-4, atol=1e-4)
+        assert torch.allclose(peft_model(tokens).logits, policy.model(tokens).logits, rtol=1e-4, atol=1e-4)
 
 
-def test_the_seed_is_that_of_the_adapters_and_touches_no_other_draw() -> None:
+def test_the_seed_of_the_adapters_does_not_affect_other_random_numbers() -> None:
     torch.manual_seed(1)
     expected = torch.rand(())
     torch.manual_seed(1)
-    one, two, other = (trained(add_adapters(tiny_policy(), seed=seed)) for seed in (0, 0, 1))
+    first, same_seed, other_seed = (trained(add_adapters(tiny_policy(), seed=seed)) for seed in (0, 0, 1))
     assert torch.rand(()) == expected
-    assert all(torch.equal(value, two[name]) for name, value in one.items())
-    assert not all(torch.equal(value, other[name]) for name, value in one.items())
+    assert all(torch.equal(value, same_seed[name]) for name, value in first.items())
+    assert not all(torch.equal(value, other_seed[name]) for name, value in first.items())
 
 
 @pytest.mark.parametrize(
@@ -125,13 +125,13 @@ def test_the_seed_is_that_of_the_adapters_and_touches_no_other_draw() -> None:
         ({"dropout": 0.1}, "model.lora has no setting 'dropout'."),
     ],
 )
-def test_wrong_settings_are_refused_in_one_sentence(settings: dict[str, Any], message: str) -> None:
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         bind_adapters(settings, seed=0)(tiny_policy("qwen3, untied"))
     assert message in str(caught.value)
 
 
-def test_without_peft_the_extra_is_named_and_only_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_peft_is_reported_only_if_adapters_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
     assert bind_adapters(None, seed=0) is None
     with pytest.raises(MissingExtraError, match=r"pip install 'ansatz-rl\[lora\]'"):

@@ -1,4 +1,4 @@
-"""The arithmetic against real tensors: parameters, moments, sums, and what autograd saves."""
+"""The memory estimate compared with real tensors: parameters, moments, sums, and what autograd saves."""
 
 import dataclasses
 
@@ -21,12 +21,12 @@ from ansatz.models.memory import (
 from ansatz.train.optimizers import bind_optimizer
 
 NAMES = [
-    "llama, one key head a query head, untied",
+    "llama, one key head per query head, untied",
     "qwen2, biases, untied",
     "qwen3, untied",
     "qwen3, grouped heads, tied",
 ]
-TOLERANCE = 0.02  # of the activations: indices and the rotary tables are counted roughly
+TOLERANCE = 0.02  # relative, of the activations: indices and rotary tables are estimated roughly
 
 
 def shape(policy):
@@ -35,22 +35,26 @@ def shape(policy):
 
 def workload(policy, **changes) -> Workload:
     sizes = {"max_prompt_tokens": 16, "max_response_tokens": 16, "rollouts": 4, "prefilled": 1}
-    own = {"shape": shape(policy), "dtype_bytes": policy.dtype.itemsize, "microbatch_tokens": 64, "targets": 32}
-    return Workload(**{**sizes, **own, **changes})
+    model = {"shape": shape(policy), "dtype_bytes": policy.dtype.itemsize, "microbatch_tokens": 64, "targets": 32}
+    return Workload(**{**sizes, **model, **changes})
 
 
 def part(work: Workload, name: str) -> int:
-    return next(one.bytes for one in memory_parts(work) if one.name == name)
+    return next(part.bytes for part in memory_parts(work) if part.name == name)
+
+
+def names(work: Workload) -> list[str]:
+    return [part.name for part in memory_parts(work)]
 
 
 def saved_bytes(policy, lengths) -> int:
-    """Of the storages that the backward pass of a packed forward pass keeps, parameters aside."""
-    own = {parameter.untyped_storage().data_ptr() for parameter in policy.model.parameters()}
+    """Bytes that a packed forward pass keeps for the backward pass, without the parameters."""
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in policy.model.parameters()}
     kept: dict[int, torch.UntypedStorage] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
+        if storage.data_ptr() not in parameters:
             kept[storage.data_ptr()] = storage
         return tensor
 
@@ -69,61 +73,61 @@ def test_activations_are_what_autograd_saves(name, lengths):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_with_checkpointing_only_the_inputs_of_layers_are_kept_until_one_is_computed_again(name):
+def test_activations_with_checkpointing_are_the_inputs_of_layers_and_one_layer(name):
     policy = tiny_policy(name)
     configure_layers(policy, checkpointing=True)
-    own = shape(policy)
-    counted = 1024 * (activation_bytes(own, 4, checkpointing=True) - layer_activation_bytes(own, 4))
-    arguments = 1024 * (2 * own.head_dim * 4 + 5 * 8)  # rotary tables and indices, which hooks do not see
+    sizes = shape(policy)
+    counted = 1024 * (activation_bytes(sizes, 4, checkpointing=True) - layer_activation_bytes(sizes, 4))
+    arguments = 1024 * (2 * sizes.head_dim * 4 + 5 * 8)  # rotary tables and indices, which the hooks do not see
     assert counted - arguments <= saved_bytes(policy, [64] * 16) <= counted
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_weights_masters_sums_and_moments_are_the_tensors_bytes(dtype):
+def test_weights_masters_sums_and_moments_equal_the_bytes_of_the_tensors(dtype):
     policy = tiny_policy("qwen2, biases, untied")
     optimizer = bind_optimizer(TrainSection().optimizer)(policy.model, dtype)
     work = workload(policy)
     hidden = policy.packed_hidden(*packed(some_sequences(9, 7)))
     loss = (hidden @ policy.head.weight.T).float().square().mean()
-    gradients = [one for one in optimizer.gradients(loss) if one is not None]
+    gradients = [gradient for gradient in optimizer.gradients(loss) if gradient is not None]
     optimizer.accumulate(gradients)
     sums = sum(master.grad.nbytes for master in optimizer.masters.values())
     optimizer.step(lr=1e-3, max_grad_norm=0.0)
     moments = [value for key, value in optimizer.state().items() if value.ndim > 0]
     weights = sum(parameter.nbytes for parameter in policy.model.parameters())
     assert part(work, "weights") == weights
-    assert part(work, "microbatch gradients") == sum(one.nbytes for one in gradients)
+    assert part(work, "microbatch gradients") == sum(gradient.nbytes for gradient in gradients)
     assert part(work, "gradient sums") == sums
     assert part(work, "Adam moments") == sum(value.nbytes for value in moments)
     if dtype == torch.bfloat16:
         assert part(work, "float32 masters") == sum(master.nbytes for master in optimizer.masters.values())
     else:
-        assert "float32 masters" not in [one.name for one in memory_parts(work)]
+        assert "float32 masters" not in names(work)
 
 
-def test_an_offloaded_optimiser_moves_its_part_to_the_host_and_changes_no_sum():
+def test_offloading_moves_the_optimizer_to_the_host_and_changes_no_sum():
     work = workload(tiny_policy(dtype=torch.bfloat16))
     offloaded = dataclasses.replace(work, optimizer="adamw_offload")
-    own, moved = memory_parts(work), memory_parts(offloaded)
-    assert sum(one.bytes for one in own) == sum(one.bytes for one in moved)
-    assert host_bytes(own) == 0
+    on_device, moved = memory_parts(work), memory_parts(offloaded)
+    assert sum(part.bytes for part in on_device) == sum(part.bytes for part in moved)
+    assert host_bytes(on_device) == 0
     assert host_bytes(moved) == 16 * work.shape.num_parameters  # 4 masters, 8 moments, 4 sums
-    assert peak_bytes(moved)["update"] == peak_bytes(own)["update"] - 16 * work.shape.num_parameters
+    assert peak_bytes(moved)["update"] == peak_bytes(on_device)["update"] - 16 * work.shape.num_parameters
 
 
-def test_adapters_alone_learn_so_only_they_have_masters_and_moments():
+def test_with_adapters_only_they_have_masters_and_moments():
     work = workload(tiny_policy(dtype=torch.bfloat16), reference=True)
     size = adapter_parameters(work.shape, rank=4, targets=["q_proj", "down_proj"])
     lora = dataclasses.replace(work, trained=size)
     assert size == 2 * 4 * ((32 + 32) + (48 + 32))  # two layers; q 32 -> 32, down 48 -> 32
     assert part(lora, "Adam moments") == 8 * size
     assert part(lora, "weights") == 2 * (work.shape.num_parameters + size)
-    assert "reference model" in [one.name for one in memory_parts(work)]
-    assert "reference model" not in [one.name for one in memory_parts(lora)]  # the model without its adapters
+    assert "reference model" in names(work)
+    assert "reference model" not in names(lora)  # it is the model without its adapters
 
 
 def test_the_cache_of_a_3b_model_by_hand():
-    # 36 layers x (keys + values) x 2 heads x 128 x 2 bytes = 36,864 bytes a token; 256 rollouts of 1,280 tokens.
+    # 36 layers x (keys + values) x 2 heads x 128 x 2 bytes = 36,864 bytes per token; 256 rollouts of 1,280 tokens.
     work = workload(tiny_policy(), shape=KNOWN_MODELS["Qwen/Qwen2.5-3B"], dtype_bytes=2, rollouts=256, prefilled=32)
     work = dataclasses.replace(work, max_prompt_tokens=256, max_response_tokens=1024)
     assert part(work, "key/value cache") == 256 * 1280 * 36_864
@@ -131,12 +135,12 @@ def test_the_cache_of_a_3b_model_by_hand():
     assert part(shared, "key/value cache") == (256 * 1024 + 32 * 256) * 36_864
 
 
-def test_several_devices_share_what_is_held_and_not_the_activations():
+def test_several_devices_divide_weights_and_gradients_but_not_activations():
     parts = memory_parts(workload(tiny_policy(dtype=torch.bfloat16)))
-    one, four = peak_bytes(parts), peak_bytes(parts, devices=4)
-    assert four["rollout"] == one["rollout"] // 4
-    held = sum(p.bytes for p in parts if p.phase == "always" or "gradient" in p.name)
-    assert one["update"] - four["update"] == pytest.approx(held * 3 / 4, abs=8)
+    single, four = peak_bytes(parts), peak_bytes(parts, devices=4)
+    assert four["rollout"] == single["rollout"] // 4
+    divided = sum(part.bytes for part in parts if part.phase == "always" or "gradient" in part.name)
+    assert single["update"] - four["update"] == pytest.approx(divided * 3 / 4, abs=8)
 
 
 def test_a_critic_is_a_second_trained_model():

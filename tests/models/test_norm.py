@@ -17,28 +17,28 @@ def gradients(module: torch.nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, .
     return y.detach(), x.grad, next(module.parameters()).grad
 
 
-def test_values_and_gradients_are_those_of_transformers_norm():
-    theirs = LlamaRMSNorm(6, eps=1e-6)
-    theirs.weight.data = torch.linspace(0.5, 1.5, 6)
-    ours = copy.deepcopy(theirs)
-    assert norm.install(ours) == 1
+def test_values_and_gradients_equal_those_of_transformers_norm():
+    original = LlamaRMSNorm(6, eps=1e-6)
+    original.weight.data = torch.linspace(0.5, 1.5, 6)
+    replaced = copy.deepcopy(original)
+    assert norm.install(replaced) == 1
     x = torch.randn(3, 5, 6, generator=torch.Generator().manual_seed(0))
-    for got, expected in zip(gradients(ours, x), gradients(theirs, x), strict=True):
+    for got, expected in zip(gradients(replaced, x), gradients(original, x), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_norm_that_adds_one_to_its_weight_is_left_alone():
-    theirs = GemmaRMSNorm(6)
-    theirs.weight.data = torch.linspace(0.5, 1.5, 6)
-    forward = theirs.forward
-    assert norm.install(theirs) == 0
-    assert theirs.forward == forward
+def test_a_norm_that_adds_one_to_its_weight_is_not_replaced():
+    original = GemmaRMSNorm(6)
+    original.weight.data = torch.linspace(0.5, 1.5, 6)
+    forward = original.forward
+    assert norm.install(original) == 0
+    assert original.forward == forward
 
 
 def test_a_copy_of_a_model_uses_its_own_weights():
-    ours = LlamaRMSNorm(4)
-    norm.install(ours)
-    other = copy.deepcopy(ours)
+    replaced = LlamaRMSNorm(4)
+    norm.install(replaced)
+    other = copy.deepcopy(replaced)
     other.weight.data = torch.full((4,), 3.0)
     x = torch.ones(1, 4)
-    torch.testing.assert_close(other(x), 3.0 * ours(x))
+    torch.testing.assert_close(other(x), 3.0 * replaced(x))

@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_other_weights(folde
 
 
 @pytest.mark.slow
-def test_another_process_makes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+def test_another_process_gives_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from tests.models.test_tiny import TEXTS; from ansatz.models.tiny import build_tiny_model; "
         "build_tiny_model(sys.argv[1], texts=TEXTS)"
@@ -74,7 +74,7 @@ def test_another_process_makes_the_same_bytes(folder: Path, tmp_path: Path) -> N
     assert digest(tmp_path / "again") == digest(folder)
 
 
-def test_the_global_random_state_is_left_alone(tmp_path: Path) -> None:
+def test_the_global_random_state_is_not_changed(tmp_path: Path) -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
@@ -83,7 +83,7 @@ def test_the_global_random_state_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [TEXTS[0], "Ünïcode €5 \\frac{1}{2}\n\n\tx  y", "12345 +6.7", "<|end", ""])
-def test_any_text_comes_back_from_its_tokens(tokenizer: Any, text: str) -> None:
+def test_any_text_survives_encoding_and_decoding(tokenizer: Any, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
@@ -97,7 +97,7 @@ def test_special_tokens_are_single_and_skipped_on_request(tokenizer: Any) -> Non
     assert tokenizer.decode([*tokenizer.encode("5"), 1], skip_special_tokens=True) == "5"
 
 
-def test_prompts_and_demonstrations_are_thrifty(tokenizer: Any) -> None:
+def test_prompts_and_demonstrations_need_few_tokens(tokenizer: Any) -> None:
     made = [render_demonstration(p, "tiny", tokenizer) for p in PROBLEMS[:500]]
     assert 40 <= sum(len(d.prompt.token_ids) for d in made) / len(made) <= 80
     assert 20 <= sum(len(d.response_ids) for d in made) / len(made) <= 60
@@ -105,7 +105,7 @@ def test_prompts_and_demonstrations_are_thrifty(tokenizer: Any) -> None:
     assert all(len(d.response_ids) <= longest_step * int(d.prompt.problem.level) + boxed_and_end for d in made)
 
 
-def test_the_chat_template_speaks_the_tiny_form(tokenizer: Any) -> None:
+def test_the_chat_template_gives_the_tiny_format(tokenizer: Any) -> None:
     text = render(PROBLEMS[0], "chat", tokenizer).text
     assert text.startswith(f"Question: {PROBLEMS[0].question}\n")
     assert text.endswith("\nAnswer:\n")

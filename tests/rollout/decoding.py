@@ -1,4 +1,4 @@
-"""A look at the batch of the native sampler while it decodes."""
+"""Inspecting the batch of the native sampler while it decodes."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import pytest
 
 from ansatz.rollout.native.slots import Slots
 
-Seen = TypeVar("Seen")
+Value = TypeVar("Value")
 
 
 def at_each_step(
     monkeypatch: pytest.MonkeyPatch,
     *,
-    before: Callable[[Slots], Seen] | None = None,
-    after: Callable[[Slots], Seen] | None = None,
-) -> list[Seen]:
-    """Fills up with what `before` or `after` says of the batch, at each decode step."""
-    seen: list[Seen] = []
+    before: Callable[[Slots], Value] | None = None,
+    after: Callable[[Slots], Value] | None = None,
+) -> list[Value]:
+    """A list that collects the results of `before` and `after` at each decode step."""
+    values: list[Value] = []
     decode = Slots.decode
 
-    def looked_at(batch: Slots) -> None:
+    def observed_decode(batch: Slots) -> None:
         if before:
-            seen.append(before(batch))
+            values.append(before(batch))
         decode(batch)
         if after:
-            seen.append(after(batch))
+            values.append(after(batch))
 
-    monkeypatch.setattr(Slots, "decode", looked_at)
-    return seen
+    monkeypatch.setattr(Slots, "decode", observed_decode)
+    return values

@@ -1,4 +1,4 @@
-"""A GPU's way of decoding, with a stand-in for CUDA graphs that works on the captured memory alone, as they do."""
+"""Decoding as on a GPU, with a stand-in for CUDA graphs that, like them, works only on the captured memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ON_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 class Graphs:
-    """Counts what is captured and how often it is replayed."""
+    """Counts captures and replays."""
 
     def __init__(self) -> None:
         self.captured = self.replayed = 0
@@ -45,28 +45,28 @@ def policy() -> Policy:
 
 
 def test_a_captured_step_samples_the_same_rollouts(policy: Policy) -> None:
-    """Rows finish and others enter, the cache grows: each new shape is captured once and replayed from then on."""
+    """Rows finish, others enter and the cache grows. Each new shape is captured once and then replayed."""
     graphs = Graphs()
     with_graphs = NativeSampler(policy, max_concurrent=70, capture=graphs).generate(PROMPTS, SAMPLING)
     without = NativeSampler(policy, max_concurrent=70).generate(PROMPTS, SAMPLING)
-    assert [one.token_ids for one in with_graphs] == [one.token_ids for one in without]
-    assert [one.behavior_logps for one in with_graphs] == [one.behavior_logps for one in without]
+    assert [rollout.token_ids for rollout in with_graphs] == [rollout.token_ids for rollout in without]
+    assert [rollout.behavior_logps for rollout in with_graphs] == [rollout.behavior_logps for rollout in without]
     assert 2 <= graphs.captured <= 12
     assert graphs.replayed > 5 * graphs.captured
 
 
-def test_another_shape_in_between_is_captured_anew() -> None:
-    """A cache that shrank and grew again, or holds other prompts, has the same shape in other memory."""
+def test_a_shape_is_captured_again_after_another_shape() -> None:
+    """A cache that shrank and grew again, or that holds other prompts, has the same shape in different memory."""
     graphs, cache = Graphs(), SlotCache(2)
     step = GraphedStep(lambda token_B, position_B, _cache, _mask: (token_B + position_B)[:, None].float(), graphs)
 
     def spans(*all_spans: int) -> list[float]:
-        found = list[float]()
+        results = list[float]()
         for number, span in enumerate(all_spans):
             cache.resize(span)
             token_B = torch.tensor([number, 0])
-            found.append(float(step(token_B, token_B, cache, torch.zeros(2, 1, 1, span))[0]))
-        return found
+            results.append(float(step(token_B, token_B, cache, torch.zeros(2, 1, 1, span))[0]))
+        return results
 
     assert spans(64, 64, 64, 160, 64, 64, 64) == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
     assert (graphs.captured, graphs.replayed) == (2, 4)
@@ -77,16 +77,18 @@ def test_another_shape_in_between_is_captured_anew() -> None:
 
 def test_slots_are_bounded_by_free_memory(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     active = at_each_step(monkeypatch, before=lambda batch: batch.active)
-    one = NativeSampler(policy, max_concurrent=0)
-    whole = one.generate(PROMPTS, SAMPLING)
-    assert max(active) > 100  # of 120; some end with their first token
+    native = NativeSampler(policy, max_concurrent=0)
+    whole = native.generate(PROMPTS, SAMPLING)
+    assert max(active) > 100  # of 120, some of which end with their first token
 
     active.clear()
-    each = token_bytes(policy)
+    bytes_per_token = token_bytes(policy)
     span = SAMPLING.max_response_tokens + SPAN_STEP  # a third of a prompt fits in the rest
-    monkeypatch.setattr(sampler, "free_bytes", lambda _: int(40 * each * span / 0.8))
-    one._token_bytes = each
-    assert [rollout.token_ids for rollout in one.generate(PROMPTS, SAMPLING)] == [one.token_ids for one in whole]
+    monkeypatch.setattr(sampler, "free_bytes", lambda _: int(40 * bytes_per_token * span / 0.8))
+    native._token_bytes = bytes_per_token
+    assert [rollout.token_ids for rollout in native.generate(PROMPTS, SAMPLING)] == [
+        rollout.token_ids for rollout in whole
+    ]
     assert 20 < max(active) <= 32
 
 
@@ -100,13 +102,13 @@ def test_token_bytes_are_those_of_all_layers_keys_and_values() -> None:
     ("free", "requested", "expected"),
     [(10**6, 0, 96), (10**6, 64, 64), (10**6, 500, 96), (10**5, 0, 12), (0, 0, 1), (10**5, 4, 4)],
 )
-def test_whole_blocks_of_rows_of_filled_up_spans(free: int, requested: int, expected: int) -> None:
+def test_slots_are_whole_blocks_of_rows_with_rounded_spans(free: int, requested: int, expected: int) -> None:
     """800 kB of 100 bytes x 64 positions are 125 rows: three blocks of 32, and 80 kB are 12 rows."""
     assert slots_that_fit(free, 100, 40, requested=requested) == expected
 
 
 @ON_GPU
-def test_cuda_graphs_sample_what_the_step_itself_does() -> None:
+def test_cuda_graphs_sample_the_same_rollouts_as_the_plain_step() -> None:
     policy = dataclasses.replace(tiny_policy(), end_ids=(END_ID, 5, 9))
     policy.model.to("cuda")
     assert free_bytes(policy.device) > 0

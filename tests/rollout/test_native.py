@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 from decoding import at_each_step
-from test_sampling import restricted_twin
+from test_sampling import filtered_probabilities
 from tiny_models import (
     ARCHITECTURES,
     END_ID,
@@ -36,7 +36,7 @@ SAMPLING = Sampling(num_samples=3, max_response_tokens=20, seed=7, step=4)
 
 @pytest.fixture(scope="module")
 def policy() -> Policy:
-    """With five end tokens, so that lengths differ: some stop at once, some never."""
+    """Five end tokens, so that lengths differ: some responses end at once, some never."""
     return dataclasses.replace(tiny_policy(), end_ids=(END_ID, 5, 9, 13, 17))
 
 
@@ -47,20 +47,20 @@ def generate(
 
 
 def recomputed(policy: Policy, rollouts: Sequence[Rollout], *, temperature: float = 1.0) -> list[float]:
-    """The trainer's log-probs of all response tokens, one rollout after the other."""
-    token_T, position_T, segment_T = packed([(*one.prompt.token_ids, *one.token_ids) for one in rollouts])
-    start_N = torch.tensor([len(one.prompt.token_ids) for one in rollouts])
+    """The trainer's log-probs of all response tokens, rollout by rollout."""
+    token_T, position_T, segment_T = packed([(*rollout.prompt.token_ids, *rollout.token_ids) for rollout in rollouts])
+    start_N = torch.tensor([len(rollout.prompt.token_ids) for rollout in rollouts])
     mask_T = position_T >= start_N[segment_T]
-    sizes = [size for one in rollouts for size in one.num_candidates]
+    sizes = [size for rollout in rollouts for size in rollout.num_candidates]
     num_candidates_T = torch.zeros_like(token_T).masked_scatter(mask_T, torch.tensor(sizes)) if sizes else None
-    least_N = torch.tensor([one.min_response_tokens for one in rollouts])
+    min_tokens_N = torch.tensor([rollout.min_response_tokens for rollout in rollouts])
     tokens = FlatTokens(
         token_T,
         position_T,
         segment_T,
         mask_T,
         num_candidates_T=num_candidates_T,
-        no_eos_T=position_T < (start_N + least_N)[segment_T],
+        no_eos_T=position_T < (start_N + min_tokens_N)[segment_T],
     )
     with torch.no_grad():
         logp_T, _ = token_logps(policy, tokens, temperature=temperature)
@@ -68,25 +68,28 @@ def recomputed(policy: Policy, rollouts: Sequence[Rollout], *, temperature: floa
 
 
 def sampled(rollouts: Sequence[Rollout]) -> list[float]:
-    return [logp for one in rollouts for logp in one.behavior_logps]
+    return [logp for rollout in rollouts for logp in rollout.behavior_logps]
 
 
 def by_key(rollouts: Sequence[Rollout]) -> dict[tuple[str, int], Rollout]:
-    return {(one.prompt.problem.id, one.sample): one for one in rollouts}
+    return {(rollout.prompt.problem.id, rollout.sample): rollout for rollout in rollouts}
 
 
 def assert_same(rollouts: Sequence[Rollout], expected: Sequence[Rollout]) -> None:
-    """The same responses to the same problems and samples, log-probs to rounding."""
+    """The same responses for the same problems and samples. Log-probs may differ by rounding."""
     got, wanted = by_key(rollouts), by_key(expected)
     assert got.keys() == wanted.keys()
-    for key, one in got.items():
-        other = wanted[key]
-        assert (one.token_ids, one.finish, one.text) == (other.token_ids, other.finish, other.text)
-        assert one.behavior_logps == pytest.approx(other.behavior_logps, abs=1e-4)
+    for key, rollout in got.items():
+        assert (rollout.token_ids, rollout.finish, rollout.text) == (
+            wanted[key].token_ids,
+            wanted[key].finish,
+            wanted[key].text,
+        )
+        assert rollout.behavior_logps == pytest.approx(wanted[key].behavior_logps, abs=1e-4)
 
 
 @pytest.mark.parametrize(("name", "temperature"), [(name, 0.7) for name in ARCHITECTURES] + [("qwen3, untied", 1.0)])
-def test_every_behavior_log_prob_is_the_trainers(name: str, temperature: float) -> None:
+def test_behavior_log_probs_equal_the_trainers(name: str, temperature: float) -> None:
     policy = tiny_policy(name)
     rollouts = generate(policy, sampling=dataclasses.replace(SAMPLING, temperature=temperature), max_concurrent=16)
     assert sampled(rollouts) == pytest.approx(recomputed(policy, rollouts, temperature=temperature), abs=1e-4)
@@ -94,82 +97,94 @@ def test_every_behavior_log_prob_is_the_trainers(name: str, temperature: float) 
 
 
 @pytest.mark.parametrize(("top_k", "top_p", "min_p"), [(5, 1.0, 0.0), (0, 0.8, 0.0), (9, 0.9, 0.0), (0, 1.0, 0.1)])
-def test_with_top_k_top_p_and_min_p_log_probs_are_those_of_the_restricted_distribution(
+def test_log_probs_are_those_of_the_filtered_distribution(
     policy: Policy, top_k: int, top_p: float, min_p: float
 ) -> None:
-    how = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
-    rollouts = generate(policy, sampling=dataclasses.replace(SAMPLING, temperature=1.3, **how))
+    changes = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
+    rollouts = generate(policy, sampling=dataclasses.replace(SAMPLING, temperature=1.3, **changes))
     assert sampled(rollouts) == pytest.approx(recomputed(policy, rollouts, temperature=1.3), abs=1e-4)
-    for one in rollouts:
-        start = len(one.prompt.token_ids) - 1
+    for rollout in rollouts:
+        start = len(rollout.prompt.token_ids) - 1
         with torch.no_grad():
-            logits = policy.model(torch.tensor([[*one.prompt.token_ids, *one.token_ids]])).logits[0, start:-1] / 1.3
-        shares = [restricted_twin(row, **how) for row in logits.double().tolist()]
-        expected = [math.log(share[token]) for share, token in zip(shares, one.token_ids, strict=True)]
-        assert one.behavior_logps == pytest.approx(expected, abs=1e-4)
-        assert list(one.num_candidates) == [sum(value > 0 for value in share) for share in shares]
+            logits = (
+                policy.model(torch.tensor([[*rollout.prompt.token_ids, *rollout.token_ids]])).logits[0, start:-1] / 1.3
+            )
+        probabilities = [filtered_probabilities(row, **changes) for row in logits.double().tolist()]
+        expected = [
+            math.log(probability[token]) for probability, token in zip(probabilities, rollout.token_ids, strict=True)
+        ]
+        assert rollout.behavior_logps == pytest.approx(expected, abs=1e-4)
+        assert list(rollout.num_candidates) == [
+            sum(value > 0 for value in probability) for probability in probabilities
+        ]
 
 
-@pytest.mark.parametrize("how", [{}, {"top_k": 5}, {"top_p": 0.8, "min_p": 0.05}, {"temperature": 0.0}])
-def test_before_the_minimum_end_tokens_do_not_exist(policy: Policy, how: dict[str, float]) -> None:
-    sampling = dataclasses.replace(SAMPLING, min_response_tokens=6, **how)
+@pytest.mark.parametrize("changes", [{}, {"top_k": 5}, {"top_p": 0.8, "min_p": 0.05}, {"temperature": 0.0}])
+def test_end_tokens_are_masked_out_below_the_minimum_length(policy: Policy, changes: dict[str, float]) -> None:
+    sampling = dataclasses.replace(SAMPLING, min_response_tokens=6, **changes)
     rollouts = generate(policy, sampling=sampling)
-    assert min(one.num_tokens for one in rollouts) > 6
-    assert not {token for one in rollouts for token in one.token_ids[:6]} & set(policy.end_ids)
-    ended = [one for one in rollouts if one.finish is Finish.STOP]
-    assert {one.token_ids[-1] in policy.end_ids for one in ended} == {True}
-    if how.get("temperature") == 0:
+    assert min(rollout.num_tokens for rollout in rollouts) > 6
+    assert not {token for rollout in rollouts for token in rollout.token_ids[:6]} & set(policy.end_ids)
+    ended = [rollout for rollout in rollouts if rollout.finish is Finish.STOP]
+    assert {rollout.token_ids[-1] in policy.end_ids for rollout in ended} == {True}
+    if changes.get("temperature") == 0:
         assert set(sampled(rollouts)) == {0.0}
         return
-    assert min(one.num_tokens for one in rollouts) == 7
+    assert min(rollout.num_tokens for rollout in rollouts) == 7
     assert sampled(rollouts) == pytest.approx(recomputed(policy, rollouts), abs=1e-4)
-    for one in rollouts:
-        start = len(one.prompt.token_ids) - 1
+    for rollout in rollouts:
+        start = len(rollout.prompt.token_ids) - 1
         with torch.no_grad():
-            logits = policy.model(torch.tensor([[*one.prompt.token_ids, *one.token_ids]])).logits[0, start:-1]
+            logits = policy.model(torch.tensor([[*rollout.prompt.token_ids, *rollout.token_ids]])).logits[0, start:-1]
         logits[:6, list(policy.end_ids)] = -math.inf
-        shares = [restricted_twin(row, **{"top_k": 0, "top_p": 1.0, **how}) for row in logits.double().tolist()]
-        expected = [math.log(share[token]) for share, token in zip(shares, one.token_ids, strict=True)]
-        assert one.behavior_logps == pytest.approx(expected, abs=1e-4)
+        probabilities = [
+            filtered_probabilities(row, **{"top_k": 0, "top_p": 1.0, **changes}) for row in logits.double().tolist()
+        ]
+        expected = [
+            math.log(probability[token]) for probability, token in zip(probabilities, rollout.token_ids, strict=True)
+        ]
+        assert rollout.behavior_logps == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_greedy_is_what_transformers_generates(name: str) -> None:
+def test_greedy_sampling_equals_generate_of_transformers(name: str) -> None:
     policy = tiny_policy(name)
     plain = copy.deepcopy(policy.model)
     plain.set_attn_implementation("eager")
-    for one in generate(policy, PROMPTS[:5], SAMPLING.greedy(), max_concurrent=4):
-        token_ids = torch.tensor([one.prompt.token_ids])
+    for rollout in generate(policy, PROMPTS[:5], SAMPLING.greedy(), max_concurrent=4):
+        token_ids = torch.tensor([rollout.prompt.token_ids])
         whole = plain.generate(token_ids, attention_mask=torch.ones_like(token_ids), max_new_tokens=20, do_sample=False)
-        assert one.token_ids == tuple(whole[0, token_ids.shape[1] :].tolist())
-        assert set(one.behavior_logps) == {0.0}
+        assert rollout.token_ids == tuple(whole[0, token_ids.shape[1] :].tolist())
+        assert set(rollout.behavior_logps) == {0.0}
 
 
-def test_a_response_does_not_depend_on_the_batch_it_is_in(policy: Policy) -> None:
+def test_a_response_does_not_depend_on_its_batch(policy: Policy) -> None:
     together = generate(policy)
-    assert {one.finish for one in together} == {Finish.STOP, Finish.LENGTH}
-    assert len({one.num_tokens for one in together}) > 5
-    assert_same([one for each in PROMPTS for one in generate(policy, [each])], together)
+    assert {rollout.finish for rollout in together} == {Finish.STOP, Finish.LENGTH}
+    assert len({rollout.num_tokens for rollout in together}) > 5
+    assert_same([rollout for prompt in PROMPTS for rollout in generate(policy, [prompt])], together)
     assert_same(generate(policy, PROMPTS[::-1]), together)
-    assert_same(generate(policy, PROMPTS[3:6]), [one for one in together if one.prompt in PROMPTS[3:6]])
+    assert_same(generate(policy, PROMPTS[3:6]), [rollout for rollout in together if rollout.prompt in PROMPTS[3:6]])
 
 
 @pytest.mark.parametrize("max_concurrent", [1, 7, 12])
-def test_max_concurrent_changes_no_number(policy: Policy, max_concurrent: int) -> None:
+def test_max_concurrent_changes_no_result(policy: Policy, max_concurrent: int) -> None:
     assert_same(generate(policy, max_concurrent=max_concurrent), generate(policy))
 
 
-def test_finished_rows_leave_and_waiting_groups_enter(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every decoded row of a step yields a token that is kept: the batch holds no finished row."""
+def test_finished_rows_leave_the_batch_and_waiting_groups_enter(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every decoded row of a step gives a token of some rollout, so the batch holds no finished rows."""
     active = at_each_step(monkeypatch, before=lambda batch: batch.active)
     rollouts = generate(policy, max_concurrent=9)
     assert max(active) == 9
-    assert sum(active) == sum(one.num_tokens - 1 for one in rollouts)
-    one_wave_after_the_other = sum(max(one.num_tokens - 1 for one in rollouts[n : n + 9]) for n in range(0, 33, 9))
-    assert len(active) < one_wave_after_the_other
+    assert sum(active) == sum(rollout.num_tokens - 1 for rollout in rollouts)
+    in_waves = sum(max(rollout.num_tokens - 1 for rollout in rollouts[n : n + 9]) for n in range(0, 33, 9))
+    assert len(active) < in_waves
 
 
-def test_a_groups_prompt_is_held_once_and_forgotten_after_its_group(
+def test_a_shared_prompt_is_cached_once_and_dropped_after_its_group(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def prompts_groups_span(batch: slots.Slots) -> tuple[int, int, int]:
@@ -179,49 +194,49 @@ def test_a_groups_prompt_is_held_once_and_forgotten_after_its_group(
     generate(policy, max_concurrent=12)
     assert all(groups <= prompts <= 2 * groups for prompts, groups, _ in held)
     assert any(prompts < before for (prompts, _, _), (before, _, _) in zip(held[1:], held, strict=False))
-    assert {span for _, _, span in held} == {32}  # 20 positions of their own; with prompts they would be up to 40
+    assert {span for _, _, span in held} == {32}  # 20 positions per response; with prompts there would be up to 40
 
     held.clear()
     generate(policy, sampling=dataclasses.replace(SAMPLING, num_samples=1))
     assert {prompts for prompts, _, _ in held} == {0}
 
 
-def test_a_problem_that_comes_twice_gets_other_samples(policy: Policy) -> None:
+def test_a_problem_that_occurs_twice_gets_different_samples(policy: Policy) -> None:
     twice = generate(policy, [PROMPTS[1], PROMPTS[2], PROMPTS[1]])
-    assert [one.sample for one in twice] == [0, 1, 2, 0, 1, 2, 3, 4, 5]
-    assert len({one.token_ids for one in twice if one.prompt == PROMPTS[1]}) == 6
+    assert [rollout.sample for rollout in twice] == [0, 1, 2, 0, 1, 2, 3, 4, 5]
+    assert len({rollout.token_ids for rollout in twice if rollout.prompt == PROMPTS[1]}) == 6
     assert_same(twice[:3] + twice[6:], generate(policy, [PROMPTS[1]], dataclasses.replace(SAMPLING, num_samples=6)))
 
 
 @pytest.mark.parametrize("change", [{"seed": 8}, {"step": 5}])
 def test_seed_and_step_change_the_noise(policy: Policy, change: dict[str, int]) -> None:
-    one, other = generate(policy), generate(policy, sampling=dataclasses.replace(SAMPLING, **change))
-    assert sum(a.token_ids == b.token_ids for a, b in zip(one, other, strict=True)) < 3
+    first, second = generate(policy), generate(policy, sampling=dataclasses.replace(SAMPLING, **change))
+    assert sum(a.token_ids == b.token_ids for a, b in zip(first, second, strict=True)) < 3
 
 
-def test_a_response_ends_with_the_first_end_token_and_keeps_it(policy: Policy) -> None:
-    for one in generate(policy):
-        ends = [token in policy.end_ids for token in one.token_ids]
+def test_a_response_ends_with_its_first_end_token(policy: Policy) -> None:
+    for rollout in generate(policy):
+        ends = [token in policy.end_ids for token in rollout.token_ids]
         assert not any(ends[:-1])
-        assert ends[-1] == (one.finish is Finish.STOP)
-        assert one.finish is Finish.STOP or one.num_tokens == 20
+        assert ends[-1] == (rollout.finish is Finish.STOP)
+        assert rollout.finish is Finish.STOP or rollout.num_tokens == 20
 
 
-def test_a_first_token_may_be_the_end(policy: Policy) -> None:
+def test_the_first_token_can_be_an_end_token(policy: Policy) -> None:
     rollouts = generate(dataclasses.replace(policy, end_ids=tuple(range(VOCAB_SIZE))), max_concurrent=5)
-    assert [one.num_tokens for one in rollouts] == [1] * 33
-    assert {one.finish for one in rollouts} == {Finish.STOP}
+    assert [rollout.num_tokens for rollout in rollouts] == [1] * 33
+    assert {rollout.finish for rollout in rollouts} == {Finish.STOP}
 
 
-def test_without_an_end_token_a_response_fills_the_limit_also_of_one_token(policy: Policy) -> None:
+def test_a_response_without_an_end_token_reaches_the_limit(policy: Policy) -> None:
     endless = dataclasses.replace(policy, end_ids=(VOCAB_SIZE + 1,))
     for limit in (1, 7):
         rollouts = generate(endless, sampling=dataclasses.replace(SAMPLING, max_response_tokens=limit))
-        assert [one.num_tokens for one in rollouts] == [limit] * 33
-        assert {one.finish for one in rollouts} == {Finish.LENGTH}
+        assert [rollout.num_tokens for rollout in rollouts] == [limit] * 33
+        assert {rollout.finish for rollout in rollouts} == {Finish.LENGTH}
 
 
-def test_the_context_may_be_filled_to_its_last_token_but_not_beyond(policy: Policy) -> None:
+def test_prompt_and_response_can_fill_the_context_but_not_exceed_it(policy: Policy) -> None:
     endless = dataclasses.replace(policy, end_ids=(VOCAB_SIZE + 1,))
     prompts, limit = [prompt(*range(2, 30)), prompt(7, name="short")], MAX_CONTEXT - 28
     rollouts = generate(endless, prompts, dataclasses.replace(SAMPLING, max_response_tokens=limit))
@@ -246,25 +261,29 @@ def test_in_bfloat16_sampler_and_trainer_agree_within_a_few_percent(top_p: float
     assert 1 < math.exp(sum(gaps) / len(gaps)) < 1.05
 
 
-def test_the_text_is_the_decoded_response_without_the_end_token() -> None:
+def test_the_text_is_the_decoded_response_without_its_end_token() -> None:
     policy = tiny_policy()
-    for one in generate(policy, sampling=dataclasses.replace(SAMPLING, max_response_tokens=100)):
-        words = [f"t{token}" for token in one.token_ids if token > END_ID]
-        assert one.text.split() == words
+    for rollout in generate(policy, sampling=dataclasses.replace(SAMPLING, max_response_tokens=100)):
+        words = [f"t{token}" for token in rollout.token_ids if token > END_ID]
+        assert rollout.text.split() == words
 
 
-def test_the_sampler_takes_no_weights_but_the_policys_own(policy: Policy) -> None:
+def test_only_live_weights_of_the_same_policy_can_be_loaded(policy: Policy) -> None:
     sampler = NativeSampler(policy, max_concurrent=8, version=3)
     with pytest.raises(ModelError, match="shares the trainer's model"):
         sampler.load_weights(LiveWeights(policy=tiny_policy(), version=4))
     with pytest.raises(ModelError, match="shares the trainer's model"):
         sampler.load_weights(FakeWeights(version=4))
-    assert {(one.version_min, one.version_max) for one in sampler.generate(PROMPTS[:1], SAMPLING)} == {(3, 3)}
+    assert {(rollout.version_min, rollout.version_max) for rollout in sampler.generate(PROMPTS[:1], SAMPLING)} == {
+        (3, 3)
+    }
     sampler.load_weights(LiveWeights(policy=policy, version=4))
-    assert {(one.version_min, one.version_max) for one in sampler.generate(PROMPTS[:1], SAMPLING)} == {(4, 4)}
+    assert {(rollout.version_min, rollout.version_max) for rollout in sampler.generate(PROMPTS[:1], SAMPLING)} == {
+        (4, 4)
+    }
 
 
-def test_new_weights_are_sampled_from_at_once() -> None:
+def test_an_update_in_place_takes_effect_at_once() -> None:
     policy = tiny_policy()
     sampler = NativeSampler(policy, max_concurrent=8)
     before = sampler.generate(PROMPTS, SAMPLING)
@@ -273,61 +292,61 @@ def test_new_weights_are_sampled_from_at_once() -> None:
             parameter += 0.05
     after = sampler.generate(PROMPTS, SAMPLING)
     assert sampled(after) == pytest.approx(recomputed(policy, after), abs=1e-4)
-    assert [one.token_ids for one in before] != [one.token_ids for one in after]
+    assert [rollout.token_ids for rollout in before] != [rollout.token_ids for rollout in after]
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_the_short_way_is_taken_where_it_gives_the_same_bits(name: str) -> None:
+def test_the_fast_path_is_used_for_models_with_llamas_layout(name: str) -> None:
     step = forward.choose_decode_step(tiny_policy(name))
     assert isinstance(step, forward.FastDecodeStep) == (not name.startswith(("gemma", "qwen3 mixture")))
 
 
-def test_the_short_way_is_left_where_the_model_does_otherwise(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fast_path_is_not_used_if_its_bits_differ(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     attention = policy.model.base_model.layers[0].self_attn
     plain = attention.forward
     monkeypatch.setattr(attention, "forward", lambda *args, **kwargs: (2 * plain(*args, **kwargs)[0], None))
     assert isinstance(forward.choose_decode_step(policy), forward.ReferenceDecodeStep)
 
 
-def test_both_ways_sample_the_same(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = generate(policy)
+def test_both_decode_paths_sample_the_same_rollouts(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = generate(policy)
     monkeypatch.setattr("ansatz.rollout.native.sampler.choose_decode_step", forward.ReferenceDecodeStep)
-    assert generate(policy) == short
+    assert generate(policy) == fast
 
 
-def test_a_rollout_goes_on_under_new_weights_and_keeps_the_old_ones_log_probs(policy: Policy) -> None:
+def test_a_resumed_rollout_keeps_the_log_probs_of_the_old_weights(policy: Policy) -> None:
     policy = dataclasses.replace(policy, model=copy.deepcopy(policy.model))
     sampler = NativeSampler(policy, max_concurrent=8)
-    begun = [
-        one
-        for one in sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, max_call_tokens=6))
-        if one.finish is Finish.ABORT
+    unfinished = [
+        rollout
+        for rollout in sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, max_call_tokens=6))
+        if rollout.finish is Finish.ABORT
     ]
     with torch.no_grad():
         for parameter in policy.model.parameters():
             parameter += 0.05
     sampler.load_weights(LiveWeights(policy=policy, version=1))
-    ended = sampler.generate([], SAMPLING, unfinished=begun)
+    ended = sampler.generate([], SAMPLING, unfinished=unfinished)
     again = iter(recomputed(policy, ended))
-    for one, other in zip(begun, ended, strict=True):
-        new = [next(again) for _ in other.token_ids]
-        assert other.behavior_logps[:6] == one.behavior_logps
-        assert other.behavior_logps[6:] == pytest.approx(new[6:], abs=1e-4)
-        assert other.behavior_logps[:6] != pytest.approx(new[:6], abs=1e-2)
-        assert other.token_versions == (0,) * 6 + (1,) * (other.num_tokens - 6)
+    for before, rollout in zip(unfinished, ended, strict=True):
+        new = [next(again) for _ in rollout.token_ids]
+        assert rollout.behavior_logps[:6] == before.behavior_logps
+        assert rollout.behavior_logps[6:] == pytest.approx(new[6:], abs=1e-4)
+        assert rollout.behavior_logps[:6] != pytest.approx(new[:6], abs=1e-2)
+        assert rollout.token_versions == (0,) * 6 + (1,) * (rollout.num_tokens - 6)
 
 
-def test_begun_rollouts_go_on_beside_new_groups_as_they_would_alone(policy: Policy) -> None:
+def test_resumed_rollouts_do_not_depend_on_new_groups_in_the_batch(policy: Policy) -> None:
     sampler = NativeSampler(policy, max_concurrent=14)
     called = sampler.generate(PROMPTS[:6], dataclasses.replace(SAMPLING, max_call_tokens=6))
-    begun = [one for one in called if one.finish is Finish.ABORT]
-    together = sampler.generate(PROMPTS[6:], SAMPLING, unfinished=begun)
-    assert len(begun) > 3
-    assert_same(together, [*generate(policy, PROMPTS[6:]), *sampler.generate([], SAMPLING, unfinished=begun)])
+    unfinished = [rollout for rollout in called if rollout.finish is Finish.ABORT]
+    together = sampler.generate(PROMPTS[6:], SAMPLING, unfinished=unfinished)
+    assert len(unfinished) > 3
+    assert_same(together, [*generate(policy, PROMPTS[6:]), *sampler.generate([], SAMPLING, unfinished=unfinished)])
 
 
 @pytest.mark.parametrize("rows", [1, 5])
-def test_drawing_in_parts_draws_the_same(policy: Policy, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+def test_sampling_in_chunks_gives_the_same_tokens(policy: Policy, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     whole, sizes = generate(policy), list[int]()
     sample_tokens = slots.sample_tokens
     monkeypatch.setattr(slots, "CHUNK_LOGITS", rows * VOCAB_SIZE + 1)

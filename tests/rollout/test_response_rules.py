@@ -10,7 +10,7 @@ from ansatz.rollout.base import Sampling, Tool
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
 from ansatz.types import Finish
 
-END = 0x110000  # characters are tokens here
+END = 0x110000  # tokens are characters here
 SAMPLING = Sampling(num_samples=1, max_response_tokens=200)
 
 
@@ -18,23 +18,23 @@ def decode(token_ids: Sequence[int]) -> str:
     return "".join(chr(token) for token in token_ids if token != END)
 
 
-def state_after(says: str, *, tool: Tool | None = None, **how: object) -> ResponseState:
-    """The state of a policy that says this and then the end token, as far as it comes."""
-    sampling = dataclasses.replace(SAMPLING, **how)
+def state_after(sampled_text: str, *, tool: Tool | None = None, **settings: object) -> ResponseState:
+    """The final state if the policy samples this text and then the end token."""
+    sampling = dataclasses.replace(SAMPLING, **settings)
     encode = lambda text: [ord(character) for character in text]  # noqa: E731
     state = ResponseState(ResponseRules(sampling, end_ids={END}, encode=encode, decode=decode, tool=tool))
-    own = [*encode(says), END]
-    while own and not state.ended and len(state.token_ids) < sampling.max_response_tokens:
-        state.append(own.pop(0) if state.forced_token < 0 else state.forced_token)
+    rest = [*encode(sampled_text), END]
+    while rest and not state.ended and len(state.token_ids) < sampling.max_response_tokens:
+        state.append(rest.pop(0) if state.forced_token < 0 else state.forced_token)
     return state
 
 
 def forced(state: ResponseState) -> str:
     pairs = zip(state.token_ids, state.is_sampled, strict=True)
-    return decode([token for token, chosen in pairs if not chosen])
+    return decode([token for token, is_sampled in pairs if not is_sampled])
 
 
-def test_a_response_ends_with_the_first_stop_string_that_its_text_holds() -> None:
+def test_a_response_ends_at_its_first_stop_string() -> None:
     state = state_after("so 4. Therefore\n\nQuestion: 2", stop=("Question:", "ore\n", "zzz"))
     assert decode(state.token_ids) == "so 4. Therefore\n"
     assert (state.ended, state.finish, state.sampled_mask) == (True, Finish.STOP, ())
@@ -42,28 +42,28 @@ def test_a_response_ends_with_the_first_stop_string_that_its_text_holds() -> Non
 
 
 @pytest.mark.parametrize("length", [1, 2, 30, 90])
-def test_a_stop_string_of_any_length_is_seen_wherever_it_stands(length: int) -> None:
+def test_a_stop_string_of_any_length_is_found_anywhere(length: int) -> None:
     stop = "".join(chr(97 + n * 7 % 26) for n in range(length - 1)) + "!"
     for before in (0, 1, 50, 100):
         state = state_after("." * before + stop + " more", stop=(stop,))
         assert decode(state.token_ids) == "." * before + stop
 
 
-def test_a_tool_is_told_the_text_and_its_observation_is_forced_in_before_the_policy_goes_on() -> None:
-    told: list[str] = []
+def test_a_tool_gets_the_text_and_its_observation_is_forced_in() -> None:
+    texts: list[str] = []
 
     def tool(text: str) -> str | None:
-        told.append(text)
-        return {1: "5;", 2: ""}.get(len(told))
+        texts.append(text)
+        return {1: "5;", 2: ""}.get(len(texts))
 
     state = state_after("a=2+3; b=1; c; d", stop=(";",), tool=tool)
     assert decode(state.token_ids) == "a=2+3;5; b=1; c;"
-    assert told == ["a=2+3;", "a=2+3;5; b=1;", "a=2+3;5; b=1; c;"]
+    assert texts == ["a=2+3;", "a=2+3;5; b=1;", "a=2+3;5; b=1; c;"]
     assert forced(state) == "5;"
     assert state.finish is Finish.STOP
 
 
-def test_a_stop_string_half_forced_and_half_drawn_is_none() -> None:
+def test_a_stop_string_that_is_partly_forced_does_not_count() -> None:
     state = state_after("x;b c;", stop=("ab", ";"), tool=lambda text: "a" if text == "x;" else None)
     assert decode(state.token_ids) == "x;ab c;"
 
@@ -81,7 +81,7 @@ def test_a_forced_end_token_does_not_end_a_response() -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "expected", "finish"),
+    ("sampled_text", "expected", "finish"),
     [
         ("thinking on and on", "thinking o</t>n and on", Finish.BUDGET),
         ("think</t> so 4", "think</t> so 4", Finish.STOP),
@@ -91,20 +91,20 @@ def test_a_forced_end_token_does_not_end_a_response() -> None:
         ("ten tokens", "ten tokens</t>", Finish.BUDGET),
     ],
 )
-def test_an_open_thought_is_closed_by_force_at_its_budget(says: str, expected: str, finish: Finish) -> None:
-    state = state_after(says, thinking_budget=10, thought_end="</t>", closing="</t>")
+def test_an_open_thought_is_closed_at_its_budget(sampled_text: str, expected: str, finish: Finish) -> None:
+    state = state_after(sampled_text, thinking_budget=10, thought_end="</t>", closing="</t>")
     assert decode(state.token_ids) == expected
     assert state.finish is finish
     assert forced(state) == ("</t>" if finish is Finish.BUDGET else "")
 
 
-def test_a_closing_may_say_more_than_the_mark_and_is_forced_once() -> None:
+def test_a_closing_can_be_longer_than_the_thought_end_and_is_forced_once() -> None:
     state = state_after("a" * 30, thinking_budget=10, thought_end="]", closing=" Enough]", max_response_tokens=25)
     assert decode(state.token_ids) == "a" * 10 + " Enough]" + "a" * 7
     assert state.finish is Finish.LENGTH
 
 
-def test_the_budget_waits_for_an_observation_on_its_way() -> None:
+def test_the_closing_waits_until_an_observation_is_complete() -> None:
     state = state_after(
         "aaaaaaaa;bb", stop=(";",), tool=lambda text: "12345", thinking_budget=11, thought_end="]", closing="]"
     )
@@ -112,7 +112,7 @@ def test_the_budget_waits_for_an_observation_on_its_way() -> None:
     assert forced(state) == "12345]"
 
 
-def test_a_closing_that_leaves_no_room_for_an_answer_is_refused() -> None:
+def test_a_closing_without_room_for_an_answer_is_refused() -> None:
     assert state_after("a", thinking_budget=3, closing="</think>", max_response_tokens=12).ended
     with pytest.raises(ConfigError, match=r"thinking_budget = 4 and the 8 tokens .* no room .* = 12\. Lower"):
         state_after("a", thinking_budget=4, closing="</think>", max_response_tokens=12)

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ansatz.rollout.sampling import filter_logits, noise_key, sample_tokens, uniforms
 
-DRAWS = 100_000
+NUM_SAMPLES = 100_000
 
 
-def noise(count: int = DRAWS, *, key: int = 12345) -> Tensor:
+def noise(count: int = NUM_SAMPLES, *, key: int = 12345) -> Tensor:
     return uniforms(torch.full((count,), key), torch.arange(count))
 
 
@@ -23,22 +23,22 @@ def ks_distance(uniform_B: Tensor) -> float:
     return max(float((steps[1:] - ranked).max()), float((ranked - steps[:-1]).max()))
 
 
-def restricted_twin(logits: list[float], *, top_k: int, top_p: float, min_p: float = 0.0) -> list[float]:
+def filtered_probabilities(logits: list[float], *, top_k: int, top_p: float, min_p: float = 0.0) -> list[float]:
     """Probabilities token by token in Python floats."""
     largest = max(logits)
     weight = [math.exp(z - largest) for z in logits]
     if top_k:
         bound = sorted(weight, reverse=True)[min(top_k, len(weight)) - 1]
         weight = [w if w >= bound else 0.0 for w in weight]
-    share = [w / sum(weight) for w in weight]
+    probability = [w / sum(weight) for w in weight]
     reached, kept = 0.0, set[int]()
-    for token in sorted(range(len(share)), key=lambda token: (-share[token], token)):
-        if reached < top_p and share[token] > 0:
+    for token in sorted(range(len(probability)), key=lambda token: (-probability[token], token)):
+        if reached < top_p and probability[token] > 0:
             kept.add(token)
-            reached += share[token]
-    kept = {token for token in kept if share[token] >= min_p * max(share)}
-    total = sum(share[token] for token in kept)
-    return [share[token] / total if token in kept else 0.0 for token in range(len(share))]
+            reached += probability[token]
+    kept = {token for token in kept if probability[token] >= min_p * max(probability)}
+    total = sum(probability[token] for token in kept)
+    return [probability[token] / total if token in kept else 0.0 for token in range(len(probability))]
 
 
 def splitmix64(key: int, counter: int) -> float:
@@ -58,13 +58,17 @@ def test_uniforms_are_splitmix64() -> None:
 
 
 def test_noise_is_uniform_along_positions_keys_problems_and_samples() -> None:
-    """A distance over 1.95 / sqrt(draws) would come once in a thousand times."""
+    """A distance above 1.95 / sqrt(n) would occur once in a thousand times."""
     keys = torch.tensor([noise_key(0, 3, f"problem-{n}", 0) for n in range(20_000)])
     samples = torch.tensor([noise_key(0, 3, "problem", n) for n in range(20_000)])
-    for drawn in (noise(), uniforms(torch.arange(DRAWS), torch.full((DRAWS,), 5)), *first_of(keys, samples)):
-        assert ks_distance(drawn) < 1.95 / math.sqrt(len(drawn))
-        assert drawn.min() >= 0
-        assert drawn.max() < 1
+    for uniform in (
+        noise(),
+        uniforms(torch.arange(NUM_SAMPLES), torch.full((NUM_SAMPLES,), 5)),
+        *first_of(keys, samples),
+    ):
+        assert ks_distance(uniform) < 1.95 / math.sqrt(len(uniform))
+        assert uniform.min() >= 0
+        assert uniform.max() < 1
 
 
 def first_of(*keys: Tensor) -> list[Tensor]:
@@ -74,15 +78,15 @@ def first_of(*keys: Tensor) -> list[Tensor]:
 def test_neighbouring_positions_and_samples_are_uncorrelated() -> None:
     along = noise()
     across = first_of(torch.tensor([noise_key(0, 1, "problem", n) for n in range(20_000)]))[0]
-    for drawn in (along, across):
-        correlation = float(torch.corrcoef(torch.stack([drawn[:-1], drawn[1:]]))[0, 1])
-        assert abs(correlation) < 4 / math.sqrt(len(drawn))
+    for uniform in (along, across):
+        correlation = float(torch.corrcoef(torch.stack([uniform[:-1], uniform[1:]]))[0, 1])
+        assert abs(correlation) < 4 / math.sqrt(len(uniform))
 
 
-def test_every_part_of_the_key_changes_the_noise() -> None:
+def test_every_part_of_the_noise_key_changes_the_noise() -> None:
     keys = {
-        noise_key(*one)
-        for one in [(0, 0, "a", 0), (1, 0, "a", 0), (0, 1, "a", 0), (0, 0, "b", 0), (0, 0, "a", 1), (0, 0, "0/a", 0)]
+        noise_key(*parts)
+        for parts in [(0, 0, "a", 0), (1, 0, "a", 0), (0, 1, "a", 0), (0, 0, "b", 0), (0, 0, "a", 1), (0, 0, "0/a", 0)]
     }
     assert len(keys) == 6
     assert noise_key(0, 0, "a", 0) == noise_key(0, 0, "a", 0)
@@ -90,7 +94,7 @@ def test_every_part_of_the_key_changes_the_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    "how",
+    "filters",
     [
         {"top_k": 0, "top_p": 1.0},
         {"top_k": 3, "top_p": 1.0},
@@ -101,36 +105,38 @@ def test_every_part_of_the_key_changes_the_noise() -> None:
     ],
     ids=["all", "top-k", "top-p", "both", "min-p", "all three"],
 )
-def test_draws_follow_the_distribution_and_log_probs_are_its_own(how: dict[str, Any]) -> None:
+def test_samples_follow_the_filtered_distribution_and_so_do_log_probs(filters: dict[str, Any]) -> None:
     logits = [0.3, -1.0, 2.0, 1.1, -3.0, 0.9, -0.2]
-    expected = restricted_twin(logits, **how)
-    logits_BV = torch.tensor(logits).expand(DRAWS, -1)
-    token_B, logp_B, size_B = sample_tokens(logits_BV, noise(), **how, greedy=False)
-    assert set(size_B.tolist()) == {sum(share > 0 for share in expected)}
+    expected = filtered_probabilities(logits, **filters)
+    logits_BV = torch.tensor(logits).expand(NUM_SAMPLES, -1)
+    token_B, logp_B, num_candidates_B = sample_tokens(logits_BV, noise(), **filters, greedy=False)
+    assert set(num_candidates_B.tolist()) == {sum(probability > 0 for probability in expected)}
     count_V = torch.bincount(token_B, minlength=7).tolist()
     chi_square = sum(
-        (count - DRAWS * share) ** 2 / (DRAWS * share) for count, share in zip(count_V, expected, strict=True) if share
+        (count - NUM_SAMPLES * probability) ** 2 / (NUM_SAMPLES * probability)
+        for count, probability in zip(count_V, expected, strict=True)
+        if probability
     )
     assert chi_square < 22.5  # 1 in 1000 with 6 degrees of freedom
-    assert all(count == 0 for count, share in zip(count_V, expected, strict=True) if not share)
+    assert all(count == 0 for count, probability in zip(count_V, expected, strict=True) if not probability)
     assert logp_B.tolist() == pytest.approx([math.log(expected[token]) for token in token_B.tolist()], abs=1e-5)
 
 
-def test_a_token_of_probability_zero_is_never_drawn_not_even_at_the_ends_of_the_noise() -> None:
+def test_a_token_with_probability_zero_is_never_sampled() -> None:
     logits_V = torch.tensor([-math.inf, 1.0, -math.inf, -math.inf, 0.5, -math.inf])
     ends = torch.tensor([0.0, 5e-324, 0.5, 1 - 2**-53], dtype=torch.float64)
     uniform_B = torch.cat([ends, noise()])
-    token_B, logp_B, size_B = sample_tokens(
+    token_B, logp_B, num_candidates_B = sample_tokens(
         logits_V.expand(len(uniform_B), -1), uniform_B, top_k=0, top_p=1.0, greedy=False
     )
     assert set(token_B.tolist()) == {1, 4}
     assert token_B[:4].tolist() == [1, 1, 1, 4]
     assert logp_B.isfinite().all()
-    assert set(size_B.tolist()) == {2}
+    assert set(num_candidates_B.tolist()) == {2}
 
 
-def test_the_thin_tail_of_a_large_vocabulary_is_drawn_token_by_token() -> None:
-    """9,999 tokens of 1e-9 each after one that has the rest: float32 noise would lump sixty of them together."""
+def test_rare_tokens_of_a_large_vocabulary_are_sampled_one_by_one() -> None:
+    """9,999 tokens of 1e-9 each after one with the rest. Float32 noise would lump sixty of them together."""
     logits_V = torch.full((10_000,), math.log(1e-9))
     logits_V[0] = math.log(1 - 1e-5)
     uniform_B = 1 - 1e-5 * (torch.arange(500, dtype=torch.float64) + 0.5) / 500
@@ -141,18 +147,20 @@ def test_the_thin_tail_of_a_large_vocabulary_is_drawn_token_by_token() -> None:
 @pytest.mark.parametrize("top_p", [1.0, 0.95, 0.5, 0.01])
 @pytest.mark.parametrize("top_k", [0, 1, 5, 40, 60])
 @pytest.mark.parametrize("min_p", [0.0, 0.1, 0.7, 1.0])
-def test_supports_are_exact(top_k: int, top_p: float, min_p: float) -> None:
+def test_candidates_are_exact(top_k: int, top_p: float, min_p: float) -> None:
     logits_BV = torch.randn(30, 40, generator=torch.Generator().manual_seed(0)) * 2
     kept = filter_logits(logits_BV, top_k=top_k, top_p=top_p, min_p=min_p)
     for row, logits in zip(kept, logits_BV.tolist(), strict=True):
-        expected = restricted_twin(logits, top_k=top_k, top_p=top_p, min_p=min_p)
-        assert row.isfinite().tolist() == [share > 0 for share in expected]
-        assert row[row.isfinite()].tolist() == [z for z, share in zip(logits, expected, strict=True) if share]
+        expected = filtered_probabilities(logits, top_k=top_k, top_p=top_p, min_p=min_p)
+        assert row.isfinite().tolist() == [probability > 0 for probability in expected]
+        assert row[row.isfinite()].tolist() == [
+            z for z, probability in zip(logits, expected, strict=True) if probability
+        ]
 
 
-def test_of_equal_tokens_top_k_and_min_p_keep_all_and_top_p_the_first() -> None:
+def test_top_k_and_min_p_keep_all_tied_tokens_and_top_p_the_first_ones() -> None:
     level = torch.tensor([[8.0, 1.0, 4.0, 4.0, 2.0, 1.0]]).log()  # of 20
-    support = lambda **how: filter_logits(level, **how)[0].isfinite().nonzero()[:, 0].tolist()  # noqa: E731
+    support = lambda **filters: filter_logits(level, **filters)[0].isfinite().nonzero()[:, 0].tolist()  # noqa: E731
     assert support(top_k=2, top_p=1.0) == [0, 2, 3]
     assert support(top_k=0, top_p=0.5) == [0, 2]
     assert support(top_k=0, top_p=0.65) == [0, 2, 3]
@@ -164,10 +172,10 @@ def test_of_equal_tokens_top_k_and_min_p_keep_all_and_top_p_the_first() -> None:
     assert flat[0].isfinite().nonzero()[:, 0].tolist() == list(range(31))
 
 
-def test_greedy_takes_the_largest_with_certainty() -> None:
+def test_greedy_takes_the_largest_logit_with_log_prob_zero() -> None:
     logits_BV = torch.randn(20, 9, generator=torch.Generator().manual_seed(0))
-    token_B, logp_B, size_B = sample_tokens(logits_BV, noise(20), top_k=0, top_p=1.0, greedy=True)
+    token_B, logp_B, num_candidates_B = sample_tokens(logits_BV, noise(20), top_k=0, top_p=1.0, greedy=True)
     assert torch.equal(token_B, logits_BV.argmax(-1))
     assert logp_B.dtype == torch.float32
     assert not logp_B.any()
-    assert set(size_B.tolist()) == {1}
+    assert set(num_candidates_B.tolist()) == {1}

@@ -1,4 +1,4 @@
-"""The sampler over vLLM without vLLM: what it asks, what it makes of answers, what it does when the engine is lost."""
+"""The sampler over vLLM, tested without vLLM: its requests, how it takes in outputs, and lost engines."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ PROMPTS = some_prompts(5)
 SAMPLING = Sampling(num_samples=3, max_response_tokens=12, seed=3, step=2)
 
 
-def sampler_over(engine: FakeEngine, **how) -> VllmSampler:
-    publisher = how.pop("publisher", None) or FakePublisher()
-    return VllmSampler(POLICY, engine=engine, publisher=publisher, max_context=128, **how)
+def sampler_over(engine: FakeEngine, **settings) -> VllmSampler:
+    publisher = settings.pop("publisher", None) or FakePublisher()
+    return VllmSampler(POLICY, engine=engine, publisher=publisher, max_context=128, **settings)
 
 
-def engine(**how) -> FakeEngine:
-    return FakeEngine(vocab_size=VOCAB_SIZE, **how)
+def engine(**settings) -> FakeEngine:
+    return FakeEngine(vocab_size=VOCAB_SIZE, **settings)
 
 
-def test_a_lost_engine_costs_no_rollout_and_changes_none():
+def test_a_lost_engine_loses_and_changes_no_rollout():
     whole = sampler_over(engine()).generate(PROMPTS, SAMPLING)
-    dying, told = engine(dies_after=(4, 0, 5)), []
-    rollouts = sampler_over(dying).generate(PROMPTS, SAMPLING, on_finished=told.append)
+    dying, finished = engine(dies_after=(4, 0, 5)), []
+    rollouts = sampler_over(dying).generate(PROMPTS, SAMPLING, on_finished=finished.append)
     assert rollouts == whole
-    assert sorted(map(id, told)) == sorted(map(id, rollouts))
+    assert sorted(map(id, finished)) == sorted(map(id, rollouts))
     assert len(dying.requests) == len(whole)
-    assert [one for one in dying.events if one != "sleep"] == ["start", "weights 0-1", "kill"] * 3 + [
+    assert [event for event in dying.events if event != "sleep"] == ["start", "weights 0-1", "kill"] * 3 + [
         "start",
         "weights 0-1",
     ]
 
 
-def test_an_engine_that_starts_anew_is_given_the_weights_last_loaded():
+def test_a_restarted_engine_gets_the_weights_that_were_loaded_last():
     dying = engine(dies_after=(1,))
     sampler = sampler_over(dying)
     sampler.load_weights(LiveWeights(policy=POLICY, version=7))
-    assert {one.version_max for one in sampler.generate(PROMPTS, SAMPLING)} == {7}
+    assert {rollout.version_max for rollout in sampler.generate(PROMPTS, SAMPLING)} == {7}
     assert dying.events == ["start", "weights 7-1", "kill", "start", "weights 7-1", "sleep"]
 
 
-def test_an_engine_lost_again_and_again_is_an_error_that_says_why():
+def test_too_many_lost_engines_are_an_error_with_the_reason():
     dying = engine(dies_after=(0,) * 10)
     with pytest.raises(
         RolloutError, match=r"lost 3 times in one call .*The last error: the fake engine was set to die"
@@ -66,22 +66,22 @@ def test_an_engine_lost_again_and_again_is_an_error_that_says_why():
     assert dying.events.count("start") == dying.events.count("kill") == 3
 
 
-def test_rollouts_of_other_weights_than_asked_for_are_refused():
+def test_rollouts_from_unexpected_weights_are_refused():
     with pytest.raises(RolloutError, match="requested from weights 0-1, but vLLM has weights older"):
         sampler_over(engine(fixed_tag="older")).generate(PROMPTS, SAMPLING)
 
 
 @pytest.mark.parametrize(
-    ("how", "said"), [({"clears": False}, "prefix cache"), ({"fixed_tag": "older"}, "reports weights older")]
+    ("settings", "message"), [({"clears": False}, "prefix cache"), ({"fixed_tag": "older"}, "reports weights older")]
 )
-def test_a_push_ends_with_an_empty_cache_and_the_new_tag_or_the_engine_is_given_up(how, said):
-    one = engine(**how)
-    one.finish_weight_update("new")
-    with pytest.raises(EngineLost, match=said):
-        confirm_push(one, "new")
+def test_an_engine_that_does_not_confirm_a_push_is_lost(settings, message):
+    unreliable = engine(**settings)
+    unreliable.finish_weight_update("new")
+    with pytest.raises(EngineLost, match=message):
+        confirm_push(unreliable, "new")
 
 
-def test_weights_wait_in_one_file_until_the_next_and_go_with_the_sampler(tmp_path: Path):
+def test_only_the_last_weight_file_is_kept_until_close(tmp_path: Path):
     publisher = FilePublisher(str(tmp_path))
     sampler = sampler_over(engine(), publisher=publisher)
     for version in (1, 2):
@@ -95,23 +95,24 @@ def test_weights_wait_in_one_file_until_the_next_and_go_with_the_sampler(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_an_engine_drew_beyond_a_stop_string_is_dropped():
+def test_tokens_after_a_stop_string_are_dropped():
     plain = sampler_over(engine()).generate(PROMPTS, SAMPLING)
     stopped = sampler_over(engine()).generate(PROMPTS, dataclasses.replace(SAMPLING, stop=("t3",)))
-    cut = [(one, whole) for one, whole in zip(stopped, plain, strict=True) if one.num_tokens < whole.num_tokens]
+    pairs = zip(stopped, plain, strict=True)
+    cut = [(rollout, whole) for rollout, whole in pairs if rollout.num_tokens < whole.num_tokens]
     assert len(cut) > 3
-    for one, whole in cut:
-        assert "t3" in one.text
-        assert "t3" not in POLICY.tokenizer.decode(one.token_ids[:-1])
-        assert one.token_ids == whole.token_ids[: one.num_tokens]
+    for rollout, whole in cut:
+        assert "t3" in rollout.text
+        assert "t3" not in POLICY.tokenizer.decode(rollout.token_ids[:-1])
+        assert rollout.token_ids == whole.token_ids[: rollout.num_tokens]
 
 
-def test_requests_after_a_seam_ask_for_what_is_left():
-    one = engine()
+def test_a_request_after_forced_tokens_asks_for_the_remaining_tokens():
+    fake = engine()
     thinking = {"thinking_budget": 5, "thought_end": "t2", "closing": "t8 t20", "min_response_tokens": 9}
-    how = dataclasses.replace(SAMPLING, max_response_tokens=20, num_samples=1, **thinking)
-    rollouts = sampler_over(one).generate(PROMPTS[:1], how)
-    first, second = one.requests[:2]
+    sampling = dataclasses.replace(SAMPLING, max_response_tokens=20, num_samples=1, **thinking)
+    rollouts = sampler_over(fake).generate(PROMPTS[:1], sampling)
+    first, second = fake.requests[:2]
     forced = rollouts[0].sampled_mask.count(False)
     assert (first.params["max_tokens"], first.params["min_tokens"]) == (5, 5)
     assert second.token_ids == (*PROMPTS[0].token_ids, *rollouts[0].token_ids[: 5 + forced])
@@ -119,29 +120,29 @@ def test_requests_after_a_seam_ask_for_what_is_left():
     assert first.params["seed"] != second.params["seed"]
 
 
-def test_supports_are_counted_under_top_k_certain_when_greedy_and_unknown_otherwise():
-    def sizes(**how):
-        one = engine()
-        rollout = sampler_over(one).generate(PROMPTS[:1], dataclasses.replace(SAMPLING, num_samples=1, **how))[0]
-        return set(rollout.num_candidates), one.requests[0].params["logprobs"]
+def test_candidates_are_counted_under_top_k_and_when_greedy():
+    def counts(**settings):
+        fake, sampling = engine(), dataclasses.replace(SAMPLING, num_samples=1, **settings)
+        rollout = sampler_over(fake).generate(PROMPTS[:1], sampling)[0]
+        return set(rollout.num_candidates), fake.requests[0].params["logprobs"]
 
-    assert sizes(top_k=4, top_p=0.9) == ({3}, 12)
-    assert sizes(top_k=60) == ({3}, VOCAB_SIZE)
-    assert sizes(top_p=0.9) == (set(), 0)
-    assert sizes(temperature=0.0, top_k=4) == ({1}, 0)
+    assert counts(top_k=4, top_p=0.9) == ({3}, 12)
+    assert counts(top_k=60) == ({3}, VOCAB_SIZE)
+    assert counts(top_p=0.9) == (set(), 0)
+    assert counts(temperature=0.0, top_k=4) == ({1}, 0)
 
 
-def test_without_seeds_none_is_sent():
-    one = engine()
-    sampler_over(one, seeded=False).generate(PROMPTS[:1], SAMPLING)
-    assert {request.params["seed"] for request in one.requests} == {None}
+def test_without_seeded_no_seed_is_sent():
+    fake = engine()
+    sampler_over(fake, seeded=False).generate(PROMPTS[:1], SAMPLING)
+    assert {request.params["seed"] for request in fake.requests} == {None}
 
 
 def test_a_prompt_that_does_not_fit_is_refused_before_anything_starts():
-    one = engine()
+    fake = engine()
     with pytest.raises(ModelError, match="exceeds the engine's context of 128"):
-        sampler_over(one).generate(PROMPTS, dataclasses.replace(SAMPLING, max_response_tokens=127))
-    assert one.events == []
+        sampler_over(fake).generate(PROMPTS, dataclasses.replace(SAMPLING, max_response_tokens=127))
+    assert fake.events == []
 
 
 def test_settings_become_flags_of_the_server():
@@ -150,7 +151,7 @@ def test_settings_become_flags_of_the_server():
     ]
 
 
-def test_options_of_vllm_itself_go_over_ours():
+def test_options_override_our_arguments_of_vllm():
     settings = EngineSettings(
         model="m", dtype="float32", max_context=64, max_concurrent=2, transfer="file", options={"max_num_seqs": 9}
     )
@@ -159,14 +160,14 @@ def test_options_of_vllm_itself_go_over_ours():
     assert "enable_chunked_prefill" not in settings.arguments(cpu=False)
 
 
-def test_an_engine_without_a_name_is_the_native_one():
+def test_the_default_engine_is_native():
     sampler = engine_of({"max_concurrent": 3})(POLICY)
     assert isinstance(sampler, NativeSampler)
     assert sampler.max_concurrent == 3
 
 
 @pytest.mark.parametrize(
-    ("rollout", "said"),
+    ("rollout", "message"),
     [
         ({"engine": {"name": "vlm"}}, "Did you mean 'vllm'"),
         ({"engine": {"max_concurent": 2}}, "Did you mean 'max_concurrent'"),
@@ -178,11 +179,11 @@ def test_an_engine_without_a_name_is_the_native_one():
         ({"engine": {"name": "vllm"}, "min_p": 0.1}, "Set rollout.top_k as well"),
     ],
 )
-def test_an_engine_that_cannot_do_what_the_recipe_asks_is_one_sentence(tmp_path, rollout, said):
-    with pytest.raises(ConfigError, match=said):
+def test_a_recipe_that_its_engine_cannot_serve_is_refused(tmp_path, rollout, message):
+    with pytest.raises(ConfigError, match=message):
         check_engine(toy_config(tmp_path, {"rollout": rollout}).rollout)
 
 
 @pytest.mark.parametrize("rollout", [{"engine": {"name": "vllm"}, "top_k": 5, "top_p": 0.9}, {"top_p": 0.9}])
-def test_an_engine_that_can_is_fine(tmp_path, rollout):
+def test_a_recipe_that_its_engine_can_serve_is_accepted(tmp_path, rollout):
     check_engine(toy_config(tmp_path, {"rollout": rollout}).rollout)

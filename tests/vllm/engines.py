@@ -1,4 +1,4 @@
-"""Real engines over tiny models, and how far their log-probs are from a policy's."""
+"""Real vLLM engines over tiny models, and the gap between their log-probs and a policy's."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SAMPLING = Sampling(num_samples=4, max_response_tokens=24, seed=5, step=1)
 
 
 def policy_in(folder: Path, *, seed: int = 0, **settings: Any) -> Policy:
-    """With tied embeddings and heads that vLLM's CPU attention knows; the context is several of its cache's blocks."""
+    """A model with tied embeddings and a head size that vLLM supports on a CPU. Its context spans several blocks."""
     return load_policy(tiny_folder(folder, seed=seed, head_dim=32, max_position_embeddings=512, **settings))
 
 
 def long_prompts(count: int = 4) -> list[Prompt]:
-    """Of 130 tokens and more, so that whole blocks of 128 are kept in the prefix cache."""
+    """Prompts of 130 tokens and more, so that the prefix cache holds whole blocks of 128."""
     generator = torch.Generator().manual_seed(1)
     lengths = [130 + 40 * index for index in range(count)]
     tokens = [torch.randint(2, VOCAB_SIZE, (length,), generator=generator).tolist() for length in lengths]
@@ -56,18 +56,18 @@ def with_other_weights(policy: Policy, folder: Path) -> Policy:
 
 
 def alive(processes: Sequence[int] | frozenset[int]) -> set[int]:
-    """Those that still run; one that has ended and was not waited for counts as ended."""
-    found: set[int] = set()
+    """The processes that still run. A zombie counts as ended."""
+    running: set[int] = set()
     for pid in processes:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except FileNotFoundError:
             continue
         if state != "Z":
-            found.add(pid)
-    return found
+            running.add(pid)
+    return running
 
 
 def segments() -> set[str]:
-    """Files of shared memory on this machine."""
+    """Shared-memory files on this machine."""
     return {name for name in os.listdir("/dev/shm") if name.startswith(("psm_", "ansatz-weights-"))}

@@ -1,4 +1,4 @@
-"""vLLM for real, in both modes: log-probs, weight updates, deaths, ends."""
+"""Real vLLM engines in both modes: log-probs, weight updates, killed processes, and close."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ansatz.types import Finish, Rollout
 
 pytestmark = pytest.mark.vllm
 
-TOLERANCE = 1e-4  # nats, float32 on both sides; 5e-6 was seen
+TOLERANCE = 1e-4  # nats, with float32 on both sides
 PROMPTS = some_prompts(4)
 
 
@@ -36,13 +36,13 @@ def other(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Policy:
 
 @pytest.fixture(scope="module", params=["colocated", "server"])
 def sampler(policy: Policy, request: pytest.FixtureRequest) -> Iterator[VllmSampler]:
-    one = sampler_of(policy, request.param)
-    yield one
-    one.close()
+    vllm_sampler = sampler_of(policy, request.param)
+    yield vllm_sampler
+    vllm_sampler.close()
 
 
 @pytest.mark.parametrize(
-    "how",
+    "settings",
     [
         {},
         {"temperature": 0.7},
@@ -53,92 +53,92 @@ def sampler(policy: Policy, request: pytest.FixtureRequest) -> Iterator[VllmSamp
     ],
     ids=str,
 )
-def test_log_probs_are_the_trainers(sampler, policy, how):
+def test_log_probs_equal_the_trainers(sampler, policy, settings):
     sampler.load_weights(LiveWeights(policy=policy, version=0))
-    sampling = dataclasses.replace(SAMPLING, **how)
+    sampling = dataclasses.replace(SAMPLING, **settings)
     rollouts = sampler.generate(PROMPTS + long_prompts(), sampling)
-    assert sum(one.num_tokens for one in rollouts) > 100
+    assert sum(rollout.num_tokens for rollout in rollouts) > 100
     assert gap(policy, rollouts, temperature=sampling.temperature) < TOLERANCE
     if sampling.top_k:
-        sizes = {size for one in rollouts for size in one.num_candidates}
-        assert 1 < max(sizes) <= sampling.top_k
-        assert sampling.top_p < 1.0 or sizes == {sampling.top_k}
+        counts = {count for rollout in rollouts for count in rollout.num_candidates}
+        assert 1 < max(counts) <= sampling.top_k
+        assert sampling.top_p < 1.0 or counts == {sampling.top_k}
     if sampling.min_response_tokens:
-        assert min(one.num_tokens for one in rollouts) > 12
+        assert min(rollout.num_tokens for rollout in rollouts) > 12
 
 
-def test_samples_of_a_group_differ_and_come_again_with_their_seed(sampler, policy):
+def test_samples_of_a_group_differ_and_repeat_with_the_same_seed(sampler, policy):
     sampler.load_weights(LiveWeights(policy=policy, version=0))
     first, again = (sampler.generate(PROMPTS, SAMPLING) for _ in range(2))
-    assert [one.token_ids for one in first] == [one.token_ids for one in again]
-    assert len({one.token_ids for one in first}) == len(first)
+    assert [rollout.token_ids for rollout in first] == [rollout.token_ids for rollout in again]
+    assert len({rollout.token_ids for rollout in first}) == len(first)
     later = sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, step=2))
-    assert not {one.token_ids for one in later} & {one.token_ids for one in first}
+    assert not {rollout.token_ids for rollout in later} & {rollout.token_ids for rollout in first}
 
 
-def test_after_an_update_no_rollout_comes_from_old_weights_or_their_cache(sampler, policy, other):
+def test_after_an_update_rollouts_come_only_from_the_new_weights(sampler, policy, other):
     prompts = long_prompts()
     sampler.load_weights(LiveWeights(policy=policy, version=1))
     before = sampler.generate(prompts, SAMPLING)
     sampler.load_weights(LiveWeights(policy=other, version=2))
     after = sampler.generate(prompts, SAMPLING)
-    assert {(one.version_min, one.version_max) for one in before} == {(1, 1)}
-    assert {(one.version_min, one.version_max) for one in after} == {(2, 2)}
+    assert {(rollout.version_min, rollout.version_max) for rollout in before} == {(1, 1)}
+    assert {(rollout.version_min, rollout.version_max) for rollout in after} == {(2, 2)}
     assert gap(policy, before) < TOLERANCE
     assert gap(other, after) < TOLERANCE
     assert gap(policy, after) > 0.5
 
 
 @pytest.mark.parametrize("victim", ["first", "rest"])
-def test_processes_killed_in_the_middle_of_a_step_cost_no_rollout(sampler, other, victim):
-    """first: the server, or the engine process where there is no server. rest: all of its children."""
+def test_processes_killed_during_sampling_lose_no_rollout(sampler, other, victim):
+    """first: the server, or the engine process if there is no server. rest: all of its children."""
     sampler.load_weights(LiveWeights(policy=other, version=3))
     sampling = dataclasses.replace(SAMPLING, max_response_tokens=150)
     whole = sampler.generate(PROMPTS, sampling)
-    before, there = sampler._engine.processes, segments()
-    told: list[Rollout] = []
+    before, segments_before = sampler._engine.processes, segments()
+    finished: list[Rollout] = []
 
     def kill(rollout: Rollout) -> None:
-        if not told:
+        if not finished:
             oldest = min(before)
             for pid in [oldest] if victim == "first" else before - {oldest}:
                 os.kill(pid, signal.SIGKILL)
-        told.append(rollout)
+        finished.append(rollout)
 
     rollouts = sampler.generate(PROMPTS, sampling, on_finished=kill)
-    assert [one.token_ids for one in rollouts] == [one.token_ids for one in whole]
-    assert sorted(map(id, told)) == sorted(map(id, rollouts))
-    assert {one.version_max for one in rollouts} == {3}
+    assert [rollout.token_ids for rollout in rollouts] == [rollout.token_ids for rollout in whole]
+    assert sorted(map(id, finished)) == sorted(map(id, rollouts))
+    assert {rollout.version_max for rollout in rollouts} == {3}
     assert gap(other, rollouts) < TOLERANCE
     assert not sampler._engine.processes & before
     assert _soon(lambda: not alive(before))
-    assert len(segments()) <= len(there)
+    assert len(segments()) <= len(segments_before)
 
 
 @pytest.mark.parametrize("mode", ["colocated", "server"])
-def test_an_engine_that_cannot_start_says_why(policy, mode):
+def test_an_engine_that_cannot_start_gives_the_reason(policy, mode):
     sampler = sampler_of(policy, mode, options={"max_model_len": 10**6})
-    with pytest.raises(RolloutError, match=r"did not start|ended during its start") as said:
+    with pytest.raises(RolloutError, match=r"did not start|ended during its start") as raised:
         sampler.generate(PROMPTS, SAMPLING)
-    assert mode == "colocated" or "max_model_len" in str(said.value)
+    assert mode == "colocated" or "max_model_len" in str(raised.value)
     sampler.close()
 
 
 @pytest.mark.parametrize("mode", ["colocated", "server"])
-def test_close_leaves_no_process_no_memory_and_no_file(policy, mode):
-    there = segments()
+def test_close_leaves_no_process_no_shared_memory_and_no_file(policy, mode):
+    segments_before = segments()
     sampler = sampler_of(policy, mode)
-    (one, *_) = sampler.generate(PROMPTS[:1], SAMPLING.greedy())
-    assert one.finish in (Finish.STOP, Finish.LENGTH)
+    (rollout, *_) = sampler.generate(PROMPTS[:1], SAMPLING.greedy())
+    assert rollout.finish in (Finish.STOP, Finish.LENGTH)
     processes = sampler._engine.processes
     assert len(alive(processes)) >= 2
     sampler.close()
     assert _soon(lambda: not alive(processes))
-    assert segments() <= there
+    assert segments() <= segments_before
 
 
-def _soon(holds: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 10
-    while not holds() and time.monotonic() < until:
+def _soon(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 10
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.1)
-    return holds()
+    return condition()

@@ -1,4 +1,4 @@
-"""A whole run with vLLM: built, sampled, trained for two steps, evaluated."""
+"""A whole run with vLLM: build the model, sample, train for two steps, evaluate."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ REWARD = """
 from ansatz.rewards.base import RewardResult
 
 def first_token(rollouts):
-    return [RewardResult(value=float(one.token_ids[0] % 2)) for one in rollouts]
+    return [RewardResult(value=float(rollout.token_ids[0] % 2)) for rollout in rollouts]
 """
 pytestmark = pytest.mark.vllm
 
 
 @pytest.mark.parametrize("mode", ["colocated", "server"])
 def test_two_steps_of_rl_are_aligned_and_leave_nothing(tmp_path: Path, mode: str):
-    there = segments()
+    segments_before = segments()
     reward = tmp_path / "mine.py"
     reward.write_text(REWARD)
     changes = {
@@ -37,4 +37,4 @@ def test_two_steps_of_rl_are_aligned_and_leave_nothing(tmp_path: Path, mode: str
     assert len(rows) == 2
     assert rows[0]["train/grad_norm"] > 0
     assert all(row["align/max_gap"] < 1e-3 for row in rows)
-    assert segments() <= there
+    assert segments() <= segments_before
