@@ -53,6 +53,8 @@ bench-gpu: env
 docs: env
 	$(BIN)/python -m tools.config_reference
 	$(BIN)/python -m tools.cli_reference
+	$(BIN)/python -m tools.preset_reference
+	$(BIN)/python -m tools.option_reference
 
 check: env
 	$(BIN)/ruff check .

@@ -8,21 +8,28 @@ from toy_runs import REPOSITORY
 
 from ansatz.cli.recipe import RecipeCommand, split_overrides
 from ansatz.config.schema import Config
-from tools import cli_reference, config_reference
+from tools import cli_reference, config_reference, option_reference, preset_reference
 
 DOCS = REPOSITORY / "docs"
 PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
 GUIDES = [REPOSITORY / "README.md", DOCS / "quickstart.md", *sorted((DOCS / "design").glob("*.md"))]
 WIDTH = 100
-LONG = {"algorithms", "curriculum", "data", "evaluation", "metrics", "parity", "rewards"}
-LONG |= {"verifier", "parity_options", "architecture", "benchmarks", "LOG", "recipes"}
+LONG = {"curriculum", "data", "evaluation", "metrics", "rewards"}
+LONG |= {"verifier", "architecture", "benchmarks", "LOG", "recipes"}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 
 
-@pytest.mark.parametrize("reference", [config_reference, cli_reference], ids=["config.md", "cli.md"])
-def test_generated_pages_are_current(reference):
-    name = "config.md" if reference is config_reference else "cli.md"
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("config.md", config_reference),
+        ("cli.md", cli_reference),
+        ("presets.md", preset_reference),
+        ("parity_options.md", option_reference),
+    ],
+)
+def test_generated_pages_are_current(name, reference):
     assert (DOCS / name).read_text(encoding="utf-8") == reference.render(), f"docs/{name} is old; run `make docs`"
 
 

@@ -14,10 +14,8 @@ from typing import Any, cast
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.components import Component
 from ansatz.objectives.objective import Objective
-from ansatz.objectives.presets import PRESETS
 from ansatz.objectives.projects import PROJECTS
 
-_LIMIT = 123456  # stands for the run's max_response_tokens
 _SILENT = (None, False, "none", 0.0)
 
 
@@ -70,25 +68,6 @@ def explain(objective: Objective, *, max_response_tokens: int = 1024) -> str:
     lines = [formula(objective), "", *coefficient(objective), "", "Other projects' defaults, where they differ:"]
     lines += [f"  {name}: {text}" for name, text in comparisons(objective, max_response_tokens)]
     return "\n".join(lines)
-
-
-def preset_table() -> Iterator[str]:
-    """The table of docs/algorithms.md: one Markdown row a preset, its components as formulas with their constants."""
-    for name, row in PRESETS.items():
-        objective = build_objective({"preset": name}, max_response_tokens=_LIMIT)
-        advantage = objective.advantage.formula()
-        if objective.whiten is not None:
-            advantage += f", then whitened over {objective.whiten.name}"
-        extras = [component.formula() for component in objective.correction]
-        cells = [
-            " ".join(f"`{alias}`" for alias in (name, *row.get("aliases", ()))),
-            advantage,
-            objective.ratio.formula() if "log_ratio_T" in objective.surrogate.inputs else "none",
-            " ".join([objective.surrogate.formula(), *extras]),
-            objective.weights.formula().replace(str(_LIMIT), "max_response_tokens"),
-            row["source"],
-        ]
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def coefficient(objective: Objective) -> list[str]:

@@ -11,11 +11,10 @@ import pytest
 from ansatz.errors import ConfigError
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
-from ansatz.objectives.projects import PROJECTS, nemo, openrlhf, option_tables, project_spec, trl
+from ansatz.objectives.projects import PROJECTS, nemo, openrlhf, project_spec, trl
 from ansatz.objectives.projects.options import Option, Options, flat, merged, nested
 
 VISIBLE = Path(__file__).parents[3] / "shared" / "parity" / "visible.json"
-OPTIONS_PAGE = Path(__file__).parents[2] / "docs" / "parity_options.md"
 
 
 def built(project: str, changes: dict[str, Any] | None = None) -> Objective:
@@ -141,11 +140,6 @@ def test_every_option_of_the_shared_cases_is_listed():
             given = set(flat(merged(case["knob_defaults"], case["knobs"]))) - harness - {"length_penalty"}
             rest = {name for name in given - listed if not name.startswith("policy_loss.rollout_correction")}
             assert rest == set(), case["id"]
-
-
-def test_the_page_of_options_is_the_table_of_the_code():
-    page = OPTIONS_PAGE.read_text().splitlines()
-    assert page[page.index("## trl") - 1 :] == option_tables()
 
 
 def test_verls_losses_with_their_own_mean_leave_the_kl_to_loss_agg_mode():

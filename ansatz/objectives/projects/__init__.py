@@ -65,22 +65,3 @@ def project_spec(name: str, changes: Mapping[str, Any] | None = None) -> dict[st
     spec = project.spec(options)
     options.refuse_unused(name, project.options)
     return spec
-
-
-def option_tables() -> list[str]:
-    """The lines of docs/parity_options.md below its introduction: every option of every project."""
-    lines: list[str] = []
-    for name, project in PROJECTS.items():
-        for section, options in (("", project.options), *project.other):
-            title = f"{name}: {section}" if section else name
-            lines += ["", f"## {title}", "", "| option | default | here |", "|---|---|---|"]
-            for option in options:
-                meaning = f"refused: {option.meaning}" if option.refused else option.meaning
-                lines.append(f"| `{option.name}` | `{_written(option.default)}` | {meaning} |")
-    return lines
-
-
-def _written(default: Any) -> str:
-    if isinstance(default, bool):
-        return str(default).lower()
-    return "null" if default is None else str(default)
