@@ -305,7 +305,7 @@ class Slots:
         self.column["num_tokens"][slot_B] += 1
 
     def _apply_rules(self, slot_B: Tensor, token_B: Tensor) -> tuple[Tensor, Tensor]:
-        """(is_sampled_B, token_B): which tokens are sampled, and the tokens with forced ones instead of sampled ones."""
+        """(is_sampled_B, token_B): which tokens are sampled, and the tokens with forced ones put in."""
         states = [self.states[slot] for slot in slot_B.tolist()]
         forced_B = torch.tensor([state.forced_token for state in states], device=token_B.device)
         is_sampled_B = forced_B < 0
