@@ -111,7 +111,7 @@ def options_fault(command, words):
     own = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     rest = words
     if isinstance(command, RecipeCommand):
-        rest, overrides = split_overrides(words, own=own)
+        rest, overrides = split_overrides(words, verb_options=own)
         for key in overrides:
             if not key_exists(key):
                 return f"unknown key {key}"

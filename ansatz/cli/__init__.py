@@ -1,1 +1,1 @@
-"""The command `ansatz`: one short file a verb."""
+"""The command `ansatz`: one short file per verb."""

@@ -1,4 +1,4 @@
-"""`ansatz check RECIPE`: does the mathematics hold on this very model, objective and data?"""
+"""`ansatz check RECIPE`: does the mathematics hold for this model, objective and data?"""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def check(
     context: typer.Context,
     recipe: Annotated[Path, typer.Argument(help="A recipe file, or the name of an installed recipe.")],
     overlay: Annotated[
-        list[Path] | None, typer.Option(help="A YAML file laid over the recipe; may be repeated.")
+        list[Path] | None, typer.Option(help="A YAML file whose keys override the recipe's; can be repeated.")
     ] = None,
-    prompts: Annotated[int, typer.Option(min=1, help="How many training prompts to sample.")] = 4,
+    prompts: Annotated[int, typer.Option(min=1, help="Number of training prompts to sample.")] = 4,
 ) -> None:
-    """Print a table of what must hold whatever the recipe; exit code 1 when a row fails.
+    """Print a table of properties that must hold for every recipe. Exit code 1 if one of them fails.
 
-    The step's gradient does not depend on slices, order, packing, padding or ranks; equal policies give ratio 1 and
-    REINFORCE's gradient; sampler and trainer agree on log-probs. In float32, in a minute for a small model.
+    The gradient of a step does not depend on microbatches, order, packing, padding or ranks. Equal policies give ratio
+    1 and REINFORCE's gradient. Sampler and trainer agree on log-probs. Runs in float32; a small model takes a minute.
     """
     config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj)
 
@@ -32,7 +32,7 @@ def check(
     from ansatz.certify.check import check_recipe
 
     table = Table(title=f"{config.name}: {config.algorithm.get('preset', 'grpo')}", title_justify="left")
-    for column in ("", "what must hold", "measured", "at most", "how"):
+    for column in ("", "property", "measured", "limit", "how"):
         table.add_column(column)
     failed = 0
     with tempfile.TemporaryDirectory() as folder:

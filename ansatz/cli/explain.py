@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 def explain(
     context: typer.Context,
     recipe: Annotated[Path, typer.Argument(help="A recipe file, or the name of an installed recipe.")],
-    overlay: Annotated[list[Path] | None, typer.Option(help="A YAML file laid over the recipe; repeatable.")] = None,
+    overlay: Annotated[
+        list[Path] | None, typer.Option(help="A YAML file whose keys override the recipe's; can be repeated.")
+    ] = None,
     memory: Annotated[
         str | None,
-        typer.Option(help="Memory of a GPU (24GiB), or of several (8x80GiB); else as the recipe's comment says."),
+        typer.Option(help="Memory of a GPU (24GiB) or of several (8x80GiB). Default: as in the recipe's comment."),
     ] = None,
-    run: Annotated[Path | None, typer.Option(help="A run folder: what it measured, beside the arithmetic.")] = None,
+    run: Annotated[Path | None, typer.Option(help="A run folder: also show the memory that it measured.")] = None,
 ) -> None:
     """Print what a recipe resolves to: its config, the arithmetic of a step and of its memory, and the objective."""
     from ansatz.loop.pipeline import check_recipe
@@ -49,17 +51,17 @@ def explain(
 
 
 def _named_hardware(recipe: Path, overlays: Sequence[Path], config: Config) -> Hardware | None:
-    """What the last of the files names in its comment; a toy run is for this machine, whatever they name."""
+    """The hardware that the last of the files names in its comment. None for a toy run, which fits any machine."""
     from ansatz.models.plan import hardware_in
 
     if config.model.toy:
         return None
-    found = [hardware_in(recipe_path(path).read_text(encoding="utf-8")) for path in (recipe, *overlays)]
-    return next((one for one in reversed(found) if one is not None), None)
+    named = [hardware_in(recipe_path(path).read_text(encoding="utf-8")) for path in (recipe, *overlays)]
+    return next((hardware for hardware in reversed(named) if hardware is not None), None)
 
 
 def memory_arithmetic(config: Config, objective: Objective, hardware: Hardware | None, run: Path | None) -> str:
-    """The table of memory, and the peak that a run measured; in its place why there is none."""
+    """The table of memory and the peak that a run measured, or the reason why memory is not known."""
     from ansatz.models.plan import memory_table, workload_of
 
     try:
@@ -81,14 +83,12 @@ def measured_memory(run: Path) -> str:
     rows = read_jsonl(run / "rl" / "metrics.jsonl")
     peaks = [row["perf/peak_memory_gb"] for row in rows if "perf/peak_memory_gb" in row]
     if not peaks:
-        raise ConfigError(
-            f"--run {run}: its rl/metrics.jsonl holds no perf/peak_memory_gb. Give a run with an RL stage."
-        )
-    return f"measured by {run.name}: {max(peaks) * 1e9 / 2**30:.2f} GiB at most (perf/peak_memory_gb)"
+        raise ConfigError(f"--run {run}: its rl/metrics.jsonl has no perf/peak_memory_gb. Give a run with an RL stage.")
+    return f"measured by {run.name}: {max(peaks) * 1e9 / 2**30:.2f} GiB peak (perf/peak_memory_gb)"
 
 
 def step_arithmetic(config: Config) -> str:
-    """Prompts x samples = rollouts, tokens at most, optimiser steps; for a step and for the whole run."""
+    """Prompts x samples = rollouts, the largest number of tokens, optimiser steps; for a step and for the whole run."""
     rollout, train = config.rollout, config.train
     responses = rollout.rollouts_per_step * rollout.max_response_tokens
     prompts = rollout.prompts_per_step * rollout.max_prompt_tokens
@@ -98,7 +98,7 @@ def step_arithmetic(config: Config) -> str:
         f"at most {rollout.rollouts_per_step} x {rollout.max_response_tokens} = {responses:,} response tokens "
         f"and {prompts:,} prompt tokens",
         f"{train.updates_per_step} minibatches x {train.epochs_per_step} epochs = "
-        f"{train.optimizer_steps_per_step} optimiser steps on them, in slices of at most "
+        f"{train.optimizer_steps_per_step} optimiser steps on them, in microbatches of at most "
         f"{train.tokens_per_microbatch:,} tokens",
         f"{train.steps} steps = {train.steps * rollout.rollouts_per_step:,} rollouts, "
         f"{train.steps * train.optimizer_steps_per_step:,} optimiser steps",

@@ -1,7 +1,7 @@
-"""The command `ansatz`: every file beside this one that holds a function of its own name is a verb; one that holds an
-`app` is a verb with verbs of its own.
+"""The command `ansatz`. Every file in this package that holds a function with the file's name is a verb; a file that
+holds an `app` is a verb with subcommands.
 
-An error meant for people is one sentence on stderr and exit code 2.
+Errors for users are one sentence on stderr, with exit code 2.
 """
 
 from __future__ import annotations

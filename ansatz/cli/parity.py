@@ -1,4 +1,4 @@
-"""`ansatz parity FILE`: certificates against other projects' own numbers."""
+"""`ansatz parity FILE`: our numbers against those of other projects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 def parity(
     file: Annotated[Path, typer.Argument(help="A file of parity cases (JSON), such as ../shared/parity/visible.json.")],
 ) -> None:
-    """Compare our advantages, losses and gradients with other projects' own, family by family; exit 1 when one
+    """Compare our advantages, losses and gradients with those of other projects, family by family. Exit code 1 if one
     differs."""
     from ansatz.certify.parity import certify, render
 

@@ -14,5 +14,7 @@ from ansatz.track.report import write_report
 def report(run: Annotated[Path, typer.Argument(help="A run folder, such as runs/NAME.")]) -> None:
     """Write the report of a run folder, finished or not, and print its path."""
     if not (run / "config.yaml").is_file():
-        raise ConfigError(f"{str(run)!r} is no run folder: it has no config.yaml. Give one that `ansatz train` made.")
+        raise ConfigError(
+            f"{str(run)!r} is not a run folder (config.yaml is missing). Give one that `ansatz train` wrote."
+        )
     print(write_report(run))

@@ -1,11 +1,11 @@
-"""`ansatz score`: grades a file of saved responses, and says what came of them."""
+"""`ansatz score`: grade a file of saved responses and count the verdicts."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,18 +13,19 @@ from ansatz.errors import ConfigError, DataError
 
 
 def score(
-    file: Path = typer.Argument(help="JSONL with one response a line"),
-    gold_key: str = typer.Option("answer", help="field that holds the gold answer"),
-    response_key: str = typer.Option("response", help="field that holds the response"),
-    mode: str = typer.Option(
-        "strict", help="strict (box or tag), anchored (phrases too), last_number (evaluation only)"
-    ),
-    out: Path | None = typer.Option(
-        None, help="where to write the rows with their verdicts; FILE.scored.jsonl if not given"
-    ),
-    workers: int = typer.Option(1, help="processes for algebra"),
+    file: Annotated[Path, typer.Argument(help="A JSONL file with one response per line.")],
+    gold_key: Annotated[str, typer.Option(help="Field of the gold answer.")] = "answer",
+    response_key: Annotated[str, typer.Option(help="Field of the response.")] = "response",
+    mode: Annotated[
+        str,
+        typer.Option(help="strict (a box or tag), anchored (also phrases), or last_number (only for evaluation)."),
+    ] = "strict",
+    out: Annotated[
+        Path | None, typer.Option(help="File for the rows with their verdicts. Default: FILE.scored.jsonl.")
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes for algebra.")] = 1,
 ) -> None:
-    """Grade FILE, print the verdicts by reason, and write each row with its verdict."""
+    """Grade FILE, print how often each verdict occurs, and write each row with its verdict."""
     from rich.console import Console
 
     counts = score_file(
@@ -41,7 +42,7 @@ def score(
 def score_file(
     file: Path, out: Path, *, gold_key: str, response_key: str, mode: str = "strict", workers: int = 1
 ) -> Counter[str]:
-    """Writes every row with a `verdict` field to `out`; returns how many verdicts there are of each reason.
+    """Write every row, with a field `verdict`, to `out`. Returns the number of verdicts by reason.
 
     DataError for a file or row that cannot be read, ConfigError for an unknown mode.
     """
@@ -49,9 +50,9 @@ def score_file(
     from ansatz.rewards.pool import WorkerPool
 
     if mode not in ("strict", "anchored", "last_number"):
-        raise ConfigError(f"--mode = {mode!r}: must be strict, anchored or last_number.")
+        raise ConfigError(f"--mode = {mode!r}: expected strict, anchored or last_number.")
     if not file.is_file():
-        raise DataError(f"there is no file {str(file)!r}. Give a JSONL file with one response a line.")
+        raise DataError(f"the file {str(file)!r} does not exist. Give a JSONL file with one response per line.")
     counts: Counter[str] = Counter()
     pool = WorkerPool(ALGEBRA_TARGET, workers=workers)
     try:
@@ -62,8 +63,13 @@ def score_file(
                 row = _row(line, f"{file}:{number}", (gold_key, response_key))
                 verdict = verify(str(row[gold_key]), str(row[response_key]), mode=mode, pool=pool)
                 counts[verdict.reason] += 1
-                found = {"correct": verdict.correct, "reason": verdict.reason, "extracted": verdict.extracted}
-                row["verdict"] = {**found, "stage": verdict.stage, "seconds": round(verdict.seconds, 6)}
+                row["verdict"] = {
+                    "correct": verdict.correct,
+                    "reason": verdict.reason,
+                    "extracted": verdict.extracted,
+                    "stage": verdict.stage,
+                    "seconds": round(verdict.seconds, 6),
+                }
                 written.write(json.dumps(row, ensure_ascii=False) + "\n")
     finally:
         pool.close()
@@ -71,14 +77,15 @@ def score_file(
 
 
 def _row(line: str, place: str, keys: tuple[str, str]) -> dict[str, Any]:
+    """The line as a row that has the keys. DataError, with its place, if it is not one."""
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
-        raise DataError(f"{place}: not JSON ({error.msg}). Each line must be one JSON object.") from error
+        raise DataError(f"{place}: not JSON ({error.msg}). Each line must be a JSON object.") from error
     for key in keys:
         if not isinstance(row, dict) or key not in row:
             known = ", ".join(sorted(row)) if isinstance(row, dict) else type(row).__name__
-            raise DataError(f"{place}: there is no field {key!r} (there are: {known}). Name it with an option.")
+            raise DataError(f"{place}: there is no field {key!r} (there are: {known}). Name the field with an option.")
     return row
 
 
@@ -88,10 +95,10 @@ def _table(counts: Counter[str]) -> Any:
     from ansatz.types import Reason
 
     total = sum(counts.values())
-    table = Table(title=f"{total} responses, {counts[Reason.EQUAL]} right")
+    table = Table(title=f"{total} responses, {counts[Reason.EQUAL]} correct")
     table.add_column("verdict")
-    table.add_column("rows", justify="right")
-    table.add_column("share", justify="right")
+    table.add_column("responses", justify="right")
+    table.add_column("fraction", justify="right")
     for reason in Reason:
         if counts[reason]:
             table.add_row(str(reason), str(counts[reason]), f"{100 * counts[reason] / total:.1f} %")

@@ -1,4 +1,4 @@
-"""`ansatz train RECIPE`: run a recipe's pipeline; `ansatz train --resume RUN`: go on with an interrupted one."""
+"""`ansatz train RECIPE`: run a recipe's pipeline; `ansatz train --resume RUN`: resume an interrupted run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from ansatz.errors import ConfigError
 def train(
     context: typer.Context,
     recipe: Annotated[Path | None, typer.Argument(help="A recipe file, or the name of an installed recipe.")] = None,
-    overlay: Annotated[list[Path] | None, typer.Option(help="A YAML file laid over the recipe; repeatable.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="A run folder to go on with; takes no recipe.")] = None,
+    overlay: Annotated[
+        list[Path] | None, typer.Option(help="A YAML file whose keys override the recipe's; can be repeated.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="A run folder to resume; takes no recipe.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete a run folder of the same name first.")] = False,
 ) -> None:
-    """Train a model by a recipe. Any key can be set on the command line: --train.lr 3e-4 --model.path DIR.
+    """Train a model with a recipe. Any key can be set on the command line: --train.lr 3e-4 --model.path DIR.
 
     Writes runs/NAME (metrics, rollouts, checkpoints, summary.json, report.html) and prints what was learned.
     """

@@ -55,7 +55,7 @@ def test_the_arithmetic_of_a_step(tmp_path):
     text = step_arithmetic(toy_config(tmp_path, {"train": train, "rollout": {"max_prompt_tokens": 500}}))
     assert "4 prompts x 4 samples = 16 rollouts" in text
     assert "at most 16 x 48 = 768 response tokens and 2,000 prompt tokens" in text
-    assert "2 minibatches x 3 epochs = 6 optimiser steps on them, in slices of at most 2,048 tokens" in text
+    assert "2 minibatches x 3 epochs = 6 optimiser steps on them, in microbatches of at most 2,048 tokens" in text
     assert "10 steps = 160 rollouts, 60 optimiser steps" in text
 
 
@@ -96,7 +96,7 @@ def test_an_overlay_lies_under_the_overrides(ansatz, tmp_path):
 def test_overrides_are_told_from_the_verbs_own_options():
     own = ("--fresh", "--overlay")
     given = ["r.yaml", "--train.lr", "-3e-4", "--fresh", "--name=a=b", "--overlay", "o.yaml", "--model.path="]
-    rest, overrides = split_overrides(given, own=own)
+    rest, overrides = split_overrides(given, verb_options=own)
     assert rest == ["r.yaml", "--fresh", "--overlay", "o.yaml"]
     assert overrides == {"train.lr": "-3e-4", "name": "a=b", "model.path": ""}
 
@@ -104,14 +104,14 @@ def test_overrides_are_told_from_the_verbs_own_options():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--train.lr"], "--train.lr lacks its value"),
-        (["--train.lr", "--name", "x"], "--train.lr lacks its value"),
+        (["--train.lr"], "--train.lr has no value"),
+        (["--train.lr", "--name", "x"], "--train.lr has no value"),
         (["--name", "a", "--name=b"], "--name is given twice"),
     ],
 )
 def test_an_override_needs_one_value(arguments, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        split_overrides(arguments, own=())
+        split_overrides(arguments, verb_options=())
 
 
 def test_the_version_is_that_of_the_package(ansatz):

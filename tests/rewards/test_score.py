@@ -35,5 +35,5 @@ def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, text: str, message: 
 def test_an_unknown_mode_and_a_missing_file_are_said(tmp_path: Path):
     with pytest.raises(ConfigError, match="strict, anchored or last_number"):
         score_file(tmp_path / "x", tmp_path / "o", gold_key="a", response_key="b", mode="loose")
-    with pytest.raises(DataError, match="no file"):
+    with pytest.raises(DataError, match="does not exist"):
         score_file(tmp_path / "x", tmp_path / "o", gold_key="a", response_key="b")
