@@ -140,7 +140,7 @@ def test_a_report_contains_the_earlier_reports(ansatz, file, tmp_path):
         (("split", "FILE", "--out", "OUT", "--heldout", "OUT"), "both parts, or their reports, would be written to"),
         (("split", "FILE", "--out", "OUT", "--heldout", "OTHER", "--heldout-frac", 2), "heldout_frac = 2.0, expected"),
         (("decontaminate", "FILE", "--out", "OUT", "--against", "FILE", "--min-frac", 2), "--min-frac = 2.0"),
-        (("peek", "FILE", "--tokenizer", "DIR"), "holds no tokenizer that loads"),
+        (("peek", "FILE", "--tokenizer", "DIR"), "has no tokenizer that loads"),
         (("dedup", "FILE", "--out", "OUT", "--question-key", "q"), "line 1: the row has no field 'q'"),
     ],
 )
