@@ -1,10 +1,10 @@
-"""Every RL preset on the default task: from one SFT checkpoint, one budget, several seeds; and the figure of it.
+"""Every RL preset on the default task, from the same SFT checkpoint and with the same budget, and their figure.
 
     python benchmarks/presets.py run runs/tiny_arithmetic_grpo_cpu/sft/checkpoints/step-000660 runs/presets
     python benchmarks/presets.py draw runs/presets docs/figures/presets.svg
 
-`run` appends a line to OUT/results.jsonl for each preset and seed, two side by side with one thread each, and leaves
-those out that are there. The learning rate is the same for all; nothing is tuned for any of them.
+`run` appends a line to OUT/results.jsonl for each preset and seed. Two runs work at a time, with one thread each, and
+runs that are in the file already are skipped. All presets have the same learning rate; none of them is tuned.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ WIDTH, HEIGHT, LABELS = 960, 660, 300
 WINDOW = 5  # steps of the running mean
 
 
-def one_run(model: str, out: str, preset: str, seed: int) -> dict[str, Any]:
+def train_preset(model: str, out: str, preset: str, seed: int) -> dict[str, Any]:
     from ansatz.config import load_recipe
     from ansatz.loop.pipeline import run_pipeline
 
     name = f"{preset}-{seed}"
-    given = {"model.path": model, "algorithm.preset": preset, "seed": str(seed), "name": name, "out": out}
-    run_dir = run_pipeline(load_recipe(RECIPE, overrides=BUDGET | given), fresh=True)
+    settings = {"model.path": model, "algorithm.preset": preset, "seed": str(seed), "name": name, "out": out}
+    run_dir = run_pipeline(load_recipe(RECIPE, overrides=BUDGET | settings), fresh=True)
     metrics = [json.loads(line) for line in (run_dir / "rl" / "metrics.jsonl").read_text().splitlines()]
     summary = json.loads((run_dir / "summary.json").read_text())
     before, after = summary["evaluations"][0], summary["evaluations"][-1]
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
         if (preset, seed) not in done
     ]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(one_run, arguments.model, str(out), *job): job for job in jobs}
+        futures = {pool.submit(train_preset, arguments.model, str(out), *job): job for job in jobs}
         for future in as_completed(futures):
             row = future.result()
             with (out / "results.jsonl").open("a") as file:
@@ -93,23 +93,23 @@ def results(out: Path) -> list[dict[str, Any]]:
 
 def curves(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """By preset, the highest curve first: the mean over seeds, and the mean and range of held-out pass@1 at the end."""
-    found: dict[str, dict[str, Any]] = {}
+    by_preset: dict[str, dict[str, Any]] = {}
     for preset in dict.fromkeys(row["preset"] for row in rows):
-        own = [row for row in rows if row["preset"] == preset]
-        mean = [fmean(values) for values in zip(*(row["rewards"] for row in own), strict=True)]
+        runs = [row for row in rows if row["preset"] == preset]
+        mean = [fmean(values) for values in zip(*(row["rewards"] for row in runs), strict=True)]
         smooth = [fmean(mean[max(0, step + 1 - WINDOW) : step + 1]) for step in range(len(mean))]
-        ends = [row["after"]["pass@1"] for row in own]
-        greedy = fmean(row["after"]["greedy"] for row in own)
-        found[preset] = {"curve": smooth, "end": fmean(ends), "low": min(ends), "high": max(ends), "greedy": greedy}
-    return dict(sorted(found.items(), key=lambda one: -one[1]["curve"][-1]))
+        ends = [row["after"]["pass@1"] for row in runs]
+        greedy = fmean(row["after"]["greedy"] for row in runs)
+        by_preset[preset] = {"curve": smooth, "end": fmean(ends), "low": min(ends), "high": max(ends), "greedy": greedy}
+    return dict(sorted(by_preset.items(), key=lambda entry: -entry[1]["curve"][-1]))
 
 
 def draw(arguments: argparse.Namespace) -> None:
     from ansatz.track.theme import SVG_STYLE
 
-    found = curves(results(Path(arguments.out)))
-    steps = max(len(one["curve"]) for one in found.values())
-    values = [value for one in found.values() for value in (*one["curve"], one["end"])]
+    presets = curves(results(Path(arguments.out)))
+    steps = max(len(result["curve"]) for result in presets.values())
+    values = [value for result in presets.values() for value in (*result["curve"], result["end"])]
     low, high = int(min(values) * 20) / 20, int(max(values) * 20 + 1) / 20
     left, right, top, bottom = 56, WIDTH - LABELS, 66, HEIGHT - 44
 
@@ -130,27 +130,27 @@ def draw(arguments: argparse.Namespace) -> None:
         parts.append(f'<text x="{x(step):.1f}" y="{bottom + 18}" text-anchor="middle">{step}</text>')
     parts.append(f'<text x="{(left + right) / 2}" y="{bottom + 36}" text-anchor="middle">RL step</text>')
     parts.append(f'<text x="{right + 22}" y="{top - 18}">held-out pass@1 at the end, mean (range), %</text>')
-    gap = (bottom - top) / max(1, len(found) - 1)
-    for place, (preset, one) in enumerate(found.items()):
+    gap = (bottom - top) / max(1, len(presets) - 1)
+    for place, (preset, result) in enumerate(presets.items()):
         colour = f"s{place % 7}"
-        points = " ".join(f"{x(step + 1):.1f},{y(value):.1f}" for step, value in enumerate(one["curve"]))
+        points = " ".join(f"{x(step + 1):.1f},{y(value):.1f}" for step, value in enumerate(result["curve"]))
         parts.append(
             f'<polyline class="line {colour}" fill="none" points="{points}"><title>{preset}</title></polyline>'
         )
         label = top + place * gap
-        end = y(one["curve"][-1])
+        end = y(result["curve"][-1])
         parts.append(
             f'<line class="line {colour}" style="stroke-width:1;stroke-opacity:.6" x1="{right + 1}" x2="{right + 18}" '
             f'y1="{end:.1f}" y2="{label:.1f}"/>'
         )
-        text = f"{preset}  {100 * one['end']:.0f} ({100 * one['low']:.0f} to {100 * one['high']:.0f})"
+        text = f"{preset}  {100 * result['end']:.0f} ({100 * result['low']:.0f} to {100 * result['high']:.0f})"
         parts.append(f'<text x="{right + 22}" y="{label + 4:.1f}">{html.escape(text)}</text>')
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">'
     Path(arguments.svg).write_text(f"{svg}<style>{SVG_STYLE}</style>{''.join(parts)}</svg>\n")
-    for preset, one in found.items():
+    for preset, result in presets.items():
         print(
-            f"{preset:24} {100 * one['end']:.1f} [{100 * one['low']:.1f}, {100 * one['high']:.1f}]  "
-            f"greedy {100 * one['greedy']:.1f}"
+            f"{preset:24} {100 * result['end']:.1f} [{100 * result['low']:.1f}, {100 * result['high']:.1f}]  "
+            f"greedy {100 * result['greedy']:.1f}"
         )
 
 

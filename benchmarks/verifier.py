@@ -1,10 +1,10 @@
-"""What the verifier's claims are measured with: accuracy and speed, beside math-verify on the same cases in one run.
+"""Accuracy and speed of the verifier, and of math-verify on the same cases in the same run.
 
     python benchmarks/verifier.py CASES            a folder with cases/, real/, hacks.jsonl, adversarial.jsonl
     python benchmarks/verifier.py CASES --peer     also math-verify: pip install "math-verify[antlr4_13_2]==0.9.0"
 
 `grade` and the `grade_<tag>` functions have the shape function(gold, prediction, kind) -> bool for other harnesses.
-Each case is a call in this process, timed apart. A hostile case is clean when it ends within a second without a raise.
+Each case is one timed call in this process. A hostile case is clean if it ends within a second without an exception.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ansatz.rewards.math_answer import ALGEBRA_TARGET, equivalent, verify
 from ansatz.rewards.pool import WorkerPool
 
 POOL = WorkerPool(ALGEBRA_TARGET, workers=2, timeout_s=0.8)
-"""Hostile inputs are to be refused within one second, the second of the harness's own clock."""
+"""The deadline leaves room for hostile inputs to be refused within one second of this script's clock."""
 
 ANCHORED = {"mode": "anchored"}
 STRICT = {"mode": "strict"}
@@ -143,25 +143,25 @@ def accuracy(folder: Path, name: str, grade: Grade, *, policies: bool, show: boo
     files = [file for kind in ("cases", "real") for file in sorted((folder / kind).glob("*.jsonl"))]
     files.append(folder / "hacks.jsonl")
     for file in files:
-        own = Tally(file.stem)
+        of_file = Tally(file.stem)
         for case in load(file):
             if case["kind"] == "format":
                 continue
             tag = policy_of(case)
             if tag and not policies:
                 continue
-            tally = policy if tag else core if file.parent.name == "cases" else own
-            right = tally.judge(grader(POLICIES.get(tag, {})) if tag else grade, case)
-            every.count(case, right, tally.seconds[-1])
-            if not right and show:
+            tally = policy if tag else core if file.parent.name == "cases" else of_file
+            is_right = tally.judge(grader(POLICIES.get(tag, {})) if tag else grade, case)
+            every.count(case, is_right, tally.seconds[-1])
+            if not is_right and show:
                 print(f"    {case['id']}: gold {case['gold'][:60]!r}, got {case['prediction'][-60:]!r}")
-        if own.seconds:
-            print(own.row())
+        if of_file.seconds:
+            print(of_file.row())
     print(core.row())
     if policies:
         print(policy.row())
     print(every.row())
-    print(f"{'throughput':28s} {len(every.seconds) / sum(every.seconds):,.0f} verdicts a second on one core")
+    print(f"{'throughput':28s} {len(every.seconds) / sum(every.seconds):,.0f} verdicts per second on one core")
 
 
 def hostile(folder: Path, name: str, grade: Grade) -> None:
@@ -177,11 +177,11 @@ def hostile(folder: Path, name: str, grade: Grade) -> None:
         return time.perf_counter() - begin < 1 and (case["expected"] is None or verdict == case["expected"])
 
     def in_thread() -> list[bool]:
-        found: list[bool] = []
-        thread = threading.Thread(target=lambda: found.extend(map(clean, cases)))
+        results: list[bool] = []
+        thread = threading.Thread(target=lambda: results.extend(map(clean, cases)))
         thread.start()
         thread.join()
-        return found
+        return results
 
     async def in_asyncio() -> list[bool]:
         return [clean(case) for case in cases]
@@ -191,8 +191,8 @@ def hostile(folder: Path, name: str, grade: Grade) -> None:
         ("worker thread", in_thread()),
         ("asyncio", asyncio.run(in_asyncio())),
     )
-    for way, found in ways:
-        print(f"hostile, {way:13s} {name}: clean {sum(found)} of {len(cases)}")
+    for way, results in ways:
+        print(f"hostile, {way:13s} {name}: clean {sum(results)} of {len(cases)}")
 
 
 def main() -> None:

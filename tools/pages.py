@@ -133,6 +133,6 @@ def _sentence(text: str) -> str:
 
 
 def replace_page(name: str, text: str) -> None:
-    """Write docs/NAME and say so."""
+    """Write docs/NAME and print its length."""
     (DOCS / name).write_text(text, encoding="utf-8")
     print(f"docs/{name}: {len(text.splitlines())} lines")

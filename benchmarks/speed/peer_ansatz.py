@@ -1,4 +1,4 @@
-"""Ansatz as one side of the benchmark: its sampler alone, or whole steps of `ansatz train`'s own pipeline."""
+"""Ansatz as one side of the benchmark: only its sampler, or whole steps of the pipeline of `ansatz train`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Done(BaseException):
 
 
 class OnDemand:
-    """A console that makes the pipeline wait after each step of one stage until another round is asked for."""
+    """A console that makes the pipeline wait after each step of one stage until another round is requested."""
 
     def __init__(self, rounds: Rounds, stage: str) -> None:
         self.rounds, self.wanted, self.stage = rounds, stage, ""
@@ -75,18 +75,20 @@ def sample(rounds: Rounds) -> None:
     policy = load_policy(settings["model"])
     cast(policy, compute_dtype(settings.get("dtype", "auto"), policy.device))
     problems = load_problems("jsonl", split="train", settings={"path": settings["data"]})
-    prompts = [render(one, "tiny", policy.tokenizer, max_prompt_tokens=256) for one in problems[: settings["prompts"]]]
+    prompts = [
+        render(problem, "tiny", policy.tokenizer, max_prompt_tokens=256) for problem in problems[: settings["prompts"]]
+    ]
     sampler = NativeSampler(policy, max_concurrent=settings["prompts"] * settings["samples"])
     step = 0
     while rounds.begin():
         step += 1
-        how = Sampling(
+        sampling = Sampling(
             num_samples=settings["samples"],
             max_response_tokens=settings["max_tokens"],
             min_response_tokens=settings["min_tokens"],
             step=step,
         )
-        rounds.end(tokens=sum(one.num_tokens for one in sampler.generate(prompts, how)))
+        rounds.end(tokens=sum(rollout.num_tokens for rollout in sampler.generate(prompts, sampling)))
 
 
 def pipeline(rounds: Rounds, console: OnDemand) -> None:

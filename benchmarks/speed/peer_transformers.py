@@ -22,18 +22,18 @@ def main() -> None:
     rows = [json.loads(line) for line in Path(settings["data"]).read_text(encoding="utf-8").splitlines()]
     texts = [row["prompt"] for row in rows[: settings["prompts"]] for _ in range(settings["samples"])]
     tokens = tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
-    how = {
+    sampling = {
         "do_sample": True,
         "temperature": 1.0,
         "top_k": 0,
         "top_p": 1.0,
         "min_new_tokens": settings["min_tokens"],
         "max_new_tokens": settings["max_tokens"],
-        **settings["how"],
+        **settings["options"],
     }
     ends = torch.tensor(model.generation_config.eos_token_id).flatten()
     while rounds.begin():
-        out = model.generate(**tokens, **how)[:, tokens["input_ids"].shape[1] :]
+        out = model.generate(**tokens, **sampling)[:, tokens["input_ids"].shape[1] :]
         ended = torch.isin(out, ends)
         before_end = ended.cumsum(1) - ended.long() == 0
         rounds.end(tokens=int(before_end.sum()))

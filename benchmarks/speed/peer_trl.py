@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer and SFTTrainer as one side of the benchmark; a callback makes them wait between steps."""
+"""TRL's GRPOTrainer and SFTTrainer as one side of the benchmark. A callback makes them wait between steps."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class ToScore(TrainerCallback):
     def __init__(self, rounds: Rounds) -> None:
         settings = rounds.settings
         self.rounds, self.settings, self.curve = rounds, settings, list[tuple[int, float]]()
-        self.training_s, self.since = 0.0, 0.0
+        self.training_s, self.started = 0.0, 0.0
         self.rows = read(settings["heldout"])[: settings["problems"]]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         control.should_training_stop = not self.rounds.begin()
-        self.since = time.perf_counter()
+        self.started = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, *, model: Any, **_: Any) -> None:
-        self.training_s += time.perf_counter() - self.since
+        self.training_s += time.perf_counter() - self.started
         self._evaluate(state, control, model)
-        self.since = time.perf_counter()
+        self.started = time.perf_counter()
 
     def _evaluate(self, state: Any, control: Any, model: Any) -> None:
         if state.global_step % self.settings["every"]:
@@ -68,18 +68,18 @@ def pass_at_1(model: Any, tokenizer: Any, rows: list[dict[str, Any]], settings: 
     model.eval()
     out = model.generate(**tokens, do_sample=True, top_k=0, max_new_tokens=settings["max_tokens"])
     model.train()
-    said = tokenizer.batch_decode(out[:, tokens["input_ids"].shape[1] :], skip_special_tokens=True)
+    texts = tokenizer.batch_decode(out[:, tokens["input_ids"].shape[1] :], skip_special_tokens=True)
     answers = [row["answer"] for row in rows for _ in range(settings["evaluate_samples"])]
-    return sum(map(right, said, answers)) / len(said)
+    return sum(map(is_correct, texts, answers)) / len(texts)
 
 
-def right(said: str, answer: str) -> float:
-    boxes = re.findall(r"\\boxed\{([^{}]*)\}", said)
+def is_correct(text: str, answer: str) -> float:
+    boxes = re.findall(r"\\boxed\{([^{}]*)\}", text)
     return float(bool(boxes) and boxes[-1].strip() == answer)
 
 
 def reward(completions: list[str], answer: list[str], **_: Any) -> list[float]:
-    return list(map(right, completions, answer))
+    return list(map(is_correct, completions, answer))
 
 
 def read(path: str) -> list[dict[str, Any]]:
@@ -121,18 +121,18 @@ def grpo(rounds: Rounds, out: str) -> None:
     settings = rounds.settings
     model, tokenizer = load(settings)
     rollouts = settings["prompts"] * settings["samples"]
-    least = {"min_new_tokens": settings["min_tokens"]} if settings["min_tokens"] else {}
+    minimum = {"min_new_tokens": settings["min_tokens"]} if settings["min_tokens"] else {}
     config = GRPOConfig(
         **common(settings, out),
-        per_device_train_batch_size=rollouts // settings["slices"],
-        gradient_accumulation_steps=settings["slices"],
+        per_device_train_batch_size=rollouts // settings["microbatches"],
+        gradient_accumulation_steps=settings["microbatches"],
         num_generations=settings["samples"],
         max_completion_length=settings["max_tokens"],
         temperature=1.0,
         beta=0.0,
         loss_type="grpo",
         scale_rewards="group",
-        generation_kwargs={**least, **settings["how"]},
+        generation_kwargs={**minimum, **settings["options"]},
         shuffle_dataset=True,
     )
     callback = ToScore(rounds) if settings["work"] == "to_score" else OnDemand(rounds)
@@ -153,8 +153,8 @@ def sft(rounds: Rounds, out: str) -> None:
     rows = [{"prompt": row["prompt"], "completion": row["completion"]} for row in read(settings["data"])]
     config = SFTConfig(
         **common(settings, out),
-        per_device_train_batch_size=settings["batch"] // settings["slices"],
-        gradient_accumulation_steps=settings["slices"],
+        per_device_train_batch_size=settings["batch"] // settings["microbatches"],
+        gradient_accumulation_steps=settings["microbatches"],
         packing=settings["packing"],
         max_length=settings["max_length"],
         completion_only_loss=True,

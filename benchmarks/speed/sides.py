@@ -1,4 +1,4 @@
-"""The sides of a benchmark: processes that work a round when they are asked, in turn."""
+"""The sides of a benchmark: processes that take turns at working one round."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CORES = len(os.sched_getaffinity(0))
 
 @dataclass
 class Side:
-    """A peer with its settings. found: what each of its rounds answered, the first one (a warm-up) left out."""
+    """A peer with its settings. reports: those of its rounds, without the warm-up."""
 
     name: str
     python: str
     script: str
     settings: dict[str, Any]
-    found: list[dict[str, Any]] = field(default_factory=list)
+    reports: list[dict[str, Any]] = field(default_factory=list)
     process: Any = None
 
     def start(self) -> None:
@@ -48,7 +48,7 @@ class Side:
     def _read(self) -> dict[str, Any]:
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self.name} ended in the middle: see speed-{self.script}.log in the temporary folder")
+            raise SystemExit(f"{self.name} ended unexpectedly; see speed-{self.script}.log in the temporary folder")
         return json.loads(line)
 
     def round(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Side:
         return self._read()
 
     def ready(self) -> None:
-        """Waits for what the side does between rounds."""
+        """Wait until the side has finished its work between two rounds."""
         self._read()
 
     def stop(self) -> None:
@@ -71,15 +71,16 @@ class Side:
 
     @property
     def seconds(self) -> float:
-        return median(one["seconds"] for one in self.found)
+        return median(report["seconds"] for report in self.reports)
 
     @property
     def tokens_per_s(self) -> float:
-        return median(one["tokens"] / one["seconds"] for one in self.found)
+        return median(report["tokens"] / report["seconds"] for report in self.reports)
 
 
 def alternate(sides: Sequence[Side], *, rounds: int, warm: int = 1) -> list[float]:
-    """Rounds of the sides in turn, `warm` of each left out; the machine's bf16 rates measured in between, FLOP/s."""
+    """Let the sides take turns, after `warm` uncounted rounds each. Returns the machine's bf16 rates in between, in
+    FLOP/s."""
     rates = list[float]()
     try:
         for side in sides:
@@ -89,7 +90,7 @@ def alternate(sides: Sequence[Side], *, rounds: int, warm: int = 1) -> list[floa
                 side.ready()
         for _ in range(rounds):
             for side in sides:
-                side.found.append(side.round())
+                side.reports.append(side.round())
                 side.ready()
             rates.append(matrix_rate())
     finally:
@@ -99,7 +100,7 @@ def alternate(sides: Sequence[Side], *, rounds: int, warm: int = 1) -> list[floa
 
 
 def matrix_rate() -> float:
-    """FLOP/s of bfloat16 matrix products on all cores, in a process of its own: the best of a few."""
+    """FLOP/s of bfloat16 matrix products on all cores, in a separate process: the best of eight."""
     code = (
         "import os, time, torch; torch.set_num_threads(int(os.environ['OMP_NUM_THREADS']));"
         "a = torch.randn(2048, 2048).bfloat16(); b = torch.randn(2048, 2048).bfloat16(); a @ b; best = 9.0\n"

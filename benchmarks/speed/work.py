@@ -1,4 +1,4 @@
-"""What the sides work on: a model, problems, and each peer's settings."""
+"""What the sides work on: a model, problems, and the settings of each peer."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from sides import CORES, HERE, Side
 
 
 class Work:
-    """What the sides work on: a model, problems with worked answers as text, and where each peer's Python is."""
+    """A model, problems with worked answers as text, and the Python of each peer's environment."""
 
     def __init__(self, folder: Path, peers: dict[str, str], sft_checkpoint: str | None) -> None:
         self.folder, self.peers, self.sft_checkpoint = folder, peers, sft_checkpoint
         self.train, self.heldout = folder / "train.jsonl", folder / "heldout.jsonl"
 
     def make(self) -> None:
-        """The problems of the default recipe and a model of 3.3 M parameters, Qwen3's shape, with random weights."""
+        """Write the default recipe's problems and a model with 3.3 M random weights in Qwen3's architecture."""
         from ansatz.data.base import load_problems
         from ansatz.models.tiny import build_tiny_model
         from ansatz.prompts.templates import QUESTION, TEMPLATES
 
         for file, split, count in ((self.train, "train", 4000), (self.heldout, "heldout", 200)):
-            how = {"count": count, "seed": 2, "wording": "plain", "max_value": 100, "max_term": 12}
+            settings = {"count": count, "seed": 2, "wording": "plain", "max_value": 100, "max_term": 12}
             rows = [
                 {
-                    "id": one.id,
-                    "question": one.question,
-                    "answer": one.answer,
-                    "solution": one.solution,
-                    "prompt": TEMPLATES["tiny"].replace(QUESTION, one.question),
-                    "completion": f"{one.solution}<|end|>",
+                    "id": problem.id,
+                    "question": problem.question,
+                    "answer": problem.answer,
+                    "solution": problem.solution,
+                    "prompt": TEMPLATES["tiny"].replace(QUESTION, problem.question),
+                    "completion": f"{problem.solution}<|end|>",
                 }
-                for one in load_problems("word_problems", split=split, settings=how)
+                for problem in load_problems("word_problems", split=split, settings=settings)
             ]
             file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         texts = [row["prompt"] + row["completion"] for row in map(json.loads, self.train.read_text().splitlines())]
@@ -47,7 +47,7 @@ class Work:
         self._wide(self.folder / "model", self.folder / "wide", vocab_size=150_000)
 
     def taught(self) -> str:
-        """The default recipe's SFT checkpoint, made here."""
+        """Train the default recipe's SFT stage and return its checkpoint."""
         recipe = HERE.parent.parent / "recipes" / "tiny_arithmetic_grpo_cpu.yaml"
         command = [str(Path(sys.executable).with_name("ansatz")), "train", str(recipe), "--train.steps", "0"]
         subprocess.run([*command, "--out", str(self.folder), "--name", "taught"], check=True)
@@ -55,7 +55,7 @@ class Work:
 
     @staticmethod
     def _several_ends(model: Path, target: Path) -> None:
-        """The model with four end tokens, so that random weights give lengths from 8 to 256 that differ."""
+        """Write the model with four end tokens, so that random weights give lengths from 8 to 256."""
         shutil.copytree(model, target)
         for name in ("generation_config.json", "config.json"):
             settings = json.loads((target / name).read_text())
@@ -74,25 +74,25 @@ class Work:
     def ansatz(self, work: str, **settings: Any) -> Side:
         return Side("Ansatz", sys.executable, "peer_ansatz.py", {"work": work, **settings})
 
-    def generate(self, *, dtype: str, attention: str, how: dict[str, Any], **settings: Any) -> Side:
-        name = f"transformers generate, {dtype}, {attention}" + "".join(f", {value}" for value in how.values())
-        peer = {"dtype": dtype, "attention": attention, "how": how, "threads": CORES, **settings}
+    def generate(self, *, dtype: str, attention: str, options: dict[str, Any], **settings: Any) -> Side:
+        name = f"transformers generate, {dtype}, {attention}" + "".join(f", {value}" for value in options.values())
+        peer = {"dtype": dtype, "attention": attention, "options": options, "threads": CORES, **settings}
         return Side(name, self.peers["trl"], "peer_transformers.py", peer)
 
     def trl(self, work: str, *, dtype: str, autocast: bool = False, attention: str = "sdpa", **settings: Any) -> Side:
         note = f"{dtype}{' with autocast' if autocast else ''}, {attention}"
-        note += "".join(f", {name} {settings[name]}" for name in ("slices", "batch") if name in settings)
-        note += "".join(f", {value}" for value in settings.get("how", {}).values())
-        rest = {"lr": 4e-4, "warmup_steps": 5, "steps": 100_000, "threads": CORES, "min_tokens": 0, "how": {}}
+        note += "".join(f", {name} {settings[name]}" for name in ("microbatches", "batch") if name in settings)
+        note += "".join(f", {value}" for value in settings.get("options", {}).values())
+        rest = {"lr": 4e-4, "warmup_steps": 5, "steps": 100_000, "threads": CORES, "min_tokens": 0, "options": {}}
         peer = {"work": work, "dtype": dtype, "autocast": autocast, "attention": attention, **rest, **settings}
         return Side(f"TRL, {note}", self.peers["trl"], "peer_trl.py", peer)
 
-    def vllm(self, *, dtype: str, how: dict[str, Any], **settings: Any) -> Side:
-        name = f"vLLM, {dtype}, {'eager' if how.get('enforce_eager') else 'compiled'}"
-        return Side(name, self.peers["vllm"], "peer_vllm.py", {"dtype": dtype, "how": how, **settings})
+    def vllm(self, *, dtype: str, options: dict[str, Any], **settings: Any) -> Side:
+        name = f"vLLM, {dtype}, {'eager' if options.get('enforce_eager') else 'compiled'}"
+        return Side(name, self.peers["vllm"], "peer_vllm.py", {"dtype": dtype, "options": options, **settings})
 
     def recipe(self, *, model: Path | str, **over: Any) -> dict[str, Any]:
-        """The default recipe on the work's own files, its evaluations cut to what a run must have."""
+        """The default recipe on the files of this benchmark, with the least evaluation that a run can have."""
         problems = {"source": "jsonl", "path": str(self.train), "split": "train"}
         base = {
             "name": "speed",

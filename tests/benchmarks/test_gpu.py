@@ -17,9 +17,11 @@ SMALL = {"layers": 1, "prompts": 2, "samples": 2, "prompt-tokens": 16, "response
 def test_it_runs_with_its_own_defaults_but_for_the_size(tmp_path: Path) -> None:
     out = tmp_path / "gpu.json"
     options = [word for name, value in SMALL.items() for word in (f"--{name}", str(value))]
-    subprocess.run([sys.executable, str(SCRIPT), *options, "--tokens-per-slice", "256", "--out", str(out)], check=True)
+    subprocess.run(
+        [sys.executable, str(SCRIPT), *options, "--tokens-per-microbatch", "256", "--out", str(out)], check=True
+    )
     found = json.loads(out.read_text(encoding="utf-8"))
     assert found["model"] == "Qwen/Qwen2.5-1.5B"
     assert 0 < found["floor_s"] < found["decode_step_s"]
-    assert 0 < found["share_of_matrix_rate"] < 1.5
+    assert 0 < found["matrix_rate_frac"] < 1.5
     assert 1.0 <= found["alignment"] < 1.05
