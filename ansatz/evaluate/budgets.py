@@ -89,7 +89,7 @@ def budget_chart(curve: Mapping[str, Any]) -> Chart:
         title=f"{settings['suite']['name']} by thinking budget",
         series=series,
         x_label="thinking budget (tokens)",
-        share=True,
+        is_fraction=True,
         x_ticks=[(x, _label(row["budget"])) for x, row in enumerate(rows)],
     )
 

@@ -1,4 +1,4 @@
-"""The seam between a loop and what is recorded of it: the protocol of trackers and what each of them refuses."""
+"""The seam between a loop and its records: the protocol of trackers, and what every tracker refuses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansatz.errors import NonFiniteError
 from ansatz.types import ScoredRollout
 
 EVALUATION_NUMBERS = ("pass@1", "greedy", "pass@k", "maj@k", "mean_length", "truncated_frac")
-"""The plain numbers of an evaluation, each a number (greedy: or None when it was not measured)."""
+"""The numbers that every evaluation has. greedy is None if it was not measured."""
 
 Evaluation = Mapping[str, Any]
 """{"stage", "step", "split", "num_problems", "samples_per_prompt", "temperature", "seed", "k", "pass@1",
@@ -18,29 +18,29 @@ Evaluation = Mapping[str, Any]
 
 
 class TrackerLike(Protocol):
-    """Where a stage's numbers go. Steps count from 1; step 0 is the state before the first update."""
+    """Where the numbers of a stage go. Steps count from 1; step 0 is the state before the first update."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """The metrics of one step, each step once and in rising order. NonFiniteError names a nan or inf."""
+        """The metrics of a step, once for each step and in rising order. NonFiniteError for nan and inf."""
         ...
 
     def samples(self, step: int, scored: Sequence[ScoredRollout]) -> None:
-        """Rollouts of a step, to be looked at later. The same step again replaces them."""
+        """The rollouts of a step, for later inspection. A second call for the same step replaces them."""
         ...
 
     def evaluation(self, row: Evaluation) -> None:
-        """One evaluation. The same one again (stage, step, split and sampling all equal) replaces it."""
+        """One evaluation. It replaces one with the same stage, step, split and sampling settings."""
         ...
 
     def resume(self, step: int) -> None:
-        """Forgets all that came after `step`, the step of the checkpoint that the stage goes on from."""
+        """Remove everything after `step`, the step of the checkpoint that is resumed."""
         ...
 
     def close(self) -> None: ...
 
 
 class ConsoleSink(Protocol):
-    """What a person sees while stages run. One sink serves all stages of a pipeline, one after the other."""
+    """What the user sees while stages run. One sink serves all stages of a run, one after the other."""
 
     def begin(self, stage: str, *, total_steps: int) -> None: ...
 
@@ -54,42 +54,45 @@ class ConsoleSink(Protocol):
 def checked_metrics(step: int, metrics: Mapping[str, float], *, last_step: int) -> dict[str, float]:
     """The metrics as plain floats.
 
-    NonFiniteError for a nan or inf, ValueError for no number at all or for a step that is not after the last one.
+    NonFiniteError for nan and inf. ValueError for a value that is not a number, and for a step that does not come after
+    the last one.
     """
     if step <= last_step:
-        raise ValueError(f"metrics of step {step} after those of step {last_step}: log each step once, in rising order")
+        raise ValueError(
+            f"metrics of step {step} were logged after those of step {last_step}. Log each step once, in rising order."
+        )
     out: dict[str, float] = {}
     for name, value in metrics.items():
         if name in ("step", "seconds"):
-            raise ValueError(f"metric name {name!r} is taken by the line itself; use a name such as 'time/step_s'")
+            raise ValueError(f"{name!r} is not a metric name, because every line has it. Use e.g. 'time/step_s'.")
         try:
             number = float(value)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"metric {name} of step {step} is {value!r}; expected a number") from error
+            raise ValueError(f"metric {name} of step {step} is {value!r}; expected a number.") from error
         if not math.isfinite(number):
             raise NonFiniteError(
-                f"metric {name} is {number} at step {step}; expected a finite number. "
-                "Go on from the last checkpoint with a lower learning rate, or leave the metric out of this step."
+                f"metric {name} is {number} at step {step}; expected a finite number. Resume from the last checkpoint "
+                "with a lower learning rate."
             )
         out[name] = number
     return out
 
 
 def evaluation_key(row: Evaluation) -> tuple[Any, ...]:
-    """What makes two evaluations the same measurement."""
+    """Two evaluations with the same key are the same measurement."""
     return tuple(row.get(name) for name in ("stage", "step", "split", "samples_per_prompt", "temperature", "seed"))
 
 
 def checked_evaluation(row: Evaluation) -> dict[str, Any]:
-    """The row as a plain dict. ValueError for a missing part, NonFiniteError for a nan or inf."""
+    """The row as a plain dict. ValueError for a missing entry, NonFiniteError for nan and inf."""
     missing = [name for name in ("stage", "step", "split", *EVALUATION_NUMBERS) if name not in row]
     if missing:
-        raise ValueError(f"evaluation lacks {', '.join(missing)}; an absent number is None, never left out")
+        raise ValueError(f"the evaluation lacks {', '.join(missing)}. Give None for a number that was not measured.")
     for level, numbers in {"all levels": row, **row.get("by_level", {})}.items():
         for name in EVALUATION_NUMBERS:
             value = numbers.get(name)
             if value is not None and not math.isfinite(value):
                 raise NonFiniteError(
-                    f"evaluation of step {row['step']}: {name} of {level} is {value}; expected a number"
+                    f"evaluation of step {row['step']}: {name} of {level} is {value}; expected a finite number."
                 )
     return dict(row)

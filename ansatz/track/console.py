@@ -1,4 +1,4 @@
-"""What a person sees while a pipeline runs: a live bar on a terminal, one plain line every few steps anywhere else."""
+"""What the user sees during a run: a progress bar on a terminal, otherwise a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ HEADLINES = {
     "train/entropy": "entropy",
     "align/mean_gap": "align",
 }
-"""Metric -> short label, in the order shown; of those that a step has, the first ones."""
+"""Metric -> short label, in the order shown. A step shows the first few of those that it has."""
 
 
 def open_console(console: Console | None = None) -> ConsoleSink:
-    """The sink that fits where the output goes: live on a terminal, plain lines in a pipe, a log file or a notebook."""
+    """The sink for this output: live on a terminal, plain lines in a pipe, a log file or a notebook."""
     target = console or Console()
     return LiveConsole(target) if target.is_terminal and not target.is_dumb_terminal else PlainConsole(target)
 
 
 class PlainConsole:
-    """One line every `every` seconds at most, and always for the first and the last step and for evaluations."""
+    """At most one line every `every_s` seconds, and always one for the first step, the last step and evaluations."""
 
     def __init__(
         self, console: Console | None = None, *, every_s: float = 10.0, clock: Callable[[], float] = time.monotonic
@@ -64,7 +64,7 @@ class PlainConsole:
 
 
 class LiveConsole:
-    """A progress bar for the stage at work, with rate, time left and as many numbers as fit the terminal."""
+    """A progress bar for the current stage, with rate, remaining time and as many numbers as fit the terminal."""
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -77,7 +77,7 @@ class LiveConsole:
     def begin(self, stage: str, *, total_steps: int) -> None:
         self.end()
         self._stage, self._pace = stage, Pace(self._clock, total_steps)
-        if total_steps == 0:  # a stage that only evaluates: a bar of 0/0 says nothing
+        if total_steps == 0:  # a stage that only evaluates has no progress to show
             return
         self._progress = Progress(
             TextColumn("{task.description}", style="bold", markup=False),
@@ -93,8 +93,8 @@ class LiveConsole:
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         if self._progress is not None:
             self._pace.step(step)
-            most = max(1, min(5, (self._console.width - 50) // 17))
-            numbers = headline(metrics, most=most)
+            limit = max(1, min(5, (self._console.width - 50) // 17))
+            numbers = headline(metrics, limit=limit)
             self._progress.update(self._task, completed=step, pace=self._pace.text(), numbers=numbers)
 
     def evaluation(self, row: Evaluation) -> None:
@@ -107,7 +107,7 @@ class LiveConsole:
 
 
 class Pace:
-    """Rate and time left, from the steps of the last minute or so: evaluations and warm-up soon leave the average."""
+    """Rate and remaining time, from the last steps only, so that warm-up and evaluations soon leave the average."""
 
     WINDOW = 20
 
@@ -129,9 +129,9 @@ class Pace:
         return f"{rate}, {duration(seconds * max(self.total - last, 0))} left"
 
 
-def headline(metrics: Mapping[str, float], *, most: int = 5) -> str:
-    """The few numbers of a step that matter, as "reward 0.531  length 41.2"."""
-    present = [name for name in HEADLINES if name in metrics][:most]
+def headline(metrics: Mapping[str, float], *, limit: int = 5) -> str:
+    """The most important numbers of a step, as in "reward 0.531  length 41.2"."""
+    present = [name for name in HEADLINES if name in metrics][:limit]
     return "  ".join(f"{HEADLINES[name]} {short_number(metrics[name])}" for name in present)
 
 
@@ -146,22 +146,22 @@ def evaluation_line(row: Evaluation) -> str:
 
 
 def results_table(evaluations: Sequence[Evaluation]) -> Group:
-    """What was learned: a row an evaluation, in order; beneath it pass@1 and greedy by level where there are levels.
+    """One row per evaluation, and below it pass@1 and greedy by level if the problems have levels. All in per cent.
 
-    Shares in per cent. Both tables fit a terminal of 80 columns with up to five levels.
+    Both tables fit a terminal of 80 columns with up to five levels.
     """
     k = next((row["k"] for row in evaluations if "k" in row), "k")
-    heads = ("step", "pass@1 [95 % interval]", "greedy", f"pass@{k}", f"maj@{k}", "length", "cut off")
+    heads = ("step", "pass@1 [95 % interval]", "greedy", f"pass@{k}", f"maj@{k}", "length", "truncated")
     overall = _table("Held-out problems, %", heads)
     for row in evaluations:
         low, high = row["pass@1_interval"]
         overall.add_row(
             str(row["stage"]),
             str(row["step"]),
-            f"{_share(row['pass@1'])} [{_share(low)}, {_share(high)}]",
-            *(_share(row[name]) for name in ("greedy", "pass@k", "maj@k")),
+            f"{_percent(row['pass@1'])} [{_percent(low)}, {_percent(high)}]",
+            *(_percent(row[name]) for name in ("greedy", "pass@k", "maj@k")),
             f"{row['mean_length']:.1f}",
-            _share(row["truncated_frac"]),
+            _percent(row["truncated_frac"]),
         )
     levels = list(dict.fromkeys(level for row in evaluations for level in row.get("by_level", {})))
     if not levels:
@@ -169,7 +169,7 @@ def results_table(evaluations: Sequence[Evaluation]) -> Group:
     by_level = _table("By level: pass@1 / greedy, %", ("step", *(f"level {level}" for level in levels)))
     for row in evaluations:
         numbers = [row.get("by_level", {}).get(level, {}) for level in levels]
-        cells = (f"{_share(one.get('pass@1'))} / {_share(one.get('greedy'))}" for one in numbers)
+        cells = (f"{_percent(each.get('pass@1'))} / {_percent(each.get('greedy'))}" for each in numbers)
         by_level.add_row(str(row["stage"]), str(row["step"]), *cells)
     return Group(overall, "", by_level)
 
@@ -191,17 +191,17 @@ def _table(title: str, heads: Sequence[str]) -> Table:
     return table
 
 
-def _share(value: float | None) -> str:
+def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
-def percent(share: float | None) -> str:
+def percent(fraction: float | None) -> str:
     """0.8125 -> "81.2 %"; None -> "-"."""
-    return "-" if share is None else f"{100 * share:.1f} %"
+    return "-" if fraction is None else f"{_percent(fraction)} %"
 
 
 def short_number(value: float) -> str:
-    """Three significant digits or so, without exponents where they can be avoided."""
+    """About three significant digits, without an exponent where possible."""
     size = abs(value)
     if value == 0 or 1e-3 <= size < 100:
         return f"{value:.3g}" if size >= 1 else f"{value:.3f}"
@@ -210,8 +210,9 @@ def short_number(value: float) -> str:
 
 def duration(seconds: float) -> str:
     """42 s, 3:07, 1:02:30."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    hours, rest = divmod(whole, 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    minutes, seconds_left = divmod(total, 60)
+    hours, minutes_left = divmod(minutes, 60)
+    return f"{hours}:{minutes_left:02d}:{seconds_left:02d}" if hours else f"{minutes}:{seconds_left:02d}"

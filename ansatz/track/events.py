@@ -1,7 +1,7 @@
 """TensorBoard event files, written with tensorboard's own protocol buffers and record format.
 
-tensorboard's EventFileWriter would import tensorflow where that is installed, and writes from a thread; records written
-here are on disk after each step.
+The EventFileWriter of tensorboard would import tensorflow where that is installed, and it writes from a thread. Here
+every step is in the file when the call returns.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 
 class EventFile:
-    """One event file in `folder`. It hides what earlier files of the folder say of the steps from `first_step` on."""
+    """One event file in `folder`. It hides what older files say about the steps from `first_step` on."""
 
     def __init__(self, folder: Path, *, first_step: int = 0) -> None:
         # Imported here: tensorboard takes 0.3 s to import, and reading a run needs none of it.
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        # Generated modules: their classes are made at import, unseen by a type checker.
+        # Generated modules: their classes are made at import, where a type checker does not see them.
         self._event: Any = event_pb2
         self._summary: Any = summary_pb2
         folder.mkdir(parents=True, exist_ok=True)

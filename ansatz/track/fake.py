@@ -1,4 +1,4 @@
-"""A tracker in memory: the fake of the tracking seam, for tests of loops."""
+"""MemoryTracker: the fake of the tracking seam, for tests of loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansatz.types import ScoredRollout
 
 
 class MemoryTracker:
-    """Keeps what it is told in `steps`, `rollouts` and `evaluations`."""
+    """Keeps metrics and rollouts by step, and evaluations in order."""
 
     def __init__(self) -> None:
         self.steps: dict[int, dict[str, float]] = {}

@@ -1,45 +1,40 @@
-"""JSON Lines on disk, appended to by one process that may be killed at any moment.
+"""JSON Lines files, appended to by one process that can be killed at any moment.
 
-A line counts once its newline is written; a torn last line is dropped on reading and on the next opening.
+A line counts once its newline is written. A last line without one was cut off by a kill: it is ignored when the file is
+read, and removed when the file is next opened for writing.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from ansatz.errors import DataError
+from ansatz.files import replacing
 
 Row = dict[str, Any]
 
 
 def read_jsonl(path: Path) -> list[Row]:
-    """All whole lines; an absent file has none. DataError names a broken line that is not the torn last one."""
+    """All complete lines; none if the file does not exist. DataError names a line that is not JSON."""
     if not path.exists():
         return []
     rows: list[Row] = []
-    lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last newline is torn
+    lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last newline was cut off
     for number, line in enumerate(lines, start=1):
         try:
             rows.append(json.loads(line))
         except ValueError as error:
-            raise DataError(f"{path}, line {number}: not a JSON object ({error}). Remove the line to go on.") from error
+            raise DataError(f"{path}, line {number}: not a JSON object ({error}). Remove the line.") from error
     return rows
 
 
 def write_jsonl(path: Path, rows: Iterable[Row]) -> None:
-    """Replaces the whole file at once: a kill leaves the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        for row in rows:
-            file.write(to_line(row))
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    """Replace the whole file at once: after a kill there is the old file or the new one."""
+    with replacing(path) as file:
+        file.writelines(to_line(row) for row in rows)
 
 
 def append_jsonl(path: Path, row: Row) -> None:
@@ -49,7 +44,7 @@ def append_jsonl(path: Path, row: Row) -> None:
 
 
 def keep_rows(path: Path, keep: Callable[[Row], bool]) -> list[Row]:
-    """Drops the rows that `keep` refuses, and a torn last line; gives back the rows that stay."""
+    """Remove the rows that `keep` rejects, and a last line that was cut off. Returns the remaining rows."""
     if not path.exists():
         return []
     rows = [row for row in read_jsonl(path) if keep(row)]
@@ -58,5 +53,5 @@ def keep_rows(path: Path, keep: Callable[[Row], bool]) -> list[Row]:
 
 
 def to_line(row: Row) -> str:
-    """One line with its newline. ValueError for NaN and infinities, which are no JSON."""
+    """One line with its newline. ValueError for nan and infinities, which JSON does not have."""
     return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"

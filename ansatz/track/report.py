@@ -1,7 +1,7 @@
-"""The report of a pipeline: one HTML file with what was run, what was learned, the curves and some rollouts.
+"""The report of a run: one HTML file with its settings, what it learned, its curves and some of its rollouts.
 
-It loads nothing: style, script and charts are inlined, and its content security policy allows no other script to run,
-so text that a policy wrote stays text. It can be written while a pipeline runs.
+The page loads nothing: style, script and charts are inlined. Its content security policy allows no other script to run,
+so text that a policy wrote stays text. A report can be written while the run is in progress.
 """
 
 from __future__ import annotations
@@ -12,27 +12,26 @@ import html
 from collections.abc import Sequence
 from pathlib import Path
 
+from ansatz.files import write_text
 from ansatz.track.console import duration, percent
 from ansatz.track.figures import Panel, learning_curve, level_curve, panel_chart, panel_note, stage_panels
 from ansatz.track.health import health_checks
 from ansatz.track.jsonl import Row
-from ansatz.track.rollout_examples import ExampleTimeline, Snapshot, stories
+from ansatz.track.rollout_examples import ExampleTimeline, Snapshot, example_timelines
 from ansatz.track.runs import PipelineRun, StageRun, read_pipeline
 from ansatz.track.svg import Chart, line_chart
 from ansatz.track.theme import PAGE_SCRIPT, PAGE_STYLE
 from ansatz.types import Reason
 
 MAX_RESPONSE_CHARS = 6000
-"""Of a longer response the beginning is shown, and how much was left out."""
+"""Of a longer response, the page shows the beginning and says how much is missing."""
 
 
-def write_report(pipeline_dir: Path) -> Path:
-    """Writes pipeline_dir/report.html and gives its path. DataError when the folder is no pipeline's."""
-    run = read_pipeline(Path(pipeline_dir))
+def write_report(run_dir: Path) -> Path:
+    """Write report.html into the run folder and return its path. DataError if it is not a run folder."""
+    run = read_pipeline(Path(run_dir))
     path = run.folder / "report.html"
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(render(run), encoding="utf-8")
-    partial.replace(path)
+    write_text(path, render(run))
     return path
 
 
@@ -73,7 +72,7 @@ def _header(run: PipelineRun) -> str:
     )
     state = f"Trained model: {run.summary['model']}" if "model" in run.summary else ""
     if not run.summary:
-        state = "The pipeline is not through yet; this is what stands so far."
+        state = "The run is still in progress; this is its state so far."
     return (
         f'<header><p class="kicker">Ansatz report</p><h1>{_text(run.name)}</h1><p class="lede">{_text(lede)}</p>'
         f'<div class="tiles">{cells}</div><p class="soft">{_text(state)}</p></header>'
@@ -86,8 +85,7 @@ def _split(run: PipelineRun, split: str) -> str:
     levels = level_curve(run, split)
     return (
         f"<section><h2>What was learned: {_text(split)}</h2>"
-        "<p>Accuracy on problems that were never trained on. The stages stand side by side; within each, steps go from "
-        "left to right.</p>"
+        "<p>Accuracy on problems that were never trained on. Stages and their steps go from left to right.</p>"
         f'<div class="card full">{_both_widths(hero)}</div>'
         + (f'<div class="card full"><h3>pass@1 by level</h3>{_both_widths(levels)}</div>' if levels else "")
         + _results(rows)
@@ -98,7 +96,7 @@ def _split(run: PipelineRun, split: str) -> str:
 
 def _results(rows: Sequence[Row]) -> str:
     k = next((row["k"] for row in rows if "k" in row), "k")
-    heads = ("stage", "step", "pass@1", "95 % interval", "greedy", f"pass@{k}", f"maj@{k}", "length", "cut off")
+    heads = ("stage", "step", "pass@1", "95 % interval", "greedy", f"pass@{k}", f"maj@{k}", "length", "truncated")
     ends = _stage_ends(rows)
     lines: list[str] = []
     for row in rows:
@@ -117,7 +115,7 @@ def _results(rows: Sequence[Row]) -> str:
 
 
 def _by_level(rows: Sequence[Row]) -> str:
-    """Before and after: the first evaluation and the last one of each stage, level by level."""
+    """The first evaluation of the run and the last one of each stage, level by level."""
     ends = _stage_ends(rows)
     chosen = ends if rows[0] in ends else [rows[0], *ends]
     levels = list(dict.fromkeys(level for row in chosen for level in row.get("by_level", {})))
@@ -125,8 +123,9 @@ def _by_level(rows: Sequence[Row]) -> str:
     lines: list[str] = []
     for level in levels:
         numbers = [row.get("by_level", {}).get(level) for row in chosen]
-        count = next((one["num_problems"] for one in reversed(numbers) if one and "num_problems" in one), "-")
-        cells = "".join(_level_cell(one) for one in numbers)
+        counts = (each["num_problems"] for each in reversed(numbers) if each and "num_problems" in each)
+        count = next(counts, "-")
+        cells = "".join(_level_cell(each) for each in numbers)
         lines.append(f'<tr><th scope="row">{_text(level)}</th><td>{count}</td>{cells}</tr>')
     return _table("Before and after, by level", heads, lines, "pass@1, its 95 % interval, and greedy accuracy.")
 
@@ -141,9 +140,9 @@ def _level_cell(numbers: Row | None) -> str:
 def _stage(stage: StageRun) -> str:
     main, others = stage_panels(stage)
     marks = "".join(
-        f'<li class="{"fine" if sign.fine else "warn"}"><b>{"✓" if sign.fine else "!"} {_text(sign.title)}</b> '
-        f"{_text(sign.text)}</li>"
-        for sign in health_checks(stage)
+        f'<li class="{"fine" if check.fine else "warn"}"><b>{"✓" if check.fine else "!"} {_text(check.title)}</b> '
+        f"{_text(check.text)}</li>"
+        for check in health_checks(stage)
     )
     more = (
         f"<details><summary>All other curves ({len(others)})</summary>"
@@ -153,18 +152,18 @@ def _stage(stage: StageRun) -> str:
     )
     return (
         f"<section><h2>Curves: {_text(stage.name)}</h2>"
-        f"<p>{stage.last_step} steps in {duration(stage.seconds)}. A faint line has every step, a bold one their "
-        "running mean; a dotted line is the edge of the healthy range.</p>"
+        f"<p>{stage.last_step} steps in {duration(stage.seconds)}. Faint lines show every step, bold lines a running "
+        "mean. Dotted lines mark the edge of the healthy range.</p>"
         + (f'<ul class="health_checks">{marks}</ul>' if marks else "")
         + f'<div class="grid">{"".join(_panel(stage, panel) for panel in main)}</div>{more}</section>'
     )
 
 
 def _panel(stage: StageRun, panel: Panel) -> str:
-    healthy, moves = panel_note(panel)
+    healthy, meaning = panel_note(panel)
     note = (
-        f"<p><b>Healthy:</b> {_text(healthy)}.</p><details><summary>What it means when it moves</summary>"
-        f"<p>{_text(moves)}</p></details>"
+        f"<p><b>Healthy:</b> {_text(healthy)}.</p><details><summary>What a change means</summary>"
+        f"<p>{_text(meaning)}</p></details>"
         if healthy
         else ""
     )
@@ -172,49 +171,52 @@ def _panel(stage: StageRun, panel: Panel) -> str:
 
 
 def _rollouts(stage: StageRun) -> str:
-    found = stories(stage)
-    if not found:
+    timelines = example_timelines(stage)
+    if not timelines:
         return ""
-    how = (
-        "The same problems at their first, middle and last saved step"
-        if found[0].one_problem
-        else "Problems of one level at the first, middle and last saved step (none came back)"
+    which = (
+        "The same problems at their first, middle and last saved step. They were selected because these steps are far "
+        "apart"
+        if timelines[0].one_problem
+        else "Problems of one level at the first, middle and last saved step, because no problem was sampled twice. "
+        "They were selected by level"
     )
     return (
         f"<section><h2>Rollouts over time: {_text(stage.name)}</h2>"
-        f"<p>{how}, chosen by how far apart those steps lie and not by how well they went. Shown is each group's first "
-        'sample.</p><div class="rollouts">' + "".join(_story(story) for story in found) + "</div></section>"
+        f"<p>{which}, not because of how well they went. Each box shows the first sample of the group.</p>"
+        f'<div class="rollouts">{"".join(_timeline(timeline) for timeline in timelines)}</div></section>'
     )
 
 
-def _story(story: ExampleTimeline) -> str:
-    problem = story.moments[0].problem
-    level = f"Level {_text(problem.level)}" if problem.level else "Problem"
-    head = f"<h3>{level}</h3>{_question(story.moments[0])}" if story.one_problem else f"<h3>{level}</h3>"
-    moments = "".join(_moment(moment, question=not story.one_problem) for moment in story.moments)
-    return f'<article class="card">{head}<div class="moments">{moments}</div></article>'
+def _timeline(timeline: ExampleTimeline) -> str:
+    first = timeline.snapshots[0]
+    level = f"Level {_text(first.problem.level)}" if first.problem.level else "Problem"
+    head = f"<h3>{level}</h3>{_question(first)}" if timeline.one_problem else f"<h3>{level}</h3>"
+    boxes = "".join(_snapshot(snapshot, question=not timeline.one_problem) for snapshot in timeline.snapshots)
+    return f'<article class="card">{head}<div class="snapshots">{boxes}</div></article>'
 
 
-def _question(moment: Snapshot) -> str:
-    problem = moment.problem
+def _question(snapshot: Snapshot) -> str:
+    problem = snapshot.problem
     return f'<p class="question">{_text(problem.question)}</p><p>Gold answer: <b>{_text(problem.answer)}</b></p>'
 
 
-def _moment(moment: Snapshot, *, question: bool) -> str:
-    verdict = moment.shown.score.verdict
-    rollout = moment.shown.rollout
+def _snapshot(snapshot: Snapshot, *, question: bool) -> str:
+    verdict = snapshot.first.score.verdict
+    rollout = snapshot.first.rollout
     kind = "good" if verdict.correct else "bad" if verdict.reason is Reason.DIFFERENT else "warn"
     symbol = {"good": "✓", "bad": "✗", "warn": "!"}[kind]
     answer = "" if verdict.extracted is None else f" answered {verdict.extracted}"
-    cut = len(rollout.text) - MAX_RESPONSE_CHARS
-    left_out = f"<p>{cut} more characters are in the samples file.</p>" if cut > 0 else ""
+    hidden = len(rollout.text) - MAX_RESPONSE_CHARS
+    note = f"<p>{hidden} more characters are in the samples file.</p>" if hidden > 0 else ""
     return (
-        f'<div class="moment {kind}"><header><b>Step {moment.step}</b>'
+        f'<div class="snapshot {kind}"><header><b>Step {snapshot.step}</b>'
         f'<span class="badge {kind}">{symbol} {_text(verdict.reason.value.replace("_", " "))}</span>'
         f'<span class="soft">{_text(answer.strip())}</span></header>'
-        f"<p>{sum(moment.correct)} of {len(moment.correct)} samples right, {rollout.num_tokens} tokens</p>"
-        + (_question(moment) if question else "")
-        + f"<pre>{_text(rollout.text[:MAX_RESPONSE_CHARS])}</pre>{left_out}</div>"
+        f"<p>{sum(snapshot.correct)} of {len(snapshot.correct)} samples correct; this one has {rollout.num_tokens} "
+        "tokens</p>"
+        + (_question(snapshot) if question else "")
+        + f"<pre>{_text(rollout.text[:MAX_RESPONSE_CHARS])}</pre>{note}</div>"
     )
 
 
@@ -224,12 +226,12 @@ def _files(run: PipelineRun) -> str:
 
 
 def _origin(file: Row) -> str:
-    """One line: what a problem file was held against, and what that took out."""
-    done = [
-        f"decontaminated against {', '.join(one['against'])}, {one['dropped']} of {one['rows']} rows removed"
-        for one in file["decontaminated"]
+    """One line: what a problem file was decontaminated against, and how many rows that removed."""
+    reports = [
+        f"decontaminated against {', '.join(report['against'])}, {report['dropped']} of {report['rows']} rows removed"
+        for report in file["decontaminated"]
     ]
-    return f"{file['path']}: {'; '.join(done) or 'no decontamination report'}"
+    return f"{file['path']}: {'; '.join(reports) or 'no decontamination report'}"
 
 
 def _config(run: PipelineRun) -> str:
@@ -265,7 +267,7 @@ def _stage_ends(rows: Sequence[Row]) -> list[Row]:
 
 
 def _both_widths(chart: Chart) -> str:
-    """A wide drawing and one for a phone, so that its text stays readable; style shows one of them."""
+    """A wide drawing and one for a phone, so that the text stays readable. The style shows one of them."""
     wide, narrow = line_chart(chart, width=960, height=360), line_chart(chart, width=400, height=320)
     return f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>'
 

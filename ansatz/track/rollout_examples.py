@@ -1,97 +1,104 @@
-"""A few problems and what the policy answered at the first, the middle and the last saved step."""
+"""A few problems, and what the policy answered at the first, the middle and the last saved step."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from ansatz.track.runs import StageRun
-from ansatz.types import Problem, ScoredRollout, scored_from_json
+from ansatz.track.samples import read_samples
+from ansatz.types import Problem, ScoredRollout
 
 READ_BYTES = 64_000_000
-"""Of a stage with more saved rollouts, evenly spaced steps are read; about a second of work."""
+"""Of a stage with more saved rollouts than this, evenly spaced steps are read; that takes about a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A group of one problem at one step: the first sample in full, and which samples were right."""
+    """The group of one problem at one step: its first sample, and which of its samples were correct."""
 
     step: int
-    shown: ScoredRollout
+    first: ScoredRollout
     correct: tuple[bool, ...]
 
     @property
     def problem(self) -> Problem:
-        return self.shown.rollout.prompt.problem
+        return self.first.rollout.prompt.problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExampleTimeline:
-    """Moments in order of step: of one problem, or else of problems of one level."""
+    """Snapshots in order of step: of one problem, or otherwise of problems of one level."""
 
-    moments: tuple[Snapshot, ...]
+    snapshots: tuple[Snapshot, ...]
 
     @property
     def one_problem(self) -> bool:
-        return len({moment.problem.id for moment in self.moments}) == 1
+        return len({snapshot.problem.id for snapshot in self.snapshots}) == 1
+
+    @property
+    def num_steps(self) -> int:
+        """Steps between the first and the last snapshot."""
+        return self.snapshots[-1].step - self.snapshots[0].step
 
 
-def stories(stage: StageRun, *, most: int = 4) -> list[ExampleTimeline]:
-    """Up to `most` stories, of the problems whose saved steps lie furthest apart, a level each as far as that goes.
+def example_timelines(stage: StageRun, *, limit: int = 4) -> list[ExampleTimeline]:
+    """Up to `limit` timelines: the longest ones, from as many levels as possible.
 
-    Where no problem comes back, a story has one level's problems at the first, middle and last saved step.
+    If no problem occurs at two saved steps, a timeline has problems of one level at the first, middle and last step.
     """
-    moments = list(_moments(stage))
-    again: defaultdict[str, list[Snapshot]] = defaultdict(list)
-    for moment in moments:
-        again[moment.problem.id].append(moment)
-    coming_back = [ExampleTimeline(moments=_ends(found)) for found in again.values() if found[0].step < found[-1].step]
-    if coming_back:
-        return _varied(coming_back, most)
-    ends = [moment.step for moment in _ends(moments)]
+    snapshots = list(_snapshots(stage))
+    by_problem: defaultdict[str, list[Snapshot]] = defaultdict(list)
+    for snapshot in snapshots:
+        by_problem[snapshot.problem.id].append(snapshot)
+    repeated = [ExampleTimeline(snapshots=_ends(group)) for group in by_problem.values()]
+    repeated = [timeline for timeline in repeated if timeline.num_steps > 0]
+    if repeated:
+        return _varied(repeated, limit)
+    steps = [snapshot.step for snapshot in _ends(snapshots)]
     by_level: defaultdict[str, dict[int, Snapshot]] = defaultdict(dict)
-    for moment in moments:
-        if moment.step in ends:
-            by_level[moment.problem.level].setdefault(moment.step, moment)
-    return [ExampleTimeline(moments=tuple(found.values())) for _, found in sorted(by_level.items())][:most]
+    for snapshot in snapshots:
+        if snapshot.step in steps:
+            by_level[snapshot.problem.level].setdefault(snapshot.step, snapshot)
+    return [ExampleTimeline(snapshots=tuple(group.values())) for _, group in sorted(by_level.items())][:limit]
 
 
-def _varied(found: list[ExampleTimeline], most: int) -> list[ExampleTimeline]:
-    """The widest story of each level first, then the next widest of each, in order of level."""
-    found = sorted(found, key=lambda story: story.moments[0].step - story.moments[-1].step)  # widest first; stable
-    turns: defaultdict[str, int] = defaultdict(int)
+def _varied(timelines: list[ExampleTimeline], limit: int) -> list[ExampleTimeline]:
+    """The longest timeline of each level, then the second longest of each, and so on; the result is in level order."""
+    taken: defaultdict[str, int] = defaultdict(int)
     ranked: list[tuple[int, ExampleTimeline]] = []
-    for story in found:
-        level = story.moments[0].problem.level
-        ranked.append((turns[level], story))
-        turns[level] += 1
-    chosen = [story for _, story in sorted(ranked, key=lambda pair: pair[0])][:most]
-    return sorted(chosen, key=lambda story: story.moments[0].problem.level)
+    for timeline in sorted(timelines, key=lambda timeline: -timeline.num_steps):
+        level = timeline.snapshots[0].problem.level
+        ranked.append((taken[level], timeline))
+        taken[level] += 1
+    selected = [timeline for _, timeline in sorted(ranked, key=lambda pair: pair[0])][:limit]
+    return sorted(selected, key=lambda timeline: timeline.snapshots[0].problem.level)
 
 
-def _ends(moments: list[Snapshot]) -> tuple[Snapshot, ...]:
-    """The first, middle and last, by place in the list of their steps."""
-    steps = sorted({moment.step for moment in moments})
-    wanted = sorted({steps[0], steps[len(steps) // 2], steps[-1]}) if steps else []
-    return tuple(next(moment for moment in moments if moment.step == step) for step in wanted)
+def _ends(snapshots: list[Snapshot]) -> tuple[Snapshot, ...]:
+    """The snapshots at the first, the middle and the last of their steps."""
+    steps = sorted({snapshot.step for snapshot in snapshots})
+    selected = sorted({steps[0], steps[len(steps) // 2], steps[-1]}) if steps else []
+    return tuple(next(snapshot for snapshot in snapshots if snapshot.step == step) for step in selected)
 
 
-def _moments(stage: StageRun) -> Iterator[Snapshot]:
-    files = stage.sample_files()
-    size = sum(path.stat().st_size for _, path in files)
-    if size > READ_BYTES:
-        count = max(3, len(files) * READ_BYTES // size)
-        files = [files[index * (len(files) - 1) // (count - 1)] for index in range(min(count, len(files)))]
-    for step, path in files:
+def _snapshots(stage: StageRun) -> Iterator[Snapshot]:
+    for step, path in _evenly_spaced(stage.sample_files()):
         groups: defaultdict[str, list[ScoredRollout]] = defaultdict(list)
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                scored = scored_from_json(json.loads(line))
-                groups[scored.rollout.prompt.problem.id].append(scored)
+        for scored in read_samples(path):
+            groups[scored.rollout.prompt.problem.id].append(scored)
         for members in groups.values():
             members.sort(key=lambda scored: scored.rollout.sample)
-            yield Snapshot(
-                step=step, shown=members[0], correct=tuple(member.score.verdict.correct for member in members)
-            )
+            correct = tuple(member.score.verdict.correct for member in members)
+            yield Snapshot(step=step, first=members[0], correct=correct)
+
+
+def _evenly_spaced(paths: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
+    """As many of the files as READ_BYTES allows, at least three, with the first and the last among them."""
+    size = sum(path.stat().st_size for _, path in paths)
+    if size <= READ_BYTES:
+        return paths
+    count = max(3, len(paths) * READ_BYTES // size)
+    return [paths[index * (len(paths) - 1) // (count - 1)] for index in range(min(count, len(paths)))]

@@ -1,4 +1,4 @@
-"""A pipeline's folder, read back: what the report and the figures are made from."""
+"""A run folder, read back: the data of the report and its figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STAGE_FILES = ("config.yaml", "metrics.jsonl", "evaluations.jsonl")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRun:
-    """One stage's folder. metrics: a row a step. evaluations: in the order of their steps."""
+    """The folder of one stage. metrics: one row per step. evaluations: in the order of their steps."""
 
     name: str
     folder: Path
@@ -26,7 +26,7 @@ class StageRun:
 
     @property
     def last_step(self) -> int:
-        """The last step that anything is known of; 0 for a stage without steps."""
+        """The last step with metrics or an evaluation; 0 for a stage without steps."""
         return max((int(row["step"]) for row in (*self.metrics, *self.evaluations)), default=0)
 
     @property
@@ -34,30 +34,31 @@ class StageRun:
         return float(self.metrics[-1]["seconds"]) if self.metrics else 0.0
 
     def curve(self, name: str) -> list[tuple[float, float]]:
-        """(step, value) of a metric, for the steps that have it."""
+        """(step, value) of a metric at the steps that have it."""
         return [(row["step"], row[name]) for row in self.metrics if name in row]
 
     def metric_names(self) -> list[str]:
-        """Every metric that some step has, in order of first appearance."""
+        """Every metric of any step, in order of first appearance."""
         names = dict.fromkeys(name for row in self.metrics for name in row)
         return [name for name in names if name not in ("step", "seconds")]
 
     def sample_files(self) -> list[tuple[int, Path]]:
         """(step, path) of the saved rollouts, by step."""
-        found = ((re.fullmatch(r"step-(\d+)\.jsonl", path.name), path) for path in self.folder.glob("samples/*.jsonl"))
-        return sorted((int(match[1]), path) for match, path in found if match)
+        paths = self.folder.glob("samples/*.jsonl")
+        matches = ((re.fullmatch(r"step-(\d+)\.jsonl", path.name), path) for path in paths)
+        return sorted((int(match[1]), path) for match, path in matches if match)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRun:
-    """A pipeline's folder. summary is empty while the pipeline is not through; stages are in the order they ran."""
+    """A run folder. summary is empty while the run is in progress. stages are in the order in which they ran."""
 
     folder: Path
     config_text: str
     summary: dict[str, Any]
     stages: tuple[StageRun, ...]
     files: dict[str, list[Row]]
-    """By split what is known of the problem files that were trained on: each {path, decontaminated}."""
+    """The problem files that were trained on, by split: each {path, decontaminated}."""
 
     @property
     def name(self) -> str:
@@ -65,11 +66,11 @@ class PipelineRun:
 
     @property
     def seconds(self) -> float:
-        """Wall time of the pipeline; of the stages' steps alone while it is not through."""
+        """Wall time of the run; while it is in progress, of the steps of its stages only."""
         return float(self.summary.get("seconds", sum(stage.seconds for stage in self.stages)))
 
     def evaluations(self) -> list[Row]:
-        """All evaluations in order: the summary's, or what the stages have so far."""
+        """All evaluations in order: those of the summary, or those of the stages while the run is in progress."""
         return self.summary.get("evaluations") or [row for stage in self.stages for row in stage.evaluations]
 
     def splits(self) -> list[str]:
@@ -77,14 +78,14 @@ class PipelineRun:
 
 
 def read_pipeline(folder: Path) -> PipelineRun:
-    """DataError when the folder is absent or holds neither a summary nor a stage."""
+    """DataError if the folder does not exist, or has neither a summary nor a stage."""
     folder = Path(folder)
     summary_path = folder / "summary.json"
     summary = json.loads(summary_path.read_text(encoding="utf-8")) if summary_path.exists() else {}
     stages = tuple(_in_order(_read_stages(folder), summary))
     if not summary and not stages:
         raise DataError(
-            f"{folder} is no pipeline folder: it holds neither summary.json nor a stage's files. "
+            f"{folder} is not a run folder: it has neither summary.json nor the files of a stage. "
             "Give the folder that a training run wrote, such as runs/NAME."
         )
     files = json.loads(_text(folder / "problems" / "decontamination.json") or "{}")
@@ -94,26 +95,27 @@ def read_pipeline(folder: Path) -> PipelineRun:
 
 
 def _read_stages(folder: Path) -> Iterator[StageRun]:
-    for place in sorted(path for path in folder.glob("*") if path.is_dir()):
-        if any((place / name).exists() for name in STAGE_FILES):
+    for stage in sorted(path for path in folder.glob("*") if path.is_dir()):
+        if any((stage / name).exists() for name in STAGE_FILES):
             yield StageRun(
-                name=place.name,
-                folder=place,
-                metrics=tuple(read_jsonl(place / "metrics.jsonl")),
-                evaluations=tuple(sorted(read_jsonl(place / "evaluations.jsonl"), key=lambda row: int(row["step"]))),
+                name=stage.name,
+                folder=stage,
+                metrics=tuple(read_jsonl(stage / "metrics.jsonl")),
+                evaluations=tuple(sorted(read_jsonl(stage / "evaluations.jsonl"), key=lambda row: int(row["step"]))),
             )
 
 
 def _in_order(stages: Iterator[StageRun], summary: dict[str, Any]) -> list[StageRun]:
-    """By the summary where it names all with steps; else by the age of their first file, which a copy may have lost."""
-    found = list(stages)
+    """In the order of the summary if it names all stages with steps. Otherwise by the age of their first files, which
+    are lost when a folder is copied."""
+    all_stages = list(stages)
     named = [row["stage"] for row in summary.get("evaluations", [])]
-    if named and all(stage.name in named for stage in found if stage.metrics):
-        return sorted(found, key=lambda stage: named.index(stage.name) if stage.name in named else -1)
-    return sorted(found, key=lambda stage: (_born(stage.folder), stage.name))
+    if named and all(stage.name in named for stage in all_stages if stage.metrics):
+        return sorted(all_stages, key=lambda stage: named.index(stage.name) if stage.name in named else -1)
+    return sorted(all_stages, key=lambda stage: (_created(stage.folder), stage.name))
 
 
-def _born(folder: Path) -> float:
+def _created(folder: Path) -> float:
     return min(path.stat().st_mtime for name in STAGE_FILES if (path := folder / name).exists())
 
 

@@ -1,7 +1,7 @@
-"""Line charts as SVG text: axes with ticks, a legend, several series, bands, stage dividers; no dependency.
+"""Line charts as SVG text, without a dependency: axes with ticks, a legend, several series, bands, stage dividers.
 
-Colours are CSS variables (`track.theme`), so one drawing serves light and dark. Points travel along in the attribute
-data-chart, which the report's script reads to show values under the pointer.
+Colours are CSS variables (`track.theme`), so one drawing serves light and dark themes. The attribute data-chart holds
+the points; the script of the report reads it to show values under the pointer.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ansatz.track.theme import SERIES_COLOURS, SVG_STYLE
 Point = tuple[float, float]
 Item = TypeVar("Item")
 
-FONT = 12.0  # px of the drawing's own units
-CHAR = 0.6 * FONT  # mean width of a character, for the legend's places
-MAX_POINTS = 400  # a series; more cannot be told apart
+FONT = 12.0  # px, in units of the drawing
+CHAR = 0.6 * FONT  # mean width of a character, to lay out the legend
+MAX_POINTS = 400  # per series; more cannot be distinguished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One line. band: (x, low, high). labels: what the pointer shows for each point in place of its x."""
+    """One line. band: (x, low, high). labels: what the pointer shows for each point instead of its x."""
 
     name: str
     points: Sequence[Point]
@@ -34,39 +34,40 @@ class Series:
     dashed: bool = False
     dots: bool = False
     smooth: bool = False
-    """A bold running mean over a faint line of all points; for noisy curves of 30 points or more."""
+    """A bold running mean over a faint line of all points, if there are 30 points or more."""
     colour: int | None = None
-    """Which colour of the palette; None: by place."""
+    """Index into the palette; None: the index of the series in its chart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """x_ticks: (x, label) in place of round numbers. dividers: (x, label), a line with a caption to its right."""
+    """x_ticks: (x, label) instead of round numbers. dividers: (x, label), a line with a caption to its right."""
 
     title: str
     series: Sequence[Series]
     x_label: str = "step"
-    share: bool = False
-    """y is a share: the axis is 0 to 100 %."""
+    is_fraction: bool = False
+    """y is a fraction: the axis goes from 0 to 100 %."""
     x_ticks: Sequence[tuple[float, str]] | None = None
     dividers: Sequence[tuple[float, str]] = ()
     marks: Sequence[float] = field(default=())
-    """Horizontal lines at the edge of the healthy range, drawn when they fall into the axis."""
+    """Horizontal lines at the edges of the healthy range, drawn if they are within the axis."""
 
 
 def line_chart(chart: Chart, *, width: int = 440, height: int = 240, standalone: bool = False) -> str:
-    """The chart as an <svg> element; standalone: with title, style and background, to be saved as a file.
+    """The chart as an <svg> element. standalone: with title, style and background, to be saved as a file.
 
-    ValueError when no series has a point.
+    ValueError if no series has a point.
     """
-    series = [one for one in chart.series if one.points]
-    if not series:
-        raise ValueError(f"chart {chart.title!r} has no points; expected at least one series with a point")
-    box = _Box(chart, series, width, height, titled=standalone)
+    drawn = [series for series in chart.series if series.points]
+    if not drawn:
+        raise ValueError(f"the chart {chart.title!r} has no points; expected at least one series with a point.")
+    box = _Box(chart, drawn, width, height, titled=standalone)
     parts = [box.legend(), box.axes()]
-    parts += [_band(box, one, _colour(one, place)) for place, one in enumerate(series) if one.band]
-    parts += [_line(box, one, _colour(one, place)) for place, one in enumerate(series)]
-    label = f"{chart.title}: " + "; ".join(f"{one.name} ends at {box.y_text(one.points[-1][1])}" for one in series)
+    parts += [_band(box, series, _colour(series, index)) for index, series in enumerate(drawn) if series.band]
+    parts += [_line(box, series, _colour(series, index)) for index, series in enumerate(drawn)]
+    ends = "; ".join(f"{series.name} ends at {box.y_text(series.points[-1][1])}" for series in drawn)
+    label = f"{chart.title}: {ends}"
     namespace = ' xmlns="http://www.w3.org/2000/svg"' if standalone else ""
     frame = f'<style>{SVG_STYLE}</style><rect class="surface" width="{width}" height="{height}" rx="8"/>'
     title = f'<text class="heading" x="16" y="26">{html.escape(chart.title)}</text>'
@@ -77,21 +78,22 @@ def line_chart(chart: Chart, *, width: int = 440, height: int = 240, standalone:
 
 
 class _Box:
-    """The plot's rectangle and its two scales."""
+    """The rectangle of the plot and its two scales."""
 
     def __init__(self, chart: Chart, series: Sequence[Series], width: int, height: int, *, titled: bool) -> None:
         self.chart, self.series = chart, series
-        xs = [x for one in series for x, _ in one.points]
-        ys = [y for one in series for _, y in one.points] + [y for one in series for _, *ends in one.band for y in ends]
+        xs = [x for each in series for x, _ in each.points]
+        ys = [y for each in series for _, y in each.points]
+        ys += [y for each in series for _, *ends in each.band for y in ends]
         self.x_low, self.x_high = min(xs), max(xs)
         if self.x_low == self.x_high:
             self.x_low, self.x_high = self.x_low - 0.5, self.x_high + 0.5
-        self.y_ticks = [0, 0.25, 0.5, 0.75, 1] if chart.share else round_ticks(*_y_span(ys), count=5)
+        self.y_ticks = [0, 0.25, 0.5, 0.75, 1] if chart.is_fraction else round_ticks(*_y_span(ys), count=5)
         self.y_low, self.y_high = self.y_ticks[0], self.y_ticks[-1]
         self.left = 14 + CHAR * max(len(self.y_text(tick)) for tick in self.y_ticks)
         self.right = width - 14.0
         self._legend_top = 46.0 if titled else 10.0
-        self._legend = self._legend_places()
+        self._legend = self._legend_entries()
         rows = self._legend[-1][2] + 1 if self._legend else 0
         self.top = self._legend_top + 18 * rows + (16 if chart.dividers else 4)
         self.bottom = height - (38.0 if chart.x_label else 24.0)
@@ -104,33 +106,33 @@ class _Box:
         return self.bottom - (value - self.y_low) / (self.y_high - self.y_low) * (self.bottom - self.top)
 
     def y_text(self, value: float) -> str:
-        return f"{100 * value:.0f} %" if self.chart.share else axis_number(value)
+        return f"{100 * value:.0f} %" if self.chart.is_fraction else axis_number(value)
 
     def legend(self) -> str:
         out: list[str] = []
-        for one, place, row, x in self._legend:
+        for series, index, row, x in self._legend:
             y = self._legend_top + 18 * row
-            colour = f"s{_colour(one, place)}"
-            dash = ' stroke-dasharray="5 3"' if one.dashed else ""
+            colour = f"s{_colour(series, index)}"
+            dash = ' stroke-dasharray="5 3"' if series.dashed else ""
             out.append(
                 f'<line class="line {colour}" x1="{x:.1f}" x2="{x + 18:.1f}" y1="{y:.1f}" y2="{y:.1f}"{dash}/>'
-                f'<text x="{x + 24:.1f}" y="{y + 4:.1f}">{html.escape(one.name)}</text>'
+                f'<text x="{x + 24:.1f}" y="{y + 4:.1f}">{html.escape(series.name)}</text>'
             )
         return "".join(out)
 
-    def _legend_places(self) -> list[tuple[Series, int, int, float]]:
-        """(series, place, row, x) of each entry, wrapped at the right edge; a single series needs no legend."""
+    def _legend_entries(self) -> list[tuple[Series, int, int, float]]:
+        """(series, index, row, x) of each entry, wrapped at the right edge. A single series needs no legend."""
         if len(self.series) < 2:
             return []
-        places: list[tuple[Series, int, int, float]] = []
+        entries: list[tuple[Series, int, int, float]] = []
         row, x = 0, self.left
-        for place, one in enumerate(self.series):
-            size = 24 + CHAR * len(one.name) + 16
-            if places and x + size > self.right:
+        for index, series in enumerate(self.series):
+            width = 24 + CHAR * len(series.name) + 16
+            if entries and x + width > self.right:
                 row, x = row + 1, self.left
-            places.append((one, place, row, x))
-            x += size
-        return places
+            entries.append((series, index, row, x))
+            x += width
+        return entries
 
     def axes(self) -> str:
         out: list[str] = []
@@ -166,38 +168,38 @@ class _Box:
         return [(tick, axis_number(tick)) for tick in ticks if self.x_low <= tick <= self.x_high]
 
     def data(self) -> str:
-        """What the pointer needs: the plot's edges, and each series as [name, [[px, x text, y text], ...]]."""
+        """What the pointer needs: the edges of the plot, and each series as [name, [[px, x text, y text], ...]]."""
         lines = []
-        for one in self.series:
-            labels = one.labels or [f"{self.chart.x_label} {axis_number(x)}".strip() for x, _ in one.points]
-            kept = thin(list(zip(one.points, labels, strict=True)), value=lambda item: item[0][1])
+        for series in self.series:
+            labels = series.labels or [f"{self.chart.x_label} {axis_number(x)}".strip() for x, _ in series.points]
+            kept = thin(list(zip(series.points, labels, strict=True)), value=lambda item: item[0][1])
             points = [[round(self.x(x), 1), text, self._exact(y)] for (x, y), text in kept]
-            lines.append([one.name, points])
+            lines.append([series.name, points])
         return json.dumps(
             {"top": round(self.top, 1), "bottom": round(self.bottom, 1), "series": lines}, separators=(",", ":")
         )
 
     def _exact(self, value: float) -> str:
-        return f"{100 * value:.1f} %" if self.chart.share else f"{value:.4g}"
+        return f"{100 * value:.1f} %" if self.chart.is_fraction else f"{value:.4g}"
 
 
-def _line(box: _Box, one: Series, colour: int) -> str:
-    points = thin(list(one.points), value=lambda point: point[1])
-    dash = ' stroke-dasharray="5 3"' if one.dashed else ""
+def _line(box: _Box, series: Series, colour: int) -> str:
+    points = thin(list(series.points), value=lambda point: point[1])
+    dash = ' stroke-dasharray="5 3"' if series.dashed else ""
     out: list[str] = []
-    smoothed = one.smooth and len(one.points) >= 30
+    smoothed = series.smooth and len(series.points) >= 30
     out.append(f'<path class="line s{colour}{" faint" if smoothed else ""}" d="{_path(box, points)}"{dash}/>')
     if smoothed:
         out.append(
-            f'<path class="line s{colour}" d="{_path(box, thin(running_mean(one.points), value=lambda p: p[1]))}"/>'
+            f'<path class="line s{colour}" d="{_path(box, thin(running_mean(series.points), value=lambda p: p[1]))}"/>'
         )
-    if one.dots or len(points) == 1:
+    if series.dots or len(points) == 1:
         out += [f'<circle class="dot s{colour}" cx="{box.x(x):.1f}" cy="{box.y(y):.1f}" r="3.2"/>' for x, y in points]
     return "".join(out)
 
 
-def _band(box: _Box, one: Series, colour: int) -> str:
-    edge = [(x, high) for x, _, high in one.band] + [(x, low) for x, low, _ in reversed(one.band)]
+def _band(box: _Box, series: Series, colour: int) -> str:
+    edge = [(x, high) for x, _, high in series.band] + [(x, low) for x, low, _ in reversed(series.band)]
     return f'<path class="band s{colour}" d="{_path(box, edge)}Z"/>'
 
 
@@ -205,25 +207,25 @@ def _path(box: _Box, points: Sequence[Point]) -> str:
     return "M" + "L".join(f"{box.x(x):.1f},{box.y(y):.1f}" for x, y in points)
 
 
-def _colour(one: Series, place: int) -> int:
-    return (place if one.colour is None else one.colour) % SERIES_COLOURS
+def _colour(series: Series, index: int) -> int:
+    return (index if series.colour is None else series.colour) % SERIES_COLOURS
 
 
 def _y_span(ys: Sequence[float]) -> Point:
-    """Zero belongs to the axis unless the values stay far from it, as an alignment of 1.0002 does."""
+    """The axis includes 0 unless all values are far from it, like sampler-trainer gaps around 1.0002."""
     low, high = min(ys), max(ys)
     if 0 <= low < 0.6 * high:
         low = 0.0
     largest = max(abs(low), abs(high))
     if largest < 1e-290:
         return 0.0, 1.0
-    if high - low <= 1e-9 * largest:  # equal but for rounding; ticks between them would all be one number
+    if high - low <= 1e-9 * largest:  # equal except for rounding: all ticks would be the same number
         return min(1.25 * low, 0.0), max(1.25 * high, 0.0)
     return low, high
 
 
 def round_ticks(low: float, high: float, *, count: int) -> list[float]:
-    """About `count` round numbers, 1, 2 or 5 times a power of ten apart, from low or less to high or more."""
+    """About `count` round numbers that are 1, 2 or 5 times a power of ten apart and enclose low and high."""
     raw = (high - low) / max(count - 1, 1)
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))
@@ -237,7 +239,7 @@ def axis_number(value: float) -> str:
 
 
 def running_mean(points: Sequence[Point]) -> list[Point]:
-    """Mean over a centred window of a tenth of the points (at least 5), narrower towards the ends to stay centred."""
+    """Mean over a centred window of a tenth of the points (at least 5), which is narrower near the ends."""
     widest = max(2, len(points) // 20)
     out: list[Point] = []
     for index, (x, _) in enumerate(points):
@@ -247,14 +249,14 @@ def running_mean(points: Sequence[Point]) -> list[Point]:
     return out
 
 
-def thin(items: Sequence[Item], *, value: Callable[[Item], float], most: int = MAX_POINTS) -> Sequence[Item]:
-    """At most `most` items in order: the smallest and largest of each of most / 2 equal runs, so that spikes stay."""
-    if len(items) <= most:
+def thin(items: Sequence[Item], *, value: Callable[[Item], float], limit: int = MAX_POINTS) -> Sequence[Item]:
+    """At most `limit` items in order: the smallest and the largest of limit / 2 equal parts, so that spikes stay."""
+    if len(items) <= limit:
         return items
-    runs = most // 2
+    parts = limit // 2
     out: list[Item] = []
-    for run in range(runs):
-        start, stop = run * len(items) // runs, (run + 1) * len(items) // runs
+    for part in range(parts):
+        start, stop = part * len(items) // parts, (part + 1) * len(items) // parts
         lowest = min(range(start, stop), key=lambda index: value(items[index]))
         highest = max(range(start, stop), key=lambda index: value(items[index]))
         out += [items[index] for index in sorted({lowest, highest})]

@@ -126,13 +126,13 @@ summary{{cursor:pointer;font-weight:600;padding:.3rem 0}}
 summary:focus-visible{{outline:2px solid var(--s0);outline-offset:2px;border-radius:4px}}
 pre{{overflow:auto;max-height:30rem;margin:0;font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}}
 .rollouts{{display:grid;gap:1rem}}
-.moments{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,270px),1fr));gap:.8rem;margin-top:.8rem}}
-.moment{{border:1px solid var(--rule);border-top:4px solid var(--soft);border-radius:8px;padding:.7rem;min-width:0}}
-.moment.good{{border-top-color:var(--good)}}
-.moment.bad{{border-top-color:var(--bad)}}
-.moment.warn{{border-top-color:var(--warn)}}
-.moment pre{{white-space:pre-wrap;overflow-wrap:anywhere;max-height:18rem;margin-top:.5rem}}
-.moment header{{display:flex;flex-wrap:wrap;gap:.3rem .6rem;align-items:center;font-size:.88rem}}
+.snapshots{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,270px),1fr));gap:.8rem;margin-top:.8rem}}
+.snapshot{{border:1px solid var(--rule);border-top:4px solid var(--soft);border-radius:8px;padding:.7rem;min-width:0}}
+.snapshot.good{{border-top-color:var(--good)}}
+.snapshot.bad{{border-top-color:var(--bad)}}
+.snapshot.warn{{border-top-color:var(--warn)}}
+.snapshot pre{{white-space:pre-wrap;overflow-wrap:anywhere;max-height:18rem;margin-top:.5rem}}
+.snapshot header{{display:flex;flex-wrap:wrap;gap:.3rem .6rem;align-items:center;font-size:.88rem}}
 .question{{white-space:pre-wrap;overflow-wrap:anywhere;margin:0}}
 .card p.question{{color:var(--ink);font-size:.97rem;max-width:80ch}}
 .badge{{padding:.08rem .5rem;border-radius:99px;font-size:.82rem;font-weight:600}}

@@ -1,11 +1,11 @@
-"""The tracker of one stage: metrics.jsonl, evaluations.jsonl, samples/, TensorBoard and a console, in one run folder.
+"""The tracker of one stage: metrics.jsonl, evaluations.jsonl, samples/, TensorBoard and a console, in one folder.
 
-    STAGE/metrics.jsonl            {"step": 12, "seconds": 34.5, "rollout/rewards": 0.53, ...} one line a step
-    STAGE/evaluations.jsonl        one evaluation a line
-    STAGE/samples/step-000012.jsonl  one ScoredRollout a line
-    STAGE/tensorboard/             the metrics, and evaluations as eval/SPLIT/NAME[/LEVEL]
+    STAGE/metrics.jsonl              {"step": 12, "seconds": 34.5, "rollout/rewards": 0.53, ...}, one line per step
+    STAGE/evaluations.jsonl          one evaluation per line
+    STAGE/samples/step-000012.jsonl  one ScoredRollout per line
+    STAGE/tensorboard/               the metrics, and evaluations as eval/SPLIT/NAME[/LEVEL]
 
-Each write is on disk when the call returns, so a killed process loses nothing but the step it was in.
+Every file is written when the call returns, so a killed process loses only the step that it was in.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from ansatz.track.base import (
 )
 from ansatz.track.events import EventFile
 from ansatz.track.jsonl import Row, append_jsonl, keep_rows, write_jsonl
-from ansatz.types import ScoredRollout, to_json
+from ansatz.track.samples import write_samples
+from ansatz.types import ScoredRollout
 
 
 class Tracker:
-    """Opens a stage's folder; one that holds steps already is gone on with after its last whole line.
+    """Opens the folder of a stage. If it already holds steps, new ones follow its last complete line.
 
-    console is told the folder's name as the stage's. clock gives seconds (a test may pass its own).
+    console: shows the stage under the name of its folder. clock: returns seconds (a test can pass its own).
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Tracker:
             self._console.step(step, numbers)
 
     def samples(self, step: int, scored: Sequence[ScoredRollout]) -> None:
-        write_jsonl(self.run_dir / "samples" / f"step-{step:06d}.jsonl", (to_json(one) for one in scored))
+        write_samples(self.run_dir / "samples" / f"step-{step:06d}.jsonl", scored)
 
     def evaluation(self, row: Evaluation) -> None:
         new = checked_evaluation(row)
@@ -113,22 +114,22 @@ class Tracker:
 
 
 def truncate_after(run_dir: Path, step: int | None) -> list[Row]:
-    """Drops what stands of steps past `step` (None: only torn lines); gives the metric lines that stay."""
+    """Remove everything after `step` (None: only lines that were cut off). Returns the remaining metric lines."""
     if step is not None:
         for path in sorted((run_dir / "samples").glob("step-*.jsonl")):
-            found = re.fullmatch(r"step-(\d+)\.jsonl", path.name)
-            if found and int(found[1]) > step:
+            match = re.fullmatch(r"step-(\d+)\.jsonl", path.name)
+            if match and int(match[1]) > step:
                 path.unlink()
 
-    def stays(row: Row) -> bool:
+    def is_kept(row: Row) -> bool:
         return step is None or row["step"] <= step
 
-    keep_rows(run_dir / "evaluations.jsonl", stays)
-    return keep_rows(run_dir / "metrics.jsonl", stays)
+    keep_rows(run_dir / "evaluations.jsonl", is_kept)
+    return keep_rows(run_dir / "metrics.jsonl", is_kept)
 
 
 def evaluation_scalars(row: Evaluation) -> dict[str, float]:
-    """An evaluation's numbers by TensorBoard tag: eval/SPLIT/NAME, and eval/SPLIT/NAME/LEVEL for each level."""
+    """The numbers of an evaluation by TensorBoard tag: eval/SPLIT/NAME, and eval/SPLIT/NAME/LEVEL for each level."""
     prefix = f"eval/{row['split']}"
     out = {f"{prefix}/{name}": float(row[name]) for name in EVALUATION_NUMBERS if row[name] is not None}
     for level, numbers in row.get("by_level", {}).items():

@@ -1,1 +1,1 @@
-"""The update: batches on one flat token axis, one optimiser step, checkpoints that survive a kill."""
+"""The update: samples to batches, batches to optimiser steps, and checkpoints that survive a kill."""

@@ -1,8 +1,9 @@
 """AdamW over float32 master weights, whatever type the model computes in.
 
-After each slice its gradients go into float32 sums (`accumulate`), so splitting a batch loses no precision; a step
-updates the masters and writes them back into the model. For a float32 model the masters are the parameters themselves.
-Only parameters that require a gradient have masters, sums and moments. Kinds with less memory: `train.optimizers`.
+The gradients of each microbatch are added to float32 sums (`accumulate`), so splitting a batch loses no precision. A
+step updates the masters and writes them back into the model. For a float32 model, the masters are the parameters
+themselves. Only parameters that require a gradient have masters, sums and moments. `train.optimizers` has variants that
+need less memory.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from ansatz.errors import CheckpointError, NonFiniteError
 class MasterAdamW:
     """AdamW (Loshchilov and Hutter, arXiv:1711.05101) for a transformers model held in `dtype`.
 
-    Casts the model's parameters to dtype in place (buffers keep their own type); the float32 values of those that are
-    trained stay here, and the frozen ones have none.
+    Casts the model's parameters to dtype in place; buffers keep their type. The float32 values of trained parameters
+    are kept here. Frozen parameters have none.
     """
 
     def __init__(self, model: Any, *, dtype: torch.dtype, betas: tuple[float, float], weight_decay: float) -> None:
@@ -34,19 +35,21 @@ class MasterAdamW:
         self.adam = self._adam(list(self.masters.values()), betas=betas, weight_decay=weight_decay)
 
     def _master(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
-        """The float32 value that is trained for a parameter whose compute type will be dtype."""
+        """The float32 master of a parameter whose compute type will be dtype."""
         return parameter if dtype == torch.float32 else parameter.detach().float().clone().requires_grad_()
 
     def _adam(self, masters: list[Tensor], *, betas: tuple[float, float], weight_decay: float) -> torch.optim.Optimizer:
         return torch.optim.AdamW(masters, betas=betas, weight_decay=weight_decay, fused=True)
 
     def gradients(self, loss: Tensor) -> list[Tensor | None]:
-        """Of a slice's loss in each of the model's parameters, in the model's type; None where it has none. Safe from
-        several threads at once, as it changes nothing."""
+        """The gradients of a microbatch's loss, by parameter, in the model's type; None for an unused parameter.
+
+        Several threads can call this at once, because it changes nothing.
+        """
         return list(torch.autograd.grad(loss, list(self.model_params.values()), allow_unused=True))
 
     def accumulate(self, gradients: Sequence[Tensor | None]) -> None:
-        """Add one slice's gradients to the sums."""
+        """Add the gradients of one microbatch to the sums."""
         for master, gradient in zip(self.masters.values(), gradients, strict=True):
             if gradient is None:
                 continue
@@ -57,13 +60,13 @@ class MasterAdamW:
                 master.grad += gradient
 
     def _to_master_device(self, gradient: Tensor) -> Tensor:
-        """A slice's gradient on the masters' device."""
+        """The gradient of a microbatch, on the device of the masters."""
         return gradient
 
     def step(self, *, lr: float, max_grad_norm: float) -> float:
-        """One update with the accumulated gradients, clipped to max_grad_norm (0: not). Returns the norm before that.
+        """Update with the accumulated gradients, clipped to max_grad_norm (0: not). Returns the norm before clipping.
 
-        Raises NonFiniteError, having changed nothing, when the norm is nan or inf.
+        NonFiniteError, before anything has changed, if the norm is nan or inf.
         """
         grads = [master.grad for master in self.masters.values() if master.grad is not None]
         norm = float(torch.nn.utils.get_total_norm(grads))
@@ -94,7 +97,7 @@ class MasterAdamW:
         return {name: master.detach() for name, master in self.masters.items()}
 
     def state(self) -> dict[str, Tensor]:
-        """Adam's moments and step counts, flat: "exp_avg/NAME" and so on. Empty before the first step."""
+        """The moments and step counts of Adam as a flat dict: "exp_avg/NAME" etc. Empty before the first step."""
         return {
             f"{kind}/{name}": value.detach()
             for name, master in self.masters.items()
@@ -102,33 +105,33 @@ class MasterAdamW:
         }
 
     def _moments(self, state: dict[str, Any]) -> dict[str, Tensor]:
-        """What a checkpoint keeps of a parameter's state in `adam`."""
+        """What a checkpoint stores of the state of a parameter in `adam`."""
         return state
 
     def load(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
         """The inverse of `weights` and `state`, bit for bit.
 
-        Raises CheckpointError, having changed nothing, when they are another model's.
+        CheckpointError, before anything has changed, if they belong to another model.
         """
         moments = dict[str, dict[str, Tensor]]()
         for key, value in state.items():
             kind, name = key.split("/", 1)
             moments.setdefault(name, {})[kind] = value
-        odd = {name for name, master in self.masters.items() if _shape(weights.get(name)) != master.shape}
-        odd |= moments.keys() - self.masters.keys()
-        if odd:
+        misfits = {name for name, master in self.masters.items() if _shape(weights.get(name)) != master.shape}
+        misfits |= moments.keys() - self.masters.keys()
+        if misfits:
             raise CheckpointError(
-                f"the checkpoint is another model's: {len(odd)} of its weights do not fit, such as {min(odd)}."
+                f"the checkpoint belongs to another model: {len(misfits)} of its weights do not fit, such as "
+                f"{min(misfits)}. Resume with the model and the model.lora settings of the run that wrote it."
             )
         with torch.no_grad():
             for name, master in self.masters.items():
                 master.copy_(weights[name])
         self.adam.state.clear()
-        for name, own in moments.items():
+        for name, stored in moments.items():
             master = self.masters[name]
-            self.adam.state[master] = self._from_moments(
-                {kind: value.to(master.device, copy=True) for kind, value in own.items()}
-            )
+            copies = {kind: value.to(master.device, copy=True) for kind, value in stored.items()}
+            self.adam.state[master] = self._from_moments(copies)
         self.write_back()
 
     def _from_moments(self, moments: dict[str, Tensor]) -> dict[str, Any]:
@@ -142,15 +145,15 @@ def _shape(value: Tensor | None) -> torch.Size | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The learning rate by step (from 1): a linear rise over warmup_steps, constant, and over the last decay_steps of
-    total_steps a linear fall, of which the step after the last would be 0."""
+    """The learning rate by step (from 1): a linear rise over warmup_steps, then constant, then a linear fall over the
+    last decay_steps of total_steps. The fall would reach 0 at the step after the last."""
 
     warmup_steps: int = 0
     decay_steps: int = 0
     total_steps: int = 0
 
     def multiplier(self, step: int) -> float:
-        """Of the full rate, in 0..1."""
+        """The fraction of the full learning rate at a step, in 0..1."""
         rise = step / (self.warmup_steps + 1)
         fall = (self.total_steps + 1 - step) / (self.decay_steps + 1) if self.decay_steps else 1.0
         return max(0.0, min(1.0, rise, fall))

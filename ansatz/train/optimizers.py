@@ -1,4 +1,4 @@
-"""The optimisers that `train.optimizer` names; docs/memory.md counts the bytes of each."""
+"""The optimisers that `train.optimizer` can name. docs/memory.md counts the bytes of each."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ansatz.train.optim_8bit import Adam8bit, bitsandbytes
 from ansatz.train.optim_offload import OffloadedAdamW
 
 OPTIMIZERS: Registry[Callable[..., MasterAdamW]] = Registry("train.optimizer")
-"""Functions of (model, dtype) whose keyword-only parameters are the optimiser's settings."""
+"""Functions of (model, dtype) whose keyword-only parameters are the settings of the optimiser."""
 
 Betas = tuple[FractionBelowOne, FractionBelowOne]
 
 
 def bind_optimizer(settings: Mapping[str, Any]) -> Callable[[Any, torch.dtype], MasterAdamW]:
-    """What {name: NAME, ...settings} makes of a model and its compute type.
+    """The function of (model, compute type) that builds the optimiser of {name: NAME, ...settings}.
 
-    Raises ConfigError for an unknown name or setting, MissingExtraError where the named one's package is not installed.
+    ConfigError for an unknown name or setting. MissingExtraError if its package is not installed.
     """
     name = settings.get("name", "adamw")
     if name == "adamw_8bit":
@@ -32,13 +32,13 @@ def bind_optimizer(settings: Mapping[str, Any]) -> Callable[[Any, torch.dtype], 
 
 @OPTIMIZERS.register()
 def adamw(model: Any, dtype: torch.dtype, *, betas: Betas = (0.9, 0.99), weight_decay: Rate = 0.0) -> MasterAdamW:
-    """Masters, gradient sums and both moments in float32, all on the model's device."""
+    """Masters, gradient sums and both moments are float32, all on the device of the model."""
     return MasterAdamW(model, dtype=dtype, betas=betas, weight_decay=weight_decay)
 
 
 @OPTIMIZERS.register()
 def adamw_8bit(model: Any, dtype: torch.dtype, *, betas: Betas = (0.9, 0.99), weight_decay: Rate = 0.0) -> MasterAdamW:
-    """Masters and gradient sums in float32, both moments in 8 bits."""
+    """Masters and gradient sums are float32, both moments have 8 bits."""
     return Adam8bit(model, dtype=dtype, betas=betas, weight_decay=weight_decay)
 
 
@@ -46,5 +46,5 @@ def adamw_8bit(model: Any, dtype: torch.dtype, *, betas: Betas = (0.9, 0.99), we
 def adamw_offload(
     model: Any, dtype: torch.dtype, *, betas: Betas = (0.9, 0.99), weight_decay: Rate = 0.0
 ) -> MasterAdamW:
-    """As adamw, but in host memory: the device holds the compute weights and one slice's gradients."""
+    """Like adamw, but in host memory: the device holds the compute weights and the gradients of one microbatch."""
     return OffloadedAdamW(model, dtype=dtype, betas=betas, weight_decay=weight_decay)

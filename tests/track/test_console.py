@@ -82,7 +82,7 @@ def test_the_live_display_can_be_ended_twice_and_is_silent_for_a_stage_without_s
 
 def test_the_headline_leaves_out_what_does_not_matter():
     assert headline(METRICS) == "reward 0.531  length 41.2  entropy 0.800"
-    assert headline(METRICS, most=1) == "reward 0.531"
+    assert headline(METRICS, limit=1) == "reward 0.531"
     assert headline({"time/step_s": 1.0}) == ""
 
 

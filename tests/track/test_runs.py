@@ -10,8 +10,9 @@ from made_up import problem, scored
 from ansatz.errors import DataError
 from ansatz.track.health import health_checks
 from ansatz.track.jsonl import write_jsonl
-from ansatz.track.rollout_examples import stories
+from ansatz.track.rollout_examples import example_timelines
 from ansatz.track.runs import StageRun, read_pipeline
+from ansatz.track.samples import read_samples, write_samples
 from ansatz.types import to_json
 
 
@@ -48,7 +49,7 @@ def test_without_a_summary_the_older_stage_comes_first(tmp_path: Path):
 
 
 def test_a_folder_that_is_no_pipeline_is_named(tmp_path: Path):
-    with pytest.raises(DataError, match=r"is no pipeline folder.*runs/NAME"):
+    with pytest.raises(DataError, match=r"is not a run folder.*runs/NAME"):
         read_pipeline(tmp_path / "absent")
 
 
@@ -80,41 +81,54 @@ def test_a_bad_start_that_healed_is_no_warning(tmp_path: Path):
 
 
 def save(folder: Path, step: int, *rollouts):
-    write_jsonl(folder / "samples" / f"step-{step:06d}.jsonl", (to_json(one) for one in rollouts))
+    write_samples(folder / "samples" / f"step-{step:06d}.jsonl", rollouts)
 
 
-def test_a_story_follows_one_problem_through_its_first_middle_and_last_step(tmp_path: Path):
+def test_a_timeline_follows_one_problem_through_its_first_middle_and_last_step(tmp_path: Path):
     for step in (1, 2, 3, 4, 5):
         save(tmp_path, step, scored(problem(index=7), text=f"step {step}"), scored(problem(index=step + 50)))
-    (story,) = stories(stage(tmp_path))
-    assert story.one_problem
-    assert [moment.step for moment in story.moments] == [1, 3, 5]
-    assert story.moments[1].shown.rollout.text == "step 3"
+    (timeline,) = example_timelines(stage(tmp_path))
+    assert timeline.one_problem
+    assert [snapshot.step for snapshot in timeline.snapshots] == [1, 3, 5]
+    assert timeline.snapshots[1].first.rollout.text == "step 3"
 
 
-def test_a_moment_shows_the_first_sample_and_counts_the_right_ones(tmp_path: Path):
+def test_a_snapshot_shows_the_first_sample_and_says_which_are_correct(tmp_path: Path):
     from ansatz.types import Reason
 
     for step in (1, 2):
         save(tmp_path, step, scored(sample=1), scored(sample=0, reason=Reason.DIFFERENT, text="#### 5"))
-    (story,) = stories(stage(tmp_path))
-    assert story.moments[0].shown.rollout.sample == 0
-    assert story.moments[0].correct == (False, True)
+    (timeline,) = example_timelines(stage(tmp_path))
+    assert timeline.snapshots[0].first.rollout.sample == 0
+    assert timeline.snapshots[0].correct == (False, True)
 
 
-def test_without_a_problem_that_comes_back_a_story_follows_a_level(tmp_path: Path):
+def test_a_timeline_follows_a_level_if_no_problem_was_sampled_twice(tmp_path: Path):
     for step in (1, 2, 3):
         save(tmp_path, step, *(scored(problem(index=10 * step + int(level), level=level)) for level in ("2", "3")))
-    found = stories(stage(tmp_path))
-    assert [[moment.problem.level for moment in story.moments] for story in found] == [["2"] * 3, ["3"] * 3]
+    found = example_timelines(stage(tmp_path))
+    assert [[snapshot.problem.level for snapshot in timeline.snapshots] for timeline in found] == [["2"] * 3, ["3"] * 3]
     assert not found[0].one_problem
 
 
-def test_stories_take_a_level_each_before_a_second_of_one(tmp_path: Path):
+def test_every_level_gets_a_timeline_before_any_gets_a_second(tmp_path: Path):
     for step in (1, 9):
         save(tmp_path, step, *(scored(problem(index=i, level="2" if i < 6 else "5")) for i in range(8)))
-    assert [story.moments[0].problem.level for story in stories(stage(tmp_path), most=2)] == ["2", "5"]
+    assert [timeline.snapshots[0].problem.level for timeline in example_timelines(stage(tmp_path), limit=2)] == [
+        "2",
+        "5",
+    ]
 
 
-def test_a_stage_without_samples_has_no_stories(tmp_path: Path):
-    assert stories(stage(tmp_path)) == []
+def test_a_stage_without_samples_has_no_timelines(tmp_path: Path):
+    assert example_timelines(stage(tmp_path)) == []
+
+
+def test_samples_of_another_format_are_refused_in_one_sentence(tmp_path: Path):
+    path = tmp_path / "samples" / "step-000001.jsonl"
+    write_jsonl(path, [to_json(scored())])  # no version number: format 1
+    with pytest.raises(DataError, match=r"step-000001\.jsonl has rollout format 1, but .* reads format 2"):
+        read_samples(path)
+    write_samples(path, [scored()])
+    assert read_samples(path) == [scored()]
+    assert json.loads(path.read_text())["format"] == 2

@@ -23,7 +23,7 @@ def numbers(path: str) -> list[tuple[float, float]]:
 
 
 def test_a_line_lies_where_its_values_say():
-    root = parse(line_chart(Chart(title="t", series=[line(0.0, 1.0, 0.5)], share=True)))
+    root = parse(line_chart(Chart(title="t", series=[line(0.0, 1.0, 0.5)], is_fraction=True)))
     (path,) = [one for one in root.iter("path") if "line" in one.get("class", "")]
     (x0, y0), (x1, y1), (x2, y2) = numbers(path.get("d", ""))
     grid = sorted(float(one.get("y1", "")) for one in root.iter("line") if one.get("class") == "grid")

@@ -198,7 +198,7 @@ def test_weights_of_another_model_are_refused_and_change_nothing(change) -> None
     weights = {name: torch.zeros_like(value) for name, value in optimizer.weights().items()}
     state = dict(optimizer.state())
     change(weights, state)
-    with pytest.raises(CheckpointError, match="another model's"):
+    with pytest.raises(CheckpointError, match="another model"):
         optimizer.load(weights, state)
     assert same(everything(optimizer), before)
 

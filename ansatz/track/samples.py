@@ -1,0 +1,30 @@
+"""Files of scored rollouts: one JSON object per line, each with the version of its format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ansatz.errors import DataError
+from ansatz.track.jsonl import read_jsonl, write_jsonl
+from ansatz.types import ScoredRollout, scored_from_json, to_json
+
+FORMAT = 2
+"""Version of the fields of a rollout. Format 1 had no version number and other names for some of the fields."""
+
+
+def write_samples(path: Path, scored: Sequence[ScoredRollout]) -> None:
+    """Replace the file by these rollouts."""
+    write_jsonl(path, ({"format": FORMAT, **to_json(rollout)} for rollout in scored))
+
+
+def read_samples(path: Path) -> list[ScoredRollout]:
+    """The rollouts of a file. DataError for a file in another format."""
+    rows = read_jsonl(path)
+    other = next((row.get("format", 1) for row in rows if row.get("format", 1) != FORMAT), None)
+    if other is not None:
+        raise DataError(
+            f"{path} has rollout format {other}, but this version of Ansatz reads format {FORMAT}. Move the samples "
+            "folder out of the run folder, or use the version of Ansatz that wrote it."
+        )
+    return [scored_from_json(row) for row in rows]
