@@ -13,12 +13,13 @@ from ansatz.cli.responses import sample_into
 from ansatz.cli.rows import (
     AnswerFrom,
     AnswerKey,
-    File,
+    Files,
     IdKey,
     Out,
     QuestionKey,
     Work,
     correct_responses,
+    named,
     response_store,
     rows_of,
     run_row_filter,
@@ -43,7 +44,7 @@ def data() -> None:
 
 @app.command()
 def check(
-    file: File, question_key: QuestionKey = None, answer_key: AnswerKey = None, answer_from: AnswerFrom = "auto"
+    files: Files, question_key: QuestionKey = None, answer_key: AnswerKey = None, answer_from: AnswerFrom = "auto"
 ) -> None:
     """List the gold answers that the verifier cannot read, with their lines; exit code 1 if there are any."""
     from ansatz.rewards.math_answer.gold import unreadable_golds
@@ -52,7 +53,7 @@ def check(
 
     def problems() -> Iterator[Problem]:
         nonlocal rows
-        for _, problem in rows_of(file, question_key, answer_key, answer_from):
+        for _, problem in rows_of(files, question_key, answer_key, answer_from):
             rows += 1
             yield problem
 
@@ -65,7 +66,7 @@ def check(
 
 @app.command()
 def peek(
-    file: File,
+    files: Files,
     tokenizer: Annotated[Path | None, typer.Option(help="Folder of a tokenizer; lengths are then in tokens.")] = None,
     show: Annotated[int, typer.Option(help="Number of suspicious rows to print.")] = 20,
     question_key: QuestionKey = None,
@@ -73,7 +74,7 @@ def peek(
     answer_from: AnswerFrom = "auto",
     id_key: IdKey = None,
 ) -> None:
-    """Summarise FILE: rows, lengths, kinds of answer, levels, and suspicious rows."""
+    """Summarise problem files: rows, lengths, kinds of answer, levels, and suspicious rows."""
     from ansatz.data.hygiene.peek import QUANTILES, summarize
 
     length = None
@@ -81,7 +82,7 @@ def peek(
         from ansatz.models.token_counts import token_counter
 
         length = token_counter(tokenizer)
-    pairs = rows_of(file, question_key, answer_key, answer_from, id_key)
+    pairs = rows_of(files, question_key, answer_key, answer_from, id_key)
     summary = summarize((problem for _, problem in with_progress(pairs, "peek")), length=length)
     unit = "words" if tokenizer is None else "tokens"
     print(f"{summary.rows} problems")
@@ -98,7 +99,7 @@ def peek(
 
 @app.command()
 def dedup(
-    file: File,
+    files: Files,
     out: Out,
     threshold: Annotated[float, typer.Option(help="Overlap from which questions are near duplicates, 0.6 to 1.")] = 0.8,
     ngram: Annotated[int, typer.Option(help="Words per n-gram for the overlap.")] = 3,
@@ -118,7 +119,7 @@ def dedup(
 
     index = EmbeddingIndex(sentence_encoder(embeddings), threshold=min_cosine) if embeddings else None
     seen = Dedup(threshold=threshold, ngram=ngram, near=near, embeddings=index)
-    pairs = rows_of(file, question_key, answer_key, answer_from, id_key)
+    pairs = rows_of(files, question_key, answer_key, answer_from, id_key)
 
     def reject(problem: Problem) -> dict[str, Any] | None:
         duplicate = seen.find(problem)
@@ -128,12 +129,12 @@ def dedup(
     if index is not None:
         settings |= {"embeddings": embeddings, "min_cosine": min_cosine}
         pairs = index.encode_ahead(pairs)
-    run_row_filter("dedup", pairs, reject, file, out, settings)
+    run_row_filter("dedup", pairs, reject, files, out, settings)
 
 
 @app.command()
 def decontaminate(
-    file: File,
+    files: Files,
     out: Out,
     against: Annotated[list[Path], typer.Option(help="A test file; can be repeated.")],
     min_frac: Annotated[float, typer.Option(help="Keep rows with less than this fraction of a test question.")] = 0.0,
@@ -142,7 +143,7 @@ def decontaminate(
     answer_from: AnswerFrom = "auto",
     id_key: IdKey = None,
 ) -> None:
-    """Drop questions that are copies, reworded copies or paraphrases of test questions; FILE is read twice."""
+    """Drop questions that are copies, reworded copies or paraphrases of test questions; the files are read twice."""
     from ansatz.data.hygiene.decontaminate import NGRAM, BenchmarkTexts
     from ansatz.errors import ConfigError
 
@@ -150,7 +151,7 @@ def decontaminate(
         raise ConfigError(f"--min-frac = {min_frac}, expected 0 to 1.")
     keys = (question_key, answer_key, answer_from, id_key)
     tests = BenchmarkTexts(problem for path in against for _, problem in rows_of(path))
-    for _, problem in with_progress(rows_of(file, *keys), "decontaminate: count words"):
+    for _, problem in with_progress(rows_of(files, *keys), "decontaminate: count words"):
         tests.count(problem)
 
     def reject(problem: Problem) -> dict[str, Any] | None:
@@ -159,13 +160,13 @@ def decontaminate(
 
     settings = {"against": [str(path) for path in against], "ngram": NGRAM, "min_frac": min_frac}
     settings |= {"test_problems": len(tests), "test_problems_too_short": tests.too_short}
-    run_row_filter("decontaminate", rows_of(file, *keys), reject, file, out, settings)
+    run_row_filter("decontaminate", rows_of(files, *keys), reject, files, out, settings)
 
 
 @app.command("filter")
 @takes_sampling(template=GUESS, max_response_tokens=24)
 def filter_rows(
-    file: File,
+    files: Files,
     out: Out,
     *,
     sampling: ModelSampling,
@@ -205,9 +206,9 @@ def filter_rows(
     correct: dict[str, int] = {}
     if guessing:
         assert model is not None
-        remaining = [problem for _, problem in rows_of(file, *keys) if by_text(problem) is None]
+        remaining = [problem for _, problem in rows_of(files, *keys) if by_text(problem) is None]
         store = response_store(work, out)
-        correct = _correct_guesses(store, model, remaining, sampling, file) if remaining else {}
+        correct = _correct_guesses(store, model, remaining, sampling, files) if remaining else {}
         settings |= {"model": str(model), "guesses": sampling.options.samples_per_prompt, "responses": str(store.path)}
 
     def reject(problem: Problem) -> dict[str, Any] | None:
@@ -216,7 +217,7 @@ def filter_rows(
             return {"kind": "guessed", "correct": correct[problem.id]}
         return {"kind": reason} if reason else None
 
-    run_row_filter("filter", rows_of(file, *keys), reject, file, out, settings)
+    run_row_filter("filter", rows_of(files, *keys), reject, files, out, settings)
 
 
 def _longer_than(limit: int | None, tokenizer: Path | None) -> Callable[[str], bool]:
@@ -247,7 +248,7 @@ def _split_filters(
 
 
 def _correct_guesses(
-    store: ResponseStore, model: Path, problems: list[Problem], sampling: ModelSampling, file: Path
+    store: ResponseStore, model: Path, problems: list[Problem], sampling: ModelSampling, files: list[Path]
 ) -> dict[str, int]:
     """The number of correct guesses for each problem, by problem id."""
     from ansatz.evaluate.answer_only import answer_only_grader
@@ -258,8 +259,8 @@ def _correct_guesses(
         model,
         problems,
         sampling,
-        about={"data": str(file)},
-        source=str(file),
+        about={"data": named(files)},
+        source=named(files),
         to_prompt=render_guess,
         make_grader=answer_only_grader,
     )
@@ -268,7 +269,7 @@ def _correct_guesses(
 
 @app.command()
 def split(
-    file: File,
+    files: Files,
     out: Annotated[Path, typer.Option(help="JSONL file for the training rows.")],
     heldout: Annotated[Path, typer.Option(help="JSONL file for the held-out rows.")],
     heldout_frac: Annotated[float, typer.Option(help="Expected fraction of the rows that is held out.")] = 0.1,
@@ -279,17 +280,22 @@ def split(
     answer_from: AnswerFrom = "auto",
     id_key: IdKey = None,
 ) -> None:
-    """Split FILE in two by a hash of each question, so that a row's side does not depend on the other rows."""
+    """Split the rows in two by a hash of each question, so that a row's side does not depend on the other rows."""
     from ansatz.data.hygiene.report import history
     from ansatz.data.hygiene.row_filter import split_rows
     from ansatz.data.hygiene.split import held_out
 
-    pairs = with_progress(rows_of(file, question_key, answer_key, answer_from, id_key), "split")
+    pairs = with_progress(rows_of(files, question_key, answer_key, answer_from, id_key), "split")
     settings: dict[str, Any] = {"heldout_frac": heldout_frac, "seed": seed, "by": by}
 
     def is_heldout(problem: Problem) -> bool:
         return held_out(problem, heldout_frac=heldout_frac, seed=seed, by=by)
 
-    about = {"verb": "split", "file": str(file), **settings, "before": history(file)}
+    about = {
+        "verb": "split",
+        "file": named(files),
+        **settings,
+        "before": [head for file in files for head in history(file)],
+    }
     kept, held = split_rows(pairs, is_heldout, out, heldout, about=about)
     print(f"{kept} rows in {out}, {held} rows in {heldout}")

@@ -11,13 +11,14 @@ from ansatz.cli.responses import sample_into
 from ansatz.cli.rows import (
     AnswerFrom,
     AnswerKey,
-    File,
+    Files,
     IdKey,
     Model,
     Out,
     QuestionKey,
     Work,
     correct_responses,
+    named,
     response_store,
     rows_of,
     with_progress,
@@ -27,7 +28,7 @@ from ansatz.cli.sampling_options import ModelSampling, takes_sampling
 
 @takes_sampling()
 def difficulty(
-    file: File,
+    files: Files,
     out: Out,
     model: Model,
     *,
@@ -47,13 +48,13 @@ def difficulty(
     check_range(min_rate, max_rate)
     keys = (question_key, answer_key, answer_from, id_key)
     store = response_store(work, out)
-    problems = [problem for _, problem in rows_of(file, *keys)]
-    sample_into(store, model, problems, sampling, about={"data": str(file)}, source=str(file))
+    problems = [problem for _, problem in rows_of(files, *keys)]
+    sample_into(store, model, problems, sampling, about={"data": named(files)}, source=named(files))
     about = {"verb": "difficulty", "min_rate": min_rate, "max_rate": max_rate, **store.settings()}
-    about |= {"file": str(file), "before": history(file)}
+    about |= {"file": named(files), "before": [head for file in files for head in history(file)]}
     num_samples = sampling.options.samples_per_prompt
     report = write_pass_rates(
-        rows_of(file, *keys),
+        rows_of(files, *keys),
         correct_responses(store, "strict"),
         out,
         k=num_samples,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from ansatz.types import Problem
 
 T = TypeVar("T")
-File = Annotated[Path, typer.Argument(help="A problem file: .jsonl, .json, .csv, .tsv or .parquet.")]
+Files = Annotated[
+    list[Path], typer.Argument(metavar="FILE...", help="Problem files: .jsonl, .json, .csv, .tsv or .parquet.")
+]
 Out = Annotated[Path, typer.Option(help="JSONL file for the rows that stay; the report is written next to it.")]
 QuestionKey = Annotated[
     str | None, typer.Option(help="Field of the question; dots select nested fields. Recognised by default.")
@@ -32,29 +34,36 @@ Work = Annotated[
 
 
 def rows_of(
-    file: Path,
+    files: Path | Sequence[Path],
     question_key: str | None = None,
     answer_key: str | None = None,
     answer_from: str = "auto",
     id_key: str | None = None,
 ) -> Iterator[tuple[Row, Problem]]:
-    """The rows of a file together with their problems."""
-    from ansatz.data.files import source_name
-    from ansatz.data.formats import open_rows
+    """The rows of the files together with their problems. Fields are recognised in each file separately."""
+    from ansatz.data.files import problem_files, source_name
+    from ansatz.data.formats import FORMATS, open_rows
     from ansatz.data.row_problems import RowSettings, rows_with_problems
 
     settings = RowSettings(question_key=question_key, answer_key=answer_key, answer_from=answer_from, id_key=id_key)
-    return rows_with_problems(open_rows(file), settings, source=source_name(file))
+    opened = [(file, open_rows(file)) for file in problem_files(files, expected=f"a {', '.join(FORMATS)} file")]
+    return (pair for file, rows in opened for pair in rows_with_problems(rows, settings, source=source_name(file)))
+
+
+def named(files: Sequence[Path]) -> str:
+    """The files as reports and messages name them."""
+    return ", ".join(map(str, files))
 
 
 def run_row_filter(
-    verb: str, pairs: Iterable[Any], reject: Any, file: Path, out: Path, settings: dict[str, Any]
+    verb: str, pairs: Iterable[Any], reject: Any, files: Sequence[Path], out: Path, settings: dict[str, Any]
 ) -> None:
     """Write the rows that `reject` leaves to `out` with their report, and print the counts."""
     from ansatz.data.hygiene.report import history, report_path
     from ansatz.data.hygiene.row_filter import filter_rows
 
-    about = {"verb": verb, "file": str(file), **settings, "before": history(file)}
+    before = [head for file in files for head in history(file)]
+    about = {"verb": verb, "file": named(files), **settings, "before": before}
     report = filter_rows(with_progress(pairs, verb), reject, out, about=about)
     kinds = ", ".join(f"{kind} {count}" for kind, count in report["kinds"].items())
     counts = ", ".join(f"{report[part]} {part}" for part in ("rows", "kept", "dropped"))

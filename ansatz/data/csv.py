@@ -6,7 +6,7 @@ import csv as standard_csv
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ansatz.data.files import lines_of, problem_file, source_name
+from ansatz.data.files import lines_of, problem_files, source_name
 from ansatz.data.row_problems import row_source
 from ansatz.data.rows import Row
 from ansatz.errors import ConfigError, DataError
@@ -14,15 +14,17 @@ from ansatz.errors import ConfigError, DataError
 LONGEST_FIELD = 16 * 2**20  # characters; the standard library's own limit is below some worked solutions
 
 
-def _open_csv(*, split: str, path: str, delimiter: str = ",") -> tuple[Iterable[Row], str]:
-    """The file's problems in order, read on demand. delimiter: one character, "\t" for tab-separated files.
+def _open_csv(*, split: str, path: str | list[str], delimiter: str = ",") -> Iterable[tuple[Iterable[Row], str]]:
+    """The problems of the file, or of several files, in order, read on demand.
+
+    delimiter: one character, "\t" for tab-separated files.
 
     DataError for a missing file or a wrong row, with file and line; ConfigError for a setting outside its range.
     """
     if len(delimiter) != 1:
         raise ConfigError(f'csv: delimiter = {delimiter!r}, expected one character, such as "," or a tab.')
-    file = problem_file(path, expected="a CSV file")
-    return read_rows(file, delimiter=delimiter), source_name(file)
+    files = problem_files(path, expected="a CSV file")
+    return [(read_rows(file, delimiter=delimiter), source_name(file)) for file in files]
 
 
 csv = row_source("csv", _open_csv)

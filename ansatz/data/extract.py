@@ -1,10 +1,13 @@
-"""Final answers inside worked solutions: after `####` (GSM8K), or in the last box (MATH)."""
+"""Final answers in worked solutions: after `####` (GSM8K), in the last box (MATH), after "The answer is" (MetaMath)."""
 
 from __future__ import annotations
 
 import re
 
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
+
+
+_STATED = re.compile(r"\b(?:the|final) answer is:?[ \t]*(.+)", re.IGNORECASE)
 
 
 def after_hashes(text: str) -> str | None:
@@ -25,3 +28,10 @@ def last_box(text: str) -> str | None:
             if depth == 0:
                 return text[match.end() : end].strip() or None
     return None
+
+
+def after_sentence(text: str) -> str | None:
+    """The text after the last "the answer is" or "final answer is" on its line; None if there is none."""
+    matches = _STATED.findall(text)
+    answer = matches[-1].strip().removesuffix(".").strip() if matches else ""
+    return (answer.replace(",", "") if _THOUSANDS.fullmatch(answer) else answer) or None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from glob import glob, has_magic
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
@@ -22,6 +23,23 @@ def problem_file(path: str | Path, *, expected: str) -> Path:
             f"problem file {str(path)!r} {problem}; expected {expected}. Set the data setting 'path' to such a file."
         )
     return file
+
+
+def problem_files(path: str | Path | Sequence[str | Path], *, expected: str) -> list[Path]:
+    """The files of a path, of a list of paths, or of patterns such as "part-*.jsonl"; patterns are sorted by name.
+
+    expected: the kind of file, such as "a JSONL file". DataError if a file does not exist or a pattern matches nothing.
+    """
+    paths = [path] if isinstance(path, str | Path) else path
+    files: list[Path] = []
+    for name in map(str, paths):
+        matches = sorted(glob(name, recursive=True)) if has_magic(name) and not Path(name).exists() else [name]
+        if not matches:
+            raise DataError(
+                f"no file matches the pattern {name!r} (current folder: {Path.cwd()}); expected {expected}."
+            )
+        files += [problem_file(match, expected=expected) for match in matches]
+    return files
 
 
 def source_name(file: Path) -> str:

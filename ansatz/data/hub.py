@@ -20,7 +20,7 @@ def _open_hub(
     config: str | None = None,
     revision: str | None = None,
     hub_split: str | None = None,
-) -> tuple[Iterable[Row], str]:
+) -> Iterable[tuple[Iterable[Row], str]]:
     """The data set's problems in order.
 
     dataset: a name on the hub ("openai/gsm8k"), or a folder that `save_to_disk` wrote or that contains data files.
@@ -32,7 +32,7 @@ def _open_hub(
     MissingExtraError without datasets.
     """
     rows = read_rows(dataset, config=config, revision=revision, split=hub_split or split)
-    return rows, dataset.rstrip("/").rpartition("/")[2]
+    return [(rows, dataset.rstrip("/").rpartition("/")[2])]
 
 
 hub = row_source("hub", _open_hub)

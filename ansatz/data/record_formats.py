@@ -1,10 +1,17 @@
 """The record formats of published data sets, so that most files can be read without naming fields.
 
-GSM8K          {"question", "answer": "... #### 72"}
-MATH           {"problem", "solution": "... \\boxed{2}", "level"}; with "answer" in later collections
-DAPO, verl     {"prompt": [{"role": "user", "content"}], "reward_model": {"ground_truth"}}
-Open-Reasoner  [{"from": "human", "value"}, {"from": "assistant", "ground_truth": {"value"}}]
-AReaL-boba     {"prompt", "solutions": ["\\boxed{3}"]}
+GSM8K             {"question", "answer": "... #### 72"}
+MATH              {"problem", "solution": "... \\boxed{2}", "level", "type"}; later collections also have "answer"
+NuminaMath        {"problem", "solution": "... \\boxed{2}", "messages", "source"} (CoT and TIR)
+OpenR1-Math       {"problem", "solution", "answer", "uuid", "generations", ...}
+DeepMath          {"question", "final_answer", "difficulty", "topic", "r1_solution_1", ...}
+MetaMath          {"query", "response": "... The answer is: 2", "type"}
+DAPO, verl        {"prompt": [{"role": "user", "content"}], "reward_model": {"ground_truth"}, "extra_info"}
+TRL               {"prompt": text or messages, "ground_truth"} or {"prompt", "completion"}
+Open-Reasoner     [{"from": "human", "value"}, {"from": "assistant", "ground_truth": {"value"}}]
+AReaL-boba        {"prompt", "solutions": ["\\boxed{3}"], "query_id"}
+Countdown         {"nums", "target"}, or verl's columns with "ground_truth": {"numbers", "target"}
+chat, ShareGPT    {"messages": [{"role", "content"}]} or {"conversations": [{"from", "value"}]}
 
 Some of these wrap the question in an instruction about the form of the answer. It is removed, because here the prompt
 template gives that instruction.
@@ -14,15 +21,37 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+
+CONVERSATIONS = ("messages", "conversations")
+WORKED = ("solution", "solutions", "response", "completion", *CONVERSATIONS)
+"""Fields that hold a worked solution or a whole response, in which the answer has to be searched for."""
 
 FIELDS = {
-    "question": ("question", "problem", "prompt", "query"),
-    "answer": ("answer", "reward_model.ground_truth", "ground_truth", "expected_answer", "solution", "solutions"),
+    "question": ("question", "problem", "prompt", "query", *CONVERSATIONS),
+    "answer": (
+        "answer",
+        "final_answer",
+        "reward_model.ground_truth",
+        "ground_truth",
+        "expected_answer",
+        "extra_info.answer",
+        *WORKED,
+    ),
+    "id": ("id", "uuid", "unique_id"),
     "level": ("level", "difficulty"),
-    "solution": ("solution", "solutions"),
+    "solution": ("solution", "solutions", "r1_solution_1", "completion", *CONVERSATIONS),
 }
-"""Field names by what they hold, in order of preference."""
+"""Field names by what they hold, in order of preference. Upper and lower case are not distinguished."""
+
+HINTS = {
+    "question_key": ("instruction", "input", "text", "problem_statement", "prompt_text", "q"),
+    "answer_key": ("label", "target", "gold", "output", "result", "final", "correct_answer", "solution_answer", "a"),
+    "solution_key": ("output", "rationale", "explanation", "reasoning", "cot", "generation", "generations"),
+    "level_key": ("grade", "hardness"),
+    "id_key": ("index", "problem_id", "query_id", "idx", "_id"),
+}
+"""Other common names, which an error message suggests. They are ambiguous, so a setting must name them."""
 
 _INSTRUCTIONS = (
     r"^<[|｜]User[|｜]>\s*",
@@ -33,6 +62,18 @@ _INSTRUCTIONS = (
     r"\s*(Please|Let's) (reason|think) step by step,? and (put your final answer|output the final answer) "
     r"(within \\{1,2}boxed\{\}|after \"####\")\.?$",
 )
+_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant"}
+_PUZZLE = (
+    "Using each of the numbers {nums} exactly once, write an expression with +, -, *, / and brackets that equals "
+    "{target}."
+)
+
+
+class Turn(NamedTuple):
+    """role: "user", "assistant", or any other as it is written, such as "system"."""
+
+    role: str
+    text: str
 
 
 def recognised(what: str, known: Callable[[str], bool]) -> str | None:
@@ -48,8 +89,48 @@ def without_instructions(question: str) -> str:
     return bare.strip() or question
 
 
+def turns_of(value: Any) -> list[Turn] | None:
+    """The turns of a chat, written as {"role", "content"} or {"from", "value"}; None if the value is not a chat."""
+    if not isinstance(value, list) or not value:
+        return None
+    turns: list[Turn] = []
+    for item in cast("list[Any]", value):
+        role = item.get("role", item.get("from")) if isinstance(item, dict) else None
+        if not isinstance(role, str):
+            return None
+        content: Any = item.get("content", item.get("value"))
+        turns.append(Turn(_ROLES.get(role.lower(), role.lower()), _text_of(content)))
+    return turns
+
+
+def _text_of(content: Any) -> str:
+    """A turn's text; of a list of parts, the text parts."""
+    if isinstance(content, list):
+        parts = cast("list[Any]", content)
+        return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict)).strip()
+    return content.strip() if isinstance(content, str) else ""
+
+
+def puzzle_of(value: Any) -> tuple[list[int], int] | None:
+    """(numbers, target) of a Countdown puzzle; None if the value is not one."""
+    if not isinstance(value, dict):
+        return None
+    fields = cast("dict[str, Any]", value)
+    numbers, target = fields.get("nums", fields.get("numbers")), fields.get("target")
+    if not isinstance(numbers, list) or not isinstance(target, int):
+        return None
+    return cast("list[int]", numbers), target
+
+
 def as_object(value: Any) -> Any:
-    """A row of two turns as an object with `question` and `answer`; any other value unchanged."""
+    """A row of two turns, or a bare Countdown puzzle, as an object with question and answer; other values unchanged."""
+    if isinstance(value, dict):
+        row = cast("dict[str, Any]", value)
+        puzzle = None if {"question", "problem", "prompt", "query"} & row.keys() else puzzle_of(row)
+        if puzzle is None:
+            return row
+        shown = ", ".join(map(str, puzzle[0]))
+        return {**row, "question": _PUZZLE.format(nums=shown, target=puzzle[1]), "answer": str(puzzle[1])}
     if not isinstance(value, list):
         return value
     turns = cast("list[Any]", value)

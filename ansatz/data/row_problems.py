@@ -1,6 +1,6 @@
 """Turns rows with any field names into problems.
 
-Settings that are left open are determined from the first row of a file and then apply to the whole file. A later row
+Settings that are left open are determined from the first rows of a file and then apply to the whole file. A later row
 with another shape is an error that names its line; it is never read in a different way (see `record_formats`).
 """
 
@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from ansatz.data.extract import last_box
-from ansatz.data.files import problem_file, source_name
-from ansatz.data.record_formats import recognised
-from ansatz.data.rows import ABSENT, Row, first_item
-from ansatz.errors import ConfigError
+from ansatz.data.extract import after_sentence, last_box
+from ansatz.data.files import problem_files, source_name
+from ansatz.data.record_formats import WORKED, puzzle_of, recognised
+from ansatz.data.rows import ABSENT, EXTRACT, Row, short, worked_text
+from ansatz.data.unfit import RowError, unfit_rows
+from ansatz.errors import ConfigError, DataError
 from ansatz.registry import settings_of
 from ansatz.types import Problem
 
-ANSWER_FORMS = ("auto", "field", "####", "boxed")
+ANSWER_FORMS = ("auto", "field", *EXTRACT)
+FIRST_ROWS = 20  # rows from which the form of the answers is determined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +33,10 @@ class RowSettings:
     """Which field of a row holds what. Keys that are None are recognised from the first row of the file.
 
     answer_from: "field" takes the answer field as it is. "####" takes the text after the last #### in it (GSM8K's form,
-    without thousands separators). "boxed" takes the content of its last \\boxed{}. "auto" uses the form that the first
-    row shows. If the answer is extracted from a worked solution, that solution is the problem's solution unless
-    solution_key names another one.
-    id_key: if None, file and line are the id.
+    without thousands separators). "boxed" takes the content of its last \\boxed{}. "answer_is" takes the text after the
+    last "The answer is" (MetaMath). "auto" uses the form that most of the first 20 rows show. If the answer is
+    extracted from a worked solution, that solution is the problem's solution unless solution_key names another one.
+    id_key: if None, the field `id`, `uuid` or `unique_id`; a row without one has file and line as its id.
     limit: maximum number of rows to read.
 
     ConfigError for an unknown answer_from, or a limit below 1.
@@ -67,33 +70,85 @@ def problems_of(rows: Iterable[Row], settings: RowSettings, *, split: str, sourc
 def rows_with_problems(
     rows: Iterable[Row], settings: RowSettings, *, source: str, split: str = "all"
 ) -> Iterator[tuple[Row, Problem]]:
-    """Every row together with its problem, so that a row can be written back unchanged."""
-    resolved: RowSettings | None = None
-    for row in islice(rows, settings.limit):
-        resolved = resolved or _resolved(settings, row)
-        yield row, _problem(row, settings, resolved, split, source)
+    """Every row together with its problem, so that a row can be written back unchanged.
+
+    DataError at the first unfit row; within `collect_unfit`, unfit rows are recorded there and left out.
+    """
+    unfit = unfit_rows()
+    for row, result in rows_with_results(rows, settings, source=source, split=split):
+        if isinstance(result, Problem):
+            yield row, result
+        elif unfit is None:
+            raise result
+        else:
+            unfit.append(result.row)
 
 
-def _resolved(settings: RowSettings, first: Row) -> RowSettings:
-    """The settings, with open ones determined from the first row of the file."""
+def rows_with_results(
+    rows: Iterable[Row], settings: RowSettings, *, source: str, split: str = "all"
+) -> Iterator[tuple[Row, Problem | RowError]]:
+    """Every row together with its problem, or with the reason why it has none."""
+    rows = islice(rows, settings.limit)
+    first, error = _first_rows(rows)
+    keys = _resolved(settings, first) if first else settings
+    for row in _chained(first, error, rows):
+        try:
+            yield row, _problem(row, settings, keys, split, source)
+        except RowError as unfit:
+            gold = row.find(keys.answer_key) if keys.answer_key else ABSENT
+            yield row, RowError(unfit.row._replace(gold="" if gold is ABSENT else short(gold)))
+
+
+def _first_rows(rows: Iterator[Row]) -> tuple[list[Row], DataError | None]:
+    """The first rows, and the error that ended them, which is raised once all rows before it were used."""
+    first: list[Row] = []
+    try:
+        for row in islice(rows, FIRST_ROWS):
+            first.append(row)
+    except DataError as error:
+        return first, error
+    return first, None
+
+
+def _chained(first: Sequence[Row], error: DataError | None, rows: Iterator[Row]) -> Iterator[Row]:
+    yield from first
+    if error is not None:
+        raise error
+    yield from rows
+
+
+def _resolved(settings: RowSettings, first: Sequence[Row]) -> RowSettings:
+    """The settings, with open keys determined from the first row of the file, and answer_from from the first rows."""
 
     def known(key: str) -> bool:
-        return first.find(key) not in (ABSENT, None)
+        return first[0].find(key) not in (ABSENT, None, "", [])
 
     answer = settings.answer_key or recognised("answer", known) or "answer"
-    form = settings.answer_from
-    if form == "auto":
-        value = first_item(first.find(answer))
-        text = value if isinstance(value, str) else ""
-        form = "####" if re.search(r"^####", text, re.MULTILINE) else "boxed" if last_box(text) else "field"
     return replace(
         settings,
         question_key=settings.question_key or recognised("question", known) or "question",
         answer_key=answer,
-        answer_from=form,
+        answer_from=_answer_form(first, answer) if settings.answer_from == "auto" else settings.answer_from,
+        id_key=settings.id_key or recognised("id", known),
         level_key=settings.level_key or recognised("level", known),
         solution_key=settings.solution_key or recognised("solution", known),
     )
+
+
+def _answer_form(rows: Sequence[Row], key: str) -> str:
+    """The most frequent form; "field" only counts for worked solutions if no row shows another one."""
+    forms = Counter(_form_of(worked_text(row.find(key)), worked=key in WORKED) for row in rows)
+    if key in WORKED and len(forms) > 1:
+        del forms["field"]
+    return forms.most_common(1)[0][0]
+
+
+def _form_of(text: str, *, worked: bool) -> str:
+    if re.search(r"^####", text, re.MULTILINE):
+        return "####"
+    if last_box(text):
+        return "boxed"
+    return "answer_is" if worked and after_sentence(text) else "field"
 
 
 def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source: str) -> Problem:
@@ -102,28 +157,43 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
     assert keys.answer_key is not None
     text = row.answer_text(keys.answer_key, keys.answer_from)
     worked = text if keys.answer_from != "field" else None
-    all_keys = (keys.question_key, keys.answer_key, keys.id_key, keys.level_key, keys.solution_key)
+    row_id = row.text(named.id_key, "id_key") if named.id_key else row.optional_text(keys.id_key)
     level = row.text(named.level_key, "level_key") if named.level_key else row.optional_text(keys.level_key) or ""
     solution = (
         row.solution(named.solution_key) if named.solution_key else worked or row.optional_text(keys.solution_key)
     )
     return Problem(
-        id=row.text(keys.id_key, "id_key") if keys.id_key else f"{source}:{row.line}",
+        id=row_id or f"{source}:{row.line}",
         question=row.question(keys.question_key),
-        answer=row.answer(text, keys.answer_from),
+        answer=row.answer(text, keys.answer_key, keys.answer_from),
         source=source,
         split=split,
         level=level,
         solution=solution,
-        meta={**row.rest(key for key in all_keys if key), "line": row.line},
+        meta=_meta(row, keys),
     )
+
+
+def _meta(row: Row, keys: RowSettings) -> dict[str, Any]:
+    """The unused fields, the line, earlier turns of a chat, and the numbers of a Countdown puzzle."""
+    used = (keys.question_key, keys.answer_key, keys.id_key, keys.level_key, keys.solution_key)
+    meta = row.rest(key for key in used if key)
+    turns = row.earlier_turns(keys.question_key) if keys.question_key else []
+    if turns:
+        meta["earlier_turns"] = [{"role": turn.role, "content": turn.text} for turn in turns]
+    puzzle = puzzle_of(row.find(keys.answer_key)) if keys.answer_key else None
+    if puzzle is not None:
+        meta |= {"nums": puzzle[0], "target": puzzle[1]}
+    return {**meta, "line": row.line}
 
 
 ROW_KEYS = tuple(field.name for field in fields(RowSettings))
 
 
-def row_source(name: str, open_source: Callable[..., tuple[Iterable[Row], str]]) -> Callable[..., Iterator[Problem]]:
-    """A data source from a function (*, split, ...settings) -> (rows, source name).
+def row_source(
+    name: str, open_source: Callable[..., Iterable[tuple[Iterable[Row], str]]]
+) -> Callable[..., Iterator[Problem]]:
+    """A data source from a function (*, split, ...settings) -> [(rows, source name), ...], one pair per file.
 
     The source takes the settings of the function and those of `RowSettings`. Both are part of its signature, which is
     the schema of the recipe's data entry.
@@ -131,8 +201,11 @@ def row_source(name: str, open_source: Callable[..., tuple[Iterable[Row], str]])
 
     def source(*, split: str, **settings: Any) -> Iterator[Problem]:
         row_settings = RowSettings(**{key: settings.pop(key) for key in ROW_KEYS if key in settings})
-        rows, label = open_source(split=split, **settings)
-        return problems_of(rows, row_settings, split=split, source=label)
+        files = open_source(split=split, **settings)
+        problems = (
+            problem for rows, label in files for problem in problems_of(rows, row_settings, split=split, source=label)
+        )
+        return islice(problems, row_settings.limit)
 
     types = get_type_hints(RowSettings)
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -150,11 +223,13 @@ def file_source(
 ) -> Callable[..., Iterator[Problem]]:
     """The source for a file format without settings of its own. expected: the kind of file, such as "a JSON file"."""
 
-    def open_file(*, split: str, path: str) -> tuple[Iterable[Row], str]:
-        """The problems of a file in order. DataError for a missing file or a wrong row, with file and line;
-        ConfigError for a setting outside its range; MissingExtraError if the format needs an extra that is missing."""
-        file = problem_file(path, expected=expected)
-        return read_rows(file), source_name(file)
+    def open_files(*, split: str, path: str | list[str]) -> Iterable[tuple[Iterable[Row], str]]:
+        """The problems of a file in order, or of several files: a list, or a pattern such as "part-*.jsonl".
 
-    open_file.__module__ = read_rows.__module__
-    return row_source(name, open_file)
+        DataError for a missing file or a wrong row, with file and line; ConfigError for a setting outside its range;
+        MissingExtraError if the format needs an extra that is missing.
+        """
+        return [(read_rows(file), source_name(file)) for file in problem_files(path, expected=expected)]
+
+    open_files.__module__ = read_rows.__module__
+    return row_source(name, open_files)

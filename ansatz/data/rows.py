@@ -1,7 +1,8 @@
 """One row of a problem file: access to its fields, with error messages that name the file and the line.
 
-A field name can be a path with dots ("reward_model.ground_truth"). A question can be text or a list of chat messages;
-the last user turn counts. A solution can be text or a list of solutions; the first counts.
+A field name can be a path with dots ("reward_model.ground_truth"). Upper and lower case are not distinguished.
+A question can be text, or a chat, of which the last user turn counts. A solution can be text, a list of solutions, of
+which the first counts, or a chat, of which the last assistant turn counts.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from ansatz.data.extract import after_hashes, last_box
-from ansatz.data.record_formats import as_object, without_instructions
+from ansatz.data.extract import after_hashes, after_sentence, last_box
+from ansatz.data.record_formats import HINTS, WORKED, Turn, as_object, puzzle_of, turns_of, without_instructions
+from ansatz.data.unfit import RowError, UnfitRow
 from ansatz.errors import DataError
 
 ABSENT = object()
 """The value of a field that a row does not have."""
+
+EXTRACT = {"####": after_hashes, "boxed": last_box, "answer_is": after_sentence}
+"""How the answer is extracted from a worked solution, by the value of answer_from."""
+
+_EXPECTED = {"####": "'#### ANSWER' at its end", "boxed": "a \\boxed{ANSWER} in it", "answer_is": "'The answer is'"}
 
 
 class Row:
@@ -24,23 +31,29 @@ class Row:
     def __init__(self, file: str | Path, line: int, values: dict[str, Any], *, unit: str = "line") -> None:
         self.file, self.line, self.values, self.unit = file, line, values, unit
 
+    @property
+    def place(self) -> str:
+        return f"{self.file} {self.unit} {self.line}"
+
     def fail(self, message: str) -> NoReturn:
-        raise DataError(f"{self.file} {self.unit} {self.line}: {message}")
+        raise RowError(UnfitRow(self.place, message))
 
     def find(self, key: str) -> Any:
         """The value of the field, or ABSENT."""
         value: Any = self.values
         for part in [key] if key in self.values else key.split("."):
-            if not isinstance(value, dict) or part not in value:
+            name = _spelled(value, part)
+            if name is None:
                 return ABSENT
-            value = cast("dict[str, Any]", value)[part]
+            value = value[name]
         return value
 
     def get(self, key: str, setting: str) -> Any:
         value = self.find(key)
         if value is ABSENT:
+            hint = next((f" Perhaps {setting}: {name}." for name in HINTS.get(setting, ()) if name in self.values), "")
             self.fail(
-                f"the row has no field {key!r} (its fields: {', '.join(map(repr, self.values)) or 'none'}). "
+                f"the row has no field {key!r} (its fields: {', '.join(map(repr, self.values)) or 'none'}).{hint} "
                 f"Set {setting} to the right field, or repair the row."
             )
         return value
@@ -60,48 +73,54 @@ class Row:
         value = self.get(key, "question_key")
         if not isinstance(value, list):
             return without_instructions(self.text(key, "question_key"))
-        messages = cast("list[Any]", value)
-        turns = [m.get("content") for m in messages if isinstance(m, dict) and m.get("role") == "user"]
-        if not turns or not isinstance(turns[-1], str) or not turns[-1].strip():
+        asked = [turn.text for turn in turns_of(value) or () if turn.role == "user"]
+        if not asked or not asked[-1]:
             self.fail(
                 f"the messages in {key!r} have no user turn with text, expected "
                 '[{"role": "user", "content": "..."}]. Repair the row, or set question_key to another field.'
             )
-        return without_instructions(turns[-1].strip())
+        return without_instructions(asked[-1])
+
+    def earlier_turns(self, key: str) -> list[Turn]:
+        """The turns before the last user turn of a chat, such as a system prompt; empty if the question is text."""
+        turns = turns_of(self.find(key)) or []
+        last = max((index for index, turn in enumerate(turns) if turn.role == "user"), default=0)
+        return turns[:last]
 
     def solution(self, key: str) -> str:
         value = self.get(key, "solution_key")
-        first = first_item(value)
-        if not isinstance(first, str) or not first.strip():
+        text = worked_text(value)
+        if not text:
             self.fail(
-                f"the field {key!r} is {short(value)}, expected a solution text or a list of them. "
-                "Repair the row, or set solution_key to another field."
+                f"the field {key!r} is {short(value)}, expected a solution text, a list of them, or a chat with an "
+                "assistant turn. Repair the row, or set solution_key to another field."
             )
-        return first.strip()
+        return text
 
     def optional_text(self, key: str | None) -> str | None:
         """The text of a field that was recognised, not named by the user: None if this row does not have it."""
-        value = first_item(self.find(key)) if key else None
-        if isinstance(value, str | int | float) and not isinstance(value, bool):
-            return str(value).strip() or None
-        return None
+        value = self.find(key) if key else None
+        value = value if isinstance(value, int | float) and not isinstance(value, bool) else worked_text(value)
+        return str(value) if value not in ("", None) else None
 
     def answer_text(self, key: str, answer_from: str) -> str:
-        """The text of the answer field. If it is a list: its only item, or the first of several worked solutions."""
+        """The text of the answer field; of a list or chat, the text that counts; of a Countdown puzzle, its target."""
         value = self.get(key, "answer_key")
-        if isinstance(value, list) and (len(cast("list[Any]", value)) == 1 or (value and answer_from == "boxed")):
-            return Row(self.file, self.line, {key: first_item(value)}, unit=self.unit).text(key, "answer_key")
+        if (puzzle := puzzle_of(value)) is not None:
+            return str(puzzle[1])
+        if turns_of(value) is not None or (isinstance(value, list) and _one_answer(value, answer_from)):
+            value = worked_text(value) if isinstance(first_item(value), str | dict) else first_item(value)
+            return Row(self.file, self.line, {key: value}, unit=self.unit).text(key, "answer_key")
         return self.text(key, "answer_key")
 
-    def answer(self, text: str, answer_from: str) -> str:
-        """The final answer in the text of the answer field."""
+    def answer(self, text: str, key: str, answer_from: str) -> str:
+        """The final answer in the text of the answer field; empty if a response to be imitated states none."""
         if answer_from == "field":
-            return text
-        answer = after_hashes(text) if answer_from == "####" else last_box(text)
+            return "" if key in WORKED and len(text) > LONGEST_ANSWER else text
+        answer = EXTRACT[answer_from](text)
         if not answer:
-            expected = "'#### ANSWER' at its end" if answer_from == "####" else "a \\boxed{ANSWER} in it"
             self.fail(
-                f"the answer text has no {expected}, got {short(text)}. "
+                f"the answer text has no {_EXPECTED[answer_from]}, got {short(text)}. "
                 "Repair the row, or set answer_from to the right form."
             )
         return answer
@@ -110,15 +129,21 @@ class Row:
         """The fields that are not used. If only a part of a nested field is used, its other parts remain."""
         rest = dict(self.values)
         for key in used:
-            if key in rest or "." not in key:
-                rest.pop(key, None)
+            name = _spelled(rest, key)
+            if name is not None or "." not in key:
+                rest.pop(name or key, None)
                 continue
-            first, _, inner = key.partition(".")
-            if isinstance(rest.get(first), dict):
-                rest[first] = Row(self.file, self.line, rest[first]).rest([inner])
-                if not rest[first]:
-                    del rest[first]
+            outer, _, inner = key.partition(".")
+            name = _spelled(rest, outer)
+            if name is not None and isinstance(rest[name], dict):
+                rest[name] = Row(self.file, self.line, rest[name]).rest([inner])
+                if not rest[name]:
+                    del rest[name]
         return rest
+
+
+LONGEST_ANSWER = 100
+"""Characters. A longer text in a field of worked solutions is a response without a final answer, not an answer."""
 
 
 def row_of(file: str | Path, line: int, value: Any, *, unit: str = "line") -> Row:
@@ -130,6 +155,15 @@ def row_of(file: str | Path, line: int, value: Any, *, unit: str = "line") -> Ro
             f'{{"question": "...", "answer": "..."}}. Repair the {unit} or remove it.'
         )
     return Row(file, line, cast("dict[str, Any]", values), unit=unit)
+
+
+def worked_text(value: Any) -> str:
+    """The worked solution in a field: text, the first of a list, or the last assistant turn of a chat; else empty."""
+    turns = turns_of(value)
+    if turns is not None:
+        return turns[-1].text if turns[-1].role == "assistant" else ""
+    first = first_item(value)
+    return first.strip() if isinstance(first, str) else ""
 
 
 def json_value(value: Any) -> Any:
@@ -152,3 +186,19 @@ def short(value: object) -> str:
 def first_item(value: Any) -> Any:
     """The first item of a non-empty list; any other value unchanged."""
     return cast("list[Any]", value)[0] if isinstance(value, list) and value else value
+
+
+def _one_answer(value: Any, answer_from: str) -> bool:
+    """Whether a list states one answer: it has one item, or several worked solutions of which the first counts."""
+    return len(value) == 1 or (bool(value) and answer_from == "boxed")
+
+
+def _spelled(values: Any, name: str) -> str | None:
+    """The name as the object spells it; None if it has no such field."""
+    if not isinstance(values, dict):
+        return None
+    fields = cast("dict[str, Any]", values)
+    if name in fields:
+        return name
+    folded = name.casefold()
+    return next((field for field in fields if field.strip("\ufeff \t").casefold() == folded), None)

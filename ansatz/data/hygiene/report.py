@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, cast
 
@@ -73,10 +74,12 @@ def provenance(section: Mapping[str, Any]) -> list[Json]:
 
 
 def paths_in(section: Mapping[str, Any]) -> list[str]:
-    """Every `path` in a `data` entry, in order: of the entry, of a mixture's parts, of a fusion's source."""
-    path = section.get("path")
+    """Every file that a `data` entry names, in order: of the entry, of a mixture's parts, of a fusion's source."""
+    path = section.get("path") or []
+    paths = [path] if isinstance(path, str) else cast("list[str]", path)
     inner = [part for part in (section.get("of"), *(section.get("parts") or ())) if isinstance(part, Mapping)]
-    return [str(path)] * (path is not None) + [inner_path for part in inner for inner_path in paths_in(part)]
+    files = [file for name in paths for file in (sorted(glob(name)) if has_magic(name) else [name])]
+    return files + [inner_path for part in inner for inner_path in paths_in(part)]
 
 
 def digest(file: Path) -> str:

@@ -13,6 +13,7 @@ from typing import IO, Any
 from ansatz.data.files import replacing
 from ansatz.data.hygiene.report import report_path, write_data_report
 from ansatz.data.rows import Row
+from ansatz.data.unfit import RowError, UnfitRow
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
@@ -20,7 +21,7 @@ Json = dict[str, Any]
 
 
 def filter_rows(
-    rows: Iterable[tuple[Row, Problem]],
+    rows: Iterable[tuple[Row, Problem | RowError]],
     reject: Callable[[Problem], Json | None],
     out: Path,
     *,
@@ -28,6 +29,7 @@ def filter_rows(
 ) -> Json:
     """Write the rows that stay to `out`, one JSON object per line, and the report next to it.
 
+    rows: each with its problem, or with the reason why it has none; such rows are dropped as "unreadable".
     reject: None for a row that stays, otherwise the reason: an object with the key `kind`. about: the head of the
     report, such as the settings. The report (see `report`) has the counts rows, kept, dropped and kinds, and line and
     id of each dropped row. Both files are written atomically, the report last. The input can be `out` itself.
@@ -39,17 +41,23 @@ def filter_rows(
             kept = _Lines(file)
             for row, problem in rows:
                 read += 1
-                reason = reject(problem)
+                reason = unreadable(problem.row) if isinstance(problem, RowError) else reject(problem)
                 if reason is None:
                     kept.write(json_line(row.values))
                 else:
                     kinds[str(reason["kind"])] += 1
-                    dropped.write(json.dumps({"line": row.line, "id": problem.id, **reason}) + "\n")
+                    problem_id = "" if isinstance(problem, RowError) else problem.id
+                    dropped.write(json.dumps({"line": row.line, "id": problem_id, **reason}) + "\n")
         head: Json = {**(about or {}), "rows": read, "kept": kept.count, "dropped": read - kept.count}
         head |= {"kinds": dict(sorted(kinds.items())), "sha256": kept.digest}
         dropped.seek(0)
         write_data_report(out, head, dropped)
     return head
+
+
+def unreadable(row: UnfitRow) -> Json:
+    """Why an unreadable row is dropped, for the report."""
+    return {"kind": "unreadable", "gold": row.gold, "reason": row.reason}
 
 
 def json_line(values: Json) -> str:

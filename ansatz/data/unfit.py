@@ -1,0 +1,68 @@
+"""Rows that a run cannot use: a missing field, an unreadable gold answer, a text that is too long.
+
+Normally the first such row is an error. Within `collect_unfit`, sources leave such rows out and record them instead, so
+that all of them can be reported at once, or dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
+
+from ansatz.errors import DataError
+
+SHOWN = 5  # rows that a message describes
+
+
+class UnfitRow(NamedTuple):
+    """place: file and line, or the id of the problem. gold: as an error message shows it; empty if it is not known."""
+
+    place: str
+    reason: str
+    gold: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {f'gold {self.gold}: ' if self.gold else ''}{self.reason}"
+
+
+class RowError(DataError):
+    """A row that cannot be used."""
+
+    def __init__(self, row: UnfitRow) -> None:
+        super().__init__(f"{row.place}: {row.reason}")
+        self.row = row
+
+
+_collected: ContextVar[list[UnfitRow] | None] = ContextVar("unfit rows", default=None)
+
+
+@contextmanager
+def collect_unfit() -> Iterator[list[UnfitRow]]:
+    """Within the block, sources append unfit rows to the list instead of raising an error for the first one."""
+    rows: list[UnfitRow] = []
+    token = _collected.set(rows)
+    try:
+        yield rows
+    finally:
+        _collected.reset(token)
+
+
+def unfit_rows() -> list[UnfitRow] | None:
+    """The list of the enclosing `collect_unfit`; None outside of one."""
+    return _collected.get()
+
+
+def unfit_message(rows: Sequence[UnfitRow], *, total: int, what: str) -> str:
+    """The message for unfit rows: their number, the first five with gold and reason, and how to remove them.
+
+    total: the number of rows read. what: where they come from, such as "data.train".
+    """
+    shown = "".join(f"\n  {row}" for row in rows[:SHOWN])
+    more = f"\n  and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+    return (
+        f"{what}: {len(rows)} of {total} rows cannot be used:{shown}{more}\n"
+        "Set data.unfit: drop to leave them out, or write a file without them: "
+        "ansatz data filter FILE --out OUT --drop unreadable."
+    )

@@ -1,0 +1,280 @@
+"""Rows in the shapes of published data sets, made by hand with their real field names."""
+
+from __future__ import annotations
+
+import csv as standard_csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansatz.data.base import load_problems
+from ansatz.data.jsonl import jsonl
+from ansatz.data.unfit import collect_unfit
+from ansatz.errors import DataError
+from ansatz.types import Problem
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+ASKED = "What is $1+1$?"
+BOXED = "Adding gives $1+1=2$, so the sum is $\\boxed{2}$."
+TURNS = [{"role": "user", "content": ASKED}, {"role": "assistant", "content": BOXED}]
+PYTHON = "```python\nprint(1 + 1)\n```\n```output\n2\n```\nThe answer is $\\boxed{2}$."
+
+
+def user(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def read(folder: Path, *rows: Any, **settings: Any) -> list[Problem]:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return list(jsonl(split="train", path=str(path), **settings))
+
+
+SHAPES: dict[str, tuple[Any, str | None]] = {  # row, solution
+    "gsm8k": ({"question": ASKED, "answer": "1+1=<<1+1=2>>2\n#### 2"}, "1+1=<<1+1=2>>2\n#### 2"),
+    "math": ({"problem": ASKED, "level": "Level 1", "type": "Prealgebra", "solution": BOXED}, BOXED),
+    "math500": (
+        {
+            "problem": ASKED,
+            "solution": BOXED,
+            "answer": "2",
+            "subject": "Prealgebra",
+            "level": 1,
+            "unique_id": "test/prealgebra/1.json",
+        },
+        BOXED,
+    ),
+    "numina_cot": ({"source": "aops_forum", "problem": ASKED, "solution": BOXED, "messages": TURNS}, BOXED),
+    "numina_tir": ({"problem": ASKED, "solution": PYTHON, "messages": TURNS}, PYTHON),
+    "numina_1.5": (
+        {
+            "problem": ASKED,
+            "solution": BOXED,
+            "answer": "2",
+            "problem_type": "Algebra",
+            "question_type": "math-word-problem",
+            "problem_is_valid": "Yes",
+            "source": "olympiads",
+            "synthetic": False,
+        },
+        BOXED,
+    ),
+    "open_reasoner_zero": (
+        [{"from": "human", "value": ASKED}, {"from": "assistant", "ground_truth": {"value": "2", "pass_at_n": 0.5}}],
+        None,
+    ),
+    "areal_boba": (
+        {
+            "prompt": f"<|User|>\n{ASKED}\nPlease reason step by step, and put your final answer within \\boxed{{}}."
+            "<|Assistant|><think>\n",
+            "task": "math",
+            "query_id": "fe11b471-1aa9-4867-958f-a0a811c85f92",
+            "solutions": ["\\boxed{2}"],
+        },
+        "\\boxed{2}",
+    ),
+    "dapo_17k": (
+        {
+            "data_source": "math_dapo",
+            "prompt": user(
+                "Solve the following math problem step by step. The last line of your response should be of the form "
+                "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n"
+                f'{ASKED}\n\nRemember to put your answer on its own line after "Answer:".'
+            ),
+            "ability": "MATH",
+            "reward_model": {"ground_truth": "2", "style": "rule-lighteval/MATH_v2"},
+            "extra_info": {"index": "9a9b6eb4-a1cb-49d1-8c1e-62eaf2f74079"},
+        },
+        None,
+    ),
+    "dapo_processed": (
+        {
+            "prompt": ASKED,
+            "solution": "2",
+            "data_source": "math_dapo",
+            "ability": "MATH",
+            "reward_model": {"ground_truth": "2", "style": "rule-lighteval/MATH_v2"},
+        },
+        "2",
+    ),
+    "deepmath": (
+        {
+            "question": ASKED,
+            "final_answer": "2",
+            "difficulty": 4.5,
+            "topic": "Mathematics -> Algebra -> Prealgebra",
+            "r1_solution_1": "Okay. 2.",
+            "r1_solution_2": "Hm. 2.",
+            "r1_solution_3": "So 2.",
+        },
+        "Okay. 2.",
+    ),
+    "openr1": (
+        {
+            "problem": ASKED,
+            "solution": "The sum is 2.",
+            "answer": "2",
+            "problem_type": "Algebra",
+            "question_type": "math-word-problem",
+            "source": "olympiads",
+            "uuid": "586fd646-76d6-5070-8c81-9993ab9d8559",
+            "is_reasoning_complete": [True, True],
+            "generations": ["<think>Hm.</think> \\boxed{2}", "<think>So.</think> \\boxed{2}"],
+            "correctness_math_verify": [True, False],
+            "correctness_count": 1,
+            "finish_reasons": None,
+            "messages": TURNS,
+        },
+        "The sum is 2.",
+    ),
+    "metamath": (
+        {
+            "type": "MATH_AnsAug",
+            "query": ASKED,
+            "original_question": ASKED,
+            "response": "We add 1 and 1 to get 2.\nThe answer is: 2",
+        },
+        "We add 1 and 1 to get 2.\nThe answer is: 2",
+    ),
+    "trl_text": ({"prompt": ASKED, "ground_truth": "2"}, None),
+    "trl_messages": ({"prompt": user(ASKED), "ground_truth": ["2"]}, None),
+    "trl_completion": ({"prompt": user(ASKED), "completion": TURNS[1:]}, BOXED),
+    "verl_gsm8k": (
+        {
+            "data_source": "openai/gsm8k",
+            "prompt": user(ASKED + ' Let\'s think step by step and output the final answer after "####".'),
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": "2"},
+            "extra_info": {"split": "train", "index": 0, "answer": "1+1=2\n#### 2", "question": ASKED},
+        },
+        None,
+    ),
+    "chat": ({"messages": TURNS}, BOXED),
+    "sharegpt": (
+        {"id": "x_0", "conversations": [{"from": "human", "value": ASKED}, {"from": "gpt", "value": BOXED}]},
+        BOXED,
+    ),
+    "capitals": ({"Problem": ASKED, "Answer": 2, "ID": "a-1"}, None),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_published_shape_is_read_without_keys(tmp_path: Path, shape: str) -> None:
+    row, solution = SHAPES[shape]
+    (problem,) = read(tmp_path, row)
+    assert (problem.question, problem.answer, problem.solution) == (ASKED, "2", solution)
+
+
+@pytest.mark.parametrize(
+    ("shape", "row_id", "level"),
+    [
+        ("math500", "test/prealgebra/1.json", "1"),
+        ("openr1", "586fd646-76d6-5070-8c81-9993ab9d8559", ""),
+        ("sharegpt", "x_0", ""),
+        ("capitals", "a-1", ""),
+        ("deepmath", None, "4.5"),
+        ("math", None, "Level 1"),
+    ],
+)
+def test_ids_and_levels_are_recognised(tmp_path: Path, shape: str, row_id: str | None, level: str) -> None:
+    (problem,) = read(tmp_path, SHAPES[shape][0])
+    assert (problem.id, problem.level) == (row_id or f"{tmp_path.name}/rows:1", level)
+
+
+PUZZLES: dict[str, Any] = {
+    "tinyzero": {"target": 98, "nums": [44, 19, 35]},
+    "verl": {
+        "data_source": "countdown",
+        "prompt": user("Using the numbers [44, 19, 35], create an equation that equals 98."),
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": {"target": 98, "numbers": [44, 19, 35]}},
+    },
+}
+
+
+@pytest.mark.parametrize("shape", PUZZLES)
+def test_countdown_puzzles_give_the_reward_their_numbers_and_target(tmp_path: Path, shape: str) -> None:
+    (problem,) = read(tmp_path, PUZZLES[shape])
+    assert (problem.meta["nums"], problem.meta["target"], problem.answer) == ([44, 19, 35], 98, "98")
+    assert "44, 19, 35" in problem.question
+    assert "98" in problem.question
+
+
+def test_the_form_of_the_answers_is_that_of_most_of_the_first_rows(tmp_path: Path) -> None:
+    """NuminaMath contains proofs without a box; the first row can be one of them."""
+    rows = [{"problem": ASKED, "solution": text} for text in ("Follows by symmetry of the figure.", BOXED, BOXED)]
+    with collect_unfit() as unfit:
+        problems = read(tmp_path, *rows)
+    assert [problem.answer for problem in problems] == ["2", "2"]
+    assert [(row.place.rpartition("/")[2], row.gold) for row in unfit] == [
+        ("rows.jsonl line 1", "'Follows by symmetry of the figure.'")
+    ]
+    assert "has no a \\boxed{ANSWER} in it" in unfit[0].reason
+
+
+def test_outside_of_a_collection_the_first_unfit_row_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"rows\.jsonl line 2: the row has no field 'answer'"):
+        read(tmp_path, {"question": ASKED, "answer": "2"}, {"question": ASKED})
+
+
+def test_a_demonstration_without_a_final_answer_has_none(tmp_path: Path) -> None:
+    story = "Once upon a time there was a triangle. " * 5
+    turns = [{"from": "human", "value": "Tell a story."}, {"from": "gpt", "value": story}]
+    (problem,) = read(tmp_path, {"conversations": turns})
+    assert (problem.answer, problem.solution) == ("", story.strip())
+
+
+def test_a_system_prompt_and_earlier_turns_are_kept(tmp_path: Path) -> None:
+    turns = [{"role": "system", "content": "Be brief."}, *TURNS, *user("And $2+2$?")]
+    (problem,) = read(tmp_path, {"prompt": turns, "ground_truth": "4"})
+    assert problem.question == "And $2+2$?"
+    assert [turn["role"] for turn in problem.meta["earlier_turns"]] == ["system", "user", "assistant"]
+    assert problem.meta["earlier_turns"][0]["content"] == "Be brief."
+    assert "earlier_turns" not in read(tmp_path, SHAPES["trl_messages"][0])[0].meta
+
+
+def test_an_unknown_name_is_suggested_for_the_setting(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no field 'question' .* Perhaps question_key: instruction\."):
+        read(tmp_path, {"instruction": ASKED, "answer": "2"})
+    with pytest.raises(DataError, match=r"no field 'answer' .* Perhaps answer_key: label\."):
+        read(tmp_path, {"question": ASKED, "label": "2"})
+
+
+def test_headers_of_a_table_can_be_written_in_any_case(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="", encoding="utf-8-sig") as file:
+        writer = standard_csv.writer(file)
+        writer.writerows([["Question", " ANSWER", "Topic"], [ASKED, "2", "sums"]])
+    (problem,) = load_problems("csv", split="train", settings={"path": str(path)})
+    assert (problem.question, problem.answer, problem.meta) == (ASKED, "2", {"Topic": "sums", "line": 2})
+
+
+def test_several_files_and_patterns_are_read_in_order(tmp_path: Path) -> None:
+    for name in ("b", "a", "other"):
+        (tmp_path / f"part-{name}.jsonl").write_text(
+            "".join(json.dumps({"question": f"{name}{i}?", "answer": i}) + "\n" for i in range(2))
+        )
+    pattern = str(tmp_path / "part-?.jsonl")
+    problems = load_problems("jsonl", split="train", settings={"path": pattern})
+    assert [problem.question for problem in problems] == ["a0?", "a1?", "b0?", "b1?"]
+    assert len({problem.id for problem in problems}) == 4
+    both = [str(tmp_path / "part-other.jsonl"), pattern]
+    problems = load_problems("jsonl", split="train", settings={"path": both, "limit": 3})
+    assert [problem.question for problem in problems] == ["other0?", "other1?", "a0?"]
+    with pytest.raises(DataError, match="no file matches the pattern"):
+        load_problems("jsonl", split="train", settings={"path": str(tmp_path / "none-*.jsonl")})
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the public data files (../shared/data) are not here")
+def test_all_shared_files_are_read_without_keys() -> None:
+    for path in sorted(SHARED.glob("*/*.jsonl")):
+        stated = [json.loads(line) for line in path.read_text(encoding="utf-8").strip().split("\n")]
+        problems = list(jsonl(split="test", path=str(path)))
+        assert len(problems) == len(stated), path
+        for row, problem in zip(stated, problems, strict=True):
+            if not path.name.startswith("original"):
+                assert problem.id == row["id"]
+                assert problem.question == row["problem"].strip()
+                assert problem.answer == str(row["answer"]).strip()
