@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ansatz.cli.data_filter import filter_rows
 from ansatz.cli.model_filters import difficulty, select
-from ansatz.cli.responses import sample_into
 from ansatz.cli.rows import (
     AnswerFrom,
     AnswerKey,
@@ -17,24 +16,23 @@ from ansatz.cli.rows import (
     IdKey,
     Out,
     QuestionKey,
-    Work,
-    correct_responses,
+    history_of,
     named,
-    response_store,
+    results_of,
     rows_of,
     run_row_filter,
     with_progress,
 )
-from ansatz.cli.sampling_options import ModelSampling, takes_sampling
-from ansatz.prompts.answer_only import GUESS
 
 if TYPE_CHECKING:
-    from ansatz.evaluate.response_store import ResponseStore
+    from ansatz.data.rows import Row
+    from ansatz.data.unfit import RowError, UnfitRow
     from ansatz.types import Problem
 
 app = typer.Typer(help="Inspect and clean problem files before training on them.", no_args_is_help=True)
 app.command()(difficulty)
 app.command()(select)
+app.command("filter")(filter_rows)
 
 
 @app.callback()
@@ -44,24 +42,50 @@ def data() -> None:
 
 @app.command()
 def check(
-    files: Files, question_key: QuestionKey = None, answer_key: AnswerKey = None, answer_from: AnswerFrom = "auto"
+    files: Files,
+    out: Annotated[Path | None, typer.Option(help="JSONL file for the rows that cannot be used.")] = None,
+    question_key: QuestionKey = None,
+    answer_key: AnswerKey = None,
+    answer_from: AnswerFrom = "auto",
 ) -> None:
-    """List the gold answers that the verifier cannot read, with their lines; exit code 1 if there are any."""
-    from ansatz.rewards.math_answer.gold import unreadable_golds
+    """List the rows that cannot be used: a missing field, or a gold answer that the verifier cannot read.
 
-    rows = 0
+    Each is printed with its gold answer; exit code 1 if there are any. `ansatz data filter --drop unreadable` writes a
+    file without them.
+    """
+    from ansatz.data.files import replacing
+    from ansatz.data.hygiene.row_filter import json_line
 
-    def problems() -> Iterator[Problem]:
-        nonlocal rows
-        for _, problem in rows_of(files, question_key, answer_key, answer_from):
-            rows += 1
-            yield problem
+    num_rows, num_text = 0, 0
+    unfit: list[UnfitRow] = []
+    for row, result in with_progress(results_of(files, question_key, answer_key, answer_from), "check"):
+        num_rows += 1
+        unfit_row, as_text = _checked(row, result)
+        num_text += as_text
+        if unfit_row is not None:
+            unfit.append(unfit_row)
+    for unfit_row in unfit:
+        print(unfit_row)
+    if out is not None:
+        with replacing(out) as file:
+            file.writelines(json_line(unfit_row._asdict()) for unfit_row in unfit)
+    print(f"{num_rows} problems, {len(unfit)} cannot be used, {num_text} gold answers are compared as text")
+    raise typer.Exit(code=1 if unfit else 0)
 
-    unreadable = unreadable_golds(with_progress(problems(), "check"))
-    for gold in unreadable:
-        print(f"{file}:{gold.line}: {gold.id}: {gold.why}")
-    print(f"{rows} problems, {len(unreadable)} unreadable gold answers")
-    raise typer.Exit(code=1 if unreadable else 0)
+
+def _checked(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, bool]:
+    """Why the row cannot be used, or None; and whether its gold answer is compared as text."""
+    from ansatz.data.rows import short
+    from ansatz.data.unfit import RowError, UnfitRow
+    from ansatz.rewards.math_answer.parse import parse_gold
+    from ansatz.rewards.math_answer.values import Text
+
+    if isinstance(result, RowError):
+        return result.row, False
+    gold = parse_gold(result.answer)
+    if gold.value is None:
+        return UnfitRow(row.place, gold.problem, short(result.answer)), False
+    return None, isinstance(gold.value, Text)
 
 
 @app.command()
@@ -163,110 +187,6 @@ def decontaminate(
     run_row_filter("decontaminate", rows_of(files, *keys), reject, files, out, settings)
 
 
-@app.command("filter")
-@takes_sampling(template=GUESS, max_response_tokens=24)
-def filter_rows(
-    files: Files,
-    out: Out,
-    *,
-    sampling: ModelSampling,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="multiple_choice, true_false, proof or guessed (needs --model); can be repeated. "
-            "By default all that apply."
-        ),
-    ] = None,
-    max_words: Annotated[int | None, typer.Option(help="Drop questions with more words.")] = None,
-    max_question_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Drop questions with more tokens (needs --tokenizer).")
-    ] = None,
-    tokenizer: Annotated[Path | None, typer.Option(help="Folder of a tokenizer.")] = None,
-    model: Annotated[Path | None, typer.Option(help="Model that guesses, for --drop guessed.")] = None,
-    work: Work = None,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    answer_from: AnswerFrom = "auto",
-    id_key: IdKey = None,
-) -> None:
-    """Drop problems without a fair final answer: choices, yes or no, proofs, guessable or long questions."""
-    from ansatz.data.hygiene.filters import FILTERS, why_dropped
-
-    text_filters, guessing = _split_filters(drop, tuple(FILTERS), model)
-    too_long = _longer_than(max_question_tokens, tokenizer)
-
-    def by_text(problem: Problem) -> str | None:
-        reason = why_dropped(problem, drop=text_filters, max_words=max_words)
-        return "too_long" if reason is None and too_long(problem.question) else reason
-
-    keys = (question_key, answer_key, answer_from, id_key)
-    settings: dict[str, Any] = {"drop": list(drop or text_filters), "max_words": max_words}
-    if tokenizer is not None:
-        settings |= {"max_question_tokens": max_question_tokens, "tokenizer": str(tokenizer)}
-    correct: dict[str, int] = {}
-    if guessing:
-        assert model is not None
-        remaining = [problem for _, problem in rows_of(files, *keys) if by_text(problem) is None]
-        store = response_store(work, out)
-        correct = _correct_guesses(store, model, remaining, sampling, files) if remaining else {}
-        settings |= {"model": str(model), "guesses": sampling.options.samples_per_prompt, "responses": str(store.path)}
-
-    def reject(problem: Problem) -> dict[str, Any] | None:
-        reason = by_text(problem)
-        if reason is None and correct.get(problem.id):
-            return {"kind": "guessed", "correct": correct[problem.id]}
-        return {"kind": reason} if reason else None
-
-    run_row_filter("filter", rows_of(files, *keys), reject, files, out, settings)
-
-
-def _longer_than(limit: int | None, tokenizer: Path | None) -> Callable[[str], bool]:
-    """A test whether a text has more tokens than the limit; always False without a limit."""
-    from ansatz.errors import ConfigError
-
-    if (limit is None) != (tokenizer is None):
-        raise ConfigError("--max-question-tokens and --tokenizer belong together: give both or neither.")
-    if limit is None or tokenizer is None:
-        return lambda text: False
-    from ansatz.models.token_counts import token_counter
-
-    count = token_counter(tokenizer)
-    return lambda text: count(text) > limit
-
-
-def _split_filters(
-    drop: list[str] | None, by_text: tuple[str, ...], model: Path | None
-) -> tuple[tuple[str, ...], bool]:
-    """The filters that use the text, and whether the model guesses as well."""
-    from ansatz.errors import ConfigError
-
-    if drop is None:
-        return by_text, model is not None
-    if ("guessed" in drop) != (model is not None):
-        raise ConfigError("--drop guessed and --model belong together: give both or neither.")
-    return tuple(name for name in drop if name != "guessed"), model is not None
-
-
-def _correct_guesses(
-    store: ResponseStore, model: Path, problems: list[Problem], sampling: ModelSampling, files: list[Path]
-) -> dict[str, int]:
-    """The number of correct guesses for each problem, by problem id."""
-    from ansatz.evaluate.answer_only import answer_only_grader
-    from ansatz.prompts.answer_only import render_guess
-
-    sample_into(
-        store,
-        model,
-        problems,
-        sampling,
-        about={"data": named(files)},
-        source=named(files),
-        to_prompt=render_guess,
-        make_grader=answer_only_grader,
-    )
-    return correct_responses(store, "guess")
-
-
 @app.command()
 def split(
     files: Files,
@@ -281,7 +201,6 @@ def split(
     id_key: IdKey = None,
 ) -> None:
     """Split the rows in two by a hash of each question, so that a row's side does not depend on the other rows."""
-    from ansatz.data.hygiene.report import history
     from ansatz.data.hygiene.row_filter import split_rows
     from ansatz.data.hygiene.split import held_out
 
@@ -295,7 +214,7 @@ def split(
         "verb": "split",
         "file": named(files),
         **settings,
-        "before": [head for file in files for head in history(file)],
+        "before": history_of(files),
     }
     kept, held = split_rows(pairs, is_heldout, out, heldout, about=about)
     print(f"{kept} rows in {out}, {held} rows in {heldout}")

@@ -18,6 +18,7 @@ from ansatz.cli.rows import (
     QuestionKey,
     Work,
     correct_responses,
+    history_of,
     named,
     response_store,
     rows_of,
@@ -43,7 +44,6 @@ def difficulty(
 ) -> None:
     """Write each row with its pass rate: the fraction of MODEL's responses that are correct."""
     from ansatz.data.hygiene.difficulty import check_range, write_pass_rates
-    from ansatz.data.hygiene.report import history
 
     check_range(min_rate, max_rate)
     keys = (question_key, answer_key, answer_from, id_key)
@@ -51,7 +51,7 @@ def difficulty(
     problems = [problem for _, problem in rows_of(files, *keys)]
     sample_into(store, model, problems, sampling, about={"data": named(files)}, source=named(files))
     about = {"verb": "difficulty", "min_rate": min_rate, "max_rate": max_rate, **store.settings()}
-    about |= {"file": named(files), "before": [head for file in files for head in history(file)]}
+    about |= {"file": named(files), "before": history_of(files)}
     num_samples = sampling.options.samples_per_prompt
     report = write_pass_rates(
         rows_of(files, *keys),

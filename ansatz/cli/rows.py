@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from ansatz.data.rows import Row
+    from ansatz.data.unfit import RowError
     from ansatz.evaluate.response_store import ResponseStore
     from ansatz.types import Problem
 
@@ -33,21 +34,38 @@ Work = Annotated[
 ]
 
 
-def rows_of(
+def rows_of(files: Path | Sequence[Path], *keys: str | None) -> Iterator[tuple[Row, Problem]]:
+    """The rows of the files together with their problems. DataError at the first row that has none.
+
+    keys: question_key, answer_key, answer_from and id_key. Fields are recognised in each file separately.
+    """
+    for row, result in results_of(files, *keys):
+        if isinstance(result, Exception):
+            raise result
+        yield row, result
+
+
+def readable(pairs: Iterable[tuple[Row, Problem | RowError]]) -> Iterator[tuple[Row, Problem]]:
+    """The rows that have a problem."""
+    return ((row, result) for row, result in pairs if not isinstance(result, Exception))
+
+
+def results_of(
     files: Path | Sequence[Path],
     question_key: str | None = None,
     answer_key: str | None = None,
-    answer_from: str = "auto",
+    answer_from: str | None = None,
     id_key: str | None = None,
-) -> Iterator[tuple[Row, Problem]]:
-    """The rows of the files together with their problems. Fields are recognised in each file separately."""
+) -> Iterator[tuple[Row, Problem | RowError]]:
+    """The rows of the files, each with its problem or with the reason why it has none."""
     from ansatz.data.files import problem_files, source_name
     from ansatz.data.formats import FORMATS, open_rows
-    from ansatz.data.row_problems import RowSettings, rows_with_problems
+    from ansatz.data.row_problems import RowSettings, rows_with_results
 
-    settings = RowSettings(question_key=question_key, answer_key=answer_key, answer_from=answer_from, id_key=id_key)
+    form = answer_from or "auto"
+    settings = RowSettings(question_key=question_key, answer_key=answer_key, answer_from=form, id_key=id_key)
     opened = [(file, open_rows(file)) for file in problem_files(files, expected=f"a {', '.join(FORMATS)} file")]
-    return (pair for file, rows in opened for pair in rows_with_problems(rows, settings, source=source_name(file)))
+    return (pair for file, rows in opened for pair in rows_with_results(rows, settings, source=source_name(file)))
 
 
 def named(files: Sequence[Path]) -> str:
@@ -55,15 +73,21 @@ def named(files: Sequence[Path]) -> str:
     return ", ".join(map(str, files))
 
 
+def history_of(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """The reports of the verbs that the rows of the files went through earlier."""
+    from ansatz.data.hygiene.report import history
+
+    return [head for file in files for head in history(file)]
+
+
 def run_row_filter(
     verb: str, pairs: Iterable[Any], reject: Any, files: Sequence[Path], out: Path, settings: dict[str, Any]
 ) -> None:
     """Write the rows that `reject` leaves to `out` with their report, and print the counts."""
-    from ansatz.data.hygiene.report import history, report_path
+    from ansatz.data.hygiene.report import report_path
     from ansatz.data.hygiene.row_filter import filter_rows
 
-    before = [head for file in files for head in history(file)]
-    about = {"verb": verb, "file": named(files), **settings, "before": before}
+    about = {"verb": verb, "file": named(files), **settings, "before": history_of(files)}
     report = filter_rows(with_progress(pairs, verb), reject, out, about=about)
     kinds = ", ".join(f"{kind} {count}" for kind, count in report["kinds"].items())
     counts = ", ".join(f"{report[part]} {part}" for part in ("rows", "kept", "dropped"))

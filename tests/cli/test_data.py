@@ -30,15 +30,30 @@ def test_data_check_names_the_line_of_a_gold_that_cannot_be_read(
     path = problems_file(tmp_path, "5", r"\frac{1}{", "7")
     assert run(monkeypatch, "data", "check", str(path)) == 1
     out = capsys.readouterr().out
-    assert f"{path}:2:" in out
-    assert "3 problems, 1 unreadable gold answers" in out
+    assert f"{path} line 2: gold '\\\\frac{{1}}{{': " in out
+    assert "3 problems, 1 cannot be used, 0 gold answers are compared as text" in out
 
 
 def test_data_check_passes_a_file_of_readable_golds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, "data", "check", str(problems_file(tmp_path, "5", r"\frac12"))) == 0
-    assert "2 problems, 0 unreadable gold answers" in capsys.readouterr().out
+    assert "2 problems, 0 cannot be used, 0 gold answers are compared as text" in capsys.readouterr().out
+
+
+def test_data_check_counts_rows_without_a_field_and_writes_what_it_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = problems_file(tmp_path, "5", "the red house", r"\frac{1}{")
+    path.write_text(path.read_text() + json.dumps({"question": "?"}) + "\n")
+    assert run(monkeypatch, "data", "check", str(path), "--out", str(tmp_path / "bad.jsonl")) == 1
+    assert "4 problems, 2 cannot be used, 1 gold answers are compared as text" in capsys.readouterr().out
+    found = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    assert [(row["place"].rpartition("/")[2], row["gold"]) for row in found] == [
+        ("problems.jsonl line 3", r"'\\frac{1}{'"),
+        ("problems.jsonl line 4", ""),
+    ]
+    assert "no field 'answer'" in found[1]["reason"]
 
 
 def test_a_gold_that_the_recipes_reward_cannot_read_is_refused_with_its_id() -> None:

@@ -79,6 +79,29 @@ def test_filter_drops_what_is_selected(ansatz, file, tmp_path):
     assert "(proof 1)" in ansatz(*verb, "--drop", "proof")[1]
 
 
+def test_filter_drops_rows_that_cannot_be_used_and_reports_gold_and_reason(ansatz, file, tmp_path):
+    out = tmp_path / "kept.jsonl"
+    file.write_text(
+        file.read_text() + '{"question": "No answer?"}\n{"question": "A gold?", "answer": "\\\\frac{1}{"}\n'
+    )
+    code, said, error = ansatz("data", "filter", file, "--out", out, "--drop", "proof")
+    assert (code, said) == (2, "")
+    assert "line 5: the row has no field 'answer'" in error
+    code, said, _ = ansatz("data", "filter", file, "--out", out, "--drop", "unreadable")
+    assert "6 rows, 4 kept, 2 dropped (unreadable 2)" in said
+    missing, gold = report_of(out)["dropped_rows"]
+    assert (missing["line"], missing["id"], missing["gold"]) == (5, "", "")
+    assert (gold["line"], gold["gold"]) == (6, r"'\\frac{1}{'")
+
+
+def test_verbs_read_several_files(ansatz, file, tmp_path):
+    other, out = tmp_path / "other.csv", tmp_path / "kept.jsonl"
+    other.write_text("Problem,Answer\nWhat is the sum of one and one?,2\n")
+    assert "5 rows, 4 kept, 1 dropped (exact 1)" in ansatz("data", "dedup", file, other, "--out", out)[1]
+    assert json.loads(out.read_text().splitlines()[-1])["Answer"] == "2"
+    assert report_of(out)["file"] == f"{file}, {other}"
+
+
 def test_filter_counts_tokens_with_a_tokenizer(ansatz, file, tmp_path):
     out = tmp_path / "kept.jsonl"
     verb = ("data", "filter", file, "--out", out, "--drop", "proof", "--max-question-tokens")

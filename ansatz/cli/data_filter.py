@@ -1,0 +1,151 @@
+"""`ansatz data filter`: drop problems that a final answer cannot grade fairly, or that cannot be used at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ansatz.cli.responses import sample_into
+from ansatz.cli.rows import (
+    AnswerFrom,
+    AnswerKey,
+    Files,
+    IdKey,
+    Out,
+    QuestionKey,
+    Work,
+    correct_responses,
+    named,
+    readable,
+    response_store,
+    results_of,
+    rows_of,
+    run_row_filter,
+)
+from ansatz.cli.sampling_options import ModelSampling, takes_sampling
+from ansatz.prompts.answer_only import GUESS
+
+if TYPE_CHECKING:
+    from ansatz.evaluate.response_store import ResponseStore
+    from ansatz.types import Problem
+
+GUESSED, UNREADABLE = "guessed", "unreadable"
+
+
+@takes_sampling(template=GUESS, max_response_tokens=24)
+def filter_rows(
+    files: Files,
+    out: Out,
+    *,
+    sampling: ModelSampling,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="multiple_choice, true_false, proof, unreadable (a missing field, or a gold answer that the verifier "
+            "cannot read) or guessed (needs --model); can be repeated. Default: all except unreadable."
+        ),
+    ] = None,
+    max_words: Annotated[int | None, typer.Option(help="Drop questions with more words.")] = None,
+    max_question_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Drop questions with more tokens (needs --tokenizer).")
+    ] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="Folder of a tokenizer.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Model that guesses, for --drop guessed.")] = None,
+    work: Work = None,
+    question_key: QuestionKey = None,
+    answer_key: AnswerKey = None,
+    answer_from: AnswerFrom = "auto",
+    id_key: IdKey = None,
+) -> None:
+    """Drop problems without a fair final answer: choices, yes or no, proofs, guessable, long or unreadable ones."""
+    from ansatz.data.hygiene.filters import FILTERS
+
+    _check_model(drop, model)
+    by_text = _text_filter(drop or tuple(FILTERS), max_words, _longer_than(max_question_tokens, tokenizer))
+    keys = (question_key, answer_key, answer_from, id_key)
+    settings: dict[str, Any] = {"drop": list(drop or FILTERS), "max_words": max_words}
+    if tokenizer is not None:
+        settings |= {"max_question_tokens": max_question_tokens, "tokenizer": str(tokenizer)}
+    correct: dict[str, int] = {}
+    keep_unreadable = UNREADABLE not in (drop or ())
+    if model is not None:
+        pairs = rows_of(files, *keys) if keep_unreadable else readable(results_of(files, *keys))
+        remaining = [problem for _, problem in pairs if by_text(problem) is None]
+        store = response_store(work, out)
+        correct = _correct_guesses(store, model, remaining, sampling, named(files)) if remaining else {}
+        settings |= {"model": str(model), "guesses": sampling.options.samples_per_prompt, "responses": str(store.path)}
+
+    def reject(problem: Problem) -> dict[str, Any] | None:
+        reason = by_text(problem)
+        if reason is None and correct.get(problem.id):
+            return {"kind": GUESSED, "correct": correct[problem.id]}
+        return reason
+
+    pairs = rows_of(files, *keys) if keep_unreadable else results_of(files, *keys)
+    run_row_filter("filter", pairs, reject, files, out, settings)
+
+
+def _text_filter(
+    drop: Sequence[str], max_words: int | None, too_long: Callable[[str], bool]
+) -> Callable[[Problem], dict[str, Any] | None]:
+    """Problem -> why its text or its gold answer drops it, or None."""
+    from ansatz.data.hygiene.filters import why_dropped
+    from ansatz.data.hygiene.row_filter import unreadable
+    from ansatz.data.rows import short
+    from ansatz.data.unfit import UnfitRow
+    from ansatz.rewards.math_answer.gold import unreadable_golds
+
+    names = [name for name in drop if name not in (GUESSED, UNREADABLE)]
+
+    def by_text(problem: Problem) -> dict[str, Any] | None:
+        if UNREADABLE in drop and (golds := unreadable_golds([problem])):
+            return unreadable(UnfitRow(problem.id, golds[0].why, short(problem.answer)))
+        reason = why_dropped(problem, drop=names, max_words=max_words)
+        reason = "too_long" if reason is None and too_long(problem.question) else reason
+        return {"kind": reason} if reason else None
+
+    return by_text
+
+
+def _longer_than(limit: int | None, tokenizer: Path | None) -> Callable[[str], bool]:
+    """A test whether a text has more tokens than the limit; always False without a limit."""
+    from ansatz.errors import ConfigError
+
+    if (limit is None) != (tokenizer is None):
+        raise ConfigError("--max-question-tokens and --tokenizer belong together: give both or neither.")
+    if limit is None or tokenizer is None:
+        return lambda text: False
+    from ansatz.models.token_counts import token_counter
+
+    count = token_counter(tokenizer)
+    return lambda text: count(text) > limit
+
+
+def _check_model(drop: Sequence[str] | None, model: Path | None) -> None:
+    from ansatz.errors import ConfigError
+
+    if drop is not None and (GUESSED in drop) != (model is not None):
+        raise ConfigError("--drop guessed and --model belong together: give both or neither.")
+
+
+def _correct_guesses(
+    store: ResponseStore, model: Path, problems: list[Problem], sampling: ModelSampling, source: str
+) -> dict[str, int]:
+    """The number of correct guesses for each problem, by problem id."""
+    from ansatz.evaluate.answer_only import answer_only_grader
+    from ansatz.prompts.answer_only import render_guess
+
+    sample_into(
+        store,
+        model,
+        problems,
+        sampling,
+        about={"data": source},
+        source=source,
+        to_prompt=render_guess,
+        make_grader=answer_only_grader,
+    )
+    return correct_responses(store, "guess")
