@@ -11,6 +11,7 @@ from ansatz.config.load import dump
 from ansatz.errors import ConfigError
 
 SHARED = (
+    "data_filter",
     "eval_tables",
     "main",
     "model_filters",
