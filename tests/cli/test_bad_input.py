@@ -52,8 +52,8 @@ def test_a_row_without_an_answer_is_named_by_file_and_line(refused, tmp_path):
 
 
 def test_two_problems_of_one_id(refused, tmp_path):
-    one = {"question": "1 + 1?", "answer": "2", "key": "a"}
-    file = rows(tmp_path / "mine.jsonl", one, {**one, "question": "4 - 2?"})
+    problem = {"question": "1 + 1?", "answer": "2", "key": "a"}
+    file = rows(tmp_path / "mine.jsonl", problem, {**problem, "question": "4 - 2?"})
     err = refused({"data": {"train": jsonl(file, id_key="key")}})
     assert "have the id 'a'; ids must be unique" in err
 

@@ -95,9 +95,9 @@ def test_an_overlay_lies_under_the_overrides(ansatz, tmp_path):
 
 
 def test_overrides_are_told_from_the_verbs_own_options():
-    own = ("--fresh", "--overlay")
+    options = ("--fresh", "--overlay")
     given = ["r.yaml", "--train.lr", "-3e-4", "--fresh", "--name=a=b", "--overlay", "o.yaml", "--model.path="]
-    rest, overrides = split_overrides(given, verb_options=own)
+    rest, overrides = split_overrides(given, verb_options=options)
     assert rest == ["r.yaml", "--fresh", "--overlay", "o.yaml"]
     assert overrides == {"train.lr": "-3e-4", "name": "a=b", "model.path": ""}
 

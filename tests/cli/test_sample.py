@@ -20,7 +20,7 @@ HOW = ("--template", "tiny", "--threads", 1, "--batch", 2)
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     stories = load_problems("word_problems", split="train", settings={"count": 40})
-    build_tiny_model(folder, texts=[one.question for one in stories], **TOY["model"]["tiny"])
+    build_tiny_model(folder, texts=[story.question for story in stories], **TOY["model"]["tiny"])
     return folder
 
 
@@ -71,10 +71,10 @@ def test_sample_keeps_responses_and_verdicts_and_select_chooses_from_them(ansatz
         "--out",
         out,
     )
-    code, said, err = ansatz(*arguments)
+    code, out_text, err = ansatz(*arguments)
     assert (code, err) == (0, "")
-    assert "15 responses to 3 problems" in said
-    assert "strict: 40.0 % correct, 66.7 % of problems correct at least once" in said  # 0 + 2 + 4 of 15
+    assert "15 responses to 3 problems" in out_text
+    assert "strict: 40.0 % correct, 66.7 % of problems correct at least once" in out_text  # 0 + 2 + 4 of 15
     rows = read(out / "rollouts.jsonl")
     assert [row["sample"] for row in rows] == [0, 1, 2, 3, 4] * 3
     assert [set(row["verdicts"]) for row in rows] == [{"strict", "anchored", "last_number"}] * 15
@@ -83,14 +83,14 @@ def test_sample_keeps_responses_and_verdicts_and_select_chooses_from_them(ansatz
     assert (out / "rollouts.jsonl").read_bytes() == before
 
     taught = tmp_path / "sft.jsonl"
-    code, said, _ = ansatz("data", "select", out, "--out", taught, "--per-prompt", 2)
+    code, out_text, _ = ansatz("data", "select", out, "--out", taught, "--per-prompt", 2)
     assert code == 0
     report = report_of(taught)
     cut = sum(row["finish"] == "length" and row["verdicts"]["strict"]["correct"] for row in rows)
     assert report["kinds"]["wrong"] == 9
     assert report["kinds"].get("cut_off", 0) == cut
     assert report["kept"] + report["dropped"] == 15
-    assert f"15 responses, {report['kept']} kept" in said
+    assert f"15 responses, {report['kept']} kept" in out_text
     assert len(read(taught)) == report["kept"]
 
 
@@ -101,9 +101,9 @@ def test_what_is_selected_is_read_as_a_source_of_demonstrations(ansatz, tmp_path
     rows = [row, {**row, "sample": 1, "response": "1+1 = \\boxed{2}", "tokens": 12}]
     kept, out = tmp_path / "rollouts.jsonl", tmp_path / "sft.jsonl"
     kept.write_text("\n".join(map(json.dumps, rows)) + "\n")
-    code, said, _ = ansatz("data", "select", kept, "--out", out, "--per-prompt", 1, "--pick", "shortest")
+    code, out_text, _ = ansatz("data", "select", kept, "--out", out, "--per-prompt", 1, "--pick", "shortest")
     assert code == 0
-    assert "2 responses, 1 kept, 1 dropped (over 1)" in said
+    assert "2 responses, 1 kept, 1 dropped (over 1)" in out_text
     (problem,) = load_problems("jsonl", split="train", settings={"path": str(out)})
     assert (problem.question, problem.answer, problem.solution) == ("1 + 1?", "2", "so \\boxed{2}")
     assert problem.level == "2"
@@ -125,9 +125,9 @@ def test_difficulty_writes_the_pass_rate_to_each_row(ansatz, model, file, right,
         12,
         *HOW,
     )
-    code, said, _ = ansatz(*verb)
+    code, out_text, _ = ansatz(*verb)
     assert code == 0
-    assert "3 rows, 3 kept, 0 dropped" in said
+    assert "3 rows, 3 kept, 0 dropped" in out_text
     assert read(out) == [{**row, "pass_rate": rate} for row, rate in zip(read(file), (0.0, 0.4, 0.8), strict=True)]
     report = report_of(out)
     assert (report["file"], report["before"], report["dropped_rows"]) == (str(file), [], [])
@@ -141,9 +141,9 @@ def test_difficulty_writes_the_pass_rate_to_each_row(ansatz, model, file, right,
 def test_what_a_model_guesses_right_is_dropped(ansatz, model, file, right, tmp_path):
     out = tmp_path / "kept.jsonl"
     verb = ("data", "filter", file, "--out", out, "--threads", 1, "--samples-per-prompt", 3, "--model", model)
-    code, said, _ = ansatz(*verb, "--drop", "guessed")
+    code, out_text, _ = ansatz(*verb, "--drop", "guessed")
     assert code == 0
-    assert "3 rows, 1 kept, 2 dropped (guessed 2)" in said
+    assert "3 rows, 1 kept, 2 dropped (guessed 2)" in out_text
     assert [row["n"] for row in read(out)] == [0]
     assert [row["correct"] for row in report_of(out)["dropped_rows"]] == [2, 3]
     rows = read(tmp_path / "kept.responses" / "rollouts.jsonl")
@@ -156,7 +156,7 @@ def test_what_a_model_guesses_right_is_dropped(ansatz, model, file, right, tmp_p
     [
         (("sample", "MODEL", "--data", "nowhere.jsonl"), "problem file 'nowhere.jsonl' does not exist"),
         (("sample", "MODEL", "--data", "FILE", "--temperature", 0), "every response would be the same"),
-        (("sample", "MODEL", "--data", "FILE", "--id-key", "one"), "two problems have the id '1'"),
+        (("sample", "MODEL", "--data", "FILE", "--id-key", "same"), "two problems have the id '1'"),
         (("sample", "OUT", "--data", "FILE", *HOW), "Give a Hugging Face model folder"),
         (
             ("data", "select", "FILE", "--out", "OUT"),
@@ -179,9 +179,9 @@ def test_what_a_model_guesses_right_is_dropped(ansatz, model, file, right, tmp_p
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_no_file(ansatz, model, file, tmp_path, arguments, message):
-    file.write_text("".join(json.dumps({**row, "one": 1}) + "\n" for row in read(file)))
+    file.write_text("".join(json.dumps({**row, "same": 1}) + "\n" for row in read(file)))
     places = {"FILE": file, "OUT": tmp_path / "out.jsonl", "MODEL": model}
-    code, _, complaint = ansatz(*(places.get(one, one) for one in arguments))
+    code, _, complaint = ansatz(*(places.get(argument, argument) for argument in arguments))
     assert code == 2
     assert message in complaint
     assert complaint.count("\n") == 1

@@ -36,7 +36,8 @@ def response(sample: int, mark: str, tokens: int) -> Response:
         tokens=tokens,
         finish=Finish.BUDGET if mark == "~" else Finish.STOP,
         verdicts={
-            mode: Verdict(correct=one, reason=Reason.EQUAL if one else Reason.NO_ANSWER) for mode, one in right.items()
+            mode: Verdict(correct=is_correct, reason=Reason.EQUAL if is_correct else Reason.NO_ANSWER)
+            for mode, is_correct in right.items()
         },
     )
 
@@ -68,7 +69,7 @@ def test_each_budget_is_a_row_with_its_scores_and_length(tmp_path: Path) -> None
 
 def test_the_figure_has_a_line_for_each_reading_that_differs(tmp_path: Path) -> None:
     chart = budget_chart(curve_of_three(tmp_path))
-    lines = {one.name: [y for _, y in one.points] for one in chart.series}
+    lines = {line.name: [y for _, y in line.points] for line in chart.series}
     assert lines["pass@1 strict = pass@1 anchored"] == [0.25, 0.5, 0.75]
     assert lines["pass@1 last_number"] == [0.5, 0.5, 0.75]
     assert lines["maj@4 strict"] == [1.0, 1.0, 1.0]

@@ -95,8 +95,8 @@ def test_majority_is_the_mean_of_lm_evals_over_all_orders_of_the_samples(ballot:
 def test_the_interval_is_that_of_scipy():
     # scipy.stats.bootstrap 1.17.1, method percentile, 200,000 resamples; the same with two seeds.
     half = [0, 0.125, 0.25, 0.25, 0.375, 0.5, 0.5, 0.625, 0.75, 0.875]
-    found = bootstrap_interval([*half, 1, 1, 0, 0, 0.125, 0.5, 0.625, 0.875, 1, 0.25], seed=0, num_resamples=200_000)
-    assert found == pytest.approx((0.33125, 0.63125), abs=0.00626)  # means are multiples of 1/160
+    numbers = bootstrap_interval([*half, 1, 1, 0, 0, 0.125, 0.5, 0.625, 0.875, 1, 0.25], seed=0, num_resamples=200_000)
+    assert numbers == pytest.approx((0.33125, 0.63125), abs=0.00626)  # means are multiples of 1/160
 
 
 @pytest.mark.parametrize("k", [0, 5, -1])
@@ -190,25 +190,25 @@ def result(level: str, correct: tuple[bool, ...], *, greedy: bool | None = True)
 
 def test_summary_has_the_numbers_of_all_and_of_each_level():
     rows = [result("10", (True, True)), result("2", (True, False)), result("2", (False, False), greedy=False)]
-    found = summarise(rows, k=2, seed=0)
-    assert found["num_problems"] == 3
-    assert found["samples_per_prompt"] == 2
-    assert found["pass@1"] == pytest.approx(0.5)
-    assert found["pass@k"] == pytest.approx(2 / 3)
-    assert found["maj@k"] == pytest.approx(2 / 3)
-    assert found["greedy"] == pytest.approx(2 / 3)
-    assert found["mean_length"] == pytest.approx(10.5)
-    assert found["truncated_frac"] == pytest.approx(0.5)
-    assert found["pass@1_interval"][0] <= 0.5 <= found["pass@1_interval"][1]
-    assert list(found["by_level"]) == ["2", "10"]
-    assert found["by_level"]["2"]["pass@1"] == pytest.approx(0.25)
-    assert found["by_level"]["10"]["pass@1_interval"] == [1.0, 1.0]
+    numbers = summarise(rows, k=2, seed=0)
+    assert numbers["num_problems"] == 3
+    assert numbers["samples_per_prompt"] == 2
+    assert numbers["pass@1"] == pytest.approx(0.5)
+    assert numbers["pass@k"] == pytest.approx(2 / 3)
+    assert numbers["maj@k"] == pytest.approx(2 / 3)
+    assert numbers["greedy"] == pytest.approx(2 / 3)
+    assert numbers["mean_length"] == pytest.approx(10.5)
+    assert numbers["truncated_frac"] == pytest.approx(0.5)
+    assert numbers["pass@1_interval"][0] <= 0.5 <= numbers["pass@1_interval"][1]
+    assert list(numbers["by_level"]) == ["2", "10"]
+    assert numbers["by_level"]["2"]["pass@1"] == pytest.approx(0.25)
+    assert numbers["by_level"]["10"]["pass@1_interval"] == [1.0, 1.0]
 
 
 def test_problems_without_a_level_belong_to_none_and_greedy_may_be_unknown():
-    found = summarise([result("", (True, False), greedy=None)], k=1, seed=0)
-    assert found["by_level"] == {}
-    assert found["greedy"] is None
+    numbers = summarise([result("", (True, False), greedy=None)], k=1, seed=0)
+    assert numbers["by_level"] == {}
+    assert numbers["greedy"] is None
 
 
 def test_an_evaluation_of_nothing_is_refused():

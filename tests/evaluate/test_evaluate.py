@@ -27,7 +27,7 @@ class TextGrader:
 
     def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]:
         self.calls.append((len(rollouts), step))
-        return [ScoredRollout(rollout=one, score=self._score(one)) for one in rollouts]
+        return [ScoredRollout(rollout=rollout, score=self._score(rollout)) for rollout in rollouts]
 
     def _score(self, rollout: Rollout) -> Score:
         correct = rollout.text in ("5", "5.0")
@@ -108,5 +108,5 @@ def test_the_greedy_response_is_one_without_noise_or_limits_on_the_support() -> 
 
 def test_two_evaluations_of_one_policy_are_equal() -> None:
     evaluator, sampler, _ = make()
-    one, other = (evaluator.run(sampler, stage="rl", step=1) | {"seconds": 0} for _ in range(2))
-    assert one == other
+    first, second = (evaluator.run(sampler, stage="rl", step=1) | {"seconds": 0} for _ in range(2))
+    assert first == second

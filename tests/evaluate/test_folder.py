@@ -124,9 +124,9 @@ def test_scores_come_anew_from_the_rollouts_alone(tmp_path: Path, monkeypatch: p
 
 def test_right_answers_vote_together_however_they_are_written(tmp_path: Path) -> None:
     sample(tmp_path)
-    votes = [one.vote("strict") for one in EvaluationFolder(tmp_path).responses()[0]]
+    votes = [response.vote("strict") for response in EvaluationFolder(tmp_path).responses()[0]]
     assert votes == ["5", "5", None, None]
-    assert [one.vote("strict") for one in EvaluationFolder(tmp_path).responses()[1]] == [
+    assert [response.vote("strict") for response in EvaluationFolder(tmp_path).responses()[1]] == [
         "wrong:7",
         "wrong:7",
         "5",

@@ -89,9 +89,13 @@ def test_pairing_tells_a_small_steady_gain_from_noise() -> None:
 
 def test_swapping_the_two_mirrors_everything() -> None:
     a, b = {"p": "1100", "q": "0000", "r": "1111"}, {"p": "1110", "q": "1000", "r": "0000"}
-    one, other = compared(a, b), compared(b, a)
-    assert one["difference"] == pytest.approx(-other["difference"])
-    assert (one["wins_a"], one["wins_b"], one["p_value"]) == (other["wins_b"], other["wins_a"], other["p_value"])
+    forward, backward = compared(a, b), compared(b, a)
+    assert forward["difference"] == pytest.approx(-backward["difference"])
+    assert (forward["wins_a"], forward["wins_b"], forward["p_value"]) == (
+        backward["wins_b"],
+        backward["wins_a"],
+        backward["p_value"],
+    )
 
 
 def test_levels_are_compared_apart() -> None:
@@ -116,8 +120,8 @@ def write_pair(path: Path, *, count: int) -> None:
     for name, marks, temperature in (("a", "0000", 0.7), ("b", "1111", 1.0)):
         folder = EvaluationFolder(path / name)
         folder.open_or_check({"num_problems": count, "samples_per_prompt": 4, "seed": 0, "temperature": temperature})
-        found = responses({str(i): marks for i in range(count)})
-        write_jsonl(folder.rollouts, (to_row(one) for samples in found for one in samples))
+        groups = responses({str(i): marks for i in range(count)})
+        write_jsonl(folder.rollouts, (to_row(response) for samples in groups for response in samples))
 
 
 def test_a_handful_of_problems_shows_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

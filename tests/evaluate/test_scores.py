@@ -30,7 +30,7 @@ def response(sample: int, *, answer: str | None = "5", text: str = "", finish: F
 def test_consensus_is_the_vote_of_64_where_there_are_as_many(count: int, has: bool) -> None:
     # Of the first 64, 24 say 5, 20 say 7, 20 nothing: 5 has it. What comes after says 7.
     answers = [*["5"] * 24, *["7"] * 20, *[None] * 20, *["7"] * 36][:count]
-    strict = suite_scores([[response(i, answer=one) for i, one in enumerate(answers)]], seed=0)["strict"]
+    strict = suite_scores([[response(i, answer=answer) for i, answer in enumerate(answers)]], seed=0)["strict"]
     assert strict["cons@64"] == (1.0 if has else None)
     assert strict["cons@64_interval"] == ([1.0, 1.0] if has else None)
     if count == 100:
@@ -39,19 +39,19 @@ def test_consensus_is_the_vote_of_64_where_there_are_as_many(count: int, has: bo
 
 def test_consensus_shares_a_tie() -> None:
     answers = ["5"] * 32 + ["7"] * 32
-    strict = suite_scores([[response(i, answer=one) for i, one in enumerate(answers)]], seed=0)["strict"]
-    assert strict["cons@64"] == maj_at_k(answers, [one == "5" for one in answers], k=64) == 0.5
+    strict = suite_scores([[response(i, answer=answer) for i, answer in enumerate(answers)]], seed=0)["strict"]
+    assert strict["cons@64"] == maj_at_k(answers, [answer == "5" for answer in answers], k=64) == 0.5
 
 
 def test_a_thought_that_the_prompt_opens_belongs_to_the_form() -> None:
     text = r"Two and three.</think> It is \boxed{5}."
-    found = [suite_scores([[response(0, text=text)]], seed=0, opening=opening) for opening in ("", "<think>")]
-    assert [one["format_frac"]["think_boxed"] for one in found] == [0.0, 1.0]
+    scores = [suite_scores([[response(0, text=text)]], seed=0, opening=opening) for opening in ("", "<think>")]
+    assert [numbers["format_frac"]["think_boxed"] for numbers in scores] == [0.0, 1.0]
 
 
 def test_a_thought_closed_by_force_is_no_truncation() -> None:
     ends = [Finish.STOP, Finish.BUDGET, Finish.LENGTH, Finish.BUDGET]
-    scores = suite_scores([[response(i, finish=one) for i, one in enumerate(ends)]], seed=0)
+    scores = suite_scores([[response(i, finish=end) for i, end in enumerate(ends)]], seed=0)
     assert scores["truncated_frac"] == 0.25
     assert scores["finishes"] == {"stop": 0.25, "budget": 0.5, "length": 0.25}
 

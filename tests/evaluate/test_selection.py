@@ -35,7 +35,7 @@ def response(text, *, sample=0, finish=Finish.STOP, tokens=10, **verdicts):
 
 
 def kept(selection, *responses, **how):
-    return [one.text for one in selection.choose(responses, seed=0, **how).kept]
+    return [response.text for response in selection.choose(responses, seed=0, **how).kept]
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_responses_of_more_tokens_than_allowed_are_dropped():
 
 
 def test_the_verdict_that_counts_is_the_one_asked_for_else_the_first():
-    one = response("x", strict=False, last_number=True)
-    assert not candidate(one).correct
-    assert candidate(one, mode="last_number").correct
+    both = response("x", strict=False, last_number=True)
+    assert not candidate(both).correct
+    assert candidate(both, mode="last_number").correct
     with pytest.raises(ConfigError, match=r"no verdict 'strickt'\. Did you mean 'strict'"):
-        candidate(one, mode="strickt")
+        candidate(both, mode="strickt")
 
 
 def test_a_response_that_never_ended_is_not_taught():
@@ -94,7 +94,7 @@ def rollout(text, *, finish=Finish.LENGTH):
 
 
 @pytest.mark.parametrize(
-    ("said", "right", "text"),
+    ("response_text", "correct", "text"),
     [
         ("2} and so on", True, r"\boxed{2}"),
         ("3}, no: 2, \\boxed{2}", False, r"\boxed{3}"),  # what is reasoned after the guess does not count
@@ -102,15 +102,17 @@ def rollout(text, *, finish=Finish.LENGTH):
         ("2", False, r"\boxed{2"),
     ],
 )
-def test_a_guess_is_what_stands_in_the_first_box(said, right, text):
-    (found,) = answer_only_grader(default_pool())([rollout(said)])
-    assert (found.verdicts["guess"].correct, found.response) == (right, text)
+def test_a_guess_is_the_content_of_the_first_box(response_text, correct, text):
+    (response,) = answer_only_grader(default_pool())([rollout(response_text)])
+    assert (response.verdicts["guess"].correct, response.response) == (correct, text)
 
 
 def test_the_verdict_of_rewards_is_the_graders():
-    judge = reward_grader(FakeGrader(lambda one: float(one.text == "2")))
-    found = judge([rollout("2", finish=Finish.STOP), rollout("3", finish=Finish.STOP)])
-    assert [(one.response, set(one.verdicts), one.verdicts["reward"].correct) for one in found] == [
+    grade = reward_grader(FakeGrader(lambda rollout: float(rollout.text == "2")))
+    responses = grade([rollout("2", finish=Finish.STOP), rollout("3", finish=Finish.STOP)])
+    assert [
+        (response.response, set(response.verdicts), response.verdicts["reward"].correct) for response in responses
+    ] == [
         ("2", {"reward"}, True),
         ("3", {"reward"}, False),
     ]

@@ -41,7 +41,7 @@ def test_every_suite_that_was_asked_for_has_a_full_card() -> None:
 def test_a_card_finds_its_file_with_levels_and_subjects(tmp_path: Path) -> None:
     write(tmp_path / "aime24/test.jsonl", rows(30, level="Level 3", subject="Algebra"))
     loaded = load_suite("aime24", folder=tmp_path)
-    assert [one.id for one in loaded.problems] == [f"r{i}" for i in range(30)]
+    assert [problem.id for problem in loaded.problems] == [f"r{i}" for i in range(30)]
     first = loaded.problems[0]
     assert (first.question, first.answer, first.level, first.meta["subject"]) == ("0+1?", "1", "Level 3", "Algebra")
     assert not loaded.as_on_card
@@ -51,7 +51,9 @@ def test_any_jsonl_file_is_a_suite_by_its_path(tmp_path: Path) -> None:
     path = write(tmp_path / "mine.jsonl", [{"question": "1+1?", "answer": "2"}, {"question": "2+1?", "answer": "3"}])
     loaded = load_suite(str(path))
     assert (loaded.card.name, loaded.as_on_card) == ("mine", True)
-    assert [(one.question, one.answer, one.level, one.meta["subject"]) for one in loaded.problems] == [
+    assert [
+        (problem.question, problem.answer, problem.level, problem.meta["subject"]) for problem in loaded.problems
+    ] == [
         ("1+1?", "2", "", ""),
         ("2+1?", "3", "", ""),
     ]
@@ -76,9 +78,9 @@ def test_the_digest_changes_with_the_file(tmp_path: Path) -> None:
 def test_a_suite_made_by_program_needs_no_file(name: str, levels: str) -> None:
     loaded = load_suite(name)
     assert len(loaded.problems) == SUITES[name].size
-    assert {one.level for one in loaded.problems} == set(levels)
-    assert {one.split for one in loaded.problems} == {"heldout"}
-    assert len({one.id for one in loaded.problems}) == len(loaded.problems)
+    assert {problem.level for problem in loaded.problems} == set(levels)
+    assert {problem.split for problem in loaded.problems} == {"heldout"}
+    assert len({problem.id for problem in loaded.problems}) == len(loaded.problems)
 
 
 def test_rows_of_gpqa_become_lettered_options(tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ def test_rows_of_gpqa_become_lettered_options(tmp_path: Path) -> None:
     assert sorted(line[3:] for line in options.splitlines()) == ["1 eV", "2 eV", "3 eV", "4 eV"]
     assert [line[:3] for line in options.splitlines()] == ["A) ", "B) ", "C) ", "D) "]
     assert f"{first.answer}) 1 eV" in first.question
-    assert {one.answer for one in problems} == set("ABCD")  # the right one has no fixed place
+    assert {problem.answer for problem in problems} == set("ABCD")  # the correct option has no fixed place
     assert verify(first.answer, f"The box: \\boxed{{{first.answer}}}").correct
     swapped = {**GPQA, "Incorrect Answer 1": "4 eV", "Incorrect Answer 3": "2 eV"}
     assert load_suite(str(write(path, [swapped]))).problems[0].question == first.question
@@ -106,13 +108,13 @@ def test_options_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> None:
 
 def test_rows_of_cmath_are_read_as_published(tmp_path: Path) -> None:
     row = {"question": "1+1?", "golden": "2", "grade": 3, "reasoning_step": 1}
-    (one,) = load_suite(str(write(tmp_path / "cmath.jsonl", [row]))).problems
-    assert (one.question, one.answer, one.level) == ("1+1?", "2", "3")
+    (problem,) = load_suite(str(write(tmp_path / "cmath.jsonl", [row]))).problems
+    assert (problem.question, problem.answer, problem.level) == ("1+1?", "2", "3")
 
 
 def test_a_part_is_spread_through_the_suite(tmp_path: Path) -> None:
     loaded = load_suite(str(write(tmp_path / "a.jsonl", rows(10))))
-    assert [one.id for one in loaded.evenly_spaced(4)] == ["r0", "r2", "r5", "r7"]
+    assert [problem.id for problem in loaded.evenly_spaced(4)] == ["r0", "r2", "r5", "r7"]
     assert [len(loaded.evenly_spaced(count)) for count in (0, 10, 11)] == [10, 10, 10]
 
 

@@ -12,21 +12,21 @@ from ansatz.rewards.grader import build_grader
 
 def test_the_ends_and_the_middle_are_those_of_the_paper(rollout, verdicts):
     group = [rollout("", tokens=n) for n in (0, 500, 999, 0, 500, 999)]
-    found = [j.value for j in cosine_length(group, max_tokens=1000, verdicts=verdicts("rrrwww"))]
+    values = [result.value for result in cosine_length(group, max_tokens=1000, verdicts=verdicts("rrrwww"))]
     end = 0.5 * (1 + math.cos(math.pi * 0.999))  # one token before the end, almost there
-    assert found == pytest.approx([2.0, 1.5, 1 + end, -10.0, -5.0, -10 * end])
+    assert values == pytest.approx([2.0, 1.5, 1 + end, -10.0, -5.0, -10 * end])
 
 
 def test_from_max_tokens_on_right_and_wrong_get_the_same(rollout, verdicts):
     group = [rollout("", tokens=n) for n in (1000, 1000, 1500)]
-    found = [j.value for j in cosine_length(group, max_tokens=1000, exceeded=-4.0, verdicts=verdicts("rwr"))]
-    assert found == [-4.0, -4.0, -4.0]
+    values = [result.value for result in cosine_length(group, max_tokens=1000, exceeded=-4.0, verdicts=verdicts("rwr"))]
+    assert values == [-4.0, -4.0, -4.0]
 
 
 def test_right_answers_fall_with_length_and_wrong_ones_rise(rollout, verdicts):
     group = [rollout("", tokens=n) for n in range(0, 100, 10)]
-    right = [j.value for j in cosine_length(group, max_tokens=100, verdicts=verdicts("r" * 10))]
-    wrong = [j.value for j in cosine_length(group, max_tokens=100, verdicts=verdicts("w" * 10))]
+    right = [result.value for result in cosine_length(group, max_tokens=100, verdicts=verdicts("r" * 10))]
+    wrong = [result.value for result in cosine_length(group, max_tokens=100, verdicts=verdicts("w" * 10))]
     assert right == sorted(right, reverse=True)
     assert wrong == sorted(wrong)
 

@@ -65,8 +65,8 @@ def test_the_numbers_in_the_tables_of_defaults_are_the_defaults():
     for name in set(rewards.names()) - {"math_answer"}:
         section = PAGE[PAGE.index(f"## {name}\n") :].partition("\n## ")[0]
         defaults = {key: parameter.default for key, parameter in settings_of(rewards.get(name)).items()}
-        for keys, said in re.findall(r"^\| (`[^|]*`) \| ([\d.][^|]*) \|", section, re.MULTILINE):
-            values = [float(re.match(r"[\d.]+", value)[0]) for value in said.split(", ") if value[0].isdigit()]
+        for keys, shown in re.findall(r"^\| (`[^|]*`) \| ([\d.][^|]*) \|", section, re.MULTILINE):
+            values = [float(re.match(r"[\d.]+", value)[0]) for value in shown.split(", ") if value[0].isdigit()]
             named = re.findall(r"`(\w+)`", keys)
             assert [defaults[key] for key in named[: len(values)]] == values
             compared += len(values)
@@ -74,8 +74,8 @@ def test_the_numbers_in_the_tables_of_defaults_are_the_defaults():
 
 
 def test_the_example_of_a_reward_of_ones_own_runs_as_it_stands(rollout, tmp_path, monkeypatch):
-    own = PAGE[PAGE.index("## Your own") :]
-    blocks = dict(re.findall(r"```(python|yaml)\n(.*?)```", own, re.DOTALL))
+    section = PAGE[PAGE.index("## Your own") :]
+    blocks = dict(re.findall(r"```(python|yaml)\n(.*?)```", section, re.DOTALL))
     (tmp_path / "my_rewards.py").write_text(blocks["python"])
     monkeypatch.chdir(tmp_path)
     group = [rollout(r"check \boxed{5}"), rollout(r"check \boxed{6}"), rollout(r"\boxed{5}")]

@@ -11,8 +11,8 @@ from ansatz.rewards.overlong import overlong
 
 def test_the_ramp_is_flat_then_linear_then_flat(rollout):
     group = [rollout("", tokens=n) for n in (0, 60, 70, 80, 100, 101, 500)]
-    found = [judgement.value for judgement in overlong(group, max_tokens=100, buffer=40)]
-    assert found == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0, -1.0]
+    values = [result.value for result in overlong(group, max_tokens=100, buffer=40)]
+    assert values == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0, -1.0]
 
 
 def test_strength_scales_it(rollout):

@@ -73,7 +73,7 @@ def test_it_is_main_and_runs_the_same_each_time():
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("x =", "SyntaxError"),
         ("1 / 0", "ZeroDivisionError"),
@@ -83,10 +83,10 @@ def test_it_is_main_and_runs_the_same_each_time():
         ("import numpy", "ModuleNotFoundError"),
     ],
 )
-def test_a_program_that_fails_ends_badly_and_says_why(source, said):
+def test_a_program_that_fails_ends_with_an_error_and_its_message(source, message):
     seen = run(source)
     assert seen.ended is Ended.EXIT_ERROR
-    assert said in seen.stderr
+    assert message in seen.stderr
 
 
 def test_there_is_no_way_out():

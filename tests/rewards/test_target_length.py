@@ -11,17 +11,18 @@ from ansatz.rewards.target_length import target_length
 
 def test_exact_takes_off_alpha_for_each_token_of_distance_right_or_wrong(rollout, verdicts):
     group = [rollout("", tokens=n, meta={"target_tokens": 100}) for n in (100, 90, 130, 130)]
-    found = [j.value for j in target_length(group, alpha=0.01, verdicts=verdicts("rrrw"))]
-    assert found == pytest.approx([0.0, -0.1, -0.3, -0.3])
+    values = [result.value for result in target_length(group, alpha=0.01, verdicts=verdicts("rrrw"))]
+    assert values == pytest.approx([0.0, -0.1, -0.3, -0.3])
 
 
 def test_max_is_a_soft_ceiling_for_right_answers_and_silent_on_wrong_ones(rollout, verdicts):
     group = [rollout("", tokens=n) for n in (10, 100, 130, 900, 900)]
-    found = [
-        j.value for j in target_length(group, mode="max", target_tokens=100, alpha=0.01, verdicts=verdicts("rrrrw"))
+    values = [
+        result.value
+        for result in target_length(group, mode="max", target_tokens=100, alpha=0.01, verdicts=verdicts("rrrrw"))
     ]
     # clip(0.01 (100 - n) + 0.5, 0, 1) = 1, 0.5, 0.2, 0; less 1
-    assert found == pytest.approx([0.0, -0.5, -0.8, -1.0, 0.0])
+    assert values == pytest.approx([0.0, -0.5, -0.8, -1.0, 0.0])
 
 
 def test_with_accuracy_the_sum_is_equation_1(rollout):
@@ -33,8 +34,8 @@ def test_with_accuracy_the_sum_is_equation_1(rollout):
 
 
 def test_the_problems_own_target_goes_before_the_setting(rollout, verdicts):
-    own = rollout("", tokens=10, meta={"target_tokens": 10})
-    assert target_length([own], target_tokens=99, verdicts=verdicts("r"))[0].value == 0.0
+    with_target = rollout("", tokens=10, meta={"target_tokens": 10})
+    assert target_length([with_target], target_tokens=99, verdicts=verdicts("r"))[0].value == 0.0
 
 
 @pytest.mark.parametrize("meta", [{}, {"target_tokens": "many"}, {"target_tokens": 0}, {"target_tokens": True}])
