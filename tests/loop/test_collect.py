@@ -127,6 +127,7 @@ def test_the_baseline_of_a_group_is_the_reward_of_its_greedy_response(rounds: in
     data = stage.collect(SAMPLING)
     expected = {index: float(name[0] in "em") for index, name in enumerate(ids(data.groups))}
     assert data.baseline_of_group == expected
+    assert data.num_tokens == 2 * (4 * len(data.sampled) + 3)  # every response has 2 tokens, also the 3 greedy ones
     assert len(expected) == 3
 
 
@@ -149,11 +150,13 @@ def test_a_group_with_an_unfinished_rollout_waits_for_the_next_step() -> None:
     assert (ids(first.groups), ids(first.partial)) == ([short], [long])
     assert [rollout.num_tokens for rollout in first.partial[0].rollouts] == [2, 4, 2, 2]
     assert first.metrics == {"rollout/partial": 1.0}
+    assert first.num_tokens == 4 * 2 + (2 + 4 + 2 + 2)
 
     sampler.load_weights(FakeWeights(version=1))
     second = stage.collect(sampling, partial=first.partial)
     assert ids(second.groups)[0] == long
     assert (len(second.groups), second.partial) == (2, ())
+    assert second.num_tokens == 2 + 4 * 2  # the rest of the resumed rollout, and one new group
     rollouts = [member.rollout for member in second.groups[0].members]
     assert [rollout.text for rollout in rollouts] == ["5", "50000", "5", "5"]
     assert rollouts[1].token_versions == (0, 0, 0, 0, 1, 1)

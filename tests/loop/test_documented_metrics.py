@@ -1,0 +1,45 @@
+"""The page of metrics against what runs emit: every emitted metric is documented, every documented one is emitted."""
+
+from pathlib import Path
+
+import pytest
+from toy_runs import toy_config
+
+from ansatz.loop.pipeline import run_pipeline
+from ansatz.track.jsonl import read_jsonl
+from ansatz.track.metrics import METRICS, check_known, find_metric
+from ansatz.track.tracker import evaluation_scalars
+
+REWARDS = f"{Path(__file__).with_name('mine.py')}:every_other"
+
+LETTERS = ["a", "e", "i", "o"]  # random weights rarely end a response themselves
+
+
+@pytest.fixture(scope="module")
+def emitted(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """The names of all metrics of one run that uses everything: SFT, rejection sampling, and PPO with a critic, a KL to
+    the reference, a curriculum with dynamic sampling, and partial rollouts."""
+    changes = {
+        "data": {"curriculum": {"dynamic_sampling": 1}},
+        "sft": {"steps": 1},
+        "rejection": {"samples_per_prompt": 2, "problems": 4, "batch": 4, "stop": LETTERS, "sft": {"steps": 1}},
+        "rollout": {"partial_rollout_tokens": 12, "stop": LETTERS, "max_response_tokens": 40},
+        "rewards": {REWARDS: {}},
+        "algorithm": {"preset": "ppo", "kl_in": "loss", "kl_coef": 0.01},
+        "train": {"steps": 3, "max_logprob_gap": 1.5},
+        "evaluate": {"problems": 2, "samples_per_prompt": 2, "k": 2, "every": 0},
+        "save": {"tensorboard": False},
+    }
+    run = run_pipeline(toy_config(tmp_path_factory.mktemp("metrics"), changes))
+    names = {name for path in run.glob("*/metrics.jsonl") for row in read_jsonl(path) for name in row}
+    evaluations = [row for path in run.glob("*/evaluations.jsonl") for row in read_jsonl(path)]
+    return names - {"step", "seconds"} | {name for row in evaluations for name in evaluation_scalars(row)}
+
+
+def test_every_emitted_metric_is_documented(emitted: set[str]) -> None:
+    check_known(emitted)
+
+
+def test_every_documented_metric_is_emitted(emitted: set[str]) -> None:
+    seen = {metric.name for name in emitted if (metric := find_metric(name)) is not None}
+    assert {metric.name for metric in METRICS} - seen == set()
