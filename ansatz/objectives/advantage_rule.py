@@ -45,12 +45,12 @@ class AdvantageRule:
         segment_T: Tensor,
         mask_T: Tensor,
         state_T: Tensor,
-        given: Mapping[str, Tensor | None],
+        extra: Mapping[str, Tensor | None],
     ) -> Advantages:
-        """As `Objective.advantages`. The components see the tokens of state_T; the result keeps those of mask_T."""
+        """As `Objective.advantages`. Components see the tokens of state_T; the result has those of mask_T."""
         state_segment_T = segment_T[state_T]
         inputs: dict[str, Any] = {
-            **masked(given, state_T),
+            **masked(extra, state_T),
             "reward_N": reward_N,
             "group_N": group_N,
             "segment_T": state_segment_T,
@@ -92,8 +92,8 @@ class AdvantageRule:
             return torch.zeros_like(inputs["segment_T"], dtype=inputs["reward_N"].dtype)
         old_T = inputs.get("old_logp_T")
         same_T = None if old_T is None else torch.zeros_like(old_T)
-        given = {"behavior_logp_T": old_T, **inputs, "policy_logp_T": old_T, "log_ratio_T": same_T}
-        return self.kl_coef * self.kl(given).detach()
+        old_inputs = {"behavior_logp_T": old_T, **inputs, "policy_logp_T": old_T, "log_ratio_T": same_T}
+        return self.kl_coef * self.kl(old_inputs).detach()
 
     def _clipped(self, value_N: Tensor) -> Tensor:
         return value_N if self.clip is None else value_N.clamp(*self.clip)
@@ -109,9 +109,9 @@ def scattered(value_T: Tensor, mask_T: Tensor) -> Tensor:
     return value_T.new_zeros(mask_T.shape).masked_scatter(mask_T, value_T)
 
 
-def masked(given: Mapping[str, Tensor | None], mask_T: Tensor) -> dict[str, Any]:
+def masked(arrays: Mapping[str, Tensor | None], mask_T: Tensor) -> dict[str, Any]:
     """Arrays on the token axis restricted to the tokens of the mask; other arrays unchanged."""
-    return {key: at(value, mask_T) if key.endswith("_T") else value for key, value in given.items()}
+    return {key: at(value, mask_T) if key.endswith("_T") else value for key, value in arrays.items()}
 
 
 def at(value_T: Tensor | None, mask_T: Tensor) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Advantages of rollouts: how much better a response did than expected of its prompt.
+"""Advantages of rollouts: how much better a response is than what was expected for its prompt.
 
 Axes: N rollouts, K reward components; `group_N` labels the prompt of each rollout with any integers. Every token of
 a rollout gets the rollout's advantage; `token_advantages` has the components that distinguish tokens. Components with a
@@ -41,9 +41,9 @@ def filtered_bc(reward_N: Tensor, *, solved: float = 0.5) -> Tensor:
 @ADVANTAGES.register("group_mean", "dr_grpo", "centered", "reinforce_baseline")
 @formula("A = r - mean reward of the prompt")
 def group_mean(reward_N: Tensor, group_N: Tensor, *, single: Single = "zero") -> Tensor:
-    """r - mean(group): unbiased, scaled by (n - 1) / n (Dr. GRPO, arXiv:2503.20783).
+    """The reward minus the mean of its group: unbiased, scaled by (n - 1) / n (Dr. GRPO, arXiv:2503.20783).
 
-    single: what a group of one gets, "zero" or "keep" (its reward as it is).
+    single: what the only rollout of a group gets: "zero", or "keep", its reward unchanged.
     """
     index_N, groups = segments.renumbered(group_N)
     return _keep_singles(segments.centered(reward_N, index_N, groups), reward_N, index_N, groups, single)
@@ -79,15 +79,15 @@ def group_zscore(
 def group_smoothed(reward_N: Tensor, group_N: Tensor, *, strength: float = 4.0, eps: float = 1e-6) -> Tensor:
     """(r - mean) / (s + eps), s^2 = (n var(group) + strength var(batch)) / (n + strength), both with ddof 0.
 
-    A remedy for the uneven scaling of `group_zscore`: strength 0 is the z-score, strength -> inf divides all prompts
-    alike and so is unbiased for a fixed batch.
+    A remedy for the uneven scaling of `group_zscore`. With strength 0 it is the z-score; for strength -> inf all
+    prompts are divided alike, which is unbiased for a fixed batch.
     """
     index_N, groups = segments.renumbered(group_N)
     centered_N = segments.centered(reward_N, index_N, groups)
     size_N = segments.count(index_N, groups)[index_N].to(reward_N.dtype)
-    own_N = segments.deviation(centered_N, index_N, groups, ddof=0)[index_N] ** 2
-    batch_N = _batch_deviation(reward_N, 0) ** 2
-    variance_N = (size_N * own_N + strength * batch_N) / (size_N + strength)
+    group_variance_N = segments.deviation(centered_N, index_N, groups, ddof=0)[index_N] ** 2
+    batch_variance_N = _batch_deviation(reward_N, 0) ** 2
+    variance_N = (size_N * group_variance_N + strength * batch_variance_N) / (size_N + strength)
     return _divided(centered_N, variance_N.sqrt() + eps)
 
 
@@ -96,17 +96,18 @@ def group_smoothed(reward_N: Tensor, group_N: Tensor, *, strength: float = 4.0, 
     "A = r - (sum of the prompt's other rewards + {strength} x mean reward of other prompts) / (others + {strength})"
 )
 def prior_mean(reward_N: Tensor, group_N: Tensor, *, strength: float = 1.0) -> Tensor:
-    """r minus a leave-one-out baseline with `strength` pseudo-rollouts at the mean reward of the other prompts.
+    """The reward minus a leave-one-out baseline with `strength` pseudo-rollouts at the mean reward of other prompts.
 
-    A remedy for groups of equal rewards: a prompt that is always solved still pushes up in a batch that mostly is not.
-    Unbiased, as the baseline never sees the rollout's own reward. One prompt alone: 0 for equal rewards.
+    A remedy for groups of equal rewards: a prompt that is always solved is still pushed up while most of the batch is
+    not. Unbiased, because the baseline never sees the reward of the rollout itself. With a single prompt, equal rewards
+    give 0.
     """
     index_N, groups = segments.renumbered(group_N)
     size_N = segments.count(index_N, groups)[index_N]
     total_N = segments.total(reward_N, index_N, groups)[index_N]
-    outside = len(reward_N) - size_N
-    prior_N = (reward_N.sum() - total_N) / outside.clamp(min=1)
-    weight_N = strength * (outside > 0).to(reward_N.dtype)
+    others_N = len(reward_N) - size_N
+    prior_N = (reward_N.sum() - total_N) / others_N.clamp(min=1)
+    weight_N = strength * (others_N > 0).to(reward_N.dtype)
     baseline_N = (total_N - reward_N + weight_N * prior_N) / (size_N - 1 + weight_N).clamp(min=1e-12)
     return torch.where(size_N - 1 + weight_N > 0, reward_N - baseline_N, torch.zeros_like(reward_N))
 
@@ -114,7 +115,10 @@ def prior_mean(reward_N: Tensor, group_N: Tensor, *, strength: float = 1.0) -> T
 @ADVANTAGES.register("leave_one_out", "rloo")
 @formula("A = r - mean of the prompt's other rewards")
 def leave_one_out(reward_N: Tensor, group_N: Tensor, *, single: Single = "zero") -> Tensor:
-    """r - mean(others) = n/(n-1) (r - mean): unbiased (RLOO, arXiv:2402.14740). single: as in `group_mean`."""
+    """The reward minus the mean of the others, n / (n - 1) (r - mean): unbiased (RLOO, arXiv:2402.14740).
+
+    single: as in `group_mean`.
+    """
     index_N, groups = segments.renumbered(group_N)
     size_N = segments.count(index_N, groups)[index_N]
     advantage_N = segments.centered(reward_N, index_N, groups) * size_N / (size_N - 1).clamp(min=1)
@@ -128,7 +132,7 @@ def leave_one_out(reward_N: Tensor, group_N: Tensor, *, single: Single = "zero")
 def leave_one_out_std(reward_N: Tensor, group_N: Tensor, *, ddof: int = 1, eps: float = 1e-6) -> Tensor:
     """The reward standardised by the others of its group (NeMo-RL's default).
 
-    Biased, and it does not sum to 0: the one success of a group is not divided, as its others have std 0.
+    Biased, and it does not sum to 0: the only success of a group is not divided, because the others have std 0.
     """
     index_N, groups = segments.renumbered(group_N)
     centered_N = segments.centered(reward_N, index_N, groups)
@@ -163,9 +167,10 @@ def mean_ratio(
 @ADVANTAGES.register("batch_zscore")
 @formula("A = (r - mean reward of the batch) / (std of the batch's rewards (ddof {ddof}) + {eps})")
 def batch_zscore(reward_N: Tensor, *, ddof: int = 1, eps: float = 1e-8) -> Tensor:
-    """The reward whitened over all rollouts of the step; works with one rollout a prompt.
+    """The reward whitened over all rollouts of the step, which also works with one rollout per prompt (REINFORCE++,
+    arXiv:2501.03262).
 
-    (REINFORCE++, arXiv:2501.03262.) Unbiased up to scale for a large batch; hard prompts push down as a whole.
+    Unbiased up to scale for a large batch; hard prompts are pushed down as a whole.
     """
     whole_N = torch.zeros_like(reward_N, dtype=torch.long)
     return _divided(segments.centered(reward_N, whole_N, 1), _batch_deviation(reward_N, ddof) + eps)
@@ -174,7 +179,7 @@ def batch_zscore(reward_N: Tensor, *, ddof: int = 1, eps: float = 1e-8) -> Tenso
 @ADVANTAGES.register("pass_at_k", "passk")
 @formula("A = (share of draws of {k} that a rollout's success saves) / std: the gain in pass@{k}")
 def pass_at_k(reward_N: Tensor, group_N: Tensor, *, k: int = 4, solved: float = 0.5) -> Tensor:
-    """The advantage of being in a random draw of k rollouts that counts as solved when one is (arXiv:2508.10751).
+    """The advantage of a rollout in a random draw of k that counts as solved if any of them is (arXiv:2508.10751).
 
     solved: a reward above this is a success. Groups smaller than k, and draws that are always or never solved, give 0.
     """
@@ -183,14 +188,14 @@ def pass_at_k(reward_N: Tensor, group_N: Tensor, *, k: int = 4, solved: float = 
     size_N = segments.count(index_N, groups)[index_N]
     wrong_N = segments.total((~correct_N).to(reward_N.dtype), index_N, groups)[index_N]
     fails_N = torch.ones_like(reward_N)
-    fails_beside_N = torch.ones_like(reward_N)  # the other k-1 of a draw with this wrong one in it all fail
+    others_fail_N = torch.ones_like(reward_N)  # the other k - 1 of a draw that contains this incorrect rollout
     for drawn in range(k):
         fails_N = fails_N * ((wrong_N - drawn) / (size_N - drawn).clamp(min=1)).clamp(min=0)
         if drawn:
-            fails_beside_N = fails_beside_N * ((wrong_N - drawn) / (size_N - drawn).clamp(min=1)).clamp(min=0)
+            others_fail_N = others_fail_N * ((wrong_N - drawn) / (size_N - drawn).clamp(min=1)).clamp(min=0)
     rate_N = 1 - fails_N
     std_N = (rate_N * fails_N).sqrt()
-    gain_N = torch.where(correct_N, fails_N, fails_N - fails_beside_N)
+    gain_N = torch.where(correct_N, fails_N, fails_N - others_fail_N)
     usable_N = (std_N > 0) & (size_N >= k)
     return torch.where(
         usable_N, gain_N / torch.where(usable_N, std_N, torch.ones_like(std_N)), torch.zeros_like(gain_N)
@@ -202,7 +207,7 @@ def pass_at_k(reward_N: Tensor, group_N: Tensor, *, k: int = 4, solved: float = 
 def best_gap(
     reward_N: Tensor, group_N: Tensor, *, divide_by_std: bool = False, ddof: int = 1, eps: float = 1e-6
 ) -> Tensor:
-    """Leave-one-out advantage of the best reward of the group (arXiv:2503.19595): only a single best one counts.
+    """Leave-one-out advantage of the best rollout of the group (arXiv:2503.19595); 0 if several share the best reward.
 
     divide_by_std: by std + eps of the group.
     """
@@ -210,8 +215,8 @@ def best_gap(
     best_N = segments.largest(reward_N, index_N, groups)[index_N]
     is_best_N = reward_N == best_N
     second_N = segments.largest(reward_N.masked_fill(is_best_N, -torch.inf), index_N, groups)[index_N]
-    alone_N = segments.total(is_best_N.to(reward_N.dtype), index_N, groups)[index_N] == 1
-    counts_N = is_best_N & alone_N & second_N.isfinite()
+    winners_N = segments.total(is_best_N.to(reward_N.dtype), index_N, groups)[index_N]
+    counts_N = is_best_N & (winners_N == 1) & second_N.isfinite()
     gap_N = torch.where(counts_N, reward_N - second_N, torch.zeros_like(reward_N))
     if not divide_by_std:
         return gap_N
@@ -222,7 +227,7 @@ def best_gap(
 @ADVANTAGES.register("opo", "length_weighted")
 @formula("A = r - length-weighted mean reward of the prompt")
 def opo(reward_N: Tensor, group_N: Tensor, length_N: Tensor, *, single: Single = "zero") -> Tensor:
-    """r - sum(length r) / sum(length): the baseline of least variance when gradients grow with length
+    """The reward minus sum(length r) / sum(length): the baseline of least variance if gradients grow with length
     (arXiv:2505.23585).
 
     single: as in `group_mean`.
@@ -240,22 +245,24 @@ def opo(reward_N: Tensor, group_N: Tensor, length_N: Tensor, *, single: Single =
 @ADVANTAGES.register("remax", "greedy_baseline")
 @formula("A = r - reward of a greedy rollout of the prompt")
 def remax(reward_N: Tensor, baseline_N: Tensor) -> Tensor:
-    """r - r(greedy): unbiased (ReMax, arXiv:2310.10505). baseline_N: the greedy rollout's reward for each rollout's
-    prompt."""
+    """The reward minus that of a greedy rollout of the same prompt, baseline_N: unbiased (ReMax, arXiv:2310.10505)."""
     return reward_N - baseline_N
 
 
 @ADVANTAGES.register("gpg")
 @formula("A = (r - mean reward of the prompt) x rollouts / rollouts with a reward that is not 0")
 def gpg(reward_N: Tensor, group_N: Tensor, *, single: Single = "zero") -> Tensor:
-    """The centred reward scaled up for rollouts that carry no signal (GPG, arXiv:2504.02546)."""
+    """The centred reward, scaled up to make up for rollouts without a signal (GPG, arXiv:2504.02546)."""
     return group_mean(reward_N, group_N, single=single) * len(reward_N) / (reward_N != 0).sum().clamp(min=1)
 
 
 @ADVANTAGES.register("log_partition")
 @formula("A = r - {tau} log mean exp(r / {tau}) over the prompt")
 def log_partition(reward_N: Tensor, group_N: Tensor, *, tau: float = 1.0) -> Tensor:
-    """r - tau log Z, the exact baseline of mirror descent (Kimi k1.5, arXiv:2501.12599); tau -> inf: the group mean."""
+    """The reward minus tau log Z, the exact baseline of mirror descent (Kimi k1.5, arXiv:2501.12599).
+
+    For tau -> inf the baseline is the group mean.
+    """
     index_N, groups = segments.renumbered(group_N)
     best_N = segments.largest(reward_N, index_N, groups)[index_N]
     shifted_N = reward_N - best_N
@@ -293,8 +300,8 @@ def gdpo(
                 return leave_one_out_std(reward_N, group_N, ddof=ddof, eps=eps)
 
     weights = component_weights or (1.0,) * component_NK.shape[1]
-    parts = [weight * normalized(reward_N) for weight, reward_N in zip(weights, component_NK.unbind(1), strict=True)]
-    return torch.stack(parts).sum(0)
+    columns = zip(weights, component_NK.unbind(1), strict=True)
+    return torch.stack([weight * normalized(reward_N) for weight, reward_N in columns]).sum(0)
 
 
 def _divided(value_N: Tensor, divisor_N: Tensor) -> Tensor:
@@ -303,7 +310,7 @@ def _divided(value_N: Tensor, divisor_N: Tensor) -> Tensor:
 
 
 def _batch_deviation(reward_N: Tensor, ddof: int) -> Tensor:
-    """The std of all rewards, once a rollout."""
+    """The std of all rewards, repeated for each rollout."""
     whole_N = torch.zeros_like(reward_N, dtype=torch.long)
     return segments.deviation(segments.centered(reward_N, whole_N, 1), whole_N, 1, ddof=ddof)[whole_N]
 

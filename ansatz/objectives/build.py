@@ -53,8 +53,7 @@ _CHOICES = {
 
 
 def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Objective:
-    """The objective of a recipe's `algorithm:` section; a ConfigError names the key, and the near name where there is
-    one.
+    """The objective of a recipe's `algorithm:` section. A ConfigError names the wrong key and suggests the nearest one.
 
     max_response_tokens: the run's length limit, for weights that divide by it.
     """
@@ -74,7 +73,7 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
     if objective.whiten is not None and objective.whiten.name == "rollouts" and objective.advantage.per_token:
         raise ConfigError(
             f"algorithm.whiten = 'rollouts', but algorithm.advantage = {objective.advantage.name!r} gives one number "
-            'a token. Use "tokens".'
+            'per token. Use "tokens".'
         )
     if objective.likelihood_coef != 0 and objective.likelihood_weights is None:
         raise ConfigError('algorithm.likelihood_coef is set without likelihood_weights; use "token_mean", for example.')
@@ -109,7 +108,7 @@ def resolved_row(preset: str | None, project: str | None) -> dict[str, Any]:
 
 
 def preset_row(name: str) -> dict[str, Any]:
-    """The row of that name or alias, or the user's own out of a file, without its description."""
+    """The row of that name or alias, or a row from a file, without its description."""
     row: Any
     aliases = {alias: title for title, entry in PRESETS.items() for alias in entry.get("aliases", ())}
     if name in PRESETS or name in aliases:
@@ -155,11 +154,11 @@ def _settings(value: Any) -> dict[str, Any]:
     return {k: v for k, v in cast(Spec, value).items() if k != "name"} if isinstance(value, Mapping) else {}
 
 
-def _over(old: Any, new: Any) -> Any:
+def _over(base: Any, change: Any) -> Any:
     """A recipe's value over the preset's: settings without a name keep the preset's component."""
-    if isinstance(new, Mapping) and "name" not in new:
-        return {"name": _name(old), **_settings(old), **cast(Spec, new)}
-    return cast(Any, new)
+    if isinstance(change, Mapping) and "name" not in change:
+        return {"name": _name(base), **_settings(base), **cast(Spec, change)}
+    return cast(Any, change)
 
 
 def _field(key: str, value: Any, max_response_tokens: int | None) -> Any:
@@ -193,8 +192,8 @@ def _component(key: str, value: Any, max_response_tokens: int | None) -> Compone
         raise ConfigError(f"algorithm.{key} = {value!r}: expected a name, or a mapping with a name and settings.")
     if name in _FORMER_NAMES:
         raise ConfigError(f"algorithm.{key} = {name!r} is now called {_FORMER_NAMES[name]!r}.")
-    for setting, given in settings.items():
-        if given == "max_response_tokens":
+    for setting, value in settings.items():
+        if value == "max_response_tokens":
             if max_response_tokens is None:
                 raise ConfigError(f"algorithm.{key}.{setting} = 'max_response_tokens' needs a run's number here.")
             settings[setting] = max_response_tokens

@@ -15,7 +15,7 @@ TRAINING_INPUTS = frozenset(INPUTS) - {"step_reward_T", "step_end_T"}
 
 _INSTEAD = {
     "step_reward_T": 'Use preset = "grpo", which rewards the whole response, or call Objective.advantages with step '
-    "rewards of your own."
+    "rewards that you compute yourself."
 }
 
 

@@ -1,10 +1,10 @@
-"""A component of an objective: a pure function, its settings, and what it must be given.
+"""A component of an objective: a pure function, its settings and its inputs.
 
 The positional parameters of a component are its inputs (`reward_N`, `segment_T`, ...); the keyword-only ones are its
 settings in a recipe. Nothing is declared twice: `Objective` passes exactly the inputs in the signature.
 
 Axes everywhere in this package: N rollouts, T flat tokens, K reward components. Components only see the tokens that the
-policy sampled. Everything outside the mask (prompts, tool output) is removed first, so it cannot leak.
+policy sampled: everything outside the mask (prompts, tool output) is removed first.
 """
 
 from __future__ import annotations
@@ -129,16 +129,16 @@ class Component:
         text: str = getattr(self.function, "gradient", "")
         return f"({text.format(**self.settings)})" if text else f"(the gradient of {self.name})"
 
-    def __call__(self, given: Mapping[str, Any]) -> Tensor:
-        """The function applied to its inputs out of `given`. A missing input is a ConfigError that says what it is."""
-        return self.clipping(given).value_T
+    def __call__(self, inputs: Mapping[str, Any]) -> Tensor:
+        """The function applied to those of `inputs` that it has. A missing input is a ConfigError that describes it."""
+        return self.clipping(inputs).value_T
 
-    def clipping(self, given: Mapping[str, Any]) -> Clipped:
+    def clipping(self, inputs: Mapping[str, Any]) -> Clipped:
         """As the call, with the tokens that were clipped: none, unless the function returns a `Clipped`."""
         for key in self.inputs:
-            if given.get(key) is None:
+            if inputs.get(key) is None:
                 raise ConfigError(f"algorithm.{self.kind} = {self.name!r} needs {INPUTS.get(key, key)} ({key}).")
-        result = self.function(*(given[key] for key in self.inputs), **self.settings)
+        result = self.function(*(inputs[key] for key in self.inputs), **self.settings)
         if isinstance(result, Clipped):
             return result
         never_T = torch.zeros_like(result, dtype=torch.bool)
@@ -148,10 +148,10 @@ class Component:
 def build_component(registry: Registry[Any], name: str, settings: Mapping[str, Any]) -> Component:
     """The named function with its settings checked. Unknown names and settings are ConfigErrors with a suggestion."""
     function, bound = registry.get(name), registry.bind(name, settings)
-    given: Mapping[str, Any] = bound.keywords if isinstance(bound, functools.partial) else {}
+    checked: Mapping[str, Any] = bound.keywords if isinstance(bound, functools.partial) else {}
     known = settings_of(function)
     for key, parameter in known.items():
         if parameter.default is inspect.Parameter.empty and key not in settings:
             raise ConfigError(f"algorithm.{registry.kind} = {name!r} needs a value for {key!r}.")
     defaults = {key: parameter.default for key, parameter in known.items()}
-    return Component(registry.kind, function.__name__.rstrip("_"), {**defaults, **given}, function)
+    return Component(registry.kind, function.__name__.rstrip("_"), {**defaults, **checked}, function)

@@ -122,7 +122,10 @@ def stale_negatives(
     threshold: float = 0.1,
     sampler: Literal["old", "behavior"] = "old",
 ) -> Tensor:
-    """Off-policy sequence masking (DeepSeek-V3.2, arXiv:2512.02556): drop bad responses that the policy has left."""
+    """Off-policy sequence masking (DeepSeek-V3.2, arXiv:2512.02556).
+
+    It drops responses with A < 0 that the policy has moved away from.
+    """
     sampler_T = behavior_logp_T if sampler == "behavior" else old_logp_T
     gap_T = (sampler_T - policy_logp_T).detach()
     gap_N = segments.mean(gap_T, segment_T, segments.num_segments(segment_T))

@@ -20,7 +20,7 @@ _SILENT = (None, False, "none", 0.0)
 
 
 def formula(objective: Objective) -> str:
-    """The resolved objective as one formula in words, with every constant, one component per line."""
+    """The objective as a formula in words with every constant, one component per line."""
     policy = "" if objective.policy_coef == 1 else f"{objective.policy_coef} x "
     terms = [f"{policy}weight x surrogate"]
     if objective.kl_coef and objective.kl_in == "loss":
@@ -64,7 +64,7 @@ def formula(objective: Objective) -> str:
 
 
 def explain(objective: Objective, *, max_response_tokens: int = 1024) -> str:
-    """Formula, coefficient and comparison, as lines for people."""
+    """The formula, the coefficient and the comparison with other projects, as text."""
     lines = [formula(objective), "", *coefficient(objective), "", "Other projects' defaults, where they differ:"]
     lines += [f"  {name}: {text}" for name, text in comparisons(objective, max_response_tokens)]
     return "\n".join(lines)
@@ -72,7 +72,7 @@ def explain(objective: Objective, *, max_response_tokens: int = 1024) -> str:
 
 def coefficient(objective: Objective) -> list[str]:
     """Data source, reward and the factor of grad log policy at one response token (the ascent direction)."""
-    source = "responses drawn by the policy" + (", several a prompt" if objective.needs_group else "")
+    source = "responses drawn by the policy" + (", several per prompt" if objective.needs_group else "")
     terms = [f"weight x {objective.surrogate.gradient()}"]
     terms += [f"{component.formula()}" for component in objective.correction]
     text = " ".join(terms)
@@ -82,24 +82,24 @@ def coefficient(objective: Objective) -> list[str]:
     if objective.kl_coef and objective.kl_in != "loss":
         reward += f" - {objective.kl_coef} x KL ({objective.kl_in})"
     if "step_reward_T" in objective.advantage.inputs:
-        reward = "one reward a reasoning step"
+        reward = "one reward per reasoning step"
     return [
         "Gradient of a token = coefficient x grad log policy(token):",
         f"  data source  {source}",
         f"  reward       {reward}",
-        f"  coefficient  {text}" + (" + the entropy's own gradient" if objective.entropy_coef else ""),
+        f"  coefficient  {text}" + (" + the gradient of the entropy bonus" if objective.entropy_coef else ""),
     ]
 
 
 def comparisons(objective: Objective, max_response_tokens: int) -> Iterator[tuple[str, str]]:
-    """Each project with what its defaults do otherwise, or "the same"."""
-    mine = _settings(objective)
+    """Each project, and where its defaults differ, or "the same"."""
+    ours = _settings(objective)
     for name in PROJECTS:
         other = build_objective({"defaults_of": name}, max_response_tokens=max_response_tokens)
         theirs = _settings(other)
         unused = () if other.kl_coef else ("kl", "kl_in", "kl_to")
-        told = [key for key in mine if mine[key] != theirs[key] and key not in unused]
-        differences = [f"{key} {_difference(mine[key], theirs[key])}" for key in told]
+        different = [key for key in ours if ours[key] != theirs[key] and key not in unused]
+        differences = [f"{key} {_difference(ours[key], theirs[key])}" for key in different]
         yield name, "; ".join(differences) or "the same"
 
 
@@ -118,14 +118,14 @@ def _settings(objective: Objective) -> dict[str, Any]:
     return out
 
 
-def _difference(mine: Any, theirs: Any) -> str:
-    """The settings that differ where the component is the same, else their whole component."""
-    if isinstance(mine, Component) and isinstance(theirs, Component) and mine.name == theirs.name:
-        changed = {key: value for key, value in theirs.settings.items() if mine.settings[key] != value}
+def _difference(ours: Any, theirs: Any) -> str:
+    """The settings that differ if both have the same component, else the other component with its settings."""
+    if isinstance(ours, Component) and isinstance(theirs, Component) and ours.name == theirs.name:
+        changed = {key: value for key, value in theirs.settings.items() if ours.settings[key] != value}
         return ", ".join(f"{key} {value}" for key, value in changed.items())
     if isinstance(theirs, Component):
-        given = ", ".join(f"{key} {value}" for key, value in theirs.settings.items() if value not in _SILENT)
-        return f"{theirs.name} ({given})" if given else theirs.name
+        settings = ", ".join(f"{key} {value}" for key, value in theirs.settings.items() if value not in _SILENT)
+        return f"{theirs.name} ({settings})" if settings else theirs.name
     if isinstance(theirs, tuple):
         return " and ".join(_difference(None, component) for component in cast(tuple[Component, ...], theirs)) or "none"
     return "none" if theirs is None else str(theirs)

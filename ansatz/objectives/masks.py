@@ -1,6 +1,6 @@
-"""Masks: which response tokens count at all. What a mask takes out leaves the denominators of the weights too.
+"""Masks: which response tokens count at all. Rejected tokens leave the denominators of the weights too.
 
-Axes: N rollouts, T response tokens; each gives True where a token stays.
+Axes: N rollouts, T response tokens. A mask is True at the tokens that it keeps.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ MASKS: Registry[Function] = Registry("mask")
 
 
 @MASKS.register("not_truncated", "overlong", "mask_truncated")
-@formula("rollouts that hit the length limit are left out of the loss; their rewards stay in the group")
+@formula("rollouts that hit the length limit are excluded from the loss; their rewards stay in the group")
 def not_truncated(segment_T: Tensor, truncated_N: Tensor) -> Tensor:
-    """Overlong filtering (DAPO, arXiv:2503.14476): a response that was cut off is neither right nor wrong."""
+    """Overlong filtering (DAPO, arXiv:2503.14476): a truncated response is neither correct nor incorrect."""
     return ~truncated_N.bool()[segment_T]
 
 
 @MASKS.register("rejection")
-@formula("tokens are left out where the {level} {estimator} of behavior to old is outside [{low}, {high}]")
+@formula("tokens are excluded where the {level} {estimator} of behavior to old is outside [{low}, {high}]")
 def rejection(
     old_logp_T: Tensor,
     behavior_logp_T: Tensor,
@@ -36,10 +36,10 @@ def rejection(
     low: float | None = None,
     high: float | None = 0.1,
 ) -> Tensor:
-    """Rejection sampling of what sampler and trainer disagree about too much (verl's rollout correction).
+    """Reject tokens on which sampler and trainer disagree too much (verl's rollout correction).
 
     estimator, of x = log(old / behavior): "k1", -x; "k2", x^2 / 2; "k3", exp(x) - 1 - x. level: "token", or the "sum",
-    "mean" or "max" over a rollout, which is then taken or left whole.
+    "mean" or "max" over a rollout, which is then kept or rejected as a whole.
     """
     x_T = old_logp_T - behavior_logp_T
     value_T = {"k1": -x_T, "k2": x_T.square() / 2, "k3": torch.expm1(x_T) - x_T}[estimator]

@@ -134,8 +134,8 @@ class Objective:
 
     @property
     def needs_entropy(self) -> bool:
-        asked = any("entropy_T" in component.inputs for component in self.correction)
-        return asked or self.entropy_coef != 0 or self.entropy_target is not None
+        selects_by_entropy = any("entropy_T" in component.inputs for component in self.correction)
+        return selects_by_entropy or self.entropy_coef != 0 or self.entropy_target is not None
 
     @property
     def whole_minibatch(self) -> bool:
@@ -151,8 +151,8 @@ class Objective:
         if self.value is None:
             raise ValueError(f"{self.preset} has no critic: set algorithm.value.")
         mask_T = batch.mask_T
-        given = {"value_T": value_T[mask_T], "old_value_T": old_value_T[mask_T], "return_T": return_T[mask_T]}
-        return (self.value(given) * batch.weight_T[mask_T]).sum()
+        inputs = {"value_T": value_T[mask_T], "old_value_T": old_value_T[mask_T], "return_T": return_T[mask_T]}
+        return (self.value(inputs) * batch.weight_T[mask_T]).sum()
 
     def advantages(
         self,
@@ -162,12 +162,12 @@ class Objective:
         segment_T: Tensor,
         mask_T: Tensor,
         state_T: Tensor | None = None,
-        **given: Tensor | None,
+        **extra: Tensor | None,
     ) -> Advantages:
         """Advantages of the whole step.
 
         state_T: the tokens over which token-level components discount and bootstrap; None means `mask_T`. Pass all
-        response tokens to let tool output count as time. given: the components' other inputs, on the N or T axis of the
+        response tokens to let tool output count as time. extra: other inputs of components, on the N or T axis of the
         step: old_logp_T, ref_logp_T, value_T, baseline_N, component_NK, step_reward_T, step_end_T, and token_reward_T
         for dense rewards (instead of `reward_N` at the last token).
         """
@@ -180,15 +180,15 @@ class Objective:
             kl_in=self.kl_in,
         )
         states_T = mask_T if state_T is None else state_T
-        return rule(reward_N, group_N, segment_T=segment_T, mask_T=mask_T, state_T=states_T, given=given)
+        return rule(reward_N, group_N, segment_T=segment_T, mask_T=mask_T, state_T=states_T, extra=extra)
 
-    def loss_mask(self, segment_T: Tensor, mask_T: Tensor, **given: Tensor | None) -> Tensor:
+    def loss_mask(self, segment_T: Tensor, mask_T: Tensor, **extra: Tensor | None) -> Tensor:
         """The tokens that count in the loss and in its denominators: `mask_T` without the tokens that `masks` reject.
 
-        given: the inputs of the masks: truncated_N (True if a rollout hit the length limit), old_logp_T,
+        extra: the inputs of the masks: truncated_N (True if a rollout hit the length limit), old_logp_T,
         behavior_logp_T. Every mask sees the original tokens, so their order does not matter.
         """
-        inputs = {**masked(given, mask_T), "segment_T": segment_T[mask_T]}
+        inputs = {**masked(extra, mask_T), "segment_T": segment_T[mask_T]}
         kept_T = torch.ones_like(inputs["segment_T"], dtype=torch.bool)
         for component in self.masks:
             kept_T = kept_T & component(inputs)
@@ -250,7 +250,7 @@ class Objective:
     ) -> LossParts:
         """The loss of a microbatch: policy, KL, entropy and likelihood terms, each a weighted sum over its tokens.
 
-        kl_coef, entropy_coef: from an adaptive schedule, instead of the objective's own.
+        kl_coef, entropy_coef: from an adaptive schedule, instead of those of the objective.
         """
         kl_coef = self.kl_coef if kl_coef is None else kl_coef
         entropy_coef = self.entropy_coef if entropy_coef is None else entropy_coef

@@ -1,4 +1,4 @@
-"""Every algorithm is a row of one table. A recipe's `algorithm:` section names a row and overrides its components.
+"""The table of algorithms. A recipe's `algorithm:` section names a row and overrides its components.
 
 A component is written as a name ("group_mean"), as a mapping with a name and settings
 ({name: clip, low: 0.2, high: 0.28}), or as settings without a name ({high: 0.28}), which keep the preset's component.
@@ -11,18 +11,18 @@ from __future__ import annotations
 from typing import Any
 
 KEYS: dict[str, str] = {
-    "preset": "a row of the table below, or a file's own row",
+    "preset": "a row of `PRESETS`, or of a file: mine.yaml, mine.py:row",
     "defaults_of": "a project whose defaults are taken (trl, verl, openrlhf, ...); null",
     "advantage": "component: rewards -> advantages",
     "whiten": "component: advantages -> advantages, over the step's tokens or rollouts; none",
-    "anchor": "what the ratio compares the policy with: old | behavior | policy (its own value, always on-policy)",
+    "anchor": "what the ratio compares the policy with: old | behavior | policy (itself, without gradient: rho is 1)",
     "ratio": "component: log-probs -> importance ratio",
     "surrogate": "component: ratio, advantage -> loss of a token",
     "kl": "component: log-probs -> KL of a token",
     "advantage_clip": "bounds [low, high] of a rollout's advantage (per-token estimators: of its reward); null",
     "policy_coef": "strength of the policy term",
     "kl_coef": "strength of the KL; 0 needs no reference model",
-    "kl_in": "where the KL acts: loss | reward (before the baseline) | return (to go, after it) | advantage (own)",
+    "kl_in": "where the KL acts: loss | reward (before the baseline) | return (after it, to go) | advantage (after it)",
     "kl_to": "what the KL holds the policy to: ref | old | behavior",
     "weights": "component: how token losses become one number",
     "penalty_weights": "the same for the KL and entropy terms; null: as weights",
@@ -30,10 +30,10 @@ KEYS: dict[str, str] = {
     "masks": "component, list of components or none: tokens that leave the loss and its denominators",
     "entropy_coef": "strength of the entropy bonus",
     "entropy_tokens": "tokens of the bonus: all | kept (by the correction high_entropy) | kept_mean (and rescaled)",
-    "entropy_target": "entropy (nats a token) that an adaptive bonus holds up; null: the bonus is fixed",
+    "entropy_target": "entropy (nats per token) that an adaptive bonus maintains; null: the bonus is fixed",
     "likelihood_coef": "strength of -log policy on rollouts with reward > 0",
     "likelihood_weights": "component: how the likelihood terms of tokens become one number; null",
-    "max_ratio": "early stop: drop a minibatch with a larger mean ratio, and the step's later updates; null",
+    "max_ratio": "early stop: drop a minibatch with a larger mean ratio, and the later updates of the step; null",
     "value": "component: the critic's loss (presets with a critic only); none",
 }
 

@@ -38,8 +38,8 @@ def sequence(
 ) -> Tensor:
     """log rho = mean over the rollout of log-ratios, the same at all its tokens (GSPO, arXiv:2507.18071 eq. 7).
 
-    gradient: "sequence", through the mean; "token", each token its own (GSPO-token, eq. 13). clamp: upper bound on
-    log rho. mean_eps: added to the length that the mean divides by.
+    gradient: "sequence", through the mean; "token", through the log-prob of each token (GSPO-token, eq. 13). clamp:
+    upper bound on log rho. mean_eps: added to the length that the mean divides by.
     """
     log_ratio_T = policy_logp_T - anchor_logp_T
     rollouts = segments.num_segments(segment_T)

@@ -1,7 +1,7 @@
 """Sums, means and scans over the segments of a flat axis: tokens of a rollout, rollouts of a prompt.
 
 Axes: T flat tokens (or N rollouts), S segments; `segment_T` holds the segment of each entry, 0..S-1. Scans need the
-entries of a segment in order and side by side.
+entries of each segment to be in order and contiguous.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def renumbered(label_N: Tensor) -> tuple[Tensor, int]:
-    """Any integer labels as 0..S-1 in rising order, and S."""
+    """Integer labels renumbered to 0..S-1 in ascending order, and S."""
     label_S = cast(Tensor, label_N.unique())  # pyright: ignore[reportUnknownMemberType]
     return torch.searchsorted(label_S, label_N), len(label_S)
 
@@ -44,7 +44,7 @@ def num_segments(segment_T: Tensor) -> int:
 
 
 def padded_index(segment_T: Tensor) -> tuple[Tensor, int]:
-    """Where each entry lies in a row-major S x L rectangle, and L, the longest segment's length."""
+    """The position of each entry in a row-major S x L rectangle, and L, the length of the longest segment."""
     length_S = count(segment_T, num_segments(segment_T))
     start_S = length_S.cumsum(0) - length_S
     position_T = torch.arange(len(segment_T), device=segment_T.device) - start_S[segment_T]
@@ -55,7 +55,7 @@ def padded_index(segment_T: Tensor) -> tuple[Tensor, int]:
 def discounted_sum(value_T: Tensor, segment_T: Tensor, factor: float | Tensor) -> Tensor:
     """y[t] = x[t] + factor * y[t + 1] within each segment, shape T: the sum of what is still to come.
 
-    factor: a number, or one a segment (shape S).
+    factor: a number, or one per segment (shape S).
     """
     if len(value_T) == 0:
         return value_T
@@ -84,9 +84,9 @@ def last_of_segment(segment_T: Tensor) -> Tensor:
 
 
 def centered(value_N: Tensor, segment_N: Tensor, num_segments: int) -> Tensor:
-    """Entry minus the mean of its segment, shape N; exactly 0 where all of a segment are equal.
+    """Entry minus the mean of its segment, shape N; exactly 0 where all entries of a segment are equal.
 
-    Without the exact zero, rounding of the mean divided by a tiny epsilon gives large advantages out of nothing.
+    Without the exact zero, the rounding error of the mean, divided by a tiny epsilon, would become a large advantage.
     """
     mean_S = mean(value_N, segment_N, num_segments)
     highest_S = largest(value_N, segment_N, num_segments)
@@ -95,6 +95,6 @@ def centered(value_N: Tensor, segment_N: Tensor, num_segments: int) -> Tensor:
 
 
 def deviation(centered_N: Tensor, segment_N: Tensor, num_segments: int, *, ddof: int) -> Tensor:
-    """Standard deviation per segment of what `centered` gave, shape S; ddof 1 is the sample's, 0 the population's."""
+    """Standard deviation per segment of centred values, shape S; ddof 1 for a sample, 0 for a population."""
     freedom_S = (count(segment_N, num_segments) - ddof).clamp(min=1)
     return (total(centered_N**2, segment_N, num_segments) / freedom_S).sqrt()

@@ -115,7 +115,7 @@ def rollouts(
     eps_in: EpsIn = "var",
     mean_eps: float = 0.0,
 ) -> Tensor:
-    """The same over rollouts, which count once whatever their length; for components with one number per rollout."""
+    """The same over rollouts, each of which counts once; for components with one number per rollout."""
     return _whitened(advantage_N, center, mean_eps) / _divisor(advantage_N, scale, ddof, eps, eps_in, mean_eps)
 
 

@@ -1,8 +1,8 @@
 """Per-token weights: how token losses become one number.
 
-Axes: N rollouts of the step, T response tokens. Weights are computed once on the whole step's batch (or an update's
-minibatch), so the loss of any slice is a plain weighted sum and slices add up exactly. Each says what it sums to.
-They are made in float64; `Objective.token_weights` casts them.
+Axes: N rollouts of the step, T response tokens. Weights are computed once, in float64, on the whole minibatch
+(without several updates per step, on all rollouts of the step), so the loss of a microbatch is a plain weighted sum and
+microbatches add up exactly. Each docstring says what the weights sum to.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ def token_mean(segment_T: Tensor, *, eps: float = 0.0) -> Tensor:
 @WEIGHTS.register("token_sum", "token-sum")
 @formula("1 / {divisor}")
 def token_sum(segment_T: Tensor, *, divisor: float = 1.0) -> Tensor:
-    """The plain sum over a constant; the step grows with the batch. Sums to the number of tokens / divisor."""
+    """The sum divided by a constant, so the update grows with the batch. Sums to the number of tokens / divisor."""
     return _filled(segment_T, 1 / divisor)
 
 
 @WEIGHTS.register("sequence_mean", "seq-mean-token-mean", "grpo")
 @formula("1 / ({rollouts} rollouts of the step x response tokens of the rollout)")
 def sequence_mean(segment_T: Tensor, num_rollouts: int, *, rollouts: Counted = "all", eps: float = 0.0) -> Tensor:
-    """Every rollout counts the same, whatever its length (GRPO, arXiv:2402.03300 eq. 3). Sums to 1 without empty
-    rollouts.
+    """Every rollout counts the same, whatever its length (GRPO, arXiv:2402.03300 eq. 3).
 
-    rollouts: "all", or "nonempty" to leave rollouts without a token out of the count. eps: added to each length.
+    Sums to 1 if no rollout is empty.
+
+    rollouts: "all", or "nonempty" to not count rollouts without a token. eps: added to each length.
     """
     length_N = segments.count(segment_T, num_rollouts)
     return 1 / (_counted(length_N, rollouts) * (length_N[segment_T].double() + eps))
@@ -67,7 +68,7 @@ def fixed_length(segment_T: Tensor, num_rollouts: int, *, max_tokens: int | floa
 @WEIGHTS.register("prompt_mean")
 @formula("1 / (prompts of the step x response tokens of the prompt)")
 def prompt_mean(segment_T: Tensor, group_N: Tensor) -> Tensor:
-    """Every prompt counts the same and its tokens alike. Sums to 1 without prompts that have no token."""
+    """Every prompt counts the same, and so does every token of a prompt. Sums to 1 if every prompt has a token."""
     prompt_N, prompts = segments.renumbered(group_N)
     prompt_T = prompt_N[segment_T]
     return 1 / (prompts * segments.count(prompt_T, prompts)[prompt_T].double())

@@ -27,7 +27,7 @@ def of_group(made: Component, rewards: list[float], lengths: list[int] | None = 
 
 @EXAMPLES
 @given(REWARDS)
-def test_pieces_of_one_group_equal_their_twins(rewards: list[float]):
+def test_components_on_one_group_equal_the_reference(rewards: list[float]):
     close = pytest.approx
     assert of_group(component("group_mean"), rewards) == close(twin.group_mean(rewards), abs=1e-12)
     assert of_group(component("leave_one_out"), rewards) == close(twin.leave_one_out(rewards), abs=1e-12)

@@ -32,7 +32,7 @@ def test_settings_without_a_name_keep_the_presets_component():
     assert objective.advantage.settings["ddof"] == 0
 
 
-def test_a_named_piece_takes_its_own_defaults():
+def test_a_named_component_takes_its_own_defaults():
     objective = build_objective({"preset": "dapo", "surrogate": "clip"})
     assert objective.surrogate.settings["high"] == 0.2
 
@@ -74,7 +74,7 @@ def test_a_project_keeps_to_its_conventions():
     assert oat.weights.settings["max_tokens"] == 3000
 
 
-def test_a_preset_like_a_project_takes_the_projects_settings_of_the_same_pieces():
+def test_a_preset_with_the_defaults_of_a_project_takes_its_settings_of_the_same_components():
     objective = build_objective({"defaults_of": "verl", "preset": "dr_grpo"}, max_response_tokens=64)
     assert objective.advantage.name == "group_mean"
     assert objective.weights.name == "fixed_length"
@@ -126,7 +126,7 @@ def test_a_users_own_row_with_a_former_key_is_refused_with_the_new_one(tmp_path:
             "level = 'tokn': input should be 'token', 'sequence' or",
         ),
         ({"surrogate": {"high": "wide"}}, "high = 'wide': input should be a valid number"),
-        ({"whiten": "rollouts", "advantage": "gae"}, 'gives one number a token. Use "tokens".'),
+        ({"whiten": "rollouts", "advantage": "gae"}, 'gives one number per token. Use "tokens".'),
         ({"kl_coef": 1, "kl_in": "reward", "kl_to": "old"}, "a KL in the reward is to the reference"),
         ({"like": "verl"}, "algorithm: the key 'like' is now called 'defaults_of'."),
         ({"advantage": "accepted"}, "algorithm.advantage = 'accepted' is now called 'filtered_bc'."),
@@ -161,6 +161,6 @@ def test_explain_prints_formula_coefficient_and_what_projects_do_otherwise():
     assert "torchtune:" in text
     same = explain(build_objective({"defaults_of": "slime"}))
     assert "slime: the same" in same
-    assert "several a prompt" in same
+    assert "several per prompt" in same
     process = explain(build_objective({"preset": "grpo_process", "kl_in": "reward", "kl_coef": 0.1}))
-    assert "one reward a reasoning step" in process
+    assert "one reward per reasoning step" in process

@@ -184,7 +184,7 @@ def test_a_coefficient_of_zero_needs_no_reference_model():
         built("grpo", kl_coef=0.01).loss(replace(step, ref_logp_T=None), step.policy_T)
 
 
-def test_what_a_preset_needs_is_read_off_its_pieces():
+def test_what_a_preset_needs_follows_from_its_components():
     assert built("ppo").needs_values
     assert not built("grpo").needs_values
     assert built("grpo").needs_group

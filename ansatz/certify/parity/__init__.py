@@ -1,4 +1,4 @@
-"""Certificates: our components on other projects' inputs, against the numbers that those projects' own code gave."""
+"""Parity: our components on the inputs of other projects, compared with the numbers that their code gave."""
 
 from ansatz.certify.parity.report import FamilyResult, certify, render
 

@@ -72,7 +72,7 @@ def preference_run(
 
 
 def kl_run(policy: Tensor, ref: Tensor, mask: Tensor, component: Mapping[str, Any]) -> Outputs:
-    """The KL of each token and the gradient of their sum, under the mask."""
+    """The KL of each token and the gradient of their sum, at the tokens of the mask."""
     objective = build_objective({"preset": "grpo", "kl": dict(component)})
     policy = policy.clone().requires_grad_()
     inputs = {"policy_logp_T": policy, "ref_logp_T": ref, "log_ratio_T": policy * 0, "behavior_logp_T": ref}

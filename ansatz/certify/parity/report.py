@@ -1,4 +1,4 @@
-"""Go through a certificate file and report, by project and family, what agrees."""
+"""The cases of a certificate file, run and compared, by project and family."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEFT_OUT: dict[str, str] = {
     "torchtune.PPOLoss": "a bug: whitening adds the mean back",
     "nano.vineppo": "needs Monte-Carlo rollouts that start inside a response (VinePPO), which no sampler here draws",
 }
-"""Families that we do not claim, each with its reason; docs/parity.md has the same list."""
+"""Families that are not reproduced, each with the reason; docs/parity.md has the same list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ def certify(path: Path) -> list[FamilyResult]:
 
 
 def render(results: list[FamilyResult]) -> Iterator[str]:
-    """Lines for people; the last says how many families agree out of all."""
+    """The report, line by line; the last line says how many families agree."""
     project = ""
-    for result in sorted(results, key=lambda r: r.project):
+    for result in sorted(results, key=lambda family: family.project):
         if result.project != project:
             project = result.project
-            mine = [r for r in results if r.project == project]
-            yield f"{project}: {sum(r.agrees for r in mine)} of {len(mine)} families agree"
+            families = [family for family in results if family.project == project]
+            yield f"{project}: {sum(family.agrees for family in families)} of {len(families)} families agree"
         if result.left_out is not None:
             yield f"  {result.family:44} {result.cases:2} cases  left out: {result.left_out}"
             continue
@@ -115,8 +115,8 @@ def _compare(case: Case, ours: dict[str, Any]) -> tuple[float, str, bool]:
         if name in NOT_COMPARED or (name in WHERE_MADE and name not in ours):
             continue
         per_rollout = name == "advantages" and torch.as_tensor(expected).dim() == 1 and "advantage_N" in ours
-        made = ours["advantage_N"] if per_rollout else ours.get(name)
-        gap = error(made, expected, None if name.startswith("grad") else mask)
+        got = ours["advantage_N"] if per_rollout else ours.get(name)
+        gap = error(got, expected, None if name.startswith("grad") else mask)
         fits = fits and gap <= (ADVANTAGE_TOLERANCE if "advantages" in name or name == "returns" else TOLERANCE)
         if gap >= worst:
             worst, where = gap, name

@@ -61,10 +61,10 @@ class Setup:
 
 def advantage_run(case: Case, spec: Mapping[str, Any], setup: Setup | None = None) -> Outputs:
     """Advantages and returns only."""
-    made = _advantages(case, build_objective(spec), setup or Setup())
+    advantages = _advantages(case, build_objective(spec), setup or Setup())
     shape = case.array("mask").shape
-    outputs: Outputs = {"advantages": made.advantage_T.view(shape), "advantage_N": made.advantage_N}
-    return outputs if made.return_T is None else {**outputs, "returns": made.return_T.view(shape)}
+    outputs: Outputs = {"advantages": advantages.advantage_T.view(shape), "advantage_N": advantages.advantage_N}
+    return outputs if advantages.return_T is None else {**outputs, "returns": advantages.return_T.view(shape)}
 
 
 def policy_run(case: Case, spec: Mapping[str, Any], setup: Setup | None = None) -> Outputs:
@@ -73,8 +73,8 @@ def policy_run(case: Case, spec: Mapping[str, Any], setup: Setup | None = None) 
     objective = build_objective(spec)
     shape = case.array("mask").shape
     policy = case.array("policy_logp").reshape(-1).requires_grad_()
-    made = _advantages(case, objective, setup)
-    batch = _batch(case, objective, setup, made)
+    advantages = _advantages(case, objective, setup)
+    batch = _batch(case, objective, setup, advantages)
     entropy_T = case.flat("entropy") if objective.needs_entropy else None
     losses: list[Tensor] = []
     mismatch_weights: list[Tensor] = []
@@ -89,9 +89,9 @@ def policy_run(case: Case, spec: Mapping[str, Any], setup: Setup | None = None) 
     (gradient,) = torch.autograd.grad(total, policy)
     sampled_mask = batch.sampled_mask_T.view(shape)
     return {
-        "advantages": made.advantage_T.view(shape),
-        "advantage_N": made.advantage_N,
-        **({} if made.return_T is None else {"returns": made.return_T.view(shape)}),
+        "advantages": advantages.advantage_T.view(shape),
+        "advantage_N": advantages.advantage_N,
+        **({} if advantages.return_T is None else {"returns": advantages.return_T.view(shape)}),
         "scaled_advantages": torch.cat(scaled).view(shape),
         "modified_response_mask": batch.mask_T.view(shape).double(),
         "loss": total,
@@ -138,7 +138,7 @@ def _states(case: Case, states: str) -> Tensor:
     return (columns < case.array("length")[:, None]).view(-1)
 
 
-def _batch(case: Case, objective: Objective, setup: Setup, made: Advantages) -> Batch:
+def _batch(case: Case, objective: Objective, setup: Setup, advantages: Advantages) -> Batch:
     mask = case.array("mask").bool()
     mask_T, segment_T = mask.view(-1), _segments(mask)
     policy_T = case.array("policy_logp").reshape(-1)
@@ -160,7 +160,7 @@ def _batch(case: Case, objective: Objective, setup: Setup, made: Advantages) -> 
         old_logp_T=old_T,
         behavior_logp_T=behavior_T,
         ref_logp_T=case.flat("ref_logp"),
-        advantage_T=made.advantage_T,
+        advantage_T=advantages.advantage_T,
         weight_T=torch.zeros_like(old_T),
         penalty_weight_T=None,
         likelihood_weight_T=None,
