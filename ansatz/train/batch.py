@@ -92,11 +92,11 @@ class TrainBatch:
     def select_rollouts(self, segments: Tensor) -> Self:
         """The given rollouts (ascending indices), with the weights that they have in the whole batch."""
         chosen_T = torch.isin(self.segment_T, segments)
-        per_token = {
-            field.name: value[chosen_T]
-            for field in dataclasses.fields(self)
-            if field.name.endswith("_T") and (value := getattr(self, field.name)) is not None
-        }
+        per_token: dict[str, Tensor] = {}
+        for field in dataclasses.fields(self):
+            if isinstance(value := getattr(self, field.name), Tensor):
+                assert field.name.endswith("_T"), f"{field.name} is not a token axis, so no rollouts can be selected"
+                per_token[field.name] = value[chosen_T]
         return dataclasses.replace(self, packed=select_rollouts(self.packed, segments), **per_token)
 
     def minibatches(self, count: int, objective: Objective) -> list[Self]:

@@ -170,10 +170,10 @@ def _pack_steps(ordered: Sequence[TrainSample], first_N: Tensor, *, num_tokens: 
     """(step_end_T, step_reward_T). first_N: index on the flat axis of each rollout's first response token."""
     device = first_N.device
     steps = [_steps(sample) for sample in ordered]
-    count_N = torch.tensor([len(own) for own in steps], device=device)
-    index_K = torch.tensor([index for own in steps for index, _ in own], device=device, dtype=torch.long)
+    count_N = torch.tensor([len(each) for each in steps], device=device)
+    index_K = torch.tensor([index for each in steps for index, _ in each], device=device, dtype=torch.long)
     index_K = index_K + first_N.repeat_interleave(count_N)
-    reward_K = torch.tensor([reward for own in steps for _, reward in own], device=device)
+    reward_K = torch.tensor([reward for each in steps for _, reward in each], device=device)
     zero_T = torch.zeros(num_tokens, device=device)
     return zero_T.bool().index_fill(0, index_K, True), zero_T.index_add(0, index_K, reward_K)
 

@@ -26,7 +26,7 @@ from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 
 
-def learner_of(
+def trainer_of(
     algorithm: dict[str, Any] | None = None,
     *,
     name: str = "qwen3, grouped heads, tied",
@@ -39,9 +39,9 @@ def learner_of(
     return LocalTrainer(policy, objective, settings=settings, dtype=dtype, lr=1e-2, schedule=Schedule())
 
 
-def make_learner() -> LocalTrainer:
+def make_trainer() -> LocalTrainer:
     """With moments, as after a step."""
-    trainer = learner_of()
+    trainer = trainer_of()
     for parameter in trainer.policy.model.parameters():
         parameter.grad = torch.ones_like(parameter)
     trainer.optimizer.step(lr=0.0, max_grad_norm=0)
@@ -80,8 +80,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_restored_learner_is_bit_identical_and_so_is_its_next_step(tmp_path: Path, kind: str) -> None:
-    trainer = learner_of(**KINDS[kind])
+def test_a_restored_trainer_is_bit_identical_and_so_is_its_next_step(tmp_path: Path, kind: str) -> None:
+    trainer = trainer_of(**KINDS[kind])
     train(trainer, 1)
     train(trainer, 2)
     saved = everything(trainer)
@@ -90,7 +90,7 @@ def test_a_restored_learner_is_bit_identical_and_so_is_its_next_step(tmp_path: P
     random_numbers = draws()
     train(trainer, 3)
 
-    other = learner_of(**KINDS[kind], seed=1)
+    other = trainer_of(**KINDS[kind], seed=1)
     assert not same(everything(other), saved)
     assert checkpoint.restore(path, trainer=other) == (2, {"own": 2})
     assert draws() == random_numbers
@@ -101,8 +101,8 @@ def test_a_restored_learner_is_bit_identical_and_so_is_its_next_step(tmp_path: P
     assert other.state() == trainer.state()
 
 
-def test_a_learner_may_be_saved_before_its_first_step(tmp_path: Path) -> None:
-    trainer, other = learner_of(), learner_of(seed=1)
+def test_a_trainer_can_be_saved_before_its_first_step(tmp_path: Path) -> None:
+    trainer, other = trainer_of(), trainer_of(seed=1)
     train(other, 1)
     assert checkpoint.restore(save(trainer, tmp_path, 0), trainer=other) == (0, {"own": 0})
     assert same(everything(other), everything(trainer))
@@ -113,15 +113,15 @@ def test_the_cached_half_of_a_gauss_pair_is_kept(tmp_path: Path) -> None:
     np.random.seed(1)
     random.gauss(0, 1)
     np.random.standard_normal()
-    path = save(learner_of(), tmp_path, 1)
+    path = save(trainer_of(), tmp_path, 1)
     expected = random.gauss(0, 1), np.random.standard_normal()
-    checkpoint.restore(path, trainer=learner_of())
+    checkpoint.restore(path, trainer=trainer_of())
     assert (random.gauss(0, 1), np.random.standard_normal()) == expected
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "untied", "mixture of experts"])
 def test_a_checkpoint_is_a_hugging_face_folder_with_the_same_logits(tmp_path: Path, kind: str) -> None:
-    trainer = learner_of(**KINDS[kind])
+    trainer = trainer_of(**KINDS[kind])
     train(trainer, 1)
     path = save(trainer, tmp_path, 1)
     policy = trainer.policy
@@ -138,7 +138,7 @@ def test_a_checkpoint_is_a_hugging_face_folder_with_the_same_logits(tmp_path: Pa
 
 
 def test_the_newest_are_kept_by_number_not_by_name(tmp_path: Path) -> None:
-    trainer = make_learner()
+    trainer = make_trainer()
     for step in (5, 40, 999_999, 1_000_000):
         save(trainer, tmp_path, step, keep=2)
     names = [path.name for path in checkpoint.list_checkpoints(tmp_path)]
@@ -149,7 +149,7 @@ def test_the_newest_are_kept_by_number_not_by_name(tmp_path: Path) -> None:
 
 def test_drafts_are_ignored_and_cleared_away_by_the_next_save(tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
-    trainer = make_learner()
+    trainer = make_trainer()
     save(trainer, tmp_path, 3)
     for name in (".step-000009.draft", ".step-000002.draft"):
         (root / name / "inside").mkdir(parents=True)
@@ -164,13 +164,13 @@ def test_a_folder_without_checkpoints_has_no_latest(tmp_path: Path) -> None:
 
 
 def test_a_step_is_saved_once_and_the_first_stays(tmp_path: Path) -> None:
-    trainer = make_learner()
+    trainer = make_trainer()
     become(trainer, 7)
     path = save(trainer, tmp_path, 7)
     become(trainer, 8)
     with pytest.raises(CheckpointError, match="step-000007 already exists, and a step is saved only once"):
         save(trainer, tmp_path, 7)
-    assert_whole(path, make_learner())
+    assert_whole(path, make_trainer())
 
 
 DAMAGES: dict[str, Callable[[Path], Any]] = {
@@ -185,7 +185,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_refused_in_one_sentence_and_changes_nothing(tmp_path: Path, damage: str) -> None:
-    trainer = make_learner()
+    trainer = make_trainer()
     path = save(trainer, tmp_path, 1)
     DAMAGES[damage](path)
     become(trainer, 5)
@@ -201,7 +201,7 @@ def test_a_damaged_checkpoint_is_refused_in_one_sentence_and_changes_nothing(tmp
 def test_a_checkpoint_of_another_format_is_refused_in_one_sentence_and_changes_nothing(
     tmp_path: Path, found: int | None, shown: int
 ) -> None:
-    trainer = make_learner()
+    trainer = make_trainer()
     path = save(trainer, tmp_path, 1)
     state = json.loads((path / "state.json").read_text())
     assert state.pop("format") == 2
@@ -215,9 +215,9 @@ def test_a_checkpoint_of_another_format_is_refused_in_one_sentence_and_changes_n
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
-    path = save(learner_of(), tmp_path, 1)
+    path = save(trainer_of(), tmp_path, 1)
     with pytest.raises(CheckpointError, match="another model"):
-        checkpoint.restore(path, trainer=learner_of(name="qwen3, untied"))
+        checkpoint.restore(path, trainer=trainer_of(name="qwen3, untied"))
 
 
 class Killed(BaseException):
@@ -263,7 +263,7 @@ def assert_whole(path: Path, trainer: LocalTrainer) -> None:
 
 
 def test_a_save_cut_short_at_any_of_its_doings_leaves_every_listed_checkpoint_whole(tmp_path: Path) -> None:
-    trainer, reader = make_learner(), make_learner()
+    trainer, reader = make_trainer(), make_trainer()
     step = moment = 0
     for step in (1, 2):
         become(trainer, step)
@@ -319,7 +319,7 @@ def child_that_saves(trainer: LocalTrainer, folder: Path) -> tuple[int, int]:
 
 
 def test_a_saving_process_killed_at_random_moments_leaves_whole_checkpoints(tmp_path: Path) -> None:
-    draw, trainer, reader, reached = random.Random(0), make_learner(), make_learner(), [0]
+    draw, trainer, reader, reached = random.Random(0), make_trainer(), make_trainer(), [0]
     for _ in range(6):
         child, pipe = child_that_saves(trainer, tmp_path)
         with os.fdopen(pipe) as lines:

@@ -34,7 +34,7 @@ def rows() -> list[TrainSample]:
     ]
 
 
-def learner_of(algorithm: dict[str, Any], **settings: Any) -> LocalTrainer:
+def trainer_of(algorithm: dict[str, Any], **settings: Any) -> LocalTrainer:
     return LocalTrainer(
         tiny_policy("qwen3, grouped heads, tied"),
         build_objective(algorithm, max_response_tokens=8),
@@ -56,7 +56,7 @@ def batch_of(trainer: LocalTrainer):
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_moves_the_weights_and_reports_finite_numbers(preset: str):
     pairs = {"advantage": {"k": 2}} if preset == "pass_at_k" else {}  # of groups of 4, where k = 4 says nothing
-    trainer = learner_of({"preset": preset, "kl_coef": 0.01, **pairs}, updates_per_step=2, epochs_per_step=2)
+    trainer = trainer_of({"preset": preset, "kl_coef": 0.01, **pairs}, updates_per_step=2, epochs_per_step=2)
     before = weights(trainer)
     report = trainer.update(batch_of(trainer), step=1)
     assert report.num_updates == trainer.version == 4
@@ -65,12 +65,12 @@ def test_every_preset_moves_the_weights_and_reports_finite_numbers(preset: str):
 
 
 def test_a_reference_is_kept_only_where_the_kl_asks_for_one():
-    assert learner_of({"preset": "grpo"}).reference is None
-    assert learner_of({"preset": "grpo", "kl_coef": 0.1}).reference is not None
+    assert trainer_of({"preset": "grpo"}).reference is None
+    assert trainer_of({"preset": "grpo", "kl_coef": 0.1}).reference is not None
 
 
 def test_the_reference_stays_the_start_and_becomes_the_policy_every_so_many_steps():
-    trainer = learner_of({"preset": "grpo", "kl_coef": 0.1}, reference_update_interval=2)
+    trainer = trainer_of({"preset": "grpo", "kl_coef": 0.1}, reference_update_interval=2)
     assert trainer.reference is not None
     start = weights(trainer)
     for step, expected in ((1, lambda: start), (2, lambda: weights(trainer))):
@@ -81,7 +81,7 @@ def test_the_reference_stays_the_start_and_becomes_the_policy_every_so_many_step
 
 def test_an_exact_kl_pulls_the_policy_back_to_the_reference():
     # no reward signal (all alike), so the KL alone acts on a policy that was moved away
-    trainer = learner_of({"preset": "grpo", "kl": "full", "kl_coef": 1.0})
+    trainer = trainer_of({"preset": "grpo", "kl": "full", "kl_coef": 1.0})
     assert trainer.reference is not None
     with torch.no_grad():
         for parameter in trainer.policy.model.parameters():
@@ -93,7 +93,7 @@ def test_an_exact_kl_pulls_the_policy_back_to_the_reference():
 
 
 def test_a_ratio_past_its_bound_drops_the_minibatch_and_the_updates_after_it():
-    trainer = learner_of({"preset": "grpo", "max_ratio": 0.5}, epochs_per_step=3)
+    trainer = trainer_of({"preset": "grpo", "max_ratio": 0.5}, epochs_per_step=3)
     before = weights(trainer)
     report = trainer.update(batch_of(trainer), step=1)
     assert (report.num_updates, report.metrics["train/early_stops"]) == (0, 1.0)
@@ -103,14 +103,14 @@ def test_a_ratio_past_its_bound_drops_the_minibatch_and_the_updates_after_it():
 
 
 def test_an_adaptive_entropy_bonus_rises_below_its_target_and_is_part_of_the_state():
-    trainer = learner_of({"preset": "grpo", "entropy_coef": 0.005, "entropy_target": 100.0})
+    trainer = trainer_of({"preset": "grpo", "entropy_coef": 0.005, "entropy_target": 100.0})
     trainer.update(batch_of(trainer), step=1)
     assert trainer.entropy_coef > 0.005
     assert trainer.state()["entropy_coef"] == trainer.entropy_coef
 
 
 def test_a_critic_starts_at_zero_and_learns_the_returns():
-    trainer = learner_of({"preset": "ppo"}, critic_lr=1e-2)
+    trainer = trainer_of({"preset": "ppo"}, critic_lr=1e-2)
     batch = batch_of(trainer)
     assert batch.old_value_T is not None
     assert not batch.old_value_T.any()
@@ -119,7 +119,7 @@ def test_a_critic_starts_at_zero_and_learns_the_returns():
 
 
 def test_truncated_rollouts_leave_the_loss_where_the_mask_says_so():
-    batch = batch_of(learner_of({"preset": "grpo", "masks": "not_truncated"}))
+    batch = batch_of(trainer_of({"preset": "grpo", "masks": "not_truncated"}))
     cut_T = batch.packed.truncated_N[batch.segment_T]
     assert cut_T.any()
     assert not batch.weight_T[cut_T].any()
@@ -149,7 +149,7 @@ def carried_samples(trainer: LocalTrainer, *, gap: float) -> list[TrainSample]:
 
 
 def test_one_update_on_stale_tokens_has_the_ratio_to_the_policy_that_sampled_them():
-    trainer = learner_of({"preset": "grpo"})
+    trainer = trainer_of({"preset": "grpo"})
     trainer.update(batch_of(trainer), step=1)
     report = trainer.update(trainer.batch(carried_samples(trainer, gap=0.0)), step=2)
     # policy / behavior = e at stale tokens and 1 at the others; every response has floor(n / 2) stale ones of n.
@@ -162,7 +162,7 @@ def test_one_update_on_stale_tokens_has_the_ratio_to_the_policy_that_sampled_the
 
 
 def test_stale_tokens_raise_no_alarm_about_the_sampler():
-    trainer = learner_of({"preset": "grpo"}, max_logprob_gap=1.05)
+    trainer = trainer_of({"preset": "grpo"}, max_logprob_gap=1.05)
     trainer.update(batch_of(trainer), step=1)
     report = trainer.update(trainer.batch(carried_samples(trainer, gap=0.02)), step=2, check_alignment=True)
     assert report.metrics["align/mean_gap"] == pytest.approx(math.exp(0.02), rel=1e-4)
@@ -170,7 +170,7 @@ def test_stale_tokens_raise_no_alarm_about_the_sampler():
 
 
 def test_a_sampler_that_is_off_at_fresh_tokens_is_refused():
-    trainer = learner_of({"preset": "grpo"}, max_logprob_gap=1.05)
+    trainer = trainer_of({"preset": "grpo"}, max_logprob_gap=1.05)
     trainer.update(batch_of(trainer), step=1)
     batch = trainer.batch(carried_samples(trainer, gap=0.1))
     with pytest.raises(AlignmentError, match=r"= 1\.1052, but train\.max_logprob_gap = 1\.05"):

@@ -21,7 +21,7 @@ from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 
 
-def learner_of(
+def trainer_of(
     algorithm: dict[str, Any] | None = None,
     *,
     dtype: torch.dtype = torch.float32,
@@ -45,7 +45,7 @@ def train(trainer: LocalTrainer, *steps: int) -> None:
 
 
 def test_adapters_learn_what_is_rewarded_and_nothing_else_moves() -> None:
-    trainer = learner_of()
+    trainer = trainer_of()
     frozen = {name: value.detach().clone() for name, value in trainer.policy.base.named_parameters()}
     batch = trainer.batch(rows(1))
     good_T = batch.mask_T & (batch.advantage_T > 0)
@@ -57,7 +57,7 @@ def test_adapters_learn_what_is_rewarded_and_nothing_else_moves() -> None:
 
 
 def test_frozen_weights_are_held_once_in_the_compute_type() -> None:
-    trainer = learner_of({"preset": "ppo", "kl_coef": 0.1}, dtype=torch.bfloat16)
+    trainer = trainer_of({"preset": "ppo", "kl_coef": 0.1}, dtype=torch.bfloat16)
     assert all(parameter.dtype == torch.bfloat16 for parameter in trainer.policy.model.parameters())
     assert all(".lora_" in name for name in trainer.optimizer.masters)
     assert trainer.reference is not None
@@ -72,7 +72,7 @@ def test_frozen_weights_are_held_once_in_the_compute_type() -> None:
 
 
 def test_the_kl_is_to_the_model_without_adapters() -> None:
-    trainer = learner_of({"preset": "grpo", "kl_coef": 0.1})
+    trainer = trainer_of({"preset": "grpo", "kl_coef": 0.1})
     start = trainer._logps(trainer.policy, trainer.batch(rows(1)).packed)
     train(trainer, 1, 2)
     batch = trainer.batch(rows(1))
@@ -82,16 +82,16 @@ def test_the_kl_is_to_the_model_without_adapters() -> None:
 
 def test_a_reference_that_should_follow_the_policy_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"train.reference_update_interval = 2: with model.lora .* Set it to 0"):
-        learner_of({"preset": "grpo", "kl_coef": 0.1}, reference_update_interval=2)
+        trainer_of({"preset": "grpo", "kl_coef": 0.1}, reference_update_interval=2)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw_8bit", "adamw_offload"])
 @pytest.mark.parametrize("algorithm", [{"preset": "grpo", "kl_coef": 0.1}, {"preset": "ppo"}], ids=["kl", "critic"])
-def test_a_restored_learner_is_bit_identical_and_so_is_its_next_step(
+def test_a_restored_trainer_is_bit_identical_and_so_is_its_next_step(
     tmp_path: Path, algorithm: dict[str, Any], optimizer: str
 ) -> None:
     how = {"algorithm": algorithm, "dtype": torch.bfloat16, "optimizer": {"name": optimizer}}
-    trainer, other = learner_of(**how), learner_of(**how, seed=1)
+    trainer, other = trainer_of(**how), trainer_of(**how, seed=1)
     train(trainer, 1, 2)
     saved = everything(trainer)
     path = checkpoint.save(tmp_path, step=2, trainer=trainer, state={}, keep=5)
@@ -106,7 +106,7 @@ def test_a_restored_learner_is_bit_identical_and_so_is_its_next_step(
 
 
 def test_a_checkpoint_is_a_hugging_face_folder_with_the_adapters_merged(tmp_path: Path) -> None:
-    trainer = learner_of()
+    trainer = trainer_of()
     train(trainer, 1, 2)
     path = checkpoint.save(tmp_path, step=2, trainer=trainer, state={}, keep=5)
     assert json.loads((path / "adapter" / "adapter_config.json").read_text())["r"] == 4
@@ -119,9 +119,9 @@ def test_a_checkpoint_is_a_hugging_face_folder_with_the_adapters_merged(tmp_path
 
 
 def test_adapters_of_another_rank_are_refused(tmp_path: Path) -> None:
-    path = checkpoint.save(tmp_path, step=1, trainer=learner_of(), state={}, keep=5)
+    path = checkpoint.save(tmp_path, step=1, trainer=trainer_of(), state={}, keep=5)
     with pytest.raises(CheckpointError, match="another model"):
-        checkpoint.restore(path, trainer=learner_of(rank=2))
+        checkpoint.restore(path, trainer=trainer_of(rank=2))
 
 
 def test_a_checkpoint_without_adapters_is_refused(tmp_path: Path) -> None:
@@ -135,4 +135,4 @@ def test_a_checkpoint_without_adapters_is_refused(tmp_path: Path) -> None:
     )
     path = checkpoint.save(tmp_path, step=1, trainer=whole, state={}, keep=5)
     with pytest.raises(CheckpointError, match="is not a complete checkpoint"):
-        checkpoint.restore(path, trainer=learner_of())
+        checkpoint.restore(path, trainer=trainer_of())
