@@ -73,7 +73,11 @@ def test_evaluations_keep_their_order_and_a_repeated_one_replaces_the_old(both):
     tracker.evaluation(row(5))
     tracker.evaluation(row(5, split="gsm8k"))
     tracker.evaluation({**row(5), "pass@1": 0.125})
-    assert [(one["step"], one["split"]) for one in has.evaluations] == [(0, "heldout"), (5, "gsm8k"), (5, "heldout")]
+    assert [(entry["step"], entry["split"]) for entry in has.evaluations] == [
+        (0, "heldout"),
+        (5, "gsm8k"),
+        (5, "heldout"),
+    ]
     assert has.evaluations[-1]["pass@1"] == 0.125
 
 
@@ -95,7 +99,7 @@ def test_resume_forgets_all_that_came_after_the_step(both):
     tracker.resume(3)
     assert list(has.steps) == [1, 2, 3]
     assert list(has.rollouts) == [1, 2, 3]
-    assert [one["step"] for one in has.evaluations] == [1, 2, 3]
+    assert [entry["step"] for entry in has.evaluations] == [1, 2, 3]
     tracker.log(4, {"train/loss": 0.0})
     assert has.steps[4] == {"train/loss": 0.0}
 

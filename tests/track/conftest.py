@@ -8,5 +8,5 @@ from made_up import make_pipeline
 
 @pytest.fixture(scope="session")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished made-up pipeline; tests only read it, but for report.html."""
+    """A finished made-up pipeline; tests only read it, except report.html."""
     return make_pipeline(tmp_path_factory.mktemp("runs") / "made-up", sft_steps=40, rl_steps=24)

@@ -83,7 +83,9 @@ def test_every_number_of_every_evaluation_stands_in_the_page(pipeline: Path, pag
 
 def test_a_table_row_has_the_numbers_of_its_own_evaluation(pipeline: Path, report: str):
     last = json.loads((pipeline / "summary.json").read_text())["evaluations"][-1]
-    (row,) = [one for one in re.findall(r"<tr.*?</tr>", report) if f'scope="row">rl</th><td>{last["step"]}</td>' in one]
+    (row,) = [
+        line for line in re.findall(r"<tr.*?</tr>", report) if f'scope="row">rl</th><td>{last["step"]}</td>' in line
+    ]
     cells = re.findall(r"<td>(.*?)</td>", row)
     assert cells[1] == f"{100 * last['pass@1']:.1f} %"
     assert cells[3:6] == [f"{100 * last[name]:.1f} %" for name in ("greedy", "pass@k", "maj@k")]

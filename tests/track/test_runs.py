@@ -29,7 +29,7 @@ def stage(folder: Path, **curves: list[float]) -> StageRun:
 
 def test_stages_come_in_the_order_of_the_summary_whatever_the_age_of_their_files(pipeline: Path, tmp_path: Path):
     run = read_pipeline(pipeline)
-    assert [one.name for one in run.stages if one.evaluations] == ["model", "sft", "rl"]
+    assert [each_stage.name for each_stage in run.stages if each_stage.evaluations] == ["model", "sft", "rl"]
     for place, name in enumerate(("b_second", "a_third", "c_first")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "metrics.jsonl").write_text('{"step": 1, "seconds": 1.0}\n')
@@ -37,7 +37,7 @@ def test_stages_come_in_the_order_of_the_summary_whatever_the_age_of_their_files
     order = ("c_first", "b_second", "a_third")
     evaluations = [{"stage": name, "step": 1, "split": "heldout"} for name in order]
     (tmp_path / "summary.json").write_text(json.dumps({"seconds": 1.0, "evaluations": evaluations}))
-    assert [one.name for one in read_pipeline(tmp_path).stages] == list(order)
+    assert [each_stage.name for each_stage in read_pipeline(tmp_path).stages] == list(order)
 
 
 def test_without_a_summary_the_older_stage_comes_first(tmp_path: Path):
@@ -45,7 +45,7 @@ def test_without_a_summary_the_older_stage_comes_first(tmp_path: Path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.yaml").write_text("x: 1\n")
         os.utime(tmp_path / name / "config.yaml", (1000 - age, 1000 - age))
-    assert [one.name for one in read_pipeline(tmp_path).stages] == ["sft", "rl"]
+    assert [each_stage.name for each_stage in read_pipeline(tmp_path).stages] == ["sft", "rl"]
 
 
 def test_a_folder_that_is_no_pipeline_is_named(tmp_path: Path):

@@ -24,9 +24,9 @@ def numbers(path: str) -> list[tuple[float, float]]:
 
 def test_a_line_lies_where_its_values_say():
     root = parse(line_chart(Chart(title="t", series=[line(0.0, 1.0, 0.5)], is_fraction=True)))
-    (path,) = [one for one in root.iter("path") if "line" in one.get("class", "")]
+    (path,) = [node for node in root.iter("path") if "line" in node.get("class", "")]
     (x0, y0), (x1, y1), (x2, y2) = numbers(path.get("d", ""))
-    grid = sorted(float(one.get("y1", "")) for one in root.iter("line") if one.get("class") == "grid")
+    grid = sorted(float(node.get("y1", "")) for node in root.iter("line") if node.get("class") == "grid")
     assert (y1, y0) == (grid[0], grid[-1])  # 100 % on the top grid line, 0 % on the bottom one
     assert y2 == pytest.approx((y0 + y1) / 2, abs=0.1)
     assert x1 - x0 == pytest.approx(x2 - x1, abs=0.11)
@@ -35,16 +35,16 @@ def test_a_line_lies_where_its_values_say():
 def test_everything_is_drawn_inside_the_view():
     series = [line(-3.0, 40.0, 1e3, name=f"series {index}", dots=True) for index in range(9)]
     root = parse(line_chart(Chart(title="t", series=series), width=300, height=240))
-    for one in root.iter():
+    for node in root.iter():
         for name, limit in (("x", 300), ("x1", 300), ("x2", 300), ("cx", 300), ("y", 240), ("y1", 240), ("cy", 240)):
-            if name in one.attrib:
-                assert 0 <= float(one.attrib[name]) <= limit
+            if name in node.attrib:
+                assert 0 <= float(node.attrib[name]) <= limit
 
 
 def test_several_series_have_a_legend_and_a_single_one_has_none():
     def texts(*names: str) -> list[str | None]:
         chart = Chart(title="t", series=[line(1.0, 2.0, name=name) for name in names])
-        return [one.text for one in parse(line_chart(chart)).iter("text")]
+        return [node.text for node in parse(line_chart(chart)).iter("text")]
 
     assert {"reward", "accuracy"} <= set(texts("reward", "accuracy"))
     assert "reward" not in texts("reward")
@@ -81,9 +81,9 @@ def test_one_point_and_equal_values_are_drawn_too():
 @pytest.mark.parametrize("ys", [(1 / 6, 1 / 6, 1 / 6 + 3e-17), (-2.0, -2.0 - 1e-15), (3e-14, 5e-14), (0.0, 1e-300)])
 def test_values_that_differ_by_rounding_and_very_small_ones_are_drawn_too(ys: tuple[float, ...]):
     (path,) = [
-        one
-        for one in parse(line_chart(Chart(title="t", series=[line(*ys)]))).iter("path")
-        if "line" in one.get("class", "")
+        node
+        for node in parse(line_chart(Chart(title="t", series=[line(*ys)]))).iter("path")
+        if "line" in node.get("class", "")
     ]
     assert len(numbers(path.get("d", ""))) == len(ys)
 

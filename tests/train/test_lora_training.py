@@ -64,11 +64,11 @@ def test_frozen_weights_are_held_once_in_the_compute_type() -> None:
     assert trainer.critic is not None
     places = {parameter.data_ptr() for parameter in trainer.policy.model.parameters()}
     assert all(parameter.data_ptr() in places for parameter in trainer.reference.model.parameters())
-    beside = {
+    own_names = {
         name for name, value in trainer.critic[0].transformer.named_parameters() if value.data_ptr() not in places
     }
-    assert beside
-    assert all(".lora_" in name for name in beside)
+    assert own_names
+    assert all(".lora_" in name for name in own_names)
 
 
 def test_the_kl_is_to_the_model_without_adapters() -> None:

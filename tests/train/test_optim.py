@@ -55,15 +55,15 @@ def test_in_float32_it_is_torchs_adamw_on_the_model_itself(fused: bool) -> None:
     optimizer = wrapped(mine)
     plain = torch.optim.AdamW(theirs.parameters(), lr=0.0, betas=BETAS, weight_decay=0.1, fused=fused)
     for step in range(1, 8):
-        for one in (mine, theirs):
-            set_gradients(one, seed=step)
+        for module in (mine, theirs):
+            set_gradients(module, seed=step)
         lr = 1e-2 * Schedule(warmup_steps=3).multiplier(step)
         plain.param_groups[0]["lr"] = lr
         plain.step()
         accumulate(optimizer)
         optimizer.step(lr=lr, max_grad_norm=0)
-    for one, other in zip(mine.parameters(), theirs.parameters(), strict=True):
-        assert torch.equal(one, other) if fused else torch.allclose(one, other, rtol=1e-5, atol=1e-7)
+    for parameter, expected in zip(mine.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(parameter, expected) if fused else torch.allclose(parameter, expected, rtol=1e-5, atol=1e-7)
     assert all(parameter.grad is None for parameter in mine.parameters())
 
 
@@ -75,8 +75,8 @@ def test_bfloat16_masters_keep_small_updates_that_bfloat16_alone_would_lose() ->
     alone = torch.optim.AdamW(plain.parameters(), lr=1e-4, betas=BETAS, weight_decay=0.0)
     optimizer = wrapped(module, torch.bfloat16, weight_decay=0.0)
     for _ in range(60):
-        for one in (module, plain):
-            one.weight.grad = torch.ones_like(one.weight)
+        for each in (module, plain):
+            each.weight.grad = torch.ones_like(each.weight)
         accumulate(optimizer)
         optimizer.step(lr=1e-4, max_grad_norm=0)
         alone.step()
