@@ -47,6 +47,9 @@ _SENTENCE_END = re.compile(
     r"(?<!\\)[.!?。！？](?=[\s*\"')\]]|$)|\n|<\||,?\s(?:which|because|since|as required)\b|,\sso\b"
 )
 _SENTENCE_START = re.compile(r"(?<!\\)[.!?。！？](?=\s)|\n")
+_RETRACTED = re.compile(
+    r"[\s*_]*(?:no|wait|actually|hmm|sorry|oops|correction|scratch that|on second thought|but wait)\b", re.IGNORECASE
+)
 _REMARK = re.compile(r"[^\d$\\]*")
 _REMARK_HEDGE = re.compile(r"\b(?:or|and|not|either|wrong|incorrect|maybe)\b", re.IGNORECASE)
 _NUMBER = re.compile(
@@ -134,6 +137,8 @@ def _statement(text: str, *, choice: bool) -> str | None:
     if formula is not None:
         return formula or None
     end = _SENTENCE_END.search(text)
+    if end and _RETRACTED.match(text, end.end()):
+        return None
     if choice and (letter := asserted_letter(text[: end.start()] if end else text)):
         return letter
     sentence = (text[: end.start()] if end else text).strip(" \t\r*,")
@@ -150,6 +155,8 @@ def _formula(text: str) -> str | None:
             return ""  # inline math does not span lines: these are two stray marks
         end = _SENTENCE_END.search(rest)
         remark = rest[: end.start()] if end else rest
+        if end and _RETRACTED.match(rest, end.end()):
+            return ""
         if closed and _REMARK.fullmatch(remark) and not _REMARK_HEDGE.search(remark):
             return inner.strip() + unit_after(remark)
         break

@@ -12,6 +12,7 @@ from typing import Literal
 
 from ansatz.rewards.math_answer.announce import announced, has_announcement, last_number, until_stop
 from ansatz.rewards.math_answer.letters import last_letter
+from ansatz.rewards.math_answer.words import HEDGES
 
 Mode = Literal["strict", "anchored", "last_number"]
 
@@ -70,9 +71,13 @@ def stated_answer(text: str, *, gold: bool = False) -> str:
 def _only_box(text: str, *, gold: bool) -> str | None:
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     content, end = _box_at(text, start)
+    if content is not None and start == 0 and end == len(text):
+        return content
     if content is None or (not gold and len(_BOX.findall(text)) > 1):
         return None
     if _FORMULA_BEFORE.search(text[max(0, start - 20) : start]) or _FORMULA_AFTER.match(text, end):
+        return None
+    if not gold and any(word in HEDGES for word in re.findall(r"[a-z']+", (text[:start] + text[end:]).lower())):
         return None
     percent = gold and _PERCENT_AFTER.match(text, end)
     return content + "\\%" if percent and not content.endswith("%") else content

@@ -27,10 +27,12 @@ class Parser(Expressions):
     def answer(self) -> Value:
         """All tokens as one value."""
         value = self.list()
-        if self.token.kind == "word" and isinstance(value, v.EXPRESSIONS) and not v.names_in(value):
+        if self.token.kind == "word" and not v.names_in(value):
             label = self._trailing_words()
-            if label:
+            if label and isinstance(value, v.EXPRESSIONS):
                 return v.Quantity(value, (("#" + label, 1),))
+            if label and isinstance(value, v.Quantity):
+                return value
         if self.token.kind != "end":
             raise UnreadableAnswer(f"unexpected {self.token.text!r}")
         return value
@@ -136,7 +138,7 @@ class Parser(Expressions):
         self.degrees = outer
         if after := self.take_op("%", *CURRENCIES):
             unit = ((CURRENCIES.get(after, after), 1),)
-        if not unit or self.token.kind in ("word", "cmd"):
+        if self.token.kind in ("word", "cmd"):
             written, self.at = read_unit(self.tokens, self.at)
             unit = unit or written
         if unit and self.token.kind == "num" and isinstance(value, v.EXPRESSIONS):

@@ -172,7 +172,8 @@ class Lexer:
         match = pattern.match(text, position)
         if match is None:
             raise UnreadableAnswer("not a valid number")
-        digits = re.sub(r"\D", "", match["whole"])
+        whole = match["whole"]
+        digits = whole if whole.isdigit() else re.sub(r"\D", "", whole)
         self.tokens.append(Token("num", match[0].strip(), _number(digits, match)))
         return match.end()
 
@@ -301,6 +302,8 @@ def _is_word(run: str) -> bool:
 
 def _number(digits: str, match: re.Match[str]) -> Num:
     """The value of a matched number with its decimals, recurring digits and exponent."""
+    if match["point"] is None and match["exp"] is None:
+        return Num(Fraction(int(digits or "0")))
     decimals = (match["point"] or "")[1:]
     exponent = int(match["exp"][1:]) if match["exp"] else 0
     if abs(exponent) > MAX_EXPONENT:

@@ -37,7 +37,9 @@ def is_measure(value: Value) -> bool:
     if isinstance(value, v.Product):
         below = [factor for factor in value.factors if isinstance(factor, v.Power) and factor.exponent == v.MINUS_ONE]
         above = [factor for factor in value.factors if factor not in below]
-        return bool(below) and all(map(_is_length, above)) and all(_is_length(factor.base) for factor in below)
+        return (
+            bool(below and above) and all(map(_is_length, above)) and all(_is_length(factor.base) for factor in below)
+        )
     return False
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 
-from ansatz.rewards.math_answer.words import ALTERING_WORDS, HEDGES, NUMBER_WORDS, unit_name
+from ansatz.rewards.math_answer.words import ALTERING_WORDS, CURRENCIES, HEDGES, NEGATIONS, NUMBER_WORDS, unit_name
 
 MAX_SENTENCE_LENGTH = 1_000  # characters of a sentence that is searched for its value
 _MAX_TEXT_WORDS = 4  # of an answer in words, such as a name or a city
 
 _DOUBT = re.compile(
     r"\b(?:whether|if|cannot|can't|couldn't|could not|can not|unable|don't|do not|doesn't|does not|isn't|wasn't|wrong"
-    r"|incorrect|doubt|unsure|never|unknown)\b",
+    r"|incorrect|doubt|unsure|never|unknown|exclude[sd]?|rejects?|rejected|discard|discarded|impossible|invalid"
+    r"|extraneous|fails?|eliminated?)\b",
     re.IGNORECASE,
 )
 _RANGE = re.compile(
@@ -50,7 +51,8 @@ def value_said(sentence: str) -> str:
         return stated
     if _hedges(sentence) or _DOUBT.search(sentence) or _RANGE.search(sentence):
         return sentence
-    if any(word.lower() in ALTERING_WORDS or word.lower() in NUMBER_WORDS for word in _WORD.findall(sentence)):
+    words = {word.lower() for word in _WORD.findall(sentence)}
+    if not words.isdisjoint(ALTERING_WORDS | NEGATIONS | NUMBER_WORDS.keys()):
         return sentence
     values = _values_in(sentence)
     return values[0] if len(values) == 1 else sentence
@@ -102,10 +104,9 @@ def _values_in(sentence: str) -> list[str]:
     rest.append(sentence[position:])
     for amount in _AMOUNT.finditer("".join(rest)):
         number, space, word = amount[0].strip().rpartition(" ")
-        if space and word.isalpha() and unit_name(word) is None:
-            values.append(number)
-        else:
-            values.append(amount[0].strip())
+        is_money = amount[0].lstrip(" \\")[:1] in CURRENCIES
+        bare = space and word.isalpha() and (is_money or word == "in" or unit_name(word) is None)
+        values.append(number if bare else amount[0].strip())
     return [value.replace("$", "\\$") if value.startswith("$") else value for value in dict.fromkeys(values)]
 
 
@@ -118,4 +119,4 @@ def is_currency(text: str) -> bool:
 def unit_after(remark: str) -> str:
     """A unit that directly follows a formula, as text for the parser; "" when another word follows."""
     word = _ENGLISH.match(remark.strip())
-    return f" \\text{{{word[0]}}}" if word and unit_name(word[0]) else ""
+    return f" \\text{{{word[0]}}}" if word and word[0] != "in" and unit_name(word[0]) else ""

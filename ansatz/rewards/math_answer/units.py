@@ -87,6 +87,8 @@ def _name(token: Token) -> str | None:
 
 def _fraction(tokens: list[Token], at: int) -> tuple[Unit, int] | None:
     """`\\frac{\\text{m}}{\\text{s}}` as a unit, and the place after it."""
+    if tokens[at].text != "frac":
+        return None
     ahead = tokens[at : at + 7]
     if len(ahead) < 7 or [token.text for token in ahead[:2]] != ["frac", "{"] or ahead[2].kind != "word":
         return None

@@ -52,7 +52,7 @@ def verify(
     answer = extract(
         response,
         mode=mode,
-        choice=mode != "strict" and is_choice(gold),
+        choice=mode != "strict" and "\\boxed" not in response and is_choice(gold),
         join_boxes=join_boxes,
         require_think=require_think,
         ignore_unclosed_think=ignore_unclosed_think,

@@ -113,7 +113,7 @@ ALTERING_WORDS = words_of_text(
     """
     minus plus times squared cubed half third thirds quarter double twice triple thrice dozen dozens hundred thousand
     million billion trillion millions billions factorial root negative over divided multiplied less fewer
-    modulo mod power reciprocal
+    modulo mod power reciprocal below choose recurring repeating
     """
 )
 """Words that change the value of a number next to them, as in "24 squared"."""

@@ -1,4 +1,4 @@
-"""Every pair of our corpus, by phenomenon, and the laws that hold of all of them."""
+"""Every pair of our corpora, by phenomenon or class, and laws that hold for all pairs."""
 
 from __future__ import annotations
 

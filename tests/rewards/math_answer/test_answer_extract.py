@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from ansatz.rewards.math_answer.extract import extract
+from ansatz.rewards.math_answer.extract import extract, stated_answer
+from ansatz.rewards.math_answer.letters import asserted_letter
 
 
 @pytest.mark.parametrize(
@@ -85,10 +86,76 @@ def test_options_about_thoughts():
         "a",
         "</think>",
         "<think>",
+        "Answer: \\(",
+        "Answer $",
+        "Therefore, 5 is 5. ",
+        "so 5 is our answer. ",
+        "A, not ",
+        "<|im_end|>",
     ],
 )
 @pytest.mark.parametrize("join", [False, True])
 def test_time_is_linear_in_length(mode, piece: str, join: bool):
     begin = time.thread_time()
     extract(piece * 50_000, mode=mode, join_boxes=join)
-    assert time.thread_time() - begin < 2.0  # of this thread alone; quadratic would take minutes
+    extract(piece * 50_000, mode=mode, choice=True)
+    stated_answer(piece * 50_000, gold=True)
+    assert time.thread_time() - begin < 2.0  # of this thread only; a quadratic scan would take minutes
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("Answer $5$", "5"),
+        ("**Answer**\n\n\\[5\\]", "5"),
+        ("Final Answer: The largest $n$ is 34.", "34"),
+        ("Final Answer: Ann left 3 hours ago.", "3 hours"),
+        ("Final Answer: She paid $30 in total.", "\\$30"),
+        ("Thus $x = 5$ is our answer.", "x = 5"),
+        ("Answer: 5<|im_end|>\nAnswer: 6", "5"),
+        ("<think>6</think>\n5", "5"),
+        ("Work.\nTherefore, the area is $5$.", "$5$"),
+        ("The answer is 5. Wait, it is 6.", None),
+        ("Answer $ \n 5 \n $", None),
+        ("Therefore, if $n$ is odd, it is 5.", None),
+        ("I do not know whether it is 5.", None),
+    ],
+)
+def test_announcements_are_read_and_doubts_are_not(response: str, answer: str | None):
+    assert extract(response, mode="anchored") == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        ("for sure D, it can't be A or B", "D"),
+        ("A, B and C are wrong, so D", "D"),
+        ("C or D", None),
+        ("not D", None),
+        ("A, not A", None),
+        ("A triangle has three sides, so B", "B"),
+    ],
+)
+def test_a_denied_letter_is_not_asserted(text: str, letter: str | None):
+    assert asserted_letter(text) == letter
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"Since $a = 5$, the sum is $\boxed{7}$. Note that $a > 0$.", "7"),
+        (r"\boxed{8}.\end{align*}", "8"),
+        (r"x \in \boxed{[1,2]}.$", "[1,2]"),
+        (r"or $\boxed{20}$ percent.", r"20\%"),
+        ("48 + 24 = 72.\n#### 72", "72"),
+        (r"-\boxed{5}", r"-\boxed{5}"),
+        ("x^2 + 1", "x^2 + 1"),
+    ],
+)
+def test_a_gold_that_is_a_solution_states_its_answer(gold: str, answer: str):
+    assert stated_answer(gold, gold=True) == answer
+
+
+@pytest.mark.parametrize("answer", [r"not \boxed{5}", r"\boxed{5} or 6", r"\boxed{5} or \boxed{6}"])
+def test_a_bare_answer_with_a_hedge_around_its_box_is_left_alone(answer: str):
+    assert stated_answer(answer) == answer
