@@ -263,7 +263,7 @@ def test_a_reward_that_overflows_stops_the_first_step_before_its_update(tmp_path
 
 def test_a_reward_that_is_no_number_is_named(tmp_path):
     changes = {"data": {"sft": None}, "rewards": own_reward("no_number")}
-    with pytest.raises(ConfigError, match=r"mine\.py:no_number' gave nan for problem 'word_problems-heldout-3-0'"):
+    with pytest.raises(ConfigError, match=r"mine\.py:no_number' returned nan for problem 'word_problems-heldout-3-0'"):
         run_pipeline(toy_config(tmp_path, changes))
 
 
