@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 
 import pytest
 from toy_runs import REPOSITORY
@@ -14,7 +15,7 @@ DOCS = REPOSITORY / "docs"
 PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
 GUIDES = [REPOSITORY / "README.md", DOCS / "quickstart.md", *sorted((DOCS / "design").glob("*.md"))]
 WIDTH = 100
-LONG = {"curriculum", "data", "evaluation", "metrics", "rewards", "verifier", "architecture"}
+LONG = {"curriculum", "data", "evaluation", "metrics", "rewards", "verifier"}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 
@@ -129,3 +130,13 @@ def key_exists(key):
         keys = getattr(field.annotation, "model_fields", None)
         known |= {f"{name}.{inner}" for inner in keys} if keys else {name}
     return any(key == name or key.startswith(f"{name}.") for name in known)
+
+
+def test_the_page_of_the_architecture_shows_the_layers_and_packages_as_they_are():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert "```\n" + "\n".join(layers) + "\n```" in text
+    modules = [path for path in (REPOSITORY / "ansatz").iterdir() if not path.name.startswith(("_", "py.typed"))]
+    names = [f"{path.name}/" if path.is_dir() else path.name for path in modules]
+    assert [name for name in names if not re.search(rf"^  {re.escape(name)} ", text, flags=re.M)] == []

@@ -21,7 +21,7 @@ PHRASES = {
 }
 """Patterns, without regard to case, and what to write."""
 
-FOLDERS = ("examples", "benchmarks", "tools")
+FOLDERS = ("ansatz", "docs", "examples", "benchmarks", "tools")
 FILES = sorted(
     path for folder in FOLDERS for suffix in ("py", "md", "yaml") for path in (REPOSITORY / folder).rglob(f"*.{suffix}")
 )
