@@ -18,7 +18,10 @@ def train(
     overlay: Annotated[
         list[Path] | None, typer.Option(help="A YAML file whose keys override the recipe's; can be repeated.")
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="A run folder to resume; takes no recipe.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="A run folder to resume or (--train.steps N) extend.")] = None,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Resume with a recipe that differs from the run's, and record it.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete a run folder of the same name first.")] = False,
 ) -> None:
     """Train a model with a recipe. Any key can be set on the command line: --train.lr 3e-4 --model.path DIR.
@@ -27,11 +30,11 @@ def train(
     """
     overrides: dict[str, str] = context.obj
     if resume is not None:
-        if recipe is not None or overlay or overrides or fresh:
+        if recipe is not None or overlay or fresh:
             raise ConfigError(f"--resume {resume} takes its recipe from that folder; leave the other arguments out.")
         from ansatz.loop.run_folder import resume_config
 
-        config = resume_config(resume)
+        config = resume_config(resume, overrides)
     elif recipe is None:
         raise ConfigError("no recipe given; name one, such as recipes/tiny_arithmetic_grpo_cpu.yaml, or --resume RUN.")
     else:
@@ -48,7 +51,13 @@ def train(
         console.print(
             "\n".join(f"  {line}" for line in config.model.toy), markup=False, highlight=False, soft_wrap=True
         )
-    run_dir = run_pipeline(config, resume=resume is not None, fresh=fresh, console=open_console(console))
+    run_dir = run_pipeline(
+        config,
+        resume=resume is not None,
+        fresh=fresh,
+        allow_changes=allow_changes,
+        console=open_console(console),
+    )
     summary = json.loads((run_dir / "summary.json").read_text(encoding="utf-8"))
     console.print(results_table(summary["evaluations"]))
     console.print(f"{summary['seconds']:.0f} s. Model: {summary['model']}", soft_wrap=True)

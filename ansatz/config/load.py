@@ -75,14 +75,14 @@ def load_recipe(
     return _at_toy_size(config, data, over) if config.model.toy is True else config
 
 
-def load_run(run_dir: str | Path) -> Config:
-    """The config that a run folder was made with."""
+def load_run(run_dir: str | Path, *, overrides: Mapping[str, str] | None = None) -> Config:
+    """The config of a run folder, with dotted overrides."""
     path = Path(run_dir) / "config.yaml"
     if not path.is_file():
         raise ConfigError(
             f"{str(run_dir)!r} is not a run folder: config.yaml is missing. Give a folder that `ansatz train` wrote."
         )
-    return check(_read(path))
+    return check(merge(_read(path), _overriding(overrides or {})))
 
 
 def dump(config: BaseModel) -> str:

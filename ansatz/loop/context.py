@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from ansatz.config.schema import Config, SftSection, TrainSection
 from ansatz.data.store import read_problems
@@ -18,6 +19,7 @@ from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
+from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 from ansatz.types import Problem
@@ -80,7 +82,7 @@ class RunContext:
 
     def policy(self, path: str) -> Policy:
         """A model in the recipe's compute type, to sample from."""
-        policy = load_policy(path)
+        policy = _load(path)
         cast(policy, compute_dtype(self.config.model.dtype, policy.device))
         return policy
 
@@ -114,7 +116,7 @@ class RunContext:
         section: learning rate, schedule and number of steps. updates: how a step is cut into updates.
         temperature: the one that rollouts are sampled at.
         """
-        model, policy = self.config.model, load_policy(path)
+        model, policy = self.config.model, _load(path)
         dtype = compute_dtype(model.dtype, policy.device)
         if (add_adapters := bind_adapters(model.lora, seed=self.config.seed)) is not None:
             policy = add_adapters(policy)
@@ -130,3 +132,10 @@ class RunContext:
             ),
             temperature=temperature,
         )
+
+
+def _load(path: str) -> Policy:
+    """The model of a folder; of a checkpoint, after its digests have been verified."""
+    if (Path(path) / DIGESTS_FILE).is_file():
+        verify_digests(Path(path))
+    return load_policy(path)

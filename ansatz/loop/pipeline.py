@@ -1,6 +1,6 @@
 """Runs a recipe: the stages that it names, one after the other; the output of each feeds the next.
 
-    runs/NAME/config.yaml  summary.json  report.html
+    runs/NAME/config.yaml  run.json  summary.json  report.html
     runs/NAME/problems/    {sft,train,heldout}.jsonl
     runs/NAME/model/  sft/  rejection_1/ ...  rl/    see `loop.stages`, `track.tracker` and `train.checkpoint`
 
@@ -12,13 +12,24 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ansatz.config.schema import STAGES, Config
+from ansatz.errors import ConfigError
 from ansatz.files import write_text
+from ansatz.locks import folder_lock
 from ansatz.loop.context import RunContext
-from ansatz.loop.run_folder import prepare_run_dir, read_done, seconds_before, write_config, write_done
+from ansatz.loop.run_folder import (
+    check_run_dir,
+    prepare_resume,
+    prepare_run_dir,
+    read_done,
+    seconds_before,
+    write_config,
+    write_done,
+)
 from ansatz.loop.stages import find_stage
 from ansatz.loop.stages.stage import Stage
 from ansatz.models.threads import set_threads
@@ -35,45 +46,74 @@ def check_recipe(config: Config) -> None:
 
 
 def run_pipeline(
-    config: Config, *, resume: bool = False, fresh: bool = False, console: ConsoleSink | None = None
+    config: Config,
+    *,
+    resume: bool = False,
+    fresh: bool = False,
+    allow_changes: bool = False,
+    console: ConsoleSink | None = None,
 ) -> Path:
     """Run what is left of the recipe and return the run folder.
 
-    resume: continue in an existing folder. fresh: delete an existing folder first. Raises ConfigError if the folder
-    exists and neither is set. The recipe, its files and its problems are checked before anything is written, and the
-    problems' lengths before any training.
+    resume: continue in an existing folder. fresh: delete an existing run first. allow_changes: resume with a recipe
+    that differs from the run's. Raises ConfigError if the folder exists and neither is set, or if another process uses
+    it. The recipe, its files and its problems are checked before anything is written, and the problems' lengths before
+    any training.
     """
     check_recipe(config)
     set_threads(config.threads)
     run_dir = config.run_dir
     stages = [find_stage(name) for name in config.stages]
     context = RunContext(config, grader=build_grader(config.rewards, workers=config.grader_workers), console=console)
-    for stage in stages:
-        if not (resume and _is_done(stage, config)):
-            stage.check_inputs(context)
-    prepare_run_dir(run_dir, resume=resume, fresh=fresh)
-    write_config(config, run_dir)
-    with context.grader:
+    if not resume:
+        check_run_dir(run_dir, fresh=fresh)
+        _check_inputs(stages, context)
+    with folder_lock(run_dir), context.grader:
+        if resume:
+            prepare_resume(run_dir, config, allow_changes=allow_changes)
+            _check_inputs([stage for stage in stages if not _is_done(stage, config)], context)
+        else:
+            prepare_run_dir(run_dir, config, fresh=fresh)
+        write_config(config, run_dir)
         for stage in stages:
             for name in stage.folders(config):
                 context.outputs[name] = _run_stage(stage, context, run_dir / name)
-    write_text(run_dir / "summary.json", json.dumps(_summary(context), indent=2))
-    write_report(run_dir)
+        write_text(run_dir / "summary.json", json.dumps(_summary(context), indent=2))
+        write_report(run_dir)
     return run_dir
 
 
+def _check_inputs(stages: Sequence[Stage], context: RunContext) -> None:
+    for stage in stages:
+        stage.check_inputs(context)
+
+
 def _is_done(stage: Stage, config: Config) -> bool:
-    return all(read_done(config.run_dir / name) is not None for name in stage.folders(config))
+    return all(_finished(stage, config, config.run_dir / name) is not None for name in stage.folders(config))
+
+
+def _finished(stage: Stage, config: Config, folder: Path) -> dict[str, Any] | None:
+    """What a finished stage left; None if it has steps to do, perhaps because a finished run is extended."""
+    done, steps = read_done(folder), stage.steps(config)
+    if done is None or steps is None or done["steps"] in (None, steps):
+        return done
+    if done["steps"] > steps:
+        raise ConfigError(
+            f"{folder} has finished {done['steps']} steps, but the recipe now asks for {steps}. A run can be extended, "
+            f"not shortened: set train.steps to {done['steps']} or more."
+        )
+    return None
 
 
 def _run_stage(stage: Stage, context: RunContext, folder: Path) -> str:
     """Run the stage in its folder unless it is done. Returns the path of its output, which lies in the folder."""
-    done = read_done(folder)
+    done = _finished(stage, context.config, folder)
     if done is None:
         start, before = time.perf_counter(), seconds_before(folder)
         write_config(context.config, folder)
         done = {"output": str(stage.run(context, folder).relative_to(folder))}
-        write_done(folder, **done, seconds=before + time.perf_counter() - start)
+        seconds = before + time.perf_counter() - start
+        write_done(folder, **done, seconds=seconds, steps=stage.steps(context.config))
     return str(folder / done["output"])
 
 

@@ -4,47 +4,68 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ansatz.config.load import dump, load_run
 from ansatz.config.schema import Config
-from ansatz.errors import ConfigError
+from ansatz.errors import CheckpointError, ConfigError
 from ansatz.files import write_text
+from ansatz.locks import LOCK_FILE
+from ansatz.loop.run_record import RUN_FILE, is_run_folder, read_record, record_of, resumed_record
 from ansatz.loop.selection import sampling_seconds
 from ansatz.track.jsonl import read_jsonl
 
 DONE_FILE = "done.json"
 
 
-def resume_config(run_dir: str | Path) -> Config:
-    """The config of a run folder. The folder may have been moved since the run began."""
+def resume_config(run_dir: str | Path, overrides: Mapping[str, str] | None = None) -> Config:
+    """The config of a run folder with overrides. The folder may have been moved since the run began."""
     path = Path(run_dir)
-    config = load_run(path)
+    config = load_run(path, overrides=overrides)
     if path.name in ("", ".."):
         path = path.resolve()
     return config.model_copy(update={"name": path.name, "out": str(path.parent)})
 
 
-def prepare_run_dir(run_dir: Path, *, resume: bool, fresh: bool) -> None:
-    """Make room for a run, unless it is resumed. A run that failed before its model was evaluated is removed.
-
-    Raises ConfigError if the folder is not a run folder, or if it holds a run that has come further and `fresh` is
-    not set.
-    """
-    if resume or not run_dir.exists() or not any(run_dir.iterdir()):
-        return
-    if not (run_dir / "config.yaml").exists():
+def check_run_dir(run_dir: Path, *, fresh: bool) -> None:
+    """ConfigError if a new run may not use the folder: it holds files of others, or a run and `fresh` is not set."""
+    others = _files(run_dir)
+    if others and not is_run_folder(run_dir):
         raise ConfigError(
-            f"{run_dir} exists and is not an Ansatz run folder; its files were not touched. "
+            f"{run_dir} exists and is not an Ansatz run folder (it has no {RUN_FILE}); its files were not touched. "
             "Choose another name with --name NAME."
         )
-    if not fresh and read_done(run_dir / "model") is not None:
+    if others and not fresh:
         raise ConfigError(
             f"{run_dir} already holds a run. Resume it with --resume {run_dir}, start over with --fresh, "
             "or choose another name with --name NAME."
         )
-    shutil.rmtree(run_dir)
+
+
+def prepare_run_dir(run_dir: Path, config: Config, *, fresh: bool) -> None:
+    """Mark a folder as that of a new run, and delete an earlier run in it if `fresh` is set. The caller holds the lock.
+
+    Raises what `check_run_dir` raises. The mark itself is replaced, never deleted: after a kill in between, --fresh may
+    still clear the folder.
+    """
+    check_run_dir(run_dir, fresh=fresh)
+    for path in _files(run_dir):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != RUN_FILE:
+            path.unlink()
+    record_of(config).write(run_dir)
+
+
+def _files(run_dir: Path) -> list[Path]:
+    return [path for path in run_dir.iterdir() if path.name != LOCK_FILE] if run_dir.is_dir() else []
+
+
+def prepare_resume(run_dir: Path, config: Config, *, allow_changes: bool) -> None:
+    """Check that a run is resumed with its own recipe, and record the recipe that is now in force."""
+    resumed_record(read_record(run_dir), config, allow_changes=allow_changes).write(run_dir)
 
 
 def write_config(config: Config, folder: Path) -> None:
@@ -52,13 +73,25 @@ def write_config(config: Config, folder: Path) -> None:
 
 
 def read_done(folder: Path) -> dict[str, Any] | None:
-    """{"output": path within the folder, "seconds": s} of a finished stage; None if the stage is not finished."""
+    """{"output": path within the folder, "seconds": s, "steps": n} of a finished stage; None if it is not finished.
+
+    steps: None for a stage that has none. CheckpointError for a damaged file.
+    """
     path = folder / DONE_FILE
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        done = json.loads(path.read_text(encoding="utf-8"))
+        return {"output": str(done["output"]), "seconds": float(done["seconds"]), "steps": done.get("steps")}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path} is damaged ({type(error).__name__}: {error}). Remove the file: the stage then continues from its "
+            "last checkpoint."
+        ) from error
 
 
-def write_done(folder: Path, *, output: str, seconds: float) -> None:
-    write_text(folder / DONE_FILE, json.dumps({"output": output, "seconds": round(seconds, 3)}))
+def write_done(folder: Path, *, output: str, seconds: float, steps: int | None) -> None:
+    write_text(folder / DONE_FILE, json.dumps({"output": output, "seconds": round(seconds, 3), "steps": steps}))
 
 
 def seconds_before(folder: Path) -> float:

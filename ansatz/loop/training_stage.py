@@ -11,6 +11,7 @@ from typing import Any
 from ansatz.config.schema import Config
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
+from ansatz.errors import ConfigError
 from ansatz.track.base import ConsoleSink, TrackerLike
 from ansatz.track.tracker import Tracker
 from ansatz.train import checkpoint
@@ -73,6 +74,11 @@ def training_stage(
     if (latest := checkpoint.latest(folder)) is not None:
         step, state = checkpoint.restore(latest, trainer=trainer)
         stream.restore(state.pop("stream"))
+        if step > total_steps:
+            raise ConfigError(
+                f"{latest} is a checkpoint of step {step}, but the recipe now asks for {total_steps} steps. "
+                f"A run can be extended, not shortened: set the steps to {step} or more."
+            )
     tracker = Tracker(folder, console=console, tensorboard=config.save.tensorboard, total_steps=total_steps)
     with closing(tracker):
         tracker.resume(step)

@@ -4,16 +4,20 @@
                                 optimizer.safetensors (also critic and reference, if the objective has them)
                                 adapter/ (with model.lora: the trained weights; model.safetensors has them merged)
                                 state.json (format, step, state of trainer, loop and random generators)
+                                SHA256SUMS (of all other files; `sha256sum --check SHA256SUMS` verifies them too)
 
 A checkpoint is written to a draft folder, flushed to disk, and renamed. A kill at any moment leaves the previous
-checkpoint complete.
+checkpoint complete. Its digests are verified before it is loaded: without this, a run would resume from a damaged file
+in silence.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import random
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +30,8 @@ from ansatz.errors import CheckpointError
 from ansatz.files import sync, write_text
 from ansatz.train.trainer import Trainer, incomplete
 
-STATE_FILE = "state.json"
+STATE_FILE, DIGESTS_FILE = "state.json", "SHA256SUMS"
+_NAME = re.compile(r"step-[0-9]{6,}")
 FORMAT = 2
 """Version of the layout of checkpoints. Format 1 had no version number and other names in the loop's state."""
 
@@ -49,6 +54,7 @@ def save(folder: Path, *, step: int, trainer: Trainer[Any], state: Mapping[str, 
     trainer.save(draft)
     parts = {"trainer": trainer.state(), "loop": state, "random": random_states()}
     write_text(draft / STATE_FILE, json.dumps({"format": FORMAT, "step": step, **parts}))
+    write_digests(draft)
     for path in (*draft.rglob("*"), draft):
         sync(path)
     draft.rename(final)
@@ -61,7 +67,8 @@ def save(folder: Path, *, step: int, trainer: Trainer[Any], state: Mapping[str, 
 def list_checkpoints(folder: Path) -> list[Path]:
     """The complete checkpoints of a stage folder, oldest first."""
     paths = (folder / "checkpoints").glob("step-*")
-    return sorted(paths, key=lambda path: int(path.name.removeprefix("step-")))
+    whole = [path for path in paths if _NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(whole, key=lambda path: int(path.name.removeprefix("step-")))
 
 
 def latest(folder: Path) -> Path | None:
@@ -73,22 +80,74 @@ def latest(folder: Path) -> Path | None:
 def restore(checkpoint: Path, *, trainer: Trainer[Any]) -> tuple[int, dict[str, Any]]:
     """Restore trainer and random generators, bit for bit; returns the step and the loop's state.
 
-    CheckpointError, before anything has changed, for an incomplete folder, another format or another model.
+    CheckpointError, before anything has changed, for a damaged folder, another format or another model.
     """
+    verify_digests(checkpoint)
     try:
         whole: dict[str, Any] = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
-        found = whole.get("format", 1)
+        if whole.get("format", 1) != FORMAT:
+            raise CheckpointError(
+                f"{checkpoint} has checkpoint format {whole.get('format', 1)}, but this version of Ansatz reads format "
+                f"{FORMAT}. Finish the run with the version that began it, or start a new run from these weights with "
+                "model.path."
+            )
         step, trainer_state, loop_state, randoms = (whole[key] for key in ("step", "trainer", "loop", "random"))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, AttributeError) as error:
         raise incomplete(checkpoint, error) from error
-    if found != FORMAT:
-        raise CheckpointError(
-            f"{checkpoint} has checkpoint format {found}, but this version of Ansatz reads format {FORMAT}. Finish the "
-            "run with the version that began it, or start a new run from these weights with model.path."
-        )
     trainer.restore(checkpoint, trainer_state)
     set_random_states(randoms)
     return step, loop_state
+
+
+def write_digests(folder: Path) -> None:
+    """SHA256SUMS of every file in the folder, as the command sha256sum writes it."""
+    lines = [f"{_digest(path)}  {path.relative_to(folder)}\n" for path in sorted(folder.rglob("*")) if path.is_file()]
+    write_text(folder / DIGESTS_FILE, "".join(lines))
+
+
+def verify_digests(checkpoint: Path) -> None:
+    """CheckpointError, naming the file and the newest undamaged checkpoint, unless every file is as it was written.
+
+    A checkpoint of format 1 has no digests and passes here.
+    """
+    sums = checkpoint / DIGESTS_FILE
+    if not sums.is_file() and _format_1(checkpoint):
+        return
+    if (damage := _damage(checkpoint)) is None:
+        return
+    earlier = [path for path in list_checkpoints(checkpoint.parent.parent) if path.name < checkpoint.name]
+    good = next((path for path in reversed(earlier) if _damage(path) is None), None)
+    advice = "There is no earlier undamaged checkpoint; start the stage anew by removing its folder."
+    if good is not None:
+        advice = f"{good} is undamaged: to resume from it, rename the damaged folder to {checkpoint.name}.damaged."
+    raise CheckpointError(f"{checkpoint} is damaged: {damage}. {advice}")
+
+
+def _damage(checkpoint: Path) -> str | None:
+    """What is wrong with the files of a checkpoint; None if all are as they were written."""
+    try:
+        lines = (checkpoint / DIGESTS_FILE).read_text(encoding="utf-8").splitlines()
+        expected = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+        for name, digest in expected.items():
+            if not (checkpoint / name).is_file():
+                return f"{name} is missing"
+            if _digest(checkpoint / name) != digest:
+                return f"{name} is not as it was written (its SHA-256 differs)"
+    except (OSError, ValueError) as error:
+        return f"{DIGESTS_FILE} cannot be read ({error})"
+    return None if STATE_FILE in expected else f"{DIGESTS_FILE} does not list {STATE_FILE}"
+
+
+def _format_1(checkpoint: Path) -> bool:
+    try:
+        return "format" not in json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def random_states() -> dict[str, Any]:

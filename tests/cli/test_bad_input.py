@@ -158,6 +158,7 @@ def test_an_existing_run_is_neither_overwritten_nor_deleted_unasked(refused, ans
     run = tmp_path / "runs" / "toy"
     (run / "model").mkdir(parents=True)
     (run / "config.yaml").write_text("name: toy\n")
+    (run / "run.json").write_text("{}")
     (run / "model" / "done.json").write_text('{"output": ".", "seconds": 1}')
     err = refused({})
     assert (
@@ -168,12 +169,21 @@ def test_an_existing_run_is_neither_overwritten_nor_deleted_unasked(refused, ans
 
 
 @pytest.mark.parametrize("fresh", [[], ["--fresh"]])
+def test_a_project_with_a_config_of_its_own_is_never_touched(refused, tmp_path, fresh):
+    mine = tmp_path / "runs" / "toy" / "config.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("name: a project of the user")
+    assert "is not an Ansatz run folder" in refused({}, *fresh)
+    assert [path.name for path in mine.parent.iterdir()] == ["config.yaml"]
+
+
+@pytest.mark.parametrize("fresh", [[], ["--fresh"]])
 def test_a_folder_that_is_no_run_is_never_touched(refused, tmp_path, fresh):
     mine = tmp_path / "runs" / "toy" / "thesis.txt"
     mine.parent.mkdir(parents=True)
     mine.write_text("years of work")
     assert (
-        "exists and is not an Ansatz run folder; its files were not touched. Choose another name with --name NAME."
+        "exists and is not an Ansatz run folder (it has no run.json); its files were not touched. Choose another name"
         in refused({}, *fresh)
     )
     assert mine.read_text() == "years of work"
@@ -188,6 +198,7 @@ def test_a_wrong_input_leaves_the_old_run_even_with_fresh(refused, tmp_path):
     run = tmp_path / "runs" / "toy"
     run.mkdir(parents=True)
     (run / "config.yaml").write_text("name: toy\n")
+    (run / "run.json").write_text("{}")
     refused({"data": {"train": jsonl(tmp_path / "gone.jsonl")}}, "--fresh")
     assert (run / "config.yaml").exists()
 
@@ -199,8 +210,8 @@ def test_resuming_what_is_no_run(ansatz, tmp_path):
         assert "is not a run folder: config.yaml is missing. Give a folder that `ansatz train` wrote." in err
 
 
-def test_resume_takes_no_recipe_and_no_settings(ansatz, tmp_path):
-    for extra in (["r.yaml"], ["--train.lr", "1"], ["--fresh"], ["--overlay", "o.yaml"]):
+def test_resume_takes_no_recipe(ansatz, tmp_path):
+    for extra in (["r.yaml"], ["--fresh"], ["--overlay", "o.yaml"]):
         code, _, err = ansatz("train", "--resume", tmp_path, *extra)
         assert code == 2
         assert "takes its recipe from that folder; leave the other arguments out." in err

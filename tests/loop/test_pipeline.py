@@ -11,7 +11,7 @@ from toy_runs import toy_config
 
 from ansatz.config import load_run
 from ansatz.data.hygiene.report import digest, write_data_report
-from ansatz.errors import ConfigError, NonFiniteError
+from ansatz.errors import ConfigError, ModelError, NonFiniteError
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_folder import resume_config
 from ansatz.models.load import load_policy
@@ -49,7 +49,7 @@ def untimed(rows):
 def test_every_stage_has_its_folder_its_config_and_what_it_leaves(run):
     stages = ("problems", "model", "sft", "rl")
     assert sorted(path.name for path in run.iterdir()) == sorted(
-        [*stages, "config.yaml", "summary.json", "report.html"]
+        [*stages, ".lock", "run.json", "config.yaml", "summary.json", "report.html"]
     )
     for stage in stages:
         assert load_run(run / stage) == load_run(run)
@@ -62,7 +62,8 @@ def test_every_stage_has_its_folder_its_config_and_what_it_leaves(run):
 
 def test_the_resolved_config_is_the_first_thing_written(run):
     born = (run / "config.yaml").stat().st_mtime_ns
-    assert all(path.stat().st_mtime_ns >= born for path in run.rglob("*") if path.is_file())
+    later = [path for path in run.rglob("*") if path.is_file() and path.name not in (".lock", "run.json")]
+    assert all(path.stat().st_mtime_ns >= born for path in later)
     assert yaml.safe_load((run / "config.yaml").read_text())["train"]["optimizer"] == {"name": "adamw"}
 
 
@@ -228,12 +229,13 @@ def test_an_interrupted_run_may_be_moved_and_resumed(tmp_path):
     assert not (tmp_path / "runs" / "toy").exists()
 
 
-def test_a_run_that_failed_before_it_learned_is_begun_again(tmp_path):
+def test_a_run_that_failed_before_it_learned_is_begun_again_only_with_fresh(tmp_path):
     changes = {"sft": {"steps": 1}, "train": {"steps": 0}}
-    with pytest.raises(Exception, match="the limit is 20"):
+    with pytest.raises(ModelError, match="the limit is 20"):
         run_pipeline(toy_config(tmp_path, {**changes, "rollout": {"max_prompt_tokens": 20}}))
-    assert (tmp_path / "runs" / "toy" / "config.yaml").exists()
-    folder = run_pipeline(toy_config(tmp_path, changes))
+    with pytest.raises(ConfigError, match="already holds a run"):
+        run_pipeline(toy_config(tmp_path, changes))
+    folder = run_pipeline(toy_config(tmp_path, changes), fresh=True)
     assert load_run(folder).rollout.max_prompt_tokens == 256
 
 

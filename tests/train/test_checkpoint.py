@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import time
 import warnings
 from collections.abc import Callable
@@ -190,7 +191,7 @@ def test_a_damaged_checkpoint_is_refused_in_one_sentence_and_changes_nothing(tmp
     DAMAGES[damage](path)
     become(trainer, 5)
     before, numbers = everything(trainer), random.getstate()
-    with pytest.raises(CheckpointError, match="is not a complete checkpoint") as caught:
+    with pytest.raises(CheckpointError, match="is damaged: ") as caught:
         checkpoint.restore(path, trainer=trainer)
     assert str(path) in str(caught.value)
     assert same(everything(trainer), before)
@@ -206,6 +207,9 @@ def test_a_checkpoint_of_another_format_is_refused_in_one_sentence_and_changes_n
     state = json.loads((path / "state.json").read_text())
     assert state.pop("format") == 2
     (path / "state.json").write_text(json.dumps(state if found is None else {**state, "format": found}))
+    (path / "SHA256SUMS").unlink()  # format 1 had no digests
+    if found is not None:
+        checkpoint.write_digests(path)
     become(trainer, 5)
     before = everything(trainer)
     with pytest.raises(CheckpointError, match=f"has checkpoint format {shown}, but .* reads format 2") as caught:
@@ -334,3 +338,45 @@ def test_a_saving_process_killed_at_random_moments_leaves_whole_checkpoints(tmp_
         assert int(found[-1].name.removeprefix("step-")) in (last_said, last_said + 1)  # killed before it could say so
         reached.append(last_said)
     assert reached == sorted(set(reached))
+
+
+def test_every_flipped_byte_in_any_file_is_noticed(tmp_path: Path) -> None:
+    trainer = make_learner()
+    path, generator = save(trainer, tmp_path, 1), random.Random(0)
+    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+    assert {"model.safetensors", "optimizer.safetensors", "state.json", "SHA256SUMS"} <= {file.name for file in files}
+    for number in range(200):
+        file = files[number % len(files)]
+        content = bytearray(file.read_bytes())
+        place = generator.randrange(len(content))
+        content[place] ^= 1 << generator.randrange(8)
+        whole = file.read_bytes()
+        file.write_bytes(content)
+        with pytest.raises(CheckpointError, match=r"step-000001 is damaged: "):
+            checkpoint.restore(path, trainer=trainer)
+        file.write_bytes(whole)
+    assert checkpoint.restore(path, trainer=trainer)[0] == 1
+
+
+def test_a_damaged_checkpoint_names_the_newest_undamaged_one(tmp_path: Path) -> None:
+    trainer = make_learner()
+    paths = [save(trainer, tmp_path, step) for step in (1, 2, 3)]
+    for path in paths[1:]:
+        (path / "model.safetensors").write_bytes(b"")
+    expected = rf"{paths[0]} is undamaged: to resume from it, rename the damaged folder to step-000003\.damaged"
+    with pytest.raises(CheckpointError, match=expected):
+        checkpoint.restore(paths[2], trainer=trainer)
+
+
+def test_sha256sum_itself_verifies_a_checkpoint(tmp_path: Path) -> None:
+    path = save(make_learner(), tmp_path, 1)
+    seen = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=path, capture_output=True, text=True, check=True)
+    assert "model.safetensors: OK" in seen.stdout
+
+
+def test_stray_files_and_folders_are_no_checkpoints(tmp_path: Path) -> None:
+    path = save(make_learner(), tmp_path, 4)
+    for stray in ("step-000004.bak", "step-000009.damaged", "step-x", "notes"):
+        (path.parent / stray).mkdir()
+    (path.parent / "step-000010").touch()
+    assert checkpoint.latest(tmp_path) == path

@@ -33,6 +33,9 @@ from ansatz.types import rollout_from_json, to_json
 class RlStage(Stage):
     name = "rl"
 
+    def steps(self, config: Config) -> int:
+        return config.train.steps
+
     def check(self, config: Config) -> None:
         """The objective can be built and gets the inputs that it needs; the optimizer exists."""
         check_objective(_objective(config), samples_per_prompt=config.rollout.samples_per_prompt)

@@ -20,6 +20,10 @@ class Stage:
         """The names of the folders that the stage makes, in order. `run` is called once for each of them."""
         return (self.name,)
 
+    def steps(self, config: Config) -> int | None:
+        """The number of steps that the recipe asks for, if a finished stage may be extended; else None."""
+        return None
+
     def check(self, config: Config) -> None:
         """Raise for a recipe that this stage cannot run. Needs only the recipe: no data, no model, no GPU.
 

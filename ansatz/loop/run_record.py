@@ -1,0 +1,92 @@
+"""run.json: the mark of a run folder, and the recipe that the run was started with.
+
+Only a folder with this file is ever deleted, and only by `--fresh`. A resumed run must have the recorded recipe, apart
+from the keys that cannot change its result (`MAY_CHANGE`), or be told to accept the changes, which are then recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansatz import __version__
+from ansatz.config.schema import Config, flat_keys
+from ansatz.errors import CheckpointError, ConfigError
+from ansatz.files import write_text
+
+RUN_FILE = "run.json"
+MAY_CHANGE = ("name", "out", "train.steps", "save.", "cluster.")
+"""Keys, and sections with a dot at the end, that may differ when a run is resumed."""
+_ABSENT = "(not set)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """recipe: resolved values by dotted key, as they are now in force. changes: accepted ones, oldest first."""
+
+    recipe: Mapping[str, Any]
+    changes: tuple[Mapping[str, Any], ...] = ()
+
+    def write(self, run_dir: Path) -> None:
+        content = {"ansatz": __version__, "recipe": dict(self.recipe), "changes": list(self.changes)}
+        write_text(run_dir / RUN_FILE, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def is_run_folder(folder: Path) -> bool:
+    return (folder / RUN_FILE).is_file()
+
+
+def read_record(run_dir: Path) -> RunRecord | None:
+    """None for a run of an older version, which has no record. CheckpointError for a damaged file."""
+    path = run_dir / RUN_FILE
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return RunRecord(recipe=dict(content["recipe"]), changes=tuple(content["changes"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path} is damaged ({type(error).__name__}: {error}), so it is not known which recipe the run had. "
+            "Restore the file from a backup, or start the run anew under another name."
+        ) from error
+
+
+def record_of(config: Config) -> RunRecord:
+    return RunRecord(recipe=flat_keys(config.model_dump(mode="json")))
+
+
+def resumed_record(record: RunRecord | None, config: Config, *, allow_changes: bool) -> RunRecord:
+    """The record of a run that is resumed with `config`.
+
+    ConfigError, naming the keys, if values differ that decide results, unless `allow_changes` is set.
+    """
+    now = record_of(config)
+    if record is None:
+        return now
+    old, new = _by_text(record.recipe), _by_text(now.recipe)
+    values = {key: [old.get(key, _ABSENT), new.get(key, _ABSENT)] for key in {**old, **new}}
+    changed = {key: pair for key, pair in values.items() if pair[0] != pair[1]}
+    decisive = sorted(key for key in changed if not _may_change(key))
+    if decisive and not allow_changes:
+        listed = "; ".join(f"{key} was {changed[key][0]}, now {changed[key][1]}" for key in decisive)
+        raise ConfigError(
+            f"the recipe differs from the one that the run was started with: {listed}. Restore these values in "
+            "config.yaml, or resume with --allow-changes, which records the change in run.json."
+        )
+    changes = record.changes
+    if changed:
+        changes += ({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "changed": dict(sorted(changed.items()))},)
+    return RunRecord(recipe=now.recipe, changes=changes)
+
+
+def _may_change(key: str) -> bool:
+    return any(key.startswith(name) if name.endswith(".") else key == name for name in MAY_CHANGE)
+
+
+def _by_text(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """Values as JSON, so that lists and tuples, or 1 and 1.0, compare as a recipe would write them."""
+    return {key: json.dumps(value, ensure_ascii=False, sort_keys=True) for key, value in recipe.items()}

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+from safetensors.torch import load_file
+from toy_runs import toy_config
+
+from ansatz.config.schema import Config, flat_keys
+from ansatz.errors import CheckpointError, ConfigError
+from ansatz.locks import folder_lock
+from ansatz.loop.pipeline import run_pipeline
+from ansatz.loop.run_folder import resume_config
+from ansatz.loop.run_record import MAY_CHANGE, RunRecord, read_record, record_of, resumed_record
+
+SHORT = {"sft": {"steps": 1}, "train": {"steps": 2}, "save": {"every": 1}, "evaluate": {"every": 0}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return run_pipeline(toy_config(tmp_path_factory.mktemp("run"), SHORT))
+
+
+def other(value):
+    """Another value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value + 1
+    return [*value, "other"] if isinstance(value, list) else "other"
+
+
+def refusal(record, config):
+    try:
+        resumed_record(record, config, allow_changes=False)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def test_every_changed_key_is_refused_by_name_or_allowed(tmp_path):
+    config = toy_config(tmp_path)
+    recipe = json.loads(json.dumps(record_of(config).recipe))
+    refusals = {key: refusal(RunRecord(recipe={**recipe, key: other(value)}), config) for key, value in recipe.items()}
+    allowed = {key for key, message in refusals.items() if message is None}
+    assert allowed == {"name", "out", "train.steps", *(key for key in recipe if key.startswith("save."))}
+    assert all(f"{key} was " in message for key, message in refusals.items() if message is not None)
+    assert {"train.lr", "seed", "threads", "model.dtype"} <= refusals.keys() - allowed
+    assert len(refusals) > 50
+
+
+def test_an_accepted_change_is_recorded_with_both_values(run):
+    config = resume_config(run, {"train.lr": "0.5"})
+    with pytest.raises(ConfigError, match=r"train\.lr was .*, now 0\.5\. Restore"):
+        resumed_record(read_record(run), config, allow_changes=False)
+    (change,) = resumed_record(read_record(run), config, allow_changes=True).changes
+    assert set(change["changed"]) == {"train.lr"}
+    assert change["changed"]["train.lr"][1] == "0.5"
+
+
+def test_a_config_edited_by_hand_is_refused_before_anything_is_written(run):
+    file = run / "config.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("seed: 0", "seed: 1"))
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+    with pytest.raises(ConfigError, match="seed was 0, now 1"):
+        run_pipeline(resume_config(run), resume=True)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    file.write_text(text)
+
+
+def test_a_finished_run_that_is_extended_ends_as_one_that_was_started_longer(run, tmp_path):
+    whole = run_pipeline(toy_config(tmp_path, {**SHORT, "train": {"steps": 4}}))
+    assert run_pipeline(resume_config(run, {"train.steps": "4"}), resume=True) == run
+    left, right = (load_file(path / "rl/checkpoints/step-000004/model.safetensors") for path in (run, whole))
+    assert all((left[name] == right[name]).all() for name in left)
+    with pytest.raises(ConfigError, match=r"can be extended, not shortened: set train\.steps to 4 or more"):
+        run_pipeline(resume_config(run, {"train.steps": "3"}), resume=True)
+
+
+def test_a_run_in_use_is_neither_resumed_nor_deleted(run):
+    refusals = []
+
+    def second(**arguments):
+        try:
+            run_pipeline(resume_config(run), **arguments)
+        except ConfigError as error:
+            refusals.append(str(error))
+
+    with folder_lock(run):
+        for arguments in ({"resume": True}, {"fresh": True}):
+            thread = threading.Thread(target=second, kwargs=arguments)
+            thread.start()
+            thread.join()
+    assert len(refusals) == 2
+    assert all("is in use by the process with pid" in refusal for refusal in refusals)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"recipe": 3}'])
+def test_a_damaged_record_is_one_sentence(tmp_path, content):
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"run\.json is damaged"):
+        read_record(tmp_path)
+
+
+def test_what_may_change_are_keys_of_the_schema():
+    keys = flat_keys(Config.model_construct(name="x").model_dump(), "").keys() | {"train.steps"}
+    assert {name for name in MAY_CHANGE if not name.endswith(".")} <= keys | {"name", "out"}
