@@ -341,7 +341,7 @@ def test_a_saving_process_killed_at_random_moments_leaves_whole_checkpoints(tmp_
 
 
 def test_every_flipped_byte_in_any_file_is_noticed(tmp_path: Path) -> None:
-    trainer = make_learner()
+    trainer = make_trainer()
     path, generator = save(trainer, tmp_path, 1), random.Random(0)
     files = [file for file in sorted(path.rglob("*")) if file.is_file()]
     assert {"model.safetensors", "optimizer.safetensors", "state.json", "SHA256SUMS"} <= {file.name for file in files}
@@ -359,7 +359,7 @@ def test_every_flipped_byte_in_any_file_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_damaged_checkpoint_names_the_newest_undamaged_one(tmp_path: Path) -> None:
-    trainer = make_learner()
+    trainer = make_trainer()
     paths = [save(trainer, tmp_path, step) for step in (1, 2, 3)]
     for path in paths[1:]:
         (path / "model.safetensors").write_bytes(b"")
@@ -369,13 +369,13 @@ def test_a_damaged_checkpoint_names_the_newest_undamaged_one(tmp_path: Path) -> 
 
 
 def test_sha256sum_itself_verifies_a_checkpoint(tmp_path: Path) -> None:
-    path = save(make_learner(), tmp_path, 1)
+    path = save(make_trainer(), tmp_path, 1)
     seen = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=path, capture_output=True, text=True, check=True)
     assert "model.safetensors: OK" in seen.stdout
 
 
 def test_stray_files_and_folders_are_no_checkpoints(tmp_path: Path) -> None:
-    path = save(make_learner(), tmp_path, 4)
+    path = save(make_trainer(), tmp_path, 4)
     for stray in ("step-000004.bak", "step-000009.damaged", "step-x", "notes"):
         (path.parent / stray).mkdir()
     (path.parent / "step-000010").touch()
