@@ -15,7 +15,7 @@ DOCS = REPOSITORY / "docs"
 PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
 GUIDES = [REPOSITORY / "README.md", DOCS / "quickstart.md", *sorted((DOCS / "design").glob("*.md"))]
 WIDTH = 100
-LONG = {"curriculum", "data", "evaluation", "metrics", "rewards", "verifier"}
+LONG = {"verifier"}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 

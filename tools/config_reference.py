@@ -9,6 +9,7 @@ the components. Nothing is written here twice.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, get_type_hints
 
@@ -19,6 +20,7 @@ from ansatz.config.sampling import SamplingOptions
 from ansatz.config.schema import Config
 from ansatz.data.base import find_source, source_names
 from ansatz.data.curriculum import CurriculumSettings
+from ansatz.data.generated import Source as GeneratedSource
 from ansatz.data.row_problems import RowSettings
 from ansatz.evaluate.selection import Selection
 from ansatz.loop.stages.rejection import RejectionSettings
@@ -42,7 +44,7 @@ from ansatz.rewards.chat_client import ChatClient
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.verify import verify
 from ansatz.rollout.engines import ENGINES
-from ansatz.train.optimizers import OPTIMIZERS
+from ansatz.train.optimizers import OPTIMIZERS, adamw
 from tools.pages import item, paragraph, replace_page, setting_item, split_docstring, value_in_yaml
 
 INTRODUCTION = """\
@@ -77,8 +79,14 @@ COMPONENTS: dict[str, Registry[Any]] = {
     "value": VALUES,
 }
 
+GENERATORS = ("arithmetic", "countdown", "fractions", "linear_equations", "number_theory")
+FILES = ("csv", "hub", "json", "jsonl", "parquet")
+
 ALSO_DESCRIBED: dict[str, tuple[Callable[..., Any], ...]] = {
-    **dict.fromkeys(("csv", "hub", "json", "jsonl", "parquet"), (RowSettings,)),
+    **dict.fromkeys(GENERATORS, (GeneratedSource,)),
+    "adamw_8bit": (adamw,),
+    "adamw_offload": (adamw,),
+    **dict.fromkeys(FILES, (RowSettings,)),
     "code_tests": (sandbox.run,),
     "countdown": (verify,),
     "judge": (ChatClient, verify),
@@ -233,9 +241,17 @@ def _algorithm() -> list[str]:
         lines += [f"### algorithm.{key}", ""]
         for function, names in _by_function(registry).items():
             prose, items = _described(function, level=1)
-            lines += [item(f"{', '.join(f'`{name}`' for name in names)}: {' '.join(prose)}"), *items]
+            about = " ".join([_formula(function), *prose])
+            lines += [item(f"{', '.join(f'`{name}`' for name in names)}: {about}"), *items]
         lines.append("")
     return lines
+
+
+def _formula(component: Callable[..., Any]) -> str:
+    """The component's formula with the names of its settings, as a sentence; empty if it has none."""
+    text = getattr(component, "formula", "")
+    text = re.sub(r"(\w+) \{\1\}|\{(\w+)\} \2|\{(\w+)\}", lambda match: match[1] or match[2] or match[3], text)
+    return f"{text}." if text else ""
 
 
 def _by_function(registry: Registry[Any]) -> Mapping[Any, list[str]]:
@@ -260,7 +276,8 @@ def _rewards() -> list[str]:
     lines = [
         paragraph(
             "Each entry is the name of a reward with its settings. Every reward also takes `weight` (default `1.0`): "
-            "the score of a response is the weighted sum of its rewards."
+            "the score of a response is the weighted sum of its rewards. If a reward has the settings `correct` and "
+            "`wrong`, these are its values for a correct and a wrong response."
         ),
         "",
     ]

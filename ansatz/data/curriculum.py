@@ -104,6 +104,7 @@ class CurriculumSettings:
     drop_after_solved: drop a problem after N consecutive visits in which every response was correct; 0: never.
     pause_after_failed: pause a problem for `pause_steps` steps after N consecutive visits in which no response was
     correct; 0: never. If a step has nothing else to take, paused problems return early, and then dropped ones.
+    pause_steps: length of such a pause, in steps.
     dynamic_sampling: maximum number of extra sampling rounds per step that replace groups whose rewards are all equal
     (arXiv:2503.14476, sec. 3.2); 0: off.
     """

@@ -82,7 +82,11 @@ class Task:
 
 
 class Source(Protocol):
-    """`count` problems, each computed when it is accessed. Levels are uniform between min_level and max_level."""
+    """A sequence of problems, each computed when it is accessed.
+
+    count: number of problems. seed: another seed gives other problems.
+    min_level: lowest level of difficulty. max_level: highest level; levels are uniform between the two.
+    """
 
     def __call__(
         self, *, split: str, count: int = ..., seed: int = ..., min_level: int = ..., max_level: int = ...

@@ -32,6 +32,8 @@ FIRST_ROWS = 20  # rows from which the form of the answers is determined
 class RowSettings:
     """Which field of a row holds what. Keys that are None are recognised from the first row of the file.
 
+    question_key: field of the question; dots select nested fields, as in all keys. answer_key: field of the answer.
+    level_key: field of the level of difficulty. solution_key: field of the worked solution.
     answer_from: "field" takes the answer field as it is. "####" takes the text after the last #### in it (GSM8K's form,
     without thousands separators). "boxed" takes the content of its last \\boxed{}. "answer_is" takes the text after the
     last "The answer is" (MetaMath). "auto" uses the form that most of the first 20 rows show. If the answer is

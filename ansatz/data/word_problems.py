@@ -34,8 +34,10 @@ def word_problems(
     max_term: int | None = None,
     wording: str = "full",
 ) -> Sequence[Problem]:
-    """`count` problems, each computed when it is accessed.
+    """Grade-school stories with dependent steps, each computed when it is accessed.
 
+    count: number of problems. seed: another seed gives other problems.
+    min_steps: smallest number of steps. max_steps: largest number; it is uniform between the two.
     slip_rate: fraction (0 to 1) of the demonstrations that contain a slip and therefore end in a wrong answer. `answer`
     is still the true answer, and `meta["slip"]` is True. The rate changes no question, and a demonstration that slips
     at one rate slips in the same way at every higher rate.

@@ -50,6 +50,9 @@ def build_tiny_model(
 
     texts: the tokenizer learns its tokens from these. Give prompts and solutions as the policy will see them.
     vocab_size: the largest number of tokens, at least 258 (every byte, pad and end). Short texts give fewer.
+    hidden_size, num_layers, num_heads, num_kv_heads, head_dim, intermediate_size: as in Qwen3's config.json.
+    max_context: longest prompt and response together, in tokens.
+    initializer_range: standard deviation of the initial weights; None: 1 / sqrt(hidden_size). seed: of these weights.
     Raises ConfigError for sizes that do not fit together.
     """
     if vocab_size < 258:

@@ -17,6 +17,7 @@ def overlong(
     """0 up to max_tokens - buffer, then linearly down to -strength at max_tokens and beyond (arXiv:2503.14476, eq. 13).
 
     max_tokens, buffer: the paper's L_max and L_cache (20480 and 4096 there), in tokens. The end token counts.
+    strength: size of the largest penalty.
     """
     if buffer > max_tokens:
         raise ConfigError(f"rewards.overlong.buffer = {buffer}: expected at most max_tokens = {max_tokens}.")

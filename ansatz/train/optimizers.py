@@ -32,7 +32,11 @@ def bind_optimizer(settings: Mapping[str, Any]) -> Callable[[Any, torch.dtype], 
 
 @OPTIMIZERS.register()
 def adamw(model: Any, dtype: torch.dtype, *, betas: Betas = (0.9, 0.99), weight_decay: Rate = 0.0) -> MasterAdamW:
-    """Masters, gradient sums and both moments are float32, all on the device of the model."""
+    """Masters, gradient sums and both moments are float32, all on the device of the model.
+
+    betas: decay rates of the two moments. weight_decay: fraction of a weight that is subtracted per step, times the
+    learning rate.
+    """
     return MasterAdamW(model, dtype=dtype, betas=betas, weight_decay=weight_decay)
 
 
