@@ -112,7 +112,7 @@ def sapo(log_ratio_T: Tensor, advantage_T: Tensor, *, tau_pos: float = 1.0, tau_
 @SURROGATES.register("vespo")
 @formula(
     "-constant(w^k exp(lambda (1 - w))) A log policy, w = rho of the whole rollout x its mismatch weights, "
-    "k = {k_pos}, lambda = {lambda_pos} where A >= 0, else {k_neg}, {lambda_neg}",
+    "(k, lambda) = {gate_pos} where A >= 0, else {gate_neg}",
     "w^k exp(lambda (1 - w)) A",
 )
 def vespo(
@@ -122,22 +122,23 @@ def vespo(
     mismatch_weight_T: Tensor,
     segment_T: Tensor,
     *,
-    k_pos: float = 2.0,
-    lambda_pos: float = 3.0,
-    k_neg: float = 3.0,
-    lambda_neg: float = 2.0,
+    gate_pos: tuple[float, float] = (2.0, 3.0),
+    gate_neg: tuple[float, float] = (3.0, 2.0),
 ) -> Tensor:
     """REINFORCE weighted by a smooth gate on the ratio of the whole rollout (VESPO, TRL loss_type vespo).
 
-    The gate is 1 at w = 1 and vanishes for large w. It takes the place of the correction for sampler mismatch, which
-    enters through w. Use it with the `token` ratio. Logs are bounded to +-20 (below: log 1e-8), as in TRL.
+    gate_pos, gate_neg: k and lambda for A >= 0 and for A < 0. The gate is 1 at w = 1 and vanishes for large w. It takes
+    the place of the correction for sampler mismatch, which enters through w. Use it with the `token` ratio. Logarithms
+    are bounded by 20 and log 1e-8, as in TRL.
     """
     lowest = torch.tensor(1e-8, dtype=torch.float64).log().item()
     log_T = log_ratio_T.detach().clamp(-20, 20) + mismatch_weight_T.detach().log().clamp(lowest, 20)
     log_w_T = segments.total(log_T, segment_T, segments.num_segments(segment_T))[segment_T].clamp(lowest, 20)
     good_T = advantage_T >= 0
-    k_T = torch.full_like(log_w_T, k_neg).masked_fill(good_T, k_pos)
-    lambda_T = torch.full_like(log_w_T, lambda_neg).masked_fill(good_T, lambda_pos)
+    k_T, lambda_T = (
+        torch.full_like(log_w_T, negative).masked_fill(good_T, positive)
+        for positive, negative in zip(gate_pos, gate_neg, strict=True)
+    )
     gate_T = (lambda_T + k_T * log_w_T - lambda_T * log_w_T.exp()).exp()
     return -gate_T * advantage_T * policy_logp_T
 

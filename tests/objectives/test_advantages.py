@@ -19,10 +19,10 @@ def component(name: str, **given_settings: object) -> Component:
     return build_objective({"advantage": {"name": name, **given_settings}}).advantage
 
 
-def of_group(made: Component, rewards: list[float], lengths: list[int] | None = None) -> list[float]:
+def of_group(estimator: Component, rewards: list[float], lengths: list[int] | None = None) -> list[float]:
     reward_N = torch.tensor(rewards, dtype=torch.float64)
     length_N = torch.tensor(lengths or [3] * len(rewards))
-    return made({"reward_N": reward_N, "group_N": torch.full_like(length_N, 5), "length_N": length_N}).tolist()
+    return estimator({"reward_N": reward_N, "group_N": torch.full_like(length_N, 5), "length_N": length_N}).tolist()
 
 
 @EXAMPLES
@@ -32,14 +32,14 @@ def test_components_on_one_group_equal_the_reference(rewards: list[float]):
     assert of_group(component("group_mean"), rewards) == close(twin.group_mean(rewards), abs=1e-12)
     assert of_group(component("leave_one_out"), rewards) == close(twin.leave_one_out(rewards), abs=1e-12)
     for ddof in (0, 1):
-        made = of_group(component("group_zscore", ddof=ddof, eps=1e-4), rewards)
-        assert made == close(twin.group_zscore(rewards, ddof, 1e-4), abs=1e-11)
+        result = of_group(component("group_zscore", ddof=ddof, eps=1e-4), rewards)
+        assert result == close(twin.group_zscore(rewards, ddof, 1e-4), abs=1e-11)
     lengths = [2 + 3 * rank for rank in range(len(rewards))]
     assert of_group(component("opo"), rewards, lengths) == close(twin.opo(rewards, lengths), abs=1e-12)
     assert of_group(component("log_partition", tau=0.7), rewards) == close(twin.log_partition(rewards, 0.7), abs=1e-12)
     if len(rewards) > 2:
-        made = of_group(component("leave_one_out_std"), rewards)
-        assert made == close(twin.leave_one_out_std(rewards, 1, 1e-6), abs=1e-9)
+        result = of_group(component("leave_one_out_std"), rewards)
+        assert result == close(twin.leave_one_out_std(rewards, 1, 1e-6), abs=1e-9)
     positive = [abs(reward) + 0.1 for reward in rewards]
     assert of_group(component("mean_ratio"), positive) == close(twin.mean_ratio(positive, 1e-6), abs=1e-12)
 
@@ -69,10 +69,10 @@ def test_advantages_sum_to_zero_per_group_and_follow_a_shift_and_a_permutation(g
     rng.shuffle(order)
     reward_N, group_N = torch.tensor(rewards, dtype=torch.float64), torch.tensor(labels)
     for name in ("group_mean", "group_zscore", "group_smoothed", "leave_one_out"):
-        made: Component = component(name)
+        estimator: Component = component(name)
 
-        def call(rewards_N: Tensor, groups_N: Tensor, made: Component = made) -> Tensor:
-            return made({"reward_N": rewards_N, "group_N": groups_N})
+        def call(rewards_N: Tensor, groups_N: Tensor, estimator: Component = estimator) -> Tensor:
+            return estimator({"reward_N": rewards_N, "group_N": groups_N})
 
         plain = call(reward_N, group_N)
         assert max(abs(plain[group_N == label].sum().item()) for label in set(labels)) < 1e-9
@@ -95,14 +95,14 @@ def test_a_group_of_equal_rewards_gets_zero_and_never_nan(name: str):
 
 def test_rounding_of_a_uniform_float32_group_is_not_blown_up_by_a_tiny_epsilon():
     reward_N = torch.full((8,), 0.9)
-    made = component("group_zscore", eps=1e-9)({"reward_N": reward_N, "group_N": torch.zeros(8).long()})
-    assert made.abs().max() == 0
+    result = component("group_zscore", eps=1e-9)({"reward_N": reward_N, "group_N": torch.zeros(8).long()})
+    assert result.abs().max() == 0
 
 
 def test_batch_zscore_has_mean_zero_and_variance_one_and_needs_no_group():
-    made = component("batch_zscore")({"reward_N": torch.tensor([0.0, 1.0, 0.0, 5.0], dtype=torch.float64)})
-    assert made.mean().item() == pytest.approx(0, abs=1e-12)
-    assert made.std().item() == pytest.approx(1, abs=1e-7)
+    result = component("batch_zscore")({"reward_N": torch.tensor([0.0, 1.0, 0.0, 5.0], dtype=torch.float64)})
+    assert result.mean().item() == pytest.approx(0, abs=1e-12)
+    assert result.std().item() == pytest.approx(1, abs=1e-7)
 
 
 def test_std_over_the_batch_divides_every_group_alike():
@@ -110,9 +110,9 @@ def test_std_over_the_batch_divides_every_group_alike():
         "reward_N": torch.tensor([0.0, 2.0, 0.0, 0.2], dtype=torch.float64),
         "group_N": torch.tensor([0, 0, 1, 1]),
     }
-    made = component("group_zscore", std_over="batch", eps=0.0)(given_inputs)
-    assert made[1] / made[3] == pytest.approx(10.0)
-    assert made[1].item() == pytest.approx(1 / twin.std([0, 2, 0, 0.2], 1))
+    result = component("group_zscore", std_over="batch", eps=0.0)(given_inputs)
+    assert result[1] / result[3] == pytest.approx(10.0)
+    assert result[1].item() == pytest.approx(1 / twin.std([0, 2, 0, 0.2], 1))
 
 
 def test_smoothed_std_lies_between_the_z_score_and_one_scale_for_all():
@@ -132,10 +132,10 @@ def test_prior_mean_moves_a_uniform_group_and_never_sees_its_own_reward():
         "reward_N": torch.tensor([1.0, 1.0, 0.0, 0.0], dtype=torch.float64),
         "group_N": torch.tensor([0, 0, 1, 1]),
     }
-    made = component("prior_mean", strength=1.0)(given_inputs)
-    assert made.tolist() == pytest.approx([0.5, 0.5, -0.5, -0.5])  # baseline (1 + 0) / 2 for the first prompt
+    result = component("prior_mean", strength=1.0)(given_inputs)
+    assert result.tolist() == pytest.approx([0.5, 0.5, -0.5, -0.5])  # baseline (1 + 0) / 2 for the first prompt
     higher = {**given_inputs, "reward_N": torch.tensor([9.0, 1.0, 0.0, 0.0], dtype=torch.float64)}
-    assert component("prior_mean")(higher)[0] - made[0] == pytest.approx(8.0)
+    assert component("prior_mean")(higher)[0] - result[0] == pytest.approx(8.0)
 
 
 def test_a_group_of_one_gets_zero_or_keeps_its_reward():
@@ -161,8 +161,8 @@ def test_remax_filtered_bc_gpg_and_gdpo_by_hand():
     assert component("filtered_bc")({"reward_N": reward_N}).tolist() == [1, 0, 0, 0]
     assert component("gpg")({"reward_N": reward_N, "group_N": group_N}).tolist() == [2, -2, 0, 0]
     components = torch.tensor([[1.0, 0.0], [0.0, 100.0], [0.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
-    made = component("gdpo", eps=0.0, component_weights=(1.0, 0.5))({"component_NK": components, "group_N": group_N})
-    assert made[0].item() == pytest.approx((1 - 0.5) / 2**0.5)  # z-scores of two: +-1/sqrt(2), whatever the scale
+    result = component("gdpo", eps=0.0, component_weights=(1.0, 0.5))({"component_NK": components, "group_N": group_N})
+    assert result[0].item() == pytest.approx((1 - 0.5) / 2**0.5)  # z-scores of two: +-1/sqrt(2), whatever the scale
 
 
 GROUP_ESTIMATORS = [
@@ -190,9 +190,9 @@ def test_a_prompt_with_one_rollout_gets_zero_from_every_group_estimator(name: st
         "length_N": torch.tensor([2, 3, 4]),
         "component_NK": reward_N[:, None],
     }
-    made = component(name)(given_inputs)
-    assert made.isfinite().all()
-    assert made[2].item() == 0
+    result = component(name)(given_inputs)
+    assert result.isfinite().all()
+    assert result[2].item() == 0
 
 
 @pytest.mark.parametrize("name", GROUP_ESTIMATORS)
@@ -230,7 +230,7 @@ def test_gdpo_takes_any_normalizer_of_each_component():
         "group_zscore": [1 - 0.5 / 3**0.5, -1 - 0.5 / 3**0.5, 1 / 3**0.5],  # stds 2 and sqrt(3)
     }
     for normalizer, values in expected.items():
-        made = component("gdpo", normalizer=normalizer, eps=0.0, component_weights=(1.0, 0.5))(given_inputs)
-        assert made.tolist() == pytest.approx([*values, 0.0]), normalizer
+        result = component("gdpo", normalizer=normalizer, eps=0.0, component_weights=(1.0, 0.5))(given_inputs)
+        assert result.tolist() == pytest.approx([*values, 0.0]), normalizer
     kept = component("gdpo", normalizer="group_mean", single="keep")(given_inputs)
     assert kept[3].item() == 6.0

@@ -22,9 +22,9 @@ def correction(name: str, **settings: Any) -> Component:
     return build_objective({"correction": {"name": name, **settings}}).correction[0]
 
 
-def factors(component: Component, **given: torch.Tensor) -> list[float]:
+def factors(component: Component, **changes: torch.Tensor) -> list[float]:
     base = {"segment_T": SEGMENT_T, "old_logp_T": OLD_T, "behavior_logp_T": BEHAVIOR_T}
-    return component({**base, **given}).tolist()
+    return component({**base, **changes}).tolist()
 
 
 def test_truncation_clips_token_and_sequence_weights():
@@ -54,11 +54,11 @@ def test_mask_outside_zeroes_and_keeps_the_weight_inside_and_drop_outside_only_f
 
 def test_stale_negatives_drops_bad_rollouts_that_the_policy_left():
     policy_T = OLD_T - torch.tensor([0.5, 0.0, 0.5, 0.0], dtype=torch.float64)
-    given = {"policy_logp_T": policy_T, "advantage_T": torch.tensor([-1.0, -1.0, 1.0, 1.0])}
-    assert factors(correction("stale_negatives", threshold=0.2), **given) == [0.0, 0.0, 1.0, 1.0]
-    assert factors(correction("stale_negatives", threshold=0.3), **given) == [1.0] * 4
+    changes = {"policy_logp_T": policy_T, "advantage_T": torch.tensor([-1.0, -1.0, 1.0, 1.0])}
+    assert factors(correction("stale_negatives", threshold=0.2), **changes) == [0.0, 0.0, 1.0, 1.0]
+    assert factors(correction("stale_negatives", threshold=0.3), **changes) == [1.0] * 4
     # the sampler's log-probs are below the policy's mean here, so nothing is stale to them
-    shifted = {**given, "policy_logp_T": BEHAVIOR_T}
+    shifted = {**changes, "policy_logp_T": BEHAVIOR_T}
     assert factors(correction("stale_negatives", threshold=0.0, sampler="behavior"), **shifted) == [1.0] * 4
 
 
@@ -66,25 +66,25 @@ def test_only_the_highest_entropies_learn_and_the_quantile_interpolates():
     entropy_T = torch.tensor([0.1, 0.4, 0.2, 0.3], dtype=torch.float64)
     assert factors(correction("high_entropy", share=0.5), entropy_T=entropy_T) == [0.0, 1.0, 0.0, 1.0]
     assert factors(correction("high_entropy", share=1.0), entropy_T=entropy_T) == [1.0] * 4
-    made = correction("high_entropy", share=0.4)({"entropy_T": torch.arange(11.0)})
-    assert made.tolist() == [0.0] * 6 + [1.0] * 5  # the 0.6 quantile of 0..10 is 6
+    result = correction("high_entropy", share=0.4)({"entropy_T": torch.arange(11.0)})
+    assert result.tolist() == [0.0] * 6 + [1.0] * 5  # the 0.6 quantile of 0..10 is 6
 
 
 def test_trust_region_stops_moves_that_the_advantage_asks_for_and_no_others():
     anchor_T = torch.tensor([0.5, 0.5, 0.5, 0.5], dtype=torch.float64).log()
     policy_T = torch.tensor([0.8, 0.8, 0.2, 0.2], dtype=torch.float64).log()
-    given = {
+    changes = {
         "policy_logp_T": policy_T,
         "anchor_logp_T": anchor_T,
         "advantage_T": torch.tensor([1.0, -1.0, 1.0, -1.0]),
     }
-    assert factors(correction("trust_region"), **given) == [0.0, 1.0, 1.0, 0.0]
-    assert factors(correction("trust_region", sided=False), **given) == [0.0] * 4
-    assert factors(correction("trust_region", low=0.4, high=0.2), **given) == [0.0, 1.0, 1.0, 1.0]
+    assert factors(correction("trust_region"), **changes) == [0.0, 1.0, 1.0, 0.0]
+    assert factors(correction("trust_region", sided=False), **changes) == [0.0] * 4
+    assert factors(correction("trust_region", low=0.4, high=0.2), **changes) == [0.0, 1.0, 1.0, 1.0]
     # KL(0.5 || 0.8) over a coin: 0.5 ln(0.5/0.8) + 0.5 ln(0.5/0.2) = 0.2231
     kl = {"divergence": "kl", "low": 1.0}
-    assert factors(correction("trust_region", high=0.22, **kl), **given)[0] == 0.0
-    assert factors(correction("trust_region", high=0.23, **kl), **given)[0] == 1.0
+    assert factors(correction("trust_region", high=0.22, **kl), **changes)[0] == 0.0
+    assert factors(correction("trust_region", high=0.23, **kl), **changes)[0] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_masks_leave_the_denominators_too():
 def test_rejection_bounds_the_statistic_it_names(level: str, estimator: str, high: float, kept: list[bool]):
     component = {"name": "rejection", "level": level, "estimator": estimator, "high": high}
     objective = build_objective({"masks": component})
-    made = objective.loss_mask(SEGMENT_T, torch.ones(4).bool(), old_logp_T=OLD_T, behavior_logp_T=BEHAVIOR_T)
-    assert made.tolist() == kept
+    result = objective.loss_mask(SEGMENT_T, torch.ones(4).bool(), old_logp_T=OLD_T, behavior_logp_T=BEHAVIOR_T)
+    assert result.tolist() == kept
 
 
 def test_total_variation_drops_only_tokens_that_would_increase_it():

@@ -60,9 +60,10 @@ def test_each_side_of_the_clip_stops_the_gradient_only_where_it_should():
         (0.23, 1, False),
     ):
         step = make_step(0, groups=1, size=2)
-        one = prepared(part(step, 0, 1), objective)
-        one = one.__class__(**{**vars(one), "old_logp_T": one.policy_T - x, "advantage_T": a * one.mask_T.double()})
-        gradient_T = loss_and_gradient(objective, one)[1][one.mask_T]
+        rollout = prepared(part(step, 0, 1), objective)
+        changes = {"old_logp_T": rollout.policy_T - x, "advantage_T": a * rollout.mask_T.double()}
+        rollout = rollout.__class__(**{**vars(rollout), **changes})
+        gradient_T = loss_and_gradient(objective, rollout)[1][rollout.mask_T]
         expected = 0.0 if stopped else -math.exp(x) * a
         assert gradient_T.tolist() == pytest.approx([expected] * len(gradient_T)), (x, a)
 
@@ -222,8 +223,8 @@ def test_vespo_weighs_a_rollout_by_a_gate_on_its_whole_ratio_and_its_mismatch_we
     log_w = 0.3 + math.log(2)
     good = math.exp(3 + 2 * log_w - 3 * math.exp(log_w))
     bad = math.exp(2 + 3 * -0.5 - 2 * math.exp(-0.5))
-    made = build_objective({"surrogate": "vespo"}).surrogate(inputs)
-    assert made.tolist() == pytest.approx([1.5 * good, 3.0 * good, -3.0 * bad])
+    result = build_objective({"surrogate": "vespo"}).surrogate(inputs)
+    assert result.tolist() == pytest.approx([1.5 * good, 3.0 * good, -3.0 * bad])
     even = {**inputs, "log_ratio_T": torch.zeros(3).double(), "mismatch_weight_T": torch.ones(3).double()}
     assert build_objective({"surrogate": "vespo"}).surrogate(even).tolist() == pytest.approx([1.5, 3.0, -3.0])
 

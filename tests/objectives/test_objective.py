@@ -38,14 +38,14 @@ def test_any_split_adds_up_to_the_whole(preset: str):
     whole = objective.loss(step, step.policy_T, step.entropy_T)
     for cuts in ((0, 5, 12), (0, 1, 2, 3, 7, 11, 12)):
         parts = [part(step, first, last) for first, last in itertools.pairwise(cuts)]
-        components = [loss_and_gradient(objective, one) for one in parts]
+        components = [loss_and_gradient(objective, microbatch) for microbatch in parts]
         assert sum(value for value, _ in components) == pytest.approx(loss, abs=1e-12)
         assert torch.allclose(torch.cat([grad_T for _, grad_T in components]), gradient_T, atol=1e-13)
-        made = [objective.loss(one, one.policy_T, one.entropy_T) for one in parts]
+        result = [objective.loss(microbatch, microbatch.policy_T, microbatch.entropy_T) for microbatch in parts]
         for key, total in whole.sums.items():
-            assert sum(one.sums[key].item() for one in made) == pytest.approx(total.item(), abs=1e-9), key
+            assert sum(part.sums[key].item() for part in result) == pytest.approx(total.item(), abs=1e-9), key
         for key, largest in whole.maxima.items():
-            assert max(one.maxima[key].item() for one in made) == largest.item()
+            assert max(part.maxima[key].item() for part in result) == largest.item()
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -59,7 +59,7 @@ def test_nothing_outside_the_mask_leaks(preset: str):
             for name in ("policy_T", "old_logp_T", "behavior_logp_T", "ref_logp_T", "entropy_T", "value_T")
         },
     )
-    results = [loss_and_gradient(objective, prepared(one, objective, **extras(one))) for one in (step, other)]
+    results = [loss_and_gradient(objective, prepared(batch, objective, **extras(batch))) for batch in (step, other)]
     assert results[0][0] == results[1][0]
     assert torch.equal(results[0][1], results[1][1])
     assert results[0][1][~step.mask_T].abs().max() == 0
@@ -147,22 +147,22 @@ def test_corrections_weigh_the_surrogate_and_not_the_kl():
     assert parts[1]["surrogate"].item() == pytest.approx(3 * parts[0]["surrogate"].item())
     assert parts[1]["kl_loss"].item() == parts[0]["kl_loss"].item()
     dropped = built("grpo", correction={"name": "mask_outside", "low": 1e9, "high": None})
-    made = dropped.loss(prepared(step, dropped), step.policy_T).sums
-    assert made["surrogate"].item() == 0
-    assert made["tokens"].item() == int(step.mask_T.sum())
+    result = dropped.loss(prepared(step, dropped), step.policy_T).sums
+    assert result["surrogate"].item() == 0
+    assert result["tokens"].item() == int(step.mask_T.sum())
 
 
 def test_lengths_are_of_chosen_tokens_only():
     # opo: rewards 1 and 0 with one and two chosen tokens, so baseline 1/3; prompts and tool output do not count
     objective = built("opo")
-    made = objective.advantages(
+    result = objective.advantages(
         torch.tensor([1.0, 0.0]),
         torch.tensor([0, 0]),
         segment_T=torch.tensor([0, 0, 0, 1, 1, 1]),
         mask_T=torch.tensor([False, True, False, False, True, True]),
     )
-    assert made.advantage_N is not None
-    assert made.advantage_N.tolist() == pytest.approx([2 / 3, -1 / 3])
+    assert result.advantage_N is not None
+    assert result.advantage_N.tolist() == pytest.approx([2 / 3, -1 / 3])
 
 
 def test_kimis_squared_loss_is_two_tau_times_the_mirror_descent_gradient():
@@ -252,8 +252,8 @@ def test_the_likelihood_term_is_a_weighted_log_prob_of_good_rollouts():
 
 def test_the_policy_term_has_a_strength_of_its_own():
     step = make_step(3)
-    one, half = built("grpo", kl_coef=0.1), built("grpo", kl_coef=0.1, policy_coef=0.5)
-    parts = one.loss(prepared(step, one), step.policy_T)
+    full, half = built("grpo", kl_coef=0.1), built("grpo", kl_coef=0.1, policy_coef=0.5)
+    parts = full.loss(prepared(step, full), step.policy_T)
     expected = parts.loss - 0.5 * parts.sums["surrogate"]
     assert half.loss(prepared(step, half), step.policy_T).loss.item() == pytest.approx(expected.item())
 
@@ -294,13 +294,13 @@ def test_full_kl_is_taken_as_the_trainer_gives_it():
 
 def test_the_critics_loss_is_the_worse_of_clipped_and_free():
     objective, step = ready("ppo")
-    one = part(step, 0, 1)
-    one = replace(one, weight_T=one.mask_T.double())
-    ones_T = torch.ones_like(one.policy_T)
+    rollout = part(step, 0, 1)
+    rollout = replace(rollout, weight_T=rollout.mask_T.double())
+    ones_T = torch.ones_like(rollout.policy_T)
     # V = 1, V_old = 0, return 0.5, clip 0.2: free error 0.25, clipped (0.2 - 0.5)^2 = 0.09
-    tokens = int(one.mask_T.sum())
-    assert objective.value_loss(one, ones_T, 0 * ones_T, 0.5 * ones_T).item() == pytest.approx(0.125 * tokens)
+    tokens = int(rollout.mask_T.sum())
+    assert objective.value_loss(rollout, ones_T, 0 * ones_T, 0.5 * ones_T).item() == pytest.approx(0.125 * tokens)
     # return 2: free 1, clipped (0.2 - 2)^2 = 3.24
-    assert objective.value_loss(one, ones_T, 0 * ones_T, 2 * ones_T).item() == pytest.approx(1.62 * tokens)
+    assert objective.value_loss(rollout, ones_T, 0 * ones_T, 2 * ones_T).item() == pytest.approx(1.62 * tokens)
     with pytest.raises(ValueError, match="no critic"):
-        built("grpo").value_loss(one, ones_T, ones_T, ones_T)
+        built("grpo").value_loss(rollout, ones_T, ones_T, ones_T)

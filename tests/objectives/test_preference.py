@@ -25,8 +25,8 @@ GIVEN = {
 }
 
 
-def loss(name: str, given: dict[str, Tensor] = GIVEN, **settings: Any) -> float:
-    return build_component(PREFERENCES, name, settings)(given).mean().item()
+def loss(name: str, inputs: dict[str, Tensor] = GIVEN, **settings: Any) -> float:
+    return build_component(PREFERENCES, name, settings)(inputs).mean().item()
 
 
 def nls(x: float) -> float:
@@ -98,13 +98,13 @@ def test_losses_on_log_ratios_or_log_probs_ignore_the_divergence(name: str):
 
 def test_a_likelihood_term_averages_tokens_or_responses():
     """Two responses with 1 and 3 tokens and log-probs of -1 and -6."""
-    given = {
+    inputs = {
         "chosen_likelihood_P": torch.tensor([-1.0, -6.0], dtype=torch.float64),
         "chosen_length_P": torch.tensor([1.0, 3.0], dtype=torch.float64),
     }
-    assert loss("likelihood", given, kind="token_mean") == pytest.approx(7 / 4)
-    assert loss("likelihood", given, kind="sequence_sum") == pytest.approx(7 / 2)
-    assert loss("likelihood", given, kind="sequence_mean") == pytest.approx((1 + 2) / 2)
+    assert loss("likelihood", inputs, kind="token_mean") == pytest.approx(7 / 4)
+    assert loss("likelihood", inputs, kind="sequence_sum") == pytest.approx(7 / 2)
+    assert loss("likelihood", inputs, kind="sequence_mean") == pytest.approx((1 + 2) / 2)
 
 
 @pytest.mark.parametrize("name", PREFERENCES.names())
@@ -112,9 +112,15 @@ def test_every_loss_prefers_a_chosen_response_that_gains(name: str):
     settings = {"label_smoothing": 0.1} if name in ("robust", "exo", "exo_pair") else {}
     gain = GIVEN["chosen_gain_P"].clone().requires_grad_()
     logp = GIVEN["chosen_logp_P"].clone().requires_grad_()
-    given = {**GIVEN, "chosen_gain_P": gain, "chosen_score_P": gain, "chosen_logp_P": logp, "chosen_likelihood_P": logp}
-    made = build_component(PREFERENCES, name, settings)(given).sum()
-    gradients = torch.autograd.grad(made, (gain, logp), allow_unused=True)
+    inputs = {
+        **GIVEN,
+        "chosen_gain_P": gain,
+        "chosen_score_P": gain,
+        "chosen_logp_P": logp,
+        "chosen_likelihood_P": logp,
+    }
+    result = build_component(PREFERENCES, name, settings)(inputs).sum()
+    gradients = torch.autograd.grad(result, (gain, logp), allow_unused=True)
     slopes = [gradient.item() for gradient in gradients if gradient is not None]
     expected = 1.0 if name == "apo_down" else -1.0  # apo_down pushes both down at this gap
     assert all(slope * expected > 0 for slope in slopes if slope)

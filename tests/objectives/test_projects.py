@@ -137,8 +137,8 @@ def test_every_option_of_the_shared_cases_is_listed():
             continue
         listed = {option.name for options in (project.options, *(o for _, o in project.other)) for option in options}
         if case["family"].startswith(("verl.policy", "trl.grpo", "slime", "prime", "skyrl.cispo", "oat", "nemo.loss")):
-            given = set(flat(merged(case["knob_defaults"], case["knobs"]))) - harness - {"length_penalty"}
-            rest = {name for name in given - listed if not name.startswith("policy_loss.rollout_correction")}
+            named = set(flat(merged(case["knob_defaults"], case["knobs"]))) - harness - {"length_penalty"}
+            rest = {name for name in named - listed if not name.startswith("policy_loss.rollout_correction")}
             assert rest == set(), case["id"]
 
 

@@ -33,25 +33,25 @@ def by_rollout(value_T: torch.Tensor, step) -> list[list[float]]:
 
 def test_gae_equals_the_explicit_sum_and_returns_add_the_value():
     step = make_step(3)
-    made = advantages({"advantage": {"name": "gae", "gamma": 0.97, "lam": 0.9}}, step)
-    values, got = step.lists("value_T"), by_rollout(made.advantage_T, step)
+    result = advantages({"advantage": {"name": "gae", "gamma": 0.97, "lam": 0.9}}, step)
+    values, got = step.lists("value_T"), by_rollout(result.advantage_T, step)
     for n in range(step.rollouts - 1):
         rewards = [0.0] * (len(values[n]) - 1) + [step.reward_N[n].item()]
         assert got[n] == pytest.approx(twin.gae(rewards, values[n], 0.97, 0.9), abs=1e-12)
-    assert torch.allclose(made.return_T, (made.advantage_T + step.value_T) * step.mask_T)
+    assert torch.allclose(result.return_T, (result.advantage_T + step.value_T) * step.mask_T)
 
 
 def test_gae_with_gamma_and_lambda_one_is_reward_to_go_minus_value():
     step = make_step(4)
-    made = advantages({"advantage": "gae"}, step)
+    result = advantages({"advantage": "gae"}, step)
     togo = advantages({"advantage": "reward_to_go"}, step)
-    assert torch.allclose(made.advantage_T, (togo.advantage_T - step.value_T) * step.mask_T, atol=1e-12)
+    assert torch.allclose(result.advantage_T, (togo.advantage_T - step.value_T) * step.mask_T, atol=1e-12)
 
 
 def test_length_adaptive_lambda_uses_each_rollouts_own_length():
     step = make_step(5)
-    made = advantages({"advantage": {"name": "gae", "lam_length": 0.5}}, step)
-    values, got = step.lists("value_T"), by_rollout(made.advantage_T, step)
+    result = advantages({"advantage": {"name": "gae", "lam_length": 0.5}}, step)
+    values, got = step.lists("value_T"), by_rollout(result.advantage_T, step)
     for n in range(step.rollouts - 1):
         lam = max(1 - 1 / (0.5 * len(values[n])), 0)
         rewards = [0.0] * (len(values[n]) - 1) + [step.reward_N[n].item()]
@@ -61,7 +61,7 @@ def test_length_adaptive_lambda_uses_each_rollouts_own_length():
 def test_process_supervision_sums_the_steps_that_end_at_or_after_a_token():
     step = make_step(6, groups=1, size=5)
     given_inputs = extras(step)
-    made = advantages({"preset": "grpo_process", "advantage": {"eps": 0.0}}, step, **given_inputs)
+    result = advantages({"preset": "grpo_process", "advantage": {"eps": 0.0}}, step, **given_inputs)
     ends, rewards, lengths = [], [], []
     for n in range(step.rollouts):
         inside = (step.segment_T == n) & step.mask_T
@@ -70,7 +70,7 @@ def test_process_supervision_sums_the_steps_that_end_at_or_after_a_token():
         rewards.append(given_inputs["step_reward_T"][inside][hits].tolist())
         lengths.append(int(inside.sum()))
     expected = twin.process(rewards, ends, lengths)
-    assert [x for row in by_rollout(made.advantage_T, step) for x in row] == pytest.approx(
+    assert [x for row in by_rollout(result.advantage_T, step) for x in row] == pytest.approx(
         [x for row in expected for x in row], abs=1e-10
     )
 
@@ -97,19 +97,19 @@ def test_kl_in_the_reward_comes_off_before_the_baseline_and_in_the_return_after_
     assert before[:4] == pytest.approx(twin.group_mean(shaped[:4]))
     plain = advantages({**spec, "kl_coef": 0.0}, step)
     after = by_rollout(advantages({**spec, "kl_in": "return"}, step).advantage_T, step)
-    own = by_rollout(advantages({**spec, "kl_in": "advantage"}, step).advantage_T, step)
+    per_token = by_rollout(advantages({**spec, "kl_in": "advantage"}, step).advantage_T, step)
     for n in range(step.rollouts - 1):
         base = plain.advantage_N[n].item()
         togo = twin.reward_to_go(gaps[n], 1.0)
         assert after[n] == pytest.approx([base - 0.1 * x for x in togo])
-        assert own[n] == pytest.approx([base - 0.1 * x for x in gaps[n]])
+        assert per_token[n] == pytest.approx([base - 0.1 * x for x in gaps[n]])
 
 
 def test_ppos_reward_clamps_the_kl_at_zero_from_below():
     step = make_step(9)
     kl = {"name": "k1", "at_least": 0.0}
-    made = advantages({"advantage": "reward_to_go", "kl": kl, "kl_coef": 1.0, "kl_in": "reward"}, step)
-    last = [row[-1] for row in by_rollout(made.advantage_T, step)[:-1]]
+    result = advantages({"advantage": "reward_to_go", "kl": kl, "kl_coef": 1.0, "kl_in": "reward"}, step)
+    last = [row[-1] for row in by_rollout(result.advantage_T, step)[:-1]]
     gaps = [a[-1] - b[-1] for a, b in zip(step.lists("old_logp_T")[:-1], step.lists("ref_logp_T")[:-1], strict=True)]
     assert last == pytest.approx([r - max(gap, 0) for r, gap in zip(step.reward_N.tolist(), gaps, strict=False)])
 
@@ -131,17 +131,17 @@ def test_dense_rewards_reach_every_estimator_as_sums_or_to_go():
     token_reward_T = torch.tensor([1.0, 0.5, -1.0, 2.0], dtype=torch.float64)
     reward_N, group_N = torch.tensor([9.0, 9.0], dtype=torch.float64), torch.tensor([0, 0])
 
-    def made(advantage: object, **inputs: torch.Tensor) -> list[float]:
+    def result_of(advantage: object, **inputs: torch.Tensor) -> list[float]:
         objective = build_objective({"advantage": advantage})
         tokens = {"segment_T": segment_T, "mask_T": mask_T, "token_reward_T": token_reward_T}
         return objective.advantages(reward_N, group_N, **tokens, **inputs).advantage_T.tolist()
 
-    assert made("group_mean") == pytest.approx([0.25, 0.25, -0.25, -0.25])
-    assert made("leave_one_out") == pytest.approx([0.5, 0.5, -0.5, -0.5])
-    assert made("reward_to_go") == pytest.approx([1.5, 0.5, 1.0, 2.0])
+    assert result_of("group_mean") == pytest.approx([0.25, 0.25, -0.25, -0.25])
+    assert result_of("leave_one_out") == pytest.approx([0.5, 0.5, -0.5, -0.5])
+    assert result_of("reward_to_go") == pytest.approx([1.5, 0.5, 1.0, 2.0])
     baseline_N = torch.tensor([1.0, 0.5], dtype=torch.float64)
-    assert made("remax_to_go", baseline_N=baseline_N) == pytest.approx([0.5, -0.5, 0.5, 1.5])
-    assert made("remax", baseline_N=baseline_N) == pytest.approx([0.5, 0.5, 0.5, 0.5])
+    assert result_of("remax_to_go", baseline_N=baseline_N) == pytest.approx([0.5, -0.5, 0.5, 1.5])
+    assert result_of("remax", baseline_N=baseline_N) == pytest.approx([0.5, 0.5, 0.5, 0.5])
 
 
 def test_a_clipped_advantage_is_clipped_after_the_baseline_and_before_the_kl_and_whitening():
@@ -155,8 +155,8 @@ def test_a_clipped_advantage_is_clipped_after_the_baseline_and_before_the_kl_and
         "ref_logp_T": torch.full((4,), -2.0, dtype=torch.float64),
     }
     spec = {"advantage": "group_mean", "advantage_clip": [-1, 1.5], "kl": "k1", "kl_coef": 0.1, "kl_in": "return"}
-    made = build_objective(spec).advantages(reward_N, torch.tensor([0, 0]), **arrays)
-    assert made.advantage_T.tolist() == pytest.approx([1.3, 1.4, -1.2, -1.1])
+    result = build_objective(spec).advantages(reward_N, torch.tensor([0, 0]), **arrays)
+    assert result.advantage_T.tolist() == pytest.approx([1.3, 1.4, -1.2, -1.1])
     dense = build_objective({"advantage": "reward_to_go", "advantage_clip": [-1, 1.5]})
     assert dense.advantages(reward_N, torch.tensor([0, 0]), **arrays).advantage_T.tolist() == [1.5, 1.5, 0, 0]
 
@@ -165,13 +165,13 @@ def test_a_clipped_advantage_is_clipped_after_the_baseline_and_before_the_kl_and
 def test_whitening_without_any_spread_gives_zero_and_never_nan(eps_in: str):
     whiten = {"name": "rollouts", "eps": 0.0, "eps_in": eps_in, "mean_eps": 1e-8}
     objective = build_objective({"advantage": "reward", "whiten": whiten})
-    made = objective.advantages(
+    result = objective.advantages(
         torch.full((3,), 0.1, dtype=torch.float64),
         torch.tensor([0, 1, 2]),
         segment_T=torch.arange(3),
         mask_T=torch.ones(3).bool(),
     )
-    assert made.advantage_T.tolist() == [0, 0, 0]
+    assert result.advantage_T.tolist() == [0, 0, 0]
 
 
 def test_the_epsilon_of_a_mean_is_added_to_the_number_of_tokens():
@@ -179,11 +179,11 @@ def test_the_epsilon_of_a_mean_is_added_to_the_number_of_tokens():
     objective = build_objective(
         {"advantage": "reward", "whiten": {"name": "tokens", "eps": 0.0, "mean_eps": 1.0, "ddof": 1}}
     )
-    made = objective.advantages(
+    result = objective.advantages(
         torch.tensor([1.0, 2.0, 6.0], dtype=torch.float64),
         torch.tensor([0, 1, 2]),
         segment_T=torch.arange(3),
         mask_T=torch.ones(3).bool(),
     )
     std = (251 / 16 / 4 * 3 / 2) ** 0.5
-    assert made.advantage_T.tolist() == pytest.approx([-1.25 / std, -0.25 / std, 3.75 / std])
+    assert result.advantage_T.tolist() == pytest.approx([-1.25 / std, -0.25 / std, 3.75 / std])

@@ -27,10 +27,10 @@ OPTIONS = (
     Option("vllm_importance_sampling_clip_min", None, "correction.low"),
     Option("sapo_temperature_pos", 1.0, "surrogate sapo, tau_pos"),
     Option("sapo_temperature_neg", 1.05, "surrogate sapo, tau_neg"),
-    Option("vespo_k_pos", 2.0, "surrogate vespo, k_pos"),
-    Option("vespo_lambda_pos", 3.0, "surrogate vespo, lambda_pos"),
-    Option("vespo_k_neg", 3.0, "surrogate vespo, k_neg"),
-    Option("vespo_lambda_neg", 2.0, "surrogate vespo, lambda_neg"),
+    Option("vespo_k_pos", 2.0, "surrogate vespo, gate_pos"),
+    Option("vespo_lambda_pos", 3.0, "surrogate vespo, gate_pos"),
+    Option("vespo_k_neg", 3.0, "surrogate vespo, gate_neg"),
+    Option("vespo_lambda_neg", 2.0, "surrogate vespo, gate_neg"),
     Option("max_completion_length", "max_response_tokens", "weights fixed_length, max_tokens (dr_grpo)"),
     Option("num_iterations", 1, "anchor: policy if 1 and old log-probs are not needed otherwise"),
     Option("multi_objective_aggregation", "sum_then_normalize", "advantage gdpo for normalize_then_sum"),
@@ -220,7 +220,8 @@ def _surrogate(options: Options) -> dict[str, Any]:
             "tau_neg": options["sapo_temperature_neg"],
         }
     if loss_type == "vespo":
-        return {"name": "vespo", **{key: options[f"vespo_{key}"] for key in _VESPO}}
+        gates = {f"gate_{side}": [options[f"vespo_k_{side}"], options[f"vespo_lambda_{side}"]] for side in _SIDES}
+        return {"name": "vespo", **gates}
     if loss_type == "gmpo":
         return {**_clip(options), "name": "gmpo"}
     if options["delta"] is not None:
@@ -228,7 +229,7 @@ def _surrogate(options: Options) -> dict[str, Any]:
     return _clip(options)
 
 
-_VESPO = ("k_pos", "lambda_pos", "k_neg", "lambda_neg")
+_SIDES = ("pos", "neg")
 
 
 def _kl(options: Options) -> dict[str, Any]:

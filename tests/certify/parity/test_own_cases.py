@@ -30,14 +30,26 @@ HARNESS: dict[str, dict[str, Any]] = {
     "skyrl": {"max_seq_len": 9, "use_kl_loss": "false here"},
     "trl_gmpo": {"steps_per_generation": 1, "num_iterations": 2, "use_vllm": False},
     "trl_rloo": {},
+    "oat": {"generate_max_length": 9},
+    "grpo-zero": {"micro_batch_size": 3},
+    "nano-aha": {},
+    "torchtune": {},
 }
-PEERS = {"nemo-rl": "nemo", "open-instruct": "open_instruct", "prime-rl": "prime"}
+PEERS = {
+    "nemo-rl": "nemo",
+    "open-instruct": "open_instruct",
+    "prime-rl": "prime",
+    "grpo-zero": "grpo_zero",
+    "nano-aha": "nano",
+}
 FAMILIES = {
     "trl": "trl.grpo_loss.own",
     "trl_gmpo": "trl.gmpo",
     "trl_rloo": "trl.rloo",
     "verl": "verl.policy_loss.own",
     "nemo-rl": "nemo.loss.own",
+    "nano-aha": "nano.grpo",
+    "torchtune": "torchtune.GRPO",
 }
 OPTIONS = {"trl_gmpo": trl.OPTIONS, "trl_rloo": trl.RLOO_OPTIONS}
 
@@ -237,6 +249,26 @@ CHOICES: dict[str, list[dict[str, list[Any]]]] = {
             "eps_clip_low": [0.15],
         },
     ],
+    "oat": [
+        {
+            "critic_type": ["drgrpo", "grpo"],
+            "beta": [0.0, 0.1],
+            "reinforce_update": [True, False],
+            "reward_scale": [1.0, 2.5],
+            "tis_c": [1.1, None],
+            "cliprange": [0.1, 0.3],
+            "generate_max_length": [9, 13],
+            "ignore_no_eos": [True, False],
+            "micro_batches": [1, 3],
+        },
+        {"critic_type": ["drgrpo", "grpo"], "kl_penalty_coef": [0.05, 0.3], "cliprange": [0.2, 0.6]},
+    ],
+    "grpo-zero": [{"micro_batch_size": [1, 2, 4]}],
+    "nano-aha": [{"kl_coeff": [0.0, 0.2]}],
+    "torchtune": [
+        {"loss": ["GRPOLoss"], "epsilon": [0.05, 0.3], "kl_coeff": [0.0, 0.2]},
+        {"loss": ["GRPOSimpleLoss"], "kl_coeff": [0.0, 0.2]},
+    ],
     "prime-rl": [
         {
             "algo": ["grpo", "max_rl"],
@@ -261,7 +293,7 @@ def inputs_of(rng: random.Random, project: str) -> dict[str, Any]:
             mask[row][column] = float(rng.random() < 0.8)
         mask[row][rng.randrange(length)] = 1.0
     # Equal groups where a project needs them, and no empty rollout where it adds a constant to the loss for one.
-    if project in ("openrlhf", "slime", "trl_rloo", "trl_gmpo"):
+    if project in ("openrlhf", "slime", "trl_rloo", "trl_gmpo", "oat", "grpo-zero", "nano-aha", "torchtune"):
         group = [0, 1, 0, 1, 0, 1]
         mask, rows = mask[:-1], 6
 
@@ -278,6 +310,7 @@ def inputs_of(rng: random.Random, project: str) -> dict[str, Any]:
         "rewards": [rng.choice([0.0, 1.0, 0.5, -0.25]) for _ in range(rows)],
         "group": group,
         "mask": mask,
+        "truncated": [float(rng.random() < 0.3) for _ in range(rows)],
         "length": [columns] * rows,
         "policy_logp": policy,
         "old_logp": old,
@@ -328,8 +361,8 @@ def test_our_numbers_equal_an_independent_implementation(project: str, seed: int
     advantages, loss = reference(arrays, options)
     (gradient,) = torch.autograd.grad(loss, arrays["policy_logp"])
     mask = arrays["mask"].bool()
-    mine = ours["advantage_N"] if advantages.dim() == 1 else ours["advantages"]
-    assert error(mine, advantages.tolist(), mask) < 1e-8, case.options
+    our_advantages = ours["advantage_N"] if advantages.dim() == 1 else ours["advantages"]
+    assert error(our_advantages, advantages.tolist(), mask) < 1e-8, case.options
     assert error(ours["loss"], loss.item()) < 1e-9
     assert error(ours["grad_policy_logp"], gradient.tolist()) < 1e-9
 
