@@ -1,19 +1,19 @@
-"""The error tree. Every error that a person can cause is an AnsatzError and is shown as one sentence, exit code 2.
+"""The error tree. Every error that a user can cause is an AnsatzError. The command line prints it and exits with 2.
 
 AnsatzError
 |-- ConfigError        a recipe, overlay or override is wrong; nothing has started
 |-- DataError          a problem file or row is wrong (names file and line)
-|-- ModelError         a folder is no model, a prompt does not fit the context, a tokenizer lacks what is needed
-|-- CheckpointError    a checkpoint is missing, broken or of another run
+|-- ModelError         a folder is not a model, a prompt exceeds the context, or a tokenizer lacks a token or template
+|-- CheckpointError    a checkpoint is missing, damaged, or from another run
 |-- AlignmentError     sampler and trainer disagree about log-probs
-|-- RolloutError       the engine that samples does not start, is lost again and again, or is not what was asked for
+|-- RolloutError       the sampling engine does not start, dies repeatedly, or is not the one that was requested
 |-- NonFiniteError     a loss or gradient is nan or inf; raised before the optimiser step
-`-- MissingExtraError  an optional package is needed; names the extra to install
+`-- MissingExtraError  an optional package is missing; the message names the extra to install
 """
 
 
 class AnsatzError(Exception):
-    """Base of all errors meant for people: says what, got, expected, and what to do."""
+    """Base of all errors that users see. The message says what was wrong, what was expected, and what to do."""
 
 
 class ConfigError(AnsatzError):

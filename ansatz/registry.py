@@ -1,7 +1,7 @@
-"""Name -> component. A name is a registered one, or `path/to/file.py:function`, or `package.module:function`.
+"""Components by name. A name is registered, or it is `path/to/file.py:function` or `package.module:function`.
 
-A component's keyword-only parameters are its settings: `settings_of` reads them from the signature, `bind` checks what
-a recipe says against them. Nothing is declared twice.
+The keyword-only parameters of a component are its settings. `settings_of` reads them from the signature, and `bind`
+checks the settings of a recipe against them, so nothing is declared twice.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _ANY_TYPE = ConfigDict(arbitrary_types_allowed=True)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """' Did you mean X?' for a near miss, else the list of what there is."""
+    """ " Did you mean X?" if a known name is similar, otherwise the list of known names."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(names)}."
+    similar = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f" Did you mean {similar[0]!r}?" if similar else f" Known: {', '.join(names)}."
 
 
 class Registry(Generic[F]):
-    """Named functions (or classes) of one kind, such as "surrogate". Registering a name twice is an error."""
+    """Functions or classes of one kind, such as "surrogate", by name. A name can be registered only once."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._entries: dict[str, F] = {}
 
     def register(self, *names: str) -> Callable[[F], F]:
-        """Decorator. Without names the function's own name is used; further names are aliases."""
+        """Decorator. Without names, the name of the function is used. Further names are aliases."""
 
         def add(function: F) -> F:
             for name in names or (function.__name__,):
@@ -57,7 +57,7 @@ class Registry(Generic[F]):
         return sorted(self._entries)
 
     def get(self, name: str) -> F:
-        """The component of that name; a name with a colon is loaded from a file or a module."""
+        """The component with this name. A name with a colon is loaded from a file or a module."""
         if name in self._entries:
             return self._entries[name]
         if ":" in name:
@@ -65,14 +65,14 @@ class Registry(Generic[F]):
         raise ConfigError(f"{self.kind} {name!r} is unknown.{suggest(name, self._entries)}")
 
     def bind(self, name: str, settings: Mapping[str, Any]) -> F:
-        """The component with settings filled in, checked by `bind` below."""
+        """The component with its settings filled in; see the function `bind`."""
         return bind(self.get(name), settings, what=f"{self.kind} {name!r}")
 
 
 def settings_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The keyword-only parameters, in order: what a recipe may set. Annotations written as text are resolved."""
+    """The keyword-only parameters in order. Annotations that are written as text are resolved."""
     if not callable(function):
-        raise ConfigError(f"{function!r} is no function; give the name of one.")
+        raise ConfigError(f"{function!r} is not a function. Give the name of a function.")
     try:
         signature = inspect.signature(function, eval_str=True)
     except NameError:  # a name that only type checkers import
@@ -81,17 +81,19 @@ def settings_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def bind(function: F, settings: Mapping[str, Any], *, what: str) -> F:
-    """The function with settings filled in. ConfigError for an unknown one, or one of another type than annotated."""
+    """The function with its settings filled in. ConfigError for an unknown setting or a value of a wrong type."""
     known = settings_of(function)
     for key in settings:
         if key not in known:
-            raise ConfigError(f"{what} has no setting {key!r}.{suggest(key, known) if known else ' It has none.'}")
+            raise ConfigError(
+                f"{what} has no setting {key!r}.{suggest(key, known) if known else ' It has no settings.'}"
+            )
     values = {key: _typed(value, known[key], what) for key, value in settings.items()}
     return cast(F, functools.partial(function, **values)) if values else function
 
 
 def _typed(value: Any, parameter: inspect.Parameter, what: str) -> Any:
-    """The value as the parameter's annotation has it (1e3 is an int where one is meant)."""
+    """The value converted to the annotated type: 1e3 becomes an int if the annotation is int."""
     if parameter.annotation is inspect.Parameter.empty or isinstance(parameter.annotation, str):
         return value
     try:
@@ -102,22 +104,22 @@ def _typed(value: Any, parameter: inspect.Parameter, what: str) -> Any:
 
 
 def load_attribute(reference: str, *, kind: str) -> Any:
-    """`file.py:name` or `package.module:name`, imported; what is wrong with it is said in one sentence."""
+    """Import `file.py:name` or `package.module:name`. ConfigError if there is no such file, module or name."""
     place, _, attribute = reference.rpartition(":")
     try:
         module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except FileNotFoundError as error:
         raise ConfigError(f"{kind} {reference!r}: there is no file {place!r} (looked in {Path.cwd()}).") from error
-    except Exception as error:  # whatever a user's own code may do while it is imported
-        said = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{kind} {reference!r}: cannot import {place!r} ({said}).") from error
+    except Exception as error:  # code of a user can raise anything while it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{kind} {reference!r}: cannot import {place!r} ({reason}).") from error
     if not hasattr(module, attribute):
         raise ConfigError(f"{kind} {reference!r}: {place!r} has no {attribute!r}.")
     return getattr(module, attribute)
 
 
 def _load_file(path: Path) -> ModuleType:
-    """The file as a module, once a process: two names out of one file share its state."""
+    """Import the file as a module, once per process, so that two names from one file share its state."""
     name = f"ansatz_user_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -127,7 +129,7 @@ def _load_file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # without this, a dataclass in the file cannot be made
+    sys.modules[name] = module  # without this, the file cannot define a dataclass
     try:
         spec.loader.exec_module(module)
     except BaseException:

@@ -1,7 +1,7 @@
-"""What flows through a run, stage by stage: Problem -> Prompt -> Rollout -> ScoredRollout -> Group.
+"""The data of a run, step by step: Problem -> Prompt -> Rollout -> ScoredRollout -> Group.
 
-Each stage has its own frozen type and wraps the one before. Everything here is free of torch and goes to JSON and back
-(`to_json`, `scored_from_json`), so any stage can be saved, looked at and replayed.
+Each type is frozen and wraps the one before it. Nothing here needs torch, and everything can be written as JSON and
+read back (`to_json`, `scored_from_json`), so that any step can be saved, inspected and replayed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Finish(StrEnum):
 
     STOP = "stop"  # the policy emitted an end token or a stop string
     LENGTH = "length"  # max_response_tokens reached
-    BUDGET = "budget"  # the thinking budget closed the thought, and the answer came to its own end
-    ABORT = "abort"  # given back unfinished: another call may go on with it
+    BUDGET = "budget"  # the thinking budget closed the thought, and the answer then ended by itself
+    ABORT = "abort"  # returned unfinished; a later call can resume it
 
 
 class Reason(StrEnum):
-    """Why a verdict is what it is. Only EQUAL is correct; each of the others is an outcome with an owner."""
+    """Why a verdict is what it is. Only EQUAL is correct."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
@@ -39,11 +39,11 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """A grader's finding on one response. Truthy when correct.
+    """What a grader found out about one response. It is true if the response is correct.
 
-    extracted: the answer string that was compared, None when there was none.
-    stage: the layer that settled it ("extract", "string", "number", "structure", "algebra", or a reward's own name).
-    seconds: wall time of the grading; not part of equality, so replays compare equal.
+    extracted: the answer that was compared, as text; None if the response has none.
+    stage: the step that decided ("extract", "string", "number", "structure", "algebra", or the name of a reward).
+    seconds: wall time of the grading. Comparisons ignore it, so that the verdicts of a replay are equal.
     """
 
     correct: bool
@@ -58,7 +58,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """A reward and where it came from: value = sum of weighted parts; parts hold each reward's own unweighted value."""
+    """The reward of a rollout. value: the weighted sum of all rewards. parts: each reward by name, not weighted."""
 
     value: float
     parts: Mapping[str, float]
@@ -67,7 +67,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A question with its gold answer. solution: a worked demonstration where the source has one, else None."""
+    """A question with its gold answer. solution: a worked solution; None if the source has none."""
 
     id: str
     question: str
@@ -81,7 +81,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A problem as the policy sees it."""
+    """A problem as the policy sees it: rendered in a template and tokenised."""
 
     problem: Problem
     text: str
@@ -90,18 +90,20 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """One sampled response. token_ids include the end token where one ended it; behavior_logps has one entry a token:
-    its log-probability (nats, <= 0) under the very distribution that it was drawn from, 0 where it was forced.
+    """One sampled response.
 
-    num_candidates: under top-k, top-p or min-p, how many tokens each one was drawn from, so that the trainer can
-    compute
-    its own log-probs over the same support; empty where every token was drawn from the whole vocabulary.
-    min_response_tokens: so many tokens from the first on were drawn from a vocabulary without end tokens.
-    chosen: False where a token was forced in (the closing of a thought, a tool's observation), True where the policy
-    chose it; empty where it chose all.
-    version_min, version_max: oldest and newest policy version (optimiser steps) that drew a token of it. versions: each
-    token's own; empty where one version drew all.
-    sample: its index within the prompt's group.
+    sample: its index within the group of the prompt.
+    token_ids: the response, with the end token if it ended by one.
+    behavior_logps: for each token its log-probability (nats, <= 0) under the distribution that it was sampled from,
+    after all filters; 0 for a forced token.
+    text: the decoded response.
+    version_min, version_max: oldest and newest policy version (number of optimiser steps) that sampled a token.
+    num_candidates: with top-k, top-p or min-p, how many tokens were left to sample each token from, so that the trainer
+    can normalise over the same set; empty if every token was sampled from the whole vocabulary.
+    min_response_tokens: end-of-sequence tokens were masked out for the first N tokens.
+    sampled_mask: False where a token was forced (the end of a thought, the output of a tool); empty if the policy
+    sampled every token.
+    versions: the policy version that sampled each token; empty if one version sampled all of them.
     """
 
     prompt: Prompt
@@ -119,38 +121,39 @@ class Rollout:
     versions: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.token_ids) != len(self.behavior_logps):
-            raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.behavior_logps)} log-probs")
-        if self.num_candidates and len(self.num_candidates) != len(self.token_ids):
-            raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.num_candidates)} support sizes")
-        if self.sampled_mask and len(self.sampled_mask) != len(self.token_ids):
-            raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.sampled_mask)} marks of choice")
-        if self.versions and len(self.versions) != len(self.token_ids):
-            raise ValueError(f"a rollout has {len(self.token_ids)} tokens and {len(self.versions)} versions")
+        per_token = {"behavior_logps": True, "num_candidates": False, "sampled_mask": False, "versions": False}
+        for name, required in per_token.items():
+            length = len(getattr(self, name))
+            if length != self.num_tokens and (length or required):
+                raise ValueError(f"a rollout of {self.num_tokens} tokens has {length} {name}; expected one per token")
 
     @property
     def num_tokens(self) -> int:
+        """Length of the response, forced tokens included."""
         return len(self.token_ids)
 
     @property
     def token_versions(self) -> tuple[int, ...]:
+        """The policy version of each token, also if one version sampled all of them."""
         return self.versions or (self.version_max,) * self.num_tokens
 
     @property
     def truncated(self) -> bool:
-        """Whether it was cut off before it came to its own end."""
+        """Whether the response was cut off before it ended by itself."""
         return self.finish in (Finish.LENGTH, Finish.ABORT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredRollout:
+    """A rollout with its reward."""
+
     rollout: Rollout
     score: Score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """All scored rollouts of one prompt in one step."""
+    """All scored rollouts of one prompt that one step learns from."""
 
     prompt: Prompt
     members: tuple[ScoredRollout, ...]
@@ -165,12 +168,12 @@ class Group:
 
 
 def to_json(value: Any) -> Json:
-    """A plain JSON object of any type above; `scored_from_json` gives back an equal one (tuples in `meta` as lists)."""
+    """Any type above as plain JSON. Read back, it is equal, except that tuples in `meta` become lists."""
     return dataclasses.asdict(value)
 
 
 def scored_from_json(data: Json) -> ScoredRollout:
-    """The inverse of `to_json` for a ScoredRollout, the widest of the types."""
+    """The inverse of `to_json` for a ScoredRollout."""
     score: Json = dict(data["score"])
     verdict: Json = dict(score.pop("verdict"))
     return ScoredRollout(

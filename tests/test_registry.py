@@ -31,9 +31,9 @@ def test_a_component_is_found_under_its_name_and_its_aliases():
 def test_an_unknown_name_gets_the_nearest_one_or_the_list():
     with pytest.raises(ConfigError, match=r"^shape 'circel' is unknown\. Did you mean 'circle'\?$"):
         make().get("circel")
-    with pytest.raises(ConfigError, match=r"There are: box, circle, square\.$"):
+    with pytest.raises(ConfigError, match=r"Known: box, circle, square\.$"):
         make().get("xyzzy")
-    assert suggest("lr", ["lr_rate"]) == " There are: lr_rate."
+    assert suggest("lr", ["lr_rate"]) == " Known: lr_rate."
 
 
 def test_a_name_cannot_be_registered_twice():
@@ -56,7 +56,7 @@ def test_binding_fills_the_settings_in():
     ("name", "settings", "sentence"),
     [
         ("circle", {"raduis": 2}, "shape 'circle' has no setting 'raduis'. Did you mean 'radius'?"),
-        ("box", {"radius": 2}, "shape 'box' has no setting 'radius'. It has none."),
+        ("box", {"radius": 2}, "shape 'box' has no setting 'radius'. It has no settings."),
         ("circle", {"radius": "wide"}, "shape 'circle': radius = 'wide': input should be a valid number"),
         ("circle", {"times": 1.5}, "shape 'circle': times = 1.5: input should be a valid integer"),
         ("circle", {"how": "ful"}, "shape 'circle': how = 'ful': input should be 'full' or 'half'."),
@@ -69,7 +69,7 @@ def test_a_wrong_setting_is_one_sentence(name, settings, sentence):
 
 
 def test_what_is_no_function_has_no_settings():
-    with pytest.raises(ConfigError, match="3 is no function"):
+    with pytest.raises(ConfigError, match="3 is not a function"):
         bind(3, {}, what="reward")  # pyright: ignore[reportArgumentType]
 
 

@@ -70,16 +70,16 @@ def test_reading_json_leaves_it_as_it_was():
     assert json.dumps(data) == kept
 
 
-def test_what_did_not_come_to_its_own_end_is_truncated():
+def test_a_response_that_did_not_end_by_itself_is_truncated():
     assert {finish for finish in Finish if rollout(finish=finish).truncated} == {Finish.LENGTH, Finish.ABORT}
 
 
-def test_a_rollout_needs_a_log_prob_a_token():
-    with pytest.raises(ValueError, match="3 tokens and 2 log-probs"):
+def test_a_rollout_needs_one_log_prob_per_token():
+    with pytest.raises(ValueError, match="3 tokens has 2 behavior_logps"):
         rollout(behavior_logps=(-1.0, -1.0))
-    with pytest.raises(ValueError, match="3 tokens and 1 support sizes"):
+    with pytest.raises(ValueError, match="3 tokens has 1 num_candidates"):
         rollout(num_candidates=(5,))
-    with pytest.raises(ValueError, match="3 tokens and 2 marks of choice"):
+    with pytest.raises(ValueError, match="3 tokens has 2 sampled_mask"):
         rollout(sampled_mask=(True, False))
 
 

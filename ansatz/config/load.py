@@ -1,8 +1,7 @@
-"""From YAML recipe, overlay files and dotted overrides to a checked `Config`.
+"""Loads a recipe: a YAML file, overlay files and dotted overrides become a checked `Config`.
 
-Later layers win key by key: recipe, then each overlay in order, then what `--model.toy true` caps, then the
-overrides. `1e-6` is a number here, which YAML 1.1 reads as text; a key written twice is an error, which YAML takes
-silently.
+Later layers override earlier ones key by key: the recipe, each overlay in order, the reductions of `--model.toy true`,
+and the overrides. Unlike in YAML 1.1, `1e-6` is a number and a duplicate key is an error.
 """
 
 from __future__ import annotations
@@ -30,14 +29,17 @@ _FLOAT = re.compile(r"^[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?$|^[-
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with floats as YAML 1.2 has them and without silent duplicate keys."""
+    """SafeLoader that reads floats as YAML 1.2 does and refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise ConfigError(f"the key {key.value!r} stands twice (line {key.start_mark.line + 1}). Keep one.")
+                    line = key.start_mark.line + 1
+                    raise ConfigError(
+                        f"duplicate key {key.value!r} (second occurrence on line {line}). Remove one of them."
+                    )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -52,6 +54,7 @@ _Loader.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType]
 
 
 def parse_yaml(text: str, *, where: str) -> Any:
+    """The value of a YAML text. ConfigError if it is not valid; `where` names the text in the message."""
     try:
         return yaml.load(text, _Loader)
     except ConfigError as error:
@@ -66,45 +69,47 @@ def parse_yaml(text: str, *, where: str) -> Any:
 def load_recipe(
     path: str | Path, *, overlays: Sequence[str | Path] = (), overrides: Mapping[str, str] | None = None
 ) -> Config:
-    """The resolved config. Raises ConfigError with one sentence in the words of the recipe."""
+    """The resolved config. Raises ConfigError in the words of the recipe."""
     data = _read_recipe(path)
     for overlay in overlays:
         data = merge(data, _read_recipe(overlay))
-    over = _overriding(overrides or {})
-    config = check(merge(data, over))
-    return _at_toy_size(config, data, over) if config.model.toy is True else config
+    override_layer = _override_layer(overrides or {})
+    config = check(merge(data, override_layer))
+    return _at_toy_size(config, data, override_layer) if config.model.toy is True else config
 
 
 def load_run(run_dir: str | Path, *, overrides: Mapping[str, str] | None = None) -> Config:
-    """The config of a run folder, with dotted overrides."""
+    """The config that a run folder was written with, changed by dotted overrides."""
     path = Path(run_dir) / "config.yaml"
     if not path.is_file():
         raise ConfigError(
             f"{str(run_dir)!r} is not a run folder: config.yaml is missing. Give a folder that `ansatz train` wrote."
         )
-    return check(merge(_read(path), _overriding(overrides or {})))
+    return check(merge(_read(path), _override_layer(overrides or {})))
 
 
 def dump(config: BaseModel) -> str:
-    """YAML of the resolved config; `load_recipe` of it gives an equal config."""
+    """The resolved config as YAML. Loading it gives an equal config."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Key by key; mappings on both sides are merged, but naming another component drops the old one's settings."""
-    out = dict(base)
+    """`base` with the keys of `over`. Mappings on both sides are merged key by key, except that naming another
+    component (`source`, `name`) drops the settings of the old one."""
+    merged = dict(base)
     for key, value in over.items():
-        old = out.get(key)
+        old = merged.get(key)
         if isinstance(old, Mapping) and isinstance(value, Mapping):
             old_settings, new_settings = cast(Mapping[str, Any], old), cast(Mapping[str, Any], value)
-            out[key] = new_settings if _renames(old_settings, new_settings) else merge(old_settings, new_settings)
+            replaced = _names_another(old_settings, new_settings)
+            merged[key] = new_settings if replaced else merge(old_settings, new_settings)
         else:
-            out[key] = value
-    return out
+            merged[key] = value
+    return merged
 
 
 def check(data: Mapping[str, Any]) -> Config:
-    """The mapping as a config. ConfigError for old, unknown, missing and wrong keys, in the words of the recipe."""
+    """The mapping as a config. ConfigError for renamed, unknown, missing and wrong keys."""
     renamed.check_recipe(data)
     try:
         return Config.model_validate(data)
@@ -113,7 +118,7 @@ def check(data: Mapping[str, Any]) -> Config:
 
 
 def parse_section(section: type[SectionT], data: Mapping[str, Any], *, name: str) -> SectionT:
-    """A section outside a recipe. ConfigError for wrong keys, which it calls name.KEY; or just KEY without a name."""
+    """A section that is not part of a recipe. ConfigError for wrong keys, called name.KEY, or KEY if name is empty."""
     try:
         return section.model_validate(data)
     except ValidationError as error:
@@ -121,31 +126,31 @@ def parse_section(section: type[SectionT], data: Mapping[str, Any], *, name: str
 
 
 def _sentences(error: ValidationError, *parents: str) -> str:
-    """One sentence for each thing that is wrong, without repetitions."""
-    above = tuple(parent for parent in parents if parent)
-    details = [{**detail, "loc": (*above, *detail["loc"])} for detail in error.errors(include_url=False)]
+    """One sentence for each wrong key, without repetitions."""
+    prefix = tuple(parent for parent in parents if parent)
+    details = [{**detail, "loc": (*prefix, *detail["loc"])} for detail in error.errors(include_url=False)]
     return " ".join(dict.fromkeys(_sentence(cast(ErrorDetails, detail)) for detail in details))
 
 
-def _at_toy_size(config: Config, data: Mapping[str, Any], over: Mapping[str, Any]) -> Config:
-    after = check(merge(merge(data, toy_layer(config)), over))
+def _at_toy_size(config: Config, data: Mapping[str, Any], override_layer: Mapping[str, Any]) -> Config:
+    after = check(merge(merge(data, toy_layer(config)), override_layer))
     return after.model_copy(
         update={"model": after.model.model_copy(update={"toy": changes(config, after)})},
     )
 
 
-def _overriding(overrides: Mapping[str, str]) -> dict[str, Any]:
-    """{"train.lr": "3e-4"} -> {"train": {"lr": 3e-4}}: one layer, so the order of the overrides does not matter."""
-    out: dict[str, Any] = {}
+def _override_layer(overrides: Mapping[str, str]) -> dict[str, Any]:
+    """{"train.lr": "3e-4"} -> {"train": {"lr": 3e-4}}. All overrides form one layer, so their order does not matter."""
+    layer: dict[str, Any] = {}
     for name, text in overrides.items():
         value = parse_yaml(text, where=f"the value of --{name}")
         for part in reversed(name.split(".")):
             value = {part: value}
-        out = merge(out, value)
-    return out
+        layer = merge(layer, value)
+    return layer
 
 
-def _renames(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+def _names_another(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return any(key in old and key in new and old[key] != new[key] for key in ("source", "name"))
 
 
@@ -164,13 +169,13 @@ def _read(file: Path) -> dict[str, Any]:
         ) from error
     data = parse_yaml(text, where=str(file))
     if not isinstance(data, dict):
-        got = "nothing" if data is None else f"a {type(data).__name__}"
-        raise ConfigError(f"{file} holds {got}, expected a mapping of sections such as `train:`.")
+        content = "nothing" if data is None else f"a {type(data).__name__}"
+        raise ConfigError(f"{file} contains {content}, expected a mapping of sections such as `train:`.")
     return cast(dict[str, Any], data)
 
 
 def _sentence(detail: ErrorDetails) -> str:
-    """One pydantic error in the words of the recipe: what, got, expected, what to do."""
+    """One pydantic error in the words of the recipe."""
     name = ".".join(str(part) for part in detail["loc"] if part != "[key]")
     if detail["type"] == "extra_forbidden":
         *parents, last = [str(part) for part in detail["loc"]]
@@ -178,8 +183,8 @@ def _sentence(detail: ErrorDetails) -> str:
         where = f"{'.'.join(parents)} has" if parents else "a recipe has"
         return f"{name}: {where} no key {last!r}.{suggest(last, section.model_fields)}"
     if detail["type"] == "missing":
-        return f"{name} is missing; it has no default, so the recipe must give it."
-    if detail["type"] == "value_error":  # a section's own check, which names its key
+        return f"{name} is missing. It has no default, so the recipe must give it."
+    if detail["type"] == "value_error":  # raised by a validator of the section, whose message begins with the key
         return f"{name}.{detail['msg'].removeprefix('Value error, ')}.".removeprefix(".")
     if detail["type"] in ("model_type", "dict_type"):
         return f"{name} = {detail['input']!r}: it should be a mapping of keys to values."

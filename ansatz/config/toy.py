@@ -1,10 +1,9 @@
-"""`--model.toy true`: a recipe at toy size, to see in a minute on any machine that it runs.
+"""`--model.toy true`: a recipe at toy size, which shows in a minute on any machine whether it runs.
 
-It is a layer of the config, between the recipe with its overlays and the overrides, so `--train.steps 9` still counts.
-The model keeps its architecture (see `models.known_models`) and gets random weights. Sizes of the work are capped,
-never
-raised. Problems of the hub, or of files that are not there, give way to generated ones. What changed is kept as
-`model.toy` in the run's config.yaml, and printed.
+Toy size is a layer of the config between the recipe with its overlays and the overrides, so `--train.steps 9` still
+has an effect. The model keeps its architecture (see `models.known_models`) and gets random weights. Sizes are lowered
+to the caps below and never raised. Generated problems replace those of the hub and of missing files. What changed is
+printed and kept as `model.toy` in the config.yaml of the run.
 """
 
 from __future__ import annotations
@@ -48,24 +47,24 @@ TINY = {
     "intermediate_size": 128,
     "vocab_size": 1024,
 }
-"""Of a model that the recipe builds from nothing."""
+"""Sizes of the model if the recipe builds `model.tiny`."""
 _PROBLEMS = 64
 _SECTIONS = ("sft", "train", "heldout")
 
 
 def toy_layer(config: Config) -> dict[str, Any]:
-    """What to lay over the recipe for a toy run of it."""
+    """The layer that turns a recipe into a toy run."""
     flat, data = flat_keys(config.model_dump()), _data(config)
     layer: dict[str, Any] = {"name": f"{config.name}_at_toy_size"} | ({"data": data} if data else {})
-    own_demonstrations = config.data.sft is not None and "source" not in data.get("sft", {})
+    has_demonstrations = config.data.sft is not None and "source" not in data.get("sft", {})
     for key, cap in CAPS.items():
         section, _, name = key.partition(".")
-        idle = section == "sft" and config.data.sft is None
-        needed = key == "rollout.max_response_tokens" and own_demonstrations  # which must fit within it
-        as_rollout = (  # it then follows rollout's cap
+        unused = section == "sft" and config.data.sft is None
+        needed = key == "rollout.max_response_tokens" and has_demonstrations  # the demonstrations must fit
+        as_rollout = (  # an option that follows rollout gets the cap of rollout
             section == "evaluate" and name in EvaluateSection.AS_ROLLOUT and flat[key] == flat[f"rollout.{name}"]
         )
-        if flat[key] > cap and not idle and not needed and not as_rollout:
+        if flat[key] > cap and not unused and not needed and not as_rollout:
             layer.setdefault(section, {})[name] = cap
     if rewards := _rewards(config, layer.get("rollout", {}).get("max_response_tokens")):
         layer["rewards"] = rewards
@@ -75,7 +74,7 @@ def toy_layer(config: Config) -> dict[str, Any]:
 
 
 def changes(before: Config, after: Config) -> tuple[str, ...]:
-    """One line a key that differs: "train.steps: 500 -> 3"."""
+    """One line for each key that differs, such as "train.steps: 500 -> 3"."""
     old, new = flat_keys(before.model_dump(mode="json")), flat_keys(after.model_dump(mode="json"))
     keys = [*old, *(key for key in new if key not in old)]
     return tuple(
@@ -88,28 +87,28 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
 
 
 def _data(config: Config) -> dict[str, Any]:
-    out: dict[str, Any] = {}
+    sections: dict[str, Any] = {}
     for number, name in enumerate(_SECTIONS, start=1):
         section = getattr(config.data, name)
         if section is None:
             continue
         if _missing(section):
             split = "heldout" if name == "heldout" else "train"
-            out[name] = {**_generator(config), "split": split, "count": _PROBLEMS, "seed": number}
+            sections[name] = {**_generator(config), "split": split, "count": _PROBLEMS, "seed": number}
         elif (count := section.get("count")) and count > _PROBLEMS:
-            out[name] = {"count": _PROBLEMS}
-    return out
+            sections[name] = {"count": _PROBLEMS}
+    return sections
 
 
 def _generator(config: Config) -> dict[str, Any]:
-    """Problems that the recipe's rewards can grade."""
+    """Generated problems that the rewards of the recipe can grade."""
     if "countdown" in config.rewards:
         return {"source": "countdown", "max_level": 2}
     return {"source": "word_problems", "wording": "plain", "max_steps": 3, "max_value": 50}
 
 
 def _missing(section: Mapping[str, Any]) -> bool:
-    """Whether its problems are on the hub or in a file that is not there."""
+    """Whether the problems are on the hub or in a missing file."""
     if "dataset" in section:
         return not Path(str(section["dataset"])).exists()
     if "path" in section:
@@ -121,12 +120,12 @@ def _missing(section: Mapping[str, Any]) -> bool:
 
 
 def _rewards(config: Config, limit: int | None) -> dict[str, Any]:
-    """Rewards that look at lengths or at the step, in proportion. limit: the capped length of a response."""
-    out: dict[str, Any] = {}
+    """Settings of rewards that depend on lengths or on the step, scaled down. limit: the capped response length."""
+    rewards: dict[str, Any] = {}
     overlong = config.rewards.get("overlong", {})
     longest, buffer = overlong.get("max_tokens"), overlong.get("buffer")
     if limit and isinstance(longest, int) and isinstance(buffer, int) and longest > limit:
-        out["overlong"] = {"max_tokens": limit, "buffer": max(1, buffer * limit // longest)}
+        rewards["overlong"] = {"max_tokens": limit, "buffer": max(1, buffer * limit // longest)}
     if config.rewards.get("kimi_length", {}).get("from_step", 0) > CAPS["train.steps"]:
-        out["kimi_length"] = {"from_step": CAPS["train.steps"]}
-    return out
+        rewards["kimi_length"] = {"from_step": CAPS["train.steps"]}
+    return rewards

@@ -10,7 +10,7 @@ from ansatz.track.jsonl import read_jsonl
 
 pytestmark = pytest.mark.e2e
 
-REWARD = f"{Path(__file__).parents[1] / 'loop' / 'mine.py'}:every_other"
+REWARD = f"{Path(__file__).parents[1] / 'loop' / 'user_rewards.py'}:every_other"
 CHANGES = {
     "model": {"dtype": "bfloat16"},  # weights, masters and moments are three different things then
     "sft": {"steps": 60},

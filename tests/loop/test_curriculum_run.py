@@ -1,4 +1,4 @@
-"""Whole toy runs with a curriculum: its memory is in the checkpoint, and what a recipe gets wrong is said at once."""
+"""Whole toy runs with a curriculum: the checkpoint holds its state, and wrong settings are refused at once."""
 
 from pathlib import Path
 
@@ -12,22 +12,22 @@ from ansatz.loop.run_folder import resume_config
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import check_known
 
-REWARDS = Path(__file__).with_name("mine.py")
+REWARDS = Path(__file__).with_name("user_rewards.py")
 CURRICULUM = {"sampler": "variance", "discount": 0.9, "pause_after_failed": 1, "pause_steps": 2, "dynamic_sampling": 2}
 
 
-def config(folder, **own):
-    breaks_off = {f"{REWARDS}:breaks_off": {"at": 3, "unless": str(folder / "go")}}
+def config(folder, **more_changes):
+    interrupting_reward = {f"{REWARDS}:interrupts": {"at": 3, "unless": str(folder / "go")}}
     changes = {
         "data": {"curriculum": CURRICULUM, "train": {"count": 30}},
-        "rewards": {"math_answer": {"weight": 0}, **breaks_off},
+        "rewards": {"math_answer": {"weight": 0}, **interrupting_reward},
         "save": {"tensorboard": False},
         "evaluate": {"every": 0},
     }
-    return toy_config(folder, {**changes, **own})
+    return toy_config(folder, {**changes, **more_changes})
 
 
-def test_a_run_broken_off_and_resumed_takes_the_same_problems_and_ends_with_the_same_weights(tmp_path):
+def test_an_interrupted_and_resumed_run_takes_the_same_problems_and_ends_with_the_same_weights(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
     (tmp_path / "a" / "go").touch()
@@ -39,14 +39,14 @@ def test_a_run_broken_off_and_resumed_takes_the_same_problems_and_ends_with_the_
 
     rows = [read_jsonl(run / "rl" / "metrics.jsonl") for run in (whole, resumed)]
     assert [row["step"] for row in rows[1]] == [1, 2, 3, 4]
-    kept = [name for name in rows[0][0] if not name.startswith(("time/", "perf/")) and name != "seconds"]
-    assert [[row[name] for name in kept] for row in rows[0]] == [[row[name] for name in kept] for row in rows[1]]
+    names = [name for name in rows[0][0] if not name.startswith(("time/", "perf/")) and name != "seconds"]
+    assert [[row[name] for name in names] for row in rows[0]] == [[row[name] for name in names] for row in rows[1]]
     assert [row["data/tried_frac"] for row in rows[0]][-1] > 4 / 30
     assert rows[0][-1]["data/paused_frac"] > 0
     check_known([name for name in rows[0][0] if name not in ("step", "seconds")])
     for step in range(1, 5):
         taken = [
-            [one["rollout"]["prompt"]["problem"]["id"] for one in read_jsonl(run / f"rl/samples/step-{step:06d}.jsonl")]
+            [row["rollout"]["prompt"]["problem"]["id"] for row in read_jsonl(run / f"rl/samples/step-{step:06d}.jsonl")]
             for run in (whole, resumed)
         ]
         assert taken[0] == taken[1]

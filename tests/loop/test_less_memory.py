@@ -15,7 +15,7 @@ from ansatz.errors import ConfigError
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.track.jsonl import read_jsonl
 
-REWARD = f"{Path(__file__).parent / 'mine.py'}:every_other"
+REWARD = f"{Path(__file__).parent / 'user_rewards.py'}:every_other"
 
 
 def test_a_run_with_adapters_checkpointing_and_8_bit_moments_goes_through_and_its_stages_feed_each_other(tmp_path):

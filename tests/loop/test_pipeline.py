@@ -1,4 +1,4 @@
-"""The whole pipeline, for real, at toy size."""
+"""Whole runs at toy size."""
 
 import json
 import re
@@ -21,17 +21,17 @@ from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import METRICS
 from ansatz.types import scored_from_json
 
-REWARDS = Path(__file__).with_name("mine.py")
+REWARDS = Path(__file__).with_name("user_rewards.py")
 
 
-def own_reward(name, **settings):
+def user_reward(name, **settings):
     return {"math_answer": {"weight": 0}, f"{REWARDS}:{name}": settings}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    return run_pipeline(toy_config(folder, {"rewards": own_reward("every_other")}))
+    return run_pipeline(toy_config(folder, {"rewards": user_reward("every_other")}))
 
 
 def weights(checkpoint):
@@ -46,7 +46,7 @@ def untimed(rows):
     return [{k: v for k, v in row.items() if k != "seconds" and not k.startswith(("time/", "perf/"))} for row in rows]
 
 
-def test_every_stage_has_its_folder_its_config_and_what_it_leaves(run):
+def test_every_stage_has_a_folder_with_its_config_and_its_output(run):
     stages = ("problems", "model", "sft", "rl")
     assert sorted(path.name for path in run.iterdir()) == sorted(
         [*stages, ".lock", "run.json", "config.yaml", "summary.json", "report.html"]
@@ -61,9 +61,9 @@ def test_every_stage_has_its_folder_its_config_and_what_it_leaves(run):
 
 
 def test_the_resolved_config_is_the_first_thing_written(run):
-    born = (run / "config.yaml").stat().st_mtime_ns
+    written = (run / "config.yaml").stat().st_mtime_ns
     later = [path for path in run.rglob("*") if path.is_file() and path.name not in (".lock", "run.json")]
-    assert all(path.stat().st_mtime_ns >= born for path in later)
+    assert all(path.stat().st_mtime_ns >= written for path in later)
     assert yaml.safe_load((run / "config.yaml").read_text())["train"]["optimizer"] == {"name": "adamw"}
 
 
@@ -71,16 +71,18 @@ def test_the_summary_holds_what_was_learned(run):
     summary = json.loads((run / "summary.json").read_text())
     assert list(summary) == ["seconds", "model", "evaluations"]
     assert Path(summary["model"]) == run / "rl" / "checkpoints" / "step-000004"
-    places = [(row["stage"], row["step"]) for row in summary["evaluations"]]
-    assert places == [("model", 0), ("sft", 4), ("rl", 2), ("rl", 4)]
+    evaluated = [(row["stage"], row["step"]) for row in summary["evaluations"]]
+    assert evaluated == [("model", 0), ("sft", 4), ("rl", 2), ("rl", 4)]
     for row in summary["evaluations"]:
         assert row["split"] == "heldout"
         assert {*EVALUATION_NUMBERS, "pass@1_interval", "by_level", "num_problems", "k"} <= row.keys()
         assert list(row["by_level"]) == ["2"]
         assert set(EVALUATION_NUMBERS) <= row["by_level"]["2"].keys()
-        assert row["num_problems"] == (2 if row["stage"] == "model" else 6)  # random weights: a quarter
-    spent = sum(json.loads(path.read_text())["seconds"] for path in run.glob("*/done.json"))
-    assert summary["seconds"] == pytest.approx(spent, abs=0.01)
+        assert row["num_problems"] == (
+            2 if row["stage"] == "model" else 6
+        )  # of random weights: a quarter of 6, rounded up
+    seconds = sum(json.loads(path.read_text())["seconds"] for path in run.glob("*/done.json"))
+    assert summary["seconds"] == pytest.approx(seconds, abs=0.01)
 
 
 @pytest.mark.parametrize("stage", ["sft", "rl"])
@@ -100,34 +102,37 @@ def test_samples_of_every_step_can_be_read_back(run):
     assert [file.name for file in files] == [f"step-{step:06d}.jsonl" for step in (1, 2, 3, 4)]
     scored = [scored_from_json(row) for row in read_jsonl(files[0])]
     assert len(scored) == 16
-    assert [one.rollout.sample for one in scored] == [0, 1, 2, 3] * 4
-    assert {one.score.value for one in scored} == {0.0, 1.0}
-    assert all(logp <= 0 for one in scored for logp in one.rollout.behavior_logps)
+    rollouts = [each.rollout for each in scored]
+    assert [rollout.sample for rollout in rollouts] == [0, 1, 2, 3] * 4
+    assert {each.score.value for each in scored} == {0.0, 1.0}
+    assert all(logp <= 0 for rollout in rollouts for logp in rollout.behavior_logps)
 
 
-@pytest.mark.parametrize("place", ["model", *(f"{s}/checkpoints/step-00000{n}" for s in ("sft", "rl") for n in (2, 4))])
-def test_every_model_folder_is_an_ordinary_one(run, place):
-    policy = load_policy(run / place)
+@pytest.mark.parametrize(
+    "folder", ["model", *(f"{s}/checkpoints/step-00000{n}" for s in ("sft", "rl") for n in (2, 4))]
+)
+def test_every_model_folder_can_be_loaded(run, folder):
+    policy = load_policy(run / folder)
     assert policy.tokenizer.decode(policy.tokenizer.encode("Anna has 3 apples.")) == "Anna has 3 apples."
 
 
-def test_each_stage_goes_on_from_the_weights_of_the_one_before(run):
-    made, taught = weights(run / "model"), weights(run / "sft" / "checkpoints" / "step-000004")
+def test_each_stage_starts_from_the_weights_of_the_stage_before(run):
+    initial, fine_tuned = weights(run / "model"), weights(run / "sft" / "checkpoints" / "step-000004")
     reinforced = weights(run / "rl" / "checkpoints" / "step-000004")
-    assert not same(made, taught)
-    assert not same(taught, reinforced)
-    biggest = max(float((reinforced[name] - taught[name]).abs().max()) for name in taught)
-    assert biggest < 10 * 4 * 1e-4  # four AdamW steps of at most lr = 1e-4 each, and room for momentum
+    assert not same(initial, fine_tuned)
+    assert not same(fine_tuned, reinforced)
+    largest_change = max(float((reinforced[name] - fine_tuned[name]).abs().max()) for name in fine_tuned)
+    assert largest_change < 10 * 4 * 1e-4  # four AdamW steps of at most lr = 1e-4 each, with a margin for momentum
 
 
-def test_the_report_is_one_page_with_what_was_learned(run):
+def test_the_report_is_one_html_page_with_figures(run):
     page = (run / "report.html").read_text()
     assert page.startswith("<!doctype html>")
     assert "<svg" in page
     assert "pass@1" in page
 
 
-def test_a_finished_run_resumed_is_left_as_it_is(run):
+def test_resuming_a_finished_run_changes_nothing(run):
     before = {path: path.read_bytes() for path in run.glob("*/checkpoints/*/*")}
     summary = (run / "summary.json").read_text()
     assert run_pipeline(resume_config(run), resume=True) == run
@@ -135,7 +140,7 @@ def test_a_finished_run_resumed_is_left_as_it_is(run):
     assert (run / "summary.json").read_text() == summary
 
 
-def test_a_finished_run_is_not_begun_again(run):
+def test_a_finished_run_is_not_started_again(run):
     with pytest.raises(ConfigError, match="already holds a run"):
         run_pipeline(load_run(run))
 
@@ -176,8 +181,8 @@ def test_a_recipe_without_training_evaluates_the_model(run, tmp_path):
     )
 
 
-def test_the_same_recipe_gives_the_same_weights_and_another_seed_others(run, tmp_path):
-    again = run_pipeline(toy_config(tmp_path / "again", {"rewards": own_reward("every_other")}))
+def test_the_same_recipe_gives_the_same_weights_and_another_seed_gives_others(run, tmp_path):
+    again = run_pipeline(toy_config(tmp_path / "again", {"rewards": user_reward("every_other")}))
     other = run_pipeline(toy_config(tmp_path / "other", {"seed": 1, "sft": {"steps": 0}, "train": {"steps": 0}}))
     last = Path("rl/checkpoints/step-000004")
     assert same(weights(run / last), weights(again / last))
@@ -185,38 +190,38 @@ def test_the_same_recipe_gives_the_same_weights_and_another_seed_others(run, tmp
 
 
 @pytest.mark.parametrize("template", ["chat", "boxed"])
-def test_a_model_from_nothing_may_have_any_template(tmp_path, template):
+def test_a_built_model_can_have_any_template(tmp_path, template):
     changes = {"data": {"template": template}, "sft": {"steps": 1}, "train": {"steps": 1}}
     folder = run_pipeline(toy_config(tmp_path, changes))
     assert (folder / "report.html").exists()
 
 
-def test_an_interrupted_run_resumed_equals_one_that_was_not(tmp_path):
-    flag = tmp_path / "go on"
+def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(tmp_path):
+    flag = tmp_path / "continue"
 
     def config(folder, at):
-        reward = own_reward("breaks_off", at=at, unless=str(flag))
+        reward = user_reward("interrupts", at=at, unless=str(flag))
         changes = {"rewards": reward, "sft": {"steps": 2}, "train": {"steps": 5, "epochs_per_step": 2}}
         return toy_config(folder, changes)
 
     with pytest.raises(KeyboardInterrupt):
-        run_pipeline(config(tmp_path / "broken", 4))
-    broken = tmp_path / "broken" / "runs" / "toy"
-    assert not (broken / "rl" / "done.json").exists()
-    assert [row["step"] for row in read_jsonl(broken / "rl" / "metrics.jsonl")] == [1, 2, 3]
-    assert [path.name for path in (broken / "rl" / "checkpoints").iterdir()] == ["step-000002"]
+        run_pipeline(config(tmp_path / "interrupted", 4))
+    interrupted = tmp_path / "interrupted" / "runs" / "toy"
+    assert not (interrupted / "rl" / "done.json").exists()
+    assert [row["step"] for row in read_jsonl(interrupted / "rl" / "metrics.jsonl")] == [1, 2, 3]
+    assert [path.name for path in (interrupted / "rl" / "checkpoints").iterdir()] == ["step-000002"]
     flag.touch()
-    run_pipeline(resume_config(broken), resume=True)
+    run_pipeline(resume_config(interrupted), resume=True)
     whole = run_pipeline(config(tmp_path / "whole", 4))
     last = Path("rl/checkpoints/step-000005")
-    assert same(weights(broken / last), weights(whole / last))
+    assert same(weights(interrupted / last), weights(whole / last))
     for file in ("rl/metrics.jsonl", "rl/evaluations.jsonl"):
-        assert untimed(read_jsonl(broken / file)) == untimed(read_jsonl(whole / file))
+        assert untimed(read_jsonl(interrupted / file)) == untimed(read_jsonl(whole / file))
 
 
-def test_an_interrupted_run_may_be_moved_and_resumed(tmp_path):
-    flag = tmp_path / "go on"
-    changes = {"rewards": own_reward("breaks_off", at=3, unless=str(flag)), "train": {"steps": 3}, "sft": {"steps": 1}}
+def test_an_interrupted_run_can_be_moved_and_resumed(tmp_path):
+    flag = tmp_path / "continue"
+    changes = {"rewards": user_reward("interrupts", at=3, unless=str(flag)), "train": {"steps": 3}, "sft": {"steps": 1}}
     with pytest.raises(KeyboardInterrupt):
         run_pipeline(toy_config(tmp_path, changes))
     moved = tmp_path / "elsewhere" / "renamed"
@@ -229,7 +234,7 @@ def test_an_interrupted_run_may_be_moved_and_resumed(tmp_path):
     assert not (tmp_path / "runs" / "toy").exists()
 
 
-def test_a_run_that_failed_before_it_learned_is_begun_again_only_with_fresh(tmp_path):
+def test_a_run_that_failed_before_training_is_started_again_only_with_fresh(tmp_path):
     changes = {"sft": {"steps": 1}, "train": {"steps": 0}}
     with pytest.raises(ModelError, match="the limit is 20"):
         run_pipeline(toy_config(tmp_path, {**changes, "rollout": {"max_prompt_tokens": 20}}))
@@ -240,8 +245,8 @@ def test_a_run_that_failed_before_it_learned_is_begun_again_only_with_fresh(tmp_
 
 
 @pytest.mark.parametrize("stage", ["sft", "rl"])
-def test_a_step_that_ruins_the_weights_is_followed_by_a_stop(tmp_path, stage):
-    changes = {"save": {"every": 1}, "rewards": own_reward("every_other")}
+def test_a_run_stops_at_the_first_update_that_is_not_finite(tmp_path, stage):
+    changes = {"save": {"every": 1}, "rewards": user_reward("every_other")}
     changes["sft" if stage == "sft" else "train"] = {"lr": 1e30}
     with pytest.raises(NonFiniteError) as error:
         run_pipeline(toy_config(tmp_path, changes))
@@ -257,15 +262,17 @@ def test_a_step_that_ruins_the_weights_is_followed_by_a_stop(tmp_path, stage):
 
 @pytest.mark.parametrize(("preset", "what"), [("dr_grpo", "gradient norm"), ("reinforce", "loss")])
 def test_a_reward_that_overflows_stops_the_first_step_before_its_update(tmp_path, preset, what):
-    changes = {"data": {"sft": None}, "rewards": own_reward("huge"), "algorithm": {"preset": preset}}
+    changes = {"data": {"sft": None}, "rewards": user_reward("huge"), "algorithm": {"preset": preset}}
     with pytest.raises(NonFiniteError, match=rf"^step 1: the {what} is (nan|-?inf); "):
         run_pipeline(toy_config(tmp_path, changes))
     assert not list((tmp_path / "runs" / "toy" / "rl").glob("checkpoints/*"))
 
 
-def test_a_reward_that_is_no_number_is_named(tmp_path):
-    changes = {"data": {"sft": None}, "rewards": own_reward("no_number")}
-    with pytest.raises(ConfigError, match=r"mine\.py:no_number' returned nan for problem 'word_problems-heldout-3-0'"):
+def test_a_reward_that_is_not_a_number_is_named(tmp_path):
+    changes = {"data": {"sft": None}, "rewards": user_reward("not_a_number")}
+    with pytest.raises(
+        ConfigError, match=r"user_rewards\.py:not_a_number' returned nan for problem 'word_problems-heldout-3-0'"
+    ):
         run_pipeline(toy_config(tmp_path, changes))
 
 

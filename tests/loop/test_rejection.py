@@ -1,4 +1,4 @@
-"""Rejection sampling in whole toy runs, with a reward that finds every other response right."""
+"""Rejection sampling in whole toy runs, with a reward that calls every other response correct."""
 
 import json
 from pathlib import Path
@@ -26,36 +26,36 @@ from ansatz.track.metrics import check_known
 from ansatz.train.sample import TrainSample
 from ansatz.types import Problem, Prompt
 
-REWARDS = Path(__file__).with_name("mine.py")
-RIGHT = {f"{REWARDS}:every_other": {}}
+REWARDS = Path(__file__).with_name("user_rewards.py")
+CORRECT = {f"{REWARDS}:every_other": {}}
 REJECTION = {"samples_per_prompt": 4, "per_prompt": 1, "problems": 10, "batch": 4, "sft": {"steps": 4}}
 
 
-def config(folder, rejection=None, **own):
+def config(folder, rejection=None, **more_changes):
     folder.mkdir(exist_ok=True)
     changes = {
         "rejection": {**REJECTION, **(rejection or {})},
-        "rewards": RIGHT,
+        "rewards": CORRECT,
         "train": {"steps": 0},
         "rollout": {"max_response_tokens": 16},
         "evaluate": {"problems": 2},
         "save": {"tensorboard": False},
         "data": {"sft": None},
     }
-    return toy_config(folder, {**changes, **own})
+    return toy_config(folder, {**changes, **more_changes})
 
 
 @pytest.fixture
 def ending(monkeypatch):
-    """Random weights rarely end a response; here each counts as whole."""
+    """Random weights rarely end a response; here every response counts as finished."""
     monkeypatch.setattr(
         "ansatz.evaluate.selection.candidate",
-        lambda one, mode="": Candidate(
-            problem_id=one.id,
-            sample=one.sample,
-            text=one.response,
-            tokens=one.tokens,
-            correct=one.verdicts["reward"].correct,
+        lambda response, mode="": Candidate(
+            problem_id=response.id,
+            sample=response.sample,
+            text=response.response,
+            tokens=response.tokens,
+            correct=response.verdicts["reward"].correct,
             finished=True,
         ),
     )
@@ -81,7 +81,7 @@ def same(left, right):
     return left.keys() == right.keys() and all((left[name] == right[name]).all() for name in left)
 
 
-def test_a_round_keeps_all_responses_and_teaches_the_chosen_right_ones(tmp_path, ending):
+def test_a_round_stores_all_responses_and_teaches_selected_correct_ones(tmp_path, ending):
     run = run_pipeline(config(tmp_path / "a"))
     folder = run / "rejection_1"
     rows = read_jsonl(folder / "responses" / "rollouts.jsonl")
@@ -89,7 +89,7 @@ def test_a_round_keeps_all_responses_and_teaches_the_chosen_right_ones(tmp_path,
     taught = read_jsonl(folder / "selected.jsonl")
     texts = {f"{row['id']}#{row['sample']}": row["response"] for row in rows if row["sample"] % 2}
     assert len(taught) == 10
-    assert all(texts[one["id"]] == one["solution"] for one in taught)
+    assert all(texts[row["id"]] == row["solution"] for row in taught)
     report = json.loads((folder / "selected.report.json").read_text())
     assert (report["responses"], report["kept"], report["kinds"]["wrong"]) == (40, 10, 20)
     first, *steps = read_jsonl(folder / "metrics.jsonl")
@@ -108,20 +108,22 @@ def test_a_round_keeps_all_responses_and_teaches_the_chosen_right_ones(tmp_path,
 @pytest.mark.parametrize("from_start", [False, True])
 def test_rounds_sample_from_the_newest_policy_and_train_it_or_the_start(tmp_path, ending, monkeypatch, from_start):
     sampled, trained = [], []
-    sampler, trainer = RunContext.sampler, RunContext.trainer
+    make_sampler, make_trainer = RunContext.sampler, RunContext.trainer
 
-    def of(policy):
+    def folder_of(policy):
         return str(Path(policy.path).relative_to(tmp_path / "a" / "runs" / "toy"))
 
-    monkeypatch.setattr(RunContext, "sampler", lambda self, policy: sampled.append(of(policy)) or sampler(self, policy))
+    monkeypatch.setattr(
+        RunContext, "sampler", lambda self, policy: sampled.append(folder_of(policy)) or make_sampler(self, policy)
+    )
     monkeypatch.setattr(
         RunContext,
         "trainer",
-        lambda self, path, *a, **k: trained.append(Path(path).name) or trainer(self, path, *a, **k),
+        lambda self, path, *a, **k: trained.append(Path(path).name) or make_trainer(self, path, *a, **k),
     )
     run = run_pipeline(config(tmp_path / "a", {"rounds": 2, "from_start": from_start}))
     last = "rejection_1/checkpoints/step-000004"
-    # each round: sampled from, then its own evaluation of the trained policy; before that the model stage's
+    # one sampler for the evaluation of the model stage, then two for each round: the responses and the evaluation
     assert sampled[1] == "model"
     assert sampled[3] == last
     assert trained == ["model", "model" if from_start else "step-000004"]
@@ -134,34 +136,34 @@ def test_rounds_sample_from_the_newest_policy_and_train_it_or_the_start(tmp_path
 def test_a_teacher_is_sampled_from_and_the_policy_is_taught(tmp_path, ending):
     teacher = run_pipeline(config(tmp_path / "teacher")) / "rejection_1" / "checkpoints" / "step-000004"
     run = run_pipeline(config(tmp_path / "a", {"teacher": str(teacher)}, seed=1))
-    made = weights(run / "model")
-    assert not same(weights(teacher), made)
+    initial = weights(run / "model")
+    assert not same(weights(teacher), initial)
     rows = read_jsonl(run / "rejection_1" / "responses" / "rollouts.jsonl")
-    own = run_pipeline(config(tmp_path / "b", seed=1))
-    assert rows != read_jsonl(own / "rejection_1" / "responses" / "rollouts.jsonl")
+    without_teacher = run_pipeline(config(tmp_path / "b", seed=1))
+    assert rows != read_jsonl(without_teacher / "rejection_1" / "responses" / "rollouts.jsonl")
     taught = weights(run / "rejection_1" / "checkpoints" / "step-000004")
-    assert max(float((taught[name] - made[name]).abs().max()) for name in made) < 4 * 10 * 2e-3  # the student's own
+    assert max(float((taught[name] - initial[name]).abs().max()) for name in initial) < 4 * 10 * 2e-3
 
 
 @pytest.mark.parametrize("at", ["sampling", "teaching"])
-def test_a_round_broken_off_and_resumed_ends_with_the_same_bytes(tmp_path, ending, monkeypatch, at):
+def test_an_interrupted_and_resumed_round_ends_with_the_same_bytes(tmp_path, ending, monkeypatch, at):
     whole = run_pipeline(config(tmp_path / "a"))
-    with monkeypatch.context() as broken:
+    with monkeypatch.context() as interrupting:
         if at == "sampling":
-            broken.setattr(
+            interrupting.setattr(
                 "ansatz.evaluate.response_store.append_jsonl",
-                breaks_after(22, append_jsonl),
+                interrupts_after(22, append_jsonl),
             )
         else:
-            broken.setattr(
+            interrupting.setattr(
                 "ansatz.loop.stages.sft.TrainSample.from_demonstration",
-                breaks_after(25, TrainSample.from_demonstration),
+                interrupts_after(25, TrainSample.from_demonstration),
             )
         with pytest.raises(KeyboardInterrupt):
             run_pipeline(config(tmp_path / "b"))
-    cut = tmp_path / "b" / "runs" / "toy"
-    assert (cut / "rejection_1" / "selected.jsonl").exists() == (at == "teaching")
-    resumed = run_pipeline(resume_config(cut), resume=True)
+    interrupted = tmp_path / "b" / "runs" / "toy"
+    assert (interrupted / "rejection_1" / "selected.jsonl").exists() == (at == "teaching")
+    resumed = run_pipeline(resume_config(interrupted), resume=True)
     for name in ("responses/rollouts.jsonl", "responses/settings.json", "selected.jsonl"):
         assert (resumed / "rejection_1" / name).read_bytes() == (whole / "rejection_1" / name).read_bytes()
     seconds = json.loads((resumed / "rejection_1" / "done.json").read_text())["seconds"]
@@ -172,23 +174,23 @@ def test_a_round_broken_off_and_resumed_ends_with_the_same_bytes(tmp_path, endin
     assert last[0].read_bytes() == last[1].read_bytes()
 
 
-def breaks_after(count, function):
+def interrupts_after(count, function):
     calls = iter(range(count))
 
-    def broken(*arguments, **settings):
+    def interrupted(*arguments, **settings):
         if next(calls, None) is None:
             raise KeyboardInterrupt
         return function(*arguments, **settings)
 
-    return broken
+    return interrupted
 
 
-def test_nothing_right_to_learn_from_is_an_error_with_the_counts(tmp_path):
+def test_a_round_without_a_correct_response_is_an_error_with_the_counts(tmp_path):
     with pytest.raises(DataError, match=r"none of 40 responses can be taught \(cut_off 20, wrong 20\)"):
         run_pipeline(config(tmp_path / "a", rollout={"max_response_tokens": 2}))
 
 
-def test_rl_goes_on_from_the_last_round(tmp_path, ending):
+def test_rl_starts_from_the_last_round(tmp_path, ending):
     run = run_pipeline(config(tmp_path / "a", train={"steps": 1}))
     stages = [row["stage"] for row in json.loads((run / "summary.json").read_text())["evaluations"]]
     assert stages == ["model", "rejection_1", "rl"]
@@ -197,7 +199,7 @@ def test_rl_goes_on_from_the_last_round(tmp_path, ending):
     assert max(float((reinforced[name] - taught[name]).abs().max()) for name in taught) < 10 * 1e-4
 
 
-def test_the_sft_of_a_round_takes_its_own_settings_over_those_of_sft(tmp_path):
+def test_rejection_sft_overrides_the_sft_section(tmp_path):
     recipe = toy_config(tmp_path, {"sft": {"steps": 9, "batch_size": 3, "lr": 1e-3}})
     taught = RejectionSettings(sft={"steps": 2, "decay_steps": 1}).fine_tuning_config(recipe).sft
     assert (taught.steps, taught.decay_steps, taught.batch_size, taught.lr) == (2, 1, 3, 1e-3)
@@ -234,7 +236,7 @@ def test_wrong_settings_are_refused_before_anything_is_written(tmp_path, rejecti
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_settings_are_those_of_the_signature():
+def test_the_settings_are_those_of_the_dataclass():
     assert rejection_settings({"per_prompt": 3, "pick": "shortest"}) == RejectionSettings(per_prompt=3, pick="shortest")
     with pytest.raises(ConfigError, match="expected at least 1 response per problem"):
         rejection_settings({"per_prompt": -1})
@@ -243,13 +245,14 @@ def test_the_settings_are_those_of_the_signature():
 def test_each_round_takes_the_next_problems_and_none_twice():
     problems = [Problem(id=name, question="?", answer="1", source="test", split="train") for name in "abcde"]
     taken = [
-        "".join(one.id for one in RejectionSettings(problems=2).problems_of_round(problems, n)) for n in (1, 2, 3, 4)
+        "".join(problem.id for problem in RejectionSettings(problems=2).problems_of_round(problems, n))
+        for n in (1, 2, 3, 4)
     ]
     assert taken == ["ab", "cd", "ea", "bc"]
     assert [RejectionSettings(problems=n).problems_of_round(problems, 3) for n in (0, 5, 6)] == [problems] * 3
 
 
-def test_a_response_that_the_policy_could_not_be_taught_goes(tmp_path, ending):
+def test_a_response_over_a_limit_of_the_recipe_is_rejected(tmp_path, ending):
     prompts = [
         Prompt(
             problem=Problem(id=name, question="?", answer="1", source="test", split="train"), text="?", token_ids=(1,)
@@ -273,13 +276,13 @@ def test_a_response_that_the_policy_could_not_be_taught_goes(tmp_path, ending):
         fits=lambda problem: problem.solution != "a1",
         seconds=1.0,
     )
-    found = selected(tmp_path)
-    assert found is not None
-    assert sorted(one.solution or "" for one in found) == ["a0", "b0", "b1"]
+    problems = selected(tmp_path)
+    assert problems is not None
+    assert sorted(problem.solution or "" for problem in problems) == ["a0", "b0", "b1"]
     assert json.loads((tmp_path / "selected.report.json").read_text())["kinds"] == {"no_fit": 1}
 
 
-def test_a_demonstration_over_a_limit_does_not_fit(tmp_path):
+def test_a_demonstration_that_is_one_token_too_long_does_not_fit(tmp_path):
     recipe = toy_config(tmp_path, {"rollout": {"max_response_tokens": 4}, "data": {"template": "none"}})
     policy = tiny_policy()
     lengths = LengthChecker(PromptRenderer(policy.tokenizer, recipe), recipe, max_context=policy.max_context)

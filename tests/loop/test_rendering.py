@@ -58,5 +58,5 @@ def test_two_problems_with_one_id_are_rendered_each_as_itself(tmp_path):
 def test_a_teacher_may_have_its_own_template(tmp_path):
     config = toy_config(tmp_path)
     assert PromptRenderer(Words(), config).template == "tiny"
-    own = PromptRenderer(Words(), config, template="none")
-    assert own.prompt(problem()).text == "How many ?"
+    renderer = PromptRenderer(Words(), config, template="none")
+    assert renderer.prompt(problem()).text == "How many ?"

@@ -1,4 +1,4 @@
-"""A whole toy run with every sampling feature of a recipe: the sampler's log-probs are the trainer's at each step."""
+"""A whole toy run with every sampling option of a recipe: sampler and trainer agree on the log-probs of each step."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ ROLLOUT = {
 }
 
 
-def saved(run: Path) -> list[Rollout]:
+def saved_rollouts(run: Path) -> list[Rollout]:
     lines = [
         line for path in sorted((run / "rl" / "samples").glob("*.jsonl")) for line in path.read_text().splitlines()
     ]
@@ -29,10 +29,10 @@ def saved(run: Path) -> list[Rollout]:
 
 def test_a_run_with_limits_stops_and_a_thinking_budget_is_aligned_and_leaves_forced_tokens_out(tmp_path):
     run = run_pipeline(toy_config(tmp_path, {"rollout": ROLLOUT, "save": {"tensorboard": False}}))
-    rollouts, rows = saved(run), read_jsonl(run / "rl" / "metrics.jsonl")
+    rollouts, rows = saved_rollouts(run), read_jsonl(run / "rl" / "metrics.jsonl")
     assert [row["align/max_gap"] for row in rows] == pytest.approx([0.0] * 4, abs=1e-3)
-    own = sum(sum(one.sampled_mask or [True] * one.num_tokens) for one in rollouts)
-    assert own < sum(one.num_tokens for one in rollouts)
-    assert sum(row["train/tokens"] for row in rows) == own
-    assert {one.finish for one in rollouts} >= {Finish.STOP, Finish.BUDGET}
-    assert {one.min_response_tokens for one in rollouts} == {4}
+    num_sampled = sum(sum(rollout.sampled_mask or [True] * rollout.num_tokens) for rollout in rollouts)
+    assert num_sampled < sum(rollout.num_tokens for rollout in rollouts)
+    assert sum(row["train/tokens"] for row in rows) == num_sampled
+    assert {rollout.finish for rollout in rollouts} >= {Finish.STOP, Finish.BUDGET}
+    assert {rollout.min_response_tokens for rollout in rollouts} == {4}

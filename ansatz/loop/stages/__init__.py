@@ -1,6 +1,6 @@
 """The stages of a run. A stage is `stages/<name>.py`, named in `config.schema.STAGES`; nothing else is to be edited.
 
-The module holds a subclass of `stage.Stage`, and an instance of it as `STAGE`.
+The module defines a subclass of `stage.Stage`, and an instance of it as `STAGE`.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class ModelStage(Stage):
         check_engine(config.rollout)
 
     def check_inputs(self, context: RunContext) -> None:
-        """The model folder holds a model, or the sizes of the model to be built are known."""
+        """The model folder contains a model, or the sizes of the model to be built are known."""
         config = context.config
         if config.model.path is not None and not config.model.built:
             check_folder(config.model.path)

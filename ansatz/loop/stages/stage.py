@@ -43,5 +43,5 @@ class Stage:
         """
 
     def run(self, context: RunContext, folder: Path) -> Path:
-        """Do the work, or the rest of it if `folder` holds a part. Returns the output: a path within `folder`."""
+        """Do the work, or the rest of it if `folder` contains a part. Returns the output: a path within `folder`."""
         raise NotImplementedError

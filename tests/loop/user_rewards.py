@@ -1,0 +1,24 @@
+"""Rewards of a user, for runs that need a signal, are interrupted, or fail."""
+
+from pathlib import Path
+
+from ansatz.rewards.base import RewardResult
+
+
+def every_other(rollouts):
+    return [RewardResult(value=float(rollout.sample % 2)) for rollout in rollouts]
+
+
+def huge(rollouts):
+    return [RewardResult(value=3e38 * (-1) ** rollout.sample) for rollout in rollouts]
+
+
+def not_a_number(rollouts):
+    return [RewardResult(value=float("nan")) for _ in rollouts]
+
+
+def interrupts(rollouts, *, step, at, unless):
+    """A signal. Raises KeyboardInterrupt at one step unless the file `unless` exists."""
+    if step == at and not Path(unless).exists():
+        raise KeyboardInterrupt
+    return every_other(rollouts)
