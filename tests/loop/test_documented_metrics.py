@@ -10,7 +10,7 @@ from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import METRICS, check_known, find_metric
 from ansatz.track.tracker import evaluation_scalars
 
-REWARDS = f"{Path(__file__).with_name('mine.py')}:every_other"
+REWARDS = f"{Path(__file__).with_name('user_rewards.py')}:every_other"
 
 LETTERS = ["a", "e", "i", "o"]  # random weights rarely end a response themselves
 
