@@ -36,8 +36,9 @@ def compare(
 
     from rich.console import Console
 
+    console = Console(markup=False)  # names of levels, subjects and folders can contain brackets
     for part in _tables(numbers):
-        Console().print(part, markup=False)
+        console.print(part)
 
 
 def compare_folders(a: Path, b: Path, *, mode: str, num_changed: int) -> dict[str, Any]:

@@ -55,8 +55,9 @@ def eval(
 
     from rich.console import Console
 
+    console = Console(markup=False)  # names of levels, subjects and suites can contain brackets
     for part in parts:
-        Console().print(part)
+        console.print(part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,17 +66,22 @@ def takes_sampling(**defaults: Any) -> Callable[[Callable[..., None]], Callable[
         group = {name: (kind, defaults.get(name, default)) for name, (kind, default) in _group().items()}
 
         @functools.wraps(command)
-        def with_group(**arguments: Any) -> None:
+        def with_group(*, command_line: typer.Context, **arguments: Any) -> None:
             values = {name: arguments.pop(name) for name in group}
+            several = values["samples_per_prompt"] > 1 and _left_out("samples_per_prompt", command_line)
+            if values["temperature"] == 0 and several:
+                values["samples_per_prompt"] = 1
+                print("--temperature 0: one response per problem is sampled, since all would be the same.")
             command(**arguments, sampling=model_sampling(values))
 
-        parameters: list[inspect.Parameter] = []
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = [inspect.Parameter("command_line", keyword, annotation=typer.Context)]
         for parameter in inspect.signature(command, eval_str=True).parameters.values():
             if parameter.name != "sampling":
-                parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+                parameters.append(parameter.replace(kind=keyword))
                 continue
             parameters += [
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+                inspect.Parameter(name, keyword, default=default, annotation=kind)
                 for name, (kind, default) in group.items()
             ]
         with_group.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
@@ -84,6 +89,11 @@ def takes_sampling(**defaults: Any) -> Callable[[Callable[..., None]], Callable[
         return with_group
 
     return add
+
+
+def _left_out(name: str, command_line: typer.Context) -> bool:
+    source = command_line.get_parameter_source(name)
+    return source is not None and source.name == "DEFAULT"
 
 
 def model_sampling(values: Mapping[str, Any]) -> ModelSampling:

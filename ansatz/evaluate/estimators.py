@@ -5,9 +5,11 @@ Axes: P problems, S samples of a problem. Samples of a problem are exchangeable:
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from math import comb, fsum
 from statistics import fmean
 from typing import Any
 
@@ -43,25 +45,73 @@ def maj_at_k(votes_S: Sequence[Hashable | None], correct_S: Sequence[bool], *, k
 
     votes_S: what each sample votes for (see `vote`); equal values count as the same answer, None is no vote. A tie is
     broken uniformly at random, and so is the choice of the sample that represents the winning answer. Without any vote
-    the result is 0. For S above k it is the mean over the S // k disjoint runs of k samples, which is unbiased.
+    the result is 0. The result is the mean over all C(S, k) subsets of k samples, which is unbiased.
     ValueError for k outside 1..S.
     """
     if len(votes_S) != len(correct_S):
         raise ValueError(f"got {len(votes_S)} votes and {len(correct_S)} verdicts; expected one of each per sample")
-    _check_k(k, len(votes_S))
-    starts = range(0, len(votes_S) - k + 1, k)
-    return fmean(_majority(votes_S[start : start + k], correct_S[start : start + k]) for start in starts)
-
-
-def _majority(votes: Sequence[Hashable | None], correct: Sequence[bool]) -> float:
+    num_samples = len(votes_S)
+    _check_k(k, num_samples)
     verdicts: defaultdict[Hashable, list[bool]] = defaultdict(list)
-    for answer, is_correct in zip(votes, correct, strict=True):
+    for answer, is_correct in zip(votes_S, correct_S, strict=True):
         if answer is not None:
             verdicts[answer].append(bool(is_correct))
+    if k == num_samples:
+        return _majority(verdicts)
+    sizes = sorted(len(voters) for voters in verdicts.values())
+    chances: list[float] = []
+    for voters in verdicts.values():
+        if any(voters):
+            rivals = sizes.copy()
+            rivals.remove(len(voters))
+            chances.append(fmean(voters) * _win_chance(len(voters), tuple(rivals), num_samples=num_samples, k=k))
+    return fsum(chances)
+
+
+def _majority(verdicts: Mapping[Hashable, Sequence[bool]]) -> float:
+    """The vote of all samples. verdicts: of the voters for each answer."""
     if not verdicts:
         return 0.0
     most = max(len(voters) for voters in verdicts.values())
     return fmean(fmean(voters) for voters in verdicts.values() if len(voters) == most)
+
+
+@functools.lru_cache(maxsize=4096)
+def _win_chance(voters: int, rivals: tuple[int, ...], *, num_samples: int, k: int) -> float:
+    """Probability that an answer wins the vote of k < S samples drawn without replacement.
+
+    voters, rivals: how many of the S samples vote for this answer and for each other one; the rest do not vote. A draw
+    is treated as S coin flips that choose each sample with probability k/S, given that k are chosen, so that counts are
+    independent and all terms lie in 0..1. If the answer gets c votes, rivals with fewer voters cannot tie and are
+    merged; ways_RC[r, n] is the probability that the samples of the other answers and of no answer give n chosen ones,
+    with r rivals at c votes and none above. With r ties the chance is 1 / (1 + r).
+    """
+    chance = 0.0
+    for count in range(1, min(voters, k) + 1):
+        rest = k - count
+        strong = [size for size in rivals if size >= count]
+        ways_RC = np.zeros((min(len(strong), rest // count) + 1, rest + 1))
+        ways_RC[0] = _flips(num_samples - voters - sum(strong), rest, num_samples=num_samples, k=k)
+        for size in strong:
+            flips = _flips(size, count, num_samples=num_samples, k=k)
+            added_RC = np.zeros_like(ways_RC)
+            for votes in range(min(count - 1, rest) + 1):
+                added_RC[:, votes:] += flips[votes] * ways_RC[:, : rest + 1 - votes]
+            added_RC[1:, count:] += flips[count] * ways_RC[:-1, : max(0, rest + 1 - count)]
+            ways_RC = added_RC
+        tie_share_R = 1.0 / (1.0 + np.arange(len(ways_RC)))
+        chosen = _flips(voters, count, num_samples=num_samples, k=k)[count]
+        chance += float(chosen * (ways_RC[:, rest] @ tie_share_R))
+    return chance / float(_flips(num_samples, k, num_samples=num_samples, k=k)[k])
+
+
+def _flips(size: int, most: int, *, num_samples: int, k: int) -> Floats:
+    """Binomial probabilities of 0..most chosen among `size` samples, each chosen with probability k/S.
+
+    Computed as quotients of integers: exact up to one rounding, without overflow for any S.
+    """
+    numbers = [comb(size, n) * k**n * (num_samples - k) ** (size - n) if n <= size else 0 for n in range(most + 1)]
+    return np.array([number / num_samples**size for number in numbers])
 
 
 def vote(verdict: Verdict, *, gold: str) -> str | None:

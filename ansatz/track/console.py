@@ -9,6 +9,7 @@ from rich import box
 from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 from ansatz.track.base import ConsoleSink, Evaluation
 
@@ -156,7 +157,7 @@ def results_table(evaluations: Sequence[Evaluation]) -> Group:
     for row in evaluations:
         low, high = row["pass@1_interval"]
         overall.add_row(
-            str(row["stage"]),
+            Text(str(row["stage"])),
             str(row["step"]),
             f"{_percent(row['pass@1'])} [{_percent(low)}, {_percent(high)}]",
             *(_percent(row[name]) for name in ("greedy", "pass@k", "maj@k")),
@@ -170,7 +171,7 @@ def results_table(evaluations: Sequence[Evaluation]) -> Group:
     for row in evaluations:
         numbers = [row.get("by_level", {}).get(level, {}) for level in levels]
         cells = (f"{_percent(each.get('pass@1'))} / {_percent(each.get('greedy'))}" for each in numbers)
-        by_level.add_row(str(row["stage"]), str(row["step"]), *cells)
+        by_level.add_row(Text(str(row["stage"])), str(row["step"]), *cells)
     return Group(overall, "", by_level)
 
 
@@ -187,7 +188,7 @@ def _table(title: str, heads: Sequence[str]) -> Table:
     )
     table.add_column("stage", no_wrap=True)
     for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
+        table.add_column(Text(head), justify="right", no_wrap=True)  # Text: brackets in a level are not markup
     return table
 
 

@@ -138,6 +138,15 @@ def test_difficulty_writes_the_pass_rate_to_each_row(ansatz, model, file, right,
     assert [row["n"] for row in read(out)] == [1]
 
 
+def test_at_temperature_0_the_default_is_one_response_per_problem(ansatz, model, file, tmp_path):
+    out = tmp_path / "greedy"
+    arguments = ("--temperature", 0, "--max-response-tokens", 4, *HOW, "--out", out)
+    code, out_text, err = ansatz("sample", model, "--data", file, *arguments)
+    assert (code, err) == (0, "")
+    assert "--temperature 0: one response per problem is sampled" in out_text
+    assert [row["sample"] for row in read(out / "rollouts.jsonl")] == [0, 0, 0]
+
+
 def test_what_a_model_guesses_right_is_dropped(ansatz, model, file, right, tmp_path):
     out = tmp_path / "kept.jsonl"
     verb = ("data", "filter", file, "--out", out, "--threads", 1, "--samples-per-prompt", 3, "--model", model)
@@ -155,7 +164,10 @@ def test_what_a_model_guesses_right_is_dropped(ansatz, model, file, right, tmp_p
     ("arguments", "message"),
     [
         (("sample", "MODEL", "--data", "nowhere.jsonl"), "problem file 'nowhere.jsonl' does not exist"),
-        (("sample", "MODEL", "--data", "FILE", "--temperature", 0), "every response would be the same"),
+        (
+            ("sample", "MODEL", "--data", "FILE", "--temperature", 0, "--samples-per-prompt", 2),
+            "every response would be the same",
+        ),
         (("sample", "MODEL", "--data", "FILE", "--id-key", "same"), "two problems have the id '1'"),
         (("sample", "OUT", "--data", "FILE", *HOW), "Give a Hugging Face model folder"),
         (

@@ -138,9 +138,36 @@ def test_samples_without_an_answer_do_not_vote():
     assert maj_at_k([None, None], [False, False], k=2) == 0.0
 
 
-def test_majority_of_more_samples_than_k_is_the_mean_over_disjoint_runs():
+def test_majority_of_more_samples_than_k_is_the_mean_over_all_subsets():
     answers, correct = ["12", "12", "7", "7", "7"], [True, True, False, False, False]
-    assert maj_at_k(answers, correct, k=2) == 0.5  # (12, 12) right, (7, 7) wrong, the fifth is left over
+    # Of 10 pairs, 1 is (12, 12), 6 are ties of 12 and 7, and 3 are (7, 7).
+    assert maj_at_k(answers, correct, k=2) == pytest.approx((1 + 6 / 2) / 10, abs=1e-12)
+
+
+def test_majority_equals_the_enumeration_of_all_subsets():
+    rng = np.random.default_rng(0)
+    for num_samples in (3, 5, 7, 9):
+        for _ in range(12):
+            letters = rng.choice([*"aabbcd", "", "e"], size=num_samples)
+            answers = tuple(str(letter) or None for letter in letters)
+            correct = tuple(bool(value) for value in rng.integers(2, size=num_samples))
+            for k in range(1, num_samples + 1):
+                draws = list(itertools.combinations(range(num_samples), k))
+                expected = fmean(
+                    enumerated_vote(tuple(answers[i] for i in draw), tuple(correct[i] for i in draw)) for draw in draws
+                )
+                assert maj_at_k(answers, correct, k=k) == pytest.approx(expected, abs=1e-12)
+
+
+def test_majority_of_many_samples_agrees_with_random_subsets_and_does_not_overflow():
+    answers = ["a"] * 700 + ["b"] * 720 + [f"c{i}" for i in range(80)]
+    correct = [answer == "a" for answer in answers]
+    rng, num_draws, k = np.random.default_rng(0), 20_000, 15
+    votes = rng.multivariate_hypergeometric([700, 720, 80], k, size=num_draws)
+    # 80 single answers matter only if neither a nor b has two votes, which 15 draws all but exclude.
+    wins = (votes[:, 0] > votes[:, 1]) + 0.5 * (votes[:, 0] == votes[:, 1])
+    assert maj_at_k(answers, correct, k=k) == pytest.approx(wins.mean(), abs=4 * 0.5 / num_draws**0.5)
+    assert maj_at_k(answers, correct, k=1) == pytest.approx(700 / 1500, abs=1e-12)
 
 
 def test_majority_needs_a_verdict_for_each_answer():

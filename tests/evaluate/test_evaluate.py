@@ -61,8 +61,9 @@ def test_an_evaluation_has_the_numbers_that_one_finds_by_hand() -> None:
     assert row["pass@1"] == pytest.approx((2 / 4 + 1 / 4 + 4 / 4) / 3)
     # Of the 6 pairs of 4 samples, those with two wrong ones: a has 1, b has 3, c has none.
     assert row["pass@k"] == pytest.approx((5 / 6 + 3 / 6 + 1) / 3)
-    # Runs of 2. a: (5, 5.0) is right; (7, x) votes 7. b: (7, 7) is wrong; (5, "trunc") is a tie of right and wrong.
-    assert row["maj@k"] == pytest.approx((1 / 2 + 1 / 4 + 1) / 3)
+    # Of the 6 pairs. a: (5, 5.0), two ties of 5 and 7, two of 5 with x, which has no vote. b: three ties of 5 with
+    # another answer; the other pairs have no 5.
+    assert row["maj@k"] == pytest.approx(((1 + 2 / 2 + 2) / 6 + (3 / 2) / 6 + 1) / 3)
     assert row["greedy"] == pytest.approx(2 / 3)  # a and c
     # Bytes and the end token, at most 5. a: 2 4 2 2; b: 2 3 2 5 (cut); c: 2 2 2 2.
     assert row["mean_length"] == pytest.approx((10 + 12 + 8) / 12)

@@ -45,8 +45,9 @@ def test_the_scores_are_those_that_one_finds_by_hand(tmp_path: Path) -> None:
     assert last["pass@1"] == pytest.approx((1 + 1 / 4 + 1) / 3)
     # Of 6 pairs, those with two wrong: a 1, b 3, c 0.
     assert strict["pass@k"] == {"1": strict["pass@1"], "2": pytest.approx((5 / 6 + 3 / 6 + 1) / 3), "4": 1.0}
-    # Runs of 2. a: (5, 5.0) right; no votes, 0. b: (7, 7) wrong; (5, none) right. c right. Of 4: in b 7 outvotes 5.
-    assert strict["maj@k"]["2"] == pytest.approx((1 / 2 + 1 / 2 + 1) / 3)
+    # Of 6 pairs. a: 5 have a vote, all for 5. b: (7, 7) wrong, two ties of 7 and 5, two of 7 alone wrong, (5, none).
+    # c: all. Of 4: in b 7 outvotes 5.
+    assert strict["maj@k"]["2"] == pytest.approx((5 / 6 + (2 / 2 + 1) / 6 + 1) / 3)
     assert strict["maj@k"]["4"] == pytest.approx((1 + 0 + 1) / 3)
     # 12 responses: 7 equal, 2 different; without a box 3, of which "The answer is 5." (16 bytes) fills the 16 tokens.
     assert strict["verdicts"] == {"equal": 7 / 12, "different": 2 / 12, "no_answer": 2 / 12, "truncated": 1 / 12}

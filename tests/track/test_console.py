@@ -117,6 +117,12 @@ def test_the_results_table_of_problems_without_levels_has_one_part(pipeline: Pat
     assert "pass@8" in written(console)
 
 
+def test_a_level_with_brackets_is_printed_as_it_is(pipeline: Path):
+    console = Console(file=io.StringIO(), width=80)
+    console.print(results_table([{**row, "by_level": {"[/b]": row}} for row in evaluations(pipeline)]))
+    assert "level [/b]" in written(console)
+
+
 def test_numbers_and_durations_read_well():
     assert [short_number(value) for value in (0.0, 0.5312, 41.25, 12345.6, 1e-4, -0.02)] == [
         "0.000",
