@@ -69,8 +69,8 @@ def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[
         path = folder
     policy = load_policy(path)
     prompts = [
-        render(one, config.data.template, policy.tokenizer, max_prompt_tokens=config.rollout.max_prompt_tokens)
-        for one in problems[:num_prompts]
+        render(problem, config.data.template, policy.tokenizer, max_prompt_tokens=config.rollout.max_prompt_tokens)
+        for problem in problems[:num_prompts]
     ]
     with build_grader(config.rewards, workers=config.grader_workers) as grader:
         yield from check_policy(config, policy, prompts, grader)

@@ -147,7 +147,7 @@ def _size(value: Expr) -> int:
 
 
 def substitute(value: Expr, name: str, by: Expr) -> Expr:
-    """The expression with a number in place of a name, simplified again."""
+    """The expression with a number substituted for a name, simplified again."""
     if isinstance(value, v.Num | v.Name):
         return by if value == v.Name(name) else value
     if isinstance(value, v.Sum):
