@@ -43,9 +43,9 @@ def pass_at_k(correct_PS: ArrayLike, *, k: int) -> Floats:
 def maj_at_k(votes_S: Sequence[Hashable | None], correct_S: Sequence[bool], *, k: int) -> float:
     """Probability that the most frequent answer among k samples of one problem is correct, in 0..1.
 
-    votes_S: what each sample votes for (see `vote`); equal values count as the same answer, None means no vote. A tie is
-    broken uniformly at random, and so is the choice of the sample that represents the winning answer. Without any vote
-    the result is 0. The result is the mean over all C(S, k) subsets of k samples, which is unbiased.
+    votes_S: what each sample votes for (see `vote`); equal values count as the same answer, None means no vote. A tie
+    is broken uniformly at random, and so is the choice of the sample that represents the winning answer. Without any
+    vote the result is 0. The result is the mean over all C(S, k) subsets of k samples, which is unbiased.
     ValueError for k outside 1..S.
     """
     if len(votes_S) != len(correct_S):
