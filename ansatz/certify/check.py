@@ -25,6 +25,7 @@ from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
 from ansatz.models.load import Policy, load_policy
 from ansatz.models.logps import token_logps
 from ansatz.models.threads import set_threads
+from ansatz.objectives import checks
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.prompts.render import render
@@ -79,6 +80,7 @@ def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[
 def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grader: Grader) -> Iterator[CheckResult]:
     """Samples the prompts once and yields one finding after the other. policy: in float32, from a folder."""
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
+    checks.check_recipe(objective, samples_per_prompt=config.rollout.samples_per_prompt)
     sampler = NativeSampler(policy, max_concurrent=config.rollout.engine.get("max_concurrent", 256))
     sampling = Sampling(
         num_samples=config.rollout.samples_per_prompt,

@@ -71,7 +71,7 @@ def dpo(options: Options, name: str) -> list[tuple[float, str, dict[str, Any]]]:
 
 
 def _corrections(options: Options) -> list[dict[str, Any]]:
-    """A bound of 0 means no bound. First masked, then clamped; a sequence-level mask replaces the token's weight."""
+    """A bound of 0 means none. Weights are masked, then clamped; a sequence mask replaces the weights of tokens."""
     mask = {"low": options["rho_mask_lower_bound"] or None, "high": options["rho_mask_upper_bound"] or None}
     clamp = {"low": options["rho_clamp_lower_bound"] or None, "high": options["rho_clamp_upper_bound"] or None}
     level = "mean" if options["rho_mask_sequence_level"] else "token"
