@@ -61,6 +61,9 @@ class DataSection(Section):
     """Problems of reinforcement learning and of rejection sampling."""
     heldout: dict[str, Any]
     """Problems of the evaluations, from the first on as many as `evaluate.problems` says."""
+    unfit: Literal["error", "drop"] = "error"
+    """Rows that cannot be used, because a field is missing, a gold answer cannot be read, or a prompt or demonstration
+    is too long. error: the run stops and lists them. drop: they are left out, and the run's report lists them."""
     curriculum: dict[str, Any] | None = None
     """Choose the problems of each RL step by the outcomes so far, and optionally replace groups without signal
     (dynamic sampling). null: every problem once per epoch, in random order."""

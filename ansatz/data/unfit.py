@@ -59,10 +59,11 @@ def unfit_message(rows: Sequence[UnfitRow], *, total: int, what: str) -> str:
 
     total: the number of rows read. what: where they come from, such as "data.train".
     """
-    shown = "".join(f"\n  {row}" for row in rows[:SHOWN])
+    first = " " if len(rows) == 1 else "\n  "
+    shown = "".join(f"{first}{row}" for row in rows[:SHOWN])
     more = f"\n  and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
     return (
-        f"{what}: {len(rows)} of {total} rows cannot be used:{shown}{more}\n"
-        "Set data.unfit: drop to leave them out, or write a file without them: "
-        "ansatz data filter FILE --out OUT --drop unreadable."
+        f"{what}: {len(rows)} of {total} rows cannot be used:{shown}{more}{first[0]}"
+        "Set data.unfit: drop to leave them out, or write a file without them: ansatz data filter FILE --out OUT "
+        "--drop unreadable (long prompts: --max-question-tokens N --tokenizer MODEL)."
     )

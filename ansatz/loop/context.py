@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ansatz.config.schema import Config, SftSection, TrainSection
-from ansatz.data.store import read_problems
+from ansatz.data.store import read_problems, write_problems
+from ansatz.data.unfit import collect_unfit
 from ansatz.evaluate.evaluate import Evaluator
+from ansatz.files import write_text
 from ansatz.loop.builders import source_problems
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
+from ansatz.loop.unfit import Check, UnfitProblems
 from ansatz.models.layers import configure_layers
 from ansatz.models.load import Policy, cast, compute_dtype, load_policy
 from ansatz.models.lora import bind_adapters
 from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import Grader
+from ansatz.rewards.grader import check_golds
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
@@ -35,6 +42,7 @@ class RunContext:
     def __init__(self, config: Config, *, grader: Grader, console: ConsoleSink | None) -> None:
         self.config, self.grader, self.console = config, grader, console
         self.outputs: dict[str, str] = {}
+        self.unfit = UnfitProblems(config.data.unfit)
         self._sources: dict[str, Sequence[Problem]] = {}
         self._problems: dict[str, Sequence[Problem]] = {}
         self._renderer: PromptRenderer | None = None
@@ -47,7 +55,11 @@ class RunContext:
     def source(self, split: str) -> Sequence[Problem]:
         """The problems that a section of `data` names, before the stage `problems` has stored them."""
         if split not in self._sources:
-            self._sources[split] = source_problems(getattr(self.config.data, split), key=f"data.{split}")
+            with collect_unfit() as unread:
+                problems = source_problems(getattr(self.config.data, split), key=f"data.{split}")
+            graded = split != "sft"  # demonstrations are imitated, never graded
+            golds = partial(check_golds, self.config.rewards) if graded else _accept
+            self._sources[split] = self.unfit.usable(split, problems, golds, unread=unread)
         return self._sources[split]
 
     def problems(self, split: str) -> Sequence[Problem]:
@@ -55,6 +67,33 @@ class RunContext:
         if split not in self._problems:
             self._problems[split] = read_problems(self.config.run_dir / "problems" / f"{split}.jsonl")
         return self._problems[split]
+
+    def drop_unfit(self, split: str, check: Check, *, first: int | None = None) -> None:
+        """Apply data.unfit to the stored problems of a split: those that `check` refuses are an error, or are removed
+        from the stored file.
+
+        first: the number of problems that the run uses, from the first on; others cannot be an error.
+        """
+        problems = self.problems(split)
+        if self.config.data.unfit == "error":
+            self.unfit.usable(split, problems[:first], check)
+            return
+        usable = self.unfit.usable(split, problems, check)
+        if len(usable) < len(problems):
+            folder = self.config.run_dir / "problems"
+            write_problems(folder / f"{split}.jsonl", usable)
+            self.write_unfit(folder)
+            self._problems[split] = usable
+
+    def write_unfit(self, folder: Path) -> None:
+        """Add the rows that were left out to problems/unfit.json: {split: [{place, reason, gold}, ...]}."""
+        path = folder / "unfit.json"
+        rows: dict[str, list[Any]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        for split, dropped in self.unfit.dropped.items():
+            known = rows.setdefault(split, [])
+            known += [row._asdict() for row in dropped if row._asdict() not in known]
+        if rows:
+            write_text(path, json.dumps(rows, indent=2))
 
     def renderer(self, policy: Policy) -> PromptRenderer:
         """The renderer of the run. All policies of a run have one tokenizer; a teacher needs a renderer of its own."""
@@ -139,3 +178,7 @@ def _load(path: str) -> Policy:
     if (Path(path) / DIGESTS_FILE).is_file():
         verify_digests(Path(path))
     return load_policy(path)
+
+
+def _accept(problems: Sequence[Problem]) -> None:
+    """The check of problems that are not graded."""

@@ -222,7 +222,17 @@ def _snapshot(snapshot: Snapshot, *, question: bool) -> str:
 
 def _files(run: PipelineRun) -> str:
     lines = [f"<li>{_text(f'{split}: {_origin(file)}')}</li>" for split, files in run.files.items() for file in files]
+    lines += [_left_out(split, rows) for split, rows in run.unfit.items()]
     return f"<section><h2>What was trained on</h2><ul>{''.join(lines)}</ul></section>" if lines else ""
+
+
+def _left_out(split: str, rows: Sequence[Row]) -> str:
+    """The rows of a split that could not be used, folded up."""
+    items = "".join(
+        f"<li>{_text(row['place'])}: gold {_text(row['gold'])}: {_text(row['reason'])}</li>" for row in rows
+    )
+    head = f"{split}: {len(rows)} rows that cannot be used were left out (data.unfit: drop)"
+    return f"<li><details><summary>{_text(head)}</summary><ul>{items}</ul></details></li>"
 
 
 def _origin(file: Row) -> str:

@@ -59,6 +59,8 @@ class PipelineRun:
     stages: tuple[StageRun, ...]
     files: dict[str, list[Row]]
     """The problem files that were trained on, by split: each {path, decontaminated}."""
+    unfit: dict[str, list[Row]]
+    """The rows that data.unfit: drop left out, by split: each {place, reason, gold}."""
 
     @property
     def name(self) -> str:
@@ -89,8 +91,14 @@ def read_pipeline(folder: Path) -> PipelineRun:
             "Give the folder that a training run wrote, such as runs/NAME."
         )
     files = json.loads(_text(folder / "problems" / "decontamination.json") or "{}")
+    unfit = json.loads(_text(folder / "problems" / "unfit.json") or "{}")
     return PipelineRun(
-        folder=folder, config_text=_text(folder / "config.yaml"), summary=summary, stages=stages, files=files
+        folder=folder,
+        config_text=_text(folder / "config.yaml"),
+        summary=summary,
+        stages=stages,
+        files=files,
+        unfit=unfit,
     )
 
 

@@ -23,7 +23,7 @@ def refused(ansatz, tmp_path):
         code, out, err = ansatz("train", toy_recipe(tmp_path, changes, without=without), *arguments)
         assert code == 2, out + err
         assert err.startswith("ansatz: ")
-        assert err.count("\n") == 1
+        assert err.count("\n") == 1 or "rows cannot be used:\n" in err  # which lists the first five rows
         assert "Traceback" not in out + err
         assert not list((tmp_path / "runs").glob("*/*/metrics.jsonl"))
         assert not list((tmp_path / "runs").glob("*/*/evaluations.jsonl"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from ansatz.config.schema import Config
@@ -35,9 +36,9 @@ class ModelStage(Stage):
             model_builder(config)
 
     def check_problems(self, context: RunContext, policy: Policy) -> None:
-        evaluated = context.problems("heldout")[: context.config.evaluate.problems]
         limit = context.config.evaluate.max_response_tokens
-        context.lengths(policy).check_prompts(evaluated, max_response_tokens=limit)
+        check = partial(context.lengths(policy).check_prompts, max_response_tokens=limit)
+        context.drop_unfit("heldout", check, first=context.config.evaluate.problems)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config, path = context.config, str(context.config.model.path)

@@ -2,6 +2,7 @@
 
 problems/{sft,train,heldout}.jsonl    as `data.store` writes them
 problems/decontamination.json         what is known about the origin of each training file
+problems/unfit.json                   the rows that data.unfit: drop left out, if there are any
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ansatz.loop.builders import check_source
 from ansatz.loop.context import RunContext
 from ansatz.loop.stages.stage import Stage
 from ansatz.prompts.templates import CHAT, template_text
-from ansatz.rewards.grader import build_grader, check_golds
+from ansatz.rewards.grader import build_grader
 
 
 class ProblemsStage(Stage):
@@ -37,7 +38,7 @@ class ProblemsStage(Stage):
         build_grader(config.rewards, workers=config.grader_workers).close()
 
     def check_inputs(self, context: RunContext) -> None:
-        """Every split can be read, and a curriculum has enough problems for a step."""
+        """Every split can be read, its gold answers are readable, and a curriculum has enough problems for a step."""
         num_problems = {split: len(context.source(split)) for split in context.splits}["train"]
         num_prompts = context.config.rollout.prompts_per_step
         if context.config.data.curriculum is not None and num_problems < num_prompts:
@@ -50,10 +51,8 @@ class ProblemsStage(Stage):
     def run(self, context: RunContext, folder: Path) -> Path:
         config = context.config
         for split in context.splits:
-            problems = context.source(split)
-            if split != "sft":  # demonstrations are imitated, never graded
-                check_golds(config.rewards, problems)
-            write_problems(folder / f"{split}.jsonl", problems)
+            write_problems(folder / f"{split}.jsonl", context.source(split))
+        context.write_unfit(folder)
         trained_on = {split: provenance(getattr(config.data, split)) for split in context.splits if split != "heldout"}
         write_text(folder / "decontamination.json", json.dumps(trained_on, indent=2))
         return folder

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,11 +112,11 @@ class RejectionStage(Stage):
     def check_problems(self, context: RunContext, policy: Policy) -> None:
         config, lengths = context.config, context.lengths(policy)
         if (path := _settings(config).teacher) is not None:
-            lengths.check_prompts(context.problems("train"))
+            context.drop_unfit("train", lengths.check_prompts)
             teacher = load_policy(path)
             lengths = LengthChecker(_renderer(context, teacher), config, max_context=teacher.max_context)
         limit = rejection_options(config).max_response_tokens
-        lengths.check_prompts(context.problems("train"), max_response_tokens=limit)
+        context.drop_unfit("train", partial(lengths.check_prompts, max_response_tokens=limit))
 
     def run(self, context: RunContext, folder: Path) -> Path:
         settings = _settings(context.config)

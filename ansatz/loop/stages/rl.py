@@ -42,7 +42,7 @@ class RlStage(Stage):
         bind_optimizer(config.train.optimizer)
 
     def check_problems(self, context: RunContext, policy: Policy) -> None:
-        context.lengths(policy).check_prompts(context.problems("train"))
+        context.drop_unfit("train", context.lengths(policy).check_prompts)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config = context.config

@@ -28,7 +28,7 @@ class SftStage(Stage):
     name = "sft"
 
     def check_problems(self, context: RunContext, policy: Policy) -> None:
-        context.lengths(policy).check_demonstrations(context.problems("sft"))
+        context.drop_unfit("sft", context.lengths(policy).check_demonstrations)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         start, problems = context.model_before(self.name), context.problems("sft")

@@ -37,6 +37,9 @@ def unreadable_golds(problems: Iterable[Problem], **options: Any) -> list[Unread
 def check_golds(problems: Iterable[Problem], **options: Any) -> None:
     """Raises DataError if golds cannot be parsed; names the first ten."""
     unreadable = unreadable_golds(problems, **options)
+    if len(unreadable) == 1:
+        gold = unreadable[0]
+        raise DataError(f"a gold answer cannot be read: {gold.id!r} (line {gold.line}): {gold.why}.")
     if unreadable:
         shown = "; ".join(f"{gold.id!r} (line {gold.line}): {gold.why}" for gold in unreadable[:10])
         more = f"; and {len(unreadable) - 10} more" if len(unreadable) > 10 else ""

@@ -1,0 +1,61 @@
+"""Problems that a run cannot use: the recipe key data.unfit decides whether they stop the run or are left out.
+
+A row is unfit if a field is missing, if a reward cannot read its gold answer, or if its prompt or demonstration is too
+long. All unfit rows of a split are reported at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from ansatz.data.rows import short
+from ansatz.data.unfit import UnfitRow, unfit_message
+from ansatz.errors import DataError, ModelError
+from ansatz.types import Problem
+
+Check = Callable[[Sequence[Problem]], None]
+"""Raises DataError or ModelError for a problem that cannot be used."""
+
+
+class UnfitProblems:
+    """Applies data.unfit, and remembers what was left out of each split."""
+
+    def __init__(self, policy: Literal["error", "drop"]) -> None:
+        self._policy = policy
+        self.dropped: dict[str, list[UnfitRow]] = {}
+
+    def usable(
+        self, split: str, problems: Sequence[Problem], check: Check, *, unread: Sequence[UnfitRow] = ()
+    ) -> Sequence[Problem]:
+        """The problems that `check` accepts. unread: rows of the split that did not even become problems.
+
+        DataError, with all unfit rows, if data.unfit is "error" and there is one, or if no problem is left.
+        """
+        unfit = [*unread]
+        kept = problems if _accepts(check, problems) else []
+        if not kept:
+            kept = [problem for problem in problems if not _is_unfit(problem, check, unfit)]
+        if unfit and (self._policy == "error" or not kept):
+            raise DataError(unfit_message(unfit, total=len(problems) + len(unread), what=f"data.{split}"))
+        if unfit:
+            self.dropped[split] = [*self.dropped.get(split, ()), *unfit]
+        return kept
+
+
+def _accepts(check: Check, problems: Sequence[Problem]) -> bool:
+    try:
+        check(problems)
+    except (DataError, ModelError):
+        return False
+    return True
+
+
+def _is_unfit(problem: Problem, check: Check, unfit: list[UnfitRow]) -> bool:
+    try:
+        check([problem])
+    except (DataError, ModelError) as error:
+        line = f" (line {problem.meta['line']})" if "line" in problem.meta else ""
+        unfit.append(UnfitRow(f"problem {problem.id!r}{line}", str(error), short(problem.answer)))
+        return True
+    return False
