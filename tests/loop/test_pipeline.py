@@ -11,7 +11,7 @@ from toy_runs import toy_config
 
 from ansatz.config import load_run
 from ansatz.data.hygiene.report import digest, write_data_report
-from ansatz.errors import ConfigError, ModelError, NonFiniteError
+from ansatz.errors import ConfigError, DataError, NonFiniteError
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_folder import resume_config
 from ansatz.models.load import load_policy
@@ -236,7 +236,7 @@ def test_an_interrupted_run_can_be_moved_and_resumed(tmp_path):
 
 def test_a_run_that_failed_before_training_is_started_again_only_with_fresh(tmp_path):
     changes = {"sft": {"steps": 1}, "train": {"steps": 0}}
-    with pytest.raises(ModelError, match="the limit is 20"):
+    with pytest.raises(DataError, match="the limit is 20"):
         run_pipeline(toy_config(tmp_path, {**changes, "rollout": {"max_prompt_tokens": 20}}))
     with pytest.raises(ConfigError, match="already holds a run"):
         run_pipeline(toy_config(tmp_path, changes))
