@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ansatz.cli.outputs import check_outputs
 from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import ConfigError
 from ansatz.files import write_text
@@ -30,6 +31,7 @@ def compare(
 
     if mode not in MODES:
         raise ConfigError(f"--mode = {mode!r}: expected one of {', '.join(MODES)}.")
+    check_outputs([out], inputs=[file for folder in (a, b) for file in folder.glob("*")])
     numbers = compare_folders(a, b, mode=mode, num_changed=num_changed)
     if out is not None:
         write_text(out, json.dumps(numbers, indent=2, ensure_ascii=False) + "\n")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ansatz.cli.outputs import check_outputs
 from ansatz.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from ansatz.data.rows import Row
 
 
 def score(
@@ -23,14 +26,14 @@ def score(
     out: Annotated[
         Path | None, typer.Option(help="File for the rows with their verdicts. Default: FILE.scored.jsonl.")
     ] = None,
-    workers: Annotated[int, typer.Option(help="Processes for algebra.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=1024, help="Processes for algebra.")] = 1,
 ) -> None:
     """Grade FILE, print how often each verdict occurs, and write each row with its verdict."""
     from rich.console import Console
 
     counts = score_file(
         file,
-        out or file.with_suffix(".scored.jsonl"),
+        out,
         gold_key=gold_key,
         response_key=response_key,
         mode=mode,
@@ -40,53 +43,51 @@ def score(
 
 
 def score_file(
-    file: Path, out: Path, *, gold_key: str, response_key: str, mode: str = "strict", workers: int = 1
+    file: Path, out: Path | None, *, gold_key: str, response_key: str, mode: str = "strict", workers: int = 1
 ) -> Counter[str]:
-    """Write every row, with a field `verdict`, to `out`. Returns the number of verdicts by reason.
+    """Write every row, with a field `verdict`, to `out` (FILE.scored.jsonl if None), which is replaced at once.
 
-    DataError for a file or row that cannot be read, ConfigError for an unknown mode.
+    Returns the number of verdicts by reason. DataError for a file or row that cannot be read, ConfigError for an
+    unknown mode or a file that cannot be written.
     """
+    from ansatz.data.files import problem_file, replacing
+    from ansatz.data.hygiene.row_filter import json_line
+    from ansatz.data.jsonl import read_rows
     from ansatz.rewards.math_answer import ALGEBRA_TARGET, verify
     from ansatz.rewards.pool import WorkerPool
 
     if mode not in ("strict", "anchored", "last_number"):
         raise ConfigError(f"--mode = {mode!r}: expected strict, anchored or last_number.")
-    if not file.is_file():
-        raise DataError(f"the file {str(file)!r} does not exist. Give a JSONL file with one response per line.")
+    problem_file(file, expected="a JSONL file with one response per line")
+    out = out or file.with_suffix(".scored.jsonl")
+    check_outputs([out], inputs=[file])
     counts: Counter[str] = Counter()
     pool = WorkerPool(ALGEBRA_TARGET, workers=workers)
     try:
-        with file.open() as rows, out.open("w") as written:
-            for number, line in enumerate(rows, start=1):
-                if not line.strip():
-                    continue
-                row = _row(line, f"{file}:{number}", (gold_key, response_key))
-                verdict = verify(str(row[gold_key]), str(row[response_key]), mode=mode, pool=pool)
+        with replacing(out) as written:
+            for row in read_rows(file):
+                gold, response = (_text(row, key) for key in (gold_key, response_key))
+                verdict = verify(gold, response, mode=mode, pool=pool)
                 counts[verdict.reason] += 1
-                row["verdict"] = {
+                fields = {
                     "correct": verdict.correct,
                     "reason": verdict.reason,
                     "extracted": verdict.extracted,
                     "stage": verdict.stage,
                     "seconds": round(verdict.seconds, 6),
                 }
-                written.write(json.dumps(row, ensure_ascii=False) + "\n")
+                written.write(json_line({**row.values, "verdict": fields}))
     finally:
         pool.close()
     return counts
 
 
-def _row(line: str, place: str, keys: tuple[str, str]) -> dict[str, Any]:
-    """The line as a row that has the keys. DataError, with its place, if it is not one."""
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{place}: not JSON ({error.msg}). Each line must be a JSON object.") from error
-    for key in keys:
-        if not isinstance(row, dict) or key not in row:
-            known = ", ".join(sorted(row)) if isinstance(row, dict) else type(row).__name__
-            raise DataError(f"{place}: there is no field {key!r} (there are: {known}). Name the field with an option.")
-    return row
+def _text(row: Row, key: str) -> str:
+    """The field as text. DataError, with the row's place, if the row does not have it."""
+    if key not in row.values:
+        known = ", ".join(sorted(row.values))
+        raise DataError(f"{row.place}: there is no field {key!r} (there are: {known}). Name the field with an option.")
+    return str(row.values[key])
 
 
 def _table(counts: Counter[str]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as standard_json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -11,13 +10,14 @@ from ansatz.data.files import open_bytes
 from ansatz.data.row_problems import file_source
 from ansatz.data.rows import Row, row_of, short
 from ansatz.errors import DataError
+from ansatz.json_text import parse_json
 
 
 def read_rows(file: Path) -> Iterator[Row]:
     try:
         with open_bytes(file) as content:
-            whole: Any = standard_json.loads(content.read().decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
+            whole = parse_json(content.read())
+    except ValueError as error:
         raise DataError(
             f"{file}: not valid JSON ({error}), expected a list of rows. Repair the file. Files with one object per "
             "line are read by the source jsonl (file name .jsonl)."

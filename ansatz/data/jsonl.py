@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from ansatz.data.files import lines_of
 from ansatz.data.row_problems import file_source
 from ansatz.data.rows import Row, row_of, short
 from ansatz.errors import DataError
+from ansatz.json_text import parse_json
 
 
 def read_rows(file: Path) -> Iterator[Row]:
@@ -17,8 +17,8 @@ def read_rows(file: Path) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+            value = parse_json(line)
+        except ValueError as error:
             raise DataError(
                 f"{file} line {number}: not valid JSON ({error}), got {short(line.decode(errors='replace'))}; "
                 "expected one JSON object per line. Repair the line or remove it."

@@ -9,25 +9,29 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ansatz.errors import DataError
 from ansatz.files import replacing
+from ansatz.json_text import parse_json
 
 Row = dict[str, Any]
 
 
 def read_jsonl(path: Path) -> list[Row]:
-    """All complete lines; none if the file does not exist. DataError names a line that is not JSON."""
+    """All complete lines; none if the file does not exist. DataError names a line that is not a JSON object."""
     if not path.exists():
         return []
     rows: list[Row] = []
     lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last newline was cut off
     for number, line in enumerate(lines, start=1):
         try:
-            rows.append(json.loads(line))
+            row = parse_json(line)
         except ValueError as error:
             raise DataError(f"{path}, line {number}: not a JSON object ({error}). Remove the line.") from error
+        if not isinstance(row, dict):
+            raise DataError(f"{path}, line {number}: not a JSON object (got {row!r:.60}). Remove the line.")
+        rows.append(cast("Row", row))
     return rows
 
 

@@ -149,8 +149,6 @@ def test_a_report_contains_the_earlier_reports(ansatz, file, tmp_path):
     assert (report["rows"], report["kept"]) == (report["before"][1]["kept"], len(read(train)))
     assert len(read(train)) + report_of(tmp_path / "held.jsonl")["kept"] == report["rows"]
     assert history(tmp_path / "held.jsonl")[-1]["verb"] == "split"
-    ansatz("data", "dedup", clean, "--out", clean)
-    assert [head["verb"] for head in history(clean)] == ["decontaminate", "dedup"]
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,12 @@ def test_each_row_gets_its_verdict_and_the_reasons_are_counted(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [('{"answer": "5"}', "no field 'response'"), ("{", "not JSON"), ("[1]", "no field 'answer'")],
+    [('{"answer": "5"}', "no field 'response'"), ("{", "not valid JSON"), ("[1]", "expected a JSON object")],
 )
 def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, text: str, message: str):
     file = tmp_path / "saved.jsonl"
     file.write_text(text + "\n")
-    with pytest.raises(DataError, match=rf"saved.jsonl:1: .*{message}"):
+    with pytest.raises(DataError, match=rf"saved.jsonl line 1: .*{message}"):
         score_file(file, tmp_path / "out", gold_key="answer", response_key="response")
 
 

@@ -1,0 +1,50 @@
+"""The files that a command writes are checked before any work: an hour of sampling must not end in a wrong path."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from glob import glob, has_magic
+from pathlib import Path
+
+from ansatz.errors import ConfigError
+
+
+def check_outputs(outputs: Sequence[Path | None], *, inputs: Sequence[Path] = ()) -> None:
+    """ConfigError if a file to write is a folder, cannot be written, or is an input under whatever name.
+
+    Outputs that are None are not written. inputs can be patterns such as "part-*.jsonl".
+    """
+    for out in outputs:
+        if out is None:
+            continue
+        try:
+            for file in _files(inputs):
+                if file.exists() and out.exists() and out.samefile(file):
+                    raise ConfigError(f"{out} is both read and written. Choose another name for the output.")
+            problem = _why_not_writable(out)
+        except (OSError, ValueError) as error:  # a name that is too long, or has a character that no name may have
+            problem = str(error)
+        if problem:
+            raise ConfigError(f"{str(out)[:200]!r} cannot be written: {problem}. Choose another name for the output.")
+
+
+def _files(inputs: Sequence[Path]) -> list[Path]:
+    """The inputs, with patterns replaced by the files that match."""
+    return [
+        file
+        for path in inputs
+        for file in (
+            map(Path, glob(str(path), recursive=True)) if has_magic(str(path)) and not path.exists() else [path]
+        )
+    ]
+
+
+def _why_not_writable(out: Path) -> str:
+    """Empty if a file can be put there; its folder may have to be made first."""
+    if out.is_dir():
+        return "it is a folder"
+    folder = next(folder for folder in out.absolute().parents if folder.exists())
+    if not folder.is_dir():
+        return f"{folder} is not a folder"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else f"the folder {folder} is not writable"

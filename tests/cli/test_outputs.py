@@ -1,0 +1,71 @@
+"""What a command is told to write is checked before it does anything."""
+
+import json
+
+import pytest
+
+ROW = {"question": "1 + 1?", "answer": "2", "response": "\\boxed{2}"}
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(ROW) + "\n" + json.dumps({**ROW, "question": "2 + 2?"}) + "\n")
+    return path
+
+
+VERBS = [
+    ["score"],
+    ["data", "check"],
+    ["data", "dedup"],
+    ["data", "filter"],
+    ["data", "decontaminate", "--against", "rows.jsonl"],
+    ["data", "split", "--heldout", "held.jsonl"],
+    ["data", "difficulty", "--model", "nowhere"],
+]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: " ".join(verb[:2]))
+@pytest.mark.parametrize("name", ["rows.jsonl", "link.jsonl", "hard.jsonl", "./sub/../rows.jsonl"])
+def test_an_input_is_never_written(ansatz, file, tmp_path, monkeypatch, verb, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link.jsonl").symlink_to(file)
+    (tmp_path / "hard.jsonl").hardlink_to(file)
+    before = file.read_bytes()
+    code, _, err = ansatz(*verb, "rows.jsonl", "--out", name)
+    assert code == 2
+    assert "is both read and written. Choose another name for the output." in err
+    assert file.read_bytes() == before
+
+
+def test_the_other_outputs_are_no_inputs_either(ansatz, file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "part.report.json").write_text(json.dumps([ROW]))
+    for arguments in (
+        ["data", "split", "rows.jsonl", "--out", "train.jsonl", "--heldout", "rows.jsonl"],
+        ["data", "dedup", "*.json", "--out", "part.jsonl"],
+    ):
+        code, _, err = ansatz(*arguments)
+        assert code == 2
+        assert "is both read and written" in err
+    assert file.read_text().count("\n") == 2
+    assert json.loads((tmp_path / "part.report.json").read_text()) == [ROW]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: " ".join(verb[:2]))
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("sub", "it is a folder"),
+        ("rows.jsonl/x.jsonl", "rows.jsonl is not a folder"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_said_first(ansatz, file, tmp_path, monkeypatch, verb, name, problem):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    code, _, err = ansatz(*verb, "rows.jsonl", "--out", name)
+    assert code == 2
+    assert problem in err
+    assert err.count("\n") == 1
