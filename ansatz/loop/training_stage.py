@@ -1,4 +1,4 @@
-"""A training stage while it runs: where it stands, and how it starts, saves and resumes."""
+"""A training stage while it runs: its state, and how it starts, saves and resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source of a user's own: one sum a story, in few tokens, so that a policy learns it in a minute."""
+"""A source of a user: stories with one sum and few tokens, which a policy learns in a minute."""
 
 import random
 
@@ -9,10 +9,12 @@ THINGS = ("pens", "cups", "figs", "hats", "jars", "keys", "maps", "nuts")
 
 
 def sums(*, split: str, count: int, largest: int = 12, slip_rate: float = 0.0, seed: int = 0):
-    """`count` problems; a name and a thing that meet in one split never meet in the other. slip_rate: share of
-    demonstrations with a wrong sum."""
-    draw = random.Random(f"{seed}/{split}")
-    told = [
+    """`count` problems. A name and a thing that occur together in one split never do in the other.
+
+    slip_rate: fraction of the demonstrations that have a wrong sum.
+    """
+    rng = random.Random(f"{seed}/{split}")
+    pairs = [
         (name, thing)
         for i, name in enumerate(NAMES)
         for j, thing in enumerate(THINGS)
@@ -20,8 +22,8 @@ def sums(*, split: str, count: int, largest: int = 12, slip_rate: float = 0.0, s
     ]
     problems = []
     for index in range(count):
-        (name, thing), a, b = draw.choice(told), draw.randint(1, largest), draw.randint(1, largest)
-        shown = a + b + (draw.choice((-2, -1, 1, 2)) if draw.random() < slip_rate else 0)
+        (name, thing), a, b = rng.choice(pairs), rng.randint(1, largest), rng.randint(1, largest)
+        shown = a + b + (rng.choice((-2, -1, 1, 2)) if rng.random() < slip_rate else 0)
         problems.append(
             Problem(
                 id=f"sums-{split}-{seed}-{index}",

@@ -28,7 +28,7 @@ def test_every_row_passes_on_a_sound_recipe(tmp_path: Path):
     assert all(finding.measured is not None for finding in findings)
 
 
-def test_the_recipes_own_limits_and_forced_tokens_are_checked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_limits_and_forced_tokens_of_the_recipe_are_checked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked: list[Sampling] = []
     generate = NativeSampler.generate
 
@@ -37,11 +37,13 @@ def test_the_recipes_own_limits_and_forced_tokens_are_checked_too(tmp_path: Path
         return generate(sampler, prompts, sampling)
 
     monkeypatch.setattr(NativeSampler, "generate", recorded)
-    own = {"top_k": 40, "min_p": 0.01, "min_response_tokens": 3, "stop": ["zz"], "thinking_budget": 2}
-    recipe = toy_config(tmp_path, {"rollout": {"max_response_tokens": 16, **own}})
+    limits = {"top_k": 40, "min_p": 0.01, "min_response_tokens": 3, "stop": ["zz"], "thinking_budget": 2}
+    recipe = toy_config(tmp_path, {"rollout": {"max_response_tokens": 16, **limits}})
     findings = list(check_recipe(recipe, tmp_path, num_prompts=2))
     assert [finding.what for finding in findings if not finding.passed] == []
-    assert [(one.top_k, one.min_p, one.min_response_tokens, one.stop, one.thinking_budget) for one in asked[:2]] == [
+    assert [
+        (each.top_k, each.min_p, each.min_response_tokens, each.stop, each.thinking_budget) for each in asked[:2]
+    ] == [
         (0, 0.0, 0, (), 0),
         (40, 0.01, 3, ("zz",), 2),
     ]
@@ -55,7 +57,7 @@ def test_a_trainer_that_disagrees_with_the_sampler_fails_its_rows(tmp_path: Path
     assert all(what.startswith("sampler and trainer, ") for what in failed)
 
 
-def test_rows_that_a_whole_minibatch_objective_cannot_have_are_named_not_passed_over(tmp_path: Path):
+def test_checks_that_do_not_apply_to_a_whole_minibatch_objective_are_named(tmp_path: Path):
     findings = list(check_recipe(config(tmp_path, preset="clip_cov"), tmp_path, num_prompts=2))
     absent = [finding for finding in findings if finding.measured is None]
     assert len(absent) == 3

@@ -33,7 +33,7 @@ HOW = [
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     stories = load_problems("word_problems", split="train", settings={"count": 100})
-    build_tiny_model(folder, texts=[one.question for one in stories], **TOY["model"]["tiny"])
+    build_tiny_model(folder, texts=[story.question for story in stories], **TOY["model"]["tiny"])
     return folder
 
 
@@ -47,7 +47,7 @@ def files(folder):
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
-def test_an_evaluation_killed_in_the_middle_ends_with_the_same_bytes_and_is_rescored(model, tmp_path):
+def test_an_evaluation_that_is_killed_ends_in_the_same_bytes_and_can_be_rescored(model, tmp_path):
     printed = evaluate(model, tmp_path / "whole")
     assert "word_problems: 40 problems x 2" in printed
 
@@ -68,7 +68,7 @@ def test_an_evaluation_killed_in_the_middle_ends_with_the_same_bytes_and_is_resc
     evaluate(model, tmp_path / "killed")
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
 
-    ids = [one.id for one in load_suite("word_problems").evenly_spaced(40)]
+    ids = [problem.id for problem in load_suite("word_problems").evenly_spaced(40)]
     rows = [json.loads(line) for line in rollouts.read_text().splitlines()]
     assert [(row["id"], row["sample"]) for row in rows] == [(name, sample) for name in ids for sample in (0, 1)]
 
@@ -78,7 +78,7 @@ def test_an_evaluation_killed_in_the_middle_ends_with_the_same_bytes_and_is_resc
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
 
 
-def test_another_policy_or_other_settings_do_not_go_on_in_the_same_folder(model, tmp_path):
+def test_another_policy_or_other_settings_cannot_resume_the_same_folder(model, tmp_path):
     evaluate(model, tmp_path / "e", "--problems", "2")
     code, _, err = command(
         "eval", model, "--suite", "word_problems", *HOW, "--out", tmp_path / "e", "--problems", "2", "--seed", "1"

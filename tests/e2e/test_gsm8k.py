@@ -1,4 +1,4 @@
-"""The GSM8K recipe: real problems, all the way from the prompt to the update."""
+"""The GSM8K recipe on real problems, from the prompt to the update."""
 
 import json
 
@@ -27,21 +27,21 @@ def check_run(run):
     assert all(row["align/mean_gap"] < 1.05 for row in rows)
     scored = [scored_from_json(row) for row in read_jsonl(run / "rl" / "samples" / "step-000003.jsonl")]
     assert len(scored) == 16
-    for one in scored:
-        prompt = one.rollout.prompt
+    for each in scored:
+        prompt = each.rollout.prompt
         assert prompt.text.startswith("Question: ")
         assert prompt.text.endswith("on the last line after '#### '.\nAnswer:\n")
         assert float(prompt.problem.answer) == float(prompt.problem.answer.replace(",", ""))
 
 
 @pytest.mark.parametrize("path", [SAMPLE, PUBLISHED / "original_test.jsonl"], ids=lambda path: path.stem)
-def test_a_published_solution_is_right_as_the_recipe_grades_it(path):
+def test_the_recipe_grades_published_solutions_as_correct(path):
     if not path.exists():
         pytest.skip(f"the published GSM8K files are not there: {path}")
     settings = load_recipe(RECIPE).rewards["math_answer"]
     problems = list(jsonl(split="heldout", path=str(path), answer_from="####", limit=300))
     assert len(problems) == (20 if path == SAMPLE else 300)
-    wrong = [one.id for one in problems if not verify(one.answer, one.solution or "", **settings)]
+    wrong = [problem.id for problem in problems if not verify(problem.answer, problem.solution or "", **settings)]
     assert wrong == []
     following = [*problems[1:], problems[0]]
     mixed = [bool(verify(a.answer, b.solution or "", **settings)) for a, b in zip(problems, following, strict=True)]
@@ -59,7 +59,7 @@ def test_three_steps_run_on_the_published_files(tmp_path):
 
 
 @pytest.mark.e2e
-def test_three_steps_run_on_the_sample_alone(tmp_path):
+def test_three_steps_run_on_the_sample_only(tmp_path):
     paths = [part for split in ("sft", "train", "heldout") for part in (f"--data.{split}.path", SAMPLE)]
     code, _, err = command("train", RECIPE, "--out", tmp_path, *QUICK, *paths)
     assert code == 0, err

@@ -1,4 +1,4 @@
-"""A policy learns: taught by demonstrations half of which are wrong, then reinforced by its own right answers."""
+"""A policy learns: fine-tuned on demonstrations of which half are wrong, then reinforced by its correct answers."""
 
 import json
 
@@ -32,7 +32,7 @@ CHANGES = {
 }
 
 
-def test_a_policy_learns_from_its_own_right_answers(tmp_path):
+def test_a_policy_learns_from_its_correct_answers(tmp_path):
     """Seeds 0, 1, 2 went from 34, 33, 28 to 79, 62, 58 % pass@1, and from 61, 42, 44 to 88, 78, 76 % greedy."""
     code, out, err = command("train", toy_recipe(tmp_path, CHANGES))
     assert code == 0, err

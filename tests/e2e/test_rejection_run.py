@@ -1,4 +1,4 @@
-"""Rejection sampling with real right answers, killed while it samples and while it teaches, equals one left alone."""
+"""Rejection sampling on correct answers: a run killed while it samples and while it trains ends in the same bytes."""
 
 import json
 import signal
@@ -29,7 +29,7 @@ CHANGES = {
 
 
 def killed(lines, *arguments):
-    """Runs the command until each of (file, so many lines) is there, and kills it."""
+    """Run the command until each file of (file, number of lines) has that many lines, then kill it."""
     process = start(*arguments)
     deadline = time.monotonic() + 200
     file, count = lines
@@ -47,7 +47,7 @@ def untimed(rows):
     return [{k: v for k, v in row.items() if k != "seconds" and not k.startswith(("time/", "perf/"))} for row in rows]
 
 
-def test_a_round_killed_twice_equals_one_that_was_left_alone_and_raises_the_score(tmp_path):
+def test_a_round_that_is_killed_twice_ends_in_the_same_bytes_and_raises_the_score(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
     code, out, err = command("train", toy_recipe(tmp_path / "a", CHANGES))
@@ -75,4 +75,4 @@ def test_a_round_killed_twice_equals_one_that_was_left_alone_and_raises_the_scor
     assert (before["stage"], after["stage"]) == ("sft", "rejection_1")
     assert after["pass@1"] > before["pass@1"] + 0.1
     selected = read_jsonl(whole / "rejection_1" / "selected.jsonl")
-    assert all(one["solution"].endswith(f"\\boxed{{{one['answer']}}}") for one in selected)
+    assert all(row["solution"].endswith(f"\\boxed{{{row['answer']}}}") for row in selected)

@@ -1,4 +1,4 @@
-"""A run killed in the middle of each stage and resumed equals one that was left alone."""
+"""A run that is killed in the middle of a stage and resumed ends in the same bits as an uninterrupted one."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def assert_same_checkpoints(whole: Path, killed: Path) -> None:
             assert left.read_bytes() == right.read_bytes(), (name, file)
 
 
-def test_a_run_killed_twice_equals_one_that_was_left_alone(tmp_path):
+def test_a_run_that_is_killed_twice_ends_in_the_same_bits(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     code, _, err = command("train", toy_recipe(tmp_path / "a", CHANGES))

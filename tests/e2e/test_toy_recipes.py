@@ -1,4 +1,4 @@
-"""The published runs at toy size: the real command, three steps, no file and no network."""
+"""The published runs at toy size: three steps of the real command, without data files and without a network."""
 
 import json
 
@@ -31,7 +31,7 @@ def three_steps(tmp_path, recipe, *more):
 
 
 @pytest.mark.e2e
-def test_three_steps_of_the_24_gb_countdown_run_go_through_at_toy_size(tmp_path):
+def test_the_24_gb_countdown_run_takes_three_steps_at_toy_size(tmp_path):
     run, config, rows = three_steps(tmp_path, COUNTDOWN, "--overlay", OVERLAY)
     assert config.train.optimizer["name"] == "adamw_offload"
     assert config.model.checkpointing
@@ -41,7 +41,7 @@ def test_three_steps_of_the_24_gb_countdown_run_go_through_at_toy_size(tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_three_steps_of_every_published_run_go_through_at_toy_size(tmp_path, recipe):
+def test_every_published_run_takes_three_steps_at_toy_size(tmp_path, recipe):
     path = yaml.safe_load(recipe.read_text(encoding="utf-8"))["model"]["path"]
     run, _, _ = three_steps(tmp_path, recipe)
     built = json.loads((run / "model" / "config.json").read_text(encoding="utf-8"))
