@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_runs import toy_config
@@ -32,9 +33,9 @@ def test_the_limits_and_forced_tokens_of_the_recipe_are_checked_too(tmp_path: Pa
     asked: list[Sampling] = []
     generate = NativeSampler.generate
 
-    def recorded(sampler: NativeSampler, prompts: Sequence[Prompt], sampling: Sampling) -> list[Rollout]:
+    def recorded(sampler: NativeSampler, prompts: Sequence[Prompt], sampling: Sampling, **more: Any) -> list[Rollout]:
         asked.append(sampling)
-        return generate(sampler, prompts, sampling)
+        return generate(sampler, prompts, sampling, **more)
 
     monkeypatch.setattr(NativeSampler, "generate", recorded)
     limits = {"top_k": 40, "min_p": 0.01, "min_response_tokens": 3, "stop": ["zz"], "thinking_budget": 2}
