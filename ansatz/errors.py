@@ -7,7 +7,7 @@ AnsatzError
 |-- CheckpointError    a checkpoint is missing, damaged, or from another run
 |-- AlignmentError     sampler and trainer disagree about log-probs
 |-- RolloutError       the sampling engine does not start, dies repeatedly, or is not the one that was requested
-|-- NonFiniteError     a loss or gradient is nan or inf; raised before the optimiser step
+|-- NonFiniteError     a loss or gradient is nan or inf; raised before the optimizer step
 `-- MissingExtraError  an optional package is missing; the message names the extra to install
 """
 

@@ -97,7 +97,7 @@ class Rollout:
     behavior_logps: for each token its log-probability (nats, <= 0) under the distribution that it was sampled from,
     after all filters; 0 for a forced token.
     text: the decoded response.
-    version_min, version_max: oldest and newest policy version (number of optimiser steps) that sampled a token.
+    version_min, version_max: oldest and newest policy version (number of optimizer steps) that sampled a token.
     num_candidates: with top-k, top-p or min-p, how many tokens were left to sample each token from, so that the trainer
     can normalise over the same set; empty if every token was sampled from the whole vocabulary.
     min_response_tokens: end-of-sequence tokens were masked out for the first N tokens.

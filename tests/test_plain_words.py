@@ -21,13 +21,11 @@ PHRASES = {
 """Patterns, without regard to case, and what to write."""
 
 FOLDERS = ("ansatz", "docs", "examples", "benchmarks", "tools")
-PENDING = {"errors.py", "registry.py", "types.py", "verifier.md"}
 FILES = [
     path
     for folder in FOLDERS
     for suffix in ("py", "md", "yaml")
     for path in sorted((REPOSITORY / folder).rglob(f"*.{suffix}"))
-    if path.name not in PENDING
 ]
 
 

@@ -88,7 +88,7 @@ def measured_memory(run: Path) -> str:
 
 
 def step_arithmetic(config: Config) -> str:
-    """Prompts x samples = rollouts, the largest number of tokens, optimiser steps; for a step and for the whole run."""
+    """Prompts x samples = rollouts, the largest number of tokens, optimizer steps; for a step and for the whole run."""
     rollout, train = config.rollout, config.train
     responses = rollout.rollouts_per_step * rollout.max_response_tokens
     prompts = rollout.prompts_per_step * rollout.max_prompt_tokens
@@ -98,9 +98,9 @@ def step_arithmetic(config: Config) -> str:
         f"at most {rollout.rollouts_per_step} x {rollout.max_response_tokens} = {responses:,} response tokens "
         f"and {prompts:,} prompt tokens",
         f"{train.updates_per_step} minibatches x {train.epochs_per_step} epochs = "
-        f"{train.optimizer_steps_per_step} optimiser steps on them, in microbatches of at most "
+        f"{train.optimizer_steps_per_step} optimizer steps on them, in microbatches of at most "
         f"{train.tokens_per_microbatch:,} tokens",
         f"{train.steps} steps = {train.steps * rollout.rollouts_per_step:,} rollouts, "
-        f"{train.steps * train.optimizer_steps_per_step:,} optimiser steps",
+        f"{train.steps * train.optimizer_steps_per_step:,} optimizer steps",
     ]
     return "\n".join(lines)

@@ -110,9 +110,9 @@ class TrainSection(Section):
     decay_steps: Count = 0
     """Steps at the end over which the learning rate falls linearly to near 0; 0: no decay."""
     updates_per_step: Positive = 1
-    """Minibatches that the prompts of a step are divided into, with one optimiser step on each."""
+    """Minibatches that the prompts of a step are divided into, with one optimizer step on each."""
     epochs_per_step: Positive = 1
-    """How often the rollouts of a step are used. A step has updates_per_step x epochs_per_step optimiser steps."""
+    """How often the rollouts of a step are used. A step has updates_per_step x epochs_per_step optimizer steps."""
     tokens_per_microbatch: Positive = 16384
     """Most tokens, prompts included, that one forward and backward pass computes. Bounds the memory and changes no
     result beyond rounding."""
@@ -140,7 +140,7 @@ class SftSection(Section):
     microbatches are those of `train`."""
 
     steps: Count = 350
-    """Number of optimiser steps. 0: no SFT stage."""
+    """Number of optimizer steps. 0: no SFT stage."""
     batch_size: Positive = 64
     """Demonstrations in one step."""
     lr: Rate = 2e-3

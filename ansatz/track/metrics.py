@@ -164,7 +164,7 @@ METRICS: tuple[Metric, ...] = (
         title="staleness",
         formula="mean over response tokens of (version of the policy that the step updates - version of the policy "
         "that sampled the token)",
-        unit="optimiser steps",
+        unit="optimizer steps",
         healthy="0 without partial rollouts; under 1 with them",
         meaning="Stale tokens are off-policy: their importance ratio is taken to the policy that sampled them, and "
         "clipping removes more of them (train/clip_frac).",

@@ -36,7 +36,7 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, Measurement]:
 
 
 def version_lag(groups: Sequence[Group], *, version: int) -> Measurement:
-    """Mean over the sampled tokens of the optimiser steps between the policy that sampled a token and `version`.
+    """Mean over the sampled tokens of the optimizer steps between the policy that sampled a token and `version`.
 
     version: that of the policy that is about to be updated. 0 if it has sampled every token.
     """

@@ -1,1 +1,1 @@
-"""The update: samples to batches, batches to optimiser steps, and checkpoints that survive a kill."""
+"""The update: samples to batches, batches to optimizer steps, and checkpoints that survive a kill."""

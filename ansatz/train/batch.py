@@ -1,4 +1,4 @@
-"""TrainBatch and LossBatch: what one optimiser step sees, before and after the old log-probs are known.
+"""TrainBatch and LossBatch: what one optimizer step sees, before and after the old log-probs are known.
 
 Axes: N rollouts, T flat tokens (see `train.packed`).
 
@@ -100,7 +100,7 @@ class TrainBatch:
         return dataclasses.replace(self, packed=select_rollouts(self.packed, segments), **per_token)
 
     def minibatches(self, count: int, objective: Objective) -> list[Self]:
-        """The prompts dealt into `count` minibatches, each weighted as a batch of its own: one optimiser step each."""
+        """The prompts dealt into `count` minibatches, each weighted as a batch of its own: one optimizer step each."""
         if count == 1:
             return [self]
         index_N = torch.unique(self.packed.group_N, return_inverse=True)[1]
@@ -126,7 +126,7 @@ class LossBatch(TrainBatch):
 
 
 class MinibatchWeights(TypedDict):
-    """The fields of a TrainBatch that depend on which rollouts share an optimiser step."""
+    """The fields of a TrainBatch that depend on which rollouts share an optimizer step."""
 
     weight_T: Tensor
     penalty_weight_T: Tensor | None
@@ -173,7 +173,7 @@ def build_batch(
 
 
 def minibatch_weights(packed: PackedRollouts, mask_T: Tensor, objective: Objective) -> MinibatchWeights:
-    """The weights of everything that one optimiser step sees. mask_T: the tokens that count."""
+    """The weights of everything that one optimizer step sees. mask_T: the tokens that count."""
     rollouts = {"num_rollouts": packed.num_rollouts, "group_N": packed.group_N}
     return {
         "weight_T": objective.token_weights(packed.segment_T, mask_T, **rollouts),

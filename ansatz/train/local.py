@@ -1,6 +1,6 @@
 """LocalTrainer: trains a model in this process.
 
-It holds the policy, its optimiser, and what the objective needs besides: a reference, a critic, an adaptive bonus.
+It holds the policy, its optimizer, and what the objective needs besides: a reference, a critic, an adaptive bonus.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class LocalTrainer:
         )
 
     def update(self, batch: TrainBatch, *, step: int, check_alignment: bool = False) -> StepReport:
-        """Every optimiser step on one step's batch: epochs_per_step times through its minibatches.
+        """Every optimizer step on one step's batch: epochs_per_step times through its minibatches.
 
         A minibatch whose mean ratio passes the objective's max_ratio is dropped, and so are all later ones of the step.
         check_alignment: raise AlignmentError before the first update if sampler and trainer disagree by more than
@@ -193,7 +193,7 @@ class LocalTrainer:
         )
 
     def _update_once(self, minibatch: TrainBatch, *, step: int, max_logprob_gap: float) -> UpdateReport:
-        """One optimiser step of the policy and, unless the policy's was dropped, of the critic."""
+        """One optimizer step of the policy and, unless the policy's was dropped, of the critic."""
         multiplier = self.schedule.multiplier(step)
         settings = UpdateSettings(
             lr=self.lr * multiplier,
@@ -224,7 +224,7 @@ class LocalTrainer:
 
 
 _CRITIC_WEIGHTS = "weights/"
-"""Prefix of the critic's weights in its file, which holds its optimiser state under other prefixes."""
+"""Prefix of the critic's weights in its file, which holds its optimizer state under other prefixes."""
 
 
 def _frozen(policy: Policy) -> Policy:

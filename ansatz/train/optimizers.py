@@ -1,4 +1,4 @@
-"""The optimisers that `train.optimizer` can name. docs/memory.md counts the bytes of each."""
+"""The optimizers that `train.optimizer` can name. docs/memory.md counts the bytes of each."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ansatz.train.optim_8bit import Adam8bit, bitsandbytes
 from ansatz.train.optim_offload import OffloadedAdamW
 
 OPTIMIZERS: Registry[Callable[..., MasterAdamW]] = Registry("train.optimizer")
-"""Functions of (model, dtype) whose keyword-only parameters are the settings of the optimiser."""
+"""Functions of (model, dtype) whose keyword-only parameters are the settings of the optimizer."""
 
 Betas = tuple[FractionBelowOne, FractionBelowOne]
 
 
 def bind_optimizer(settings: Mapping[str, Any]) -> Callable[[Any, torch.dtype], MasterAdamW]:
-    """The function of (model, compute type) that builds the optimiser of {name: NAME, ...settings}.
+    """The function of (model, compute type) that builds the optimizer of {name: NAME, ...settings}.
 
     ConfigError for an unknown name or setting. MissingExtraError if its package is not installed.
     """

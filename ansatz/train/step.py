@@ -1,4 +1,4 @@
-"""One optimiser step: the gradients of a minibatch's microbatches are added up, then the policy is updated once.
+"""One optimizer step: the gradients of a minibatch's microbatches are added up, then the policy is updated once.
 
 Axes: T flat tokens. Weights are computed on the whole minibatch, so the losses and gradients of microbatches add up,
 and `tokens_per_microbatch` changes no number beyond rounding.
@@ -25,7 +25,7 @@ from ansatz.train.optim import MasterAdamW
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateSettings:
-    """What one optimiser step needs besides the model, the batch and the objective.
+    """What one optimizer step needs besides the model, the batch and the objective.
 
     max_grad_norm: the gradient is scaled down to this norm; 0: never. temperature: of the sampler, which divides the
     logits. entropy_coef: of an adaptive entropy bonus; None: the objective's own.
@@ -42,7 +42,7 @@ class UpdateSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateReport:
-    """What one optimiser step did.
+    """What one optimizer step did.
 
     measurements: under the names of docs/metrics.md. num_tokens: prompt and response tokens of the minibatch.
     stopped: nothing was changed, because the mean ratio of the minibatch passed the objective's max_ratio.

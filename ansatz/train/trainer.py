@@ -1,6 +1,6 @@
 """The seam between a training loop and what is trained: the protocol of trainers.
 
-A trainer turns samples into a batch, and a batch into optimiser steps. Samplers get its weights through a
+A trainer turns samples into a batch, and a batch into optimizer steps. Samplers get its weights through a
 `WeightSource`, never as a module, so that sampling and training can live in different processes. `LocalTrainer` trains
 a model in this process; `FakeTrainer` needs no model at all.
 """
@@ -22,10 +22,10 @@ Batch = TypeVar("Batch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """What the optimiser steps on one batch did.
+    """What the optimizer steps on one batch did.
 
     measurements: under the names of docs/metrics.md, merged over minibatches and epochs.
-    num_updates: optimiser steps. num_tokens: prompt and response tokens of all minibatches, once for each epoch.
+    num_updates: optimizer steps. num_tokens: prompt and response tokens of all minibatches, once for each epoch.
     """
 
     measurements: Measurements
@@ -42,7 +42,7 @@ class Trainer(Protocol[Batch]):
 
     @property
     def version(self) -> int:
-        """The version of the policy: the number of optimiser steps so far."""
+        """The version of the policy: the number of optimizer steps so far."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class Trainer(Protocol[Batch]):
         ...
 
     def update(self, batch: Batch, *, step: int, check_alignment: bool = False) -> StepReport:
-        """Make all optimiser steps on a batch. `version` grows by the number of updates. Steps count from 1.
+        """Make all optimizer steps on a batch. `version` grows by the number of updates. Steps count from 1.
 
         check_alignment: raise AlignmentError, before anything has changed, if sampler and trainer disagree about the
         log-probs of tokens that the current version has sampled. NonFiniteError for a loss or gradient of nan or inf.

@@ -98,7 +98,7 @@ def test_the_first_step_in_8_bits_is_adamws_and_later_ones_stay_near() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["adamw", "adamw_8bit", "adamw_offload"])
-def test_a_loaded_optimiser_goes_on_bit_for_bit(name: str, dtype: torch.dtype) -> None:
+def test_a_loaded_optimizer_goes_on_bit_for_bit(name: str, dtype: torch.dtype) -> None:
     optimizer, other = made(name, model(), dtype), made(name, model(), dtype)
     steps(optimizer, 1, 2)
     weights, state = (
@@ -132,7 +132,7 @@ def test_frozen_parameters_are_cast_and_have_no_master_sum_or_moment() -> None:
         ({"weight_decay": -0.1}, "weight_decay = -0.1: input should be greater than or equal to 0."),
     ],
 )
-def test_a_wrong_optimiser_is_refused_in_one_sentence(settings: dict[str, Any], message: str) -> None:
+def test_a_wrong_optimizer_is_refused_in_one_sentence(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         bind_optimizer(settings)
 

@@ -43,7 +43,7 @@ def rows_of(rewards: Sequence[float], *, seed: int = 0) -> list[TrainSample]:
 
 
 class World:
-    """A tiny policy, its optimiser and an objective."""
+    """A tiny policy, its optimizer and an objective."""
 
     def __init__(self, preset: str = "grpo", *, dtype: torch.dtype = torch.float32) -> None:
         self.policy: Policy = tiny_policy()
