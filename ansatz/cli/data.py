@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,13 +96,16 @@ def peek(
     files: Files,
     tokenizer: Annotated[Path | None, typer.Option(help="Folder of a tokenizer; lengths are then in tokens.")] = None,
     show: Annotated[int, typer.Option(help="Number of suspicious rows to print.")] = 20,
+    rows: Annotated[int, typer.Option(help="Number of rows to print in full, from the first.")] = 2,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     answer_from: AnswerFrom = "auto",
     id_key: IdKey = None,
 ) -> None:
     """Summarise problem files: rows, lengths, kinds of answer, levels, and suspicious rows."""
+    from ansatz.data.hygiene.normalize import same_answer
     from ansatz.data.hygiene.peek import QUANTILES, summarize
+    from ansatz.rewards.math_answer.verify import equivalent
 
     length = None
     if tokenizer is not None:
@@ -109,18 +113,34 @@ def peek(
 
         length = token_counter(tokenizer)
     pairs = rows_of(files, question_key, answer_key, answer_from, id_key)
-    summary = summarize((problem for _, problem in with_progress(pairs, "peek")), length=length)
+    problems = (problem for _, problem in with_progress(pairs, "peek"))
+
+    def same(answer: str, gold: str) -> bool:
+        return same_answer(answer, gold) or equivalent(gold, answer).correct
+
+    summary = summarize(_printed(problems, rows), length=length, same=same)
     unit = "words" if tokenizer is None else "tokens"
     print(f"{summary.rows} problems")
     for name, lengths in (("question", summary.question_lengths), ("solution", summary.solution_lengths)):
         shown = ", ".join(f"{quantile:.0%} {value}" for quantile, value in zip(QUANTILES, lengths, strict=False))
         print(f"{name}, {unit} by quantile: {shown or 'none'}")
-    for name, counts in (("answers", summary.answer_kinds), ("levels", summary.levels)):
+    tables = {"answers": summary.answer_kinds, "levels": summary.levels}
+    tables |= {"subjects": summary.subjects, "sources": summary.sources}
+    for name, counts in tables.items():
         shown = ", ".join(f"{kind} {count}" for kind, count in counts.most_common(12))
         print(f"{name}: {shown}" + (f", and {len(counts) - 12} more" if len(counts) > 12 else ""))
     print(f"suspicious: {len(summary.suspicious)}")
     for line, problem_id, reason in summary.suspicious[:show]:
         print(f"  line {line}: {problem_id}: {reason}")
+
+
+def _printed(problems: Iterator[Problem], count: int) -> Iterator[Problem]:
+    """The problems; the first ones are printed as they are read."""
+    for index, problem in enumerate(problems):
+        if index < count:
+            print(f"{problem.id}\n  question: {problem.question}\n  answer: {problem.answer}")
+            print(f"  solution: {problem.solution or 'none'}\n")
+        yield problem
 
 
 @app.command()

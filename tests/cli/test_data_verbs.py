@@ -183,3 +183,17 @@ def test_a_wrong_row_half_way_leaves_the_old_output(ansatz, file, tmp_path):
     assert (code, out.read_text()) == (2, "old")
     assert "rows.jsonl line 5: not valid JSON" in error
     assert not list(tmp_path.glob(".*draft"))
+
+
+def test_peek_shows_rows_and_asks_the_verifier_before_it_doubts_a_solution(ansatz, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    row = {"question": "What is one half of one?", "answer": "0.5", "subject": "Algebra", "source": "aops"}
+    rows = [{**row, "solution": rf"It is \boxed{{{answer}}}."} for answer in (r"\frac12", "2")]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, out, _ = ansatz("data", "peek", path, "--rows", 1)
+    assert "question: What is one half of one?\n  answer: 0.5\n  solution: It is" in out
+    assert out.count("question: What") == 1
+    assert "subjects: Algebra 2" in out
+    assert "sources: aops 2" in out
+    assert "suspicious: 1\n  line 2: " in out
+    assert "the solution ends with a different answer" in out

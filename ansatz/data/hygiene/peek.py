@@ -12,6 +12,8 @@ from ansatz.data.hygiene.filters import FILTERS
 from ansatz.data.hygiene.normalize import normalized_words, same_answer
 from ansatz.types import Problem
 
+SUBJECT_KEYS = ("subject", "topic", "type", "problem_type", "ability", "category")
+SOURCE_KEYS = ("source", "data_source", "dataset")
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 
 _KINDS = {
@@ -33,21 +35,33 @@ _PARTS = re.compile(r"\((?:a|i)\).*\((?:b|ii)\)", re.DOTALL)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSummary:
     """question_lengths, solution_lengths: the QUANTILES in the unit of the counter; empty if there are no such texts.
-    suspicious: (line, id, reason), in order."""
+    subjects, sources: what the rows say of themselves (SUBJECT_KEYS, SOURCE_KEYS). suspicious: (line, id, reason)."""
 
     rows: int
     question_lengths: tuple[int, ...]
     solution_lengths: tuple[int, ...]
     answer_kinds: Counter[str]
     levels: Counter[str]
+    subjects: Counter[str]
+    sources: Counter[str]
     suspicious: tuple[tuple[int, str, str], ...]
 
 
-def summarize(problems: Iterable[Problem], *, length: Callable[[str], int] | None = None) -> FileSummary:
-    """Read all problems once. length: text -> length; the number of words by default."""
+def summarize(
+    problems: Iterable[Problem],
+    *,
+    length: Callable[[str], int] | None = None,
+    same: Callable[[str, str], bool] = same_answer,
+) -> FileSummary:
+    """Read all problems once.
+
+    length: text -> length; the number of words by default. same: whether an answer in a solution, the first argument,
+    is the gold answer; by default the two must be the same text.
+    """
     count = length or (lambda text: len(text.split()))
     rows, questions, solutions = 0, list[int](), list[int]()
     kinds, levels, seen = Counter[str](), Counter[str](), set[str]()
+    subjects, sources = Counter[str](), Counter[str]()
     suspicious: list[tuple[int, str, str]] = []
     for rows, problem in enumerate(problems, start=1):
         questions.append(count(problem.question))
@@ -55,7 +69,9 @@ def summarize(problems: Iterable[Problem], *, length: Callable[[str], int] | Non
             solutions.append(count(problem.solution))
         kinds[answer_kind(problem.answer)] += 1
         levels[problem.level or "none"] += 1
-        reasons = doubts(problem) + (["an earlier row has the same id"] if problem.id in seen else [])
+        subjects[_first_text(problem, SUBJECT_KEYS)] += 1
+        sources[_first_text(problem, SOURCE_KEYS)] += 1
+        reasons = doubts(problem, same=same) + (["an earlier row has the same id"] if problem.id in seen else [])
         seen.add(problem.id)
         suspicious += [(int(problem.meta.get("line", rows)), problem.id, reason) for reason in reasons]
     return FileSummary(
@@ -64,6 +80,8 @@ def summarize(problems: Iterable[Problem], *, length: Callable[[str], int] | Non
         solution_lengths=quantiles(solutions),
         answer_kinds=kinds,
         levels=levels,
+        subjects=subjects,
+        sources=sources,
         suspicious=tuple(suspicious),
     )
 
@@ -81,7 +99,13 @@ def answer_kind(answer: str) -> str:
     return next((kind for kind, form in _KINDS.items() if re.fullmatch(form, bare, re.DOTALL)), "expression")
 
 
-def doubts(problem: Problem) -> list[str]:
+def _first_text(problem: Problem, keys: Sequence[str]) -> str:
+    """The first of these fields of the row that is text; "none" if there is none."""
+    values = (problem.meta.get(key) for key in keys)
+    return next((value for value in values if isinstance(value, str) and value.strip()), "none")
+
+
+def doubts(problem: Problem, *, same: Callable[[str, str], bool] = same_answer) -> list[str]:
     """Reasons why a person should look at the problem; usually empty."""
     question, answer, solution = problem.question, problem.answer, problem.solution or ""
     ending = after_hashes(solution) or last_box(solution)
@@ -92,7 +116,7 @@ def doubts(problem: Problem) -> list[str]:
         "the text contains characters that were lost in decoding": "\ufffd" in question + answer,
         "the answer is longer than 100 characters": len(answer) > _LONG_ANSWER,
         "the answer is a worked solution (it contains #### or a box)": "####" in answer or "\\boxed" in answer,
-        "the solution ends with a different answer": ending is not None and not same_answer(ending, answer),
+        "the solution ends with a different answer": ending is not None and not same(ending, answer),
     }
     filtered = [f"a filter would drop it: {name}" for name, rejects in FILTERS.items() if rejects(problem)]
     return [reason for reason, holds in checks.items() if holds] + filtered

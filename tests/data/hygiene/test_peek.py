@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ansatz.data.hygiene.peek import answer_kind, doubts, quantiles, summarize
@@ -66,3 +68,16 @@ def test_a_summary_counts_all_rows() -> None:
     assert summary.answer_kinds == {"integer": 4}
     assert summary.levels == {"none": 4}
     assert summary.suspicious == ((4, "2", "an earlier row has the same id"),)
+
+
+def test_subjects_and_sources_are_those_that_the_rows_state() -> None:
+    rows = [replace(problem("What is the sum of all?"), meta={"type": "Algebra", "data_source": "aops"})] * 2
+    summary = summarize([*rows, problem("What is the sum of all?", id="q")])
+    assert summary.subjects == {"Algebra": 2, "none": 1}
+    assert summary.sources == {"aops": 2, "none": 1}
+
+
+def test_the_caller_decides_whether_a_solution_ends_with_the_gold_answer() -> None:
+    row = problem("What is the sum of all?", "0.5", solution=r"It is \boxed{\frac12}.")
+    assert doubts(row) == ["the solution ends with a different answer"]
+    assert doubts(row, same=lambda answer, gold: (answer, gold) == (r"\frac12", "0.5")) == []
