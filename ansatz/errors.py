@@ -9,6 +9,8 @@ AnsatzError
 |-- RolloutError       the sampling engine does not start, dies repeatedly, or is not the one that was requested
 |-- NonFiniteError     a loss or gradient is nan or inf; raised before the optimizer step
 `-- MissingExtraError  an optional package is missing; the message names the extra to install
+
+RunInterrupted is not an error: a signal has ended a run, which is saved. The exit code is 75.
 """
 
 
@@ -46,3 +48,7 @@ class NonFiniteError(AnsatzError):
 
 class MissingExtraError(AnsatzError):
     pass
+
+
+class RunInterrupted(BaseException):
+    """A signal has ended a run. Says what was saved. No `except Exception` stops it on its way out."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ansatz.cli.lasting_output import lasting_output
 from ansatz.config import load_recipe
-from ansatz.errors import ConfigError
+from ansatz.config.schema import Config
+from ansatz.errors import ConfigError, RunInterrupted
 
 
 def train(
@@ -26,7 +30,8 @@ def train(
 ) -> None:
     """Train a model with a recipe. Any key can be set on the command line: --train.lr 3e-4 --model.path DIR.
 
-    Writes runs/NAME (metrics, rollouts, checkpoints, summary.json, report.html) and prints what was learned.
+    Writes runs/NAME (metrics, rollouts, checkpoints, summary.json, report.html) and prints what was learned. SIGTERM,
+    SIGHUP, SIGUSR1 and Ctrl-C save the run and end it with exit code 75; a second one ends it at once.
     """
     overrides: dict[str, str] = context.obj
     if resume is not None:
@@ -39,9 +44,14 @@ def train(
         raise ConfigError("no recipe given; name one, such as recipes/tiny_arithmetic_grpo_cpu.yaml, or --resume RUN.")
     else:
         config = load_recipe(recipe, overlays=overlay or [], overrides=overrides)
+    with lasting_output():
+        _run(config, resume=resume is not None, fresh=fresh, allow_changes=allow_changes)
 
+
+def _run(config: Config, **options: bool) -> None:
     from rich.console import Console
 
+    from ansatz.loop.interrupts import EXIT_CODE
     from ansatz.loop.pipeline import run_pipeline
     from ansatz.track.console import open_console, results_table
 
@@ -51,13 +61,12 @@ def train(
         console.print(
             "\n".join(f"  {line}" for line in config.model.toy), markup=False, highlight=False, soft_wrap=True
         )
-    run_dir = run_pipeline(
-        config,
-        resume=resume is not None,
-        fresh=fresh,
-        allow_changes=allow_changes,
-        console=open_console(console),
-    )
+    try:
+        run_dir = run_pipeline(config, console=open_console(console), **options)
+    except RunInterrupted as interruption:
+        print(f"ansatz: {interruption}", file=sys.stderr, flush=True)
+        sys.stdout.flush()
+        os._exit(EXIT_CODE)  # without waiting for threads: a reward that never returns would keep the process alive
     summary = json.loads((run_dir / "summary.json").read_text(encoding="utf-8"))
     console.print(results_table(summary["evaluations"]))
     console.print(f"{summary['seconds']:.0f} s. Model: {summary['model']}", soft_wrap=True)

@@ -189,6 +189,9 @@ class SaveSection(Section):
     """Write a checkpoint every N steps of SFT and of RL. The last step of a stage always gets one."""
     keep: Positive = 2
     """Newest checkpoints of a stage that are kept."""
+    grace: Annotated[Float, Field(ge=0)] = 30.0
+    """Seconds that a step may still take when a signal asks the run to stop. After that the step is dropped, and the
+    state before it is saved, unless the weights are already changing."""
     samples: bool = True
     """Write the rollouts of every RL step as JSON lines, to rl/samples."""
     tensorboard: bool = True

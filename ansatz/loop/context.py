@@ -14,6 +14,7 @@ from ansatz.data.unfit import collect_unfit
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.files import write_text
 from ansatz.loop.builders import source_problems
+from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.unfit import Check, UnfitProblems
@@ -39,8 +40,8 @@ class RunContext:
     rounds appears once for each round.
     """
 
-    def __init__(self, config: Config, *, grader: Grader, console: ConsoleSink | None) -> None:
-        self.config, self.grader, self.console = config, grader, console
+    def __init__(self, config: Config, *, grader: Grader, console: ConsoleSink | None, interrupts: Interrupts) -> None:
+        self.config, self.grader, self.console, self.interrupts = config, grader, console, interrupts
         self.outputs: dict[str, str] = {}
         self.unfit = UnfitProblems(config.data.unfit)
         self._sources: dict[str, Sequence[Problem]] = {}

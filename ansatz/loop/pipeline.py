@@ -21,6 +21,7 @@ from ansatz.errors import ConfigError
 from ansatz.files import write_text
 from ansatz.locks import folder_lock
 from ansatz.loop.context import RunContext
+from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.run_folder import (
     check_run_dir,
     prepare_resume,
@@ -58,17 +59,19 @@ def run_pipeline(
     resume: continue in an existing folder. fresh: delete an existing run first. allow_changes: resume with a recipe
     that differs from the run's. Raises ConfigError if the folder exists and neither is set, or if another process uses
     it. The recipe, its files and its problems are checked before anything is written, and the problems' lengths before
-    any training.
+    any training. RunInterrupted if a signal ended the run; it can be resumed.
     """
     check_recipe(config)
     set_threads(config.threads)
     run_dir = config.run_dir
     stages = [find_stage(name) for name in config.stages]
-    context = RunContext(config, grader=build_grader(config.rewards, workers=config.grader_workers), console=console)
+    interrupts = Interrupts(run_dir, grace_s=config.save.grace)
+    grader = build_grader(config.rewards, workers=config.grader_workers)
+    context = RunContext(config, grader=grader, console=console, interrupts=interrupts)
     if not resume:
         check_run_dir(run_dir, fresh=fresh)
         _check_inputs(stages, context)
-    with folder_lock(run_dir), context.grader:
+    with folder_lock(run_dir), interrupts.installed(), context.grader:
         if resume:
             prepare_resume(run_dir, config, allow_changes=allow_changes)
             _check_inputs([stage for stage in stages if not _is_done(stage, config)], context)

@@ -12,7 +12,9 @@ from ansatz.config.schema import Config
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
 from ansatz.errors import ConfigError
-from ansatz.track.base import ConsoleSink, TrackerLike
+from ansatz.loop.context import RunContext
+from ansatz.loop.step_edges import EdgeSaver, StageState
+from ansatz.track.base import TrackerLike
 from ansatz.track.tracker import Tracker
 from ansatz.train import checkpoint
 from ansatz.train.local import LocalTrainer
@@ -23,11 +25,13 @@ from ansatz.types import Problem
 class TrainingStage:
     """One training stage: its folder, what it trains, the problems to come, and the first step that is still to do.
 
-    restored: what the stage itself put into the checkpoint that was resumed (`save_if_due`); empty at the start.
+    restored: what the stage itself put into the checkpoint that was resumed (`reach_edge`); empty at the start.
+    edges: saves the stage.
     """
 
     config: Config
     folder: Path
+    edges: EdgeSaver
     trainer: LocalTrainer
     stream: ProblemStream
     tracker: TrackerLike
@@ -36,9 +40,11 @@ class TrainingStage:
     restored: Mapping[str, Any]
 
     @property
-    def steps(self) -> range:
-        """The steps that are still to do. Steps count from 1."""
-        return range(self.first_step, self.total_steps + 1)
+    def steps(self) -> Iterator[int]:
+        """The steps that are still to do. Steps count from 1. Each ends with `reach_edge` or `save_if_due`."""
+        for step in range(self.first_step, self.total_steps + 1):
+            self.edges.begin_step()
+            yield step
 
     @property
     def output(self) -> Path:
@@ -47,28 +53,35 @@ class TrainingStage:
         assert latest is not None
         return latest
 
-    def save_if_due(self, step: int, **own_state: Any) -> None:
-        """Write a checkpoint if `save.every` asks for one at this step, or if the step is the last.
+    def reach_edge(self, step: int, stage_state: StageState = dict) -> None:
+        """The step is complete and its metrics are logged. RunInterrupted, after saving, if a signal has arrived.
 
-        own_state: JSON that only this stage understands; it comes back as `restored`.
+        stage_state: JSON that only this stage understands; it comes back as `restored`.
         """
+        self.edges.reach(step, stage_state)
+
+    def save_if_due(self, step: int, stage_state: StageState = dict) -> None:
+        """Write a checkpoint if `save.every` asks for one at this step, or if the step is the last."""
+        self.edges.reach(step, stage_state)
         if step % self.config.save.every == 0 or step == self.total_steps:
-            state = {"stream": self.stream.state(), **own_state}
-            checkpoint.save(self.folder, step=step, trainer=self.trainer, state=state, keep=self.config.save.keep)
+            self.edges.save()
 
 
 @contextmanager
 def training_stage(
+    context: RunContext,
     config: Config,
     folder: Path,
     *,
     trainer: LocalTrainer,
     problems: Sequence[Problem],
     total_steps: int,
-    console: ConsoleSink | None,
     curriculum: CurriculumSettings | None = None,
 ) -> Iterator[TrainingStage]:
-    """The stage at its start, or at the latest checkpoint in its folder. Its tracker is closed at the end."""
+    """The stage at its start, or at the latest checkpoint in its folder. Its tracker is closed at the end.
+
+    config: the recipe, whose `sft` section may be another than that of `context`.
+    """
     stream = ProblemStream(problems, seed=config.seed, curriculum=curriculum)
     step, state = 0, dict[str, Any]()
     if (latest := checkpoint.latest(folder)) is not None:
@@ -79,12 +92,22 @@ def training_stage(
                 f"{latest} is a checkpoint of step {step}, but the recipe now asks for {total_steps} steps. "
                 f"A run can be extended, not shortened: set the steps to {step} or more."
             )
-    tracker = Tracker(folder, console=console, tensorboard=config.save.tensorboard, total_steps=total_steps)
-    with closing(tracker):
+    edges = EdgeSaver(
+        folder,
+        trainer=trainer,
+        stream=stream,
+        settings=config.save,
+        step=step,
+        restored=state,
+        interrupts=context.interrupts,
+    )
+    tracker = Tracker(folder, console=context.console, tensorboard=config.save.tensorboard, total_steps=total_steps)
+    with closing(tracker), context.interrupts.saving(edges):
         tracker.resume(step)
         yield TrainingStage(
             config=config,
             folder=folder,
+            edges=edges,
             trainer=trainer,
             stream=stream,
             tracker=tracker,

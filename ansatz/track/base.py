@@ -32,6 +32,10 @@ class TrackerLike(Protocol):
         """One evaluation. It replaces one with the same stage, step, split and sampling settings."""
         ...
 
+    def has_evaluation(self, *, stage: str, step: int) -> bool:
+        """Whether the policy after this step has been evaluated."""
+        ...
+
     def resume(self, step: int) -> None:
         """Remove everything after `step`, the step of the checkpoint that is resumed."""
         ...

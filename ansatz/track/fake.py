@@ -28,6 +28,9 @@ class MemoryTracker:
         new = checked_evaluation(row)
         self.evaluations = [old for old in self.evaluations if evaluation_key(old) != evaluation_key(new)] + [new]
 
+    def has_evaluation(self, *, stage: str, step: int) -> bool:
+        return any(row["stage"] == stage and row["step"] == step for row in self.evaluations)
+
     def resume(self, step: int) -> None:
         self.steps = {key: value for key, value in self.steps.items() if key <= step}
         self.rollouts = {key: value for key, value in self.rollouts.items() if key <= step}

@@ -24,7 +24,7 @@ from ansatz.track.base import (
     evaluation_key,
 )
 from ansatz.track.events import EventFile
-from ansatz.track.jsonl import Row, append_jsonl, keep_rows, write_jsonl
+from ansatz.track.jsonl import Row, append_jsonl, keep_rows, read_jsonl, write_jsonl
 from ansatz.track.samples import write_samples
 from ansatz.types import ScoredRollout
 
@@ -72,6 +72,9 @@ class Tracker:
         self._scalars(new["step"], evaluation_scalars(new))
         if self._console is not None:
             self._console.evaluation(new)
+
+    def has_evaluation(self, *, stage: str, step: int) -> bool:
+        return any(row["stage"] == stage and row["step"] == step for row in read_jsonl(self._evaluations_path))
 
     def resume(self, step: int) -> None:
         self._truncate(after=step)

@@ -36,14 +36,33 @@ FORMAT = 2
 """Version of the layout of checkpoints. Format 1 had no version number and other names in the loop's state."""
 
 
-def save(folder: Path, *, step: int, trainer: Trainer[Any], state: Mapping[str, Any], keep: int) -> Path:
+def capture(trainer: Trainer[Any]) -> dict[str, Any]:
+    """The small part of a training state, as JSON: counters and random generators. Weights are not part of it."""
+    return {"trainer": trainer.state(), "random": random_states()}
+
+
+def name_of(step: int) -> str:
+    """The name of the folder that holds the checkpoint of a step."""
+    return f"step-{step:06d}"
+
+
+def save(
+    folder: Path,
+    *,
+    step: int,
+    trainer: Trainer[Any],
+    state: Mapping[str, Any],
+    keep: int,
+    captured: Mapping[str, Any] | None = None,
+) -> Path:
     """Write checkpoints/step-NNNNNN of `folder` and remove all but the newest `keep`. state: the loop's, as JSON.
 
+    captured: what `capture` returned when the step was complete; None: the step has just been completed.
     Also removes what killed saves left behind. CheckpointError if the step has a checkpoint: while it was being
     replaced, a kill could lose it.
     """
     root = folder / "checkpoints"
-    final, draft = root / f"step-{step:06d}", root / f".step-{step:06d}.draft"
+    final, draft = root / name_of(step), root / f".{name_of(step)}.draft"
     if final.exists():
         raise CheckpointError(
             f"{final} already exists, and a step is saved only once. Remove it, or start the run under another name."
@@ -52,8 +71,9 @@ def save(folder: Path, *, step: int, trainer: Trainer[Any], state: Mapping[str, 
         shutil.rmtree(leftover)
     draft.mkdir(parents=True)
     trainer.save(draft)
-    parts = {"trainer": trainer.state(), "loop": state, "random": random_states()}
-    write_text(draft / STATE_FILE, json.dumps({"format": FORMAT, "step": step, **parts}))
+    small = capture(trainer) if captured is None else captured
+    whole = {"format": FORMAT, "step": step, "trainer": small["trainer"], "loop": state, "random": small["random"]}
+    write_text(draft / STATE_FILE, json.dumps(whole))
     write_digests(draft)
     for path in (*draft.rglob("*"), draft):
         sync(path)

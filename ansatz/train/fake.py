@@ -58,6 +58,10 @@ class FakeTrainer:
         self._updates_per_step = updates_per_step
         self._gap, self._max_gap = sampler_gap, max_logprob_gap
 
+    @property
+    def changes(self) -> int:
+        return self.version
+
     def batch(
         self, samples: Sequence[TrainSample], *, baseline_of_group: Mapping[int, float] | None = None
     ) -> FakeBatch:

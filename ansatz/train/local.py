@@ -58,6 +58,7 @@ class LocalTrainer:
         self.policy, self.objective, self.settings = policy, objective, settings
         self.lr, self.schedule, self.temperature = lr, schedule, temperature
         self.version = 0
+        self._reference_updates = 0
         self.entropy_coef = objective.entropy_coef
         if policy.base is not None and settings.reference_update_interval and objective.needs_ref:
             raise ConfigError(
@@ -120,6 +121,11 @@ class LocalTrainer:
             num_updates=sum(not report.stopped for report in reports),
             num_tokens=sum(report.num_tokens for report in reports),
         )
+
+    @property
+    def changes(self) -> int:
+        """Optimiser steps of the policy, which come before those of the critic, and updates of the reference."""
+        return self.optimizer.changes + self._reference_updates
 
     @property
     def needs_greedy(self) -> bool:
@@ -219,6 +225,7 @@ class LocalTrainer:
             self.entropy_coef = adapt_entropy_coef(self.entropy_coef, metrics["train/entropy"], target=target)
         interval = self.settings.reference_update_interval
         if self.reference is not None and interval and step % interval == 0:  # iterative GRPO, arXiv:2402.03300 alg. 1
+            self._reference_updates += 1
             for frozen, current in zip(self.reference.model.parameters(), self.policy.model.parameters(), strict=True):
                 frozen.data.copy_(current.data)
 

@@ -32,6 +32,7 @@ class MasterAdamW:
         self.masters = {name: self._master(parameter, dtype) for name, parameter in self.model_params.items()}
         for parameter in parameters.values():
             parameter.data = parameter.data.to(dtype)
+        self.changes = 0  # grows before each change of the masters
         self.adam = self._adam(list(self.masters.values()), betas=betas, weight_decay=weight_decay)
 
     def _master(self, parameter: Tensor, dtype: torch.dtype) -> Tensor:
@@ -76,6 +77,7 @@ class MasterAdamW:
         if 0 < max_grad_norm < norm:
             for grad in grads:
                 grad.mul_(max_grad_norm / norm)
+        self.changes += 1
         self.adam.param_groups[0]["lr"] = lr
         self.adam.step()
         self.zero_grad()

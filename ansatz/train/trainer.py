@@ -46,6 +46,11 @@ class Trainer(Protocol[Batch]):
         ...
 
     @property
+    def changes(self) -> int:
+        """Number of changes of the weights that have begun. While it keeps its value, the weights are as they were."""
+        ...
+
+    @property
     def needs_greedy(self) -> bool:
         """Whether `batch` needs the reward of a greedy response to each prompt (ReMax)."""
         ...

@@ -1,5 +1,6 @@
 """Rewards of a user, for runs that need a signal, are interrupted, or fail."""
 
+import time
 from pathlib import Path
 
 from ansatz.rewards.base import RewardResult
@@ -21,4 +22,11 @@ def interrupts(rollouts, *, step, at, unless):
     """A signal. Raises KeyboardInterrupt at one step unless the file `unless` exists."""
     if step == at and not Path(unless).exists():
         raise KeyboardInterrupt
+    return every_other(rollouts)
+
+
+def waits(rollouts, *, step, at, unless):
+    """The values of `every_other`. At one step it does not return until the file `unless` exists."""
+    while step == at and not Path(unless).exists():
+        time.sleep(0.05)
     return every_other(rollouts)

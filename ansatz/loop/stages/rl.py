@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -55,12 +56,12 @@ class RlStage(Stage):
         )
         recipe = config.data.curriculum
         stage = training_stage(
+            context,
             config,
             folder,
             trainer=trainer,
             problems=context.problems("train"),
             total_steps=config.train.steps,
-            console=context.console,
             curriculum=None if recipe is None else curriculum_settings(recipe),
         )
         evaluator = context.evaluator(trainer.policy)
@@ -88,6 +89,7 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
     partial = _partial_from_json(stage.restored.get("partial_rollouts", ()))
     memory = PeakMemory(trainer.policy.device)
     sampler.load_weights(trainer.weights())
+    _evaluate_if_due(stage, evaluator, sampler, step=stage.first_step - 1)  # a signal may have cut it off
     for step in stage.steps:
         sampling = Sampling.of(
             config.rollout, seed=config.seed, step=step, max_call_tokens=config.rollout.partial_rollout_tokens
@@ -102,9 +104,18 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
         stage.tracker.log(step, {**metrics, "perf/peak_memory_gb": memory.gb()})
         if config.save.samples:
             stage.tracker.samples(step, [member for group in data.sampled for member in group.members])
-        if config.evaluate.every and step % config.evaluate.every == 0 and step < stage.total_steps:
-            stage.tracker.evaluation(evaluator.run(sampler, stage=stage.folder.name, step=step))
-        stage.save_if_due(step, partial_rollouts=_partial_to_json(partial))
+        stage_state = functools.partial(_stage_state, partial)
+        stage.reach_edge(step, stage_state)
+        _evaluate_if_due(stage, evaluator, sampler, step=step)
+        stage.save_if_due(step, stage_state)
+
+
+def _evaluate_if_due(stage: TrainingStage, evaluator: Evaluator, sampler: Sampler, *, step: int) -> None:
+    """Evaluate the policy after a step if `evaluate.every` asks for it. The stage itself evaluates the last step."""
+    every, name = stage.config.evaluate.every, stage.folder.name
+    due = every and step and step % every == 0 and step < stage.total_steps
+    if due and not stage.tracker.has_evaluation(stage=name, step=step):
+        stage.tracker.evaluation(evaluator.run(sampler, stage=name, step=step))
 
 
 def step_metrics(data: StepData, report: StepReport, *, version: int, update_s: float) -> dict[str, float]:
@@ -126,8 +137,8 @@ def step_metrics(data: StepData, report: StepReport, *, version: int, update_s: 
     }
 
 
-def _partial_to_json(partial: Sequence[PartialGroup]) -> list[list[dict[str, Any]]]:
-    return [[to_json(rollout) for rollout in group.rollouts] for group in partial]
+def _stage_state(partial: Sequence[PartialGroup]) -> dict[str, Any]:
+    return {"partial_rollouts": [[to_json(rollout) for rollout in group.rollouts] for group in partial]}
 
 
 def _partial_from_json(groups: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[PartialGroup, ...]:

@@ -50,9 +50,7 @@ def fine_tune(
     """
     one_update = config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
     trainer = context.trainer(model_path, build_objective(OBJECTIVE), section=config.sft, updates=one_update)
-    stage = training_stage(
-        config, folder, trainer=trainer, problems=problems, total_steps=config.sft.steps, console=context.console
-    )
+    stage = training_stage(context, config, folder, trainer=trainer, problems=problems, total_steps=config.sft.steps)
     with stage as running:
         if first_metrics is not None and running.first_step == 1:
             running.tracker.resume(-1)  # without this, step 0 of a run that was killed early would be logged twice
