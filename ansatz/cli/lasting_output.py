@@ -44,7 +44,7 @@ class LastingOutput:
 
 
 @contextmanager
-def lasting_output() -> Iterator[None]:
+def outlive_readers() -> Iterator[None]:
     """Let standard output and standard error outlive their readers until the block ends."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = LastingOutput(sys.stdout), LastingOutput(sys.stderr)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ansatz.cli.lasting_output import lasting_output
+from ansatz.cli.lasting_output import outlive_readers
 from ansatz.config import load_recipe
 from ansatz.config.schema import Config
 from ansatz.errors import ConfigError, RunInterrupted
@@ -44,7 +44,7 @@ def train(
         raise ConfigError("no recipe given; name one, such as recipes/tiny_arithmetic_grpo_cpu.yaml, or --resume RUN.")
     else:
         config = load_recipe(recipe, overlays=overlay or [], overrides=overrides)
-    with lasting_output():
+    with outlive_readers():
         _run(config, resume=resume is not None, fresh=fresh, allow_changes=allow_changes)
 
 
