@@ -51,7 +51,7 @@ def _loaded(name: str, split: str, config: str | None, revision: str | None) -> 
     saved = any((Path(name) / mark).is_file() for mark in ("dataset_dict.json", "state.json"))
     try:
         if not saved:
-            return datasets.load_dataset(name, config, split=split, revision=revision)
+            return datasets.load_dataset(name, config, split=split, revision=revision, trust_remote_code=False)
         data: Any = datasets.load_from_disk(name)
     except Exception as error:  # errors of the network, the disk, a loading script, or an unknown split
         raise DataError(

@@ -8,16 +8,17 @@ Axes: B rows, L length of a row, T flat tokens, M selected tokens, H hidden, C r
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ansatz.errors import ModelError
+from ansatz.json_text import parse_json
 from ansatz.models import attention, norm
 from ansatz.models.packing import pack, round_up
 from ansatz.models.threads import parallel_microbatches
@@ -25,6 +26,9 @@ from ansatz.models.threads import parallel_microbatches
 transformers.utils.logging.disable_progress_bar()
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
+MAX_LAYERS = 10_000
+"""A larger number in a config.json is a mistake, and building the layers would take hours."""
+HEADS = ("num_attention_heads", "num_key_value_heads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,14 +138,12 @@ def load_policy(path: str | Path, *, device: str | torch.device | None = None) -
     attention or logits do not have the form that this module requires.
     """
     check_folder(path)
-    model = load_model(path).to(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ModelError(f"model.path = {str(path)!r}: the tokenizer does not load: {_first_line(error)}") from error
+    place = find_device(device)
+    model = load_model(path).to(place)
+    tokenizer = load_tokenizer(path)
     # Callers check lengths, because they know the limits. Without this, transformers prints a warning.
     tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
-    end_ids = _end_ids(model, tokenizer)
+    end_ids = _end_ids(model, tokenizer, path)
     if not end_ids:
         raise ModelError(
             f"model.path = {str(path)!r}: neither the tokenizer nor the generation config names an end token. Set "
@@ -150,6 +152,7 @@ def load_policy(path: str | Path, *, device: str | torch.device | None = None) -
     policy = Policy(
         model=model, tokenizer=tokenizer, max_context=_max_context(model.config), end_ids=end_ids, path=str(path)
     )
+    _check_vocabulary(policy)
     if feature := _unsupported_feature(policy):
         raise ModelError(f"model.path = {str(path)!r} has {feature}, which Ansatz does not support. Use another model.")
     return policy
@@ -158,19 +161,59 @@ def load_policy(path: str | Path, *, device: str | torch.device | None = None) -
 def load_model(path: str | Path) -> Any:
     """The causal LM of a folder in float32 and eval mode, with transformers' eager attention.
 
-    Raises ModelError if weights are missing; transformers alone would fill them with random numbers.
+    Raises ModelError if weights are missing or not finite; transformers alone would fill missing ones with random
+    numbers. Code in the folder is never run.
     """
+    _check_config(path)
     try:
         model, report = transformers.AutoModelForCausalLM.from_pretrained(  # pyright: ignore[reportGeneralTypeIssues]
-            path, dtype=torch.float32, attn_implementation="eager", local_files_only=True, output_loading_info=True
+            path,
+            dtype=torch.float32,
+            attn_implementation="eager",
+            local_files_only=True,
+            output_loading_info=True,
+            trust_remote_code=False,
         )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"model.path = {str(path)!r} does not load as a causal LM: {_first_line(error)}") from error
+    except pickle.UnpicklingError as error:
+        raise ModelError(
+            f"model.path = {str(path)!r} has pickled weights that hold more than tensors, so loading them could run "
+            "code. Convert them to model.safetensors."
+        ) from error
+    except Exception as error:  # a wrong config or file fails anywhere in transformers, with any kind of error
+        raise ModelError(f"model.path = {str(path)!r} does not load as a causal LM: {_one_line(error)}") from error
     if missing := sorted(report["missing_keys"]):
         raise ModelError(
             f"model.path = {str(path)!r} lacks {len(missing)} weights, such as {missing[0]}. Give a complete model."
         )
+    for name, parameter in model.named_parameters():
+        if parameter.numel() and not all(value.isfinite() for value in parameter.aminmax()):
+            raise ModelError(
+                f"model.path = {str(path)!r}: the weight {name} has values that are nan or infinite, so every response "
+                "would be noise. Give another copy, or an earlier checkpoint."
+            )
     return model.eval()
+
+
+def load_tokenizer(path: str | Path) -> Any:
+    """The tokenizer of a folder. ModelError if it does not load. Code in the folder is never run."""
+    try:
+        return transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # each file format raises its own kind
+        raise ModelError(f"model.path = {str(path)!r}: the tokenizer does not load: {_one_line(error)}") from error
+
+
+def find_device(name: str | torch.device | None) -> torch.device:
+    """The device; None: a GPU if there is one, otherwise the CPU. ModelError if tensors cannot be kept on it."""
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError, ModuleNotFoundError) as error:
+        raise ModelError(
+            f"device = {str(name)!r} cannot be used: {_one_line(error)[:120]}. Use cpu, or cuda if there is a GPU."
+        ) from error
+    return device
 
 
 def check_folder(path: str | Path) -> None:
@@ -193,10 +236,52 @@ def save_model(policy: Policy, folder: Path, *, state: dict[str, Tensor]) -> Non
     policy.tokenizer.save_pretrained(folder)
 
 
-def _end_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
+def _check_config(path: str | Path) -> None:
+    """ModelError for a config.json whose numbers would keep transformers busy for hours or divide by zero."""
+    try:
+        config = parse_json((Path(path) / "config.json").read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"model.path = {str(path)!r}: config.json is not a valid JSON file ({error}). Download the model again."
+        ) from error
+    if not isinstance(config, dict):
+        raise ModelError(f"model.path = {str(path)!r}: config.json holds {config!r:.60}, expected a JSON object.")
+    for key in ("num_hidden_layers", "max_position_embeddings", "vocab_size", *HEADS):
+        value, most = config.get(key), MAX_LAYERS if key == "num_hidden_layers" else 10**9
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most):
+            raise ModelError(
+                f"model.path = {str(path)!r}: {key} = {value!r:.40} in config.json, expected a whole number from 1 to "
+                f"{most}. Repair the file, or download the model again."
+            )
+
+
+def _end_ids(model: Any, tokenizer: Any, path: str | Path) -> tuple[int, ...]:
+    """The end tokens of the generation config and the tokenizer. ModelError for an id that no token has."""
     configured = getattr(model.generation_config, "eos_token_id", None)
     ids = configured if isinstance(configured, list) else [configured]
-    return tuple(sorted({int(token) for token in [*ids, tokenizer.eos_token_id] if token is not None}))
+    named = [token for token in [*ids, tokenizer.eos_token_id] if token is not None]
+    size = model.get_input_embeddings().weight.shape[0]
+    for token in named:
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < size:
+            raise ModelError(
+                f"model.path = {str(path)!r}: eos_token_id = {token!r:.40}, expected the id of a token, from 0 to "
+                f"{size - 1}. Repair generation_config.json, config.json or the tokenizer."
+            )
+    return tuple(sorted(set(named)))
+
+
+def _check_vocabulary(policy: Policy) -> None:
+    """ModelError if the tokenizer has tokens that the model has no embedding for.
+
+    Added tokens do not count: some tokenizer classes add special ones that no text contains.
+    """
+    size, added = policy.head.weight.shape[0], policy.tokenizer.added_tokens_decoder
+    largest = max((token for token in policy.tokenizer.get_vocab().values() if token not in added), default=0)
+    if largest >= size:
+        raise ModelError(
+            f"model.path = {policy.path!r}: the tokenizer has the token id {largest}, but the model has only {size} "
+            "tokens. The tokenizer belongs to another model, or the model was not resized after tokens were added."
+        )
 
 
 def _max_context(config: Any) -> int:
@@ -245,5 +330,5 @@ def _unsupported_setting(config: Any) -> str | None:
     return None
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -107,7 +107,7 @@ def build_random_model(
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config)
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     tokenizer.save_pretrained(folder)
     model.save_pretrained(folder)
     return model.num_parameters()

@@ -16,11 +16,10 @@ def token_counter(folder: Path) -> Callable[[str], int]:
     Raises ModelError if the folder has no tokenizer that loads.
     """
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # any kind: each file format raises its own
-        raise ModelError(
-            f"{folder} has no tokenizer that loads ({str(error).splitlines()[0]}). Give a Hugging Face folder."
-        ) from error
+        problem = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ModelError(f"{folder} has no tokenizer that loads ({problem}). Give a Hugging Face folder.") from error
     tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = (
         True  # long texts are expected
     )

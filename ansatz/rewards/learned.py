@@ -65,11 +65,14 @@ class SequenceClassifier:
         loader: Any = AutoModelForSequenceClassification
         tokenizers: Any = AutoTokenizer
         try:
-            self._model, notes = loader.from_pretrained(folder, local_files_only=True, output_loading_info=True)
-            self._tokenizer = tokenizers.from_pretrained(folder, local_files_only=True)
+            self._model, notes = loader.from_pretrained(
+                folder, local_files_only=True, output_loading_info=True, trust_remote_code=False
+            )
+            self._tokenizer = tokenizers.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             self._model.to(device).eval()
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise ModelError(f"rewards.learned.model = {folder!r} cannot be loaded on {device!r}: {error}") from error
+        except Exception as error:  # a wrong config or file fails anywhere in transformers, with any kind of error
+            problem = " ".join(str(error).split())[:300] or type(error).__name__
+            raise ModelError(f"rewards.learned.model = {folder!r} cannot be loaded on {device!r}: {problem}") from error
         if self._model.config.num_labels != 1 or notes["missing_keys"]:
             raise ModelError(
                 f"rewards.learned.model = {folder!r} has {self._model.config.num_labels} labels and lacks the weights "

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import pickle
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from ansatz.errors import ModelError
 from ansatz.models.load import cast, check_folder, compute_dtype, head_logits, load_policy, save_model
+from ansatz.models.token_counts import token_counter
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -81,6 +85,30 @@ def a_weight_of_another_shape(folder: Path) -> None:
     edit_weights(folder / "model.safetensors", lambda weights: weights | {name: weights[name][:5].clone()})
 
 
+def one_value_is_nan(folder: Path) -> None:
+    name = "model.layers.0.mlp.up_proj.weight"
+    edit_weights(
+        folder / "model.safetensors",
+        lambda weights: weights | {name: weights[name].index_fill(0, torch.tensor([3]), float("nan"))},
+    )
+
+
+def a_smaller_vocabulary(folder: Path) -> None:
+    name = "model.embed_tokens.weight"
+    edit_weights(folder / "model.safetensors", lambda weights: weights | {name: weights[name][:30].clone()})
+    edit_json(folder / "config.json", vocab_size=30)
+
+
+class Harmful:
+    def __reduce__(self) -> Any:
+        return (open, (f"{tempfile.gettempdir()}/ansatz-ran-code", "w"))
+
+
+def pickled_code(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"model.norm.weight": Harmful()}))
+
+
 BROKEN: dict[Callable[[Path], object], str] = {
     no_end_token: "names an end token",
     no_tokenizer: "has no tokenizer. Give",
@@ -92,6 +120,25 @@ BROKEN: dict[Callable[[Path], object], str] = {
     lambda folder: (folder / "config.json").write_text('{"model_type": "t5"}'): "does not load as a causal LM",
     lambda folder: (folder / "model.safetensors").unlink(): "no file named model.safetensors",
     lambda folder: (folder / "tokenizer.json").write_text("{}"): "the tokenizer does not load",
+    lambda folder: (folder / "tokenizer.json").write_text("[]"): "the tokenizer does not load",
+    lambda folder: (folder / "tokenizer_config.json").write_text("null"): "the tokenizer does not load",
+    lambda folder: (folder / "config.json").write_text("[" * 5000): "not a valid JSON file",
+    lambda folder: (folder / "config.json").write_text("null"): "holds None, expected a JSON object",
+    lambda folder: (folder / "generation_config.json").write_text("[]"): "does not load as a causal LM",
+    lambda folder: edit_json(folder / "config.json", num_hidden_layers=0): "num_hidden_layers = 0 in config.json",
+    lambda folder: edit_json(folder / "config.json", num_hidden_layers=10**9): "a whole number from 1 to 10000",
+    lambda folder: edit_json(folder / "config.json", num_key_value_heads=0): "num_key_value_heads = 0 in config.json",
+    lambda folder: edit_json(folder / "config.json", vocab_size="x"): "vocab_size = 'x' in config.json",
+    lambda folder: edit_json(folder / "config.json", head_dim=0): "does not load as a causal LM",
+    lambda folder: edit_json(folder / "config.json", rope_parameters=3): "does not load as a causal LM",
+    lambda folder: edit_json(folder / "config.json", eos_token_id="<end>"): "does not load as a causal LM",
+    lambda folder: edit_json(folder / "config.json", dtype="float3"): "does not load as a causal LM|the tokenizer",
+    lambda folder: edit_json(folder / "generation_config.json", eos_token_id="<end>"): "eos_token_id = '<end>', expec",
+    lambda folder: edit_json(folder / "generation_config.json", eos_token_id=VOCAB_SIZE): "eos_token_id = 61, expec",
+    lambda folder: edit_json(folder / "generation_config.json", eos_token_id={"a": 1}): "from 0 to 60",
+    one_value_is_nan: "the weight model.layers.0.mlp.up_proj.weight has values that are nan or infinite",
+    a_smaller_vocabulary: "the tokenizer has the token id 60, but the model has only 30 tokens",
+    pickled_code: "pickled weights that hold more than tensors",
 }
 
 
@@ -104,6 +151,38 @@ def test_a_broken_folder_is_refused_in_one_line_that_names_it(
         load_policy(tmp_path)
     assert str(caught.value).startswith(f"model.path = {str(tmp_path)!r}")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("device", ["nope", "cuda:99", "meta", "hpu", "tpu:x", ""])
+def test_a_device_that_cannot_be_used_is_refused_before_loading(tmp_path: Path, device: str) -> None:
+    tiny_folder(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"^device = .* cannot be used: .* Use cpu, or cuda if there is a GPU.$"):
+        load_policy(tmp_path, device=device)
+
+
+def test_code_in_a_folder_is_never_run_whatever_standard_input_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model type that transformers does not know and whose classes the folder itself defines: with trust_remote_code
+    left open, transformers asks, and runs the code if the answer is yes."""
+    folder = tiny_folder(tmp_path / "model")
+    ran = tmp_path / "ran"
+    (folder / "evil.py").write_text(f"open({str(ran)!r}, 'w').close()\nclass C: pass\nclass M: pass\nclass T: pass\n")
+    code = {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}
+    edit_json(folder / "config.json", model_type="evil", auto_map=code)
+    asked: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda *prompt: asked.append(str(prompt)) or "yes")
+    with pytest.raises(ModelError):
+        load_policy(folder)
+    fine = tiny_folder(tmp_path / "fine")
+    (fine / "evil.py").write_text((folder / "evil.py").read_text())
+    edit_json(fine / "tokenizer_config.json", tokenizer_class="E", auto_map={"AutoTokenizer": ["evil.T", None]})
+    for load in (load_policy, lambda path: token_counter(path)("1 + 1")):
+        with contextlib.suppress(ModelError):
+            load(fine)
+    assert not ran.exists()
+    assert asked == []
 
 
 ODD: dict[str, tuple[str, dict[str, Any], str]] = {
