@@ -202,14 +202,16 @@ def test_countdown_puzzles_give_the_reward_their_numbers_and_target(tmp_path: Pa
     assert "98" in problem.question
 
 
-def test_the_form_of_the_answers_is_that_of_most_of_the_first_rows(tmp_path: Path) -> None:
-    """NuminaMath contains proofs without a box; the first row can be one of them."""
-    rows = [{"problem": ASKED, "solution": text} for text in ("Follows by symmetry of the figure.", BOXED, BOXED)]
+def test_solutions_are_read_by_their_boxes_even_if_most_of_the_first_rows_have_none(tmp_path: Path) -> None:
+    """NuminaMath contains proofs without a box; the first rows can be proofs."""
+    proof = "Follows by symmetry of the figure."
+    rows = [{"problem": ASKED, "solution": text} for text in (proof, proof, BOXED)]
     with collect_unfit() as unfit:
         problems = read(tmp_path, *rows)
-    assert [problem.answer for problem in problems] == ["2", "2"]
+    assert [problem.answer for problem in problems] == ["2"]
     assert [(row.place.rpartition("/")[2], row.gold) for row in unfit] == [
-        ("rows.jsonl line 1", "'Follows by symmetry of the figure.'")
+        ("rows.jsonl line 1", repr(proof)),
+        ("rows.jsonl line 2", repr(proof)),
     ]
     assert "has no a \\boxed{ANSWER} in it" in unfit[0].reason
 
