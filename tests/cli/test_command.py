@@ -13,8 +13,10 @@ from ansatz.errors import ConfigError
 SHARED = (
     "data_filter",
     "eval_tables",
+    "lasting_output",
     "main",
     "model_filters",
+    "outputs",
     "recipe",
     "responses",
     "rows",
