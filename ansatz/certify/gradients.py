@@ -1,0 +1,72 @@
+"""The gradient of a step, computed the way training does it and in independent ways.
+
+Axes: N rollouts, T flat tokens, L columns of a padded batch, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ansatz.models.load import Policy
+from ansatz.models.logps import token_logps
+from ansatz.objectives.objective import Objective
+from ansatz.train.batch import TrainBatch
+from ansatz.train.packed import select_rollouts
+
+
+class Gradients:
+    """The gradient of an objective with respect to the policy's parameters, as a flat vector, computed in several ways."""
+
+    def __init__(self, policy: Policy, objective: Objective, temperature: float) -> None:
+        self.policy, self.objective, self.temperature = policy, objective, temperature
+
+    def of(self, *parts: TrainBatch, packed: bool = True) -> Tensor:
+        """The sum over the parts. packed: all rollouts of a part in one forward pass; else a pass for each rollout."""
+        return self._collect([(part, self._logps(part, packed=packed)) for part in parts])
+
+    def padded(self, batch: TrainBatch, side: str) -> Tensor:
+        """The same by the model's own forward pass, on rows padded on the right or the left, with an attention mask."""
+        return self._collect([(batch, self._padded_logps(batch, side))])
+
+    def largest_log_ratio(self, batch: TrainBatch) -> float:
+        """The largest |log ratio| of a token, in nats."""
+        logp_T, entropy_T = self._logps(batch, packed=True)
+        return float(self.objective.loss(batch.for_loss(logp_T), logp_T, entropy_T).maxima["log_ratio_abs"])
+
+    def _collect(self, parts: Sequence[tuple[TrainBatch, tuple[Tensor, Tensor]]]) -> Tensor:
+        self.policy.model.zero_grad(set_to_none=True)
+        for part, (logp_T, entropy_T) in parts:
+            self.objective.loss(part.for_loss(logp_T), logp_T, entropy_T).loss.backward()
+        gradient = torch.cat(
+            [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in self.policy.model.parameters()]
+        )
+        self.policy.model.zero_grad(set_to_none=True)
+        return gradient
+
+    def _logps(self, batch: TrainBatch, *, packed: bool) -> tuple[Tensor, Tensor]:
+        rollouts = batch.packed
+        indices = [torch.tensor([index]) for index in range(rollouts.num_rollouts)]
+        passes = [rollouts] if packed else [select_rollouts(rollouts, index) for index in indices]
+        logps = [token_logps(self.policy, part, temperature=self.temperature) for part in passes]
+        return torch.cat([logp_T for logp_T, _ in logps]), torch.cat([entropy_T for _, entropy_T in logps])
+
+    def _padded_logps(self, batch: TrainBatch, side: str) -> tuple[Tensor, Tensor]:
+        rollouts = batch.packed
+        length_N = torch.bincount(rollouts.segment_T)
+        columns = int(length_N.max())
+        shift_T = (columns - length_N)[rollouts.segment_T] if side == "left" else torch.zeros_like(rollouts.segment_T)
+        cell = rollouts.segment_T, rollouts.position_T + shift_T
+        token_NL = torch.zeros(len(length_N), columns, dtype=torch.long)
+        token_NL[cell] = rollouts.token_T
+        seen_NL = torch.zeros_like(token_NL)
+        seen_NL[cell] = 1
+        position_NL = (seen_NL.cumsum(1) - 1).clamp(min=0)
+        logits_NLV = self.policy.model(
+            input_ids=token_NL, attention_mask=seen_NL, position_ids=position_NL, use_cache=False
+        ).logits.float()
+        logp_TV = (logits_NLV / self.temperature).log_softmax(-1)[cell[0], (cell[1] - 1).clamp(min=0)]
+        entropy_T = -(logp_TV.exp() * logp_TV).sum(-1)
+        return logp_TV.gather(-1, rollouts.token_T[:, None]).squeeze(-1), entropy_T
