@@ -180,7 +180,7 @@ def _alignment(
 
 
 def _off_policy(batch: TrainBatch) -> LossBatch:
-    """The batch with old log-probs that differ a little from the policy's, as after an update, so that clips have effect."""
+    """The batch with old log-probs that differ a little from the policy's, as after an update, so that it clips."""
     noise_T = 0.2 * torch.sin(batch.packed.token_T.float() + 3.0 * batch.packed.position_T)
     return batch.with_old_logps((batch.behavior_logp_T + noise_T) * batch.sampled_mask_T)
 
@@ -191,7 +191,7 @@ def _before_update(batch: TrainBatch) -> TrainBatch:
 
 
 def _with_signal(sample: TrainSample, index: int) -> TrainSample:
-    """The sample with a reward that varies. An untrained policy earns 0 everywhere, which gives no gradient to compare."""
+    """The sample with a varied reward. An untrained policy earns 0 everywhere, which gives no gradient to compare."""
     return dataclasses.replace(sample, reward=sample.reward + (index * 7 % 5) / 4)
 
 

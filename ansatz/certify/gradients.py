@@ -18,7 +18,7 @@ from ansatz.train.packed import select_rollouts
 
 
 class Gradients:
-    """The gradient of an objective with respect to the policy's parameters, as a flat vector, computed in several ways."""
+    """The gradient of an objective in the policy's parameters, as a flat vector, computed in several ways."""
 
     def __init__(self, policy: Policy, objective: Objective, temperature: float) -> None:
         self.policy, self.objective, self.temperature = policy, objective, temperature
