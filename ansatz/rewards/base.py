@@ -6,8 +6,8 @@ A reward is a function over the rollouts of ONE prompt, so it may compare them w
 
 Its keyword-only parameters are its settings in the recipe, except those in `INJECTED`, which the grader fills in. It is
 found by name: `ansatz/rewards/<name>.py` (or a package) holds a function `<name>`; nothing else needs to be edited. A
-name with a colon refers to the user's own code: `path/to/file.py:function` or `package.module:function`. A built-in
-reward also accepts an empty group: it then checks its settings and what it needs, so that a wrong recipe fails before
+name with a colon refers to the user's own code: `path/to/file.py:function` or `package.module:function`, which can also
+be written as in `rewards.signatures`, and can return numbers. A built-in reward also accepts an empty group: it then checks its settings and what it needs, so that a wrong recipe fails before
 the run starts.
 """
 
@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from ansatz.errors import ConfigError
 from ansatz.registry import bind, load_attribute, settings_of, suggest
+from ansatz.rewards.signatures import over_rollouts
 from ansatz.types import Rollout, ScoredRollout, Verdict
 
 RewardFunction = Callable[..., Sequence["RewardResult"]]
@@ -65,7 +66,10 @@ class RewardRegistry:
     def get(self, name: str) -> RewardFunction:
         """The reward of that name. ConfigError, with a suggestion, if it is unknown."""
         if ":" in name:
-            return load_attribute(name, kind="reward")
+            function = load_attribute(name, kind="reward")
+            if not callable(function):
+                raise ConfigError(f"reward {name!r} is {function!r}, not a function. Name a function of the file.")
+            return over_rollouts(function, name=name, injected=INJECTED)
         function = self._function(name)
         if function is None:
             raise ConfigError(f"reward {name!r} is unknown.{suggest(name, self.names())}")

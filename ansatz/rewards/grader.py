@@ -19,6 +19,7 @@ from ansatz.errors import ConfigError
 from ansatz.rewards.base import Grader, RewardFunction, RewardResult, rewards
 from ansatz.rewards.math_answer import ALGEBRA_TARGET
 from ansatz.rewards.pool import WorkerPool
+from ansatz.rewards.results import as_results
 from ansatz.types import Problem, Reason, Rollout, Score, ScoredRollout, Verdict
 
 _FOR_CHECK: dict[str, Any] = {"step": 0, "pool": None, "verdicts": ()}
@@ -118,7 +119,7 @@ class RewardGrader:
                 if None in injected["verdicts"]:
                     raise _ungraded(part.name)
             results = part.function(group, **{key: injected[key] for key in part.injected})
-            columns[part.name] = _checked(part.name, results, group)
+            columns[part.name] = as_results(part.name, results, group)
         return [
             self._score(rollout, {name: column[index] for name, column in columns.items()})
             for index, rollout in enumerate(group)
@@ -138,19 +139,3 @@ class RewardGrader:
 def _verdict(results: Iterable[RewardResult]) -> Verdict | None:
     """The first verdict among the results of one rollout, None if there is none."""
     return next((result.verdict for result in results if result.verdict is not None), None)
-
-
-def _checked(name: str, results: Sequence[RewardResult], group: Sequence[Rollout]) -> Sequence[RewardResult]:
-    """The results. ConfigError unless there is one per rollout and each is finite."""
-    problem = group[0].prompt.problem.id
-    if len(results) != len(group):
-        raise ConfigError(
-            f"reward {name!r} returned {len(results)} results for {len(group)} rollouts of problem {problem!r}. "
-            "Return one per rollout, in the same order."
-        )
-    for result in results:
-        if not math.isfinite(result.value):
-            raise ConfigError(
-                f"reward {name!r} returned {result.value} for problem {problem!r}. Return a finite number."
-            )
-    return results
