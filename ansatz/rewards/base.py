@@ -7,8 +7,8 @@ A reward is a function over the rollouts of ONE prompt, so it may compare them w
 Its keyword-only parameters are its settings in the recipe, except those in `INJECTED`, which the grader fills in. It is
 found by name: `ansatz/rewards/<name>.py` (or a package) holds a function `<name>`; nothing else needs to be edited. A
 name with a colon refers to the user's own code: `path/to/file.py:function` or `package.module:function`, which can also
-be written as in `rewards.signatures`, and can return numbers. A built-in reward also accepts an empty group: it then checks its settings and what it needs, so that a wrong recipe fails before
-the run starts.
+have one of the forms of `rewards.signatures` and return numbers. A built-in reward also accepts an empty group: it then
+checks its settings and what it needs, so that a wrong recipe fails before the run starts.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ FORMS = {
     ),
     "TRL, None": "def reward(completions, answer, **kwargs):\n    return [1.0 if completions[0] == '5' else 9, None]\n",
     "rollouts": "def reward(rollouts):\n    return [r.text == r.prompt.problem.answer for r in rollouts]\n",
-    "numpy": "import numpy\ndef reward(rollouts):\n    return numpy.array([r.text == '5' for r in rollouts], 'float32')\n",
+    "numpy": "import numpy\ndef reward(rollouts):\n    return numpy.array([r.text == '5' for r in rollouts], 'f4')\n",
     "torch": "import torch\ndef reward(rollouts):\n    return torch.tensor([r.text == '5' for r in rollouts])\n",
 }
 
