@@ -18,6 +18,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from ansatz.config.fields import LARGEST
 from ansatz.config.load import parse_section
 from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import ConfigError
@@ -46,13 +47,13 @@ class ModelSampling:
             raise ConfigError(f"--dtype = {self.dtype!r}: expected {', '.join(DTYPES[:-1])} or {DTYPES[-1]}.")
 
 
-_OTHER_HELP: Mapping[str, tuple[str, int | None]] = {  # option: help text, least value
+_OTHER_HELP: Mapping[str, tuple[str, tuple[int, int] | None]] = {  # option: help text, least and largest value
     "template": ("Prompt template: a name, chat, or a .txt file.", None),
-    "seed": ("Seed of the sampling noise, and of the bootstrap in evaluations.", 0),
-    "batch": ("Problems sampled together. When the command is killed, at most one batch is lost.", 1),
+    "seed": ("Seed of the sampling noise, and of the bootstrap in evaluations.", (0, LARGEST - 1)),
+    "batch": ("Problems sampled together. When the command is killed, at most one batch is lost.", (1, 10**6)),
     "device": ("For example cpu or cuda. Default: a GPU if there is one.", None),
     "dtype": ("auto, float32 or bfloat16.", None),
-    "threads": ("CPU threads; 0: one for each core.", 0),
+    "threads": ("CPU threads; 0: one for each core.", (0, 1024)),
 }
 
 
@@ -121,7 +122,11 @@ def _group() -> dict[str, tuple[Any, Any]]:
         kind, default = (list[str] | None, None) if name == "stop" else (field.annotation, field.default)
         group[name] = (Annotated[kind, typer.Option(help=field.description, rich_help_panel=PANEL)], default)
     kinds = get_type_hints(ModelSampling)
-    for name, (text, least) in _OTHER_HELP.items():
+    for name, (text, limits) in _OTHER_HELP.items():
+        least, most = limits or (None, None)
         default = ModelSampling.__dataclass_fields__[name].default
-        group[name] = (Annotated[kinds[name], typer.Option(help=text, min=least, rich_help_panel=PANEL)], default)
+        group[name] = (
+            Annotated[kinds[name], typer.Option(help=text, min=least, max=most, rich_help_panel=PANEL)],
+            default,
+        )
     return group

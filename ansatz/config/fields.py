@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
+
+LARGEST = 10**15
+"""Whole numbers of a recipe are smaller. Larger ones are mistakes, and overflow in the random generators."""
 
 
 def _no_bool(value: Any) -> Any:
@@ -15,7 +18,13 @@ def _no_bool(value: Any) -> Any:
     return value
 
 
-Int = Annotated[int, BeforeValidator(_no_bool)]
+def _below_largest(value: int) -> int:
+    if abs(value) >= LARGEST:
+        raise PydanticCustomError("number_size", "should be a number of at most 15 digits")
+    return value
+
+
+Int = Annotated[int, BeforeValidator(_no_bool), AfterValidator(_below_largest)]
 Float = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
 Positive = Annotated[Int, Field(gt=0)]
 """A number of things of which there is at least one."""

@@ -209,9 +209,9 @@ class Config(Section):
     of threads gives the same run, bit for bit, on the same machine."""
     out: str = "runs"
     """Folder that holds the run folders; the run is written to out/name."""
-    threads: Count = 0
+    threads: Annotated[Count, Field(le=1024)] = 0
     """CPU threads of torch; 0: one for each core. Bit-identical repetition needs the same number."""
-    grader_workers: Positive = 1
+    grader_workers: Annotated[Positive, Field(le=1024)] = 1
     """Groups that are graded at the same time, and processes for the algebra of grading."""
     data: DataSection
     model: ModelSection = ModelSection()

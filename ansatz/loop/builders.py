@@ -25,7 +25,9 @@ def model_builder(config: Config) -> Callable[..., Any]:
     """
     model = config.model
     if model.path is None or not model.toy:
-        return bind(build_tiny_model, {"seed": config.seed, **model.tiny}, what="model.tiny")
+        build = bind(build_tiny_model, {"seed": config.seed, **model.tiny}, what="model.tiny")
+        recipe_shape(config)  # sizes that do not fit together are refused now, not when the model is built
+        return build
     return functools.partial(build_random_model, shape=recipe_shape(config), seed=config.seed)
 
 

@@ -7,13 +7,13 @@ keys and values) and Qwen3 (with norms on queries and keys).
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from math import gcd
 from pathlib import Path
 from typing import Any
 
 from ansatz.errors import ModelError
+from ansatz.json_text import read_object
 from ansatz.registry import suggest
 
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
@@ -142,7 +142,13 @@ def model_shape(path: str | Path) -> ModelShape:
     """The shape of a local folder or a known model. Raises ModelError for others, and for other architectures."""
     file = Path(path) / "config.json"
     if file.is_file():
-        return _from_config(json.loads(file.read_text(encoding="utf-8")), path)
+        advice = f"model.path = {str(path)!r} is not a complete model; download it again."
+        try:
+            return _from_config(read_object(file, error=ModelError, advice=advice), path)
+        except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+            raise ModelError(
+                f"{file} lacks a size or has a wrong one ({type(error).__name__}: {error}). {advice}"
+            ) from error
     if (known := KNOWN_MODELS.get(str(path))) is not None:
         return known
     raise ModelError(

@@ -25,6 +25,9 @@ from ansatz.errors import ConfigError, MissingExtraError
 from ansatz.models.load import Policy
 from ansatz.registry import bind, suggest
 
+MAX_RANK = 1024
+"""Above the ranks that are useful: at the width of a layer, an adapter has more parameters than the layer itself."""
+
 FOLDER = "adapter"
 """The folder of a checkpoint that holds only the adapters, in peft's format."""
 
@@ -47,14 +50,14 @@ def bind_adapters(settings: Mapping[str, Any] | None, *, seed: int) -> Callable[
 def add_adapters(
     policy: Policy,
     *,
-    rank: Annotated[int, Field(gt=0)] = 16,
-    alpha: Annotated[float, Field(gt=0)] = 32.0,
+    rank: Annotated[int, Field(gt=0, le=MAX_RANK)] = 16,
+    alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 32.0,
     targets: tuple[str, ...] = (),
     seed: int = 0,
 ) -> Policy:
     """Add adapters to the policy in place and freeze its own weights.
 
-    rank: the rank of each adapter.
+    rank: the rank of each adapter, at most 1024.
     alpha: the adapters are multiplied by alpha / rank.
     targets: names of the linear layers that get an adapter, such as q_proj. Empty: all except the output embedding.
     seed: for the random values of A.

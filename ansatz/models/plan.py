@@ -24,7 +24,7 @@ from ansatz.models.memory import (
     peak_bytes,
 )
 from ansatz.models.threads import parallel_microbatches, usable_cores
-from ansatz.models.tiny import build_tiny_model
+from ansatz.models.tiny import build_tiny_model, tiny_shape
 from ansatz.registry import settings_of
 
 _HARDWARE = re.compile(r"(?:(\d+)\s*x\s*)?(\d+(?:\.\d+)?)\s*(GiB|GB)", re.IGNORECASE)
@@ -36,6 +36,7 @@ _TINY_SIZES = (
     "head_dim",
     "intermediate_size",
     "vocab_size",
+    "max_context",
 )
 _COMMENT = re.compile(r"^#\s*Hardware:\s*([^(\n]*)", re.MULTILINE)
 
@@ -76,8 +77,7 @@ def recipe_shape(config: Config) -> ModelShape:
     if model.path is None:
         defaults = {name: setting.default for name, setting in settings_of(build_tiny_model).items()}
         tiny = defaults | dict(model.tiny)
-        sizes = {name: tiny[name] for name in _TINY_SIZES}
-        return ModelShape(architecture="qwen3", tied=True, max_context=tiny["max_context"], **sizes)
+        return tiny_shape(**{name: tiny[name] for name in _TINY_SIZES})
     shape = model_shape(model.path)
     if not model.toy:
         return shape

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from ansatz.config.fields import LARGEST
 from ansatz.errors import ConfigError
 from ansatz.models.known_models import ModelShape
 
@@ -31,20 +34,24 @@ CHAT_TEMPLATE = (
 )
 
 
+MAX_PARAMETERS = 2 * 10**9
+"""8 GB of float32 weights. A larger model is not built from random weights by accident."""
+
+
 def build_tiny_model(
     folder: str | Path,
     *,
     texts: Iterable[str],
-    vocab_size: int = 1024,
-    hidden_size: int = 128,
-    num_layers: int = 4,
-    num_heads: int = 4,
-    num_kv_heads: int = 2,
-    head_dim: int = 32,
-    intermediate_size: int = 512,
-    max_context: int = 512,
-    initializer_range: float | None = None,
-    seed: int = 0,
+    vocab_size: Annotated[int, Field(ge=258, le=1_000_000)] = 1024,
+    hidden_size: Annotated[int, Field(gt=0, le=65_536)] = 128,
+    num_layers: Annotated[int, Field(gt=0, le=1000)] = 4,
+    num_heads: Annotated[int, Field(gt=0, le=1024)] = 4,
+    num_kv_heads: Annotated[int, Field(gt=0, le=1024)] = 2,
+    head_dim: Annotated[int, Field(ge=2, le=1024, multiple_of=2)] = 32,
+    intermediate_size: Annotated[int, Field(gt=0, le=1_000_000)] = 512,
+    max_context: Annotated[int, Field(gt=0, le=10_000_000)] = 512,
+    initializer_range: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None,
+    seed: Annotated[int, Field(ge=0, lt=LARGEST)] = 0,
 ) -> int:
     """Create the model and its tokenizer in `folder`, and return the number of parameters.
 
@@ -55,6 +62,31 @@ def build_tiny_model(
     initializer_range: standard deviation of the initial weights; None: 1 / sqrt(hidden_size). seed: of these weights.
     Raises ConfigError for sizes that do not fit together.
     """
+    shape = tiny_shape(
+        vocab_size=vocab_size,
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        intermediate_size=intermediate_size,
+        max_context=max_context,
+    )
+    return build_random_model(folder, texts=texts, shape=shape, initializer_range=initializer_range, seed=seed)
+
+
+def tiny_shape(
+    *,
+    vocab_size: int,
+    hidden_size: int,
+    num_layers: int,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    intermediate_size: int,
+    max_context: int,
+) -> ModelShape:
+    """The shape of the model that `build_tiny_model` creates. ConfigError for sizes that do not fit together."""
     if vocab_size < 258:
         raise ConfigError(
             f"vocab_size = {vocab_size}: 256 bytes and 2 special tokens need at least 258. Use 258 or more."
@@ -63,6 +95,8 @@ def build_tiny_model(
         raise ConfigError(
             f"num_heads = {num_heads} is not a multiple of num_kv_heads = {num_kv_heads}. Change one of them."
         )
+    if head_dim % 2:
+        raise ConfigError(f"head_dim = {head_dim}: rotary positions turn pairs of values. Use an even number.")
     shape = ModelShape(
         architecture="qwen3",
         hidden_size=hidden_size,
@@ -75,7 +109,12 @@ def build_tiny_model(
         tied=True,
         max_context=max_context,
     )
-    return build_random_model(folder, texts=texts, shape=shape, initializer_range=initializer_range, seed=seed)
+    if shape.num_parameters > MAX_PARAMETERS:
+        raise ConfigError(
+            f"these sizes make {shape.num_parameters:,} parameters, more than the {MAX_PARAMETERS:,} that are built "
+            "with random weights. Use smaller sizes, or load a model with model.path."
+        )
+    return shape
 
 
 def build_random_model(
