@@ -189,6 +189,10 @@ class SaveSection(Section):
     """Write a checkpoint every N steps of SFT and of RL. The last step of a stage always gets one."""
     keep: Positive = 2
     """Newest checkpoints of a stage that are kept."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of the weights in the model folder of a checkpoint. auto: the precision of the model that the run
+    starts from. Below float32, the checkpoint holds the float32 master weights too, in its subfolder training/; a
+    resumed run and the next stage use these."""
     grace: Annotated[Float, Field(ge=0)] = 30.0
     """Seconds that a step may still take when a signal asks the run to stop. After that the step is dropped, and the
     state before it is saved, unless the weights are already changing."""

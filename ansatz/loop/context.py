@@ -21,6 +21,7 @@ from ansatz.loop.unfit import Check, UnfitProblems
 from ansatz.models.layers import configure_layers
 from ansatz.models.load import Policy, cast, compute_dtype, load_policy
 from ansatz.models.lora import bind_adapters
+from ansatz.models.save import export_dtype
 from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import check_golds
@@ -28,7 +29,7 @@ from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
 from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
-from ansatz.train.local import LocalTrainer
+from ansatz.train.local import LocalTrainer, use_exact_weights
 from ansatz.train.optim import Schedule
 from ansatz.types import Problem
 
@@ -157,6 +158,7 @@ class RunContext:
         temperature: the one that rollouts are sampled at.
         """
         model, policy = self.config.model, _load(path)
+        use_exact_weights(policy, Path(path))
         dtype = compute_dtype(model.dtype, policy.device)
         if (add_adapters := bind_adapters(model.lora, seed=self.config.seed)) is not None:
             policy = add_adapters(policy)
@@ -171,6 +173,7 @@ class RunContext:
                 warmup_steps=section.warmup_steps, decay_steps=section.decay_steps, total_steps=section.steps
             ),
             temperature=temperature,
+            export_dtype=export_dtype(self.config.save.dtype, path),
         )
 
 

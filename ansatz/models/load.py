@@ -1,4 +1,4 @@
-"""Loading and saving Hugging Face folders, and the interface of a model for the rest of Ansatz.
+"""Loading Hugging Face folders, and the interface of a model for the rest of Ansatz.
 
 A causal LM must be a transformers model whose logits are its output embedding applied to its last hidden state, and
 whose layers all attend to the full past. Both are checked when the model is loaded. Nothing else is assumed about it.
@@ -228,12 +228,6 @@ def check_folder(path: str | Path) -> None:
     raise ModelError(
         f"model.path = {str(path)!r} {problem}. Give a Hugging Face model folder (config.json, weights, tokenizer)."
     )
-
-
-def save_model(policy: Policy, folder: Path, *, state: dict[str, Tensor]) -> None:
-    """Write an ordinary Hugging Face folder with these float32 weights (with adapters: the weights of the base)."""
-    (policy.model if policy.base is None else policy.base).save_pretrained(folder, state_dict=state)
-    policy.tokenizer.save_pretrained(folder)
 
 
 def _check_config(path: str | Path) -> None:

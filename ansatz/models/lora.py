@@ -115,7 +115,9 @@ def merge_adapters(policy: Policy, weights: Mapping[str, Tensor]) -> dict[str, T
 def save_adapters(policy: Policy, folder: Path, *, weights: Mapping[str, Tensor]) -> None:
     """Save float32 adapters in peft's format. `PeftModel.from_pretrained(model, folder)` reads them."""
     folder.mkdir()
-    policy.model.peft_config[_NAME].save_pretrained(folder)
+    settings = copy.copy(policy.model.peft_config[_NAME])
+    settings.target_modules = sorted(settings.target_modules)  # a set, which has another order in every process
+    settings.save_pretrained(folder)
     stored = {_PREFIX + name.replace(f".{_NAME}.", "."): value.contiguous() for name, value in weights.items()}
     save_file(stored, folder / _WEIGHTS_FILE)
 

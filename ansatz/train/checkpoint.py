@@ -1,10 +1,13 @@
 """Checkpoints: folders that appear complete or not at all, and that are ordinary Hugging Face folders.
 
-    checkpoints/step-000025/    config.json, model.safetensors (float32 masters), tokenizer files
-                                optimizer.safetensors (also critic and reference, if the objective has them)
+    checkpoints/step-000025/    config.json, generation_config.json, model.safetensors, tokenizer, chat template
                                 adapter/ (with model.lora: the trained weights; model.safetensors has them merged)
-                                state.json (format, step, state of trainer, loop and random generators)
                                 SHA256SUMS (of all other files; `sha256sum --check SHA256SUMS` verifies them too)
+        training/               optimizer.safetensors (also critic and reference, if the objective has them)
+                                weights.safetensors (float32 master weights, if model.safetensors has rounded ones)
+                                state.json (format, step, state of trainer, loop and random generators)
+
+The folder itself holds only the model, because vLLM loads every safetensors file that it finds in a folder.
 
 A checkpoint is written to a draft folder, flushed to disk, and renamed. A kill at any moment leaves the previous
 checkpoint complete. Its digests are verified before it is loaded: without this, a run would resume from a damaged file
@@ -28,12 +31,14 @@ import torch
 
 from ansatz.errors import CheckpointError
 from ansatz.files import sync, write_text
-from ansatz.train.trainer import Trainer, incomplete
+from ansatz.train.trainer import TRAINING, Trainer, incomplete
 
-STATE_FILE, DIGESTS_FILE = "state.json", "SHA256SUMS"
+STATE_FILE, DIGESTS_FILE = f"{TRAINING}/state.json", "SHA256SUMS"
 _NAME = re.compile(r"step-[0-9]{6,}")
-FORMAT = 2
-"""Version of the layout of checkpoints. Format 1 had no version number and other names in the loop's state."""
+FORMAT = 3
+"""Version of the layout of checkpoints. Format 2 had the training state next to the model. Format 1 had no version
+number, no digests, and other names in the loop's state."""
+_OLD_STATE_FILE = "state.json"  # of formats 1 and 2
 
 
 def capture(trainer: Trainer[Any]) -> dict[str, Any]:
@@ -69,7 +74,7 @@ def save(
         )
     for leftover in root.glob(".step-*.draft"):
         shutil.rmtree(leftover)
-    draft.mkdir(parents=True)
+    (draft / TRAINING).mkdir(parents=True)
     trainer.save(draft)
     small = capture(trainer) if captured is None else captured
     whole = {"format": FORMAT, "step": step, "trainer": small["trainer"], "loop": state, "random": small["random"]}
@@ -104,7 +109,7 @@ def restore(checkpoint: Path, *, trainer: Trainer[Any]) -> tuple[int, dict[str, 
     """
     verify_digests(checkpoint)
     try:
-        whole: dict[str, Any] = json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
+        whole: dict[str, Any] = json.loads((checkpoint / _state_file(checkpoint)).read_text(encoding="utf-8"))
         if whole.get("format", 1) != FORMAT:
             raise CheckpointError(
                 f"{checkpoint} has checkpoint format {whole.get('format', 1)}, but this version of Ansatz reads format "
@@ -155,14 +160,20 @@ def _damage(checkpoint: Path) -> str | None:
                 return f"{name} is not as it was written (its SHA-256 differs)"
     except (OSError, ValueError) as error:
         return f"{DIGESTS_FILE} cannot be read ({error})"
-    return None if STATE_FILE in expected else f"{DIGESTS_FILE} does not list {STATE_FILE}"
+    state_file = _state_file(checkpoint)
+    return None if state_file in expected else f"{DIGESTS_FILE} does not list {state_file}"
 
 
 def _format_1(checkpoint: Path) -> bool:
     try:
-        return "format" not in json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8"))
+        return "format" not in json.loads((checkpoint / _OLD_STATE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
+
+
+def _state_file(checkpoint: Path) -> str:
+    """The place of the state within the folder; older formats had it next to the model."""
+    return STATE_FILE if (checkpoint / TRAINING).is_dir() else _OLD_STATE_FILE
 
 
 def _digest(path: Path) -> str:

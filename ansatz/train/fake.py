@@ -14,7 +14,7 @@ from torch import Tensor
 from ansatz.errors import AlignmentError
 from ansatz.track.measurements import Measurement, mean
 from ansatz.train.sample import TrainSample
-from ansatz.train.trainer import StepReport, incomplete
+from ansatz.train.trainer import TRAINING, StepReport, incomplete
 
 _FILE = "fake_policy.json"
 
@@ -100,14 +100,17 @@ class FakeTrainer:
         return OneNumber(version=self.version, value=self.value)
 
     def save(self, folder: Path) -> None:
-        (folder / _FILE).write_text(json.dumps({"value": self.value}), encoding="utf-8")
+        (folder / TRAINING / _FILE).write_text(json.dumps({"value": self.value}), encoding="utf-8")
 
     def state(self) -> dict[str, Any]:
         return {"version": self.version}
 
     def restore(self, folder: Path, state: Mapping[str, Any]) -> None:
         try:
-            value, version = json.loads((folder / _FILE).read_text(encoding="utf-8"))["value"], state["version"]
+            value, version = (
+                json.loads((folder / TRAINING / _FILE).read_text(encoding="utf-8"))["value"],
+                state["version"],
+            )
         except (OSError, ValueError, KeyError) as error:
             raise incomplete(folder, error) from error
         self.value, self.version = value, version

@@ -20,7 +20,8 @@ from torch import Tensor
 from ansatz.config.schema import TrainSection
 from ansatz.errors import ConfigError, ModelError
 from ansatz.models import lora
-from ansatz.models.load import Policy, load_model, save_model
+from ansatz.models.load import Policy, load_model
+from ansatz.models.save import save_model
 from ansatz.models.weights import LiveWeights
 from ansatz.objectives.coefficients import adapt_entropy_coef
 from ansatz.objectives.objective import Objective
@@ -33,7 +34,7 @@ from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.packed import PackedRollouts, pack_rollouts
 from ansatz.train.sample import TrainSample
 from ansatz.train.step import UpdateReport, UpdateSettings, train_step
-from ansatz.train.trainer import StepReport, incomplete
+from ansatz.train.trainer import TRAINING, StepReport, incomplete
 
 
 class LocalTrainer:
@@ -42,6 +43,7 @@ class LocalTrainer:
     If the objective needs a reference, that is a copy of the policy as it is now. For a policy with adapters it is the
     model below them, so that no second copy is held.
     lr: of the policy; the critic's is settings.critic_lr. The schedule applies to both. temperature: of the sampler.
+    export_dtype: the precision of the model folders that it writes.
     """
 
     def __init__(
@@ -54,8 +56,10 @@ class LocalTrainer:
         lr: float,
         schedule: Schedule,
         temperature: float = 1.0,
+        export_dtype: torch.dtype = torch.float32,
     ) -> None:
         self.policy, self.objective, self.settings = policy, objective, settings
+        self.export_dtype = export_dtype
         self.lr, self.schedule, self.temperature = lr, schedule, temperature
         self.version = 0
         self._reference_updates = 0
@@ -137,13 +141,19 @@ class LocalTrainer:
         return LiveWeights(policy=self.policy, version=self.version)
 
     def save(self, folder: Path) -> None:
-        """A Hugging Face folder of float32 weights (adapters merged), `adapter/`, and a file per `tensors` entry."""
+        """A Hugging Face folder (adapters merged), `adapter/`, and in TRAINING a file per `tensors` entry.
+
+        If the folder holds rounded weights, TRAINING holds the float32 ones too.
+        """
         masters, has_adapters = self.optimizer.weights(), self.policy.base is not None
-        save_model(self.policy, folder, state=lora.merge_adapters(self.policy, masters) if has_adapters else masters)
+        weights = lora.merge_adapters(self.policy, masters) if has_adapters else masters
+        save_model(self.policy, folder, state=weights, dtype=self.export_dtype)
         if has_adapters:
             lora.save_adapters(self.policy, folder / lora.FOLDER, weights=masters)
-        for name, tensors in self.tensors().items():
-            save_file({key: value.contiguous() for key, value in tensors.items()}, folder / f"{name}.safetensors")
+        exact = {} if self.export_dtype == torch.float32 else {_EXACT_WEIGHTS: weights}
+        for name, tensors in {**exact, **self.tensors()}.items():
+            stored = {key: value.contiguous() for key, value in tensors.items()}
+            save_file(stored, folder / TRAINING / f"{name}.safetensors")
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """What a checkpoint holds besides the policy's trained weights, by file name."""
@@ -163,7 +173,7 @@ class LocalTrainer:
         try:
             version, entropy_coef = int(state["version"]), float(state["entropy_coef"])
             weights = self._read_weights(folder)
-            tensors = {name: load_file(folder / f"{name}.safetensors") for name in self.tensors()}
+            tensors = {name: load_file(folder / TRAINING / f"{name}.safetensors") for name in self.tensors()}
         except (OSError, ValueError, KeyError, SafetensorError, ModelError) as error:
             raise incomplete(folder, error) from error
         self.optimizer.load(weights, tensors["optimizer"])
@@ -183,6 +193,8 @@ class LocalTrainer:
         """The float32 weights that are trained: those of the adapters, if the policy has any."""
         if self.policy.base is not None:
             return lora.read_adapters(folder / lora.FOLDER)
+        if (exact := _exact_weights_file(folder)).is_file():
+            return load_file(exact)
         return dict(load_model(folder).named_parameters())  # transformers may store them under other names
 
     @property
@@ -232,6 +244,29 @@ class LocalTrainer:
 
 _CRITIC_WEIGHTS = "weights/"
 """Prefix of the critic's weights in its file, which holds its optimizer state under other prefixes."""
+
+
+_EXACT_WEIGHTS = "weights"
+"""The file of float32 weights, by parameter name, next to a model folder with rounded ones."""
+
+
+def _exact_weights_file(checkpoint: Path) -> Path:
+    return checkpoint / TRAINING / f"{_EXACT_WEIGHTS}.safetensors"
+
+
+def use_exact_weights(policy: Policy, folder: Path) -> None:
+    """If `folder` is a checkpoint with rounded weights, give the policy, which was loaded from it, the float32 ones.
+
+    Without this, a stage would start from other weights than those with which the stage before it ended.
+    """
+    if not (path := _exact_weights_file(folder)).is_file():
+        return
+    try:
+        weights = load_file(path)
+        for name, parameter in policy.model.named_parameters():
+            parameter.data.copy_(weights[name])
+    except (OSError, KeyError, RuntimeError, SafetensorError) as error:
+        raise incomplete(folder, error) from error
 
 
 def _frozen(policy: Policy) -> Policy:

@@ -17,6 +17,9 @@ from ansatz.models.weights import WeightSource
 from ansatz.track.measurements import Measurements, values
 from ansatz.train.sample import TrainSample
 
+TRAINING = "training"
+"""The subfolder of a checkpoint with all that only training needs. Without it, the folder is the model."""
+
 Batch = TypeVar("Batch")
 
 
@@ -75,7 +78,10 @@ class Trainer(Protocol[Batch]):
         ...
 
     def save(self, folder: Path) -> None:
-        """Write the policy, as an ordinary Hugging Face folder, and the rest of the training state into `folder`."""
+        """Write the policy into `folder`, as an ordinary Hugging Face folder, and the rest into its subfolder TRAINING.
+
+        The subfolder exists.
+        """
         ...
 
     def state(self) -> dict[str, Any]:

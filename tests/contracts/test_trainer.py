@@ -119,7 +119,7 @@ def test_a_restored_trainer_is_the_saved_one_and_so_is_its_next_step(make: MakeT
     trainer.update(trainer.batch(samples()), step=1)
     path = checkpoint.save(tmp_path, step=1, trainer=trainer, state={"own": 1}, keep=1)
     assert checkpoint.restore(path, trainer=other) == (1, {"own": 1})
-    assert json.loads((path / "state.json").read_text())["format"] == checkpoint.FORMAT
+    assert json.loads((path / "training/state.json").read_text())["format"] == checkpoint.FORMAT
     for step in (1, 2):
         assert (other.version, numbers(other)) == (trainer.version, numbers(trainer))
         assert other.state() == trainer.state()

@@ -64,7 +64,7 @@ def test_a_round_that_is_killed_twice_ends_in_the_same_bytes_and_raises_the_scor
     assert code == 0, err
 
     files = ("responses/rollouts.jsonl", "selected.jsonl", "checkpoints/step-000040/model.safetensors")
-    for name in (*files, "checkpoints/step-000040/optimizer.safetensors"):
+    for name in (*files, "checkpoints/step-000040/training/optimizer.safetensors"):
         assert (stage / name).read_bytes() == (whole / "rejection_1" / name).read_bytes(), name
     rows = [untimed(read_jsonl(run / "rejection_1" / "metrics.jsonl")) for run in (whole, cut)]
     assert rows[0] == rows[1]

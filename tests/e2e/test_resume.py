@@ -26,7 +26,7 @@ def assert_same_checkpoints(whole: Path, killed: Path) -> None:
     names = [path.name for path in sorted((whole / "checkpoints").iterdir())]
     assert names == [path.name for path in sorted((killed / "checkpoints").glob("step-*"))]
     for name in names:
-        for file in ("model.safetensors", "optimizer.safetensors"):
+        for file in ("model.safetensors", "training/optimizer.safetensors"):
             left, right = (stage / "checkpoints" / name / file for stage in (whole, killed))
             assert left.read_bytes() == right.read_bytes(), (name, file)
 
@@ -94,7 +94,7 @@ def test_a_run_with_partial_rollouts_that_is_killed_ends_in_the_same_bits(tmp_pa
     whole, killed = (tmp_path / name / "runs" / "toy" / "rl" for name in "ab")
     logged = kill_in(killed, after=6, arguments=["train", toy_recipe(tmp_path / "b", PARTIAL)])
     assert 6 <= logged[-1] < 12
-    state = json.loads((killed / "checkpoints" / "step-000004" / "state.json").read_text())
+    state = json.loads((killed / "checkpoints" / "step-000004" / "training" / "state.json").read_text())
     assert state["loop"]["partial_rollouts"]
     code, _, err = command("train", "--resume", killed.parent)
     assert code == 0, err

@@ -10,14 +10,14 @@ from safetensors.torch import load_file
 from tiny_models import tiny_policy
 
 from ansatz.models import lora
-from ansatz.models.load import save_model
+from ansatz.models.save import save_model
 from ansatz.models.weights import LiveWeights
 
 
 @pytest.mark.parametrize("name", ["qwen3, grouped heads, tied", "qwen3, untied"])
 def test_live_weights_have_the_names_of_the_saved_folder(name: str, tmp_path: Path) -> None:
     policy = tiny_policy(name)
-    save_model(policy, tmp_path, state=policy.model.state_dict())
+    save_model(policy, tmp_path, state=policy.model.state_dict(), dtype=torch.float32)
     stored = load_file(tmp_path / "model.safetensors")
     tensors = LiveWeights(policy=policy, version=3).tensors()
     assert tensors.keys() == stored.keys()

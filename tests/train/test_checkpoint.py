@@ -16,11 +16,13 @@ import numpy as np
 import pytest
 import torch
 from learning import everything, rows, same
+from safetensors.torch import load_file
 from tiny_models import some_sequences, tiny_policy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ansatz.config.schema import TrainSection
 from ansatz.errors import CheckpointError
+from ansatz.models.load import load_policy
 from ansatz.objectives.build import build_objective
 from ansatz.train import checkpoint, local
 from ansatz.train.local import LocalTrainer
@@ -32,12 +34,21 @@ def trainer_of(
     *,
     name: str = "qwen3, grouped heads, tied",
     dtype: torch.dtype = torch.float32,
+    export_dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> LocalTrainer:
     objective = build_objective(algorithm or {"preset": "grpo"}, max_response_tokens=9)
     settings = TrainSection(updates_per_step=2)
     policy = tiny_policy(name, seed=seed)
-    return LocalTrainer(policy, objective, settings=settings, dtype=dtype, lr=1e-2, schedule=Schedule())
+    return LocalTrainer(
+        policy,
+        objective,
+        settings=settings,
+        dtype=dtype,
+        lr=1e-2,
+        schedule=Schedule(),
+        export_dtype=export_dtype,
+    )
 
 
 def make_trainer() -> LocalTrainer:
@@ -76,6 +87,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "with a reference": {"algorithm": {"preset": "grpo", "kl_coef": 0.1}, "dtype": torch.bfloat16},
     "with a critic": {"algorithm": {"preset": "ppo", "entropy_coef": 0.01, "entropy_target": 2.0}},
     "untied": {"name": "qwen3, untied"},
+    "exported in bfloat16": {"dtype": torch.bfloat16, "export_dtype": torch.bfloat16},
+    "exported in bfloat16, computed in float32": {"export_dtype": torch.bfloat16},
+    "mixture of experts, exported in bfloat16": {
+        "name": "qwen3 mixture of experts",
+        "export_dtype": torch.bfloat16,
+    },
     "mixture of experts": {"name": "qwen3 mixture of experts"},
 }
 
@@ -138,6 +155,49 @@ def test_a_checkpoint_is_a_hugging_face_folder_with_the_same_logits(tmp_path: Pa
         assert torch.equal(value, trainer.optimizer.weights()[name])
 
 
+@pytest.mark.parametrize("export_dtype", [torch.float32, torch.bfloat16])
+def test_a_checkpoint_folder_without_its_training_state_is_the_model_and_nothing_else(
+    tmp_path: Path, export_dtype: torch.dtype
+) -> None:
+    trainer = trainer_of({"preset": "ppo", "kl_coef": 0.1}, export_dtype=export_dtype)
+    train(trainer, 1)
+    path = save(trainer, tmp_path, 1)
+    model = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert {file.name for file in path.iterdir()} == {*model, "SHA256SUMS", "training"}
+    training = {"optimizer.safetensors", "critic.safetensors", "reference.safetensors", "state.json"}
+    rounded = {"weights.safetensors"} if export_dtype == torch.bfloat16 else set()
+    assert {file.name for file in (path / "training").iterdir()} == training | rounded
+
+
+def test_weights_are_exported_in_the_precision_that_was_asked_for_and_rounded_once(tmp_path: Path) -> None:
+    trainer = trainer_of(export_dtype=torch.bfloat16)
+    train(trainer, 1)
+    path = save(trainer, tmp_path, 1)
+    assert json.loads((path / "config.json").read_text())["dtype"] == "bfloat16"
+    stored, masters = load_file(path / "model.safetensors"), trainer.optimizer.weights()
+    assert stored.keys() == masters.keys()
+    assert all(torch.equal(value, masters[name].bfloat16()) for name, value in stored.items())
+    assert any(not torch.equal(value.float(), masters[name]) for name, value in stored.items())
+
+
+def test_a_stage_that_starts_from_a_rounded_checkpoint_has_the_float32_weights(tmp_path: Path) -> None:
+    trainer = trainer_of(export_dtype=torch.bfloat16)
+    train(trainer, 1)
+    path = save(trainer, tmp_path, 1)
+    policy = load_policy(path)
+    masters = trainer.optimizer.weights()
+    assert not all(torch.equal(value, masters[name]) for name, value in policy.model.named_parameters())
+    local.use_exact_weights(policy, path)
+    assert all(torch.equal(value, masters[name]) for name, value in policy.model.named_parameters())
+
+
+def test_a_stage_that_starts_from_an_ordinary_folder_has_its_weights(tmp_path: Path) -> None:
+    policy = tiny_policy()
+    before = {name: value.detach().clone() for name, value in policy.model.named_parameters()}
+    local.use_exact_weights(policy, tmp_path)
+    assert all(torch.equal(value, before[name]) for name, value in policy.model.named_parameters())
+
+
 def test_the_newest_are_kept_by_number_not_by_name(tmp_path: Path) -> None:
     trainer = make_trainer()
     for step in (5, 40, 999_999, 1_000_000):
@@ -175,12 +235,12 @@ def test_a_step_is_saved_once_and_the_first_stays(tmp_path: Path) -> None:
 
 
 DAMAGES: dict[str, Callable[[Path], Any]] = {
-    "state cut": lambda path: (path / "state.json").write_text('{"step": 1'),
-    "state missing": lambda path: (path / "state.json").unlink(),
+    "state cut": lambda path: (path / "training/state.json").write_text('{"step": 1'),
+    "state missing": lambda path: (path / "training/state.json").unlink(),
     "weights cut": lambda path: (path / "model.safetensors").write_bytes(b"\x08"),
-    "moments cut": lambda path: (path / "optimizer.safetensors").write_bytes(b"\x08"),
-    "moments missing": lambda path: (path / "optimizer.safetensors").unlink(),
-    "parts of the state missing": lambda path: (path / "state.json").write_text('{"step": 1}'),
+    "moments cut": lambda path: (path / "training/optimizer.safetensors").write_bytes(b"\x08"),
+    "moments missing": lambda path: (path / "training/optimizer.safetensors").unlink(),
+    "parts of the state missing": lambda path: (path / "training/state.json").write_text('{"step": 1}'),
 }
 
 
@@ -198,21 +258,30 @@ def test_a_damaged_checkpoint_is_refused_in_one_sentence_and_changes_nothing(tmp
     assert random.getstate() == numbers
 
 
-@pytest.mark.parametrize(("found", "shown"), [(None, 1), (3, 3)])
+def to_format(path: Path, version: int) -> None:
+    """Lay a checkpoint out as an older or a later version does."""
+    state = json.loads((path / "training/state.json").read_text())
+    assert state.pop("format") == 3
+    (path / "training/state.json").write_text(json.dumps(state if version == 1 else {**state, "format": version}))
+    (path / "SHA256SUMS").unlink()
+    if version <= 2:
+        for file in (path / "training").iterdir():
+            file.rename(path / file.name)
+        (path / "training").rmdir()
+    if version >= 2:
+        checkpoint.write_digests(path)
+
+
+@pytest.mark.parametrize("version", [1, 2, 4])
 def test_a_checkpoint_of_another_format_is_refused_in_one_sentence_and_changes_nothing(
-    tmp_path: Path, found: int | None, shown: int
+    tmp_path: Path, version: int
 ) -> None:
     trainer = make_trainer()
     path = save(trainer, tmp_path, 1)
-    state = json.loads((path / "state.json").read_text())
-    assert state.pop("format") == 2
-    (path / "state.json").write_text(json.dumps(state if found is None else {**state, "format": found}))
-    (path / "SHA256SUMS").unlink()  # format 1 had no digests
-    if found is not None:
-        checkpoint.write_digests(path)
+    to_format(path, version)
     become(trainer, 5)
     before = everything(trainer)
-    with pytest.raises(CheckpointError, match=f"has checkpoint format {shown}, but .* reads format 2") as caught:
+    with pytest.raises(CheckpointError, match=f"has checkpoint format {version}, but .* reads format 3") as caught:
         checkpoint.restore(path, trainer=trainer)
     assert str(path) in str(caught.value)
     assert same(everything(trainer), before)
@@ -287,7 +356,7 @@ def test_a_save_cut_short_at_any_of_its_doings_leaves_every_listed_checkpoint_wh
         found = checkpoint.list_checkpoints(tmp_path)
         assert int(found[-1].name.removeprefix("step-")) in (step - 1, step)
         assert len(found) >= 2
-        states = [json.loads((path / "state.json").read_text())["loop"] for path in found]
+        states = [json.loads((path / "training/state.json").read_text())["loop"] for path in found]
         assert [state["own"] for state in states] == [int(path.name.removeprefix("step-")) for path in found]
         assert_whole(found[-1], reader)
         assert_whole(found[0], reader)

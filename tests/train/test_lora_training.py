@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 import torch
 from learning import everything, rows, same
-from tiny_models import some_sequences, tiny_policy
+from peft import PeftModel
+from tiny_models import some_sequences, tiny_folder, tiny_policy
 from transformers import AutoModelForCausalLM
 
 from ansatz.config.schema import TrainSection
 from ansatz.errors import CheckpointError, ConfigError
+from ansatz.models.load import load_policy
 from ansatz.models.lora import add_adapters
 from ansatz.objectives.build import build_objective
 from ansatz.train import checkpoint
-from ansatz.train.local import LocalTrainer
+from ansatz.train.local import LocalTrainer, use_exact_weights
 from ansatz.train.optim import Schedule
 
 
@@ -95,7 +97,7 @@ def test_a_restored_trainer_is_bit_identical_and_so_is_its_next_step(
     train(trainer, 1, 2)
     saved = everything(trainer)
     path = checkpoint.save(tmp_path, step=2, trainer=trainer, state={}, keep=5)
-    assert not (path / "reference.safetensors").exists()
+    assert not (path / "training/reference.safetensors").exists()
     train(trainer, 3)
 
     assert not same(everything(other), saved)
@@ -109,13 +111,41 @@ def test_a_checkpoint_is_a_hugging_face_folder_with_the_adapters_merged(tmp_path
     trainer = trainer_of()
     train(trainer, 1, 2)
     path = checkpoint.save(tmp_path, step=2, trainer=trainer, state={}, keep=5)
-    assert json.loads((path / "adapter" / "adapter_config.json").read_text())["r"] == 4
+    settings = json.loads((path / "adapter" / "adapter_config.json").read_text())
+    assert settings["r"] == 4
+    assert settings["target_modules"] == sorted(settings["target_modules"])  # the same file in every run
     tokens = torch.tensor(some_sequences(20))
     with torch.no_grad():
         merged = AutoModelForCausalLM.from_pretrained(path)(tokens).logits
         learned, base = trainer.policy.model(tokens).logits, trainer.policy.base(tokens).logits
     assert torch.allclose(merged, learned, rtol=1e-3, atol=1e-3)
     assert not torch.allclose(merged, base, atol=0.1)
+
+
+def test_peft_loads_the_adapters_of_a_checkpoint_onto_the_model_that_training_began_with(tmp_path: Path) -> None:
+    start = tiny_folder(tmp_path / "start")
+    trainer = LocalTrainer(
+        add_adapters(load_policy(start), rank=4),
+        build_objective({"preset": "grpo"}, max_response_tokens=9),
+        settings=TrainSection(updates_per_step=2),
+        dtype=torch.float32,
+        lr=1e-2,
+        schedule=Schedule(),
+        export_dtype=torch.bfloat16,
+    )
+    train(trainer, 1, 2)
+    path = checkpoint.save(tmp_path, step=2, trainer=trainer, state={}, keep=5)
+    tokens = torch.tensor(some_sequences(20))
+    with torch.no_grad():
+        loaded = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(start), str(path / "adapter"))(tokens)
+        learned = trainer.policy.model(tokens).logits
+        next_start = load_policy(path)
+        use_exact_weights(next_start, path)
+        exact = next_start.model(tokens).logits
+        rounded = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)(tokens).logits
+    assert torch.allclose(loaded.logits, learned, rtol=1e-4, atol=1e-4)
+    assert torch.allclose(exact, learned, rtol=1e-3, atol=1e-3)
+    assert (rounded - learned).abs().max() > 5 * (exact - learned).abs().max()
 
 
 def test_adapters_of_another_rank_are_refused(tmp_path: Path) -> None:

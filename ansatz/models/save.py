@@ -1,0 +1,59 @@
+"""Writing Hugging Face folders, and the precision of the weights in them.
+
+Training keeps float32 master weights whatever the model's own precision is. A model folder is for use by other tools,
+so it has the precision of the model that training began with: a bfloat16 model of 14 GB stays one of 14 GB.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from ansatz.files import write_text
+from ansatz.models.load import Policy
+
+_BY_NAME = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_BY_CODE = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}  # of safetensors
+
+
+def save_model(policy: Policy, folder: Path, *, state: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+    """Write an ordinary Hugging Face folder with these weights (with adapters: the weights of the base) in `dtype`."""
+    model = policy.model if policy.base is None else policy.base
+    model.save_pretrained(folder, state_dict={name: value.to("cpu", dtype) for name, value in state.items()})
+    policy.tokenizer.save_pretrained(folder)
+    config_file = folder / "config.json"  # transformers writes the type that the model computes in, and vLLM reads it
+    config = json.loads(config_file.read_text(encoding="utf-8"))
+    config["dtype"] = str(dtype).removeprefix("torch.")
+    write_text(config_file, json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def export_dtype(name: str, folder: str | Path) -> torch.dtype:
+    """The precision that `save.dtype` names. auto: that of the weights in the folder where training began."""
+    return stored_dtype(Path(folder)) if name == "auto" else _BY_NAME[name]
+
+
+def stored_dtype(folder: Path) -> torch.dtype:
+    """The type of most weights in a model folder. Without safetensors files: that of its config, otherwise float32.
+
+    Types that Ansatz does not write, such as those of quantised weights, do not count.
+    """
+    sizes = Counter[torch.dtype]()
+    for path in sorted(folder.glob("model*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 the file is not a mapping
+                tensor = file.get_slice(name)
+                if (dtype := _BY_CODE.get(tensor.get_dtype())) is not None:
+                    sizes[dtype] += torch.Size(tensor.get_shape()).numel()
+    if sizes:
+        return sizes.most_common(1)[0][0]
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return torch.float32
+    return _BY_NAME.get(str(config.get("dtype") or config.get("torch_dtype")), torch.float32)
