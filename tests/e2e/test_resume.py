@@ -15,7 +15,7 @@ CHANGES = {
     "model": {"dtype": "bfloat16"},  # weights, masters and moments are three different things then
     "sft": {"steps": 60},
     "train": {"steps": 24, "updates_per_step": 2},
-    "save": {"every": 7},
+    "save": {"every": 7, "dtype": "bfloat16"},
     "evaluate": {"every": 5},
     "rewards": {"math_answer": {"weight": 0}, REWARD: {}},
 }
@@ -26,9 +26,12 @@ def assert_same_checkpoints(whole: Path, killed: Path) -> None:
     names = [path.name for path in sorted((whole / "checkpoints").iterdir())]
     assert names == [path.name for path in sorted((killed / "checkpoints").glob("step-*"))]
     for name in names:
-        for file in ("model.safetensors", "training/optimizer.safetensors"):
-            left, right = (stage / "checkpoints" / name / file for stage in (whole, killed))
-            assert left.read_bytes() == right.read_bytes(), (name, file)
+        left, right = (stage / "checkpoints" / name for stage in (whole, killed))
+        files = sorted(path.relative_to(left) for path in left.rglob("*.safetensors"))
+        assert {"model.safetensors", "optimizer.safetensors"} <= {file.name for file in files}
+        assert files == sorted(path.relative_to(right) for path in right.rglob("*.safetensors"))
+        for file in files:
+            assert (left / file).read_bytes() == (right / file).read_bytes(), (name, file)
 
 
 def test_a_run_that_is_killed_twice_ends_in_the_same_bits(tmp_path):
@@ -108,3 +111,23 @@ def test_a_run_with_partial_rollouts_that_is_killed_ends_in_the_same_bits(tmp_pa
         name = f"samples/step-{step:06d}.jsonl"
         assert untimed(read_jsonl(whole / name)) == untimed(read_jsonl(killed / name))
     assert_same_checkpoints(whole, killed)
+
+
+def test_the_precision_of_the_exported_weights_changes_no_number_of_a_run(tmp_path):
+    """RL starts from the float32 weights of SFT, although the folder of SFT holds rounded ones."""
+    changes = {"model": {"dtype": "float32"}, "sft": {"steps": 20}, "train": {"steps": 3}, "evaluate": {"every": 3}}
+    runs = []
+    for dtype in ("float32", "bfloat16"):
+        (tmp_path / dtype).mkdir()
+        code, _, err = command("train", toy_recipe(tmp_path / dtype, {**changes, "save": {"dtype": dtype}}))
+        assert code == 0, err
+        runs.append(tmp_path / dtype / "runs" / "toy")
+    sizes = [(run / "sft" / "checkpoints" / "step-000020" / "model.safetensors").stat().st_size for run in runs]
+    assert sizes[1] < 0.6 * sizes[0]
+    for stage in ("sft", "rl"):
+        for file in ("metrics.jsonl", "evaluations.jsonl"):
+            left, right = (untimed(read_jsonl(run / stage / file)) for run in runs)
+            assert left
+            assert left == right
+    optimizers = [run / "rl" / "checkpoints" / "step-000003" / "training" / "optimizer.safetensors" for run in runs]
+    assert optimizers[0].read_bytes() == optimizers[1].read_bytes()

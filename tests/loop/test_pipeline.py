@@ -133,10 +133,10 @@ def test_the_report_is_one_html_page_with_figures(run):
 
 
 def test_resuming_a_finished_run_changes_nothing(run):
-    before = {path: path.read_bytes() for path in run.glob("*/checkpoints/*/*")}
+    before = {path: path.read_bytes() for path in run.glob("*/checkpoints/**/*") if path.is_file()}
     summary = (run / "summary.json").read_text()
     assert run_pipeline(resume_config(run), resume=True) == run
-    assert {path: path.read_bytes() for path in run.glob("*/checkpoints/*/*")} == before
+    assert {path: path.read_bytes() for path in run.glob("*/checkpoints/**/*") if path.is_file()} == before
     assert (run / "summary.json").read_text() == summary
 
 
