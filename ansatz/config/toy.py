@@ -55,7 +55,7 @@ _SECTIONS = ("sft", "train", "heldout")
 def toy_layer(config: Config) -> dict[str, Any]:
     """The layer that turns a recipe into a toy run."""
     flat, data = flat_keys(config.model_dump()), _data(config)
-    layer: dict[str, Any] = {"name": f"{config.name}_at_toy_size"} | ({"data": data} if data else {})
+    layer: dict[str, Any] = {"name": f"{config.name}_toy"} | ({"data": data} if data else {})
     has_demonstrations = config.data.sft is not None and "source" not in data.get("sft", {})
     for key, cap in CAPS.items():
         section, _, name = key.partition(".")

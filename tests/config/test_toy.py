@@ -32,7 +32,7 @@ def at_toy_size(tmp_path, changes=None, **overrides):
 
 def test_work_is_capped_and_never_raised(tmp_path):
     config = at_toy_size(tmp_path)
-    assert config.name == "toy_at_toy_size"
+    assert config.name == "toy_toy"
     assert config.rollout.prompts_per_step == CAPS["rollout.prompts_per_step"]
     assert config.rollout.samples_per_prompt == 2
     assert config.rollout.max_response_tokens == CAPS["rollout.max_response_tokens"]
