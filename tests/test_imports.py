@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FREE_OF_TORCH = ("types", "errors", "registry", "config", "rewards", "rewards.grader", "data", "data.base", "prompts")
 FREE_OF_TORCH += ("prompts.render", "track", "track.tracker", "track.report", "evaluate.estimators", "rollout.base")
+FREE_OF_TORCH += ("api", "adapters")
 
 SCRIPT = """
 import importlib, json, pkgutil, sys

@@ -195,6 +195,9 @@ def _component(key: str, value: Any, max_response_tokens: int | None) -> Compone
     for setting, value in settings.items():
         if value == "max_response_tokens":
             if max_response_tokens is None:
-                raise ConfigError(f"algorithm.{key}.{setting} = 'max_response_tokens' needs a run's number here.")
+                raise ConfigError(
+                    f"algorithm.{key}.{setting} = 'max_response_tokens' needs a run's number here. Outside a run, give "
+                    f"a number, such as algorithm: {{{key}: {{{setting}: 1024}}}}."
+                )
             settings[setting] = max_response_tokens
     return build_component(_COMPONENTS[key], name, settings)

@@ -1,0 +1,112 @@
+"""The public interface: its page runs, its names are those of the page, and its loss is the one of the objectives."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from toy_runs import REPOSITORY
+
+import ansatz
+from ansatz.errors import ConfigError
+
+PAGE = REPOSITORY / "docs" / "api.md"
+
+
+def test_every_example_of_the_page_runs(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    failed, attempted = doctest.testfile(str(PAGE), module_relative=False)
+    assert attempted > 15
+    assert failed == 0
+
+
+def test_every_public_name_is_on_the_page_and_can_be_imported():
+    text = PAGE.read_text(encoding="utf-8")
+    assert [name for name in ansatz.__all__ if not hasattr(ansatz, name)] == []
+    assert set(ansatz.__all__) - {"Policy", "PolicyLoss", "TrainedRun"} <= {
+        word
+        for line in text.splitlines()
+        if line.startswith("| `")
+        for word in line.replace("`", "").replace(",", "").split()
+    }
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = ansatz.nothing
+
+
+def test_grading_and_estimates_load_no_torch():
+    code = (
+        "import ansatz, json, sys\nfirst = sorted({'torch', 'numpy', 'pydantic'} & set(sys.modules))\n"
+        "ansatz.verify('5', '5'); ansatz.pass_at_k([[1, 0]], k=1); ansatz.RewardResult(value=1.0)\n"
+        "print(json.dumps([first, 'torch' in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert json.loads(done.stdout) == [[], False], done.stderr
+
+
+def step(**changes):
+    """Three rollouts of two prompts, the last of them alone; the second is one token shorter."""
+    arguments = {
+        "policy_logp": torch.tensor([[-1.0, -2.0], [-1.0, 50.0], [-0.5, -0.5]], dtype=torch.float64),
+        "old_logp": torch.tensor([[-1.5, -2.0], [-2.0, -50.0], [-0.5, -0.5]], dtype=torch.float64),
+        "rewards": torch.tensor([1.0, 0.0, 1.0]),
+        "groups": torch.tensor([9, 9, 4]),
+        "mask": torch.tensor([[1, 1], [1, 0], [1, 1]]),
+    } | changes
+    return ansatz.policy_loss(
+        arguments.pop("policy_logp"), arguments.pop("old_logp"), arguments.pop("rewards"), **arguments
+    )
+
+
+def test_the_loss_of_a_clipped_step_is_the_one_computed_by_hand():
+    # Advantages reward - mean: 0.5, -0.5, and 0 for the prompt with one rollout. Ratios: e^0.5, 1; e; 1, 1.
+    # min(ratio A, clip(ratio, 0.8, 1.2) A): row 0: 0.5 x 1.2 (clipped) and 0.5; row 1: -0.5 e (not clipped: A < 0).
+    # Means of rows: 0.55 and -0.5 e and 0; the loss is minus their mean.
+    result = step(algorithm={"preset": "grpo", "advantage": "group_mean"})
+    e = torch.e
+    assert result.loss.item() == pytest.approx(-(0.55 - 0.5 * e) / 3)
+    assert result.metrics["clip_frac"] == pytest.approx(1 / 5)
+    assert result.metrics["ratio_mean"] == pytest.approx((e**0.5 + 1 + e + 1 + 1) / 5)
+    assert result.metrics["ratio_max"] == pytest.approx(e)
+    # the mean of -log ratio
+    assert result.metrics["approx_kl"] == pytest.approx(-1.5 / 5)
+
+
+def test_a_kl_to_the_reference_is_added():
+    # k3: exp(ref - policy) - (ref - policy) - 1 at every token; with ref = policy + ln 2: 2 - ln 2 - 1. All rows have
+    # the same mean, so the term is 0.5 x that.
+    spec = {"preset": "grpo", "advantage": "group_mean"}
+    plain = step(algorithm=spec).loss.item()
+    policy = torch.tensor([[-1.0, -2.0], [-1.0, 50.0], [-0.5, -0.5]], dtype=torch.float64)
+    ln2 = torch.log(torch.tensor(2.0, dtype=torch.float64))
+    with_kl = step(algorithm={**spec, "kl_coef": 0.5}, ref_logp=policy + ln2)
+    assert with_kl.loss.item() - plain == pytest.approx(0.5 * (1 - ln2.item()))
+    assert with_kl.metrics["kl_ref"] == pytest.approx(1 - ln2.item())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"algorithm": {"kl_coef": 0.1}}, "Pass ref_logp"),
+        ({"algorithm": "ppo"}, "needs a critic"),
+        ({"algorithm": {"entropy_coef": 0.1}}, "takes no entropies"),
+        ({"algorithm": {"masks": "not_truncated"}}, "truncated_N"),
+        ({"algorithm": "dr_grpo"}, "give a number, such as algorithm: {weights: {max_tokens: 1024}}"),
+        ({"rewards": torch.ones(2)}, r"rewards has the shape \(2,\); expected one per rollout, \[3\]"),
+        ({"mask": torch.ones(3)}, r"mask has the shape \(3,\)"),
+        ({"old_logp": torch.zeros(3, 1)}, r"log-probs have the shape \(3, 1\), but mask has \(3, 2\)"),
+    ],
+)
+def test_what_the_loss_cannot_take_is_said_in_a_sentence(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        step(**changes)
+
+
+def test_sample_refuses_a_single_string_and_an_unknown_option():
+    with pytest.raises(ConfigError, match="Give a list of prompts"):
+        ansatz.sample(None, "2 + 3?")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match="temperatur"):
+        ansatz.sample(None, ["2 + 3?"], temperatur=1.0)  # pyright: ignore[reportArgumentType]
