@@ -24,8 +24,9 @@ class ModelSection(Section):
     """The model that training starts from."""
 
     path: str | None = None
-    """Folder of the model in Hugging Face format: config.json, weights and tokenizer. null: build the model of
-    `model.tiny` with random weights."""
+    """The model: a folder in Hugging Face format (config.json, weights, tokenizer), or a model of the hub, such as
+    Qwen/Qwen2.5-1.5B-Instruct or, with a branch, tag or commit, Qwen/Qwen2.5-1.5B-Instruct@main. The config.yaml of a
+    run names the commit. null: build the model of `model.tiny` with random weights."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type that the model computes in. auto: bfloat16 if the device multiplies it natively, otherwise float32. The
     master weights of the optimizer are float32 in either case."""

@@ -22,6 +22,7 @@ from ansatz.files import write_text
 from ansatz.locks import folder_lock
 from ansatz.loop.context import RunContext
 from ansatz.loop.interrupts import Interrupts
+from ansatz.loop.model_names import with_commits
 from ansatz.loop.run_folder import (
     check_run_dir,
     prepare_resume,
@@ -71,6 +72,7 @@ def run_pipeline(
     if not resume:
         check_run_dir(run_dir, fresh=fresh)
         _check_inputs(stages, context)
+        config = context.config = with_commits(config)
     with folder_lock(run_dir), interrupts.installed(), context.grader:
         if resume:
             prepare_resume(run_dir, config, allow_changes=allow_changes)

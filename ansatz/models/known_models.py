@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.errors import ModelError
+from ansatz.hub import hub_name
 from ansatz.json_text import read_object
 from ansatz.registry import suggest
 
@@ -140,6 +141,7 @@ KNOWN_MODELS: dict[str, ModelShape] = {
 
 def model_shape(path: str | Path) -> ModelShape:
     """The shape of a local folder or a known model. Raises ModelError for others, and for other architectures."""
+    named = hub_name(path)
     file = Path(path) / "config.json"
     if file.is_file():
         advice = f"model.path = {str(path)!r} is not a complete model; download it again."
@@ -149,7 +151,7 @@ def model_shape(path: str | Path) -> ModelShape:
             raise ModelError(
                 f"{file} lacks a size or has a wrong one ({type(error).__name__}: {error}). {advice}"
             ) from error
-    if (known := KNOWN_MODELS.get(str(path))) is not None:
+    if (known := KNOWN_MODELS.get(str(path) if named is None else named.repository)) is not None:
         return known
     raise ModelError(
         f"model.path = {str(path)!r} is neither a folder with a config.json nor a model whose shape is known."

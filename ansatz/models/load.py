@@ -18,6 +18,7 @@ import transformers
 from torch import Tensor, nn
 
 from ansatz.errors import ModelError
+from ansatz.hub import local_folder
 from ansatz.json_text import parse_json
 from ansatz.models import attention, norm
 from ansatz.models.packing import pack, round_up
@@ -130,14 +131,14 @@ def cast(policy: Policy, dtype: torch.dtype) -> None:
         parameter.data = parameter.data.to(dtype)
 
 
-def load_policy(path: str | Path, *, device: str | torch.device | None = None) -> Policy:
-    """Load a Hugging Face folder: the model in float32, and its tokenizer. device: None is a GPU if there is one,
-    otherwise the CPU.
+def load_policy(name: str | Path, *, device: str | torch.device | None = None) -> Policy:
+    """Load a Hugging Face folder, or a model of the hub (see `hub`): the model in float32, and its tokenizer.
 
+    device: None is a GPU if there is one, otherwise the CPU. `Policy.path` is the local folder.
     Raises ModelError if the folder is not a model, lacks weights, a tokenizer or an end token, or if the model's
     attention or logits do not have the form that this module requires.
     """
-    check_folder(path)
+    path = check_folder(name)
     place = find_device(device)
     model = load_model(path).to(place)
     tokenizer = load_tokenizer(path)
@@ -216,17 +217,21 @@ def find_device(name: str | torch.device | None) -> torch.device:
     return device
 
 
-def check_folder(path: str | Path) -> None:
-    """Raise ModelError unless the folder looks like a model with a tokenizer. Cheap enough to run before any work."""
-    folder = Path(path)
+def check_folder(name: str | Path, *, key: str = "model.path") -> Path:
+    """The folder of a model, which is downloaded if it is on the hub (see `hub`). Cheap enough to run before any work.
+
+    Raises ModelError unless the folder looks like a model with a tokenizer.
+    """
+    folder = local_folder(name, key=key)
     if not (folder / "config.json").is_file():
         problem = "has no config.json" if folder.is_dir() else "is not a folder"
     elif not any(file for pattern in TOKENIZER_FILES for file in folder.glob(pattern)):
         problem = "has no tokenizer"  # transformers would create an empty one
     else:
-        return
+        return folder
     raise ModelError(
-        f"model.path = {str(path)!r} {problem}. Give a Hugging Face model folder (config.json, weights, tokenizer)."
+        f"{key} = {str(name)!r} {problem}. Give a Hugging Face model folder (config.json, weights, tokenizer), or a "
+        "model of the hub (OWNER/NAME or OWNER/NAME@REVISION)."
     )
 
 

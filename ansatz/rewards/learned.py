@@ -9,11 +9,11 @@ import functools
 import math
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from ansatz.config.fields import Positive
 from ansatz.errors import ConfigError, ModelError
+from ansatz.hub import local_folder
 from ansatz.registry import load_attribute
 from ansatz.rewards.base import RewardResult
 from ansatz.types import Rollout
@@ -39,8 +39,8 @@ def learned(
 ) -> list[RewardResult]:
     """The model's score of each response, or its sigmoid.
 
-    model: a Hugging Face folder with a sequence classifier of one label, or `file.py:function` (or
-    `package.module:function`): a function without arguments that returns an `OutcomeModel`. Only folders use form,
+    model: a sequence classifier of one label (a Hugging Face folder or a model of the hub), or `file.py:function` (or
+    `package.module:function`): a function without arguments that returns an `OutcomeModel`. Only classifiers use form,
     max_tokens, batch_size and device.
     form: "text" scores the prompt as the policy saw it, followed by the response; "chat" scores question and response
     in the reward model's own chat template. max_tokens: of prompt and response together; the last ones are kept.
@@ -60,15 +60,16 @@ class SequenceClassifier:
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-        if not (Path(folder) / "config.json").is_file():
+        path = local_folder(folder, key="rewards.learned.model")
+        if not (path / "config.json").is_file():
             raise ModelError(f"rewards.learned.model = {folder!r} is not a model folder: config.json is missing.")
         loader: Any = AutoModelForSequenceClassification
         tokenizers: Any = AutoTokenizer
         try:
             self._model, notes = loader.from_pretrained(
-                folder, local_files_only=True, output_loading_info=True, trust_remote_code=False
+                path, local_files_only=True, output_loading_info=True, trust_remote_code=False
             )
-            self._tokenizer = tokenizers.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            self._tokenizer = tokenizers.from_pretrained(path, local_files_only=True, trust_remote_code=False)
             self._model.to(device).eval()
         except Exception as error:  # a wrong config or file fails anywhere in transformers, with any kind of error
             problem = " ".join(str(error).split())[:300] or type(error).__name__

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from toy_runs import toy_config
 
 from ansatz.config import load_run
 from ansatz.data.hygiene.report import digest, write_data_report
-from ansatz.errors import ConfigError, DataError, NonFiniteError
+from ansatz.errors import ConfigError, DataError, ModelError, NonFiniteError
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_folder import resume_config
 from ansatz.models.load import load_policy
@@ -167,6 +168,23 @@ def test_a_run_on_a_model_folder_and_a_problem_file(run, tmp_path):
     known = json.loads((folder / "problems" / "decontamination.json").read_text())
     assert known == {"train": [{"path": str(file), "decontaminated": [held_against]}]}
     assert "decontaminated against math500.jsonl, 7 of 27 rows removed" in (folder / "report.html").read_text()
+
+
+def test_a_model_of_the_hub_is_recorded_with_its_commit(run, tmp_path, monkeypatch):
+    commit = "c" * 40
+    repository = tmp_path / "cache" / "models--us--tiny"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "v1").write_text(commit)
+    shutil.copytree(run / "model", repository / "snapshots" / commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    changes = {"data": {"sft": None}, "train": {"steps": 0}, "model": {"path": "us/tiny@v1"}}
+    folder = run_pipeline(toy_config(tmp_path, changes))
+    assert load_run(folder).model.path == f"us/tiny@{commit}"
+    assert json.loads((folder / "run.json").read_text())["recipe"]["model.path"] == f"us/tiny@{commit}"
+    with pytest.raises(ModelError, match="us/other' is neither a local folder nor complete in the hub's cache"):
+        run_pipeline(toy_config(tmp_path / "other", changes | {"model": {"path": "us/other"}}))
+    assert not (tmp_path / "other" / "runs").exists()
 
 
 def test_a_recipe_without_training_evaluates_the_model(run, tmp_path):

@@ -41,7 +41,8 @@ class RejectionSettings(Selection):
     """The `rejection` section of a recipe, except the settings of `Selection` and the sampling options.
 
     rounds: rounds of sampling and fine-tuning.
-    teacher: the model folder to sample from; null: the policy at the start of the round.
+    teacher: the model to sample from (a folder or a hub name, as model.path); null: the policy at the start of the
+        round.
     template: the teacher's prompt template; null: data.template.
     from_start: every round trains the model that the stage began with, instead of the policy of the round before.
     problems: problems per round, in the order of data.train and from the first again after the last; 0: all of them.
@@ -107,7 +108,7 @@ class RejectionStage(Stage):
 
     def check_inputs(self, context: RunContext) -> None:
         if (teacher := _settings(context.config).teacher) is not None:
-            check_folder(teacher)
+            check_folder(teacher, key="rejection.teacher")
 
     def check_problems(self, context: RunContext, policy: Policy) -> None:
         config, lengths = context.config, context.lengths(policy)

@@ -1,0 +1,24 @@
+"""The models that a recipe names, and the commits of those that are on the hub."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansatz.config.schema import Config
+from ansatz.hub import pinned
+
+
+def with_commits(config: Config) -> Config:
+    """The recipe with a commit in each hub name, so that config.yaml and run.json say which weights were used and a
+    resumed run loads the same ones. Downloads the models, and raises what `hub.local_folder` raises."""
+    changes: dict[str, Any] = {}
+    if config.model.path is not None and not config.model.built:
+        path = pinned(config.model.path)
+        changes["model"] = config.model.model_copy(update={"path": path})
+    if config.rejection is not None and config.rejection.get("teacher"):
+        teacher = pinned(config.rejection["teacher"], key="rejection.teacher")
+        changes["rejection"] = {**config.rejection, "teacher": teacher}
+    if (learned := config.rewards.get("learned")) is not None and isinstance(learned.get("model"), str):
+        model = pinned(learned["model"], key="rewards.learned.model")
+        changes["rewards"] = {**config.rewards, "learned": {**learned, "model": model}}
+    return config.model_copy(update=changes)
