@@ -5,6 +5,7 @@ Axes: N rollouts, T flat tokens, L columns of a padded batch, V vocabulary.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import torch
@@ -21,7 +22,8 @@ class Gradients:
     """The gradient of an objective in the policy's parameters, as a flat vector, computed in several ways."""
 
     def __init__(self, policy: Policy, objective: Objective, temperature: float) -> None:
-        self.policy, self.objective, self.temperature = policy, objective, temperature
+        self.policy, self.temperature = policy, temperature
+        self.objective = _without_exact_kl(objective)
 
     def of(self, *parts: TrainBatch, packed: bool = True) -> Tensor:
         """The sum over the parts. packed: all rollouts of a part in one forward pass; else a pass for each rollout."""
@@ -70,3 +72,9 @@ class Gradients:
         logp_TV = (logits_NLV / self.temperature).log_softmax(-1)[cell[0], (cell[1] - 1).clamp(min=0)]
         entropy_T = -(logp_TV.exp() * logp_TV).sum(-1)
         return logp_TV.gather(-1, rollouts.token_T[:, None]).squeeze(-1), entropy_T
+
+
+def _without_exact_kl(objective: Objective) -> Objective:
+    """The objective without an exact KL in the loss: here policy and reference are equal, so its gradient is 0."""
+    in_loss = objective.needs_exact_kl and objective.kl_in == "loss"
+    return dataclasses.replace(objective, kl_coef=0.0) if in_loss else objective

@@ -87,6 +87,11 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
             f"algorithm.kl_to = {objective.kl_to!r} with kl_in = {objective.kl_in!r}: a KL in the reward is to the "
             'reference. Use kl_to = "ref", or kl_in = "loss".'
         )
+    if objective.needs_exact_kl and objective.kl_to != "ref":
+        raise ConfigError(
+            f"algorithm.kl = {objective.kl.name!r} with kl_to = {objective.kl_to!r}: an exact KL needs the whole "
+            'distribution of the other policy, and only the reference has one. Use kl_to = "ref", or kl = "k3".'
+        )
     return objective
 
 

@@ -116,7 +116,11 @@ def abs_(x_T: Tensor) -> Tensor:
 @KLS.register("full")
 @formula("sum over the vocabulary of policy log(policy / reference)")
 def full(full_kl_T: Tensor) -> Tensor:
-    """The exact KL at each token, without sampling noise. The trainer computes it from whole distributions."""
+    """The exact KL at each token, without sampling noise. The trainer computes it from whole distributions.
+
+    It is taken over the whole vocabulary, also where top-k, top-p or min-p restricted the sampling. Only the reference
+    is kept as a model, so `kl_to` must be ref.
+    """
     return full_kl_T
 
 

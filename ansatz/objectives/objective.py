@@ -123,6 +123,11 @@ class Objective:
         return self.kl_coef != 0 and self.kl_in != "loss"
 
     @property
+    def needs_exact_kl(self) -> bool:
+        """Whether the KL is computed from whole distributions (`full_kl_T`), which needs the reference as a model."""
+        return self.kl_coef != 0 and "full_kl_T" in self.kl.inputs
+
+    @property
     def corrects_mismatch(self) -> bool:
         """Whether a correction weighs tokens by old / behavior, and so accounts for the policy that sampled them."""
         return any(component.before_rejection for component in self.correction)

@@ -140,6 +140,7 @@ def build_batch(
     policy_version: int = 0,
     old_logp_T: Tensor | None = None,
     ref_logp_T: Tensor | None = None,
+    full_kl_T: Tensor | None = None,
     value_T: Tensor | None = None,
     baseline_N: Tensor | None = None,
 ) -> TrainBatch:
@@ -147,13 +148,15 @@ def build_batch(
 
     policy_version: of the policy to be updated; tokens of an earlier version are stale.
     old_logp_T: log-probs of that policy, for masks and for a KL in the reward; with them, the result is a LossBatch.
+    full_kl_T: the exact KL to the reference before the update, for a KL in the reward.
     value_T: the critic's values. baseline_N: the reward of a greedy response to the same prompt (ReMax).
     """
     inputs = {
         name: getattr(packed, name)
         for name in ("behavior_logp_T", "step_end_T", "step_reward_T", "component_NK", "truncated_N")
     }
-    inputs |= {"old_logp_T": old_logp_T, "ref_logp_T": ref_logp_T, "value_T": value_T, "baseline_N": baseline_N}
+    inputs |= {"old_logp_T": old_logp_T, "ref_logp_T": ref_logp_T, "full_kl_T": full_kl_T}
+    inputs |= {"value_T": value_T, "baseline_N": baseline_N}
     tokens = {"segment_T": packed.segment_T, "mask_T": packed.mask_T}
     advantages = objective.advantages(packed.reward_N, packed.group_N, **tokens, **inputs)
     mask_T = objective.loss_mask(**tokens, **inputs)

@@ -28,7 +28,7 @@ from ansatz.objectives.objective import Objective
 from ansatz.track.measurements import Measurement, merge, values
 from ansatz.train.batch import TrainBatch, build_batch
 from ansatz.train.critic import Critic, critic_step, explained_variance, values_of
-from ansatz.train.logps import logps_of
+from ansatz.train.logps import exact_kl, logps_of, without_gradient
 from ansatz.train.optim import Schedule
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.packed import PackedRollouts, pack_rollouts
@@ -92,6 +92,7 @@ class LocalTrainer:
             policy_version=self.version,
             old_logp_T=self._logps(self.policy, packed) if self._needs_old else None,
             ref_logp_T=None if self.reference is None else self._logps(self.reference, packed),
+            full_kl_T=self._exact_kl(packed) if self.objective.kl_in != "loss" else None,
             value_T=None
             if self.critic is None
             else values_of(self.critic[0], packed, tokens_per_microbatch=self.settings.tokens_per_microbatch),
@@ -208,6 +209,18 @@ class LocalTrainer:
             packed,
             tokens_per_microbatch=self.settings.tokens_per_microbatch,
             temperature=self.temperature,
+        )
+
+    def _exact_kl(self, packed: PackedRollouts) -> Tensor | None:
+        """The exact KL of the policy to the reference [T] without gradient; None if the objective needs none."""
+        reference = self.reference
+        if reference is None or not self.objective.needs_exact_kl:
+            return None
+        return without_gradient(
+            lambda part: exact_kl(self.policy, reference, part, temperature=self.temperature),
+            packed,
+            self.settings.tokens_per_microbatch,
+            self.policy.parallel_microbatches,
         )
 
     def _update_once(self, minibatch: TrainBatch, *, step: int, max_logprob_gap: float) -> UpdateReport:

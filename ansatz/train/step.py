@@ -78,7 +78,7 @@ def train_step(
         policy_logp_T, entropy_T = token_logps(policy, part.packed, temperature=settings.temperature)
         loss_batch = part.for_loss(policy_logp_T)
         full_kl_T = None
-        if reference is not None and "full_kl_T" in objective.kl.inputs:
+        if reference is not None and objective.needs_exact_kl and objective.kl_in == "loss":
             full_kl_T = exact_kl(policy, reference, part.packed, temperature=settings.temperature)
         losses = objective.loss(
             loss_batch, policy_logp_T, entropy_T, full_kl_T=full_kl_T, entropy_coef=settings.entropy_coef

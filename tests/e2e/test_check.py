@@ -21,8 +21,11 @@ def config(folder: Path, **algorithm: object) -> Config:
     return toy_config(folder, {"algorithm": {"preset": "grpo", **algorithm}, "rollout": {"max_response_tokens": 12}})
 
 
-def test_every_row_passes_on_a_sound_recipe(tmp_path: Path):
-    findings = list(check_recipe(config(tmp_path), tmp_path, num_prompts=2))
+@pytest.mark.parametrize(
+    "algorithm", [{}, {"kl": "full", "kl_coef": 0.1}, {"kl": "full", "kl_coef": 0.1, "kl_in": "reward"}]
+)
+def test_every_row_passes_on_a_sound_recipe(tmp_path: Path, algorithm: dict[str, Any]):
+    findings = list(check_recipe(config(tmp_path, **algorithm), tmp_path, num_prompts=2))
     assert [finding.what for finding in findings if not finding.passed] == []
     assert sum(finding.what.startswith("gradient: ") for finding in findings) == 8
     assert sum(finding.what.startswith("sampler and trainer, ") for finding in findings) == 6
