@@ -41,6 +41,8 @@ def test_a_killed_process_leaves_the_folder_free(tmp_path, holder):
 
 
 def test_the_lock_is_released_at_the_end_of_the_block(tmp_path):
+    taken = 0
     for _ in range(2):
         with folder_lock(tmp_path / "new"):
-            pass
+            taken += 1
+    assert taken == 2

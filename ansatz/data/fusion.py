@@ -14,12 +14,12 @@ the mode, so the mode of a row does not change when other rows are added or remo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, overload
+from typing import Any
 
-from ansatz.data.base import load_problems
 from ansatz.data.keyed_random import KeyedRandom
+from ansatz.data.mapped import MappedProblems, inner_source
 from ansatz.errors import ConfigError, DataError
 from ansatz.types import Problem
 
@@ -53,42 +53,15 @@ def fusion(
             raise ConfigError(f"fusion: {name} = {value}, expected 0 to 1.")
     if answer_form.count(ANSWER) != 1:
         raise ConfigError(f"fusion: answer_form = {answer_form!r}, expected {ANSWER} in it exactly once.")
-    settings = dict(of)
-    source = settings.pop("source", None)
-    if not isinstance(source, str):
-        raise ConfigError(f"fusion: of.source = {source!r}, expected the name of a data source, such as jsonl.")
-    problems = load_problems(source, split=str(settings.pop("split", split)), settings=settings)
-    return _Fused(problems, think_frac, unmarked_frac, answer_form, seed)
 
+    def fused(problem: Problem) -> Problem:
+        rng = KeyedRandom("fusion", seed, problem.id)
+        if rng.uniform() < think_frac:
+            flag = "" if rng.uniform() < unmarked_frac else THINK
+            return in_mode(problem, thinks=True, flag=flag, answer_form=answer_form)
+        return in_mode(problem, thinks=False, flag=NO_THINK, answer_form=answer_form)
 
-class _Fused(Sequence[Problem]):
-    """Each problem is converted when it is accessed."""
-
-    def __init__(self, problems: Sequence[Problem], think: float, unmarked: float, answer_form: str, seed: int) -> None:
-        self._problems, self._think, self._unmarked = problems, think, unmarked
-        self._answer_form, self._seed = answer_form, seed
-
-    def __len__(self) -> int:
-        return len(self._problems)
-
-    @overload
-    def __getitem__(self, index: int) -> Problem: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Problem]: ...
-    def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
-        if isinstance(index, slice):
-            return [self._fused(problem) for problem in self._problems[index]]
-        return self._fused(self._problems[index])
-
-    def __iter__(self) -> Iterator[Problem]:
-        return map(self._fused, self._problems)
-
-    def _fused(self, problem: Problem) -> Problem:
-        rng = KeyedRandom("fusion", self._seed, problem.id)
-        if rng.uniform() < self._think:
-            flag = "" if rng.uniform() < self._unmarked else THINK
-            return in_mode(problem, thinks=True, flag=flag, answer_form=self._answer_form)
-        return in_mode(problem, thinks=False, flag=NO_THINK, answer_form=self._answer_form)
+    return MappedProblems(inner_source(of, split=split, what="fusion"), fused)
 
 
 def in_mode(problem: Problem, *, thinks: bool, flag: str, answer_form: str) -> Problem:

@@ -10,12 +10,12 @@ target of a row does not change when other rows are added or removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, overload
+from typing import Any
 
-from ansatz.data.base import load_problems
 from ansatz.data.keyed_random import KeyedRandom
+from ansatz.data.mapped import MappedProblems, inner_source
 from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
@@ -44,39 +44,14 @@ def target_lengths(
         )
     if text.count(TOKENS) != 1:
         raise ConfigError(f"target_lengths: text = {text!r}, expected {TOKENS} in it exactly once.")
-    settings = dict(of)
-    source = settings.pop("source", None)
-    if not isinstance(source, str):
-        raise ConfigError(f"target_lengths: of.source = {source!r}, expected the name of a data source, such as jsonl.")
-    problems = load_problems(source, split=str(settings.pop("split", split)), settings=settings)
-    return _WithTargets(problems, range(min_tokens, max_tokens + 1), text, seed)
+    lengths = range(min_tokens, max_tokens + 1)
 
-
-class _WithTargets(Sequence[Problem]):
-    """Each problem gets its target when it is accessed."""
-
-    def __init__(self, problems: Sequence[Problem], lengths: range, text: str, seed: int) -> None:
-        self._problems, self._lengths, self._text, self._seed = problems, lengths, text, seed
-
-    def __len__(self) -> int:
-        return len(self._problems)
-
-    @overload
-    def __getitem__(self, index: int) -> Problem: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Problem]: ...
-    def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
-        if isinstance(index, slice):
-            return [self._with_target(problem) for problem in self._problems[index]]
-        return self._with_target(self._problems[index])
-
-    def __iter__(self) -> Iterator[Problem]:
-        return map(self._with_target, self._problems)
-
-    def _with_target(self, problem: Problem) -> Problem:
-        tokens = KeyedRandom("target_lengths", self._seed, problem.id).choice(self._lengths)
+    def with_target(problem: Problem) -> Problem:
+        tokens = KeyedRandom("target_lengths", seed, problem.id).choice(lengths)
         return replace(
             problem,
-            question=f"{problem.question}\n{self._text.replace(TOKENS, str(tokens))}",
+            question=f"{problem.question}\n{text.replace(TOKENS, str(tokens))}",
             meta={**problem.meta, "target_tokens": tokens},
         )
+
+    return MappedProblems(inner_source(of, split=split, what="target_lengths"), with_target)

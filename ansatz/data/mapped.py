@@ -1,0 +1,41 @@
+"""Problems of another source that are changed one by one when they are accessed (`fusion`, `target_lengths`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+from ansatz.data.base import load_problems
+from ansatz.errors import ConfigError
+from ansatz.types import Problem
+
+
+class MappedProblems(Sequence[Problem]):
+    """`change` applied to each problem of a sequence, without a copy of the sequence."""
+
+    def __init__(self, problems: Sequence[Problem], change: Callable[[Problem], Problem]) -> None:
+        self._problems, self._change = problems, change
+
+    def __len__(self) -> int:
+        return len(self._problems)
+
+    @overload
+    def __getitem__(self, index: int) -> Problem: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Problem]: ...
+    def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
+        if isinstance(index, slice):
+            return [self._change(problem) for problem in self._problems[index]]
+        return self._change(self._problems[index])
+
+    def __iter__(self) -> Iterator[Problem]:
+        return map(self._change, self._problems)
+
+
+def inner_source(of: Mapping[str, Any], *, split: str, what: str) -> Sequence[Problem]:
+    """The problems of the source that `of: {source, ...}` names. what: the outer source, for error messages."""
+    settings = dict(of)
+    source = settings.pop("source", None)
+    if not isinstance(source, str):
+        raise ConfigError(f"{what}: of.source = {source!r}, expected the name of a data source, such as jsonl.")
+    return load_problems(source, split=str(settings.pop("split", split)), settings=settings)
