@@ -26,7 +26,7 @@ import yaml
 
 from ansatz.loop.interrupts import SIGNALS
 from ansatz.track.jsonl import read_jsonl
-from ansatz.train.checkpoint import list_checkpoints, verify_digests
+from ansatz.train.checkpoint import DIGESTS_FILE, STATE_FILE, list_checkpoints, verify_digests
 
 ROOT = Path(__file__).parents[1]
 STAGES = ("model", "sft", "rl")
@@ -192,13 +192,19 @@ def difference(left: Path, right: Path) -> str | None:
         last = [list_checkpoints(run / stage)[-1] for run in (left, right)]
         if last[0].name != last[1].name:
             return f"{stage}/{last[1].name}"
-        for file in ("model.safetensors", "optimizer.safetensors"):
-            if (last[0] / file).read_bytes() != (last[1] / file).read_bytes():
-                return f"{stage}/{last[0].name}/{file}"
-        states = [json.loads((folder / "state.json").read_text(encoding="utf-8")) for folder in last]
+        digests = [_digests(folder) for folder in last]
+        if changed := [name for name in digests[0] | digests[1] if digests[0].get(name) != digests[1].get(name)]:
+            return f"{stage}/{last[0].name}/{changed[0]}"
+        states = [json.loads((folder / STATE_FILE).read_text(encoding="utf-8")) for folder in last]
         if any(states[0][part] != states[1][part] for part in ("trainer", "loop")):  # nothing here uses "random"
-            return f"{stage}/{last[0].name}/state.json"
+            return f"{stage}/{last[0].name}/{STATE_FILE}"
     return None
+
+
+def _digests(checkpoint: Path) -> dict[str, str]:
+    """Of every file but the state, part of which nothing in these runs uses."""
+    lines = (checkpoint / DIGESTS_FILE).read_text(encoding="utf-8").splitlines()
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines) if STATE_FILE not in name}
 
 
 def _untimed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

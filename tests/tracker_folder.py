@@ -23,6 +23,10 @@ class TrackerFolder:
         return read_jsonl(self.folder / "evaluations.jsonl")
 
     @property
+    def events(self) -> list[dict[str, Any]]:
+        return read_jsonl(self.folder / "events.jsonl")
+
+    @property
     def rollouts(self) -> dict[int, tuple[ScoredRollout, ...]]:
         files = sorted((self.folder / "samples").glob("*.jsonl"))
         return {int(path.stem[-6:]): tuple(scored_from_json(row) for row in read_jsonl(path)) for path in files}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from ansatz.track.base import TrackerLike
 from ansatz.track.tracker import Tracker
 from ansatz.train import checkpoint
 from ansatz.train.local import LocalTrainer
+from ansatz.train.skipped import SkippedUpdate, write_skipped
 from ansatz.types import Problem
 
 
@@ -102,6 +104,7 @@ def training_stage(
         interrupts=context.interrupts,
     )
     tracker = Tracker(folder, console=context.console, tensorboard=config.save.tensorboard, total_steps=total_steps)
+    trainer.on_skip = functools.partial(_store_skipped, folder, tracker)
     with closing(tracker), context.interrupts.saving(edges):
         tracker.resume(step)
         yield TrainingStage(
@@ -115,3 +118,11 @@ def training_stage(
             first_step=step + 1,
             restored=state,
         )
+
+
+def _store_skipped(folder: Path, tracker: TrackerLike, skipped: SkippedUpdate) -> None:
+    """Store an update that is skipped, and tell the user."""
+    stored = list((folder / "skipped").glob(f"step-{skipped.step:06d}-*"))
+    path = folder / "skipped" / f"step-{skipped.step:06d}-{len(stored)}"
+    write_skipped(path, skipped)
+    tracker.event(skipped.step, "skipped", f"{skipped.cause} Its minibatch is stored in {path}.")

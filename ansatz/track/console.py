@@ -57,6 +57,9 @@ class PlainConsole:
     def evaluation(self, row: Evaluation) -> None:
         self._line(evaluation_line(row))
 
+    def event(self, step: int, text: str) -> None:
+        self._line(f"step {step}: {text}")
+
     def end(self) -> None:
         self._stage = ""
 
@@ -100,6 +103,9 @@ class LiveConsole:
 
     def evaluation(self, row: Evaluation) -> None:
         self._console.print(f"{self._stage}  {evaluation_line(row)}", markup=False, highlight=False)
+
+    def event(self, step: int, text: str) -> None:
+        self._console.print(f"{self._stage}  step {step}: {text}", markup=False, highlight=False)
 
     def end(self) -> None:
         if self._progress is not None:

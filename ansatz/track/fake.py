@@ -16,6 +16,7 @@ class MemoryTracker:
         self.steps: dict[int, dict[str, float]] = {}
         self.rollouts: dict[int, tuple[ScoredRollout, ...]] = {}
         self.evaluations: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
         self.closed = False
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -28,6 +29,9 @@ class MemoryTracker:
         new = checked_evaluation(row)
         self.evaluations = [old for old in self.evaluations if evaluation_key(old) != evaluation_key(new)] + [new]
 
+    def event(self, step: int, kind: str, text: str, **numbers: float | str) -> None:
+        self.events.append({"step": step, "kind": kind, "text": text, **numbers})
+
     def has_evaluation(self, *, stage: str, step: int) -> bool:
         return any(row["stage"] == stage and row["step"] == step for row in self.evaluations)
 
@@ -35,6 +39,7 @@ class MemoryTracker:
         self.steps = {key: value for key, value in self.steps.items() if key <= step}
         self.rollouts = {key: value for key, value in self.rollouts.items() if key <= step}
         self.evaluations = [row for row in self.evaluations if row["step"] <= step]
+        self.events = [row for row in self.events if row["step"] <= step]
 
     def close(self) -> None:
         self.closed = True

@@ -392,6 +392,19 @@ METRICS: tuple[Metric, ...] = (
         reduction=Reduction.MAX,
     ),
     Metric(
+        name="train/skipped_steps",
+        title="skipped updates",
+        formula="number of updates of the step whose loss or gradient was nan or inf, so that they were not made",
+        unit="count",
+        healthy="0",
+        meaning="A skipped update changes nothing. Its minibatch is stored in the folder `skipped`. Three in a row "
+        "stop the run.",
+        reduction=Reduction.SUM,
+        high=0.0,
+        worst_step=True,
+        advice="Lower the learning rate, and look at the stored minibatch.",
+    ),
+    Metric(
         name="train/value_loss",
         title="critic error",
         formula="mean over loss tokens of (value - return)^2, with the critic's value just before its update (PPO)",

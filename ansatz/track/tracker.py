@@ -2,6 +2,7 @@
 
     STAGE/metrics.jsonl              {"step": 12, "seconds": 34.5, "rollout/rewards": 0.53, ...}, one line per step
     STAGE/evaluations.jsonl          one evaluation per line
+    STAGE/events.jsonl               {"step": 12, "kind": "skipped", "text": ..., ...}, what the run did by itself
     STAGE/samples/step-000012.jsonl  one ScoredRollout per line
     STAGE/tensorboard/               the metrics, and evaluations as eval/SPLIT/NAME[/LEVEL]
 
@@ -73,6 +74,11 @@ class Tracker:
         if self._console is not None:
             self._console.evaluation(new)
 
+    def event(self, step: int, kind: str, text: str, **numbers: float | str) -> None:
+        append_jsonl(self.run_dir / "events.jsonl", {"step": step, "kind": kind, "text": text, **numbers})
+        if self._console is not None:
+            self._console.event(step, text)
+
     def has_evaluation(self, *, stage: str, step: int) -> bool:
         return any(row["stage"] == stage and row["step"] == step for row in read_jsonl(self._evaluations_path))
 
@@ -128,6 +134,7 @@ def truncate_after(run_dir: Path, step: int | None) -> list[Row]:
         return step is None or row["step"] <= step
 
     keep_rows(run_dir / "evaluations.jsonl", is_kept)
+    keep_rows(run_dir / "events.jsonl", is_kept)
     return keep_rows(run_dir / "metrics.jsonl", is_kept)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ansatz.config.schema import TrainSection
-from ansatz.errors import ConfigError, ModelError
+from ansatz.errors import ConfigError, ModelError, NonFiniteError
 from ansatz.models import lora
 from ansatz.models.load import Policy, load_model
 from ansatz.models.save import save_model
@@ -33,6 +33,7 @@ from ansatz.train.optim import Schedule
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.packed import PackedRollouts, pack_rollouts
 from ansatz.train.sample import TrainSample
+from ansatz.train.skipped import MAX_IN_A_ROW, SkippedUpdate
 from ansatz.train.step import UpdateReport, UpdateSettings, train_step
 from ansatz.train.trainer import TRAINING, StepReport, incomplete
 
@@ -42,6 +43,7 @@ class LocalTrainer:
 
     If the objective needs a reference, that is a copy of the policy as it is now. For a policy with adapters it is the
     model below them, so that no second copy is held.
+    on_skip: called with an update that is skipped because it is not finite, before anything else changes.
     lr: of the policy; the critic's is settings.critic_lr. The schedule applies to both. temperature: of the sampler.
     export_dtype: the precision of the model folders that it writes.
     """
@@ -63,6 +65,9 @@ class LocalTrainer:
         self.lr, self.schedule, self.temperature = lr, schedule, temperature
         self.version = 0
         self._reference_updates = 0
+        self._skipped_in_a_row = 0
+        self.on_skip: Callable[[SkippedUpdate], None] = lambda skipped: None
+        self._dtype = dtype
         self.entropy_coef = objective.entropy_coef
         if policy.base is not None and settings.reference_update_interval and objective.needs_ref:
             raise ConfigError(
@@ -105,6 +110,8 @@ class LocalTrainer:
         """Every optimizer step on one step's batch: epochs_per_step times through its minibatches.
 
         A minibatch whose mean ratio passes the objective's max_ratio is dropped, and so are all later ones of the step.
+        An update with a loss or gradient of nan or inf is skipped, and changes nothing. The third in a row raises
+        NonFiniteError.
         check_alignment: raise AlignmentError before the first update if sampler and trainer disagree by more than
         train.max_logprob_gap.
         """
@@ -115,15 +122,18 @@ class LocalTrainer:
             reports.append(report)
             if report.stopped:
                 break
-            self.version += 1
-        whole = {"train/tokens": Measurement(float(batch.num_loss_tokens))}
+            self.version += not report.skipped
+        whole = {
+            "train/tokens": Measurement(float(batch.num_loss_tokens)),
+            "train/skipped_steps": Measurement(float(sum(report.skipped for report in reports))),
+        }
         if self.critic is not None:
             whole["train/explained_variance"] = explained_variance(batch)
         measurements = {**merge(report.measurements for report in reports), **whole}
         self._after_step(values(measurements), step)
         return StepReport(
             measurements=measurements,
-            num_updates=sum(not report.stopped for report in reports),
+            num_updates=sum(not (report.stopped or report.skipped) for report in reports),
             num_tokens=sum(report.num_tokens for report in reports),
         )
 
@@ -146,15 +156,19 @@ class LocalTrainer:
 
         If the folder holds rounded weights, TRAINING holds the float32 ones too.
         """
-        masters, has_adapters = self.optimizer.weights(), self.policy.base is not None
-        weights = lora.merge_adapters(self.policy, masters) if has_adapters else masters
+        weights = self._merged_weights()
         save_model(self.policy, folder, state=weights, dtype=self.export_dtype)
-        if has_adapters:
-            lora.save_adapters(self.policy, folder / lora.FOLDER, weights=masters)
+        if self.policy.base is not None:
+            lora.save_adapters(self.policy, folder / lora.FOLDER, weights=self.optimizer.weights())
         exact = {} if self.export_dtype == torch.float32 else {_EXACT_WEIGHTS: weights}
         for name, tensors in {**exact, **self.tensors()}.items():
             stored = {key: value.contiguous() for key, value in tensors.items()}
             save_file(stored, folder / TRAINING / f"{name}.safetensors")
+
+    def _merged_weights(self) -> dict[str, Tensor]:
+        """The float32 weights of the whole policy, by parameter name."""
+        masters = self.optimizer.weights()
+        return masters if self.policy.base is None else lora.merge_adapters(self.policy, masters)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """What a checkpoint holds besides the policy's trained weights, by file name."""
@@ -168,11 +182,16 @@ class LocalTrainer:
         return tensors
 
     def state(self) -> dict[str, Any]:
-        return {"version": self.version, "entropy_coef": self.entropy_coef}
+        return {
+            "version": self.version,
+            "entropy_coef": self.entropy_coef,
+            "skipped_in_a_row": self._skipped_in_a_row,
+        }
 
     def restore(self, folder: Path, state: Mapping[str, Any]) -> None:
         try:
             version, entropy_coef = int(state["version"]), float(state["entropy_coef"])
+            skipped_in_a_row = int(state.get("skipped_in_a_row", 0))  # older checkpoints have none
             weights = self._read_weights(folder)
             tensors = {name: load_file(folder / TRAINING / f"{name}.safetensors") for name in self.tensors()}
         except (OSError, ValueError, KeyError, SafetensorError, ModelError) as error:
@@ -188,7 +207,7 @@ class LocalTrainer:
         if self.reference is not None and self.policy.base is None:
             for name, parameter in self.reference.model.named_parameters():
                 parameter.data.copy_(tensors["reference"][name])
-        self.version, self.entropy_coef = version, entropy_coef
+        self.version, self.entropy_coef, self._skipped_in_a_row = version, entropy_coef, skipped_in_a_row
 
     def _read_weights(self, folder: Path) -> dict[str, Tensor]:
         """The float32 weights that are trained: those of the adapters, if the policy has any."""
@@ -234,15 +253,43 @@ class LocalTrainer:
             entropy_coef=self.entropy_coef,
             max_logprob_gap=max_logprob_gap,
         )
-        report = train_step(
-            self.policy, self.optimizer, minibatch, self.objective, settings, step=step, reference=self.reference
-        )
+        try:
+            report = train_step(
+                self.policy, self.optimizer, minibatch, self.objective, settings, step=step, reference=self.reference
+            )
+        except NonFiniteError as error:
+            return self._skip(minibatch, settings, step=step, cause=str(error))
+        self._skipped_in_a_row = 0
         if self.critic is None or report.stopped:
             return report
         critic, optimizer = self.critic
         settings = dataclasses.replace(settings, lr=self.settings.critic_lr * multiplier)
         measured = critic_step(critic, optimizer, minibatch, self.objective, settings)
         return dataclasses.replace(report, measurements={**report.measurements, **measured})
+
+    def _skip(self, minibatch: TrainBatch, settings: UpdateSettings, *, step: int, cause: str) -> UpdateReport:
+        """Report an update that is not made. NonFiniteError for the third in a row."""
+        self._skipped_in_a_row += 1
+        dtype = str(self._dtype).removeprefix("torch.")
+        self.on_skip(
+            SkippedUpdate(
+                step=step,
+                cause=cause,
+                minibatch=minibatch,
+                settings=settings,
+                dtype=dtype,
+                save_policy=lambda path: save_model(
+                    self.policy, path, state=self._merged_weights(), dtype=torch.float32
+                ),
+            )
+        )
+        if self._skipped_in_a_row >= MAX_IN_A_ROW:
+            raise NonFiniteError(
+                f"{cause} It is the update number {self._skipped_in_a_row} in a row that is not finite, so the run "
+                "stops. The last checkpoint is intact. Lower train.lr or look at the samples of the step, then "
+                "continue with --resume and --allow-changes."
+            )
+        return UpdateReport(measurements={}, num_tokens=minibatch.packed.num_tokens, stopped=False, skipped=True)
 
     def _after_step(self, metrics: Mapping[str, float], step: int) -> None:
         target = self.objective.entropy_target

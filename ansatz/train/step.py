@@ -46,11 +46,13 @@ class UpdateReport:
 
     measurements: under the names of docs/metrics.md. num_tokens: prompt and response tokens of the minibatch.
     stopped: nothing was changed, because the mean ratio of the minibatch passed the objective's max_ratio.
+    skipped: nothing was changed, because the loss or the gradient was nan or inf.
     """
 
     measurements: Measurements
     num_tokens: int
     stopped: bool
+    skipped: bool = False
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -90,7 +92,7 @@ def train_step(
     for loss_batch, losses, gradients in parallel_map(losses_and_gradients, microbatches, policy.parallel_microbatches):
         if not math.isfinite(loss := float(losses.loss.detach())):
             optimizer.zero_grad()
-            raise NonFiniteError(_stopped_before_update(step, f"the loss is {loss}"))
+            raise NonFiniteError(_not_made(step, f"the loss is {loss}"))
         optimizer.accumulate(gradients)
         total_loss += loss
         measured.append(measure_loss(losses, loss_batch))
@@ -105,7 +107,7 @@ def train_step(
         try:
             norm = optimizer.step(lr=settings.lr, max_grad_norm=settings.max_grad_norm)
         except NonFiniteError as error:
-            raise NonFiniteError(_stopped_before_update(step, str(error))) from error
+            raise NonFiniteError(_not_made(step, str(error))) from error
         merged["train/grad_norm"] = Measurement(norm)
     merged["train/early_stops"] = Measurement(float(stopped))
     return UpdateReport(measurements=merged, num_tokens=batch.packed.num_tokens, stopped=stopped)
@@ -155,8 +157,5 @@ def _check_alignment(measured: Measurements, optimizer: MasterAdamW, max_gap: fl
     )
 
 
-def _stopped_before_update(step: int, cause: str) -> str:
-    return (
-        f"step {step}: {cause}; expected a finite number. Training stopped before the update, so the weights and the "
-        "last checkpoint are intact. Lower train.lr or look at the samples of the step, then continue with --resume."
-    )
+def _not_made(step: int, cause: str) -> str:
+    return f"step {step}: {cause}; expected a finite number. The update was not made, so the weights are unchanged."

@@ -96,7 +96,11 @@ def test_resume_forgets_all_that_came_after_the_step(both):
         tracker.log(step, {"train/loss": float(step)})
         tracker.samples(step, [scored()])
         tracker.evaluation(row(step))
+        tracker.event(step, "skipped", "an update was skipped.", norm=1.0)
+    assert tracker.has_evaluation(stage="rl", step=5)
     tracker.resume(3)
+    assert not tracker.has_evaluation(stage="rl", step=5)
+    assert [entry["step"] for entry in has.events] == [1, 2, 3]
     assert list(has.steps) == [1, 2, 3]
     assert list(has.rollouts) == [1, 2, 3]
     assert [entry["step"] for entry in has.evaluations] == [1, 2, 3]

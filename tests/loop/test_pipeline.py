@@ -14,6 +14,7 @@ from ansatz.config import load_run
 from ansatz.data.hygiene.report import digest, write_data_report
 from ansatz.errors import ConfigError, DataError, ModelError, NonFiniteError
 from ansatz.loop.pipeline import run_pipeline
+from ansatz.loop.repeat import repeat_skipped_update
 from ansatz.loop.run_folder import resume_config
 from ansatz.models.load import load_policy
 from ansatz.models.tiny import build_tiny_model
@@ -263,15 +264,22 @@ def test_a_run_that_failed_before_training_is_started_again_only_with_fresh(tmp_
 
 
 @pytest.mark.parametrize("stage", ["sft", "rl"])
-def test_a_run_stops_at_the_first_update_that_is_not_finite(tmp_path, stage):
-    changes = {"save": {"every": 1}, "rewards": user_reward("every_other")}
-    changes["sft" if stage == "sft" else "train"] = {"lr": 1e30}
+def test_a_run_stops_at_the_third_update_in_a_row_that_is_not_finite(tmp_path, stage):
+    changes = {"save": {"every": 1}, "rewards": user_reward("every_other"), "sft": {"steps": 8}}
+    changes["sft" if stage == "sft" else "train"] = {"lr": 1e30, "steps": 8}
     with pytest.raises(NonFiniteError) as error:
         run_pipeline(toy_config(tmp_path, changes))
     folder = tmp_path / "runs" / "toy" / stage
     steps = [row["step"] for row in read_jsonl(folder / "metrics.jsonl")]
     assert re.match(rf"step {steps[-1] + 1}: the (loss|gradient norm) is (nan|-?inf); ", str(error.value))
-    assert "stopped before the update" in str(error.value)
+    assert "number 3 in a row" in str(error.value)
+    rows = read_jsonl(folder / "metrics.jsonl")
+    assert [row["train/skipped_steps"] for row in rows[-3:]] == [0, 1, 1]
+    assert [event["step"] for event in read_jsonl(folder / "events.jsonl")] == [
+        steps[-1] - 1,
+        *steps[-1:],
+        steps[-1] + 1,
+    ]
     last = sorted((folder / "checkpoints").iterdir())[-1]
     assert last.name == f"step-{steps[-1]:06d}"
     assert all(value.isfinite().all() for value in weights(last).values())
@@ -279,11 +287,25 @@ def test_a_run_stops_at_the_first_update_that_is_not_finite(tmp_path, stage):
 
 
 @pytest.mark.parametrize(("preset", "what"), [("dr_grpo", "gradient norm"), ("reinforce", "loss")])
-def test_a_reward_that_overflows_stops_the_first_step_before_its_update(tmp_path, preset, what):
+def test_a_reward_that_overflows_stops_the_run_before_any_update(tmp_path, preset, what):
     changes = {"data": {"sft": None}, "rewards": user_reward("huge"), "algorithm": {"preset": preset}}
-    with pytest.raises(NonFiniteError, match=rf"^step 1: the {what} is (nan|-?inf); "):
-        run_pipeline(toy_config(tmp_path, changes))
+    with pytest.raises(NonFiniteError, match=rf"^step 3: the {what} is (nan|-?inf); "):
+        run_pipeline(toy_config(tmp_path, {**changes, "save": {"every": 10}}))
     assert not list((tmp_path / "runs" / "toy" / "rl").glob("checkpoints/*"))
+
+
+def test_an_update_that_is_not_finite_is_skipped_stored_and_can_be_repeated(tmp_path):
+    changes = {"data": {"sft": None}, "rewards": user_reward("huge_at", at=2), "save": {"every": 1, "keep": 9}}
+    changes["algorithm"] = {"preset": "reinforce"}
+    folder = run_pipeline(toy_config(tmp_path, changes)) / "rl"
+    assert [row["train/skipped_steps"] for row in read_jsonl(folder / "metrics.jsonl")] == [0, 1, 0, 0]
+    before, after = (folder / "checkpoints" / f"step-00000{step}" for step in (1, 2))
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert (before / name).read_bytes() == (after / name).read_bytes()
+    (event,) = read_jsonl(folder / "events.jsonl")
+    assert (event["step"], event["kind"]) == (2, "skipped")
+    with pytest.raises(NonFiniteError, match=r"^step 2: the loss is"):
+        repeat_skipped_update(folder / "skipped" / "step-000002-0")
 
 
 def test_a_reward_that_is_not_a_number_is_named(tmp_path):

@@ -8,7 +8,7 @@ import torch
 from tiny_models import tiny_policy
 
 from ansatz.config.schema import TrainSection
-from ansatz.errors import AlignmentError
+from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.presets import PRESETS
 from ansatz.train.local import LocalTrainer
@@ -175,3 +175,27 @@ def test_a_sampler_that_is_off_at_fresh_tokens_is_refused():
     batch = trainer.batch(carried_samples(trainer, gap=0.1))
     with pytest.raises(AlignmentError, match=r"= 1\.1052, but train\.max_logprob_gap = 1\.05"):
         trainer.update(batch, step=2, check_alignment=True)
+
+
+def test_skipped_updates_change_nothing_and_the_third_in_a_row_stops():
+    trainer = trainer_of({"preset": "grpo"})
+    trainer.update(batch_of(trainer), step=1)
+    before, moments = weights(trainer), {name: value.clone() for name, value in trainer.optimizer.state().items()}
+    hook = trainer.policy.head.weight.register_hook(lambda gradient: gradient * math.inf)
+    skipped = []
+    trainer.on_skip = skipped.append
+    for step in (2, 3):
+        report = trainer.update(batch_of(trainer), step=step)
+        assert report.metrics["train/skipped_steps"] == 1
+        assert (report.num_updates, trainer.version) == (0, 1)
+    assert torch.equal(weights(trainer), before)
+    assert all(torch.equal(value, moments[name]) for name, value in trainer.optimizer.state().items())
+    hook.remove()
+    trainer.update(batch_of(trainer), step=4)  # a finite update in between: the count starts again
+    assert trainer.version == 2
+    trainer.policy.head.weight.register_hook(lambda gradient: gradient * math.inf)
+    trainer.update(batch_of(trainer), step=5)
+    trainer.update(batch_of(trainer), step=6)
+    with pytest.raises(NonFiniteError, match=r"^step 7: .* number 3 in a row"):
+        trainer.update(batch_of(trainer), step=7)
+    assert [each.step for each in skipped] == [2, 3, 5, 6, 7]

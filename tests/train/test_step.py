@@ -199,7 +199,7 @@ def test_a_loss_that_is_not_finite_stops_before_anything_changes(
     rows = rows_of(REWARDS)
     shortest = min(range(len(rows)), key=lambda n: len(rows[n].prompt_ids) + len(rows[n].token_ids))
     rows[shortest] = dataclasses.replace(rows[shortest], reward=math.nan)
-    with pytest.raises(NonFiniteError, match=r"^step 7: the loss is nan; .* the last checkpoint are intact"):
+    with pytest.raises(NonFiniteError, match=r"^step 7: the loss is nan; .* the weights are unchanged"):
         world.step(world.batch(rows), tokens_per_microbatch=tokens_per_microbatch, step=7)
     assert same(world.everything(), before)
     assert not world.has_gradients()

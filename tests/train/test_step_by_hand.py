@@ -156,6 +156,7 @@ def test_the_metrics_of_one_update() -> None:
             "train/grad_norm": 0.02 * math.sqrt(2),
             "train/lr": 1e-3 * 2 / 4,  # the second of three steps of warm-up
             "train/early_stops": 0,
+            "train/skipped_steps": 0,
             "align/mean_gap": math.exp(SAMPLER_GAP / 7),  # one of the seven tokens that version 3 sampled
             "align/max_gap": SAMPLER_GAP,
         },

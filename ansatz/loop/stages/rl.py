@@ -39,7 +39,7 @@ class RlStage(Stage):
 
     def check(self, config: Config) -> None:
         """The objective can be built and gets the inputs that it needs; the optimizer exists."""
-        check_objective(_objective(config), samples_per_prompt=config.rollout.samples_per_prompt)
+        check_objective(objective_of(config), samples_per_prompt=config.rollout.samples_per_prompt)
         bind_optimizer(config.train.optimizer)
 
     def check_problems(self, context: RunContext, policy: Policy) -> None:
@@ -49,7 +49,7 @@ class RlStage(Stage):
         config = context.config
         trainer = context.trainer(
             context.model_before(self.name),
-            _objective(config),
+            objective_of(config),
             section=config.train,
             updates=config.train,
             temperature=config.rollout.temperature,
@@ -71,7 +71,8 @@ class RlStage(Stage):
             return running.output
 
 
-def _objective(config: Config) -> Objective:
+def objective_of(config: Config) -> Objective:
+    """The objective of the recipe's RL stage."""
     return build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
 
 

@@ -21,7 +21,7 @@ from ansatz.train.sample import TrainSample
 from ansatz.types import Problem
 
 OBJECTIVE = {"preset": "reinforce", "weights": "token_mean"}
-METRICS = ("train/loss", "train/entropy", "train/tokens", "train/grad_norm", "train/lr")
+METRICS = ("train/loss", "train/entropy", "train/tokens", "train/grad_norm", "train/lr", "train/skipped_steps")
 
 
 class SftStage(Stage):
@@ -72,7 +72,7 @@ def _train(context: RunContext, stage: TrainingStage) -> None:
         rendered = time.perf_counter()
         report = trainer.update(trainer.batch(samples), step=step)
         ended = time.perf_counter()
-        metrics = {name: report.metrics[name] for name in METRICS}
+        metrics = {name: report.metrics[name] for name in METRICS if name in report.metrics}
         speed = {
             "time/update_s": ended - rendered,
             "time/step_s": ended - start,

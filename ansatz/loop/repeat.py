@@ -1,0 +1,27 @@
+"""Repeats an update that a run has skipped, for whoever looks for the cause.
+
+>>> from ansatz.loop.repeat import repeat_skipped_update
+>>> repeat_skipped_update("runs/mine/rl/skipped/step-000012-0")
+NonFiniteError: step 12: the gradient norm is inf; ...
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ansatz.config.load import load_run
+from ansatz.loop.stages.rl import objective_of
+from ansatz.loop.stages.sft import OBJECTIVE
+from ansatz.objectives.build import build_objective
+from ansatz.train.skipped import repeat_update
+from ansatz.train.step import UpdateReport
+
+
+def repeat_skipped_update(folder: str | Path) -> UpdateReport:
+    """Make the update of a folder in `skipped/` again, in memory. Raises NonFiniteError as the run did.
+
+    Objectives that compare whole distributions with the reference cannot be repeated, as it is not stored.
+    """
+    stage = Path(folder).resolve().parents[1]
+    objective = objective_of(load_run(stage)) if stage.name == "rl" else build_objective(OBJECTIVE)
+    return repeat_update(Path(folder), objective)

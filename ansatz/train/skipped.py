@@ -1,0 +1,65 @@
+"""Updates that were skipped because their loss or gradient was nan or inf: stored so that they can be repeated.
+
+skipped/step-000012-0/    the policy before the update, an ordinary Hugging Face folder of float32 weights
+                          batch.pt (the minibatch: tensors and numbers only)
+                          update.json (cause, step, settings, compute type)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ansatz.files import write_text
+from ansatz.models.load import cast, load_policy
+from ansatz.objectives.objective import Objective
+from ansatz.train.batch import LossBatch, TrainBatch
+from ansatz.train.optim import MasterAdamW
+from ansatz.train.packed import PackedRollouts
+from ansatz.train.step import UpdateReport, UpdateSettings, train_step
+
+MAX_IN_A_ROW = 3
+"""So many skipped updates in a row stop a run: every further one would fail as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedUpdate:
+    """An update that was not made. The policy is still the one that it would have changed."""
+
+    step: int
+    cause: str
+    minibatch: TrainBatch
+    settings: UpdateSettings
+    dtype: str
+    save_policy: Callable[[Path], None]
+
+
+def write_skipped(folder: Path, skipped: SkippedUpdate) -> None:
+    """Store the update in a folder of its own."""
+    skipped.save_policy(folder)
+    batch = skipped.minibatch
+    fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
+    packed = {field.name: getattr(batch.packed, field.name) for field in dataclasses.fields(PackedRollouts)}
+    torch.save({**fields, "packed": packed}, folder / "batch.pt")
+    settings = {**dataclasses.asdict(skipped.settings), "max_logprob_gap": None}
+    about = {"step": skipped.step, "cause": skipped.cause, "dtype": skipped.dtype, "settings": settings}
+    write_text(folder / "update.json", json.dumps(about, indent=2))
+
+
+def repeat_update(folder: Path, objective: Objective) -> UpdateReport:
+    """Make the stored update on the stored policy, in memory. NonFiniteError if it is still not finite."""
+    about: dict[str, Any] = json.loads((folder / "update.json").read_text(encoding="utf-8"))
+    policy = load_policy(str(folder))
+    optimizer = MasterAdamW(policy.model, dtype=getattr(torch, about["dtype"]), betas=(0.9, 0.999), weight_decay=0.0)
+    cast(policy, getattr(torch, about["dtype"]))
+    fields = torch.load(folder / "batch.pt", map_location=policy.device, weights_only=True)
+    packed = PackedRollouts(**fields.pop("packed"))
+    batch = (LossBatch if "old_logp_T" in fields else TrainBatch)(**fields, packed=packed)
+    settings = {name: value for name, value in about["settings"].items() if name != "max_logprob_gap"}
+    return train_step(policy, optimizer, batch, objective, UpdateSettings(**settings), step=about["step"])
