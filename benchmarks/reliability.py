@@ -54,14 +54,14 @@ RECIPE: dict[str, Any] = {
             "intermediate_size": 64,
         },
     },
-    "sft": {"steps": 150, "batch_size": 16},
+    "sft": {"steps": 200, "batch_size": 16},
     "rollout": {
         "prompts_per_step": 8,
         "samples_per_prompt": 4,
         "max_response_tokens": 64,
         "partial_rollout_tokens": 24,
     },
-    "train": {"steps": 150, "updates_per_step": 2},
+    "train": {"steps": 700, "updates_per_step": 2},
     "evaluate": {"problems": 10, "samples_per_prompt": 2, "k": 2, "every": 10},
     "save": {"every": 1000, "grace": 0.2},
 }
@@ -102,7 +102,7 @@ def finish(*arguments: str | Path) -> None:
 
 
 def signal_chain(
-    recipe: Path, run: Path, *, count: int, seed: int, longest_delay_s: float = 1.0
+    recipe: Path, run: Path, *, count: int, seed: int, longest_delay_s: float = 0.7
 ) -> list[SignalOutcome]:
     """Start the run, and stop and resume it `count` times, by each of the signals in turn.
 

@@ -25,7 +25,7 @@ from ansatz.train.packed import PackedRollouts
 from ansatz.train.step import UpdateReport, UpdateSettings, train_step
 
 MAX_IN_A_ROW = 3
-"""So many skipped updates in a row stop a run: every further one would fail as well."""
+"""This number of skipped updates in a row stops a run: further ones would fail as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -300,7 +300,7 @@ def test_an_update_that_is_not_finite_is_skipped_stored_and_can_be_repeated(tmp_
     folder = run_pipeline(toy_config(tmp_path, changes)) / "rl"
     assert [row["train/skipped_steps"] for row in read_jsonl(folder / "metrics.jsonl")] == [0, 1, 0, 0]
     before, after = (folder / "checkpoints" / f"step-00000{step}" for step in (1, 2))
-    for name in ("model.safetensors", "optimizer.safetensors"):
+    for name in ("model.safetensors", "training/optimizer.safetensors"):
         assert (before / name).read_bytes() == (after / name).read_bytes()
     (event,) = read_jsonl(folder / "events.jsonl")
     assert (event["step"], event["kind"]) == (2, "skipped")
