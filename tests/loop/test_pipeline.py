@@ -1,5 +1,6 @@
 """Whole runs at toy size."""
 
+import io
 import json
 import re
 import shutil
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 from safetensors.torch import load_file
 from toy_runs import toy_config
 
@@ -19,6 +21,7 @@ from ansatz.loop.run_folder import resume_config
 from ansatz.models.load import load_policy
 from ansatz.models.tiny import build_tiny_model
 from ansatz.track.base import EVALUATION_NUMBERS
+from ansatz.track.console import PlainConsole
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import METRICS
 from ansatz.types import scored_from_json
@@ -169,6 +172,14 @@ def test_a_run_on_a_model_folder_and_a_problem_file(run, tmp_path):
     known = json.loads((folder / "problems" / "decontamination.json").read_text())
     assert known == {"train": [{"path": str(file), "decontaminated": [held_against]}]}
     assert "decontaminated against math500.jsonl, 7 of 27 rows removed" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize(("reward", "notes"), [("all_equal", 1), ("every_other", 0)])
+def test_a_first_step_without_signal_is_said_once_on_the_console(tmp_path, reward, notes):
+    out = io.StringIO()
+    changes = {"data": {"sft": None}, "train": {"steps": 2}, "rewards": user_reward(reward)}
+    run_pipeline(toy_config(tmp_path, changes), console=PlainConsole(Console(file=out), every_s=0))
+    assert out.getvalue().count("rl  step 1: no signal: in all ") == out.getvalue().count("no signal") == notes
 
 
 def test_a_model_of_the_hub_is_recorded_with_its_commit(run, tmp_path, monkeypatch):

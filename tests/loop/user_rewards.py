@@ -10,6 +10,10 @@ def every_other(rollouts):
     return [RewardResult(value=float(rollout.sample % 2)) for rollout in rollouts]
 
 
+def all_equal(rollouts):
+    return [RewardResult(value=0.5) for _ in rollouts]
+
+
 def huge(rollouts):
     return [RewardResult(value=3e38 * (-1) ** rollout.sample) for rollout in rollouts]
 

@@ -24,6 +24,7 @@ from ansatz.objectives.objective import Objective
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.groups import PartialGroup
 from ansatz.track.measurements import values
+from ansatz.track.no_signal import no_signal_note
 from ansatz.track.rollouts import rollout_metrics, version_lag
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.sample import samples_of_groups
@@ -103,6 +104,9 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
         sampler.load_weights(trainer.weights())
         metrics = step_metrics(data, report, version=version, update_s=time.perf_counter() - start)
         stage.tracker.log(step, {**metrics, "perf/peak_memory_gb": memory.gb()})
+        note = no_signal_note(data.sampled, max_response_tokens=config.rollout.max_response_tokens)
+        if step == stage.first_step and note is not None:
+            stage.tracker.event(step, "no_signal", note)
         if config.save.samples:
             stage.tracker.samples(step, [member for group in data.sampled for member in group.members])
         stage_state = functools.partial(_stage_state, partial)
