@@ -113,7 +113,8 @@ class TrainSection(Section):
     updates_per_step: Positive = 1
     """Minibatches that the prompts of a step are divided into, with one optimizer step on each."""
     epochs_per_step: Positive = 1
-    """How often the rollouts of a step are used. A step has updates_per_step x epochs_per_step optimizer steps."""
+    """How often the rollouts of a step are used. Each epoch after the first deals the prompts into minibatches in
+    another order. A step has updates_per_step x epochs_per_step optimizer steps."""
     tokens_per_microbatch: Positive = 16384
     """Most tokens, prompts included, that one forward and backward pass computes. Bounds the memory and changes no
     result beyond rounding."""

@@ -96,7 +96,11 @@ class StepCollector:
             partial=unfinished,
             num_tokens=num_tokens,
             metrics={
-                **self._curriculum_metrics(rounds, num_discarded=len(sampled) - len(groups)),
+                **self._curriculum_metrics(
+                    rounds,
+                    num_discarded=len(sampled) - len(groups),
+                    num_without_signal=sum(not has_signal(group.rewards) for group in groups),
+                ),
                 **_partial_metrics(sampling, unfinished),
             },
             rollout_s=time.perf_counter() - start - grade_s,
@@ -120,7 +124,7 @@ class StepCollector:
         others = [index for index, group in enumerate(sampled) if not self._is_useful(group)]
         return [sampled[index] for index in sorted([*useful, *others[: max(0, self.num_prompts - len(useful))]])]
 
-    def _curriculum_metrics(self, rounds: int, *, num_discarded: int) -> dict[str, float]:
+    def _curriculum_metrics(self, rounds: int, *, num_discarded: int, num_without_signal: int) -> dict[str, float]:
         curriculum = self.stream.metrics()
         if not curriculum:
             return {}
@@ -128,6 +132,7 @@ class StepCollector:
             **curriculum,
             "data/dynamic_sampling_rounds": float(rounds),
             "data/groups_discarded": float(num_discarded),
+            "data/groups_without_signal": float(num_without_signal),
         }
 
 

@@ -581,6 +581,17 @@ METRICS: tuple[Metric, ...] = (
         meaning="The price of a full update in sampling. A rise calls for other problems.",
         reduction=Reduction.SUM,
     ),
+    Metric(
+        name="data/groups_without_signal",
+        title="groups without signal",
+        formula="groups in the update of the step whose rewards are all equal, with data.curriculum. With dynamic "
+        "sampling, these fill the places that were left when its rounds were used up",
+        unit="groups",
+        healthy="0 with dynamic sampling",
+        meaning="Above 0 dynamic sampling gave up, and the update has less signal than its size suggests. Allow more "
+        "rounds, or take problems of another difficulty.",
+        reduction=Reduction.SUM,
+    ),
     # Evaluations on held-out problems. They are in evaluations.jsonl and TensorBoard, not in metrics.jsonl.
     Metric(
         name="eval/<name>",

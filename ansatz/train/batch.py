@@ -11,13 +11,14 @@ once, before the first of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self, TypedDict
 
 import torch
 from torch import Tensor
 
+from ansatz.data.keyed_random import KeyedRandom
 from ansatz.objectives.objective import Objective
 from ansatz.train.packed import PackedRollouts, select_rollouts, split_into_microbatches
 
@@ -99,11 +100,17 @@ class TrainBatch:
                 per_token[field.name] = value[chosen_T]
         return dataclasses.replace(self, packed=select_rollouts(self.packed, segments), **per_token)
 
-    def minibatches(self, count: int, objective: Objective) -> list[Self]:
-        """The prompts dealt into `count` minibatches, each weighted as a batch of its own: one optimizer step each."""
+    def minibatches(self, count: int, objective: Objective, *, key: Sequence[object] = ()) -> list[Self]:
+        """The prompts dealt into `count` minibatches, each weighted as a batch of its own: one optimizer step each.
+
+        key: shuffles the prompts before they are dealt; the same key gives the same order. Empty: in their own order.
+        """
         if count == 1:
             return [self]
         index_N = torch.unique(self.packed.group_N, return_inverse=True)[1]
+        if key:
+            shuffled = KeyedRandom(*key).shuffled(range(int(index_N.max()) + 1))
+            index_N = torch.tensor(shuffled, device=index_N.device)[index_N]
         minibatches: list[Self] = []
         for number in range(count):
             segments = (index_N % count == number).nonzero().squeeze(-1)

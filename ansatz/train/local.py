@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,18 +106,18 @@ class LocalTrainer:
             else None,
         )
 
-    def update(self, batch: TrainBatch, *, step: int, check_alignment: bool = False) -> StepReport:
+    def update(self, batch: TrainBatch, *, step: int, seed: int = 0, check_alignment: bool = False) -> StepReport:
         """Every optimizer step on one step's batch: epochs_per_step times through its minibatches.
 
-        A minibatch whose mean ratio passes the objective's max_ratio is dropped, and so are all later ones of the step.
-        An update with a loss or gradient of nan or inf is skipped, and changes nothing. The third in a row raises
-        NonFiniteError.
+        Each epoch after the first deals the prompts into other minibatches, by (seed, step, epoch). A minibatch whose
+        mean ratio passes the objective's max_ratio is dropped, and so are all later ones of the step. An update with a
+        loss or gradient of nan or inf is skipped, and changes nothing. The third in a row raises NonFiniteError.
         check_alignment: raise AlignmentError before the first update if sampler and trainer disagree by more than
         train.max_logprob_gap.
         """
         settings, reports = self.settings, list[UpdateReport]()
         max_gap = settings.max_logprob_gap if check_alignment else math.inf
-        for minibatch in batch.minibatches(settings.updates_per_step, self.objective) * settings.epochs_per_step:
+        for minibatch in self._minibatches(batch, seed=seed, step=step):
             report = self._update_once(minibatch, step=step, max_logprob_gap=math.inf if reports else max_gap)
             reports.append(report)
             if report.stopped:
@@ -241,6 +241,12 @@ class LocalTrainer:
             self.settings.tokens_per_microbatch,
             self.policy.parallel_microbatches,
         )
+
+    def _minibatches(self, batch: TrainBatch, *, seed: int, step: int) -> Iterator[TrainBatch]:
+        """The minibatches of every epoch of a step. Those of the first epoch have the prompts in their own order."""
+        for epoch in range(self.settings.epochs_per_step):
+            key = (seed, "minibatches", step, epoch) if epoch else ()
+            yield from batch.minibatches(self.settings.updates_per_step, self.objective, key=key)
 
     def _update_once(self, minibatch: TrainBatch, *, step: int, max_logprob_gap: float) -> UpdateReport:
         """One optimizer step of the policy and, unless the policy's was dropped, of the critic."""

@@ -94,6 +94,7 @@ def test_dynamic_sampling_replaces_groups_without_signal_until_the_step_is_full(
     num_discarded = len(data.sampled) - 4
     assert num_discarded > 0
     assert data.metrics["data/groups_discarded"] == num_discarded
+    assert data.metrics["data/groups_without_signal"] == 0
     assert 1 <= data.metrics["data/dynamic_sampling_rounds"] <= 9
     assert len(set(ids(data.sampled))) == len(data.sampled)
 
@@ -103,6 +104,7 @@ def test_dynamic_sampling_ends_after_its_rounds_and_the_step_keeps_its_size() ->
     assert len(data.sampled) == 12
     assert ids(data.groups) == ids(data.sampled)[:4]
     assert (data.metrics["data/dynamic_sampling_rounds"], data.metrics["data/groups_discarded"]) == (2, 8)
+    assert data.metrics["data/groups_without_signal"] == 4
 
 
 def test_a_group_with_signal_is_preferred_to_earlier_ones_without() -> None:
@@ -110,6 +112,7 @@ def test_a_group_with_signal_is_preferred_to_earlier_ones_without() -> None:
     data = collect(curriculum_stream("hhhhhm", dynamic_sampling=5), 2)
     assert "m5" in ids(data.groups)
     assert len(data.groups) == 2
+    assert data.metrics["data/groups_without_signal"] == 1
     order = ids(data.sampled)
     assert ids(data.groups) == sorted(ids(data.groups), key=order.index)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -11,9 +12,11 @@ from ansatz.config.schema import TrainSection
 from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.presets import PRESETS
+from ansatz.train.batch import TrainBatch
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 from ansatz.train.sample import TrainSample
+from ansatz.train.step import UpdateReport
 
 
 def rows() -> list[TrainSample]:
@@ -62,6 +65,35 @@ def test_every_preset_moves_the_weights_and_reports_finite_numbers(preset: str):
     assert report.num_updates == trainer.version == 4
     assert all(math.isfinite(value) for value in report.metrics.values())
     assert not torch.equal(before, weights(trainer))
+
+
+def test_each_epoch_of_a_step_deals_the_prompts_into_other_minibatches(monkeypatch: pytest.MonkeyPatch):
+    samples = [dataclasses.replace(row, group=3 * (index % 2) + row.group) for index, row in enumerate(rows())]
+
+    def groups_by_update(trainer: LocalTrainer, *, seed: int, step: int) -> list[frozenset[int]]:
+        seen: list[frozenset[int]] = []
+        update_once = trainer._update_once
+
+        def recorded(minibatch: TrainBatch, **settings: Any) -> UpdateReport:
+            seen.append(frozenset(minibatch.packed.group_N.tolist()))
+            return update_once(minibatch, **settings)
+
+        monkeypatch.setattr(trainer, "_update_once", recorded)
+        trainer.update(trainer.batch(samples), step=step, seed=seed)
+        return seen
+
+    def epochs(*, seed: int = 5, step: int = 7) -> list[list[frozenset[int]]]:
+        trainer = trainer_of({"preset": "grpo"}, updates_per_step=3, epochs_per_step=4)
+        seen = groups_by_update(trainer, seed=seed, step=step)
+        return [seen[first : first + 3] for first in range(0, 12, 3)]
+
+    once = epochs()
+    assert once[0] == [{0, 3}, {1, 4}, {2, 5}]  # the first epoch has the order of the prompts
+    assert all(sorted(group for part in epoch for group in part) == list(range(6)) for epoch in once)
+    assert len({frozenset(epoch) for epoch in once}) > 1
+    assert once == epochs()
+    assert once != epochs(seed=6)
+    assert once != epochs(step=8)
 
 
 def test_a_reference_is_kept_only_where_the_kl_asks_for_one():
