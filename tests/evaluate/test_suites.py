@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import csv
+import gzip
 import json
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansatz.errors import ConfigError, DataError
+from ansatz.errors import ConfigError, DataError, MissingExtraError
 from ansatz.evaluate.suites import SUITES, load_suite
 from ansatz.rewards.math_answer.verify import verify
 
-MADE = ["word_problems", "arithmetic", "fractions", "linear_equations", "number_theory"]
+MADE = ["word_problems", "arithmetic", "fractions", "linear_equations", "number_theory", "countdown"]
 GPQA = {"Question": "Which?", "Correct Answer": "1 eV", "High-level domain": "Physics", "Record ID": "rec1"}
 GPQA |= {"Incorrect Answer 1": "2 eV", "Incorrect Answer 2": "3 eV\n", "Incorrect Answer 3": "4 eV"}
 
@@ -73,6 +77,7 @@ def test_the_digest_changes_with_the_file(tmp_path: Path) -> None:
         ("fractions", "1234"),
         ("linear_equations", "12345"),
         ("number_theory", "12345"),
+        ("countdown", "1234"),
     ],
 )
 def test_a_suite_made_by_program_needs_no_file(name: str, levels: str) -> None:
@@ -100,6 +105,64 @@ def test_rows_of_gpqa_become_lettered_options(tmp_path: Path) -> None:
     assert load_suite(str(write(path, [swapped]))).problems[0].question == first.question
 
 
+def test_gpqa_is_read_as_the_csv_that_it_is_published_as(tmp_path: Path) -> None:
+    path = tmp_path / "gpqa_diamond/test.csv"
+    path.parent.mkdir()
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ["Explanation", *GPQA])
+        writer.writeheader()
+        writer.writerows(
+            {**GPQA, "Question": f"Which, \n{i}?", "Record ID": f"rec{i}", "Explanation": 'say "no"'}
+            for i in range(198)
+        )
+    for loaded in (load_suite("gpqa_diamond", folder=tmp_path), load_suite(str(path))):
+        assert (loaded.card.name, len(loaded.problems)) == ("gpqa_diamond", 198)
+        last = loaded.problems[-1]
+        assert last.question.startswith("Which, \n197?\n\nA) ")
+        assert f"{last.answer}) 1 eV" in last.question
+        assert (last.id, last.meta["subject"]) == ("rec197", "Physics")
+
+
+@pytest.mark.parametrize(
+    ("name", "suite"),
+    [
+        ("gsm8k/test.jsonl", "gsm8k"),
+        ("gsm8k/test.json", "gsm8k"),
+        ("gsm8k/test-00000-of-00001.jsonl", "gsm8k"),
+        ("gsm8k/mine.jsonl", "mine"),
+        ("problems/heldout.jsonl.gz", "heldout"),
+    ],
+)
+def test_a_file_is_named_by_its_folder_if_its_own_name_is_only_a_split(tmp_path: Path, name: str, suite: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir()
+    text = json.dumps(rows(1) if path.suffix == ".json" else rows(1)[0])
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    assert load_suite(str(path)).card.name == suite
+
+
+def test_a_suite_without_a_folder_comes_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Any, ...]] = []
+
+    def load_dataset(name: str, config: str | None, *, split: str, revision: str | None) -> list[dict[str, str]]:
+        calls.append((name, config, split, revision))
+        return [{"question": f"{i}+1?", "answer": f"It is {i + 1}.\n#### {i + 1}"} for i in range(1319)]
+
+    module = types.ModuleType("datasets")
+    module.load_dataset = load_dataset  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    loaded = load_suite("gsm8k")
+    assert calls == [("openai/gsm8k", "main", "test", None)]
+    assert [(problem.question, problem.answer) for problem in loaded.problems[:2]] == [("0+1?", "1"), ("1+1?", "2")]
+    assert not loaded.as_on_card  # the card names a file
+
+
+def test_the_hub_without_its_package_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingExtraError, match=r"--suite gsm8k is read from the hub: .*datasets.* Or give --suites"):
+        load_suite("gsm8k")
+
+
 def test_options_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "gpqa.jsonl", [{**GPQA, "Incorrect Answer 1": "1 eV "}])
     with pytest.raises(DataError, match=r"problem 'rec1' has the options .* all different"):
@@ -121,8 +184,8 @@ def test_a_part_is_spread_through_the_suite(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_suite_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'gsm8' is unknown\. Did you mean 'gsm8k'\?"):
         load_suite("gsm8")
-    with pytest.raises(ConfigError, match=r"Give --suites DIR, with gsm8k/test\.jsonl in it"):
-        load_suite("gsm8k")
+    with pytest.raises(ConfigError, match=r"svamp cannot be read from the hub, .* give --suites DIR, with svamp/test"):
+        load_suite("svamp")
     with pytest.raises(DataError, match="does not exist"):
         load_suite("gsm8k", folder=tmp_path)
     write(tmp_path / "aime25/test.jsonl", rows(29))
