@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ansatz.cli.responses import fitting_options, load_for_sampling
+from ansatz.cli.opened_model import open_model
+from ansatz.cli.responses import fitting_options
 from ansatz.cli.sampling_options import ModelSampling, takes_sampling
 
 
@@ -21,20 +22,17 @@ def ask(
 ) -> None:
     """Print a model's responses to one question; with --answer, also the verifier's verdict on each.
 
-    Choose the template that the model was trained with (--template), or chat for the tokenizer's own chat template.
+    The template is that of the model's run, the tokenizer's chat template, or boxed; --template chooses another.
     """
     from ansatz.prompts.render import render
     from ansatz.rollout.base import Sampling
-    from ansatz.rollout.native import NativeSampler
     from ansatz.types import Problem
 
-    policy, _ = load_for_sampling(model, sampling)
     problem = Problem(id="asked", question=question, answer=answer or "", source="command line", split="all")
-    prompt = render(problem, sampling.template, policy.tokenizer)
-    options = fitting_options(sampling, [prompt], policy, source="the question")
-    rollouts = NativeSampler(policy, max_concurrent=options.samples_per_prompt).generate(
-        [prompt], Sampling.of(options, seed=sampling.seed)
-    )
+    with open_model(model, sampling) as opened:
+        prompt = render(problem, opened.template, opened.policy.tokenizer)
+        options = fitting_options(sampling, [prompt], opened.policy, source="the question")
+        rollouts = opened.sampler.generate([prompt], Sampling.of(options, seed=sampling.seed))
     correct = 0
     for rollout in rollouts:
         if len(rollouts) > 1:

@@ -18,7 +18,10 @@ from ansatz.files import write_text
 def compare(
     a: Annotated[Path, typer.Argument(help="A folder that `ansatz eval` wrote.")],
     b: Annotated[Path, typer.Argument(help="Another one, on the same suite.")],
-    mode: Annotated[str, typer.Option(help="How answers are found: strict, anchored or last_number.")] = "strict",
+    mode: Annotated[
+        str,
+        typer.Option(help="The verdict that counts: strict, anchored or last_number; by default the first that A has."),
+    ] = "",
     num_changed: Annotated[int, typer.Option(min=0, help="Show the N problems that changed most.")] = 10,
     out: Annotated[Path | None, typer.Option(help="JSON file to write the numbers to.")] = None,
 ) -> None:
@@ -27,10 +30,6 @@ def compare(
     The p-value is that of an exact sign test on the problems that differ; the interval is a bootstrap of the paired
     differences.
     """
-    from ansatz.evaluate.responses import MODES
-
-    if mode not in MODES:
-        raise ConfigError(f"--mode = {mode!r}: expected one of {', '.join(MODES)}.")
     check_outputs([out], inputs=[file for folder in (a, b) for file in folder.glob("*")])
     numbers = compare_folders(a, b, mode=mode, num_changed=num_changed)
     if out is not None:
@@ -44,12 +43,20 @@ def compare(
 
 
 def compare_folders(a: Path, b: Path, *, mode: str, num_changed: int) -> dict[str, Any]:
-    """The numbers of `paired.comparison`, the folders, and `warnings` about other differences between them."""
+    """The numbers of `paired.comparison` in a mode (empty: the first one), the folders, and `warnings` about other
+    differences between them."""
     from ansatz.evaluate.folder import EvaluationFolder
     from ansatz.evaluate.paired import comparison, paired
+    from ansatz.evaluate.scores import modes_of
 
     folders = [EvaluationFolder(path) for path in (a, b)]
     left, right = (folder.responses() for folder in folders)
+    mode = mode or modes_of(left)[0]
+    for folder, responses in zip(folders, (left, right), strict=True):
+        if mode not in (modes := modes_of(responses)):
+            raise ConfigError(
+                f"--mode = {mode!r}: {folder.path} has verdicts of {', '.join(modes)}. Choose one of these."
+            )
     pairs = paired(left, right)
     numbers = comparison(pairs, mode=mode, seed=folders[0].settings()["seed"], num_changed=num_changed)
     warnings = _differences(*(folder.settings() for folder in folders))
@@ -60,7 +67,7 @@ def compare_folders(a: Path, b: Path, *, mode: str, num_changed: int) -> dict[st
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Settings other than the model that differ and can cause a difference in scores."""
-    keys = ("template", *SamplingOptions.model_fields, "dtype")
+    keys = ("template", *SamplingOptions.model_fields, "dtype", "engine")
     return [f"{key}: A {a.get(key)!r}, B {b.get(key)!r}" for key in keys if a.get(key) != b.get(key)]
 
 

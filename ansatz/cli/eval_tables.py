@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
 def results_tables(results: Mapping[str, Any]) -> list[Any]:
-    """The scores of all modes in one table, then the strict scores by level and by subject."""
+    """The scores of all modes in one table, then those of the first mode, the strict one, by level and by subject."""
     settings, scores = results["settings"], results["scores"]
     lines = [f"mean length {scores['mean_length']:.1f} tokens, {_percent(scores['truncated_frac'])} % truncated"]
     formats = [f"{name} {_percent(frac)}" for name, frac in scores["format_frac"].items()]
-    lines.append(f"well formed, %: {', '.join(formats)}")
-    if not settings["suite"]["as_on_card"]:
-        lines.append("the suite's file differs from the version on its card")
+    lines += [f"well formed, %: {', '.join(formats)}", *suite_notes(results)]
     for kind in ("by_level", "by_subject"):
         for name, numbers in scores[kind].items():
-            low, high = map(_percent, numbers["strict"]["pass@1_interval"])
-            lines.append(
-                f"{name}: {_percent(numbers['strict']['pass@1'])} [{low}, {high}] of {numbers['num_problems']} problems"
-            )
+            first = numbers[_modes(numbers)[0]]
+            low, high = map(_percent, first["pass@1_interval"])
+            lines.append(f"{name}: {_percent(first['pass@1'])} [{low}, {high}] of {numbers['num_problems']} problems")
     return [_scores_table(settings, scores), "\n".join(lines)]
+
+
+def suite_notes(results: Mapping[str, Any]) -> list[str]:
+    """What a reader of the scores should know about the suite's problems, one sentence each."""
+    suite, scores, notes = results["settings"]["suite"], results["scores"], list[str]()
+    if not suite["as_on_card"]:
+        notes.append(f"{suite['name']}: the problems are not from the file that the suite's card names")
+    for key, what in {
+        "golds_as_text": "are words, which are compared as text",
+        "golds_unreadable": "cannot be read, so no response to them is correct",
+    }.items():
+        if scores.get(key):
+            notes.append(f"{suite['name']}: {scores[key]} of {scores['num_problems']} gold answers {what}")
+    return notes
 
 
 def _scores_table(settings: Mapping[str, Any], scores: Mapping[str, Any]) -> Any:
@@ -44,6 +55,32 @@ def _scores_table(settings: Mapping[str, Any], scores: Mapping[str, Any]) -> Any
         table.add_row("cons@64", *(_percent(scores[mode]["cons@64"]) for mode in modes))
     for reason in dict.fromkeys(reason for mode in modes for reason in scores[mode]["verdicts"]):
         table.add_row(reason, *(_percent(scores[mode]["verdicts"].get(reason, 0.0)) for mode in modes))
+    return table
+
+
+def suites_table(results: Sequence[Mapping[str, Any]]) -> Any:
+    """pass@1 with its interval in each mode, one row per suite. It fits 80 columns with three modes."""
+    from rich import box
+    from rich.table import Table
+
+    modes = list(dict.fromkeys(mode for result in results for mode in _modes(result["scores"])))
+    table = Table(title="pass@1 [95 %] by suite, %", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
+    for head in ("suite", "problems", "length", *modes):
+        table.add_column(head, justify="left" if head == "suite" else "right", no_wrap=True)
+    for result in results:
+        scores = result["scores"]
+        cells = (
+            "{} [{}, {}]".format(*map(_percent, (scores[mode]["pass@1"], *scores[mode]["pass@1_interval"])))
+            if mode in scores
+            else "-"
+            for mode in modes
+        )
+        table.add_row(
+            result["settings"]["suite"]["name"],
+            str(scores["num_problems"]),
+            f"{scores['mean_length']:.1f}",
+            *cells,
+        )
     return table
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ansatz.cli.opened_model import OpenedModel, open_model
 from ansatz.cli.sampling_options import ModelSampling
 from ansatz.config.sampling import THOUGHT_START, SamplingOptions
 from ansatz.errors import ConfigError, DataError, ModelError
@@ -33,62 +34,74 @@ def sample_into(
     to_prompt: Callable[[Problem, str, Any], Prompt] | None = None,
     make_grader: Callable[[WorkerPool], ResponseGrader] | None = None,
 ) -> None:
+    """Open the model and `fill` the folder with its responses to the problems."""
+    check_ids(problems, source=source)
+    with open_model(model, sampling) as opened:
+        fill(
+            folder,
+            opened,
+            problems,
+            sampling,
+            about=about,
+            source=source,
+            to_prompt=to_prompt,
+            make_grader=make_grader,
+        )
+
+
+def fill(
+    folder: ResponseStore,
+    opened: OpenedModel,
+    problems: Sequence[Problem],
+    sampling: ModelSampling,
+    *,
+    about: Mapping[str, Any],
+    source: str,
+    to_prompt: Callable[[Problem, str, Any], Prompt] | None = None,
+    make_grader: Callable[[WorkerPool], ResponseGrader] | None = None,
+) -> None:
     """Fill the folder with the model's responses to the problems, or with those that an earlier call did not get to.
 
     about: the first entries of the folder's settings. source: what error messages call the problems. to_prompt: renders
     a problem in a template for a tokenizer; default: `prompts.render`. make_grader: the grader that uses a worker pool;
-    default: the one that reads each response in all modes.
+    default: the one that reads each response in all modes. ConfigError if another process fills the folder.
     """
-    check_ids(problems, source=source)
-
     from ansatz.evaluate.responses import all_modes_grader
+    from ansatz.locks import folder_lock
     from ansatz.prompts.render import render
     from ansatz.rewards.math_answer.verify import ALGEBRA_TARGET
     from ansatz.rewards.pool import WorkerPool
     from ansatz.rollout.base import Sampling
-    from ansatz.rollout.native import NativeSampler
 
-    policy, threads = load_for_sampling(model, sampling)
-    prompts = [(to_prompt or render)(problem, sampling.template, policy.tokenizer) for problem in problems]
-    options = fitting_options(sampling, prompts, policy, source=source)
-    folder.open_or_check(
-        {
-            **about,
-            "num_problems": len(prompts),
-            "model": str(model),
-            "model_sha256": model_digest(model),
-            "template": sampling.template,
-            **options.model_dump(mode="json"),
-            "seed": sampling.seed,
-            "batch": sampling.batch,
-            **_where(policy, threads),
-            **({"opening": THOUGHT_START} if _opens_thoughts(prompts) else {}),
-        }
-    )
+    tokenizer = opened.policy.tokenizer
+    prompts = [(to_prompt or render)(problem, opened.template, tokenizer) for problem in problems]
+    options = fitting_options(sampling, prompts, opened.policy, source=source)
+    settings = {
+        **about,
+        "num_problems": len(prompts),
+        "model": str(opened.path),
+        "model_sha256": model_digest(Path(opened.policy.path)),
+        "template": opened.template,
+        **options.model_dump(mode="json"),
+        "seed": sampling.seed,
+        "batch": sampling.batch,
+        **opened.settings(),
+        **({"opening": THOUGHT_START} if _opens_thoughts(prompts) else {}),
+    }
     pool = WorkerPool(ALGEBRA_TARGET)
     try:
-        folder.sample(
-            prompts,
-            sampler=NativeSampler(policy, max_concurrent=sampling.batch * options.samples_per_prompt),
-            sampling=Sampling.of(options, seed=sampling.seed),
-            batch=sampling.batch,
-            grader=(make_grader or all_modes_grader)(pool),
-            on_problem=lambda done: _print_progress(done, len(prompts)),
-        )
+        with folder_lock(folder.path):
+            folder.open_or_check(settings)
+            folder.sample(
+                prompts,
+                sampler=opened.sampler,
+                sampling=Sampling.of(options, seed=sampling.seed),
+                batch=sampling.batch,
+                grader=(make_grader or all_modes_grader)(pool),
+                on_problem=lambda done: _print_progress(done, len(prompts)),
+            )
     finally:
         pool.close()
-
-
-def load_for_sampling(model: Path, sampling: ModelSampling) -> tuple[Policy, int]:
-    """The policy in the precision and on the device of the options, and the number of CPU threads that it uses."""
-    from ansatz.models.load import cast, compute_dtype, load_policy
-    from ansatz.models.threads import set_threads, usable_cores
-
-    threads = sampling.threads or usable_cores()
-    set_threads(threads)
-    policy = load_policy(model, device=sampling.device)
-    cast(policy, compute_dtype(sampling.dtype, policy.device))
-    return policy, threads
 
 
 def fitting_options(
@@ -100,11 +113,6 @@ def fitting_options(
     closing_tokens = len(policy.tokenizer.encode(options.closing, add_special_tokens=False))
     _check_budget(options.thinking_budget, limit, closing_tokens)
     return options
-
-
-def _where(policy: Policy, threads: int) -> dict[str, Any]:
-    """The settings that say on what the responses were computed."""
-    return {"device": policy.device.type, "dtype": str(policy.dtype).removeprefix("torch."), "threads": threads}
 
 
 def _print_progress(done: int, total: int) -> None:

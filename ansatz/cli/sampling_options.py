@@ -25,35 +25,46 @@ from ansatz.errors import ConfigError
 
 PANEL = "Sampling"
 DTYPES = ("auto", "float32", "bfloat16")
+ENGINES = ("native", "vllm")
+AUTO = "auto"
+"""The template that fits the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSampling:
     """How a command samples from a model.
 
-    batch: problems that are sampled together. device: None for the best one. threads: 0 for one per CPU core.
+    template: AUTO for the one that fits the model. batch: problems that are sampled together. device: None for the best
+    one. threads: 0 for one per CPU core.
     """
 
     options: SamplingOptions
-    template: str = "boxed"
+    template: str = AUTO
     seed: int = 0
     batch: int = 32
     device: str | None = None
     dtype: str = "auto"
     threads: int = 0
+    engine: str = "native"
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise ConfigError(f"--dtype = {self.dtype!r}: expected {', '.join(DTYPES[:-1])} or {DTYPES[-1]}.")
+        for name, values in {"dtype": DTYPES, "engine": ENGINES}.items():
+            if (value := getattr(self, name)) not in values:
+                raise ConfigError(f"--{name} = {value!r}: expected {', '.join(values[:-1])} or {values[-1]}.")
 
 
 _OTHER_HELP: Mapping[str, tuple[str, tuple[int, int] | None]] = {  # option: help text, least and largest value
-    "template": ("Prompt template: a name, chat, or a .txt file.", None),
+    "template": (
+        "Prompt template: a name, chat, or a .txt file. auto: that of the model's run, otherwise chat if the "
+        "tokenizer has a chat template, otherwise boxed.",
+        None,
+    ),
     "seed": ("Seed of the sampling noise, and of the bootstrap in evaluations.", (0, LARGEST - 1)),
     "batch": ("Problems sampled together. When the command is killed, at most one batch is lost.", (1, 10**6)),
     "device": ("For example cpu or cuda. Default: a GPU if there is one.", None),
     "dtype": ("auto, float32 or bfloat16.", None),
     "threads": ("CPU threads; 0: one for each core.", (0, 1024)),
+    "engine": ("What samples: native or vllm (needs the extra vllm).", None),
 }
 
 

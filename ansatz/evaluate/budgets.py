@@ -3,6 +3,7 @@
 budget-64/  budget-256/  budget-none/    evaluations (see `folder`) that differ only in the budget
 budgets.json                             the common settings, and one row per budget
 budgets.svg                              pass@1 and maj@k by budget
+cost.json, cost.svg                      maj@k by the tokens that k responses take, one line per budget (see `cost`)
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.errors import ConfigError
+from ansatz.evaluate.cost import write_cost
 from ansatz.evaluate.folder import EvaluationFolder
 from ansatz.evaluate.response_store import write_json
-from ansatz.evaluate.responses import MODES
+from ansatz.files import write_text
 from ansatz.track.svg import Chart, Series, line_chart
 
 PREFIX = "budget-"
@@ -61,30 +63,37 @@ def write_curve(path: Path, folders: Sequence[EvaluationFolder]) -> dict[str, An
     curve = {"settings": common[0], "rows": [_row(result) for result in results]}
     write_json(path / "budgets.json", curve)
     chart = line_chart(budget_chart(curve), width=640, height=360, standalone=True)
-    (path / "budgets.svg").write_text(chart + "\n", encoding="utf-8")
+    write_text(path / "budgets.svg", chart + "\n")
+    lines = {
+        f"budget {_label(_budget(folder))}": result["scores"] for folder, result in zip(folders, results, strict=True)
+    }
+    write_cost(path, common[0]["suite"]["name"], lines)
     return curve
 
 
 def budget_chart(curve: Mapping[str, Any]) -> Chart:
-    """pass@1 of each mode and maj@k of the strict one, budgets at even distances. Equal lines are drawn once."""
+    """pass@1 of each mode and maj@k of the first one, the strict one, budgets at even distances. Equal lines are drawn
+    once."""
     rows, settings = curve["rows"], curve["settings"]
+    modes = _modes(rows[0])
+    first = modes[0]
     labels = [f"{_label(row['budget'])}, {row['mean_length']:.0f} tokens" for row in rows]
-    votes = max(rows[0]["strict"]["maj@k"], key=int)
-    lines = {mode: [row[mode]["pass@1"] for row in rows] for mode in MODES}
+    votes = max(rows[0][first]["maj@k"], key=int)
+    lines = {mode: [row[mode]["pass@1"] for row in rows] for mode in modes}
     series = [
         Series(
-            name=" = ".join(f"pass@1 {other}" for other in MODES if lines[other] == lines[mode]),
+            name=" = ".join(f"pass@1 {other}" for other in modes if lines[other] == lines[mode]),
             points=list(enumerate(lines[mode])),
-            band=[(x, *row[mode]["pass@1_interval"]) for x, row in enumerate(rows)] if mode == MODES[0] else (),
+            band=[(x, *row[mode]["pass@1_interval"]) for x, row in enumerate(rows)] if mode == first else (),
             labels=labels,
             dots=True,
         )
-        for index, mode in enumerate(MODES)
-        if lines[mode] not in [lines[earlier] for earlier in MODES[:index]]
+        for index, mode in enumerate(modes)
+        if lines[mode] not in [lines[earlier] for earlier in modes[:index]]
     ]
     if int(votes) > 2:
-        points = [(x, row["strict"]["maj@k"][votes]) for x, row in enumerate(rows)]
-        series.append(Series(name=f"maj@{votes} strict", points=points, labels=labels, dashed=True, dots=True))
+        points = [(x, row[first]["maj@k"][votes]) for x, row in enumerate(rows)]
+        series.append(Series(name=f"maj@{votes} {first}", points=points, labels=labels, dashed=True, dots=True))
     return Chart(
         title=f"{settings['suite']['name']} by thinking budget",
         series=series,
@@ -96,12 +105,16 @@ def budget_chart(curve: Mapping[str, Any]) -> Chart:
 
 def _row(results: Mapping[str, Any]) -> dict[str, Any]:
     scores, settings = results["scores"], results["settings"]
-    shown = ("mean_length", "truncated_frac", "finishes", "format_frac", *MODES)
+    shown = ("mean_length", "truncated_frac", "finishes", "format_frac", *_modes(scores))
     return {
         "budget": settings.get("thinking_budget", 0),
         "closing": settings.get("closing"),
         **{key: scores[key] for key in shown},
     }
+
+
+def _modes(scores: Mapping[str, Any]) -> list[str]:
+    return [name for name, numbers in scores.items() if isinstance(numbers, dict) and "pass@1" in numbers]
 
 
 def _without_budget(settings: Mapping[str, Any]) -> dict[str, Any]:

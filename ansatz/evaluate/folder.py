@@ -1,14 +1,17 @@
 """An evaluation in a folder: a response store (see `response_store`), and results.json once all is sampled.
 
-results.json     settings and scores (see `scores`)
+results.json           settings and scores (see `scores`)
+cost.json, cost.svg    with several samples: maj@k by the tokens that k responses take (see `cost`)
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ansatz.errors import ConfigError
+from ansatz.evaluate.cost import write_cost
 from ansatz.evaluate.response_store import ResponseStore, write_json
-from ansatz.evaluate.responses import MODES, graded_again, to_row
+from ansatz.evaluate.responses import graded_again, to_row
 from ansatz.evaluate.scores import suite_scores
 from ansatz.rewards.pool import WorkerPool
 from ansatz.track.jsonl import write_jsonl
@@ -17,10 +20,13 @@ from ansatz.track.jsonl import write_jsonl
 class EvaluationFolder(ResponseStore):
     """The files of one evaluation."""
 
-    NEEDS = MODES
-
     def grade_again(self, *, pool: WorkerPool) -> None:
-        """Replace every verdict by that of the current verifier."""
+        """Replace every verdict by that of the current verifier. ConfigError if the verifier did not grade."""
+        if (name := self.settings().get("rewards")) is not None:
+            raise ConfigError(
+                f"{self.path} was graded by the rewards {name}, which need the problems, not only their answers. "
+                "Only verdicts of the verifier can be computed again."
+            )
         write_jsonl(
             self.rollouts,
             [to_row(graded_again(response, pool=pool)) for group in self.responses() for response in group],
@@ -28,8 +34,11 @@ class EvaluationFolder(ResponseStore):
 
     def write_results(self) -> dict[str, Any]:
         """Write results.json. It depends only on settings and rollouts: equal files give equal bytes."""
-        settings = self.settings()
-        scores = suite_scores(self.responses(), seed=settings["seed"], opening=settings.get("opening", ""))
+        settings, responses = self.settings(), self.responses()
+        if "suite" not in settings:
+            raise ConfigError(f"{self.path} holds responses, but no evaluation: `ansatz eval` did not write it.")
+        scores = suite_scores(responses, seed=settings["seed"], opening=settings.get("opening", ""))
         results = {"settings": settings, "scores": scores}
         write_json(self.path / "results.json", results)
+        write_cost(self.path, settings["suite"]["name"], {"all": scores})
         return results

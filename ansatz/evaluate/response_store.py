@@ -14,12 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response, ResponseGrader, from_row, to_row
 from ansatz.files import write_text
+from ansatz.locks import LOCK_FILE
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.groups import GradedGroup, GroupSampler
 from ansatz.track.jsonl import append_jsonl, keep_rows, read_jsonl, write_jsonl
@@ -29,12 +30,14 @@ FORMAT_VERSION = 2
 RENAMED = {"k": "samples_per_prompt", "max_tokens": "max_response_tokens"}
 """Settings of format 1, which had no version, by their names since."""
 
+LEFT_OVER = (LOCK_FILE, ".settings.json.draft")
+"""Files of a call that was killed before it had written its settings."""
+
 
 @dataclass(frozen=True, slots=True)
 class ResponseStore:
-    """The files of one sampling. NEEDS: modes in which each response must have a verdict."""
+    """The files of one sampling."""
 
-    NEEDS: ClassVar[tuple[str, ...]] = ()
     path: Path
 
     @property
@@ -48,7 +51,7 @@ class ResponseStore:
         """
         file = self.path / "settings.json"
         if not file.exists():
-            if self.path.exists() and any(self.path.iterdir()):
+            if self.path.exists() and any(path.name not in LEFT_OVER for path in self.path.iterdir()):
                 raise ConfigError(
                     f"{self.path} holds other files. Give the responses a folder of their own: --out DIR."
                 )
@@ -117,7 +120,7 @@ class ResponseStore:
         """[P][S] of rollouts.jsonl, problems in the order of the file. DataError if any response is missing."""
         groups: dict[str, list[Response]] = {}
         for row in read_jsonl(self.rollouts):
-            response = from_row(row, where=str(self.rollouts), needs=self.NEEDS)
+            response = from_row(row, where=str(self.rollouts))
             groups.setdefault(response.id, []).append(response)
         expected = self.settings()
         complete = [group for group in groups.values() if len(group) == expected["samples_per_prompt"]]

@@ -13,6 +13,8 @@ from typing import Any, get_args
 from ansatz.evaluate.estimators import bootstrap_interval, maj_at_k, pass_at_1, pass_at_k
 from ansatz.evaluate.responses import MODES, Response
 from ansatz.rewards.format import Shape, well_formed
+from ansatz.rewards.math_answer.parse import parse_gold
+from ansatz.rewards.math_answer.values import Text
 from ansatz.types import Finish, Reason
 
 Answers = Sequence[Sequence[Response]]  # [P][S]
@@ -27,9 +29,12 @@ def suite_scores(responses_PS: Answers, *, seed: int, opening: str = "") -> dict
     """All numbers, over all problems and, under by_level and by_subject, for each level and subject.
 
     Keys: num_problems, samples_per_prompt, mean_length (tokens), truncated_frac, finishes (fraction of responses by how
-    they ended), format_frac (fraction that is well formed, by shape; see `rewards.format`), and for each of MODES
-    pass@1 with its 95 % bootstrap interval over problems [low, high], pass@k and maj@k for k = 1, 2, 4, ... and S,
-    cons@64 with its interval (None with fewer than 64 samples), and verdicts (fraction of responses by reason).
+    they ended), format_frac (fraction that is well formed, by shape; see `rewards.format`), and for each mode of the
+    verdicts (MODES, or "reward") pass@1 with its 95 % bootstrap interval over problems [low, high], pass@k and maj@k
+    for k = 1, 2, 4, ... and S, cons@64 with its interval (None with fewer than 64 samples), and verdicts (fraction of
+    responses by reason). Over all problems also the numbers of gold answers that the verifier cannot read as
+    mathematics: golds_as_text (words, which are compared as text) and golds_unreadable (no response is correct); absent
+    if other rewards graded.
     seed: of the bootstrap. opening: the end of every prompt, such as <think>, if it belongs to the form of a response.
     ValueError for no problems, or problems with unequal S.
     """
@@ -37,8 +42,24 @@ def suite_scores(responses_PS: Answers, *, seed: int, opening: str = "") -> dict
     problems = list(zip(responses_PS, shaped_PSF, strict=True))
     return {
         **_numbers(problems, seed=seed),
+        **_golds(responses_PS),
         "by_level": _parts(problems, lambda response: response.level, seed=seed),
         "by_subject": _parts(problems, lambda response: response.subject, seed=seed),
+    }
+
+
+def modes_of(responses_PS: Answers) -> list[str]:
+    """The modes of the verdicts, in their order."""
+    return list(responses_PS[0][0].verdicts)
+
+
+def _golds(responses_PS: Answers) -> dict[str, int]:
+    if not set(modes_of(responses_PS)) & set(MODES):
+        return {}
+    golds = [parse_gold(samples[0].answer).value for samples in responses_PS]
+    return {
+        "golds_as_text": sum(isinstance(gold, Text) for gold in golds),
+        "golds_unreadable": sum(gold is None for gold in golds),
     }
 
 
@@ -73,7 +94,7 @@ def _numbers(problems: Problems, *, seed: int) -> dict[str, Any]:
         "truncated_frac": fmean(response.truncated for response in flat),
         "finishes": {finish.value: finishes[finish] / len(flat) for finish in Finish if finishes[finish]},
         "format_frac": {shape: fmean(shapes[index] for shapes in shaped) for index, shape in enumerate(SHAPES)},
-        **{mode: _mode_numbers(responses_PS, mode, seed=seed) for mode in MODES},
+        **{mode: _mode_numbers(responses_PS, mode, seed=seed) for mode in modes_of(responses_PS)},
     }
 
 

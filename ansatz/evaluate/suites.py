@@ -162,8 +162,7 @@ def _is_file_name(name: str) -> bool:
 
 
 def _suite_name(path: Path) -> str:
-    """The file's name without extensions, or its folder's name if it only says which split the file is: gsm8k/test.jsonl
-    is gsm8k."""
+    """The file's name without extensions. If that only names a split, the folder's name: gsm8k/test.jsonl is gsm8k."""
     name = path.name.partition(".")[0]
     return path.resolve().parent.name if _FILE_OF_FOLDER.fullmatch(name) else name
 

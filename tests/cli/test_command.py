@@ -12,10 +12,12 @@ from ansatz.errors import ConfigError
 
 SHARED = (
     "data_filter",
+    "eval_rewards",
     "eval_tables",
     "lasting_output",
     "main",
     "model_filters",
+    "opened_model",
     "outputs",
     "recipe",
     "responses",

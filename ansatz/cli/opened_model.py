@@ -1,0 +1,81 @@
+"""A model that a command samples from: its policy, its prompt template, and the engine that samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ansatz.cli.sampling_options import AUTO, ModelSampling
+from ansatz.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ansatz.models.load import Policy
+    from ansatz.rollout.base import Sampler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedModel:
+    """path: the folder, or name on the hub, that the user gave. template: the chosen one, never `auto`. threads: CPU threads that the policy uses."""
+
+    path: Path
+    policy: Policy
+    sampler: Sampler
+    template: str
+    threads: int
+    engine: str
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that say on what the responses were computed."""
+        return {
+            "device": self.policy.device.type,
+            "dtype": str(self.policy.dtype).removeprefix("torch."),
+            "threads": self.threads,
+            **({} if self.engine == "native" else {"engine": self.engine}),
+        }
+
+
+@contextmanager
+def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
+    """The model in the precision and on the device of the options, until the block ends."""
+    from ansatz.models.load import cast, compute_dtype, load_policy
+    from ansatz.models.threads import set_threads, usable_cores
+    from ansatz.rollout.engines import engine_of
+
+    threads = sampling.threads or usable_cores()
+    set_threads(threads)
+    policy = load_policy(model, device=sampling.device)
+    cast(policy, compute_dtype(sampling.dtype, policy.device))
+    template = sampling.template
+    if template == AUTO:
+        template, why = choose_template(Path(policy.path), has_chat_template=bool(policy.tokenizer.chat_template))
+        print(f"template: {template} ({why})")
+    num_responses = sampling.batch * sampling.options.samples_per_prompt
+    sampler = engine_of({"name": sampling.engine, "max_concurrent": num_responses})(policy)
+    try:
+        yield OpenedModel(
+            path=model, policy=policy, sampler=sampler, template=template, threads=threads, engine=sampling.engine
+        )
+    finally:
+        sampler.close()
+
+
+def choose_template(model: Path, *, has_chat_template: bool) -> tuple[str, str]:
+    """The prompt template that fits a model folder, and why: the template of the run that the folder is a checkpoint
+    of, otherwise the tokenizer's chat template, otherwise `boxed`."""
+    from ansatz.config.load import load_run
+    from ansatz.loop.run_record import is_run_folder
+
+    for folder in model.resolve().parents:
+        if is_run_folder(folder) and (folder / "config.yaml").is_file():
+            try:
+                return load_run(folder).data.template, f"as in the run {folder.name}"
+            except ConfigError as error:
+                raise ConfigError(
+                    f"{model} belongs to the run {folder}, whose template cannot be read: {error} Give --template."
+                ) from error
+    if has_chat_template:
+        return "chat", "the tokenizer has a chat template"
+    return "boxed", "the tokenizer has no chat template; --template chooses another"

@@ -1,0 +1,179 @@
+"""`ansatz eval` and its relatives on a random model: suites, templates, engines and rewards."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from toy_runs import TOY, toy_config
+
+from ansatz.cli.opened_model import choose_template
+from ansatz.config.load import dump
+from ansatz.data.base import load_problems
+from ansatz.errors import ConfigError
+from ansatz.locks import folder_lock
+from ansatz.loop.run_record import record_of
+from ansatz.models.tiny import build_tiny_model
+from ansatz.rollout import engines
+from ansatz.rollout.vllm.fake import FakeEngine, FakePublisher
+from ansatz.rollout.vllm.sampler import VllmSampler
+
+HOW = ("--threads", 1, "--batch", 2, "--samples-per-prompt", 2, "--max-response-tokens", 8)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    folder.mkdir()
+    stories = load_problems("word_problems", split="train", settings={"count": 40})
+    build_tiny_model(folder, texts=[story.question for story in stories], **TOY["model"]["tiny"])
+    return folder
+
+
+@pytest.fixture
+def suites(tmp_path):
+    for name, answers in {"first": ["the origin", "\\frac{"], "second": ["4"]}.items():
+        (tmp_path / name).mkdir()
+        rows = [{"question": f"{index} pens?", "answer": answer} for index, answer in enumerate(answers)]
+        (tmp_path / name / "test.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    return f"{tmp_path}/first/test.jsonl,{tmp_path}/second/test.jsonl"
+
+
+def settings_of(folder):
+    return json.loads((folder / "settings.json").read_text())
+
+
+def test_several_suites_give_one_table_and_a_folder_each(ansatz, model, suites, tmp_path):
+    out = tmp_path / "out"
+    code, text, err = ansatz("eval", model, "--suite", suites, *HOW, "--out", out)
+    assert (code, err) == (0, "")
+    assert "template: chat (the tokenizer has a chat template)" in text
+    assert text.count("pass@1 [95 %] by suite, %") == 1
+    results = {name: json.loads((out / name / "results.json").read_text()) for name in ("first", "second")}
+    length = {name: f"{result['scores']['mean_length']:.1f}" for name, result in results.items()}
+    assert [line.split()[:3] for line in text.splitlines() if line.strip().startswith(("first ", "second "))] == [
+        ["first", "2", length["first"]],
+        ["second", "1", length["second"]],
+    ]
+    assert "first: 1 of 2 gold answers are words, which are compared as text" in text
+    assert "first: 1 of 2 gold answers cannot be read, so no response to them is correct" in text
+    assert "second:" not in text
+    assert settings_of(out / "first")["suite"]["name"] == "first"
+    assert results["second"]["scores"]["golds_as_text"] == 0
+    assert max(map(len, text.splitlines())) <= 100
+    rows = json.loads((out / "first" / "cost.json").read_text())["lines"]["all"]
+    assert [row["k"] for row in rows] == [1, 2]
+
+
+def test_two_suites_of_one_name_are_refused(ansatz, model, suites):
+    first = suites.split(",")[0]
+    code, _, err = ansatz("eval", model, "--suite", f"{first},{first}", *HOW)
+    assert code == 2
+    assert "two suites are called 'first'" in err
+
+
+def test_the_template_is_that_of_the_run_of_a_checkpoint(tmp_path):
+    checkpoint = tmp_path / "run" / "rl" / "checkpoints" / "step-000003"
+    checkpoint.mkdir(parents=True)
+    assert choose_template(checkpoint, has_chat_template=True)[0] == "chat"
+    assert choose_template(checkpoint, has_chat_template=False)[0] == "boxed"
+    config = toy_config(tmp_path, {"data": {"template": "gsm8k"}})
+    (tmp_path / "run" / "config.yaml").write_text(dump(config))
+    record_of(config).write(tmp_path / "run")
+    assert choose_template(checkpoint, has_chat_template=True) == ("gsm8k", "as in the run run")
+    (tmp_path / "run" / "config.yaml").write_text("train: {stepz: 3}")
+    with pytest.raises(ConfigError, match=r"whose template cannot be read: .*stepz.* Give --template"):
+        choose_template(checkpoint, has_chat_template=True)
+
+
+@pytest.fixture
+def fake_vllm(monkeypatch):
+    """The engine vllm with a fake in place of vLLM. Returns the fakes that were started."""
+    started = []
+
+    def fake(policy, *, max_concurrent):
+        engine = FakeEngine(vocab_size=policy.head.weight.shape[0])
+        started.append((engine, max_concurrent))
+        return VllmSampler(policy, engine=engine, publisher=FakePublisher(), max_context=policy.max_context)
+
+    monkeypatch.setitem(engines.ENGINES._entries, "vllm", fake)
+    return started
+
+
+def test_vllm_writes_the_same_format(ansatz, model, suites, tmp_path, fake_vllm):
+    file = suites.split(",")[0]
+    commands = {
+        "eval": ("eval", model, "--suite", file),
+        "sample": ("sample", model, "--data", file),
+        "difficulty": ("data", "difficulty", file, "--model", model, "--work"),
+        "filter": ("data", "filter", file, "--model", model, "--drop", "guessed", "--work"),
+    }
+    for name, command in commands.items():
+        keys = []
+        for engine in ("native", "vllm"):
+            folder = tmp_path / f"{name}-{engine}"
+            place = ("--out", folder) if command[-1] != "--work" else (folder, "--out", tmp_path / "rows.jsonl")
+            code, _, err = ansatz(*command, *place, *HOW, "--engine", engine)
+            assert (code, err) == (0, "")
+            rows = [json.loads(line) for line in (folder / "rollouts.jsonl").read_text().splitlines()]
+            keys.append([list(row) for row in rows])
+            assert settings_of(folder).get("engine", "native") == engine
+        assert keys[0] == keys[1]
+        assert len(keys[0]) == 4
+    assert [number for _, number in fake_vllm] == [4] * 4
+    assert all(engine.events[-1] == "kill" for engine, _ in fake_vllm)
+
+
+def test_an_unknown_engine_is_refused(ansatz, model, suites):
+    code, _, err = ansatz("eval", model, "--suite", suites, "--engine", "sglang")
+    assert (code, err) == (2, "ansatz: --engine = 'sglang': expected native or vllm.\n")
+
+
+def test_countdown_is_graded_by_its_own_reward(ansatz, model, tmp_path):
+    out = tmp_path / "out"
+    arguments = ("eval", model, "--suite", "countdown", "--problems", 2, *HOW, "--out", out)
+    code, text, err = ansatz(*arguments)
+    assert (code, err) == (0, "")
+    assert "reward" in text
+    assert settings_of(out)["rewards"] == {"countdown": {}}
+    scores = json.loads((out / "results.json").read_text())["scores"]
+    assert "strict" not in scores
+    assert "golds_as_text" not in scores
+    assert scores["reward"]["pass@1"] == 0.0
+    before = (out / "rollouts.jsonl").read_bytes()
+    assert ansatz(*arguments)[0] == 0
+    assert (out / "rollouts.jsonl").read_bytes() == before
+    assert "need the problems, not only their answers" in ansatz("eval", "--rescore", out)[2]
+    code, text, _ = ansatz("compare", out, out)
+    assert code == 0
+    assert "pass@1 (reward)" in text
+
+
+def test_a_file_of_rewards_grades_what_the_verifier_cannot(ansatz, model, suites, tmp_path):
+    rewards = tmp_path / "rewards.yaml"
+    reward = tmp_path / "rewards.py"
+    reward.write_text(
+        "from ansatz.rewards.base import RewardResult\n"
+        "def last(rollouts, *, samples=0):\n"
+        "    return [RewardResult(value=float(rollout.sample == samples)) for rollout in rollouts]\n"
+    )
+    rewards.write_text(f"rewards:\n  '{reward}:last': {{samples: 1}}\n")
+    out = tmp_path / "out"
+    arguments = ("eval", model, "--suite", suites.split(",")[0], *HOW)
+    code, _, err = ansatz(*arguments, "--rewards", rewards, "--out", out)
+    assert (code, err) == (0, "")
+    scores = json.loads((out / "results.json").read_text())["scores"]
+    assert scores["reward"]["pass@1"] == 0.5  # the second of two responses
+    assert "reward 'countdwn' is unknown" in ansatz(*arguments, "--rewards", "countdwn")[2]
+    assert "the file does not exist" in ansatz(*arguments, "--rewards", "none.yaml")[2]
+
+
+def test_a_folder_that_another_process_fills_is_refused_and_a_draft_is_not(ansatz, model, suites, tmp_path):
+    arguments = ("eval", model, "--suite", suites.split(",")[0], *HOW, "--out", tmp_path / "out")
+    with folder_lock(tmp_path / "out"):
+        code, _, err = ansatz(*arguments)
+        assert code == 2
+        assert "is in use by the process with pid" in err
+    (tmp_path / "out" / ".settings.json.draft").write_text("{")  # as a killed call leaves it
+    code, _, err = ansatz(*arguments)
+    assert (code, err) == (0, "")
