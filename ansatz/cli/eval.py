@@ -38,7 +38,7 @@ def eval(
         str,
         typer.Option(
             help="Grade with a reward such as countdown, program, code_tests or judge, or with those of a YAML file, "
-            "in place of the verifier's three modes."
+            "instead of the verifier's three modes."
         ),
     ] = "",
     thinking_budgets: Annotated[

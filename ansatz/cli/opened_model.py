@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedModel:
-    """path: the folder, or name on the hub, that the user gave. template: the chosen one, never `auto`. threads: CPU threads that the policy uses."""
+    """path: the folder, or name on the hub, that the user gave. template: the chosen one, never `auto`. threads: CPU
+    threads that the policy uses."""
 
     path: Path
     policy: Policy

@@ -88,7 +88,7 @@ def test_the_template_is_that_of_the_run_of_a_checkpoint(tmp_path):
 
 @pytest.fixture
 def fake_vllm(monkeypatch):
-    """The engine vllm with a fake in place of vLLM. Returns the fakes that were started."""
+    """The engine vllm with a fake instead of vLLM. Returns the fakes that were started."""
     started = []
 
     def fake(policy, *, max_concurrent):

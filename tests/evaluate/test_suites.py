@@ -144,8 +144,8 @@ def test_a_file_is_named_by_its_folder_if_its_own_name_is_only_a_split(tmp_path:
 def test_a_suite_without_a_folder_comes_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Any, ...]] = []
 
-    def load_dataset(name: str, config: str | None, *, split: str, revision: str | None) -> list[dict[str, str]]:
-        calls.append((name, config, split, revision))
+    def load_dataset(name: str, config: str | None, *, split: str, **options: Any) -> list[dict[str, str]]:
+        calls.append((name, config, split, options["revision"]))
         return [{"question": f"{i}+1?", "answer": f"It is {i + 1}.\n#### {i + 1}"} for i in range(1319)]
 
     module = types.ModuleType("datasets")
