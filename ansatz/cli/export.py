@@ -1,0 +1,120 @@
+"""`ansatz export RUN OUT`: the final model of a run as a folder to share, with a model card; --push: to the hub."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ansatz.errors import ConfigError
+from ansatz.files import write_text
+
+if TYPE_CHECKING:
+    from ansatz.config.schema import Config
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A finished run, such as runs/NAME.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write; it must not exist, or be empty.")],
+    push: Annotated[str, typer.Option(help="Upload the folder to the hub too, as OWNER/NAME.")] = "",
+) -> None:
+    """Write the final model of a run with generation config, chat template, recipe and model card (README.md).
+
+    The generation config samples as the run's evaluations did, and the chat template renders a question as training
+    did. Neither optimizer state nor master weights are copied. A repository that --push creates is private.
+    """
+    from ansatz.cli.model_card import write_card
+    from ansatz.config.load import load_run
+    from ansatz.loop.run_record import RUN_FILE, is_run_folder
+    from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
+    from ansatz.train.trainer import TRAINING
+
+    if not is_run_folder(run):
+        raise ConfigError(f"{str(run)!r} is not a run folder ({RUN_FILE} is missing). Give one that a run wrote.")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"{str(out)!r} exists and is not an empty folder. Choose another folder to write.")
+    config = load_run(run)
+    model = final_model(run, config)
+    verify_digests(model)
+    draft = out.with_name(f".{out.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.copytree(model, draft, ignore=shutil.ignore_patterns(TRAINING, DIGESTS_FILE))
+    write_generation_config(draft, config)
+    write_chat_template(draft, config.data.template)
+    write_card(draft, run, config)
+    draft.replace(out)
+    print(f"Model: {out}")
+    if push:
+        print(f"Uploaded: {push_folder(out, push)}")
+
+
+def final_model(run: Path, config: Config) -> Path:
+    """The checkpoint with which the last stage of a run ended. ConfigError if a stage is unfinished or none trains."""
+    from ansatz.loop.run_folder import read_done
+    from ansatz.loop.stages import find_stage
+
+    folders = [run / name for stage in config.stages for name in find_stage(stage).folders(config)]
+    done = {folder: read_done(folder) for folder in folders}
+    if unfinished := [folder.name for folder, output in done.items() if output is None]:
+        raise ConfigError(
+            f"{run} is not finished: its stage {unfinished[0]} is not done. Finish it with ansatz train --resume {run}."
+        )
+    last = folders[-1]
+    if last.name == "model":
+        raise ConfigError(f"{run} has no training stage, so there is nothing to export. Give a run that trains.")
+    output = done[last]
+    assert output is not None
+    return last / output["output"]
+
+
+def write_generation_config(folder: Path, config: Config) -> None:
+    """Sampling as in the run's evaluations, with the end tokens that the model had before."""
+    path = folder / "generation_config.json"
+    before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    kept = {key: value for key, value in before.items() if key.endswith("_token_id") or key == "transformers_version"}
+    evaluate = config.evaluate
+    sampling: dict[str, Any] = {"do_sample": False}
+    if evaluate.temperature > 0:
+        sampling = {"do_sample": True, "temperature": evaluate.temperature, "top_p": evaluate.top_p}
+        sampling |= {"top_k": evaluate.top_k}  # 0 switches it off; without the key, transformers would use 50
+        sampling |= {"min_p": evaluate.min_p} if evaluate.min_p else {}
+    settings = {**kept, **sampling, "max_new_tokens": evaluate.max_response_tokens}
+    write_text(path, json.dumps(settings, indent=2, sort_keys=True) + "\n")
+
+
+def write_chat_template(folder: Path, template: str) -> None:
+    """A chat template that renders the last message as training rendered a question.
+
+    With the prompt template "chat", the model's own chat template stays.
+    """
+    from transformers import AutoTokenizer
+
+    from ansatz.prompts.templates import CHAT, QUESTION, template_text
+
+    if template == CHAT:
+        return
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    begins = tokenizer.bos_token_id is not None and tokenizer.encode("1")[:1] == [tokenizer.bos_token_id]
+    before, after = (json.dumps(part, ensure_ascii=False) for part in template_text(template).split(QUESTION))
+    text = f"{{{{ {before} }}}}{{{{ messages[-1]['content'] }}}}{{{{ {after} }}}}"
+    write_text(folder / "chat_template.jinja", ("{{ bos_token }}" if begins else "") + text)
+
+
+def push_folder(folder: Path, name: str) -> str:
+    """Upload a folder to the hub and return its address. ConfigError if the hub refuses or cannot be reached."""
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    try:
+        address = api.create_repo(name, private=True, exist_ok=True)
+        api.upload_folder(repo_id=name, folder_path=folder, commit_message="Model exported by Ansatz")
+    except Exception as error:  # of the hub, or of its HTTP client, which is another package in every version
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+        raise ConfigError(
+            f"--push {name}: the upload to {api.endpoint} failed: {reason}. Check the name, the network and the login "
+            f"(hf auth login). The folder {folder} is complete; hf upload {name} {folder} uploads it later."
+        ) from error
+    return str(address)

@@ -1,0 +1,135 @@
+"""The model card of an exported run: its scores with intervals, its data, its recipe, and how to repeat it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansatz import __version__
+from ansatz.config.load import dump
+from ansatz.config.schema import Config
+from ansatz.files import write_text
+from ansatz.loop.run_record import RUN_FILE
+from ansatz.prompts.templates import CHAT, STEP_BY_STEP
+from ansatz.track.jsonl import read_jsonl
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def write_card(folder: Path, run: Path, config: Config) -> None:
+    """README.md, and recipe.yaml with which the run can be repeated. folder: holds the model already."""
+    recipe = dump(config)
+    write_text(folder / "recipe.yaml", recipe)
+    record = json.loads((run / RUN_FILE).read_text(encoding="utf-8"))
+    version = record.get("ansatz", __version__)
+    dtype = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("dtype", "float32")
+    stages = [name for name in config.stages if name not in ("problems", "model")]
+    sections = [
+        _front_matter(config),
+        f"# {config.name}\n\nTrained with Ansatz {version} (stages: {', '.join(stages)}), from {_start(config)}. "
+        f"The weights are {dtype}.",
+        _scores(run, config),
+        _data(run, config),
+        _prompt(config),
+        _repetition(config, version=version, num_changes=len(record.get("changes", []))),
+        f"## Recipe\n\n```yaml\n{recipe.rstrip()}\n```",
+    ]
+    write_text(folder / "README.md", "\n\n".join(sections) + "\n")
+
+
+def _front_matter(config: Config) -> str:
+    lines = ["library_name: transformers", "pipeline_tag: text-generation", "tags: [ansatz, math]"]
+    if not config.model.built and _is_hub_name(str(config.model.path)):
+        lines.append(f"base_model: {config.model.path}")
+    return "\n".join(["---", *lines, "---"])
+
+
+def _is_hub_name(path: str) -> bool:
+    return _HUB_NAME.fullmatch(path) is not None and not Path(path).exists()
+
+
+def _start(config: Config) -> str:
+    return "a model with random weights" if config.model.built else f"`{config.model.path}`"
+
+
+def _scores(run: Path, config: Config) -> str:
+    """The last evaluation of every stage."""
+    last = {row["stage"]: row for path in run.glob("*/evaluations.jsonl") for row in read_jsonl(path)}
+    rows = [
+        [
+            row["stage"],
+            row["step"],
+            row["num_problems"],
+            row["samples_per_prompt"],
+            _percent(row["pass@1"]),
+            " to ".join(_percent(bound) for bound in row["pass@1_interval"]),
+            "" if row["greedy"] is None else _percent(row["greedy"]),
+            f"{_percent(row['maj@k'])} (k = {row['k']})",
+        ]
+        for row in sorted(last.values(), key=lambda row: _order(row["stage"], config))
+    ]
+    names = ["after stage", "step", "problems", "samples", "pass@1 in %", "95 % interval", "greedy", "maj@k"]
+    evaluate = config.evaluate
+    return (
+        f"## Scores on held-out problems\n\n{_table(names, rows)}\n\n"
+        f"Sampled at temperature {evaluate.temperature} with at most {evaluate.max_response_tokens} tokens, and graded "
+        "by the rewards of the recipe. The intervals come from resampling the problems. The scores were measured "
+        f"during the run, with weights in its compute type (`model.dtype: {config.model.dtype}`), and only on the "
+        "problems named below; other problems can give other scores."
+    )
+
+
+def _order(stage: str, config: Config) -> tuple[int, int]:
+    """The place of a stage's folder in the run; rounds (rejection_2) by number."""
+    name, _, number = stage.partition("_")
+    return config.stages.index(name) if name in config.stages else -1, int(number or 0)
+
+
+def _data(run: Path, config: Config) -> str:
+    rows = [
+        [name, section["source"], _num_lines(path), f"`{hashlib.sha256(path.read_bytes()).hexdigest()}`"]
+        for name in ("sft", "train", "heldout")
+        if (section := getattr(config.data, name)) and (path := run / "problems" / f"{name}.jsonl").is_file()
+    ]
+    return f"## Data\n\n{_table(['use', 'source', 'problems', 'SHA-256 of the problems'], rows)}"
+
+
+def _num_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
+
+
+def _prompt(config: Config) -> str:
+    template = config.data.template
+    if template == CHAT:
+        text = f"The question is the user's turn in the chat template, followed by this line:\n\n> {STEP_BY_STEP}"
+    else:
+        text = (
+            f"The prompt template is `{template}`. The chat template of this folder renders the last message with it "
+            "and ignores earlier ones, because the model was trained on single questions."
+        )
+    return f"## Prompt\n\n{text}"
+
+
+def _repetition(config: Config, *, version: str, num_changes: int) -> str:
+    text = (
+        f"## Repeat the run\n\n```sh\npip install ansatz-rl=={version}\nansatz train recipe.yaml\n```\n\n"
+        f"The same seed ({config.seed}), machine and number of threads give the same bits. Files that the recipe names "
+        "must be there."
+    )
+    if num_changes:
+        text += f" The recipe was changed {num_changes} times while the run was resumed; this is its last form."
+    return text
+
+
+def _table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f}"

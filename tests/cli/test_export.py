@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub.hf_api
+import pytest
+import yaml
+from tiny_models import tiny_folder
+from toy_runs import toy_config
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from ansatz.cli.export import write_chat_template
+from ansatz.config import load_recipe
+from ansatz.config.load import load_run
+from ansatz.data.store import read_problems
+from ansatz.loop.pipeline import run_pipeline
+from ansatz.prompts.render import render
+from ansatz.track.jsonl import read_jsonl
+
+CHANGES = {"sft": {"steps": 2}, "train": {"steps": 1}, "save": {"dtype": "bfloat16"}, "evaluate": {"top_p": 0.9}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return run_pipeline(toy_config(tmp_path_factory.mktemp("run"), CHANGES))
+
+
+def test_an_export_is_the_final_model_with_everything_that_its_use_needs_and_nothing_else(ansatz, run, tmp_path):
+    code, out, err = ansatz("export", run, tmp_path / "model")
+    assert (code, err) == (0, "")
+    assert str(tmp_path / "model") in out
+    folder, last = tmp_path / "model", run / "rl" / "checkpoints" / "step-000001"
+    model = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert {path.name for path in folder.iterdir()} == model | {"chat_template.jinja", "README.md", "recipe.yaml"}
+    assert (folder / "model.safetensors").read_bytes() == (last / "model.safetensors").read_bytes()
+    loaded = AutoModelForCausalLM.from_pretrained(folder)
+    assert str(loaded.dtype) == "torch.bfloat16"
+    generation = GenerationConfig.from_pretrained(folder)
+    assert (generation.do_sample, generation.temperature, generation.top_p, generation.top_k) == (True, 1.0, 0.9, 0)
+    assert generation.max_new_tokens == 48
+    assert generation.eos_token_id == loaded.config.eos_token_id
+
+
+def test_the_chat_template_renders_a_question_as_training_did(ansatz, run, tmp_path):
+    assert ansatz("export", run, tmp_path / "model")[0] == 0
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    problem = read_problems(run / "problems" / "heldout.jsonl")[0]
+    turns = [{"role": "user", "content": problem.question}]
+    ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
+    assert tuple(ids) == render(problem, "tiny", tokenizer).token_ids
+
+
+def test_a_chat_template_takes_any_text_and_begins_as_the_tokenizer_does(tmp_path):
+    folder = tiny_folder(tmp_path / "model")
+    template = tmp_path / "odd.txt"
+    text = "{{ 7 }} \"quoted\" 'single' \\boxed{} \\n {% raw %}\n<|user|> \u00e9\U0001f600 {question} {#}\n"
+    template.write_text(text)
+    write_chat_template(folder, str(template))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    rendered = tokenizer.apply_chat_template([{"role": "user", "content": "2 {{ 3 }}"}], tokenize=False)
+    assert rendered == text.replace("{question}", "2 {{ 3 }}")
+
+
+def test_the_model_card_has_the_scores_with_intervals_the_data_and_the_way_to_repeat_the_run(ansatz, run, tmp_path):
+    assert ansatz("export", run, tmp_path / "model")[0] == 0
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert yaml.safe_load(card.split("---")[1])["library_name"] == "transformers"
+    row = read_jsonl(run / "rl" / "evaluations.jsonl")[-1]
+    low, high = row["pass@1_interval"]
+    assert f"| rl | 1 | 6 | 2 | {100 * row['pass@1']:.1f} | {100 * low:.1f} to {100 * high:.1f} |" in card
+    assert card.index("| model | 0 |") < card.index("| sft | 2 |") < card.index("| rl | 1 |")
+    assert "| train | word_problems | 100 | `" in card
+    assert "The weights are bfloat16." in card
+    assert "ansatz train recipe.yaml" in card
+    assert load_recipe(tmp_path / "model" / "recipe.yaml") == load_run(run)
+
+
+def test_an_unfinished_run_is_refused(ansatz, run, tmp_path):
+    done = run / "rl" / "done.json"
+    content = done.read_bytes()
+    done.unlink()
+    code, _, err = ansatz("export", run, tmp_path / "model")
+    done.write_bytes(content)
+    assert code == 2
+    assert "is not finished: its stage rl is not done. Finish it with ansatz train --resume" in err
+    assert not (tmp_path / "model").exists()
+
+
+def test_what_is_not_a_run_or_not_an_empty_folder_is_refused(ansatz, run, tmp_path):
+    code, _, err = ansatz("export", tmp_path, tmp_path / "model")
+    assert (code, "is not a run folder (run.json is missing)" in err) == (2, True)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine")
+    code, _, err = ansatz("export", run, tmp_path / "full")
+    assert (code, "is not an empty folder" in err) == (2, True)
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The three routes of the hub that an upload without large files uses. commits: the files of each commit."""
+
+    created: list[dict[str, Any]]
+    commits: list[dict[str, bytes]]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        route = self.path.partition("?")[0]
+        if route == "/api/repos/create":
+            self.created.append(json.loads(body))
+            self._reply({"url": f"http://{self.headers['Host']}/me/toy"})
+        elif route == "/api/models/me/toy/preupload/main":
+            files = [file["path"] for file in json.loads(body)["files"]]
+            self._reply({"files": [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in files]})
+        elif route == "/api/models/me/toy/commit/main":
+            lines = [json.loads(line) for line in body.splitlines()]
+            files = [line["value"] for line in lines if line["key"] == "file"]
+            self.commits.append({file["path"]: base64.b64decode(file["content"]) for file in files})
+            address = f"http://{self.headers['Host']}/me/toy/commit/{'0' * 40}"
+            self._reply({"success": True, "commitOid": "0" * 40, "commitUrl": address})
+        else:
+            self._reply({})
+
+    def do_GET(self) -> None:
+        self._reply({"sha": "0" * 40, "id": "me/toy"})
+
+    def log_message(self, *_: Any) -> None: ...
+
+    def _reply(self, content: dict[str, Any]) -> None:
+        text = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
+    """A stand-in of the hub on this machine, with a token that only it sees."""
+    Hub.created, Hub.commits = [], []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    use_hub(monkeypatch, f"http://127.0.0.1:{server.server_address[1]}")
+    yield Hub
+    server.shutdown()
+    server.server_close()
+
+
+def use_hub(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setattr(huggingface_hub.hf_api.constants, "ENDPOINT", address)
+    monkeypatch.setattr(huggingface_hub.hf_api.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.hf_api.constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_TOKEN", "of-the-test")
+
+
+def test_push_uploads_every_file_to_a_private_repository(ansatz, run, tmp_path, hub):
+    code, out, err = ansatz("export", run, tmp_path / "model", "--push", "me/toy")
+    assert code == 0, err
+    assert "/me/toy" in out
+    assert [(repo["name"], repo["organization"], repo["visibility"]) for repo in hub.created] == [
+        ("toy", "me", "private")
+    ]
+    assert hub.commits == [{path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()}]
+
+
+def test_push_without_network_is_one_sentence_and_the_folder_stays(ansatz, run, tmp_path, monkeypatch):
+    use_hub(monkeypatch, "http://127.0.0.1:9")
+    code, _, err = ansatz("export", run, tmp_path / "model", "--push", "me/toy")
+    assert code == 2
+    assert "--push me/toy: the upload to http://127.0.0.1:9 failed: " in err
+    assert "Traceback" not in err
+    assert (tmp_path / "model" / "README.md").is_file()
