@@ -90,17 +90,12 @@ def write_chat_template(folder: Path, template: str) -> None:
 
     With the prompt template "chat", the model's own chat template stays.
     """
-    from transformers import AutoTokenizer
-
+    from ansatz.models.save import save_chat_template
     from ansatz.prompts.templates import CHAT, QUESTION, template_text
 
-    if template == CHAT:
-        return
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    begins = tokenizer.bos_token_id is not None and tokenizer.encode("1")[:1] == [tokenizer.bos_token_id]
-    before, after = (json.dumps(part, ensure_ascii=False) for part in template_text(template).split(QUESTION))
-    text = f"{{{{ {before} }}}}{{{{ messages[-1]['content'] }}}}{{{{ {after} }}}}"
-    write_text(folder / "chat_template.jinja", ("{{ bos_token }}" if begins else "") + text)
+    if template != CHAT:
+        before, after = template_text(template).split(QUESTION)
+        save_chat_template(folder, before=before, after=after)
 
 
 def push_folder(folder: Path, name: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+import transformers
 from safetensors import safe_open
 from torch import Tensor
 
@@ -31,6 +32,18 @@ def save_model(policy: Policy, folder: Path, *, state: Mapping[str, Tensor], dty
     config = json.loads(config_file.read_text(encoding="utf-8"))
     config["dtype"] = str(dtype).removeprefix("torch.")
     write_text(config_file, json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def save_chat_template(folder: Path, *, before: str, after: str) -> None:
+    """Write a chat template that renders the last message between two texts.
+
+    Its token ids are those of the rendered text, also if the tokenizer puts a first token before every text.
+    """
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    begins = tokenizer.bos_token_id is not None and tokenizer.encode("1")[:1] == [tokenizer.bos_token_id]
+    start, end = (json.dumps(text, ensure_ascii=False) for text in (before, after))
+    template = f"{{{{ {start} }}}}{{{{ messages[-1]['content'] }}}}{{{{ {end} }}}}"
+    write_text(folder / "chat_template.jinja", ("{{ bos_token }}" if begins else "") + template)
 
 
 def export_dtype(name: str, folder: str | Path) -> torch.dtype:
