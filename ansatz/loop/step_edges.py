@@ -14,12 +14,17 @@ from typing import Any
 
 from ansatz.config.schema import SaveSection
 from ansatz.data.cursor import ProblemStream
+from ansatz.errors import CheckpointError
 from ansatz.loop.interrupts import Interrupts
 from ansatz.train import checkpoint
-from ansatz.train.local import LocalTrainer
+from ansatz.train.trainer import Trainer
 
 StageState = Callable[[], Mapping[str, Any]]
 """JSON that only the stage understands, made when it is needed from objects that do not change."""
+
+
+MAX_FAILURES = 3
+"""This number of failed checkpoints in a row stops a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,23 +41,25 @@ class StepEdge:
 class EdgeSaver:
     """Captures every step edge of a stage and writes checkpoints of them: at the steps that are due, and on signals.
 
-    step: the last step that is done; 0 at the start. restored: the stage's own state there.
+    step: the last step that is done; 0 at the start. restored: the stage's own state there. on_failure: called with the
+    step and a sentence when a checkpoint cannot be written.
     """
 
     def __init__(
         self,
         folder: Path,
         *,
-        trainer: LocalTrainer,
+        trainer: Trainer[Any],
         stream: ProblemStream,
         settings: SaveSection,
         step: int,
         restored: Mapping[str, Any],
         interrupts: Interrupts,
+        on_failure: Callable[[int, str], None],
     ) -> None:
         self._folder, self._trainer, self._stream = folder, trainer, stream
         self._settings, self._interrupts = settings, interrupts
-        self._writing = False
+        self._writing, self._failures, self._on_failure = False, 0, on_failure
         self.capture(step, lambda: restored)
 
     @property
@@ -77,18 +84,51 @@ class EdgeSaver:
         """Capture the edge. If a signal has arrived, save the edge and end the run."""
         self.capture(step, stage_state)
         if self._interrupts.signal is not None:
-            self._interrupts.leave(self._save())
+            self._interrupts.leave(self._try_to_save())
 
-    def save(self) -> None:
-        """Write a checkpoint of the edge that has just been reached."""
-        sentence = self._save()
+    @property
+    def retries(self) -> bool:
+        """Whether the last checkpoint could not be written, so that one is due at every step."""
+        return self._failures > 0
+
+    def save(self, *, again: bool = False) -> None:
+        """Write a checkpoint of the edge that has just been reached.
+
+        If it cannot be written, the next step tries again; with `again`, which the last step needs, at once.
+        CheckpointError after three failures in a row.
+        """
+        try:
+            sentence = self._save()
+        except OSError as error:
+            self._failures += 1
+            self._on_failure(self._edge.step, f"the checkpoint could not be written ({error}).")
+            if self._failures == MAX_FAILURES:
+                raise CheckpointError(
+                    f"step {self._edge.step}: the checkpoint could not be written, {MAX_FAILURES} times in a row "
+                    f"({error}). {self._last_complete()} Free some space, then continue with --resume."
+                ) from error
+            if again:
+                self.save(again=True)
+            return
+        self._failures = 0
         if self._interrupts.signal is not None:
             self._interrupts.leave(sentence)
 
     def save_edge(self) -> str | None:
         if self._writing or self._trainer.changes != self._edge.changes:
             return None
-        return self._save()
+        return self._try_to_save()
+
+    def _try_to_save(self) -> str:
+        """The sentence of a run that ends in any case."""
+        try:
+            return self._save()
+        except OSError as error:
+            return f"Step {self._edge.step} could not be saved ({error}). {self._last_complete()}"
+
+    def _last_complete(self) -> str:
+        latest = checkpoint.latest(self._folder)
+        return "There is no checkpoint." if latest is None else f"The last checkpoint is {latest}."
 
     def _save(self) -> str:
         edge = self._edge

@@ -14,6 +14,7 @@ from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
 from ansatz.errors import ConfigError
 from ansatz.loop.context import RunContext
+from ansatz.loop.disk import check_space
 from ansatz.loop.step_edges import EdgeSaver, StageState
 from ansatz.track.base import TrackerLike
 from ansatz.track.tracker import Tracker
@@ -65,8 +66,9 @@ class TrainingStage:
     def save_if_due(self, step: int, stage_state: StageState = dict) -> None:
         """Write a checkpoint if `save.every` asks for one at this step, or if the step is the last."""
         self.edges.reach(step, stage_state)
-        if step % self.config.save.every == 0 or step == self.total_steps:
-            self.edges.save()
+        last = step == self.total_steps
+        if step % self.config.save.every == 0 or last or self.edges.retries:
+            self.edges.save(again=last)
 
 
 @contextmanager
@@ -94,6 +96,8 @@ def training_stage(
                 f"{latest} is a checkpoint of step {step}, but the recipe now asks for {total_steps} steps. "
                 f"A run can be extended, not shortened: set the steps to {step} or more."
             )
+    check_space(folder, checkpoint_bytes=trainer.checkpoint_bytes, keep=config.save.keep)
+    tracker = Tracker(folder, console=context.console, tensorboard=config.save.tensorboard, total_steps=total_steps)
     edges = EdgeSaver(
         folder,
         trainer=trainer,
@@ -102,8 +106,8 @@ def training_stage(
         step=step,
         restored=state,
         interrupts=context.interrupts,
+        on_failure=lambda at, text: tracker.event(at, "not_saved", text),
     )
-    tracker = Tracker(folder, console=context.console, tensorboard=config.save.tensorboard, total_steps=total_steps)
     trainer.on_skip = functools.partial(_store_skipped, folder, tracker)
     with closing(tracker), context.interrupts.saving(edges):
         tracker.resume(step)

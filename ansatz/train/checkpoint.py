@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 
 from ansatz.errors import CheckpointError
 from ansatz.files import sync, write_text
@@ -64,7 +65,7 @@ def save(
 
     captured: what `capture` returned when the step was complete; None: the step has just been completed.
     Also removes what killed saves left behind. CheckpointError if the step has a checkpoint: while it was being
-    replaced, a kill could lose it.
+    replaced, a kill could lose it. OSError if the disk is full; the older checkpoints are then untouched.
     """
     root = folder / "checkpoints"
     final, draft = root / name_of(step), root / f".{name_of(step)}.draft"
@@ -75,6 +76,25 @@ def save(
     for leftover in root.glob(".step-*.draft"):
         shutil.rmtree(leftover)
     (draft / TRAINING).mkdir(parents=True)
+    try:
+        _write(draft, step=step, trainer=trainer, state=state, captured=captured)
+    except SafetensorError as error:  # how safetensors reports a full disk
+        shutil.rmtree(draft, ignore_errors=True)
+        raise OSError(f"{draft}: {error}") from error
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    draft.rename(final)
+    sync(root)
+    for old in list_checkpoints(folder)[:-keep]:
+        shutil.rmtree(old.rename(root / f".{old.name}.draft"))  # a half-removed checkpoint must not look complete
+    return final
+
+
+def _write(
+    draft: Path, *, step: int, trainer: Trainer[Any], state: Mapping[str, Any], captured: Mapping[str, Any] | None
+) -> None:
+    """Write every file of a checkpoint and flush it to disk."""
     trainer.save(draft)
     small = capture(trainer) if captured is None else captured
     whole = {"format": FORMAT, "step": step, "trainer": small["trainer"], "loop": state, "random": small["random"]}
@@ -82,11 +102,6 @@ def save(
     write_digests(draft)
     for path in (*draft.rglob("*"), draft):
         sync(path)
-    draft.rename(final)
-    sync(root)
-    for old in list_checkpoints(folder)[:-keep]:
-        shutil.rmtree(old.rename(root / f".{old.name}.draft"))  # a half-removed checkpoint must not look complete
-    return final
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

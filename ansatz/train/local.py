@@ -170,6 +170,19 @@ class LocalTrainer:
         masters = self.optimizer.weights()
         return masters if self.policy.base is None else lora.merge_adapters(self.policy, masters)
 
+    @property
+    def checkpoint_bytes(self) -> int:
+        """About the size of a checkpoint: weights, and for each trained one the moments of AdamW in float32."""
+        num_weights = sum(value.numel() for value in (self.policy.base or self.policy.model).parameters())
+        exact = 0 if self.export_dtype == torch.float32 else 4
+        total = num_weights * (self.export_dtype.itemsize + exact)
+        total += 8 * sum(master.numel() for master in self.optimizer.masters.values())
+        if self.critic is not None:
+            total += 12 * sum(master.numel() for master in self.critic[1].masters.values())
+        if self.reference is not None and self.policy.base is None:
+            total += sum(value.nbytes for value in self.reference.model.parameters())
+        return total
+
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """What a checkpoint holds besides the policy's trained weights, by file name."""
         tensors = {"optimizer": self.optimizer.state()}

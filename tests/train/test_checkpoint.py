@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -449,3 +450,20 @@ def test_stray_files_and_folders_are_no_checkpoints(tmp_path: Path) -> None:
         (path.parent / stray).mkdir()
     (path.parent / "step-000010").touch()
     assert checkpoint.latest(tmp_path) == path
+
+
+@pytest.mark.parametrize("limit", [2_000, 60_000])
+def test_a_write_that_fails_leaves_the_older_checkpoint_and_no_draft(tmp_path: Path, limit: int) -> None:
+    """The limit on the size of a file stands for a full disk: the write itself fails, in whichever library makes it."""
+    trainer = make_trainer()
+    first = save(trainer, tmp_path, 1)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        with pytest.raises(OSError, match=r"[Ff]ile too large"):
+            save(trainer, tmp_path, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert list((tmp_path / "checkpoints").iterdir()) == [first]
+    checkpoint.verify_digests(first)
+    save(trainer, tmp_path, 2)

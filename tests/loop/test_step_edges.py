@@ -1,0 +1,80 @@
+"""Checkpoints that cannot be written, and the space that they need."""
+
+import pytest
+from made_up import problem
+
+from ansatz.config.schema import SaveSection
+from ansatz.data.cursor import ProblemStream
+from ansatz.errors import CheckpointError, ConfigError
+from ansatz.loop.disk import check_space
+from ansatz.loop.interrupts import Interrupts
+from ansatz.loop.step_edges import EdgeSaver
+from ansatz.train import checkpoint
+from ansatz.train.fake import FakeTrainer
+
+
+class FullDisk(FakeTrainer):
+    """A trainer whose files do not fit on the disk while `full` is set."""
+
+    full = False
+
+    def save(self, folder):
+        super().save(folder)
+        if self.full:
+            raise OSError(28, "No space left on device")
+
+
+def saver(folder, trainer, failures):
+    return EdgeSaver(
+        folder,
+        trainer=trainer,
+        stream=ProblemStream([problem()], seed=0),
+        settings=SaveSection(keep=1),
+        step=0,
+        restored={},
+        interrupts=Interrupts(folder, grace_s=1),
+        on_failure=lambda step, text: failures.append(step),
+    )
+
+
+def names(folder):
+    return sorted(path.name for path in (folder / "checkpoints").iterdir())
+
+
+def test_a_checkpoint_that_cannot_be_written_keeps_the_last_one_and_is_tried_again(tmp_path):
+    trainer, failures = FullDisk(), []
+    edges = saver(tmp_path, trainer, failures)
+    edges.reach(1, dict)
+    edges.save()
+    trainer.full = True
+    for step in (2, 3):
+        edges.reach(step, dict)
+        edges.save()
+        assert edges.retries
+        assert names(tmp_path) == ["step-000001"]
+    trainer.full = False
+    edges.reach(4, dict)
+    edges.save()
+    assert not edges.retries
+    assert names(tmp_path) == ["step-000004"]
+    assert failures == [2, 3]
+
+
+def test_the_third_failure_in_a_row_stops_the_run_and_names_the_last_checkpoint(tmp_path):
+    trainer, failures = FullDisk(), []
+    edges = saver(tmp_path, trainer, failures)
+    edges.reach(1, dict)
+    edges.save()
+    trainer.full = True
+    edges.reach(2, dict)
+    with pytest.raises(CheckpointError, match=r"step 2: .* 3 times in a row .*step-000001\."):
+        edges.save(again=True)  # the last step has no next one
+    assert failures == [2, 2, 2]
+    checkpoint.verify_digests(tmp_path / "checkpoints" / "step-000001")
+
+
+def test_a_stage_that_does_not_fit_on_the_disk_is_refused_with_the_sum(tmp_path):
+    """Two kept and one being written: 3 x 2 GB = 6 GB."""
+    check_space(tmp_path, checkpoint_bytes=2 * 10**9, keep=2, free=lambda folder: 6 * 10**9)
+    with pytest.raises(ConfigError, match=r"3 checkpoints .* of 2 GB each need 6 GB, but only 5\.99 GB are free"):
+        check_space(tmp_path, checkpoint_bytes=2 * 10**9, keep=2, free=lambda folder: 5_990_000_000)
