@@ -44,7 +44,11 @@ def evaluate(model, out, *more):
 
 
 def files(folder):
-    return {file.name: file.read_bytes() for file in folder.iterdir() if file.name != ".lock"}
+    return {file.name: content for file, content in contents(folder).items()}
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
 def test_an_evaluation_that_is_killed_ends_in_the_same_bytes_and_can_be_rescored(model, tmp_path):
@@ -101,11 +105,11 @@ def test_a_budget_curve_closes_thoughts_and_is_computed_from_its_folders(model, 
     assert [row["budget"] for row in curve["rows"]] == [6, 0]
     assert (out / "budgets.svg").read_text().startswith("<svg")
 
-    before = {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+    before = contents(out)
     (out / "budgets.json").unlink()
     code, _, err = command("eval", "--rescore", out)
     assert code == 0, err
-    assert {path: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()} == before
+    assert contents(out) == before
 
     how = ["--suite", "word_problems", *HOW, "--thinking-budgets", "59", "--out", tmp_path / "full"]
     code, _, err = command("eval", model, *how)
