@@ -54,6 +54,7 @@ docs: env
 	$(BIN)/python -m tools.config_reference
 	$(BIN)/python -m tools.cli_reference
 	$(BIN)/python -m tools.preset_reference
+	$(BIN)/python -m tools.model_reference
 	$(BIN)/python -m tools.option_reference
 
 check: env

@@ -228,6 +228,7 @@ def check_folder(name: str | Path, *, key: str = "model.path") -> Path:
     elif not any(file for pattern in TOKENIZER_FILES for file in folder.glob(pattern)):
         problem = "has no tokenizer"  # transformers would create an empty one
     else:
+        _check_architecture(folder, key=key)
         return folder
     raise ModelError(
         f"{key} = {str(name)!r} {problem}. Give a Hugging Face model folder (config.json, weights, tokenizer), or a "
@@ -252,6 +253,16 @@ def _check_config(path: str | Path) -> None:
                 f"model.path = {str(path)!r}: {key} = {value!r:.40} in config.json, expected a whole number from 1 to "
                 f"{most}. Repair the file, or download the model again."
             )
+
+
+def _check_architecture(folder: Path, *, key: str) -> None:
+    """ModelError for an architecture that is refused, before its weights are read. Loading reports a broken config."""
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception:  # a wrong config fails anywhere in transformers, with any kind of error
+        return
+    if setting := _unsupported_setting(config):
+        raise ModelError(f"{key} = {str(folder)!r} has {setting}, which Ansatz does not support. Use another model.")
 
 
 def _end_ids(model: Any, tokenizer: Any, path: str | Path) -> tuple[int, ...]:
@@ -284,7 +295,20 @@ def _check_vocabulary(policy: Policy) -> None:
 
 
 def _max_context(config: Any) -> int:
-    return int(getattr(config, "max_position_embeddings", 0)) or 2048
+    """The longest text that every layer sees as one that attends to the full past with fixed positions would.
+
+    Within a sliding window, attention is full. Up to the original context, longrope uses its factors for short texts.
+    """
+    context = int(getattr(config, "max_position_embeddings", 0)) or 2048
+    kinds = getattr(config, "layer_types", None)
+    window = getattr(config, "sliding_window", None)
+    if window and (kinds is None or "sliding_attention" in kinds):
+        context = min(context, int(window))
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        original = rope.get("original_max_position_embeddings") or config.original_max_position_embeddings
+        context = min(context, int(original))
+    return context
 
 
 def _unsupported_feature(policy: Policy) -> str | None:
@@ -315,16 +339,17 @@ def _unsupported_feature(policy: Policy) -> str | None:
 def _unsupported_setting(config: Any) -> str | None:
     """A setting whose effect a short text does not show."""
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"}:
-        return f"layers of kind {', '.join(sorted(kinds - {'full_attention'}))}"
-    window = getattr(config, "sliding_window", None)
-    if window and getattr(config, "layer_types", None) is None and window < _max_context(config):
-        return f"a sliding window of {window} tokens in a context of {_max_context(config)}"
+    if others := sorted(kinds - {"full_attention", "sliding_attention"}):
+        return f"layers of kind {', '.join(others)}"
+    if config.model_type == "gpt_oss":
+        return "attention sinks"
+    if getattr(config, "kv_lora_rank", None):
+        return "multi-head latent attention (kv_lora_rank)"
     for name in ("final_logit_softcapping", "attn_logit_softcapping"):
         if getattr(config, name, None):
             return f"soft-capped logits ({name})"
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
-    if rope in ("dynamic", "longrope"):
+    if rope == "dynamic" or (rope == "longrope" and config.model_type != "phi3"):
         return f"{rope} rotary positions, which depend on the longest row of a batch"
     return None
 

@@ -199,8 +199,7 @@ ODD: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "scaled logits": ("GraniteConfig", {"logits_scaling": 4.0}, "logits that are not"),
     "other scaled logits": ("CohereConfig", {}, "logits that are not"),
-    "some sliding layers": ("Gemma2Config", {}, "layers of kind sliding_attention"),
-    "one sliding window": ("MistralConfig", {"sliding_window": 16}, "a sliding window of 16 tokens"),
+    "attention sinks": ("GptOssConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}, "attention sinks"),
     "a recurrent model": ("MambaConfig", {}, "layers of kind linear_attention"),
     "a head bias": ("PhiConfig", {}, "a bias on its output embedding"),
     "unusual attention": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "attention that cannot be replaced"),
@@ -220,9 +219,9 @@ def test_a_model_that_would_be_computed_wrongly_is_refused(tmp_path: Path, case:
     assert "\n" not in str(caught.value)
 
 
-def test_a_sliding_window_as_wide_as_the_context_is_accepted(tmp_path: Path) -> None:
-    policy = load_policy(tiny_folder(tmp_path, "MistralConfig", sliding_window=MAX_CONTEXT))
-    assert policy.max_context == MAX_CONTEXT
+@pytest.mark.parametrize(("window", "context"), [(16, 16), (MAX_CONTEXT, MAX_CONTEXT), (1000, MAX_CONTEXT)])
+def test_a_sliding_window_limits_the_context(tmp_path: Path, window: int, context: int) -> None:
+    assert load_policy(tiny_folder(tmp_path, "MistralConfig", sliding_window=window)).max_context == context
 
 
 def test_a_path_that_is_not_a_folder_is_refused_before_loading(tmp_path: Path) -> None:
