@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-unit test-slow test-vllm bench bench-gpu docs check
+.PHONY: env demo test test-unit test-slow test-vllm test-trainers bench bench-gpu docs check
 
 env: .venv/.ready
 
@@ -40,6 +40,14 @@ test-vllm: .venv-vllm/.ready
 	$(PYTHON) -m venv .venv-trl
 	.venv-trl/bin/python -m pip install --quiet torch==2.13.0 transformers==5.23.0 trl==1.16.0
 	touch $@
+
+.venv-verifiers/.ready: Makefile
+	$(PYTHON) -m venv .venv-verifiers
+	.venv-verifiers/bin/python -m pip install --quiet verifiers==0.1.14 numpy pydantic pyyaml sympy
+	touch $@
+
+test-trainers: env .venv-trl/.ready .venv-verifiers/.ready
+	$(BIN)/python -m pytest -m slow tests/e2e/test_trainers.py
 
 # An hour on a machine that does nothing else.
 bench: env .venv-trl/.ready .venv-vllm/.ready

@@ -57,17 +57,20 @@ def verl_compute_score(
 def verifiers_rubric(*, weight: float = 1.0, **options: Any) -> Any:
     """A `verifiers.Rubric` with one reward: 1.0 if the completion ends in the gold answer, else 0.0.
 
-    options: those of `ansatz.verify`. MissingExtraError if the package `verifiers` is not installed.
+    options: those of `ansatz.verify`. MissingExtraError without the package `verifiers`, or with a version that has no
+    `Rubric`: 0.1.14 has it, 0.4.0 does not.
     """
     try:
-        import verifiers  # pyright: ignore[reportMissingImports]
+        from verifiers import Rubric  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
     except ImportError as error:
-        raise MissingExtraError("verifiers_rubric needs the package verifiers: pip install verifiers.") from error
+        raise MissingExtraError(
+            "verifiers_rubric needs the package verifiers in a version with Rubric: pip install verifiers==0.1.14."
+        ) from error
 
     def correct_answer(completion: Any, answer: Any, **_: Any) -> float:
         return float(verify(str(answer), _text(completion), **options).correct)
 
-    rubric: Any = verifiers.Rubric  # pyright: ignore[reportUnknownMemberType]
+    rubric: Any = Rubric
     return rubric(funcs=[correct_answer], weights=[weight])
 
 

@@ -1,4 +1,4 @@
-"""Our rewards, called as other projects call a reward. The real TRL: tests/e2e/test_trl.py."""
+"""Our rewards, called as other projects call a reward. The real packages: tests/e2e/test_trainers.py."""
 
 from __future__ import annotations
 
@@ -67,5 +67,5 @@ def test_a_rubric_has_one_reward_that_reads_the_last_message(monkeypatch: pytest
 
 def test_without_verifiers_the_rubric_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "verifiers", None)
-    with pytest.raises(MissingExtraError, match="pip install verifiers"):
+    with pytest.raises(MissingExtraError, match=r"pip install verifiers==0\.1\.14"):
         verifiers_rubric()

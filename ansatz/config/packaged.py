@@ -13,6 +13,8 @@ from ansatz.registry import suggest
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 OVERLAYS = FOLDER / "overlays"
+STARTER = Path(__file__).parents[1] / "starter"
+"""The files of a first project, which `ansatz init` copies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
