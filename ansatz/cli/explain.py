@@ -35,7 +35,6 @@ def explain(
     from ansatz.loop.pipeline import check_recipe
     from ansatz.models.plan import parse_hardware
     from ansatz.objectives.build import build_objective
-    from ansatz.objectives.explain import explain as explain_objective
 
     config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj)
     check_recipe(config)
@@ -45,9 +44,17 @@ def explain(
         ("Recipe", dump(config).rstrip()),
         ("Arithmetic of a step", step_arithmetic(config)),
         ("Memory", memory_arithmetic(config, objective, hardware, run)),
-        ("Objective", explain_objective(objective, max_response_tokens=config.rollout.max_response_tokens)),
+        ("Objective", objectives_of_stages(config)),
     ):
         print(f"# {title}\n{text}\n")
+
+
+def objectives_of_stages(config: Config) -> str:
+    """What each stage of the recipe optimises, in the order of the stages."""
+    from ansatz.loop.stages import find_stage
+
+    texts = {name: find_stage(name).explain(config) for name in config.stages}
+    return "\n\n".join(f"Stage {name}:\n{text}" for name, text in texts.items() if text)
 
 
 def _named_hardware(recipe: Path, overlays: Sequence[Path], config: Config) -> Hardware | None:

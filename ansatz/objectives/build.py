@@ -16,7 +16,7 @@ from ansatz.objectives.corrections import CORRECTIONS
 from ansatz.objectives.kl import KLS
 from ansatz.objectives.masks import MASKS
 from ansatz.objectives.objective import Objective
-from ansatz.objectives.presets import COMMON, KEYS, PRESETS
+from ansatz.objectives.presets import COMMON, DESCRIPTION, KEYS, PRESETS
 from ansatz.objectives.projects import project_spec
 from ansatz.objectives.ratios import RATIOS
 from ansatz.objectives.surrogates import SURROGATES
@@ -130,7 +130,7 @@ def preset_row(name: str) -> dict[str, Any]:
         raise ConfigError(
             f"algorithm.preset {name!r} holds a {type(row).__name__}; a row maps keys to component names."
         )
-    entries = {key: value for key, value in cast(Spec, row).items() if key not in ("source", "aliases")}
+    entries = {key: value for key, value in cast(Spec, row).items() if key not in DESCRIPTION}
     for key in entries:
         _check_key(key, COMMON, f"algorithm.preset {name!r}")
     return entries

@@ -64,9 +64,10 @@ COMMON: dict[str, Any] = {
 
 _UNBIASED = {"name": "fixed_length", "max_tokens": "max_response_tokens"}
 _REINFORCE = {"surrogate": "log_prob", "weights": _UNBIASED}
+_DAPO = {"surrogate": {"name": "clip", "low": 0.2, "high": 0.28}, "weights": "token_mean"}
 _REWARD_KL = {"kl": {"name": "k1", "at_least": 0.0}, "kl_in": "reward"}
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, Any]] = {  # rows over COMMON
     "reinforce": {"advantage": "reward", **_REINFORCE, "source": "Williams 1992"},
     "rloo": {"advantage": "leave_one_out", **_REINFORCE, "source": "arXiv:2402.14740"},
     "remax": {"advantage": "remax", **_REINFORCE, "source": "arXiv:2310.10505"},
@@ -114,11 +115,12 @@ PRESETS: dict[str, dict[str, Any]] = {
         "source": "arXiv:2503.20783",
         "aliases": ("drgrpo",),
     },
-    "dapo": {
-        "surrogate": {"name": "clip", "low": 0.2, "high": 0.28},
-        "weights": "token_mean",
+    "dapo": {**_DAPO, "source": "arXiv:2503.14476", "aliases": ("bnpo",)},
+    "dapo_full": {
+        **_DAPO,
+        "requires": ("dynamic_sampling", "overlong"),
+        "objective_only": "dapo",
         "source": "arXiv:2503.14476",
-        "aliases": ("bnpo",),
     },
     "gspo": {
         "ratio": "sequence",
@@ -171,4 +173,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "aliases": ("kimi", "kimi_opmd", "mirror_descent"),
     },
 }
-"""Rows over COMMON. `source` and `aliases` describe the row; the other keys are those of KEYS."""
+DESCRIPTION = ("source", "aliases", "requires", "objective_only")
+"""Keys that describe a row. requires: settings outside `algorithm:` that the recipe must have, by their names in
+`loop.preset_requirements`; objective_only: the preset without them."""

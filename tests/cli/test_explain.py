@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from ansatz.cli.main import build_app
 from ansatz.config import load_recipe
 from ansatz.errors import ConfigError
+from ansatz.loop.pipeline import check_recipe
 from ansatz.models.plan import Hardware, hardware_in, parse_hardware
 
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.yaml"))
@@ -109,3 +110,42 @@ def test_every_published_run_has_a_toy_size(recipe):
     assert config.model.built
     assert config.train.steps == 3
     assert {config.data.train["source"], config.data.heldout["source"]} <= {"word_problems", "countdown"}
+
+
+def objectives(*arguments) -> str:
+    result = CliRunner().invoke(build_app(), ["explain", *map(str, arguments)], catch_exceptions=False)
+    return result.output.partition("# Objective\n")[2]
+
+
+def test_the_objective_of_every_stage_is_explained():
+    text = objectives("tiny_arithmetic_expert_iteration_cpu", "--train.steps", "4")
+    assert re.findall(r"^Stage (\w+):$", text, re.M) == ["sft", "rejection", "rl"]
+    assert text.count("loss = - sum over response tokens of weight x log policy") == 2
+    assert "responses    the worked solutions of data.sft" in text
+    assert "incorrect ones have coefficient 0" in text
+    assert "grpo: loss = sum over response tokens" in text
+
+
+def test_a_stage_that_the_recipe_leaves_out_is_not_explained():
+    text = objectives("tiny_arithmetic_grpo_cpu", "--sft.steps", "0")
+    assert re.findall(r"^Stage (\w+):$", text, re.M) == ["rl"]
+
+
+def test_the_four_settings_of_dapo_are_one_preset_and_explained_in_full():
+    text = objectives("qwen32b_dapo17k_dapo_128x80gib")
+    for setting in (
+        "clip(rho, 1 - 0.2, 1 + 0.28)",
+        "weight      1 / response tokens of the step",
+        "data.curriculum.dynamic_sampling = 9",
+        "rewards.overlong = {'max_tokens': 20480, 'buffer': 4096, 'strength': 1.0}",
+    ):
+        assert setting in text, setting
+
+
+def test_the_whole_of_dapo_is_refused_with_the_lines_that_the_recipe_lacks(tmp_path):
+    recipe = toy_recipe(tmp_path, {"algorithm": {"preset": "dapo_full"}, "rollout": {"max_response_tokens": 40}})
+    advice = "dynamic_sampling: 9 and rewards.overlong: {max_tokens: 40, buffer: 8}, or use preset = 'dapo'"
+    with pytest.raises(ConfigError, match=re.escape(advice)):
+        check_recipe(load_recipe(recipe))
+    with pytest.raises(ConfigError, match=r"Add rewards\.overlong: "):
+        check_recipe(load_recipe(recipe, overrides={"data.curriculum": "{dynamic_sampling: 2}"}))

@@ -10,7 +10,7 @@ from ansatz.certify.parity.report import LEFT_OUT
 from ansatz.errors import ConfigError
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.explain import explain, formula
-from ansatz.objectives.presets import COMMON, KEYS, PRESETS
+from ansatz.objectives.presets import COMMON, DESCRIPTION, KEYS, PRESETS
 from ansatz.objectives.projects import ALIASES, PROJECTS
 
 
@@ -55,7 +55,7 @@ def test_aliases_are_nobodys_name_twice():
 def test_the_keys_of_rows_are_documented_keys():
     assert {"preset", "defaults_of", *COMMON} == set(KEYS)
     for row in PRESETS.values():
-        assert set(row) - {"source", "aliases"} <= set(COMMON)
+        assert set(row) - set(DESCRIPTION) <= set(COMMON)
 
 
 @pytest.mark.parametrize("project", [*PROJECTS, *ALIASES])

@@ -27,7 +27,7 @@ from ansatz.loop.context import RunContext
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.selection import sample_responses, selected, selection_metrics, write_selection
-from ansatz.loop.stages.sft import fine_tune
+from ansatz.loop.stages.sft import explain_fine_tuning, fine_tune
 from ansatz.loop.stages.stage import Stage
 from ansatz.models.load import Policy, check_folder, load_policy
 from ansatz.prompts.templates import CHAT, template_text
@@ -96,6 +96,15 @@ class RejectionStage(Stage):
 
     def folders(self, config: Config) -> Sequence[str]:
         return [round_name(number) for number in range(1, _settings(config).rounds + 1)]
+
+    def explain(self, config: Config) -> str:
+        settings, samples = _settings(config), rejection_options(config).samples_per_prompt
+        source = "the policy" if settings.teacher is None else f"the teacher {settings.teacher}"
+        return explain_fine_tuning(
+            settings.fine_tuning_config(config),
+            f"correct ones of {samples} that {source} samples per problem, at most {settings.per_prompt} of them, in "
+            f"{settings.rounds} round(s); incorrect ones have coefficient 0",
+        )
 
     def check(self, config: Config) -> None:
         if config.rejection is None:

@@ -14,12 +14,14 @@ from ansatz.data.curriculum import curriculum_settings
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.collect import StepCollector, StepData
 from ansatz.loop.context import RunContext
+from ansatz.loop.preset_requirements import check_requirements, requirement_lines
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.load import Policy
 from ansatz.models.peak_memory import PeakMemory
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.checks import check_recipe as check_objective
+from ansatz.objectives.explain import explain as explain_objective
 from ansatz.objectives.objective import Objective
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.groups import PartialGroup
@@ -38,8 +40,13 @@ class RlStage(Stage):
     def steps(self, config: Config) -> int:
         return config.train.steps
 
+    def explain(self, config: Config) -> str:
+        text = explain_objective(objective_of(config), max_response_tokens=config.rollout.max_response_tokens)
+        return "\n".join([text, *requirement_lines(config)])
+
     def check(self, config: Config) -> None:
         """The objective can be built and gets the inputs that it needs; the optimizer exists."""
+        check_requirements(config)
         check_objective(objective_of(config), samples_per_prompt=config.rollout.samples_per_prompt)
         bind_optimizer(config.train.optimizer)
 

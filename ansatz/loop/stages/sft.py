@@ -27,12 +27,27 @@ METRICS = ("train/loss", "train/entropy", "train/tokens", "train/grad_norm", "tr
 class SftStage(Stage):
     name = "sft"
 
+    def explain(self, config: Config) -> str:
+        return explain_fine_tuning(config, "the worked solutions of data.sft")
+
     def check_problems(self, context: RunContext, policy: Policy) -> None:
         context.drop_unfit("sft", context.lengths(policy).check_demonstrations)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         start, problems = context.model_before(self.name), context.problems("sft")
         return fine_tune(context, folder, config=context.config, model_path=start, problems=problems)
+
+
+def explain_fine_tuning(config: Config, responses: str) -> str:
+    """The objective of fine-tuning on the responses, in words. config: with the `sft` section that is used."""
+    lines = [
+        "loss = - sum over response tokens of weight x log policy",
+        f"  responses    {responses}",
+        f"  weight       {build_objective(OBJECTIVE).weights.formula()}",
+        "  coefficient  of a token's grad log policy: its weight, so every token is imitated alike",
+        f"  updates      {config.sft.steps} steps of {config.sft.batch_size} responses",
+    ]
+    return "\n".join(lines)
 
 
 def fine_tune(

@@ -24,6 +24,10 @@ class Stage:
         """The number of steps that the recipe asks for, if a finished stage may be extended; else None."""
         return None
 
+    def explain(self, config: Config) -> str:
+        """What the stage optimises, in words; empty if it trains nothing. Called for the stages of the recipe."""
+        return ""
+
     def check(self, config: Config) -> None:
         """Raise for a recipe that this stage cannot run. Needs only the recipe: no data, no model, no GPU.
 
