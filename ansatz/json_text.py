@@ -18,18 +18,24 @@ MAX_INTEGER = 10**300
 """Integers of this size and above do not fit into a float."""
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, *, own: bool = False) -> Any:
     """The value. ValueError for text that is not JSON or UTF-8, is nested too deeply or has an integer that is too
-    large."""
+    large.
+
+    own: the text is from a file that only Ansatz writes. nan, infinities and half characters (lone surrogates), which
+    files of other programs may have and Ansatz never writes, are then errors too.
+    """
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")
     brackets = text.count("[") + text.count("{")
     try:
-        value = json.loads(text, parse_int=_integer)
+        value = json.loads(text, parse_int=_integer, parse_constant=_not_a_number if own else None)
     except RecursionError:
         raise ValueError(f"lists or objects are nested more than {MAX_DEPTH} levels deep") from None
     if brackets > MAX_DEPTH and _depth(value) > MAX_DEPTH:
         raise ValueError(f"lists or objects are nested more than {MAX_DEPTH} levels deep")
+    if own and "\\ud" in text.lower():
+        json.dumps(value, ensure_ascii=False).encode()  # a UnicodeEncodeError is a ValueError
     return value
 
 
@@ -37,7 +43,7 @@ def read_object(path: Path, *, error: type[AnsatzError], advice: str) -> dict[st
     """The JSON object in a file that Ansatz wrote. `error`, with the advice, if the file cannot be read or has been
     changed to something else."""
     try:
-        value = parse_json(path.read_bytes())
+        value = parse_json(path.read_bytes(), own=True)
     except (OSError, ValueError) as cause:
         raise error(f"{path} cannot be read ({cause}). {advice}") from cause
     if not isinstance(value, dict):
@@ -49,6 +55,10 @@ def _integer(digits: str) -> int:
     if len(digits) > 300 and abs(int(digits)) >= MAX_INTEGER:
         raise ValueError(f"the integer {digits[:12]}... has {len(digits)} digits, more than 300")
     return int(digits)
+
+
+def _not_a_number(name: str) -> Any:
+    raise ValueError(f"{name} is not a number")
 
 
 def _depth(value: Any) -> int:

@@ -162,9 +162,8 @@ def dedup(
     """Drop repeated questions: the same text, or nearly the same text with the same numbers and answer."""
     from ansatz.data.hygiene.dedup import Dedup
     from ansatz.data.hygiene.embeddings import EmbeddingIndex, sentence_encoder
-    from ansatz.data.hygiene.report import report_path
 
-    check_outputs([out, report_path(out)], inputs=files)
+    check_outputs([out], inputs=files, reports=True)
 
     index = EmbeddingIndex(sentence_encoder(embeddings), threshold=min_cosine) if embeddings else None
     seen = Dedup(threshold=threshold, ngram=ngram, near=near, embeddings=index)
@@ -194,10 +193,9 @@ def decontaminate(
 ) -> None:
     """Drop questions that are copies, reworded copies or paraphrases of test questions; the files are read twice."""
     from ansatz.data.hygiene.decontaminate import NGRAM, BenchmarkTexts
-    from ansatz.data.hygiene.report import report_path
     from ansatz.errors import ConfigError
 
-    check_outputs([out, report_path(out)], inputs=[*files, *against])
+    check_outputs([out], inputs=[*files, *against], reports=True)
     if not 0 <= min_frac <= 1:
         raise ConfigError(f"--min-frac = {min_frac}, expected 0 to 1.")
     keys = (question_key, answer_key, answer_from, id_key)
@@ -228,11 +226,10 @@ def split(
     id_key: IdKey = None,
 ) -> None:
     """Split the rows in two by a hash of each question, so that a row's side does not depend on the other rows."""
-    from ansatz.data.hygiene.report import report_path
     from ansatz.data.hygiene.row_filter import split_rows
     from ansatz.data.hygiene.split import held_out
 
-    check_outputs([file for side in (out, heldout) for file in (side, report_path(side))], inputs=files)
+    check_outputs([out, heldout], inputs=files, reports=True)
 
     pairs = with_progress(rows_of(files, question_key, answer_key, answer_from, id_key), "split")
     settings: dict[str, Any] = {"heldout_frac": heldout_frac, "seed": seed, "by": by}

@@ -63,9 +63,8 @@ def filter_rows(
 ) -> None:
     """Drop problems without a fair final answer: choices, yes or no, proofs, guessable, long or unreadable ones."""
     from ansatz.data.hygiene.filters import FILTERS
-    from ansatz.data.hygiene.report import report_path
 
-    check_outputs([out, report_path(out)], inputs=files)
+    check_outputs([out], inputs=files, reports=True)
     _check_model(drop, model)
     by_text = _text_filter(drop or tuple(FILTERS), max_words, _longer_than(max_question_tokens, tokenizer))
     keys = (question_key, answer_key, answer_from, id_key)

@@ -173,6 +173,9 @@ def _rescored(path: Path) -> list[Any]:
     from ansatz.rewards.pool import WorkerPool
 
     curve = budget_folders(path)
+    for folder in curve or [EvaluationFolder(path)]:
+        if "suite" not in folder.settings():
+            raise ConfigError(f"{folder.path} was not written by `ansatz eval`: its settings.json names no suite.")
     pool = WorkerPool(ALGEBRA_TARGET)
     try:
         for folder in curve or [EvaluationFolder(path)]:

@@ -23,7 +23,7 @@ def results_tables(results: Mapping[str, Any]) -> list[Any]:
 def suite_notes(results: Mapping[str, Any]) -> list[str]:
     """What a reader of the scores should know about the suite's problems, one sentence each."""
     suite, scores, notes = results["settings"]["suite"], results["scores"], list[str]()
-    if not suite["as_on_card"]:
+    if not suite.get("as_on_card", True):
         notes.append(f"{suite['name']}: the problems are not from the file that the suite's card names")
     for key, what in {
         "golds_as_text": "are words, which are compared as text",
@@ -41,7 +41,7 @@ def _scores_table(settings: Mapping[str, Any], scores: Mapping[str, Any]) -> Any
     modes = _modes(scores)
     title = (
         f"{settings['suite']['name']}: {scores['num_problems']} problems x {settings['samples_per_prompt']}, "
-        f"temperature {settings['temperature']}"
+        f"temperature {settings.get('temperature', 'not known')}"
     )
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
     for head in ("%", *modes):

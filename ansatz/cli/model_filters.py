@@ -45,9 +45,8 @@ def difficulty(
 ) -> None:
     """Write each row with its pass rate: the fraction of MODEL's responses that are correct."""
     from ansatz.data.hygiene.difficulty import check_range, write_pass_rates
-    from ansatz.data.hygiene.report import report_path
 
-    check_outputs([out, report_path(out)], inputs=files)
+    check_outputs([out], inputs=files, reports=True)
 
     check_range(min_rate, max_rate)
     keys = (question_key, answer_key, answer_from, id_key)
@@ -87,12 +86,12 @@ def select(
     import dataclasses
 
     from ansatz.data.files import replacing
-    from ansatz.data.hygiene.report import digest, report_path, write_data_report
+    from ansatz.data.hygiene.report import digest, write_data_report
     from ansatz.data.hygiene.row_filter import json_line
     from ansatz.data.hygiene.select import selection_counts
     from ansatz.evaluate.selection import Selection, read_responses, taught_rows
 
-    check_outputs([out, report_path(out)], inputs=list(responses.glob("*")))
+    check_outputs([out], inputs=list(responses.glob("*")), reports=True)
     settings = Selection(
         per_prompt=per_prompt, pick=pick, language=language, shape=shape, drop_longer_than=drop_longer_than
     )

@@ -10,14 +10,19 @@ from pathlib import Path
 from ansatz.errors import ConfigError
 
 
-def check_outputs(outputs: Sequence[Path | None], *, inputs: Sequence[Path] = ()) -> None:
+def check_outputs(outputs: Sequence[Path | None], *, inputs: Sequence[Path] = (), reports: bool = False) -> None:
     """ConfigError if a file to write is a folder, cannot be written, or is an input under whatever name.
 
-    Outputs that are None are not written. inputs can be patterns such as "part-*.jsonl".
+    Outputs that are None are not written. inputs can be patterns such as "part-*.jsonl". reports: a report is written
+    next to each output.
     """
-    for out in outputs:
-        if out is None:
-            continue
+    from ansatz.data.hygiene.report import report_path
+
+    files = [out for out in outputs if out is not None]
+    for out in files:
+        if not out.name:
+            raise ConfigError(f"{str(out)!r} is a folder, expected the name of a file to write.")
+    for out in files + [report_path(out) for out in files if reports]:
         try:
             for file in _files(inputs):
                 if file.exists() and out.exists() and out.samefile(file):

@@ -18,10 +18,10 @@ def recipes(
     from rich.console import Console
     from rich.table import Table
 
-    from ansatz.config.packaged import OVERLAYS, packaged_recipes, recipe_path
+    from ansatz.config.packaged import OVERLAYS, packaged_recipes, recipe_path, recipe_text
 
     if name is not None:
-        print(recipe_path(name).read_text(encoding="utf-8"), end="")
+        print(recipe_text(recipe_path(name)), end="")
         return
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
     for head in ("name", "hardware", "what it is"):

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ansatz.config import renamed
-from ansatz.config.packaged import is_packaged, recipe_path
+from ansatz.config.packaged import is_packaged, recipe_path, recipe_text
 from ansatz.config.paths import beside_recipe
 from ansatz.config.schema import Config
 from ansatz.config.toy import changes, toy_layer
@@ -25,6 +25,8 @@ from ansatz.registry import suggest
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
+MAX_DEPTH, MAX_VALUES = 50, 100_000
+"""Of a YAML file or value. Recipes have fewer than 10 levels and 1000 values."""
 _FLOAT = re.compile(r"^[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$")
 
 
@@ -56,14 +58,37 @@ _Loader.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType]
 def parse_yaml(text: str, *, where: str) -> Any:
     """The value of a YAML text. ConfigError if it is not valid; `where` names the text in the message."""
     try:
-        return yaml.load(text, _Loader)
+        value = yaml.load(text, _Loader)
+        _check_size(value)
+        return value
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     except yaml.MarkedYAMLError as error:
         line = f" (line {error.problem_mark.line + 1})" if error.problem_mark else ""
         raise ConfigError(f"{where} is not valid YAML: {error.problem}{line}.") from error
+    except (RecursionError, ValueError, OverflowError) as error:  # a number that Python cannot hold, too many brackets
+        problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error).partition(";")[0]
+        raise ConfigError(f"{where} cannot be read: {problem}.") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}.") from error
+
+
+def _check_size(value: Any) -> None:
+    """ConfigError for more values than a recipe can have, or deeper ones: aliases can make billions of a few lines."""
+    level, total = [value], 0
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, list | dict)
+            for inner in (cast("dict[Any, Any]", item).values() if isinstance(item, dict) else cast("list[Any]", item))
+        ]
+        total += len(level)
+        if not level:
+            return
+        if total > MAX_VALUES:
+            raise ConfigError(f"it has more than {MAX_VALUES:,} values. Remove aliases that repeat others.")
+    raise ConfigError(f"it is nested more than {MAX_DEPTH} levels deep.")
 
 
 def load_recipe(
@@ -161,13 +186,7 @@ def _read_recipe(given: str | Path) -> dict[str, Any]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{file} is not a text file ({error.reason} at byte {error.start}); give a YAML recipe."
-        ) from error
-    data = parse_yaml(text, where=str(file))
+    data = parse_yaml(recipe_text(file), where=str(file))
     if not isinstance(data, dict):
         content = "nothing" if data is None else f"a {type(data).__name__}"
         raise ConfigError(f"{file} contains {content}, expected a mapping of sections such as `train:`.")

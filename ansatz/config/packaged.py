@@ -30,6 +30,18 @@ class PackagedRecipe:
         return self.path.stem
 
 
+def recipe_text(file: Path) -> str:
+    """ConfigError if the file is not a text file or cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read ({error.strerror}); give a YAML recipe.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{file} is not a text file ({error.reason} at byte {error.start}); give a YAML recipe."
+        ) from error
+
+
 def recipe_path(given: str | Path) -> Path:
     """The file that a user means: an existing file, or else the packaged recipe or overlay of that name.
 

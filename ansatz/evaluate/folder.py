@@ -6,7 +6,7 @@ cost.json, cost.svg    with several samples: maj@k by the tokens that k response
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from ansatz.errors import ConfigError
 from ansatz.evaluate.cost import write_cost
@@ -20,6 +20,27 @@ from ansatz.track.jsonl import write_jsonl
 class EvaluationFolder(ResponseStore):
     """The files of one evaluation."""
 
+    def settings(self) -> dict[str, Any]:
+        """As those of every store. ConfigError also for a folder of `ansatz sample`, or a file that was changed."""
+        settings = super().settings()
+        suite = settings.get("suite")
+        card = cast("dict[str, Any]", suite) if isinstance(suite, dict) else {}
+        right = {
+            "suite": "suite" not in settings
+            or (isinstance(card.get("name"), str) and isinstance(card.get("as_on_card", True), bool)),
+            "seed": isinstance(settings.get("seed"), int) and settings["seed"] >= 0,
+            "temperature": isinstance(settings.get("temperature", 1.0), int | float),
+            "samples_per_prompt": isinstance(settings.get("samples_per_prompt"), int),
+            "opening": isinstance(settings.get("opening", ""), str),
+        }
+        for key, is_right in right.items():
+            if not is_right:
+                raise ConfigError(
+                    f"{self.path / 'settings.json'}: {key} is {settings.get(key)!r:.60}, which `ansatz eval` does not "
+                    "write. Give a folder that it wrote, or restore the file."
+                )
+        return settings
+
     def grade_again(self, *, pool: WorkerPool) -> None:
         """Replace every verdict by that of the current verifier. ConfigError if the verifier did not grade."""
         if (name := self.settings().get("rewards")) is not None:
@@ -27,6 +48,7 @@ class EvaluationFolder(ResponseStore):
                 f"{self.path} was graded by the rewards {name}, which need the problems, not only their answers. "
                 "Only verdicts of the verifier can be computed again."
             )
+        self.check_writable()
         write_jsonl(
             self.rollouts,
             [to_row(graded_again(response, pool=pool)) for group in self.responses() for response in group],

@@ -21,6 +21,7 @@ from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response, ResponseGrader, from_row, to_row
 from ansatz.files import write_text
 from ansatz.locks import LOCK_FILE
+from ansatz.json_text import read_object
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.groups import GradedGroup, GroupSampler
 from ansatz.track.jsonl import append_jsonl, keep_rows, read_jsonl, write_jsonl
@@ -50,6 +51,7 @@ class ResponseStore:
         ConfigError if they differ, or if the folder holds anything else.
         """
         file = self.path / "settings.json"
+        self.check_writable()
         if not file.exists():
             if self.path.exists() and any(path.name not in LEFT_OVER for path in self.path.iterdir()):
                 raise ConfigError(
@@ -65,6 +67,19 @@ class ResponseStore:
                     f"{settings.get(key)!r}. Choose another folder (--out DIR), or the same settings to resume."
                 )
 
+    def check_writable(self) -> None:
+        """ConfigError if the folder, or a file in it that is written again, cannot be written."""
+        try:
+            if self.path.exists() and not self.path.is_dir():
+                raise ConfigError(f"{self.path} is a file, expected a folder. Choose another one with --out DIR.")
+            for name in ("settings.json", "rollouts.jsonl", "results.json"):
+                if (self.path / name).is_symlink() or (self.path / name).exists():
+                    (self.path / name).open("a").close()
+        except OSError as error:
+            raise ConfigError(
+                f"{str(self.path)[:200]!r} cannot be written ({error}). Choose another folder with --out DIR."
+            ) from error
+
     def settings(self) -> dict[str, Any]:
         """The settings, with the current names if they have format 1. ConfigError if there are none."""
         file = self.path / "settings.json"
@@ -72,7 +87,7 @@ class ResponseStore:
             raise ConfigError(
                 f"{self.path} was not written by `ansatz eval` or `ansatz sample` (settings.json is missing)."
             )
-        settings = json.loads(file.read_text(encoding="utf-8"))
+        settings = read_object(file, error=ConfigError, advice="Give another folder with --out, or restore the file.")
         version = settings.pop("format_version", 1)
         if version == 1:
             return _from_format_1(settings)
@@ -96,10 +111,11 @@ class ResponseStore:
         """Sample what is missing, then put the file in order. on_problem is called with the number of finished
         problems."""
         parts = [prompts[start : start + batch] for start in range(0, len(prompts), batch)]
-        count = Counter(row["id"] for row in read_jsonl(self.rollouts))
+        position = {prompt.problem.id: index for index, prompt in enumerate(prompts)}
+        count = Counter(response.id for response in self._stored())
         missing = [part for part in parts if any(count[prompt.problem.id] < sampling.num_samples for prompt in part)]
         again = {prompt.problem.id for part in missing for prompt in part}
-        keep_rows(self.rollouts, lambda row: row["id"] not in again)  # also removes a line that a kill cut off
+        keep_rows(self.rollouts, lambda row: row["id"] in position and row["id"] not in again)  # no cut line either
         done = len(prompts) - len(again)
         on_problem(done)
 
@@ -112,17 +128,33 @@ class ResponseStore:
 
         for part in missing:
             GroupSampler(sampler, grader).run(part, sampling, on_group=write)
-        position = {prompt.problem.id: index for index, prompt in enumerate(prompts)}
         rows = read_jsonl(self.rollouts)
         write_jsonl(self.rollouts, sorted(rows, key=lambda row: (position[row["id"]], row["sample"])))
+
+    def _stored(self) -> list[Response]:
+        """The responses in the file, in its order. DataError for a row that is not one, or that lacks a verdict."""
+        responses = [from_row(row, where=str(self.rollouts)) for row in read_jsonl(self.rollouts)]
+        for response in responses:
+            if response.verdicts.keys() != responses[0].verdicts.keys():
+                raise DataError(
+                    f"{self.rollouts} has a response to {response.id!r:.60} with the verdicts "
+                    f"{', '.join(response.verdicts)}, and others with {', '.join(responses[0].verdicts)}. Remove the "
+                    "file to sample again."
+                )
+        return responses
 
     def responses(self) -> list[list[Response]]:
         """[P][S] of rollouts.jsonl, problems in the order of the file. DataError if any response is missing."""
         groups: dict[str, list[Response]] = {}
-        for row in read_jsonl(self.rollouts):
-            response = from_row(row, where=str(self.rollouts))
+        for response in self._stored():
             groups.setdefault(response.id, []).append(response)
         expected = self.settings()
+        for key in ("samples_per_prompt", "num_problems"):
+            if not isinstance(expected.get(key), int) or expected[key] < 1:
+                raise ConfigError(
+                    f"{self.path / 'settings.json'}: {key} is {expected.get(key)!r:.60}, expected a number above 0. "
+                    "Restore the file, or sample again into another folder."
+                )
         complete = [group for group in groups.values() if len(group) == expected["samples_per_prompt"]]
         if len(complete) != expected["num_problems"]:
             raise DataError(

@@ -123,6 +123,10 @@ def to_row(response: Response) -> dict[str, Any]:
     return {**row, "finish": response.finish.value, "verdicts": verdicts}
 
 
+_KINDS: dict[str, type] = dict.fromkeys(("id", "level", "subject", "question", "answer", "response"), str)
+_KINDS |= {"sample": int, "tokens": int}
+
+
 def from_row(row: Mapping[str, Any], *, where: str) -> Response:
     """The inverse of `to_row`. where: the file, for the error. DataError for any other row."""
     try:
@@ -132,6 +136,12 @@ def from_row(row: Mapping[str, Any], *, where: str) -> Response:
         }
         if not verdicts:
             raise ValueError("verdicts none, expected one or more")
+        for name, kind in _KINDS.items():
+            if not isinstance(row[name], kind) or isinstance(row[name], bool):
+                raise ValueError(f"{name} is {row[name]!r:.60}")
+        for verdict in verdicts.values():
+            if not isinstance(verdict.correct, bool) or not isinstance(verdict.extracted, str | None):
+                raise ValueError(f"a verdict is {verdict!r:.120}")
         return Response(**{**row, "finish": Finish(row["finish"]), "verdicts": verdicts})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(

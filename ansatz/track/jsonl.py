@@ -23,10 +23,13 @@ def read_jsonl(path: Path) -> list[Row]:
     if not path.exists():
         return []
     rows: list[Row] = []
-    lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last newline was cut off
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last newline was cut off
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}). Restore the file.") from error
     for number, line in enumerate(lines, start=1):
         try:
-            row = parse_json(line)
+            row = parse_json(line, own=True)
         except ValueError as error:
             raise DataError(f"{path}, line {number}: not a JSON object ({error}). Remove the line.") from error
         if not isinstance(row, dict):

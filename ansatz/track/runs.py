@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ansatz.errors import DataError
+from ansatz.json_text import read_object
+from ansatz.track.checked_rows import evaluation_rows, metrics_rows
 from ansatz.track.jsonl import Row, read_jsonl
 
 STAGE_FILES = ("config.yaml", "metrics.jsonl", "evaluations.jsonl")
@@ -83,15 +84,15 @@ def read_pipeline(folder: Path) -> PipelineRun:
     """DataError if the folder does not exist, or has neither a summary nor a stage."""
     folder = Path(folder)
     summary_path = folder / "summary.json"
-    summary = json.loads(summary_path.read_text(encoding="utf-8")) if summary_path.exists() else {}
+    summary = _summary(summary_path) if summary_path.exists() else {}
     stages = tuple(_in_order(_read_stages(folder), summary))
     if not summary and not stages:
         raise DataError(
             f"{folder} is not a run folder: it has neither summary.json nor the files of a stage. "
             "Give the folder that a training run wrote, such as runs/NAME."
         )
-    files = json.loads(_text(folder / "problems" / "decontamination.json") or "{}")
-    unfit = json.loads(_text(folder / "problems" / "unfit.json") or "{}")
+    files = _rows_by_split(folder / "problems" / "decontamination.json", {"path": str, "decontaminated": list})
+    unfit = _rows_by_split(folder / "problems" / "unfit.json", {"place": str, "reason": str, "gold": str})
     return PipelineRun(
         folder=folder,
         config_text=_text(folder / "config.yaml"),
@@ -108,8 +109,8 @@ def _read_stages(folder: Path) -> Iterator[StageRun]:
             yield StageRun(
                 name=stage.name,
                 folder=stage,
-                metrics=tuple(read_jsonl(stage / "metrics.jsonl")),
-                evaluations=tuple(sorted(read_jsonl(stage / "evaluations.jsonl"), key=lambda row: int(row["step"]))),
+                metrics=tuple(metrics_rows(read_jsonl(stage / "metrics.jsonl"), stage / "metrics.jsonl")),
+                evaluations=tuple(_evaluations(stage / "evaluations.jsonl")),
             )
 
 
@@ -127,5 +128,36 @@ def _created(folder: Path) -> float:
     return min(path.stat().st_mtime for name in STAGE_FILES if (path := folder / name).exists())
 
 
+def _evaluations(path: Path) -> list[Row]:
+    return sorted(evaluation_rows(read_jsonl(path), path), key=lambda row: int(row["step"]))
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    """summary.json. DataError if it was changed."""
+    advice = "Resume the run with --resume: a finished run then writes the file again."
+    summary = read_object(path, error=DataError, advice=advice)
+    seconds = summary.get("seconds", 0.0)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e12:
+        raise DataError(f"{path}: seconds is {seconds!r:.60}, expected a number. {advice}")
+    if not isinstance(summary.get("model", ""), str):
+        raise DataError(f"{path}: model is {summary['model']!r:.60}, expected a path. {advice}")
+    return {**summary, "evaluations": evaluation_rows(summary.get("evaluations", []), path)}
+
+
+def _rows_by_split(path: Path, fields: Mapping[str, type]) -> dict[str, list[Row]]:
+    """The file's rows by split; empty if there is none. DataError if it was changed. fields: what each row has."""
+    if not path.exists():
+        return {}
+    advice = "Remove the file: the report then leaves this part out."
+    splits = read_object(path, error=DataError, advice=advice)
+    for split, rows in splits.items():
+        for row in cast("list[Any]", rows) if isinstance(rows, list) else [None]:
+            entry = cast("Row", row) if isinstance(row, dict) else {}
+            if not all(isinstance(entry.get(key), kind) for key, kind in fields.items()):
+                raise DataError(f"{path}: {split[:40]!r} has {row!r:.60}, expected {', '.join(fields)}. {advice}")
+    return splits
+
+
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+    """The text of the file; bytes that are not UTF-8 become question marks, as it is only shown."""
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

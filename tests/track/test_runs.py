@@ -35,7 +35,8 @@ def test_stages_come_in_the_order_of_the_summary_whatever_the_age_of_their_files
         (tmp_path / name / "metrics.jsonl").write_text('{"step": 1, "seconds": 1.0}\n')
         os.utime(tmp_path / name / "metrics.jsonl", (1000, 1000 - 10 * place))
     order = ("c_first", "b_second", "a_third")
-    evaluations = [{"stage": name, "step": 1, "split": "heldout"} for name in order]
+    scores = dict.fromkeys(("pass@1", "greedy", "pass@k", "maj@k", "mean_length", "truncated_frac"), 0.5)
+    evaluations = [{"stage": name, "step": 1, "split": "heldout", **scores} for name in order]
     (tmp_path / "summary.json").write_text(json.dumps({"seconds": 1.0, "evaluations": evaluations}))
     assert [each_stage.name for each_stage in read_pipeline(tmp_path).stages] == list(order)
 

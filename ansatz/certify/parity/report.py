@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import torch
 from ansatz.certify.parity.cases import Case, error
 from ansatz.certify.parity.families import find
 from ansatz.errors import ConfigError, DataError
+from ansatz.json_text import parse_json
 
 TOLERANCE = 1e-9
 ADVANTAGE_TOLERANCE = 1e-8  # peers that add 1e-8 to a mean's denominator, which we do not
@@ -80,11 +80,11 @@ def render(results: list[FamilyResult]) -> Iterator[str]:
 
 def _read(path: Path) -> Iterator[Case]:
     try:
-        data: Any = json.loads(path.read_text())
+        data: Any = parse_json(path.read_bytes())
         if not isinstance(data, list):
             raise ValueError(f"got a {type(data).__name__}")
         yield from (Case.from_json(entry) for entry in cast(list[dict[str, Any]], data))
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise DataError(f"{path}: expected a JSON list of parity cases ({problem!r}).") from problem
 
 

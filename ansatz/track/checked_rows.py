@@ -1,0 +1,104 @@
+"""Rows of a run folder, checked before they are shown: another program or a damaged disk may have changed them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from ansatz.errors import DataError
+from ansatz.track.jsonl import Row
+
+LARGEST_STEP = 10**12
+
+
+def metrics_rows(rows: list[Row], path: Path) -> list[Row]:
+    """The rows of metrics.jsonl. DataError unless each is a step with finite numbers."""
+    for number, row in enumerate(rows, start=1):
+        _check(row, {"step": _is_step, "seconds": _is_number}, f"{path}, line {number}")
+        for key, value in row.items():
+            if not _is_number(value):
+                raise _wrong(f"{path}, line {number}", key, value)
+    return rows
+
+
+def evaluation_rows(rows: Any, path: Path) -> list[Row]:
+    """The rows of evaluations.jsonl, or of a summary. DataError unless each is an evaluation."""
+    if not isinstance(rows, list):
+        raise DataError(f"{path}: evaluations is {rows!r:.60}, expected a list. Restore the file.")
+    for number, row in enumerate(cast("list[Any]", rows), start=1):
+        place = f"{path}, evaluation {number}"
+        if not isinstance(row, dict):
+            raise DataError(f"{place}: got {row!r:.60}, expected an evaluation. Restore the file, or remove the row.")
+        _check(cast("Row", row), _EVALUATION, place)
+        _check_known(cast("Row", row), place)
+        levels = cast("Row", row).get("by_level", {})
+        if not isinstance(levels, dict):
+            raise _wrong(place, "by_level", levels)
+        for name, level in cast("dict[str, Any]", levels).items():
+            if not isinstance(level, dict):
+                raise _wrong(place, f"by_level.{name}", level)
+            _check(cast("Row", level), _LEVEL, f"{place}, level {name!r:.40}")
+            _check_known(cast("Row", level), f"{place}, level {name!r:.40}")
+    return cast("list[Row]", rows)
+
+
+def _check(row: Row, fields: Mapping[str, Callable[[Any], bool]], place: str) -> None:
+    for key, is_right in fields.items():
+        if key not in row or not is_right(row[key]):
+            raise _wrong(place, key, row.get(key, "missing"))
+
+
+def _check_known(row: Row, place: str) -> None:
+    for key, is_right in _OPTIONAL.items():
+        if key in row and not is_right(row[key]):
+            raise _wrong(place, key, row[key])
+
+
+def _wrong(place: str, key: str, value: Any) -> DataError:
+    return DataError(
+        f"{place}: {key[:40]!r} is {value!r:.60}, which no run writes. Restore the file, or remove the row."
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_step(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST_STEP
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_interval(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, list)
+        and len(cast("list[Any]", value)) == 2
+        and all(map(_is_number, cast("list[Any]", value)))
+    )
+
+
+_LEVEL = {"pass@1": _is_number, "greedy": _is_number_or_none}
+_EVALUATION = {
+    "stage": _is_text,
+    "step": _is_step,
+    "split": _is_text,
+    **_LEVEL,
+    "pass@k": _is_number_or_none,
+    "maj@k": _is_number_or_none,
+    "mean_length": _is_number,
+    "truncated_frac": _is_number,
+}
+_OPTIONAL = {
+    **dict.fromkeys(("k", "num_problems", "samples_per_prompt", "seed"), _is_step),
+    **dict.fromkeys(("temperature", "top_p", "pass@k", "maj@k", "mean_length", "truncated_frac"), _is_number_or_none),
+    "pass@1_interval": _is_interval,
+}
