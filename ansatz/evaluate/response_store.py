@@ -20,8 +20,8 @@ from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response, ResponseGrader, from_row, to_row
 from ansatz.files import write_text
-from ansatz.locks import LOCK_FILE
 from ansatz.json_text import read_object
+from ansatz.locks import LOCK_FILE
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.groups import GradedGroup, GroupSampler
 from ansatz.track.jsonl import append_jsonl, keep_rows, read_jsonl, write_jsonl
