@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
+import time
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -137,3 +139,16 @@ def test_a_mark_is_drawn_only_within_the_axis():
 
     assert marks(0.5) == 1
     assert marks(7.0) == 0
+
+
+def test_the_running_mean_is_that_of_each_window_and_takes_linear_time():
+    """Also after a value that is 10^300 times as large as the others. The slow way sums every window again."""
+    values = [math.sin(index) for index in range(200)]
+    values[50] = 1e300
+    points = [(float(index), value) for index, value in enumerate(values)]
+    half = [min(10, index, 199 - index) for index in range(200)]
+    slow = [math.fsum(values[i - half[i] : i + half[i] + 1]) / (2 * half[i] + 1) for i in range(200)]
+    assert [mean for _, mean in running_mean(points)] == pytest.approx(slow, rel=1e-12)
+    start = time.process_time()
+    running_mean([(float(index), 0.1 * index) for index in range(20_000)])
+    assert time.process_time() - start < 0.5
