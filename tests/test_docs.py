@@ -13,7 +13,12 @@ from tools import cli_reference, config_reference, option_reference, preset_refe
 
 DOCS = REPOSITORY / "docs"
 PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
-GUIDES = [REPOSITORY / "README.md", DOCS / "quickstart.md", *sorted((DOCS / "design").glob("*.md"))]
+GUIDES = [
+    REPOSITORY / "README.md",
+    DOCS / "quickstart.md",
+    *(DOCS / "design").glob("*.md"),
+    *(DOCS / "how-to").glob("*.md"),
+]
 WIDTH = 100
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
