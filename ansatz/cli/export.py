@@ -13,7 +13,8 @@ from ansatz.errors import ConfigError
 from ansatz.files import write_text
 
 if TYPE_CHECKING:
-    from ansatz.config.schema import Config
+    from ansatz.config.chat import ChatTemplate, Template
+from ansatz.config.schema import Config
 
 
 def export(
@@ -85,7 +86,7 @@ def write_generation_config(folder: Path, config: Config) -> None:
     write_text(path, json.dumps(settings, indent=2, sort_keys=True) + "\n")
 
 
-def write_chat_template(folder: Path, template: str) -> None:
+def write_chat_template(folder: Path, template: Template) -> None:
     """A chat template that renders the last message as training rendered a question.
 
     With the prompt template "chat", the model's own chat template stays.
@@ -93,7 +94,7 @@ def write_chat_template(folder: Path, template: str) -> None:
     from ansatz.models.save import save_chat_template
     from ansatz.prompts.templates import CHAT, QUESTION, template_text
 
-    if template != CHAT:
+    if not isinstance(template, ChatTemplate) and template != CHAT:
         before, after = template_text(template).split(QUESTION)
         save_chat_template(folder, before=before, after=after)
 

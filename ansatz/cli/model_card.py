@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz import __version__
+from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import dump
 from ansatz.config.schema import Config
 from ansatz.files import write_text
@@ -105,7 +106,7 @@ def _num_lines(path: Path) -> int:
 
 def _prompt(config: Config) -> str:
     template = config.data.template
-    if template == CHAT:
+    if isinstance(template, ChatTemplate) or template == CHAT:
         text = f"The question is the user's turn in the chat template, followed by this line:\n\n> {STEP_BY_STEP}"
     else:
         text = (

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansatz.cli.sampling_options import AUTO, ModelSampling
+from ansatz.config.chat import Template
 from ansatz.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class OpenedModel:
     path: Path
     policy: Policy
     sampler: Sampler
-    template: str
+    template: Template
     threads: int
     engine: str
 
@@ -49,7 +50,7 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
     set_threads(threads)
     policy = load_policy(model, device=sampling.device)
     cast(policy, compute_dtype(sampling.dtype, policy.device))
-    template = sampling.template
+    template: Template = sampling.template
     if template == AUTO:
         template, why = choose_template(Path(policy.path), has_chat_template=bool(policy.tokenizer.chat_template))
         print(f"template: {template} ({why})")
@@ -63,7 +64,7 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
         sampler.close()
 
 
-def choose_template(model: Path, *, has_chat_template: bool) -> tuple[str, str]:
+def choose_template(model: Path, *, has_chat_template: bool) -> tuple[Template, str]:
     """The prompt template that fits a model folder, and why: the template of the run that the folder is a checkpoint
     of, otherwise the tokenizer's chat template, otherwise `boxed`."""
     from ansatz.config.load import load_run

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansatz.cli.opened_model import OpenedModel, open_model
 from ansatz.cli.sampling_options import ModelSampling
+from ansatz.config.chat import Template
 from ansatz.config.sampling import THOUGHT_START, SamplingOptions
 from ansatz.errors import ConfigError, DataError, ModelError
 
@@ -31,7 +32,7 @@ def sample_into(
     *,
     about: Mapping[str, Any],
     source: str,
-    to_prompt: Callable[[Problem, str, Any], Prompt] | None = None,
+    to_prompt: Callable[[Problem, Template, Any], Prompt] | None = None,
     make_grader: Callable[[WorkerPool], ResponseGrader] | None = None,
 ) -> None:
     """Open the model and `fill` the folder with its responses to the problems."""
@@ -57,7 +58,7 @@ def fill(
     *,
     about: Mapping[str, Any],
     source: str,
-    to_prompt: Callable[[Problem, str, Any], Prompt] | None = None,
+    to_prompt: Callable[[Problem, Template, Any], Prompt] | None = None,
     make_grader: Callable[[WorkerPool], ResponseGrader] | None = None,
 ) -> None:
     """Fill the folder with the model's responses to the problems, or with those that an earlier call did not get to.
@@ -81,7 +82,7 @@ def fill(
         "num_problems": len(prompts),
         "model": str(opened.path),
         "model_sha256": model_digest(Path(opened.policy.path)),
-        "template": opened.template,
+        "template": opened.template if isinstance(opened.template, str) else opened.template.model_dump(),
         **options.model_dump(mode="json"),
         "seed": sampling.seed,
         "batch": sampling.batch,

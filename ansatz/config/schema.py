@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from ansatz.config.chat import Template
 from ansatz.config.fields import Count, Float, Positive, Rate, Section
 from ansatz.config.sampling import SamplingOptions
 
@@ -54,8 +55,9 @@ class DataSection(Section):
     """The problems and how they are shown to the model. `sft`, `train` and `heldout` each name a source with its
     settings: {source: NAME, split: SPLIT, ...}."""
 
-    template: str = "tiny"
-    """Prompt template that turns a problem into a prompt; see below."""
+    template: Template = "tiny"
+    """Prompt template that turns a problem into a prompt; see below. {name: chat, system: TEXT, arguments: {...}} is
+    the tokenizer's chat template with a system prompt and with arguments, such as {enable_thinking: true}."""
     sft: dict[str, Any] | None = None
     """Problems with worked solutions, for supervised fine-tuning. null: no SFT stage."""
     train: dict[str, Any]

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ansatz.config.chat import ChatTemplate, Template
 from ansatz.config.schema import Config
 from ansatz.data.base import bind_source, load_problems
 from ansatz.errors import ConfigError
@@ -31,9 +32,9 @@ def model_builder(config: Config) -> Callable[..., Any]:
     return functools.partial(build_random_model, shape=recipe_shape(config), seed=config.seed)
 
 
-def tokenizer_texts(problems: Sequence[Problem], template: str) -> list[str]:
+def tokenizer_texts(problems: Sequence[Problem], template: Template) -> list[str]:
     """Prompts and solutions as the policy will see them, enough of them to learn a tokenizer from."""
-    text = template_text("boxed" if template == CHAT else template)
+    text = template_text("boxed" if isinstance(template, ChatTemplate) or template == CHAT else template)
     return [
         text.replace(QUESTION, problem.question) + (problem.solution or "") for problem in problems[:TOKENIZER_PROBLEMS]
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ansatz.config.chat import ChatTemplate
 from ansatz.config.schema import Config
 from ansatz.errors import ModelError
 from ansatz.loop.rendering import PromptRenderer
@@ -23,8 +24,11 @@ class LengthChecker:
 
     def __init__(self, renderer: PromptRenderer, config: Config, *, max_context: int) -> None:
         self._renderer, self._rollout, self._max_context = renderer, config.rollout, max_context
-        chat = renderer.template == CHAT
-        self._frame = None if chat else template_text(renderer.template).replace(QUESTION, "")
+        template = renderer.template
+        if isinstance(template, ChatTemplate) or template == CHAT:
+            self._frame = None
+        else:
+            self._frame = template_text(template).replace(QUESTION, "")
 
     def check_prompts(self, problems: Iterable[Problem], *, max_response_tokens: int | None = None) -> None:
         """Each prompt is within rollout.max_prompt_tokens, and the context has room for the longest response to it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from ansatz.config.chat import Template
 from ansatz.config.schema import Config
 from ansatz.prompts.render import Demonstration, Tokenizer, render, render_demonstration
 from ansatz.types import Problem, Prompt
@@ -19,7 +20,7 @@ class PromptRenderer:
     length check do not tokenise a text again. template: instead of the recipe's, for a teacher with its own.
     """
 
-    def __init__(self, tokenizer: Tokenizer, config: Config, *, template: str | None = None) -> None:
+    def __init__(self, tokenizer: Tokenizer, config: Config, *, template: Template | None = None) -> None:
         self._tokenizer, self._limits = tokenizer, config.rollout
         self.template = template or config.data.template
         self._prompts: dict[str, tuple[Problem, Prompt]] = {}

@@ -6,6 +6,7 @@ that rewards a guess does not teach reasoning.
 
 from __future__ import annotations
 
+from ansatz.config.chat import ChatTemplate, Template
 from ansatz.prompts.render import Tokenizer, chat_text
 from ansatz.prompts.templates import CHAT, QUESTION, template_text
 from ansatz.types import Problem, Prompt
@@ -15,14 +16,15 @@ GUESS_TEXT = f"{QUESTION}\nDo not reason. Give the final answer at once, within 
 OPENING = "\\boxed{"
 
 
-def render_guess(problem: Problem, template: str, tokenizer: Tokenizer) -> Prompt:
+def render_guess(problem: Problem, template: Template, tokenizer: Tokenizer) -> Prompt:
     """The prompt followed by the opening of the answer's box.
 
     template: "guess", "chat" (the same text in the tokenizer's chat template), a name in `templates.TEMPLATES`, or a
     .txt file. Raises the same errors as `render`.
     """
-    if template == CHAT:
-        text = chat_text(GUESS_TEXT, problem, tokenizer)
+    if isinstance(template, ChatTemplate) or template == CHAT:
+        chat = template if isinstance(template, ChatTemplate) else None
+        text = chat_text(GUESS_TEXT, problem, tokenizer, chat)
         ids = tokenizer.encode(text, add_special_tokens=False)
     else:
         frame = GUESS_TEXT if template == GUESS else template_text(template)

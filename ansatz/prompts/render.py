@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from jinja2 import TemplateError
+
+from ansatz.config.chat import ChatTemplate, Template
 from ansatz.errors import DataError, ModelError
 from ansatz.prompts.templates import CHAT, QUESTION, TEMPLATES, template_text
 from ansatz.types import Problem, Prompt
@@ -32,14 +35,17 @@ class Demonstration:
     response_ids: tuple[int, ...]
 
 
-def render(problem: Problem, template: str, tokenizer: Tokenizer, *, max_prompt_tokens: int | None = None) -> Prompt:
+def render(
+    problem: Problem, template: Template, tokenizer: Tokenizer, *, max_prompt_tokens: int | None = None
+) -> Prompt:
     """The problem as the policy sees it, in the named template (see `templates`).
 
     ConfigError for an unknown template. ModelError if the template is "chat" and the tokenizer has no chat template, or
     if the prompt has more than max_prompt_tokens tokens.
     """
-    if template == CHAT:
-        text = chat_text(TEMPLATES["boxed"], problem, tokenizer)
+    if isinstance(template, ChatTemplate) or template == CHAT:
+        chat = template if isinstance(template, ChatTemplate) else ChatTemplate(name="chat")
+        text = chat_text(TEMPLATES["boxed"], problem, tokenizer, chat)
         ids = tokenizer.encode(text, add_special_tokens=False)  # the chat template contains them already
     else:
         text = template_text(template).replace(QUESTION, problem.question)
@@ -57,7 +63,7 @@ def render(problem: Problem, template: str, tokenizer: Tokenizer, *, max_prompt_
 
 def render_demonstration(
     problem: Problem,
-    template: str,
+    template: Template,
     tokenizer: Tokenizer,
     *,
     max_prompt_tokens: int | None = None,
@@ -85,14 +91,32 @@ def render_demonstration(
     return Demonstration(prompt=prompt, response_ids=response)
 
 
-def chat_text(template: str, problem: Problem, tokenizer: Tokenizer) -> str:
-    """The problem in the template's text, as the user's turn. ModelError if the tokenizer has no chat template."""
+def chat_text(template: str, problem: Problem, tokenizer: Tokenizer, chat: ChatTemplate | None = None) -> str:
+    """The problem in the template's text, as the user's turn. chat: a system prompt and arguments, if there are any.
+
+    ModelError if the tokenizer has no chat template, or if its template refuses the conversation, as some refuse a
+    system prompt.
+    """
     if not tokenizer.chat_template:
         raise ModelError(
             "prompt template 'chat' needs a tokenizer with a chat template, but this one has none. "
             f"Use one of {', '.join(map(repr, TEMPLATES))}, or a model folder with a chat template."
         )
     content = template.replace(QUESTION, problem.question)
-    return tokenizer.apply_chat_template(
-        [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
-    )
+    system = None if chat is None else chat.system
+    turns = [] if system is None else [{"role": "system", "content": system}]
+    turns.append({"role": "user", "content": content})
+    arguments = {} if chat is None else chat.arguments
+    try:
+        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **arguments)
+    except (TemplateError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"the tokenizer's chat template refuses the prompt of problem {problem.id!r}: {error}. Leave out "
+            "data.template.system, or change data.template.arguments."
+        ) from error
+    if system is not None and system.strip() not in text:
+        raise ModelError(
+            "the tokenizer's chat template drops the system prompt. Leave out data.template.system, or put its text "
+            "into a template of your own (a .txt file)."
+        )
+    return text

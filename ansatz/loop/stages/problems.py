@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ansatz.config.chat import ChatTemplate
 from ansatz.config.schema import Config
 from ansatz.data.curriculum import curriculum_settings
 from ansatz.data.hygiene.report import provenance
@@ -31,8 +32,9 @@ class ProblemsStage(Stage):
         for split in ("sft", "train", "heldout"):
             if (section := getattr(config.data, split)) is not None:
                 check_source(section, key=f"data.{split}")
-        if config.data.template != CHAT:
-            template_text(config.data.template)
+        template = config.data.template
+        if not isinstance(template, ChatTemplate) and template != CHAT:
+            template_text(template)
         if config.data.curriculum is not None:
             curriculum_settings(config.data.curriculum)
         build_grader(config.rewards, workers=config.grader_workers).close()

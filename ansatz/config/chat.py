@@ -1,0 +1,22 @@
+"""The prompt template of a recipe: a name, or the tokenizer's chat template with its settings."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ansatz.config.fields import Section
+
+
+class ChatTemplate(Section):
+    """The tokenizer's chat template. The question is the user's turn, as with the plain name "chat"."""
+
+    name: Literal["chat"]
+    system: str | None = None
+    """Text of the system's turn; null: none, so that the tokenizer's template may add its default."""
+    arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Arguments of the tokenizer's template, such as {enable_thinking: true}."""
+
+
+Template = str | ChatTemplate
