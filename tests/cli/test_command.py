@@ -1,3 +1,4 @@
+import importlib
 import pkgutil
 
 import pytest
@@ -10,21 +11,11 @@ from ansatz.cli.recipe import split_overrides
 from ansatz.config.load import dump
 from ansatz.errors import ConfigError
 
-SHARED = (
-    "data_filter",
-    "eval_rewards",
-    "eval_tables",
-    "lasting_output",
-    "main",
-    "model_filters",
-    "opened_model",
-    "outputs",
-    "recipe",
-    "responses",
-    "rows",
-    "sampling_options",
-)  # what verbs are made of
-VERBS = sorted(info.name for info in pkgutil.iter_modules(ansatz.cli.__path__) if info.name not in SHARED)
+VERBS = sorted(
+    info.name
+    for info in pkgutil.iter_modules(ansatz.cli.__path__)
+    if info.name != "main" and ({info.name, "app"} & vars(importlib.import_module(f"ansatz.cli.{info.name}")).keys())
+)
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -73,13 +73,14 @@ def test_the_numbers_in_the_tables_of_defaults_are_the_defaults():
     assert compared > 20
 
 
-def test_the_example_of_a_reward_of_ones_own_runs_as_it_stands(rollout, tmp_path, monkeypatch):
+def test_the_examples_of_user_rewards_run_as_they_are_printed(rollout, tmp_path, monkeypatch):
     section = PAGE[PAGE.index("## Your own") :]
-    blocks = dict(re.findall(r"```(python|yaml)\n(.*?)```", section, re.DOTALL))
-    (tmp_path / "my_rewards.py").write_text(blocks["python"])
+    blocks = re.findall(r"```(python|yaml)\n(.*?)```", section, re.DOTALL)
+    (tmp_path / "my_rewards.py").write_text("\n\n".join(text for kind, text in blocks if kind == "python"))
+    rewards = yaml.safe_load(next(text for kind, text in blocks if kind == "yaml"))["rewards"]
     monkeypatch.chdir(tmp_path)
     group = [rollout(r"check \boxed{5}"), rollout(r"check \boxed{6}"), rollout(r"\boxed{5}")]
-    with build_grader(yaml.safe_load(blocks["yaml"])["rewards"]) as grader:
+    with build_grader({**rewards, "my_rewards.py:mentions_a_check": {"weight": 0.1, "bonus": 0.5}}) as grader:
         scored = grader.score(group)
-    assert [item.score.value for item in scored] == pytest.approx([1.1, 0.0, 1.0])
+    assert [item.score.value for item in scored] == pytest.approx([1 + 0.2 + 0.1 * 0.5, 0.0, 1 + 0.2])
     assert scored[0].score.parts["my_rewards.py:mentions_a_check"] == 0.5
