@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from ansatz.config.chat import ChatTemplate, Template
+from ansatz.config.schema import Config
 from ansatz.errors import ConfigError
 from ansatz.files import write_text
-
-if TYPE_CHECKING:
-    from ansatz.config.chat import ChatTemplate, Template
-from ansatz.config.schema import Config
 
 
 def export(

@@ -166,7 +166,8 @@ def model_digest(model: Path) -> str:
     """SHA-256 over the names and bytes of a model folder's configs, weights and tokenizer. Other files do not count."""
     total = hashlib.sha256()
     for path in sorted(model.iterdir()):
-        if path.suffix in (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja") and path.name != "state.json":
+        counts = path.suffix in (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja")
+        if counts and path.name != "state.json" and path.is_file():
             with path.open("rb") as file:
                 total.update(f"{path.name}:{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return total.hexdigest()

@@ -19,7 +19,7 @@ from ansatz.data.extract import after_sentence, last_box
 from ansatz.data.files import problem_files, source_name
 from ansatz.data.record_formats import WORKED, puzzle_of, recognised
 from ansatz.data.rows import ABSENT, EXTRACT, Row, short, worked_text
-from ansatz.data.unfit import RowError, unfit_rows
+from ansatz.data.unfit import RowError, UnfitRow, unfit_rows
 from ansatz.errors import ConfigError, DataError
 from ansatz.registry import settings_of
 from ansatz.types import Problem
@@ -164,7 +164,7 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
     solution = (
         row.solution(named.solution_key) if named.solution_key else worked or row.optional_text(keys.solution_key)
     )
-    return Problem(
+    problem = Problem(
         id=row_id or f"{source}:{row.line}",
         question=row.question(keys.question_key),
         answer=row.answer(text, keys.answer_key, keys.answer_from),
@@ -174,6 +174,21 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
         solution=solution,
         meta=_meta(row, keys),
     )
+    for name in ("id", "question", "answer", "solution"):
+        _check_characters(row, name, getattr(problem, name) or "")
+    return problem
+
+
+def _check_characters(row: Row, name: str, text: str) -> None:
+    """RowError for a lone surrogate, which JSON can hold but no tokenizer and no UTF-8 file."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = ascii(text[error.start])
+        reason = (
+            f"the {name} has half of a character ({half} at position {error.start}); repair the encoding of the file"
+        )
+        raise RowError(UnfitRow(row.place, reason)) from error
 
 
 def _meta(row: Row, keys: RowSettings) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class StageRun:
         """(step, path) of the saved rollouts, by step."""
         paths = self.folder.glob("samples/*.jsonl")
         matches = ((re.fullmatch(r"step-(\d+)\.jsonl", path.name), path) for path in paths)
-        return sorted((int(match[1]), path) for match, path in matches if match)
+        return sorted((int(match[1]), path) for match, path in matches if match and path.is_file())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

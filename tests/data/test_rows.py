@@ -102,3 +102,12 @@ def test_compressed_files_are_read_and_broken_ones_named(tmp_path: Path, ending:
     path.write_bytes(b"\0" + pack(lines)[1:])
     with pytest.raises(DataError, match=r"rows.jsonl.* cannot be decompressed"):
         list(jsonl(split="train", path=str(path)))
+
+
+@pytest.mark.parametrize("field", ["question", "answer", "solution"])
+def test_half_of_a_character_is_refused_with_its_place(tmp_path, field):
+    row = {"question": "What is 2 + 2?", "answer": "4", "solution": "It is 4."}
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({**row, field: "a \ud83d b"}) + "\n")
+    with pytest.raises(DataError, match=rf"line 1: the {field} has half of a character \('\\ud83d' at position 2\)"):
+        list(jsonl(split="train", path=str(path)))
