@@ -45,6 +45,15 @@ def wait_for_rows(stage, count, process):
         time.sleep(0.01)
 
 
+def wait_for_hang(folder, process):
+    """Until the reward of `hanging` does not return. A signal before that would stop the run at a step edge."""
+    deadline = time.monotonic() + 120
+    while not (folder / "go.waiting").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def checkpoints(stage):
     return sorted(path.name for path in (stage / "checkpoints").glob("*"))
 
@@ -80,8 +89,8 @@ def test_signals_at_random_moments_leave_a_checkpoint_and_no_process_and_the_run
 def test_a_step_that_takes_longer_than_the_grace_is_dropped_and_the_edge_before_it_is_saved(tmp_path, whole):
     process = start("train", hanging(tmp_path, at=6, grace=0.5))
     stage = tmp_path / "runs" / "toy" / "rl"
-    wait_for_rows(stage, 5, process)
-    time.sleep(0.5)  # sampling of step 6 is over, its reward does not return
+    wait_for_hang(tmp_path, process)  # sampling of step 6 is over, its reward does not return
+    assert len(read_jsonl(stage / "metrics.jsonl")) == 5
     children = descendants(process.pid)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
@@ -99,7 +108,7 @@ def test_a_step_that_takes_longer_than_the_grace_is_dropped_and_the_edge_before_
 
 def test_a_second_signal_ends_the_process_at_once(tmp_path):
     process = start("train", hanging(tmp_path, at=3, grace=600))
-    wait_for_rows(tmp_path / "runs" / "toy" / "rl", 2, process)
+    wait_for_hang(tmp_path, process)
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     assert process.poll() is None

@@ -34,7 +34,11 @@ def interrupts(rollouts, *, step, at, unless):
 
 
 def waits(rollouts, *, step, at, unless):
-    """The values of `every_other`. At one step it does not return until the file `unless` exists."""
+    """The values of `every_other`. At one step it does not return until the file `unless` exists.
+
+    The file `unless`.waiting says that it hangs.
+    """
     while step == at and not Path(unless).exists():
+        Path(f"{unless}.waiting").touch()
         time.sleep(0.05)
     return every_other(rollouts)
