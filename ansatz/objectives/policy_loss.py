@@ -36,8 +36,8 @@ class PolicyLoss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Tokens:
-    """A TokenBatch without prompts: every token was sampled."""
+class TokenTensors:
+    """Flat tokens as plain tensors: a `TokenBatch` for losses outside a training run."""
 
     segment_T: Tensor
     mask_T: Tensor
@@ -92,7 +92,7 @@ def policy_loss(
     advantages = objective.advantages(reward_N, group_N, segment_T=segment_T, mask_T=sampled_T, **logps)
     mask_T = objective.loss_mask(segment_T, sampled_T, **logps)
     shape: dict[str, Any] = {"num_rollouts": num_rollouts, "group_N": group_N, "dtype": policy_logp.dtype}
-    batch = _Tokens(
+    batch = TokenTensors(
         segment_T=segment_T,
         mask_T=mask_T,
         sampled_mask_T=sampled_T,

@@ -98,6 +98,7 @@ def test_no_rollouts_give_no_scores(grader: Grader) -> None:
 
 
 def test_a_grader_can_be_closed_twice(grader: Grader) -> None:
-    grader.score([rollout(r"\boxed{5}")])
+    scored = grader.score([rollout(r"\boxed{5}")])
     grader.close()
     grader.close()
+    assert scored[0].score.value == 1.0

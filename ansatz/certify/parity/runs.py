@@ -17,24 +17,9 @@ from ansatz.certify.parity.cases import Case
 from ansatz.objectives.advantage_rule import Advantages
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
+from ansatz.objectives.policy_loss import TokenTensors
 
 Outputs = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A TokenBatch."""
-
-    segment_T: Tensor
-    mask_T: Tensor
-    sampled_mask_T: Tensor
-    old_logp_T: Tensor
-    behavior_logp_T: Tensor
-    ref_logp_T: Tensor | None
-    advantage_T: Tensor
-    weight_T: Tensor
-    penalty_weight_T: Tensor | None
-    likelihood_weight_T: Tensor | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +123,7 @@ def _states(case: Case, states: str) -> Tensor:
     return (columns < case.array("length")[:, None]).view(-1)
 
 
-def _batch(case: Case, objective: Objective, setup: Setup, advantages: Advantages) -> Batch:
+def _batch(case: Case, objective: Objective, setup: Setup, advantages: Advantages) -> TokenTensors:
     mask = case.array("mask").bool()
     mask_T, segment_T = mask.view(-1), _segments(mask)
     policy_T = case.array("policy_logp").reshape(-1)
@@ -153,7 +138,7 @@ def _batch(case: Case, objective: Objective, setup: Setup, advantages: Advantage
         old_logp_T=old_T,
         behavior_logp_T=behavior_T,
     )
-    batch = Batch(
+    batch = TokenTensors(
         segment_T=segment_T,
         mask_T=kept_T,
         sampled_mask_T=mask_T,
@@ -168,7 +153,9 @@ def _batch(case: Case, objective: Objective, setup: Setup, advantages: Advantage
     return _weighted(batch, objective, _rewards(case, setup), torch.tensor(case.inputs["group"]))
 
 
-def _weighted(batch: Batch, objective: Objective, reward_N: Tensor, group_N: Tensor, share: float = 1.0) -> Batch:
+def _weighted(
+    batch: TokenTensors, objective: Objective, reward_N: Tensor, group_N: Tensor, share: float = 1.0
+) -> TokenTensors:
     """The batch with the weights of a minibatch, times `share`."""
     tokens = (batch.segment_T, batch.mask_T)
     inputs: dict[str, Any] = {"group_N": group_N, "dtype": torch.float64}
@@ -182,7 +169,9 @@ def _weighted(batch: Batch, objective: Objective, reward_N: Tensor, group_N: Ten
     )
 
 
-def _microbatches(case: Case, objective: Objective, setup: Setup, batch: Batch) -> Iterator[tuple[Tensor, Batch]]:
+def _microbatches(
+    case: Case, objective: Objective, setup: Setup, batch: TokenTensors
+) -> Iterator[tuple[Tensor, TokenTensors]]:
     """Each microbatch with the mask of its tokens in the whole batch."""
     reward_N, group_N = _rewards(case, setup), torch.tensor(case.inputs["group"])
     rows = setup.rows or len(reward_N)
