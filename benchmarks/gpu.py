@@ -121,7 +121,7 @@ def training(
 
     def update() -> None:
         report = trainer.update(trainer.batch(samples), step=len(alignments) + 1)
-        alignments.append(report.metrics["align/mean_gap"])
+        alignments.append(report.metrics["align/mean_exp_gap"])
 
     spent = seconds(update, repeats=3)
     tokens = sum(len(rollout.prompt.token_ids) + rollout.num_tokens for rollout in rollouts)

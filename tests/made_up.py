@@ -156,7 +156,7 @@ def _update(step: int, steps: int, rng: random.Random) -> dict[str, float]:
         "train/ratio_max": 1 + abs(rng.gauss(0.3, 0.1)),
         "train/approx_kl": abs(rng.gauss(0.001, 0.0004)),
         "train/tokens": 9000.0,
-        "align/mean_gap": 1.0004 + abs(rng.gauss(0, 0.0002)),
+        "align/mean_exp_gap": 1.0004 + abs(rng.gauss(0, 0.0002)),
         "align/max_gap": abs(rng.gauss(0.01, 0.004)),
         "time/rollout_s": rollout_s,
         "time/grade_s": 0.05,

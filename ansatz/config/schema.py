@@ -130,9 +130,8 @@ class TrainSection(Section):
     """Every N steps the current policy becomes the reference of the KL term (iterative GRPO). 0: the reference stays
     the policy that the stage began with."""
     max_logprob_gap: Annotated[float, Field(ge=1)] = 1.05
-    """Largest allowed exp(mean |behavior_logp - old_logp|) between sampler and trainer. It is checked in the first
-    step of a run and of a resumed run, which stops if sampler and trainer disagree by more. 1: they must agree
-    exactly."""
+    """Largest allowed mean over tokens of exp(|behavior_logp - old_logp|), which compares sampler and trainer. Every
+    step checks it before its first update, and stops the run if they disagree by more. 1: they must agree exactly."""
 
     @property
     def optimizer_steps_per_step(self) -> int:

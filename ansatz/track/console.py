@@ -19,7 +19,7 @@ HEADLINES = {
     "rollout/response_length": "length",
     "train/loss": "loss",
     "train/entropy": "entropy",
-    "align/mean_gap": "align",
+    "align/mean_exp_gap": "align",
 }
 """Metric -> short label, in the order shown. A step shows the first few of those that it has."""
 

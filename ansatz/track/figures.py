@@ -34,7 +34,7 @@ PANELS = (
         metrics=(("rollout/response_length", "mean"), ("rollout/response_length_max", "longest")),
     ),
     Panel(title="Entropy (nats per token)", metrics=(("train/entropy", "entropy"),)),
-    Panel(title="Sampler against trainer", metrics=(("align/mean_gap", "exp(mean gap)"),)),
+    Panel(title="Sampler against trainer", metrics=(("align/mean_exp_gap", "mean of exp(gap)"),)),
     Panel(title="Clipped tokens (fraction)", metrics=(("train/clip_frac", "clipped"),)),
     Panel(title="Gradient norm", metrics=(("train/grad_norm", "norm"),)),
     Panel(title="Importance ratio", metrics=(("train/ratio_max", "largest"), ("train/ratio_mean", "mean"))),

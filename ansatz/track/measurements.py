@@ -11,7 +11,6 @@ two microbatches measure an entropy of 0.5 over 100 tokens and of 0.2 over 300 t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -56,24 +55,16 @@ def values(measurements: Measurements) -> dict[str, float]:
     out: dict[str, float] = {}
     for name, measurement in measurements.items():
         reduction = reduction_of(name)
-        if reduction in (Reduction.MEAN, Reduction.GEOMETRIC_MEAN):
-            if measurement.weight == 0:
-                continue
-            out[name] = measurement.total / measurement.weight
-            if reduction is Reduction.GEOMETRIC_MEAN:
-                out[name] = math.exp(min(out[name], LARGEST_EXPONENT))
-        else:
+        if reduction is not Reduction.MEAN:
             out[name] = measurement.total
+        elif measurement.weight:
+            out[name] = measurement.total / measurement.weight
     return out
-
-
-LARGEST_EXPONENT = 700.0
-"""math.exp raises OverflowError beyond about 709."""
 
 
 def _merge_one(name: str, measurements: list[Measurement]) -> Measurement:
     match reduction_of(name):
-        case Reduction.MEAN | Reduction.GEOMETRIC_MEAN:
+        case Reduction.MEAN:
             return Measurement(sum(m.total for m in measurements), sum(m.weight for m in measurements))
         case Reduction.SUM:
             return Measurement(sum(m.total for m in measurements))

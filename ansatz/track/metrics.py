@@ -21,7 +21,6 @@ class Reduction(StrEnum):
     """How the measurements of several parts (microbatches, minibatches, epochs, ranks) become one number."""
 
     MEAN = "mean"  # of all things that were measured, whichever part they are in
-    GEOMETRIC_MEAN = "geometric mean"  # exp of the mean of what was measured
     SUM = "sum"
     MAX = "max"
     LAST = "last"
@@ -425,16 +424,15 @@ METRICS: tuple[Metric, ...] = (
     ),
     # Sampler against trainer.
     Metric(
-        name="align/mean_gap",
+        name="align/mean_exp_gap",
         title="sampler-trainer gap",
-        formula="exp(mean of |behavior_logp - old_logp|) over the response tokens that the policy to be updated has "
+        formula="mean of exp(|behavior_logp - old_logp|) over the response tokens that the policy to be updated has "
         "sampled; stale tokens are left out (see rollout/version_lag)",
         unit="1",
         healthy="1.00 to 1.05",
         meaning="Over 1.05 the sampler samples from another distribution than the trainer differentiates. Check "
-        "precision, temperature, template and weight updates. The first step of a run, and of a resumed run, fails if "
-        "this exceeds train.max_logprob_gap.",
-        reduction=Reduction.GEOMETRIC_MEAN,
+        "precision, temperature, template and weight updates. Every step fails before its first update if this "
+        "exceeds train.max_logprob_gap. A few tokens with a large gap can be the cause: see align/max_gap.",
         weight="tokens",
         high=1.05,
         worst_step=True,
@@ -443,7 +441,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="align/max_gap",
         title="largest sampler-trainer gap",
-        formula="largest |behavior_logp - old_logp| over the same tokens as align/mean_gap",
+        formula="largest |behavior_logp - old_logp| over the same tokens as align/mean_exp_gap",
         unit="nats",
         healthy="under 1",
         meaning="A single large gap with a small mean is a token with a tiny probability. Many large gaps are a fault.",

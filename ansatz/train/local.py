@@ -26,7 +26,8 @@ from ansatz.models.weights import LiveWeights
 from ansatz.objectives.coefficients import adapt_entropy_coef
 from ansatz.objectives.objective import Objective
 from ansatz.track.measurements import Measurement, merge, values
-from ansatz.train.batch import TrainBatch, build_batch
+from ansatz.train import alignment
+from ansatz.train.batch import LossBatch, TrainBatch, build_batch
 from ansatz.train.critic import Critic, critic_step, explained_variance, values_of
 from ansatz.train.logps import exact_kl, logps_of, without_gradient
 from ansatz.train.optim import Schedule
@@ -113,12 +114,16 @@ class LocalTrainer:
         mean ratio passes the objective's max_ratio is dropped, and so are all later ones of the step. An update with a
         loss or gradient of nan or inf is skipped, and changes nothing. The third in a row raises NonFiniteError.
         check_alignment: raise AlignmentError before the first update if sampler and trainer disagree by more than
-        train.max_logprob_gap.
+        train.max_logprob_gap. If the old log-probs are known, the whole step is checked; otherwise there is a single
+        update, which checks its own forward pass.
         """
-        settings, reports = self.settings, list[UpdateReport]()
-        max_gap = settings.max_logprob_gap if check_alignment else math.inf
+        reports = list[UpdateReport]()
+        max_gap = self.settings.max_logprob_gap if check_alignment else math.inf
+        if isinstance(batch, LossBatch):
+            alignment.check_alignment(alignment.measure_alignment(batch), limit=max_gap, step=step)
+            max_gap = math.inf
         for minibatch in self._minibatches(batch, seed=seed, step=step):
-            report = self._update_once(minibatch, step=step, max_logprob_gap=math.inf if reports else max_gap)
+            report = self._update_once(minibatch, step=step, max_logprob_gap=max_gap)
             reports.append(report)
             if report.stopped:
                 break

@@ -18,6 +18,7 @@ from ansatz.models.logps import token_logps
 from ansatz.models.threads import parallel_map
 from ansatz.objectives.objective import LossParts, Objective
 from ansatz.track.measurements import Measurement, Measurements, mean, merge, values
+from ansatz.train.alignment import check_alignment, measure_alignment
 from ansatz.train.batch import LossBatch, TrainBatch
 from ansatz.train.logps import exact_kl
 from ansatz.train.optim import MasterAdamW
@@ -29,7 +30,7 @@ class UpdateSettings:
 
     max_grad_norm: the gradient is scaled down to this norm; 0: never. temperature: of the sampler, which divides the
     logits. entropy_coef: of an adaptive entropy bonus; None: the objective's own.
-    max_logprob_gap: the largest exp(mean |behavior_logp - old_logp|) with which the update is allowed to start.
+    max_logprob_gap: the update is made only if the minibatch's alignment is at most this (`train.alignment`).
     """
 
     lr: float
@@ -97,7 +98,11 @@ def train_step(
         total_loss += loss
         measured.append(measure_loss(losses, loss_batch))
     merged = merge(measured)
-    _check_alignment(merged, optimizer, settings.max_logprob_gap, step=step)
+    try:
+        check_alignment(merged, limit=settings.max_logprob_gap, step=step)
+    except AlignmentError:
+        optimizer.zero_grad()
+        raise
     merged |= {"train/loss": Measurement(total_loss), "train/lr": Measurement(settings.lr)}
     ratio = merged["train/ratio_mean"]
     stopped = objective.stops({"ratio": ratio.total, "tokens": ratio.weight})
@@ -114,23 +119,16 @@ def train_step(
 
 
 def measure_loss(losses: LossParts, batch: LossBatch) -> dict[str, Measurement]:
-    """The metrics of one microbatch.
-
-    Sampler and trainer are compared at all tokens that the policy to be updated has sampled, whether or not they count
-    in the loss. Stale tokens differ because the policy has changed, which is not a fault of the sampler.
-    """
+    """The metrics of one microbatch."""
     sums = {name: float(value) for name, value in losses.sums.items()}
     tokens = sums["tokens"]
-    gap_M = (batch.behavior_logp_T - batch.old_logp_T).abs()[batch.sampled_mask_T & ~batch.stale_T]
     measured = {
         "train/clip_frac": mean(sums["clipped_low"] + sums["clipped_high"], tokens),
         "train/ratio_mean": mean(sums["ratio"], tokens),
         "train/ratio_max": Measurement(float(losses.maxima["ratio"])),
         "train/approx_kl": mean(sums["approx_kl"], tokens),
-        "align/mean_gap": mean(float(gap_M.sum()), len(gap_M)),
+        **measure_alignment(batch),
     }
-    if len(gap_M):
-        measured["align/max_gap"] = Measurement(float(gap_M.max()))
     for name, key in (("train/entropy", "entropy"), ("train/kl_ref", "kl")):
         if key in sums:
             measured[name] = mean(sums[key], tokens)
@@ -143,18 +141,6 @@ def _microbatches(
     if objective.whole_minibatch:
         return [batch]
     return list(batch.microbatches(settings.tokens_per_microbatch, multiple=parallel))
-
-
-def _check_alignment(measured: Measurements, optimizer: MasterAdamW, max_gap: float, *, step: int) -> None:
-    gap = values(measured).get("align/mean_gap", 1.0)
-    if gap <= max_gap:
-        return
-    optimizer.zero_grad()  # also for a gap of nan
-    raise AlignmentError(
-        f"step {step}: sampler and trainer disagree about log-probs: exp(mean |behavior_logp - old_logp|) = "
-        f"{gap:.4f}, but train.max_logprob_gap = {max_gap}. Check that both use the same weights, temperature and "
-        "precision. With model.dtype = float32, rounding cannot be the cause."
-    )
 
 
 def _not_made(step: int, cause: str) -> str:

@@ -91,7 +91,7 @@ def test_a_report_has_documented_finite_metrics_and_counts_tokens(make: MakeTrai
     assert all(math.isfinite(value) for value in report.metrics.values())
     assert report.metrics["train/tokens"] == 4 + 9 + 6 + 7
     assert report.metrics["train/early_stops"] == 0
-    assert {"train/loss", "train/lr", "align/mean_gap"} <= report.metrics.keys()
+    assert {"train/loss", "train/lr", "align/mean_exp_gap"} <= report.metrics.keys()
     assert report.num_tokens in (4 + 9 + 6 + 7 + 4 * 3, 2 * (4 + 9 + 6 + 7 + 4 * 3))  # minibatches or epochs
 
 

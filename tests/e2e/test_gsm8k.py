@@ -24,7 +24,7 @@ def check_run(run):
     assert [row["stage"] for row in summary["evaluations"]] == ["model", "sft", "rl"]
     rows = read_jsonl(run / "rl" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [1, 2, 3]
-    assert all(row["align/mean_gap"] < 1.05 for row in rows)
+    assert all(row["align/mean_exp_gap"] < 1.05 for row in rows)
     scored = [scored_from_json(row) for row in read_jsonl(run / "rl" / "samples" / "step-000003.jsonl")]
     assert len(scored) == 16
     for each in scored:

@@ -23,7 +23,7 @@ def three_steps(tmp_path, recipe, *more):
     run = tmp_path / f"{recipe.stem}_toy"
     rows = read_jsonl(run / "rl" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [1, 2, 3]
-    assert all(row["align/mean_gap"] < 1.05 for row in rows)
+    assert all(row["align/mean_exp_gap"] < 1.05 for row in rows)
     config = load_run(run)
     assert config.model.toy
     assert all(line in out for line in config.model.toy)

@@ -31,7 +31,7 @@ def test_a_run_with_adapters_checkpointing_and_8_bit_moments_goes_through_and_it
     rows = read_jsonl(run / "rl" / "metrics.jsonl")
     assert rows[0]["train/kl_ref"] == 0.0
     assert rows[-1]["train/kl_ref"] > 0.0
-    assert all(row["align/mean_gap"] < 1.001 for row in rows)
+    assert all(row["align/mean_exp_gap"] < 1.001 for row in rows)
     models = [
         AutoModelForCausalLM.from_pretrained(folder).state_dict()
         for folder in (

@@ -55,7 +55,7 @@ def test_a_folder_that_is_no_pipeline_is_named(tmp_path: Path):
 
 
 def test_a_healthy_stage_has_no_warning(tmp_path: Path):
-    found = health_checks(stage(tmp_path, train__entropy=[0.5] * 20, align__mean_gap=[1.001] * 20))
+    found = health_checks(stage(tmp_path, train__entropy=[0.5] * 20, align__mean_exp_gap=[1.001] * 20))
     assert [sign.fine for sign in found] == [True, True]
 
 
@@ -66,7 +66,7 @@ def test_a_healthy_stage_has_no_warning(tmp_path: Path):
         ("rollout__repetition", [0.0] * 10 + [0.4] * 10, "loops"),
         ("rollout__truncated_frac", [0.0] * 10 + [0.4] * 10, "max_response_tokens"),
         ("rollout__groups_with_signal_frac", [0.8] * 10 + [0.0] * 10, "problems"),
-        ("align__mean_gap", [1.0] * 10 + [1.2] + [1.0] * 9, "step 11"),
+        ("align__mean_exp_gap", [1.0] * 10 + [1.2] + [1.0] * 9, "step 11"),
         ("rollout__verdict__crashed", [0.0] * 10 + [0.1] + [0.0] * 9, "not graded"),
     ],
 )

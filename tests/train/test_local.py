@@ -197,7 +197,7 @@ def test_stale_tokens_raise_no_alarm_about_the_sampler():
     trainer = trainer_of({"preset": "grpo"}, max_logprob_gap=1.05)
     trainer.update(batch_of(trainer), step=1)
     report = trainer.update(trainer.batch(carried_samples(trainer, gap=0.02)), step=2, check_alignment=True)
-    assert report.metrics["align/mean_gap"] == pytest.approx(math.exp(0.02), rel=1e-4)
+    assert report.metrics["align/mean_exp_gap"] == pytest.approx(math.exp(0.02), rel=1e-4)
     assert report.metrics["align/max_gap"] == pytest.approx(0.02, abs=1e-4)
 
 
@@ -205,8 +205,51 @@ def test_a_sampler_that_is_off_at_fresh_tokens_is_refused():
     trainer = trainer_of({"preset": "grpo"}, max_logprob_gap=1.05)
     trainer.update(batch_of(trainer), step=1)
     batch = trainer.batch(carried_samples(trainer, gap=0.1))
-    with pytest.raises(AlignmentError, match=r"= 1\.1052, but train\.max_logprob_gap = 1\.05"):
+    with pytest.raises(AlignmentError, match=r"is 1\.1052, but train\.max_logprob_gap = 1\.05"):
         trainer.update(batch, step=2, check_alignment=True)
+
+
+def samples_with_gap(trainer: LocalTrainer, gap_of_group: dict[int, float]) -> list[TrainSample]:
+    """The rows as the current policy would have sampled them, except that groups are off by these nats per token."""
+    packed = trainer.batch(rows()).packed
+    logp_T = trainer._logps(trainer.policy, packed)
+    responses = [(packed.segment_T == index) & packed.mask_T for index in range(packed.num_rollouts)]
+    logps = {tuple(packed.token_T[response_T].tolist()): logp_T[response_T].tolist() for response_T in responses}
+    return [
+        dataclasses.replace(
+            row, behavior_logps=[logp - gap_of_group.get(row.group, 0.0) for logp in logps[tuple(row.token_ids)]]
+        )
+        for row in rows()
+    ]
+
+
+def test_one_token_with_a_large_gap_is_noticed_although_the_mean_gap_is_small():
+    trainer = trainer_of({"preset": "grpo"}, max_logprob_gap=1.05)
+    samples = samples_with_gap(trainer, {})
+    logps = samples[0].behavior_logps
+    samples[0] = dataclasses.replace(samples[0], behavior_logps=[logps[0] - 1.5, *logps[1:]])
+    tokens = sum(len(sample.token_ids) for sample in samples)
+    measure = (tokens - 1 + math.exp(1.5)) / tokens
+    assert math.exp(1.5 / tokens) < 1.05 < measure
+    with pytest.raises(AlignmentError, match=rf"over {tokens} tokens is {measure:.4f}, .* largest difference is 1\.5 "):
+        trainer.update(trainer.batch(samples), step=9, check_alignment=True)
+
+
+def test_several_updates_are_checked_before_the_first_of_them():
+    """Only the prompts of the second minibatch are off, which the first update would not see."""
+    trainer = trainer_of({"preset": "grpo"}, max_logprob_gap=1.05, updates_per_step=3)
+    batch, before = trainer.batch(samples_with_gap(trainer, {1: 0.5})), weights(trainer)
+    with pytest.raises(AlignmentError, match="step 4: sampler and trainer disagree"):
+        trainer.update(batch, step=4, check_alignment=True)
+    assert torch.equal(weights(trainer), before)
+    assert trainer.version == 0
+
+
+def test_minibatches_above_the_limit_are_no_alarm_while_the_step_is_below_it():
+    trainer = trainer_of({"preset": "grpo"}, max_logprob_gap=1.2, updates_per_step=3)
+    report = trainer.update(trainer.batch(samples_with_gap(trainer, {1: 0.3})), step=4, check_alignment=True)
+    assert report.num_updates == 3
+    assert 1.05 < report.metrics["align/mean_exp_gap"] < 1.2 < math.exp(0.3)
 
 
 def test_skipped_updates_change_nothing_and_the_third_in_a_row_stops():

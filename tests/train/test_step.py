@@ -181,7 +181,7 @@ def test_a_report_counts_tokens_entropy_and_alignment_as_defined() -> None:
     assert report.num_tokens == tokens + sum(len(row.prompt_ids) for row in rows_of(REWARDS))
     assert report.metrics["train/entropy"] == pytest.approx(entropy / tokens, rel=1e-5)
     gaps = shift_T.abs()[batch.mask_T]
-    assert report.metrics["align/mean_gap"] == pytest.approx(math.exp(gaps.mean()), rel=1e-5)
+    assert report.metrics["align/mean_exp_gap"] == pytest.approx(float(gaps.exp().mean()), rel=1e-5)
     assert report.metrics["align/max_gap"] == pytest.approx(0.03, abs=1e-5)
     assert report.metrics["train/lr"] == 0.5e-3
     assert not report.stopped
@@ -223,12 +223,14 @@ def test_a_sampler_that_disagrees_is_refused_before_anything_changes(gap: float)
     packed = dataclasses.replace(batch.packed, behavior_logp_T=batch.behavior_logp_T - gap * batch.mask_T)
     off = dataclasses.replace(batch, packed=packed)
     shown = "nan" if math.isnan(gap) else "1.0618"
-    with pytest.raises(AlignmentError, match=f"step 1: .* = {shown}, but train.max_logprob_gap = 1.05"):
+    with pytest.raises(AlignmentError, match=f"step 1: .* is {shown}, but train.max_logprob_gap = 1.05"):
         world.step(off, max_logprob_gap=1.05, tokens_per_microbatch=40)
     assert same(world.everything(), before)
     assert not world.has_gradients()
     if not math.isnan(gap):
-        assert world.step(off, max_logprob_gap=1.07).metrics["align/mean_gap"] == pytest.approx(math.exp(gap), rel=1e-4)
+        assert world.step(off, max_logprob_gap=1.07).metrics["align/mean_exp_gap"] == pytest.approx(
+            math.exp(gap), rel=1e-4
+        )
 
 
 def test_a_minibatch_that_has_moved_too_far_is_dropped_and_changes_nothing() -> None:

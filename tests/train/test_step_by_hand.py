@@ -157,7 +157,7 @@ def test_the_metrics_of_one_update() -> None:
             "train/lr": 1e-3 * 2 / 4,  # the second of three steps of warm-up
             "train/early_stops": 0,
             "train/skipped_steps": 0,
-            "align/mean_gap": math.exp(SAMPLER_GAP / 7),  # one of the seven tokens that version 3 sampled
+            "align/mean_exp_gap": (6 + math.exp(SAMPLER_GAP)) / 7,  # one of the seven tokens that version 3 sampled
             "align/max_gap": SAMPLER_GAP,
         },
         rel=1e-5,
@@ -184,7 +184,7 @@ def test_minibatches_and_epochs_count_every_token_once_in_means_and_every_update
     assert report.metrics["train/entropy"] == pytest.approx(ENTROPY)
     # A mean over tokens: group a has 5 tokens and one of them is clipped, group b has 3 and none.
     assert report.metrics["train/clip_frac"] == pytest.approx(1 / 8)
-    assert report.metrics["align/mean_gap"] == pytest.approx(math.exp(SAMPLER_GAP / 7), rel=1e-5)
+    assert report.metrics["align/mean_exp_gap"] == pytest.approx((6 + math.exp(SAMPLER_GAP)) / 7, rel=1e-5)
     # The mean over updates: group a alone has (2 x -0.5 + 0.4 + 2 x 0.5) / (2 rollouts x 10), group b has 0.
     assert report.metrics["train/loss"] == pytest.approx((0.4 / 20 + 0) / 2, rel=1e-5)
 

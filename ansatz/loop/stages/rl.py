@@ -107,7 +107,7 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
         partial, version = data.partial, trainer.version
         start = time.perf_counter()
         batch = trainer.batch(samples_of_groups(data.groups), baseline_of_group=data.baseline_of_group)
-        report = trainer.update(batch, step=step, seed=config.seed, check_alignment=step == stage.first_step)
+        report = trainer.update(batch, step=step, seed=config.seed, check_alignment=True)
         sampler.load_weights(trainer.weights())
         metrics = step_metrics(data, report, version=version, update_s=time.perf_counter() - start)
         stage.tracker.log(step, {**metrics, "perf/peak_memory_gb": memory.gb()})
