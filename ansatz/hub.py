@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from ansatz.errors import ModelError
 
-_FILES = ["*.json", "*.safetensors", "*.model", "*.tiktoken", "*.jinja", "vocab.*", "merges.txt"]
+_EXPORTED = ["recipe.yaml", "prompt.txt"]  # of models that Ansatz wrote
+_FILES = ["*.json", "*.safetensors", "*.model", "*.tiktoken", "*.jinja", "vocab.*", "merges.txt", *_EXPORTED]
 _OLD_WEIGHTS = ["pytorch_model*.bin"]
 _IGNORED = ["*/*", "consolidated*"]  # other formats of the same weights, such as original/ and onnx/
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w./-]+))?")

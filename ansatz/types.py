@@ -7,12 +7,15 @@ read back (`to_json`, `scored_from_json`), so that any step can be saved, inspec
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 Json = dict[str, Any]
+
+SYSTEM_ROLES = ("system", "developer")
+"""Roles of turns that instruct the model and are not part of the conversation."""
 
 
 class Finish(StrEnum):
@@ -77,6 +80,17 @@ class Problem:
     level: str = ""
     solution: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def earlier_turns(self) -> Sequence[Mapping[str, str]]:
+        """The conversation before the question, such as a system prompt: {role, content} each. Usually empty."""
+        return self.meta.get("earlier_turns", ())
+
+    @property
+    def dialogue(self) -> str:
+        """What was said up to the question and the question itself, without system prompts."""
+        said = [turn["content"] for turn in self.earlier_turns if turn["role"] not in SYSTEM_ROLES]
+        return "\n".join([*said, self.question])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

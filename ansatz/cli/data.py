@@ -138,7 +138,10 @@ def _printed(problems: Iterator[Problem], count: int) -> Iterator[Problem]:
     """The problems; the first ones are printed as they are read."""
     for index, problem in enumerate(problems):
         if index < count:
-            print(f"{problem.id}\n  question: {problem.question}\n  answer: {problem.answer}")
+            print(problem.id)
+            for turn in problem.earlier_turns:
+                print(f"  {turn['role']}: {turn['content']}")
+            print(f"  question: {problem.question}\n  answer: {problem.answer}")
             print(f"  solution: {problem.solution or 'none'}\n")
         yield problem
 

@@ -106,7 +106,7 @@ def _text_filter(
         if UNREADABLE in drop and (golds := unreadable_golds([problem])):
             return unreadable(UnfitRow(problem.id, golds[0].why, short(problem.answer)))
         reason = why_dropped(problem, drop=names, max_words=max_words)
-        reason = "too_long" if reason is None and too_long(problem.question) else reason
+        reason = "too_long" if reason is None and too_long(problem.dialogue) else reason
         return {"kind": reason} if reason else None
 
     return by_text

@@ -14,6 +14,9 @@ from ansatz.config.schema import Config
 from ansatz.errors import ConfigError
 from ansatz.files import write_text
 
+PROMPT_FILE = "prompt.txt"
+"""A prompt template of the user's own, next to the exported recipe that names it."""
+
 
 def export(
     run: Annotated[Path, typer.Argument(help="A finished run, such as runs/NAME.")],
@@ -43,11 +46,19 @@ def export(
     shutil.copytree(model, draft, ignore=shutil.ignore_patterns(TRAINING, DIGESTS_FILE))
     write_generation_config(draft, config)
     write_chat_template(draft, config.data.template)
-    write_card(draft, run, config)
+    write_card(draft, run, _with_own_files(config))
     draft.replace(out)
     print(f"Model: {out}")
     if push:
         print(f"Uploaded: {push_folder(out, push)}")
+
+
+def _with_own_files(config: Config) -> Config:
+    """The recipe with the exported copy of a prompt template from a .txt file."""
+    template = config.data.template
+    if not isinstance(template, str) or not template.endswith(".txt"):
+        return config
+    return config.model_copy(update={"data": config.data.model_copy(update={"template": PROMPT_FILE})})
 
 
 def final_model(run: Path, config: Config) -> Path:
@@ -87,14 +98,21 @@ def write_generation_config(folder: Path, config: Config) -> None:
 def write_chat_template(folder: Path, template: Template) -> None:
     """A chat template that renders the last message as training rendered a question.
 
-    With the prompt template "chat", the model's own chat template stays.
+    With the prompt template "chat", it is the model's own chat template with the recipe's system prompt and arguments
+    as defaults. A template of a .txt file is copied too.
     """
-    from ansatz.models.save import save_chat_template
+    from ansatz.models.save import add_to_chat_template, save_chat_template
     from ansatz.prompts.templates import CHAT, QUESTION, template_text
 
-    if not isinstance(template, ChatTemplate) and template != CHAT:
-        before, after = template_text(template).split(QUESTION)
+    if isinstance(template, ChatTemplate):
+        if template.system is not None or template.arguments:
+            add_to_chat_template(folder, system=template.system, arguments=template.arguments)
+    elif template != CHAT:
+        text = template_text(template)
+        before, after = text.split(QUESTION)
         save_chat_template(folder, before=before, after=after)
+        if template.endswith(".txt"):
+            write_text(folder / PROMPT_FILE, text)
 
 
 def push_folder(folder: Path, name: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz import __version__
+from ansatz.cli.opened_model import RECIPE_FILE
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import dump
 from ansatz.config.schema import Config
@@ -24,7 +25,7 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 def write_card(folder: Path, run: Path, config: Config) -> None:
     """README.md, and recipe.yaml with which the run can be repeated. folder: holds the model already."""
     recipe = dump(config)
-    write_text(folder / "recipe.yaml", recipe)
+    write_text(folder / RECIPE_FILE, recipe)
     record = json.loads((run / RUN_FILE).read_text(encoding="utf-8"))
     version = record.get("ansatz", __version__)
     dtype = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("dtype", "float32")
@@ -107,13 +108,30 @@ def _num_lines(path: Path) -> int:
 def _prompt(config: Config) -> str:
     template = config.data.template
     if isinstance(template, ChatTemplate) or template == CHAT:
-        text = f"The question is the user's turn in the chat template, followed by this line:\n\n> {STEP_BY_STEP}"
+        text = (
+            "The question is the user's last turn in the chat template, followed by this line, which the chat template "
+            f"does not add:\n\n> {STEP_BY_STEP}"
+        )
+        if isinstance(template, ChatTemplate):
+            text += _defaults(template)
     else:
         text = (
             f"The prompt template is `{template}`. The chat template of this folder renders the last message with it "
             "and ignores earlier ones, because the model was trained on single questions."
         )
     return f"## Prompt\n\n{text}"
+
+
+def _defaults(template: ChatTemplate) -> str:
+    """What the exported chat template adds to a conversation that does not say otherwise."""
+    text = ""
+    if template.system is not None:
+        system = template.system.strip().replace("\n", "\n> ")
+        text += f"\n\nA conversation without a system prompt gets the one of training:\n\n> {system}"
+    if template.arguments:
+        arguments = json.dumps(template.arguments, ensure_ascii=False)
+        text += f"\n\nThe chat template's arguments default to those of training: `{arguments}`."
+    return text
 
 
 def _repetition(config: Config, *, version: str, num_changes: int) -> str:

@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ansatz.cli.sampling_options import AUTO, ModelSampling
-from ansatz.config.chat import Template
+from ansatz.config.chat import ChatTemplate, Template
 from ansatz.errors import ConfigError
 
 if TYPE_CHECKING:
     from ansatz.models.load import Policy
     from ansatz.rollout.base import Sampler
+
+
+RECIPE_FILE = "recipe.yaml"
+"""The recipe of an exported model, next to its weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +54,7 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
     set_threads(threads)
     policy = load_policy(model, device=sampling.device)
     cast(policy, compute_dtype(sampling.dtype, policy.device))
-    template: Template = sampling.template
+    template = template_of(sampling.template)
     if template == AUTO:
         template, why = choose_template(Path(policy.path), has_chat_template=bool(policy.tokenizer.chat_template))
         print(f"template: {template} ({why})")
@@ -66,7 +70,7 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
 
 def choose_template(model: Path, *, has_chat_template: bool) -> tuple[Template, str]:
     """The prompt template that fits a model folder, and why: the template of the run that the folder is a checkpoint
-    of, otherwise the tokenizer's chat template, otherwise `boxed`."""
+    of, or was exported from, otherwise the tokenizer's chat template, otherwise `boxed`."""
     from ansatz.config.load import load_run
     from ansatz.loop.run_record import is_run_folder
 
@@ -78,6 +82,32 @@ def choose_template(model: Path, *, has_chat_template: bool) -> tuple[Template, 
                 raise ConfigError(
                     f"{model} belongs to the run {folder}, whose template cannot be read: {error} Give --template."
                 ) from error
+    if (exported := _exported_template(model)) is not None:
+        return exported, f"as in the recipe that {RECIPE_FILE} of the model holds"
     if has_chat_template:
         return "chat", "the tokenizer has a chat template"
     return "boxed", "the tokenizer has no chat template; --template chooses another"
+
+
+def _exported_template(model: Path) -> Template | None:
+    """The template in the recipe of an exported folder; None if there is none, or only another program's file."""
+    from ansatz.config.load import load_recipe
+
+    file = model / RECIPE_FILE
+    try:
+        return load_recipe(file).data.template if file.is_file() else None
+    except ConfigError:
+        return None
+
+
+def template_of(text: str) -> Template:
+    """The value of --template: a name, a .txt file, or {name: chat, system: ..., arguments: ...} as in a recipe.
+
+    ConfigError for a mapping that a recipe would not take either.
+    """
+    from ansatz.config.load import parse_section, parse_yaml
+
+    if not text.startswith("{"):
+        return text
+    value = parse_yaml(text, where="the value of --template")
+    return parse_section(ChatTemplate, value, name="--template")

@@ -55,8 +55,8 @@ class ModelSampling:
 
 _OTHER_HELP: Mapping[str, tuple[str, tuple[int, int] | None]] = {  # option: help text, least and largest value
     "template": (
-        "Prompt template: a name, chat, or a .txt file. auto: that of the model's run, otherwise chat if the "
-        "tokenizer has a chat template, otherwise boxed.",
+        "Prompt template: a name, chat, a .txt file, or {name: chat, system: ...} as in a recipe. auto: that of the "
+        "model's run, otherwise chat if the tokenizer has a chat template, otherwise boxed.",
         None,
     ),
     "seed": ("Seed of the sampling noise, and of the bootstrap in evaluations.", (0, LARGEST - 1)),

@@ -11,7 +11,7 @@ TRL               {"prompt": text or messages, "ground_truth"} or {"prompt", "co
 Open-Reasoner     [{"from": "human", "value"}, {"from": "assistant", "ground_truth": {"value"}}]
 AReaL-boba        {"prompt", "solutions": ["\\boxed{3}"], "query_id"}
 Countdown         {"nums", "target"}, or verl's columns with "ground_truth": {"numbers", "target"}
-chat, ShareGPT    {"messages": [{"role", "content"}]} or {"conversations": [{"from", "value"}]}
+chat, ShareGPT    {"messages": [{"role", "content"}]} or {"conversations": [{"from", "value"}]}; "system" next to them
 
 Some of these wrap the question in an instruction about the form of the answer. It is removed, because here the prompt
 template gives that instruction.
@@ -26,6 +26,9 @@ from typing import Any, NamedTuple, cast
 CONVERSATIONS = ("messages", "conversations")
 WORKED = ("solution", "solutions", "response", "completion", *CONVERSATIONS)
 """Fields that hold a worked solution or a whole response, in which the answer has to be searched for."""
+
+SYSTEM = ("system", "system_prompt")
+"""Fields that hold a system prompt outside of the messages."""
 
 FIELDS = {
     "question": ("question", "problem", "prompt", "query", *CONVERSATIONS),
@@ -83,10 +86,18 @@ def recognised(what: str, known: Callable[[str], bool]) -> str | None:
 
 def without_instructions(question: str) -> str:
     """The question without the instructions that DAPO, verl and AReaL add; unchanged if nothing would be left."""
-    bare = question
+    return _bare(question) or question
+
+
+def only_instructions(text: str) -> bool:
+    """Whether a text, such as a system prompt, holds nothing but these instructions."""
+    return not _bare(text)
+
+
+def _bare(text: str) -> str:
     for pattern in _INSTRUCTIONS:
-        bare = re.sub(pattern, "", bare)
-    return bare.strip() or question
+        text = re.sub(pattern, "", text)
+    return text.strip()
 
 
 def turns_of(value: Any) -> list[Turn] | None:
@@ -99,8 +110,20 @@ def turns_of(value: Any) -> list[Turn] | None:
         if not isinstance(role, str):
             return None
         content: Any = item.get("content", item.get("value"))
-        turns.append(Turn(_ROLES.get(role.lower(), role.lower()), _text_of(content)))
+        thought = _text_of(item.get("reasoning_content"))
+        text = f"<think>\n{thought}\n</think>\n\n{_text_of(content)}" if thought else _text_of(content)
+        turns.append(Turn(_ROLES.get(role.lower(), role.lower()), text))
     return turns
+
+
+def no_text_of(turn: Any) -> str | None:
+    """What a turn of a chat holds besides text, such as "image_url" or "tool_calls"; None if it is all text."""
+    if turn.get("tool_calls") or turn.get("function_call"):
+        return "tool_calls"
+    content: Any = turn.get("content", turn.get("value"))
+    parts = cast("list[Any]", content) if isinstance(content, list) else []
+    kinds = [part.get("type", "text") if isinstance(part, dict) else type(part).__name__ for part in parts]
+    return next((str(kind) for kind in kinds if kind not in ("text", "input_text", "output_text")), None)
 
 
 def _text_of(content: Any) -> str:

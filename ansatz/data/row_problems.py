@@ -15,9 +15,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from ansatz.data.conversations import FIELD, check_one_response, check_turns_after, earlier_turns
 from ansatz.data.extract import after_sentence, last_box
 from ansatz.data.files import problem_files, source_name
-from ansatz.data.record_formats import WORKED, puzzle_of, recognised
+from ansatz.data.record_formats import CONVERSATIONS, WORKED, puzzle_of, recognised
 from ansatz.data.rows import ABSENT, EXTRACT, Row, short, worked_text
 from ansatz.data.unfit import RowError, UnfitRow, unfit_rows
 from ansatz.errors import ConfigError, DataError
@@ -39,6 +40,7 @@ class RowSettings:
     last "The answer is" (MetaMath). "auto" uses the form that most of the first 20 rows show. If the answer is
     extracted from a worked solution, that solution is the problem's solution unless solution_key names another one.
     id_key: if None, the field `id`, `uuid` or `unique_id`; a row without one has file and line as its id.
+    keep_earlier_turns: False leaves out the system prompt and all other turns before the question.
     limit: maximum number of rows to read.
 
     ConfigError for an unknown answer_from, or a limit below 1.
@@ -50,6 +52,7 @@ class RowSettings:
     id_key: str | None = None
     level_key: str | None = None
     solution_key: str | None = None
+    keep_earlier_turns: bool = True
     limit: int | None = None
 
     def __post_init__(self) -> None:
@@ -157,6 +160,9 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
     """named: the user's settings; a field that the user named must be there. keys: the resolved settings."""
     assert keys.question_key is not None
     assert keys.answer_key is not None
+    check_turns_after(row, keys.question_key, (keys.answer_key, keys.solution_key))
+    for key in {keys.answer_key, keys.solution_key} - {keys.question_key, *CONVERSATIONS}:
+        check_one_response(row, key)
     text = row.answer_text(keys.answer_key, keys.answer_from)
     worked = text if keys.answer_from != "field" else None
     row_id = row.text(named.id_key, "id_key") if named.id_key else row.optional_text(keys.id_key)
@@ -192,12 +198,11 @@ def _check_characters(row: Row, name: str, text: str) -> None:
 
 
 def _meta(row: Row, keys: RowSettings) -> dict[str, Any]:
-    """The unused fields, the line, earlier turns of a chat, and the numbers of a Countdown puzzle."""
+    """The unused fields, the line, the turns before the question, and the numbers of a Countdown puzzle."""
     used = (keys.question_key, keys.answer_key, keys.id_key, keys.level_key, keys.solution_key)
-    meta = row.rest(key for key in used if key)
-    turns = row.earlier_turns(keys.question_key) if keys.question_key else []
-    if turns:
-        meta["earlier_turns"] = [{"role": turn.role, "content": turn.text} for turn in turns]
+    meta = row.rest([*(key for key in used if key), FIELD])
+    if keys.question_key and keys.keep_earlier_turns and (turns := earlier_turns(row, keys.question_key)):
+        meta[FIELD] = turns
     puzzle = puzzle_of(row.find(keys.answer_key)) if keys.answer_key else None
     if puzzle is not None:
         meta |= {"nums": puzzle[0], "target": puzzle[1]}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from ansatz.data.extract import after_hashes, after_sentence, last_box
-from ansatz.data.record_formats import HINTS, WORKED, Turn, as_object, puzzle_of, turns_of, without_instructions
+from ansatz.data.record_formats import HINTS, WORKED, as_object, puzzle_of, turns_of, without_instructions
 from ansatz.data.unfit import RowError, UnfitRow
 from ansatz.errors import DataError
 
@@ -80,12 +80,6 @@ class Row:
                 '[{"role": "user", "content": "..."}]. Repair the row, or set question_key to another field.'
             )
         return without_instructions(asked[-1])
-
-    def earlier_turns(self, key: str) -> list[Turn]:
-        """The turns before the last user turn of a chat, such as a system prompt; empty if the question is text."""
-        turns = turns_of(self.find(key)) or []
-        last = max((index for index, turn in enumerate(turns) if turn.role == "user"), default=0)
-        return turns[:last]
 
     def solution(self, key: str) -> str:
         value = self.get(key, "solution_key")

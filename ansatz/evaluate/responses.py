@@ -29,7 +29,8 @@ MODES: tuple[Mode, ...] = ("strict", "anchored", "last_number")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One response to a problem with its verdicts by mode. tokens: its length, end token included."""
+    """One response to a problem with its verdicts by mode. tokens: its length, end token included. earlier_turns: those
+    before the question (`Problem.earlier_turns`)."""
 
     id: str
     sample: int
@@ -41,6 +42,7 @@ class Response:
     tokens: int
     finish: Finish
     verdicts: Mapping[str, Verdict]
+    earlier_turns: Sequence[Mapping[str, str]] = ()
 
     @property
     def truncated(self) -> bool:
@@ -94,6 +96,7 @@ def response_of(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Response:
         tokens=rollout.num_tokens,
         finish=rollout.finish,
         verdicts=verdicts,
+        earlier_turns=problem.earlier_turns,
     )
 
 
@@ -120,6 +123,8 @@ def to_row(response: Response) -> dict[str, Any]:
         for mode, verdict in response.verdicts.items()
     }
     row = {field.name: getattr(response, field.name) for field in dataclasses.fields(response)}
+    if not response.earlier_turns:
+        del row["earlier_turns"]
     return {**row, "finish": response.finish.value, "verdicts": verdicts}
 
 

@@ -114,6 +114,7 @@ def _row(response: Response) -> dict[str, Any]:
         "answer": response.answer,
         "solution": response.response,
         **({"level": response.level} if response.level else {}),
+        **({"earlier_turns": response.earlier_turns} if response.earlier_turns else {}),
         "tokens": response.tokens,
     }
 

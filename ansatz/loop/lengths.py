@@ -61,7 +61,9 @@ class LengthChecker:
         return True
 
     def _is_short_prompt(self, problem: Problem, limit: int) -> bool:
-        return self._frame is not None and _is_short(self._frame + problem.question, limit)
+        if self._frame is None or problem.earlier_turns:
+            return False
+        return _is_short(self._frame + problem.question, limit)
 
     def _check_context(self, prompt: Prompt, num_response_tokens: int, what: str) -> None:
         total = len(prompt.token_ids) + num_response_tokens

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from ansatz.files import write_text
 from ansatz.models.load import Policy
+from ansatz.types import SYSTEM_ROLES
 
 _BY_NAME = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BY_CODE = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}  # of safetensors
@@ -44,6 +46,35 @@ def save_chat_template(folder: Path, *, before: str, after: str) -> None:
     start, end = (json.dumps(text, ensure_ascii=False) for text in (before, after))
     template = f"{{{{ {start} }}}}{{{{ messages[-1]['content'] }}}}{{{{ {end} }}}}"
     write_text(folder / "chat_template.jinja", ("{{ bos_token }}" if begins else "") + template)
+
+
+def add_to_chat_template(folder: Path, *, system: str | None, arguments: Mapping[str, Any]) -> None:
+    """Give the folder's chat template a default system prompt, and default values of its arguments.
+
+    A conversation with its own system prompt keeps it, as in training.
+    """
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    start = "".join(
+        f"{{%- if {name} is not defined %}}{{%- set {name} = {_jinja(value)} %}}{{%- endif %}}"
+        for name, value in arguments.items()
+    )
+    if system is not None:
+        roles, turn = _jinja(list(SYSTEM_ROLES)), _jinja({"role": "system", "content": system})
+        start += (
+            f"{{%- if not messages or messages[0]['role'] not in {roles} %}}"
+            f"{{%- set messages = [{turn}] + messages | list %}}{{%- endif %}}"
+        )
+    start += "{{ '' }}"  # without this, a line break at the start of the template would be lost
+    write_text(folder / "chat_template.jinja", start + tokenizer.get_chat_template())
+
+
+def _jinja(value: Any) -> str:
+    """A value of a recipe as a literal of Jinja."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_jinja(key)}: {_jinja(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_jinja, value)) + "]"
+    return "none" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def export_dtype(name: str, folder: str | Path) -> torch.dtype:

@@ -7,7 +7,7 @@ that rewards a guess does not teach reasoning.
 from __future__ import annotations
 
 from ansatz.config.chat import ChatTemplate, Template
-from ansatz.prompts.render import Tokenizer, chat_text
+from ansatz.prompts.render import Tokenizer, chat_text, check_shows_all
 from ansatz.prompts.templates import CHAT, QUESTION, template_text
 from ansatz.types import Problem, Prompt
 
@@ -27,6 +27,7 @@ def render_guess(problem: Problem, template: Template, tokenizer: Tokenizer) -> 
         text = chat_text(GUESS_TEXT, problem, tokenizer, chat)
         ids = tokenizer.encode(text, add_special_tokens=False)
     else:
+        check_shows_all(problem, template)
         frame = GUESS_TEXT if template == GUESS else template_text(template)
         text = frame.replace(QUESTION, problem.question)
         ids = tokenizer.encode(text)

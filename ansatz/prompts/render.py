@@ -6,6 +6,7 @@ and the policy would be trained on prompt tokens that it never sees during sampl
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from jinja2 import TemplateError
 from ansatz.config.chat import ChatTemplate, Template
 from ansatz.errors import DataError, ModelError
 from ansatz.prompts.templates import CHAT, QUESTION, TEMPLATES, template_text
-from ansatz.types import Problem, Prompt
+from ansatz.types import SYSTEM_ROLES, Problem, Prompt
 
 
 class Tokenizer(Protocol):
@@ -40,14 +41,17 @@ def render(
 ) -> Prompt:
     """The problem as the policy sees it, in the named template (see `templates`).
 
-    ConfigError for an unknown template. ModelError if the template is "chat" and the tokenizer has no chat template, or
-    if the prompt has more than max_prompt_tokens tokens.
+    Only the template "chat" can show a system prompt and the turns before the question.
+
+    ConfigError for an unknown template. ModelError if the template is "chat" and the tokenizer has no chat template, if
+    the template cannot show the whole conversation, or if the prompt has more than max_prompt_tokens tokens.
     """
     if isinstance(template, ChatTemplate) or template == CHAT:
         chat = template if isinstance(template, ChatTemplate) else ChatTemplate(name="chat")
         text = chat_text(TEMPLATES["boxed"], problem, tokenizer, chat)
         ids = tokenizer.encode(text, add_special_tokens=False)  # the chat template contains them already
     else:
+        check_shows_all(problem, template)
         text = template_text(template).replace(QUESTION, problem.question)
         ids = tokenizer.encode(text)
         if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:  # some tokenizers append the end token to every text
@@ -91,21 +95,34 @@ def render_demonstration(
     return Demonstration(prompt=prompt, response_ids=response)
 
 
-def chat_text(template: str, problem: Problem, tokenizer: Tokenizer, chat: ChatTemplate | None = None) -> str:
-    """The problem in the template's text, as the user's turn. chat: a system prompt and arguments, if there are any.
+def check_shows_all(problem: Problem, template: str) -> None:
+    """ModelError if there are turns before the question, which only the template "chat" can show."""
+    if problem.earlier_turns:
+        roles = ", ".join(turn["role"] for turn in problem.earlier_turns)
+        raise ModelError(
+            f"problem {problem.id!r} has {len(problem.earlier_turns)} turns before its question ({roles}), which the "
+            f"prompt template {template!r} cannot show. Use the template chat, or leave these turns out with the data "
+            "setting keep_earlier_turns: false."
+        )
 
-    ModelError if the tokenizer has no chat template, or if its template refuses the conversation, as some refuse a
-    system prompt.
+
+def chat_text(template: str, problem: Problem, tokenizer: Tokenizer, chat: ChatTemplate | None = None) -> str:
+    """The conversation in the tokenizer's chat template. The question, in the template's text, is the last user turn.
+
+    chat: a system prompt and arguments, if there are any. A system prompt of the problem itself replaces that of the
+    recipe: it belongs to this question, and the recipe's is for all questions without one.
+
+    ModelError if the tokenizer has no chat template, if its template refuses the conversation, as some refuse a system
+    prompt, or if it leaves out a turn.
     """
     if not tokenizer.chat_template:
         raise ModelError(
             "prompt template 'chat' needs a tokenizer with a chat template, but this one has none. "
             f"Use one of {', '.join(map(repr, TEMPLATES))}, or a model folder with a chat template."
         )
-    content = template.replace(QUESTION, problem.question)
-    system = None if chat is None else chat.system
-    turns = [] if system is None else [{"role": "system", "content": system}]
-    turns.append({"role": "user", "content": content})
+    turns = [*problem.earlier_turns, {"role": "user", "content": template.replace(QUESTION, problem.question)}]
+    if chat is not None and chat.system is not None and not any(turn["role"] in SYSTEM_ROLES for turn in turns):
+        turns.insert(0, {"role": "system", "content": chat.system})
     arguments = {} if chat is None else chat.arguments
     try:
         text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **arguments)
@@ -113,10 +130,28 @@ def chat_text(template: str, problem: Problem, tokenizer: Tokenizer, chat: ChatT
         raise ModelError(
             f"the tokenizer's chat template refuses the prompt of problem {problem.id!r}: {error}. Leave out "
             "data.template.system, or change data.template.arguments."
+            + (_WITHOUT_TURNS if problem.earlier_turns else "")
         ) from error
-    if system is not None and system.strip() not in text:
-        raise ModelError(
-            "the tokenizer's chat template drops the system prompt. Leave out data.template.system, or put its text "
-            "into a template of your own (a .txt file)."
-        )
+    _check_complete(text, turns, problem)
     return text
+
+
+_WITHOUT_TURNS = " The data setting keep_earlier_turns: false leaves out the turns before the question."
+
+
+def _check_complete(text: str, turns: Sequence[Mapping[str, str]], problem: Problem) -> None:
+    """ModelError if a turn is not in the text, in its place. A template may put a system prompt anywhere (Mistral's
+    put it into the last user turn), and may leave out the thought of an earlier response."""
+    end = 0
+    for turn in turns:
+        system = turn["role"] in SYSTEM_ROLES
+        said = turn["content"].rpartition("</think>")[2].strip()
+        start = text.find(said, 0 if system else end)
+        if start < 0:
+            what = "system prompt" if system else f"{turn['role']}'s turn {said[:40]!r}"
+            raise ModelError(
+                f"the tokenizer's chat template drops the {what} of problem {problem.id!r}. Leave out "
+                "data.template.system, or put its text into a template of your own (a .txt file)."
+                + (_WITHOUT_TURNS if problem.earlier_turns else "")
+            )
+        end = end if system else start + len(said)

@@ -74,7 +74,7 @@ def judge(
             return verdict
         if len(answer) > _MAX_ANSWER_CHARS:
             return Verdict(correct=False, reason=Reason.DIFFERENT, extracted=answer, stage=_STAGE)
-        reason = _ask(client, saved, _messages(problem.question, problem.answer, answer), max_reply_tokens)
+        reason = _ask(client, saved, _messages(problem.dialogue, problem.answer, answer), max_reply_tokens)
         return Verdict(correct=reason is Reason.EQUAL, reason=reason, extracted=answer, stage=_STAGE)
 
     answers = [extract(rollout.text, mode=mode) for rollout in rollouts]

@@ -99,8 +99,9 @@ class SequenceClassifier:
 
     def _encode(self, rollout: Rollout) -> list[int]:
         if self._form == "chat":
-            turns = [("user", rollout.prompt.problem.question), ("assistant", rollout.text)]
-            messages = [{"role": role, "content": content} for role, content in turns]
+            problem = rollout.prompt.problem
+            turns = [("user", problem.question), ("assistant", rollout.text)]
+            messages = [*problem.earlier_turns, *({"role": role, "content": content} for role, content in turns)]
             text = self._tokenizer.apply_chat_template(messages, tokenize=False)
             ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         else:

@@ -198,7 +198,7 @@ def _timeline(timeline: ExampleTimeline) -> str:
 
 def _question(snapshot: Snapshot) -> str:
     problem = snapshot.problem
-    return f'<p class="question">{_text(problem.question)}</p><p>Gold answer: <b>{_text(problem.answer)}</b></p>'
+    return f'<p class="question">{_text(problem.dialogue)}</p><p>Gold answer: <b>{_text(problem.answer)}</b></p>'
 
 
 def _snapshot(snapshot: Snapshot, *, question: bool) -> str:

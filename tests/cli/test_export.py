@@ -16,12 +16,16 @@ from toy_runs import toy_config
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from ansatz.cli.export import write_chat_template
+from ansatz.cli.opened_model import choose_template
 from ansatz.config import load_recipe
+from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import load_run
 from ansatz.data.store import read_problems
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.prompts.render import render
+from ansatz.prompts.templates import STEP_BY_STEP
 from ansatz.track.jsonl import read_jsonl
+from ansatz.types import Problem
 
 CHANGES = {"sft": {"steps": 2}, "train": {"steps": 1}, "save": {"dtype": "bfloat16"}, "evaluate": {"top_p": 0.9}}
 
@@ -65,6 +69,64 @@ def test_a_chat_template_takes_any_text_and_begins_as_the_tokenizer_does(tmp_pat
     tokenizer = AutoTokenizer.from_pretrained(folder)
     rendered = tokenizer.apply_chat_template([{"role": "user", "content": "2 {{ 3 }}"}], tokenize=False)
     assert rendered == text.replace("{question}", "2 {{ 3 }}")
+
+
+CHAT = "{%- for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}{{ 'think' if deep else 'short' }}"
+
+
+@pytest.fixture
+def chat_folder(tmp_path):
+    folder = tiny_folder(tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_the_models_own_chat_template_gets_the_recipes_system_prompt_and_arguments(chat_folder):
+    system = "Be \"brief\",\nand {{ kind }}: \u00e9 'x' {% raw %}"
+    template = ChatTemplate(name="chat", system=system, arguments={"deep": True, "odd": {"a": [None, 1.5, "b"]}})
+    turns = [{"role": "user", "content": "2?"}]
+    problem = Problem(id="p", question="2?", answer="2", source="test", split="train")
+    trained = render(problem, template, AutoTokenizer.from_pretrained(chat_folder)).text
+    write_chat_template(chat_folder, template)
+    exported = AutoTokenizer.from_pretrained(chat_folder)
+
+    def shown(turns, **arguments):
+        return exported.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **arguments)
+
+    assert shown([{"role": "user", "content": f"2?\n{STEP_BY_STEP}"}]) == trained
+    assert render(problem, template, exported).text == trained  # rendered by us, the system prompt is not there twice
+    assert trained.startswith(f"[system] {system}\n[user] 2?")
+    assert trained.endswith("think")
+    own = [{"role": "system", "content": "Be kind."}, *turns]
+    assert shown(own, deep=False) == "[system] Be kind.\n[user] 2?\nshort"
+
+
+def test_without_a_system_prompt_and_arguments_the_models_own_chat_template_stays_as_it_is(chat_folder):
+    before = (chat_folder / "chat_template.jinja").read_bytes()
+    for template in ("chat", ChatTemplate(name="chat")):
+        write_chat_template(chat_folder, template)
+        assert (chat_folder / "chat_template.jinja").read_bytes() == before
+
+
+def test_an_exported_model_is_evaluated_with_the_template_of_its_training(ansatz, run, tmp_path):
+    assert ansatz("export", run, tmp_path / "model")[0] == 0
+    assert choose_template(tmp_path / "model", has_chat_template=True)[0] == "tiny"
+    (tmp_path / "model" / "recipe.yaml").write_text("dataset: {name: of another program}")
+    assert choose_template(tmp_path / "model", has_chat_template=True)[0] == "chat"
+
+
+def test_an_exported_template_of_a_file_goes_with_the_model(ansatz, tmp_path):
+    words = tmp_path / "words.txt"
+    words.write_text("Say: {question}!\n")
+    config = toy_config(tmp_path, {**CHANGES, "data": {"template": str(words)}, "name": "words"})
+    assert ansatz("export", run_pipeline(config), tmp_path / "out" / "model")[0] == 0
+    words.unlink()
+    moved = (tmp_path / "out" / "model").rename(tmp_path / "moved")
+    template, _ = choose_template(moved, has_chat_template=True)
+    assert template == str(moved / "prompt.txt")
+    assert str(tmp_path) not in (moved / "README.md").read_text().partition("## Recipe")[0].partition("## Prompt")[2]
 
 
 def test_the_model_card_has_the_scores_with_intervals_the_data_and_the_way_to_repeat_the_run(ansatz, run, tmp_path):

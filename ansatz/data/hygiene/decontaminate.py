@@ -67,7 +67,7 @@ class BenchmarkTexts:
         self._sizes: list[float] | None = None
         self.too_short = 0
         for test, problem in enumerate(self._problems):
-            words = normalized_words(problem.question)
+            words = normalized_words(problem.dialogue)
             if len(words) < SHORTEST_GRADED:
                 self.too_short += len(words) < SHORTEST
                 self._whole.setdefault(" ".join(words), test)
@@ -82,14 +82,14 @@ class BenchmarkTexts:
     def count(self, problem: Problem) -> None:
         """Count the test trigrams in a training question."""
         self._documents += 1
-        self._frequency.update(self._shared_grams(normalized_words(problem.question)))
+        self._frequency.update(self._shared_grams(normalized_words(problem.dialogue)))
 
     def overlap(self, problem: Problem, *, min_frac: float = 0.0) -> Overlap | None:
         """The overlap with the test problem that this problem resembles most; None if there is none.
 
         min_frac: ignore overlaps with a smaller shared_frac.
         """
-        words = normalized_words(problem.question)
+        words = normalized_words(problem.dialogue)
         test = self._whole.get(" ".join(words)) if len(words) >= SHORTEST else None
         if test is not None:
             return self._overlap("exact", test, 1.0, problem)
@@ -113,7 +113,7 @@ class BenchmarkTexts:
     def _kind(self, problem: Problem, test: Problem, shared_frac: float) -> str | None:
         if shared_frac >= COPY:
             return "copy"
-        numbers = numbers_frac(test.question, problem.question)
+        numbers = numbers_frac(test.dialogue, problem.dialogue)
         if shared_frac >= REWORDED and numbers >= REWORDED_NUMBERS:
             return "reworded"
         if numbers >= PARAPHRASE_NUMBERS and same_answer(test.answer, problem.answer):
@@ -127,10 +127,10 @@ class BenchmarkTexts:
             test=found.id,
             test_source=found.source,
             shared_frac=round(shared_frac, 4),
-            numbers_frac=round(numbers_frac(found.question, problem.question), 4),
+            numbers_frac=round(numbers_frac(found.dialogue, problem.dialogue), 4),
             same_answer=same_answer(found.answer, problem.answer),
-            question=problem.question,
-            test_question=found.question,
+            question=problem.dialogue,
+            test_question=found.dialogue,
         )
 
     def _shared_grams(self, words: list[str]) -> list[str]:

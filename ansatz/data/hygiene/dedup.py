@@ -72,11 +72,11 @@ class Dedup:
 
     def find(self, problem: Problem) -> Duplicate | None:
         """The earlier problem that this one repeats; None for a new problem, which is then remembered."""
-        key = hash64(signature(problem.question))
+        key = hash64(signature(problem.dialogue))
         if (index := self._exact.get(key)) is not None:
             return Duplicate("exact", self._ids[index], 1.0, same_answer(self._answers[index], problem.answer))
-        figures = figures_of(problem.question)
-        shingles = _shingles(problem.question, self._ngram) if self._near else _NO_SHINGLES
+        figures = figures_of(problem.dialogue)
+        shingles = _shingles(problem.dialogue, self._ngram) if self._near else _NO_SHINGLES
         bands = _bands(shingles, must_be_equal(problem, figures))
         if (duplicate := self._near_duplicate(shingles, bands)) is not None:
             return duplicate

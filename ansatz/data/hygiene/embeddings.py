@@ -52,7 +52,7 @@ class EmbeddingIndex:
         """The pairs unchanged. The questions of a batch are encoded before its first pair is yielded."""
         rest = iter(pairs)
         while batch := list(islice(rest, BATCH)):
-            questions = [problem.question for _, problem in batch]
+            questions = [problem.dialogue for _, problem in batch]
             self._ahead = deque(zip(questions, np.asarray(self._encode(questions), np.float32), strict=True))
             yield from batch
 
@@ -60,9 +60,9 @@ class EmbeddingIndex:
         """The vector of the problem that `encode_ahead` yielded last, or of any other problem."""
         while self._ahead:  # the questions in between were duplicates and needed no vector
             question, vector = self._ahead.popleft()
-            if question == problem.question:
+            if question == problem.dialogue:
                 return _quantized(vector)
-        return _quantized(np.asarray(self._encode([problem.question]), np.float32)[0])
+        return _quantized(np.asarray(self._encode([problem.dialogue]), np.float32)[0])
 
     def closest(self, vector: Any, context: int) -> tuple[int, float] | None:
         """(index, cosine) of the first kept problem, in the order of keeping, that reaches the threshold.

@@ -63,4 +63,4 @@ def why_dropped(
             return name
     if max_words is not None and max_words < 1:
         raise ConfigError(f"max_words = {max_words}, expected 1 or more.")
-    return "too_long" if max_words is not None and len(problem.question.split()) > max_words else None
+    return "too_long" if max_words is not None and len(problem.dialogue.split()) > max_words else None

@@ -64,7 +64,7 @@ def summarize(
     subjects, sources = Counter[str](), Counter[str]()
     suspicious: list[tuple[int, str, str]] = []
     for rows, problem in enumerate(problems, start=1):
-        questions.append(count(problem.question))
+        questions.append(count(problem.dialogue))
         if problem.solution is not None:
             solutions.append(count(problem.solution))
         kinds[answer_kind(problem.answer)] += 1

@@ -1,0 +1,125 @@
+"""System prompts and earlier turns: how rows state them, and which conversations cannot be used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansatz.data.hygiene.decontaminate import BenchmarkTexts
+from ansatz.data.hygiene.dedup import Dedup
+from ansatz.data.jsonl import jsonl
+from ansatz.errors import DataError
+from ansatz.types import Problem
+
+ASKED, BOXED = "And $2+2$?", "It is $\\boxed{4}$."
+BEFORE = [{"role": "user", "content": "What is $1+1$?"}, {"role": "assistant", "content": "It is 2."}]
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def user(text: Any) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def said(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+def read(folder: Path, *rows: Any, **settings: Any) -> list[Problem]:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return list(jsonl(split="train", path=str(path), **settings))
+
+
+ROWS = {
+    "messages": {"messages": [SYSTEM, *BEFORE, user(ASKED), said(BOXED)]},
+    "prompt": {"prompt": [SYSTEM, *BEFORE, user(ASKED)], "ground_truth": "4"},
+    "sharegpt with a system field": {
+        "system": "Be brief.",
+        "conversations": [
+            {"from": "human", "value": "What is $1+1$?"},
+            {"from": "gpt", "value": "It is 2."},
+            {"from": "human", "value": ASKED},
+            {"from": "gpt", "value": BOXED},
+        ],
+    },
+    "a field of their own": {"question": ASKED, "answer": "4", "earlier_turns": [SYSTEM, *BEFORE]},
+    "prompt and completion": {"prompt": [SYSTEM, *BEFORE, user(ASKED)], "completion": [said(BOXED)]},
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_turns_before_the_question_are_kept_in_order(tmp_path: Path, name: str) -> None:
+    (problem,) = read(tmp_path, ROWS[name])
+    assert (problem.question, problem.answer) == (ASKED, "4")
+    assert problem.earlier_turns == [SYSTEM, *BEFORE]
+    assert problem.dialogue == f"What is $1+1$?\nIt is 2.\n{ASKED}"
+    (without,) = read(tmp_path, ROWS[name], keep_earlier_turns=False)
+    assert without.earlier_turns == ()
+    assert without.question == ASKED
+
+
+def test_a_system_field_next_to_a_plain_question_is_a_system_prompt(tmp_path: Path) -> None:
+    """The columns of OpenOrca."""
+    row = {"id": "t0.1", "system_prompt": "Be brief.", "question": ASKED, "response": BOXED}
+    (problem,) = read(tmp_path, row)
+    assert problem.earlier_turns == [SYSTEM]
+    assert read(tmp_path, {**row, "system_prompt": ""})[0].earlier_turns == ()
+
+
+def test_a_system_turn_wins_over_a_system_field(tmp_path: Path) -> None:
+    (problem,) = read(tmp_path, {"system": "Other.", "messages": [SYSTEM, user(ASKED), said(BOXED)]})
+    assert problem.earlier_turns == [SYSTEM]
+
+
+@pytest.mark.parametrize("wrap", ["{}", "You are a helpful assistant. {}"])
+def test_a_system_prompt_that_only_asks_for_a_box_is_left_to_the_template(tmp_path: Path, wrap: str) -> None:
+    asks = wrap.format("Please reason step by step, and put your final answer within \\boxed{}.")
+    (problem,) = read(tmp_path, {"prompt": [{"role": "system", "content": asks}, user(ASKED)], "ground_truth": "4"})
+    assert (problem.earlier_turns == ()) == (wrap == "{}")
+
+
+def test_reasoning_of_a_response_is_its_thought(tmp_path: Path) -> None:
+    answer = {**said(BOXED), "reasoning_content": "Two and two."}
+    (problem,) = read(tmp_path, {"messages": [user(ASKED), answer]})
+    assert problem.solution == f"<think>\nTwo and two.\n</think>\n\n{BOXED}"
+
+
+UNFIT = {
+    "go on after the last question with 3 turns": {
+        "messages": [user(ASKED), said("Wait."), {"role": "tool", "content": "4"}, said(BOXED)]
+    },
+    "end with the beginning of a response": {"prompt": [user(ASKED), said("<think>")], "ground_truth": "4"},
+    "'completion' has 3 turns": {"prompt": [user(ASKED)], "completion": [said("Hm."), user("So?"), said(BOXED)]},
+    "contain image_url": {
+        "messages": [user([{"type": "image_url"}, {"type": "text", "text": "See."}]), said(BOXED)],
+    },
+    "contain tool_calls": {"messages": [user(ASKED), {**said(BOXED), "tool_calls": [{"name": "f"}]}]},
+    "'earlier_turns' is 'Hello'": {"question": ASKED, "answer": "4", "earlier_turns": "Hello"},
+}
+
+
+@pytest.mark.parametrize("message", UNFIT)
+def test_a_conversation_of_another_form_is_refused_and_nothing_is_left_out(tmp_path: Path, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, UNFIT[message])
+
+
+def test_equal_last_questions_in_different_conversations_are_different_problems(tmp_path: Path) -> None:
+    first, again = ({"messages": [user(text), said("."), user("Why?"), said(BOXED)]} for text in ("1+1?", "2+2?"))
+    problems = read(tmp_path, first, again, first)
+    dedup = Dedup()
+    assert [dedup.find(problem) is None for problem in problems] == [True, True, False]
+
+
+def test_a_test_question_in_an_earlier_turn_is_found(tmp_path: Path) -> None:
+    test = "How many of the 9 red apples are left if Ann eats 4 of them on Monday?"
+    row = {"messages": [user(test), said("Five."), user("Are you sure?"), said("Yes: $\\boxed{5}$.")]}
+    (problem,) = read(tmp_path, row)
+    texts = BenchmarkTexts(read(tmp_path, {"question": test, "answer": "5"}))
+    texts.count(problem)
+    overlap = texts.overlap(problem)
+    assert overlap is not None
+    assert overlap.kind == "copy"
