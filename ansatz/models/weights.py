@@ -12,6 +12,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from ansatz.errors import ModelError
 from ansatz.models import lora
 from ansatz.models.load import Policy
 
@@ -26,6 +27,13 @@ class WeightSource(Protocol):
 
     def tensors(self) -> Mapping[str, Tensor]:
         """The weights by their names in the Hugging Face folder, each tied weight once, adapters merged."""
+        ...
+
+    def trained(self) -> Mapping[str, Tensor]:
+        """The parameters that training changes, by their names in the policy's module; with adapters, only these.
+
+        `load_trained` gives them to a copy of the policy, which then computes the same bits.
+        """
         ...
 
 
@@ -44,3 +52,29 @@ class LiveWeights:
         """The module's own tensors. With adapters: new float32 tensors on the CPU."""
         parameters = dict(self.policy.model.named_parameters())
         return parameters if self.policy.base is None else lora.merge_adapters(self.policy, parameters)
+
+    def trained(self) -> dict[str, Tensor]:
+        """The module's own tensors."""
+        return _trained(self.policy)
+
+
+def load_trained(policy: Policy, tensors: Mapping[str, Tensor]) -> None:
+    """Give a policy the parameters that `WeightSource.trained` of a copy of it returned, in place.
+
+    ModelError, before anything has changed, if names or shapes differ.
+    """
+    parameters = _trained(policy)
+    expected = {name: tuple(value.shape) for name, value in parameters.items()}
+    stored = {name: tuple(value.shape) for name, value in tensors.items()}
+    if stored != expected:
+        wrong = sorted(name for name in stored.keys() | expected.keys() if stored.get(name) != expected.get(name))
+        raise ModelError(
+            f"the stored weights are not those of this model: {wrong[0]} has shape {stored.get(wrong[0])}, expected "
+            f"{expected.get(wrong[0])}. Both must be built from the same model folder and the same model.lora."
+        )
+    for name, parameter in parameters.items():
+        parameter.data.copy_(tensors[name])
+
+
+def _trained(policy: Policy) -> dict[str, Tensor]:
+    return {name: value for name, value in policy.model.named_parameters() if value.requires_grad}

@@ -30,6 +30,9 @@ class FakeWeights:
     def tensors(self) -> Mapping[str, Tensor]:
         return {}
 
+    def trained(self) -> Mapping[str, Tensor]:
+        return {}
+
 
 class FakeSampler:
     """Samples the text `respond(prompt, sample)`, cut off at max_response_tokens.

@@ -30,6 +30,9 @@ class OneNumber:
     def tensors(self) -> dict[str, Tensor]:
         return {"value": torch.tensor([self.value])}
 
+    def trained(self) -> dict[str, Tensor]:
+        return self.tensors()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeBatch:

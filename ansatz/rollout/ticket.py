@@ -1,0 +1,173 @@
+"""Tickets: what to sample, and with which weights. The results depend on nothing else.
+
+A ticket is issued before its group is sampled. It fixes the step that the group belongs to, the version of the weights,
+and the keys of the noise. Whoever samples it, whenever and however often, the same rollouts result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from ansatz.errors import RolloutError
+from ansatz.rollout.base import Sampler, Sampling
+from ansatz.types import Json, Problem, Prompt, Rollout, rollout_from_json, to_json
+
+
+class Kind(StrEnum):
+    """What the rollouts of a ticket are for."""
+
+    TRAIN = "train"
+    BASELINE = "baseline"  # the greedy responses that ReMax compares with
+    EVALUATE = "evaluate"
+
+
+class TicketKey(NamedTuple):
+    """The name of a ticket within a run, until the run is rolled back to an earlier step."""
+
+    kind: Kind
+    step: int
+    round: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """One group to sample.
+
+    step: the step that uses the group. round: 0, or the number of the round of dynamic sampling; each call for samples
+    within a step is a round of its own. place: index among the tickets of the round.
+    version: the step after which the weights to sample with were published; 0 is the policy at the start of the stage.
+    weights: the fingerprint of these weights (`weight_store.fingerprint`). A rollback can give one version to two
+    different weights; their fingerprints differ.
+    sampling: how, with the keys of the noise (seed and step).
+    entries: places of the prompt among all prompts of the round. Each stands for `sampling.num_samples` new responses.
+    More than one if the round takes a problem twice; empty if the ticket only resumes.
+    unfinished: rollouts of the group to resume.
+    """
+
+    kind: Kind
+    step: int
+    round: int
+    place: int
+    version: int
+    weights: str
+    sampling: Sampling
+    prompt: Prompt
+    entries: tuple[int, ...] = ()
+    unfinished: tuple[Rollout, ...] = ()
+
+    @property
+    def key(self) -> TicketKey:
+        return TicketKey(self.kind, self.step, self.round, self.place)
+
+    @property
+    def num_rollouts(self) -> int:
+        return len(self.entries) * self.sampling.num_samples + len(self.unfinished)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """The rollouts of a ticket: the new ones in the order of their samples, then the resumed ones in their order.
+
+    digest: of the rollouts (see `digest`). Two landings of one ticket have the same digest.
+    worker: who sampled them. seconds: how long that took; neither is part of the result.
+    """
+
+    ticket: Ticket
+    rollouts: tuple[Rollout, ...]
+    digest: str
+    worker: str
+    seconds: float
+
+
+def landed(ticket: Ticket, rollouts: Sequence[Rollout], *, worker: str = "", seconds: float = 0.0) -> Landed:
+    """The landing of a ticket. RolloutError unless there are as many rollouts as the ticket asks for."""
+    if len(rollouts) != ticket.num_rollouts:
+        raise RolloutError(
+            f"ticket {tuple(ticket.key)} asks for {ticket.num_rollouts} rollouts, but {len(rollouts)} were sampled."
+        )
+    return Landed(ticket=ticket, rollouts=tuple(rollouts), digest=digest(rollouts), worker=worker, seconds=seconds)
+
+
+def digest(rollouts: Sequence[Rollout]) -> str:
+    """SHA-256 of everything in the rollouts except their prompts: tokens, log-probs, versions, the way they ended."""
+    text = json.dumps([_without_prompt(rollout) for rollout in rollouts], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sample_tickets(sampler: Sampler, tickets: Sequence[Ticket]) -> list[tuple[Rollout, ...]]:
+    """The rollouts of each ticket, sampled in one call. All tickets must be of one round, and the sampler must have
+    their weights. A problem has only one ticket in a round, so its samples are numbered as in a call for all of it."""
+    if not tickets:
+        return []
+    entries = sorted((entry, index) for index, ticket in enumerate(tickets) for entry in ticket.entries)
+    prompts = [tickets[index].prompt for _, index in entries]
+    owners = [index for _, index in entries for _ in range(tickets[index].sampling.num_samples)]
+    owners += [index for index, ticket in enumerate(tickets) for _ in ticket.unfinished]
+    unfinished = [rollout for ticket in tickets for rollout in ticket.unfinished]
+    rollouts: list[list[Rollout]] = [[] for _ in tickets]
+    sampled = sampler.generate(prompts, tickets[0].sampling, unfinished=unfinished)
+    for index, rollout in zip(owners, sampled, strict=True):
+        rollouts[index].append(rollout)
+    return [tuple(group) for group in rollouts]
+
+
+def ticket_to_json(ticket: Ticket) -> Json:
+    """A ticket as plain JSON."""
+    data = {field.name: getattr(ticket, field.name) for field in dataclasses.fields(ticket)}
+    return {
+        **data,
+        "sampling": to_json(ticket.sampling),
+        "prompt": to_json(ticket.prompt),
+        "entries": list(ticket.entries),
+        "unfinished": [_without_prompt(rollout) for rollout in ticket.unfinished],
+    }
+
+
+def ticket_from_json(data: Json) -> Ticket:
+    """The inverse of `ticket_to_json`."""
+    fields = dict(data)
+    prompt, sampling = dict(fields.pop("prompt")), dict(fields.pop("sampling"))
+    return Ticket(
+        kind=Kind(fields.pop("kind")),
+        sampling=Sampling(stop=tuple(sampling.pop("stop")), **sampling),
+        prompt=Prompt(problem=Problem(**prompt.pop("problem")), token_ids=tuple(prompt.pop("token_ids")), **prompt),
+        entries=tuple(fields.pop("entries")),
+        unfinished=tuple(rollout_from_json({**row, "prompt": data["prompt"]}) for row in fields.pop("unfinished")),
+        **fields,
+    )
+
+
+def landed_to_json(landing: Landed) -> Json:
+    """A landing as plain JSON. The prompt is written once, with the ticket."""
+    return {
+        "ticket": ticket_to_json(landing.ticket),
+        "rollouts": [_without_prompt(rollout) for rollout in landing.rollouts],
+        "digest": landing.digest,
+        "worker": landing.worker,
+        "seconds": landing.seconds,
+    }
+
+
+def landed_from_json(data: Json) -> Landed:
+    """The inverse of `landed_to_json`."""
+    ticket = ticket_from_json(data["ticket"])
+    prompt = data["ticket"]["prompt"]
+    return Landed(
+        ticket=ticket,
+        rollouts=tuple(rollout_from_json({**row, "prompt": prompt}) for row in data["rollouts"]),
+        digest=data["digest"],
+        worker=data["worker"],
+        seconds=data["seconds"],
+    )
+
+
+def _without_prompt(rollout: Rollout) -> Json:
+    """A rollout as JSON, without the prompt that its ticket has."""
+    return {field.name: getattr(rollout, field.name) for field in dataclasses.fields(rollout) if field.name != "prompt"}

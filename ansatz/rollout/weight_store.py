@@ -1,0 +1,300 @@
+"""The weights that samplers need, by version: published by the trainer, loaded by workers.
+
+A version is the step after which the weights were published. Open tickets pin the versions that they are sampled with;
+other old versions are dropped. The newest version always stays.
+
+    weights/version-000012/     version.json (version, policy version, fingerprint)
+                                model.safetensors, or model-00001-of-00004.safetensors, ... with
+                                model.safetensors.index.json
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from huggingface_hub import save_torch_state_dict
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, uint8
+
+from ansatz.errors import RolloutError
+from ansatz.models.weights import WeightSource
+
+META_FILE = "version.json"
+MAX_SHARD_BYTES = 5_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredWeights:
+    """One version of the trained parameters, by the names that they have in the policy's module.
+
+    version: as in tickets. policy_version: number of optimizer steps, which every token sampled with these weights
+    gets. fingerprint: of the tensors; see `fingerprint`.
+    """
+
+    version: int
+    policy_version: int
+    fingerprint: str
+    tensors: Mapping[str, Tensor]
+
+
+class WeightStore(Protocol):
+    def publish(self, version: int, source: WeightSource) -> str:
+        """Store the weights that are trained, as they are now, and return their fingerprint.
+
+        A version that exists is replaced.
+        """
+        ...
+
+    def load(self, version: int) -> StoredWeights:
+        """RolloutError if the version is not there or is damaged."""
+        ...
+
+    def fingerprint(self, version: int) -> str:
+        """The fingerprint of a version, without loading it. RolloutError if the version is not there."""
+        ...
+
+    def versions(self) -> tuple[int, ...]:
+        """All versions that are there, ascending."""
+        ...
+
+    def pin(self, version: int) -> None:
+        """Keep the version until it has been released as often as it was pinned."""
+        ...
+
+    def release(self, version: int) -> None:
+        """Undo one `pin`. A version without pins is dropped once it is not the newest."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Put every version into the folder, which must not exist: a part of a checkpoint."""
+        ...
+
+    def restore(self, folder: Path) -> None:
+        """Have exactly the versions of a folder that `save` wrote, without pins."""
+        ...
+
+    def close(self) -> None:
+        """Drop every version."""
+        ...
+
+
+def fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """Digest of names, types and bits of the tensors: equal for equal weights, whoever computes it."""
+    total = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        data = value.detach().cpu().contiguous()
+        total.update(f"{name} {data.dtype} {list(data.shape)}\n".encode())
+        total.update(data.view(-1).view(uint8).numpy().data)
+    return total.hexdigest()[:16]
+
+
+class _Pins(ABC):
+    """Counts pins; the part that both stores share."""
+
+    def __init__(self) -> None:
+        self._pins = Counter[int]()
+
+    def pin(self, version: int) -> None:
+        self._pins[version] += 1
+
+    def release(self, version: int) -> None:
+        if self._pins[version] <= 0:
+            raise ValueError(f"version {version} of the weights is not pinned, so it cannot be released")
+        self._pins[version] -= 1
+        self._drop_unused()
+
+    @abstractmethod
+    def versions(self) -> tuple[int, ...]: ...
+
+    @abstractmethod
+    def _drop(self, version: int) -> None: ...
+
+    def _drop_unused(self) -> None:
+        for version in self.versions()[:-1]:
+            if not self._pins[version]:
+                self._drop(version)
+
+
+class FileWeightStore(_Pins):
+    """Versions as folders of safetensors files. Each is written as a draft and then renamed, so that a worker never
+    sees half of one. Only one process publishes; others load.
+
+    folder: made when it is needed. max_shard_bytes: of one file.
+    """
+
+    def __init__(self, folder: Path, *, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
+        super().__init__()
+        self._folder, self._max_shard_bytes = folder, max_shard_bytes
+
+    def path(self, version: int) -> Path:
+        """The folder of a version."""
+        return self._folder / f"version-{version:06d}"
+
+    def publish(self, version: int, source: WeightSource) -> str:
+        tensors = {name: value.detach().cpu().contiguous() for name, value in source.trained().items()}
+        meta = {"version": version, "policy_version": source.version, "fingerprint": fingerprint(tensors)}
+        draft, final = self._draft(version), self.path(version)
+        draft.mkdir(parents=True)
+        try:
+            save_torch_state_dict(tensors, draft, max_shard_size=self._max_shard_bytes)
+        except SafetensorError as error:  # how safetensors reports a full disk
+            shutil.rmtree(draft, ignore_errors=True)
+            raise OSError(f"{draft}: {error}") from error
+        (draft / META_FILE).write_text(json.dumps(meta), encoding="utf-8")
+        self._drop(version)
+        draft.rename(final)
+        self._drop_unused()
+        return str(meta["fingerprint"])
+
+    def load(self, version: int) -> StoredWeights:
+        meta = self._meta(version)
+        try:
+            files = sorted(self.path(version).glob("*.safetensors"))
+            tensors = {name: value for file in files for name, value in load_file(file).items()}
+        except (OSError, SafetensorError) as error:
+            raise RolloutError(f"the weights in {self.path(version)} cannot be read: {error}.") from error
+        if fingerprint(tensors) != meta["fingerprint"]:
+            raise RolloutError(
+                f"version {version} of the weights in {self._folder} is damaged: its fingerprint is not "
+                f"{meta['fingerprint']}, as it was when the version was published. Resume the run."
+            )
+        return StoredWeights(
+            version=version,
+            policy_version=meta["policy_version"],
+            fingerprint=meta["fingerprint"],
+            tensors=tensors,
+        )
+
+    def fingerprint(self, version: int) -> str:
+        return self._meta(version)["fingerprint"]
+
+    def versions(self) -> tuple[int, ...]:
+        return _versions_in(self._folder)
+
+    def save(self, folder: Path) -> None:
+        """Hard links where the file system allows them, and copies elsewhere: nothing changes a published file."""
+        folder.mkdir()
+        for version in self.versions():
+            shutil.copytree(self.path(version), folder / self.path(version).name, copy_function=_link_or_copy)
+
+    def restore(self, folder: Path) -> None:
+        self.close()
+        self._folder.mkdir(parents=True)
+        for version in _versions_in(folder):
+            source = folder / self.path(version).name
+            draft = self._draft(version)
+            shutil.copytree(source, draft, copy_function=_link_or_copy)
+            draft.rename(self.path(version))
+
+    def close(self) -> None:
+        self._pins.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _draft(self, version: int) -> Path:
+        """Where a version is written, without what a killed process may have left there."""
+        draft = self._folder / f".version-{version:06d}.draft"
+        shutil.rmtree(draft, ignore_errors=True)
+        return draft
+
+    def _drop(self, version: int) -> None:
+        if self.path(version).exists():
+            doomed = self._folder / f".version-{version:06d}.old"  # a half-removed version must not look whole
+            shutil.rmtree(doomed, ignore_errors=True)
+            shutil.rmtree(self.path(version).rename(doomed))
+
+    def _meta(self, version: int) -> dict[str, Any]:
+        try:
+            return json.loads((self.path(version) / META_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise _not_there(version, self.versions()) from error
+
+
+class FakeWeightStore(_Pins):
+    """Versions in memory, for tests and for a run in one process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stored: dict[int, StoredWeights] = {}
+
+    def publish(self, version: int, source: WeightSource) -> str:
+        tensors = {name: value.detach().to("cpu", copy=True) for name, value in source.trained().items()}
+        self._stored[version] = StoredWeights(
+            version=version, policy_version=source.version, fingerprint=fingerprint(tensors), tensors=tensors
+        )
+        self._drop_unused()
+        return self._stored[version].fingerprint
+
+    def load(self, version: int) -> StoredWeights:
+        if version not in self._stored:
+            raise _not_there(version, self.versions())
+        return self._stored[version]
+
+    def fingerprint(self, version: int) -> str:
+        return self.load(version).fingerprint
+
+    def versions(self) -> tuple[int, ...]:
+        return tuple(sorted(self._stored))
+
+    def save(self, folder: Path) -> None:
+        files = FileWeightStore(folder)
+        folder.mkdir()
+        for version, stored in self._stored.items():
+            files.pin(version)
+            files.publish(version, _Stored(stored))
+
+    def restore(self, folder: Path) -> None:
+        files = FileWeightStore(folder)
+        self.close()
+        self._stored = {version: files.load(version) for version in files.versions()}
+
+    def close(self) -> None:
+        self._pins.clear()
+        self._stored.clear()
+
+    def _drop(self, version: int) -> None:
+        del self._stored[version]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Stored weights as a source that can be published again."""
+
+    stored: StoredWeights
+
+    @property
+    def version(self) -> int:
+        return self.stored.policy_version
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        return self.stored.tensors
+
+    def trained(self) -> Mapping[str, Tensor]:
+        return self.stored.tensors
+
+
+def _versions_in(folder: Path) -> tuple[int, ...]:
+    return tuple(sorted(int(path.name.removeprefix("version-")) for path in folder.glob("version-*")))
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _not_there(version: int, versions: tuple[int, ...]) -> RolloutError:
+    return RolloutError(
+        f"version {version} of the weights is not in the store, which has {list(versions) or 'none'}. A ticket pins "
+        "the version that it needs."
+    )
