@@ -53,6 +53,20 @@ def local_folder(name: str | Path, *, key: str = "model.path") -> Path:
         return folder if any(folder.glob("*.safetensors")) else _download(parts, _FILES + _OLD_WEIGHTS)
 
 
+def is_stored(name: str | Path) -> bool:
+    """Whether `local_folder` needs no download: a folder, or a model that the hub's cache has."""
+    parts = hub_name(name)
+    if parts is None:
+        return Path(name).is_dir()
+    from huggingface_hub import errors
+
+    try:
+        _download(parts, _FILES, local_files_only=True)
+    except (errors.LocalEntryNotFoundError, OSError):
+        return False
+    return True
+
+
 def pinned(name: str, *, key: str = "model.path") -> str:
     """The hub name with the commit that its revision stands for now, such as "Qwen/Qwen2.5-1.5B@989aa79..."; the name
     itself if it is not one of the hub. Downloads the model, and raises what `local_folder` raises."""
@@ -60,12 +74,17 @@ def pinned(name: str, *, key: str = "model.path") -> str:
     return name if parts is None else f"{parts.repository}@{local_folder(name, key=key).name}"
 
 
-def _download(parts: HubName, patterns: list[str]) -> Path:
+def _download(parts: HubName, patterns: list[str], *, local_files_only: bool = False) -> Path:
     from huggingface_hub import snapshot_download
 
-    return Path(
-        snapshot_download(parts.repository, revision=parts.revision, allow_patterns=patterns, ignore_patterns=_IGNORED)
+    folder = snapshot_download(
+        parts.repository,
+        revision=parts.revision,
+        allow_patterns=patterns,
+        ignore_patterns=_IGNORED,
+        local_files_only=local_files_only,
     )
+    return Path(folder)
 
 
 @contextmanager

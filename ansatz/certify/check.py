@@ -20,6 +20,7 @@ from ansatz.certify.gradients import Gradients
 from ansatz.certify.ranks import two_rank_gradient
 from ansatz.config.schema import Config, RolloutSection
 from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
+from ansatz.loop.template_choice import with_template
 from ansatz.models.load import Policy, load_policy
 from ansatz.models.threads import set_threads
 from ansatz.objectives import checks
@@ -60,6 +61,7 @@ class CheckResult:
 def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[CheckResult]:
     """Check the recipe on its model and its first prompts. If it builds its model, that is done in `folder`."""
     set_threads(config.threads)
+    config, _ = with_template(config)
     problems = source_problems(config.data.train, key="data.train")
     path = config.model.path
     if path is None or config.model.built:

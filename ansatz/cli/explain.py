@@ -32,12 +32,16 @@ def explain(
     run: Annotated[Path | None, typer.Option(help="A run folder: also show the memory that it measured.")] = None,
 ) -> None:
     """Print what a recipe resolves to: its config, the arithmetic of a step and of its memory, and the objective."""
+    from ansatz.hub import is_stored
     from ansatz.loop.pipeline import check_recipe
+    from ansatz.loop.template_choice import with_template
     from ansatz.models.plan import parse_hardware
     from ansatz.objectives.build import build_objective
 
     config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj)
     check_recipe(config)
+    if config.model.path is None or config.model.built or is_stored(config.model.path):
+        config, _ = with_template(config)
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
     hardware = parse_hardware(memory) if memory else _named_hardware(recipe, overlay or [], config)
     for title, text in (

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ansatz import __version__
-from ansatz.cli.opened_model import RECIPE_FILE
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import dump
 from ansatz.config.schema import Config
 from ansatz.files import write_text
-from ansatz.loop.run_record import RUN_FILE
+from ansatz.loop.run_record import RECIPE_FILE, RUN_FILE
 from ansatz.prompts.templates import CHAT, STEP_BY_STEP
 from ansatz.track.jsonl import read_jsonl
 

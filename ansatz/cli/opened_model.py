@@ -8,17 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ansatz.cli.sampling_options import AUTO, ModelSampling
-from ansatz.config.chat import ChatTemplate, Template
-from ansatz.errors import ConfigError
+from ansatz.cli.sampling_options import ModelSampling
+from ansatz.config.chat import AUTO, ChatTemplate, Template
 
 if TYPE_CHECKING:
     from ansatz.models.load import Policy
     from ansatz.rollout.base import Sampler
-
-
-RECIPE_FILE = "recipe.yaml"
-"""The recipe of an exported model, next to its weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +41,7 @@ class OpenedModel:
 @contextmanager
 def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
     """The model in the precision and on the device of the options, until the block ends."""
+    from ansatz.loop.template_choice import choose_template
     from ansatz.models.load import cast, compute_dtype, load_policy
     from ansatz.models.threads import set_threads, usable_cores
     from ansatz.rollout.engines import engine_of
@@ -66,38 +62,6 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
         )
     finally:
         sampler.close()
-
-
-def choose_template(model: Path, *, has_chat_template: bool) -> tuple[Template, str]:
-    """The prompt template that fits a model folder, and why: the template of the run that the folder is a checkpoint
-    of, or was exported from, otherwise the tokenizer's chat template, otherwise `boxed`."""
-    from ansatz.config.load import load_run
-    from ansatz.loop.run_record import is_run_folder
-
-    for folder in model.resolve().parents:
-        if is_run_folder(folder) and (folder / "config.yaml").is_file():
-            try:
-                return load_run(folder).data.template, f"as in the run {folder.name}"
-            except ConfigError as error:
-                raise ConfigError(
-                    f"{model} belongs to the run {folder}, whose template cannot be read: {error} Give --template."
-                ) from error
-    if (exported := _exported_template(model)) is not None:
-        return exported, f"as in the recipe that {RECIPE_FILE} of the model holds"
-    if has_chat_template:
-        return "chat", "the tokenizer has a chat template"
-    return "boxed", "the tokenizer has no chat template; --template chooses another"
-
-
-def _exported_template(model: Path) -> Template | None:
-    """The template in the recipe of an exported folder; None if there is none, or only another program's file."""
-    from ansatz.config.load import load_recipe
-
-    file = model / RECIPE_FILE
-    try:
-        return load_recipe(file).data.template if file.is_file() else None
-    except ConfigError:
-        return None
 
 
 def template_of(text: str) -> Template:

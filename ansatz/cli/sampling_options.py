@@ -18,6 +18,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from ansatz.config.chat import AUTO
 from ansatz.config.fields import LARGEST
 from ansatz.config.load import parse_section
 from ansatz.config.sampling import SamplingOptions
@@ -26,8 +27,6 @@ from ansatz.errors import ConfigError
 PANEL = "Sampling"
 DTYPES = ("auto", "float32", "bfloat16")
 ENGINES = ("native", "vllm")
-AUTO = "auto"
-"""The template that fits the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

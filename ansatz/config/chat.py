@@ -8,6 +8,10 @@ from pydantic import Field
 
 from ansatz.config.fields import Section
 
+AUTO = "auto"
+"""The template that fits the model: of a checkpoint its run's, otherwise the tokenizer's chat template if it has one,
+otherwise `boxed`."""
+
 
 class ChatTemplate(Section):
     """The tokenizer's chat template. The question is the user's turn, as with the plain name "chat"."""

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ansatz.config import renamed
+from ansatz.config.own_model import with_own_model_defaults
 from ansatz.config.packaged import is_packaged, recipe_path, recipe_text
 from ansatz.config.paths import beside_recipe
 from ansatz.config.schema import Config
@@ -134,10 +135,11 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(data: Mapping[str, Any]) -> Config:
-    """The mapping as a config. ConfigError for renamed, unknown, missing and wrong keys."""
+    """The mapping as a config, with the defaults of a model that it names. ConfigError for renamed, unknown, missing
+    and wrong keys."""
     renamed.check_recipe(data)
     try:
-        return Config.model_validate(data)
+        return Config.model_validate(with_own_model_defaults(data))
     except ValidationError as error:
         raise ConfigError(_sentences(error)) from error
 

@@ -57,7 +57,9 @@ class DataSection(Section):
 
     template: Template = "tiny"
     """Prompt template that turns a problem into a prompt; see below. {name: chat, system: TEXT, arguments: {...}} is
-    the tokenizer's chat template with a system prompt and with arguments, such as {enable_thinking: true}."""
+    the tokenizer's chat template with a system prompt and with arguments, such as {enable_thinking: true}. auto, the
+    default with `model.path`: the template of the run that the model is a checkpoint of, otherwise chat if the
+    tokenizer has a chat template, otherwise boxed. The choice is printed, and is written to the run's config.yaml."""
     sft: dict[str, Any] | None = None
     """Problems with worked solutions, for supervised fine-tuning. null: no SFT stage."""
     train: dict[str, Any]
@@ -78,9 +80,10 @@ class RolloutSection(SamplingOptions):
     prompts_per_step: Positive = 32
     """Problems in one RL step. The step has prompts_per_step x samples_per_prompt rollouts."""
     max_prompt_tokens: Positive = 256
-    """Longest prompt in tokens. A problem with a longer one is refused before training."""
+    """Longest prompt in tokens. A problem with a longer one is refused before training. Default with `model.path`:
+    1024."""
     max_response_tokens: Positive = 96
-    """Longest response in tokens, end token included."""
+    """Longest response in tokens, end token included. With `model.path` there is no default."""
     partial_rollout_tokens: Count = 0
     """Partial rollouts: a response that has not ended after N tokens is paused, and the next step resumes it with the
     new weights. 0: every response ends in the step in which it began."""
@@ -107,7 +110,7 @@ class TrainSection(Section):
     steps: Count = 100
     """Number of RL steps. 0: no RL stage."""
     lr: Rate = 1e-4
-    """Learning rate, after warm-up and before decay."""
+    """Learning rate, after warm-up and before decay. Default with `model.path`: 1e-6."""
     warmup_steps: Count = 5
     """Steps over which the learning rate rises linearly from near 0."""
     decay_steps: Count = 0
@@ -125,7 +128,8 @@ class TrainSection(Section):
     max_grad_norm: Rate = 1.0
     """The gradient is scaled down to this norm if it is larger; 0: never."""
     critic_lr: Rate = 1e-3
-    """Learning rate of the critic, with the schedule of `train.lr`. Has an effect only for objectives with a critic."""
+    """Learning rate of the critic, with the schedule of `train.lr`. Has an effect only for objectives with a critic.
+    Default with `model.path`: 1e-5."""
     reference_update_interval: Count = 0
     """Every N steps the current policy becomes the reference of the KL term (iterative GRPO). 0: the reference stays
     the policy that the stage began with."""
@@ -147,7 +151,7 @@ class SftSection(Section):
     batch_size: Positive = 64
     """Demonstrations in one step."""
     lr: Rate = 2e-3
-    """Learning rate, after warm-up and before decay."""
+    """Learning rate, after warm-up and before decay. Default with `model.path`: 1e-5."""
     warmup_steps: Count = 20
     """Steps over which the learning rate rises linearly from near 0."""
     decay_steps: Count = 0

@@ -34,6 +34,7 @@ from ansatz.loop.run_folder import (
 )
 from ansatz.loop.stages import find_stage
 from ansatz.loop.stages.stage import Stage
+from ansatz.loop.template_choice import with_template
 from ansatz.models.threads import set_threads
 from ansatz.rewards.grader import build_grader
 from ansatz.track.base import ConsoleSink
@@ -72,7 +73,10 @@ def run_pipeline(
     if not resume:
         check_run_dir(run_dir, fresh=fresh)
         _check_inputs(stages, context)
-        config = context.config = with_commits(config)
+        config, note = with_template(with_commits(config))
+        context.config = config
+        if note and console is not None:
+            console.note(note)
     with folder_lock(run_dir), interrupts.installed(), context.grader:
         if resume:
             prepare_resume(run_dir, config, allow_changes=allow_changes)

@@ -19,6 +19,8 @@ from ansatz.errors import CheckpointError, ConfigError
 from ansatz.files import write_text
 
 RUN_FILE = "run.json"
+RECIPE_FILE = "recipe.yaml"
+"""The recipe of an exported model, next to its weights."""
 MAY_CHANGE = ("name", "out", "train.steps", "save.", "cluster.")
 """Keys, and sections with a dot at the end, that may differ when a run is resumed."""
 _ABSENT = "(not set)"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.errors import ModelError
-from ansatz.hub import hub_name
+from ansatz.hub import hub_name, is_stored, local_folder
 from ansatz.json_text import read_object
 from ansatz.registry import suggest
 
@@ -129,6 +129,7 @@ KNOWN_MODELS: dict[str, ModelShape] = {
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _QWEN_7B,
     "Qwen/Qwen2.5-0.5B": _qwen2(896, 24, 14, 2, 4864, 151936, tied=True, max_context=32768),
     "Qwen/Qwen2.5-1.5B": replace(_QWEN_1_5B, tied=True),
+    "Qwen/Qwen2.5-1.5B-Instruct": replace(_QWEN_1_5B, tied=True, max_context=32768),
     "Qwen/Qwen2.5-3B": _QWEN_3B,
     "Qwen/Qwen2.5-3B-Instruct": _QWEN_3B,
     "Qwen/Qwen2.5-7B": _QWEN_7B,
@@ -140,9 +141,12 @@ KNOWN_MODELS: dict[str, ModelShape] = {
 
 
 def model_shape(path: str | Path) -> ModelShape:
-    """The shape of a local folder or a known model. Raises ModelError for others, and for other architectures."""
+    """The shape of a local folder, a known model or one in the hub's cache. ModelError for others, and for
+    other architectures."""
     named = hub_name(path)
-    file = Path(path) / "config.json"
+    known = KNOWN_MODELS.get(str(path) if named is None else named.repository)
+    folder = local_folder(path) if named is not None and known is None and is_stored(path) else Path(path)
+    file = folder / "config.json"
     if file.is_file():
         advice = f"model.path = {str(path)!r} is not a complete model; download it again."
         try:
@@ -151,7 +155,7 @@ def model_shape(path: str | Path) -> ModelShape:
             raise ModelError(
                 f"{file} lacks a size or has a wrong one ({type(error).__name__}: {error}). {advice}"
             ) from error
-    if (known := KNOWN_MODELS.get(str(path) if named is None else named.repository)) is not None:
+    if known is not None:
         return known
     raise ModelError(
         f"model.path = {str(path)!r} is neither a folder with a config.json nor a model whose shape is known."

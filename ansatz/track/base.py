@@ -50,6 +50,10 @@ class TrackerLike(Protocol):
 class ConsoleSink(Protocol):
     """What the user sees while stages run. One sink serves all stages of a run, one after the other."""
 
+    def note(self, text: str) -> None:
+        """A sentence about the whole run, before its first stage."""
+        ...
+
     def begin(self, stage: str, *, total_steps: int) -> None: ...
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None: ...

@@ -43,6 +43,9 @@ class PlainConsole:
         self._stage = ""
         self._shown: float | None = None
 
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
     def begin(self, stage: str, *, total_steps: int) -> None:
         self._stage, self._pace, self._shown = stage, Pace(self._clock, total_steps), None
 
@@ -77,6 +80,9 @@ class LiveConsole:
         self._progress: Progress | None = None
         self._task = TaskID(0)
         self._stage = ""
+
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
 
     def begin(self, stage: str, *, total_steps: int) -> None:
         self.end()

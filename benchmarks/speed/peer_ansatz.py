@@ -31,6 +31,8 @@ class OnDemand:
     def __init__(self, rounds: Rounds, stage: str) -> None:
         self.rounds, self.wanted, self.stage = rounds, stage, ""
 
+    def note(self, text: str) -> None: ...
+
     def begin(self, stage: str, *, total_steps: int) -> None:
         self.stage = stage
         self._next()

@@ -7,12 +7,12 @@ import json
 import pytest
 from toy_runs import TOY, toy_config
 
-from ansatz.cli.opened_model import choose_template
 from ansatz.config.load import dump
 from ansatz.data.base import load_problems
 from ansatz.errors import ConfigError
 from ansatz.locks import folder_lock
 from ansatz.loop.run_record import record_of
+from ansatz.loop.template_choice import choose_template
 from ansatz.models.tiny import build_tiny_model
 from ansatz.rollout import engines
 from ansatz.rollout.vllm.fake import FakeEngine, FakePublisher

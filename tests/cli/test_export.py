@@ -16,12 +16,12 @@ from toy_runs import toy_config
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from ansatz.cli.export import write_chat_template
-from ansatz.cli.opened_model import choose_template
 from ansatz.config import load_recipe
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import load_run
 from ansatz.data.store import read_problems
 from ansatz.loop.pipeline import run_pipeline
+from ansatz.loop.template_choice import choose_template
 from ansatz.prompts.render import render
 from ansatz.prompts.templates import STEP_BY_STEP
 from ansatz.track.jsonl import read_jsonl

@@ -15,6 +15,7 @@ data:
   train: {source: mixture, split: train, of: [{source: jsonl, path: data/train.jsonl}, {source: "my_source.py:rows"}]}
   heldout: {source: jsonl, split: test, path: elsewhere.jsonl}
 model: {path: my_model}
+rollout: {max_response_tokens: 64}
 rewards: {"my_rewards.py:brief": {weight: 0.1}, math_answer: {}}
 algorithm: {preset: grpo}
 """

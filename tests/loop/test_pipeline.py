@@ -190,9 +190,12 @@ def test_a_model_of_the_hub_is_recorded_with_its_commit(run, tmp_path, monkeypat
     shutil.copytree(run / "model", repository / "snapshots" / commit)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    changes = {"data": {"sft": None}, "train": {"steps": 0}, "model": {"path": "us/tiny@v1"}}
-    folder = run_pipeline(toy_config(tmp_path, changes))
+    changes = {"data": {"sft": None, "template": "auto"}, "train": {"steps": 0}, "model": {"path": "us/tiny@v1"}}
+    out = io.StringIO()
+    folder = run_pipeline(toy_config(tmp_path, changes), console=PlainConsole(Console(file=out)))
     assert load_run(folder).model.path == f"us/tiny@{commit}"
+    assert load_run(folder).data.template == "chat"
+    assert "data.template: chat (the tokenizer has a chat template)" in out.getvalue()
     assert json.loads((folder / "run.json").read_text())["recipe"]["model.path"] == f"us/tiny@{commit}"
     with pytest.raises(ModelError, match="us/other' is neither a local folder nor complete in the hub's cache"):
         run_pipeline(toy_config(tmp_path / "other", changes | {"model": {"path": "us/other"}}))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ansatz.config.chat import ChatTemplate
+from ansatz.config.chat import AUTO, ChatTemplate
 from ansatz.config.schema import Config
 from ansatz.data.curriculum import curriculum_settings
 from ansatz.data.hygiene.report import provenance
@@ -33,7 +33,7 @@ class ProblemsStage(Stage):
             if (section := getattr(config.data, split)) is not None:
                 check_source(section, key=f"data.{split}")
         template = config.data.template
-        if not isinstance(template, ChatTemplate) and template != CHAT:
+        if not isinstance(template, ChatTemplate) and template not in (AUTO, CHAT):
             template_text(template)
         if config.data.curriculum is not None:
             curriculum_settings(config.data.curriculum)

@@ -1,0 +1,44 @@
+"""Defaults of a recipe that names a model (`model.path`), where those of the built tiny model would be wrong.
+
+Values that the recipe gives always win. The config.yaml of a run gives every value, so a resumed run keeps its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from ansatz.config.chat import AUTO
+from ansatz.errors import ConfigError
+
+OWN_MODEL: dict[str, dict[str, Any]] = {
+    "data": {"template": AUTO},
+    "rollout": {"max_prompt_tokens": 1024},
+    "train": {"lr": 1e-6, "critic_lr": 1e-5},
+    "sft": {"lr": 1e-5},
+}
+"""By section and key. Learning rates of the tiny model (1e-4 and more) destroy a pretrained one in a few steps."""
+
+
+def with_own_model_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's mapping with these defaults filled in if it has a `model.path`; otherwise as it is.
+
+    ConfigError if rollout.max_response_tokens is missing, unless the recipe is run at toy size, which sets lengths.
+    """
+    model = data.get("model")
+    if not isinstance(model, Mapping) or cast("Mapping[str, Any]", model).get("path") is None:
+        return dict(data)
+    sections = {name: data.get(name, {}) for name in OWN_MODEL}
+    filled = {
+        name: {**OWN_MODEL[name], **cast("Mapping[str, Any]", section)}
+        for name, section in sections.items()
+        if isinstance(section, Mapping)  # anything else is refused by the schema
+    }
+    is_toy = bool(cast("Mapping[str, Any]", model).get("toy"))
+    if "rollout" in filled and "max_response_tokens" not in filled["rollout"] and not is_toy:
+        raise ConfigError(
+            "rollout.max_response_tokens is missing: with a model of your own (model.path) the longest response has no "
+            "default, because longer ones are cut off and earn nothing; write rollout: {max_response_tokens: N}, such "
+            "as 512 for GSM8K, 2048 for MATH, or 8192 for a model that thinks first."
+        )
+    return {**data, **filled}

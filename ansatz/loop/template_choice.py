@@ -1,0 +1,58 @@
+"""The prompt template `auto`: the one that fits a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ansatz.config.chat import AUTO, Template
+from ansatz.config.load import load_recipe, load_run
+from ansatz.config.schema import Config
+from ansatz.errors import ConfigError
+from ansatz.hub import local_folder
+from ansatz.loop.run_record import RECIPE_FILE, is_run_folder
+from ansatz.models.load import load_tokenizer
+from ansatz.prompts.templates import CHAT
+
+
+def with_template(config: Config) -> tuple[Config, str]:
+    """The recipe with the template that `data.template: auto` stands for, and a sentence about the choice; the recipe
+    itself and an empty text if it names another template. Downloads the model, and raises what `local_folder` raises.
+    """
+    if config.data.template != AUTO:
+        return config, ""
+    if config.model.path is None or config.model.built:
+        template, why = CHAT, "the tokenizer that is built has a chat template"
+    else:
+        folder = local_folder(config.model.path)
+        has_chat_template = bool(load_tokenizer(folder).chat_template)
+        template, why = choose_template(folder, has_chat_template=has_chat_template)
+    data = config.data.model_copy(update={"template": template})
+    name = template if isinstance(template, str) else template.name
+    return config.model_copy(update={"data": data}), f"data.template: {name} ({why})"
+
+
+def choose_template(model: Path, *, has_chat_template: bool) -> tuple[Template, str]:
+    """The prompt template that fits a model folder, and why: the template of the run that the folder is a checkpoint
+    of, or was exported from, otherwise the tokenizer's chat template, otherwise `boxed`."""
+    for folder in model.resolve().parents:
+        if is_run_folder(folder) and (folder / "config.yaml").is_file():
+            try:
+                return load_run(folder).data.template, f"as in the run {folder.name}"
+            except ConfigError as error:
+                raise ConfigError(
+                    f"{model} belongs to the run {folder}, whose template cannot be read: {error} Give --template."
+                ) from error
+    if (exported := _exported_template(model)) is not None:
+        return exported, f"as in the recipe that {RECIPE_FILE} of the model holds"
+    if has_chat_template:
+        return "chat", "the tokenizer has a chat template"
+    return "boxed", "the tokenizer has no chat template; --template chooses another"
+
+
+def _exported_template(model: Path) -> Template | None:
+    """The template in the recipe of an exported folder; None if there is none, or only another program's file."""
+    file = model / RECIPE_FILE
+    try:
+        return load_recipe(file).data.template if file.is_file() else None
+    except ConfigError:
+        return None
