@@ -7,15 +7,26 @@ AnsatzError
 |-- CheckpointError    a checkpoint is missing, damaged, or from another run
 |-- AlignmentError     sampler and trainer disagree about log-probs
 |-- RolloutError       the sampling engine does not start, dies repeatedly, or is not the one that was requested
+|-- RewardError        a reward raised, did not return in time, or returned something other than one number per rollout
+|   `-- RewardUnavailable  what a reward needs, such as a judge, does not answer; a resumed run may succeed (code 75)
 |-- NonFiniteError     a loss or gradient is nan or inf; raised before the optimizer step
 `-- MissingExtraError  an optional package is missing; the message names the extra to install
 
 RunInterrupted is not an error: a signal has ended a run, which is saved. The exit code is 75.
 """
 
+from __future__ import annotations
+
+import os
+
 
 class AnsatzError(Exception):
-    """Base of all errors that users see. The message says what was wrong, what was expected, and what to do."""
+    """Base of all errors that users see. The message says what was wrong, what was expected, and what to do.
+
+    exit_code: of a command that ends with this error.
+    """
+
+    exit_code = 2
 
 
 class ConfigError(AnsatzError):
@@ -40,6 +51,14 @@ class AlignmentError(AnsatzError):
 
 class RolloutError(AnsatzError):
     pass
+
+
+class RewardError(AnsatzError):
+    pass
+
+
+class RewardUnavailable(RewardError):
+    exit_code = os.EX_TEMPFAIL
 
 
 class NonFiniteError(AnsatzError):

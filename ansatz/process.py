@@ -1,11 +1,18 @@
-"""Settings that the command gives its own process before torch is loaded."""
+"""The command's own process: settings made before torch is loaded, and what signals do to it."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
 
+_SHOW_CURSOR = b"\x1b[?25h"
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # mallopt(3)
 
 
@@ -24,3 +31,41 @@ def configure_process() -> None:
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
         library.mallopt(_MMAP_THRESHOLD, 2**30)
         library.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGINT (Ctrl-C), SIGTERM and SIGHUP end the block with KeyboardInterrupt or SystemExit, so that it cleans up: it
+    closes its files and workers and shows the cursor again. A second signal ends the process at once.
+
+    No effect outside of the main thread, where Python forbids it, and on signals that are ignored or handled already.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def second(number: int, _frame: FrameType | None) -> NoReturn:
+        exit_at_once(128 + number)
+
+    def first(number: int, _frame: FrameType | None) -> NoReturn:
+        for each in before:
+            signal.signal(each, second)
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    default = (signal.SIG_DFL, signal.default_int_handler)
+    before = {number: handler for number in numbers if (handler := signal.getsignal(number)) in default}
+    for number in before:
+        signal.signal(number, first)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def exit_at_once(code: int) -> NoReturn:
+    """End the process without unwinding. Workers and servers end by themselves when their pipes close."""
+    if sys.__stdout__ is not None and sys.__stdout__.isatty():
+        os.write(sys.__stdout__.fileno(), _SHOW_CURSOR)
+    os._exit(code)

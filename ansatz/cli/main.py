@@ -1,7 +1,7 @@
 """The command `ansatz`. Every file in this package that holds a function with the file's name is a verb; a file that
 holds an `app` is a verb with subcommands.
 
-Errors for users are one sentence on stderr, with exit code 2.
+Errors for users are one sentence on stderr, with exit code 2, or 75 if the same command may succeed later.
 """
 
 from __future__ import annotations
@@ -59,8 +59,19 @@ def _options(
 
 def main() -> None:
     try:
-        renamed.check_options(sys.argv[1:])
-        build_app()()
+        with process.ended_by_signals():
+            renamed.check_options(sys.argv[1:])
+            build_app()()
     except AnsatzError as error:
         print(f"ansatz: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except OSError as error:
+        print(f"ansatz: {_described(error)}", file=sys.stderr)
         sys.exit(2)
+
+
+def _described(error: OSError) -> str:
+    """The sentence about a file operation that failed where no code has anything better to say."""
+    place = error.filename2 or error.filename
+    what = f"{place} cannot be used: " if place is not None else ""
+    return f"{what}{error.strerror or error}. Check that it exists, its kind and permissions, and the free disk space."

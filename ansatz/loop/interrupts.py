@@ -23,12 +23,12 @@ from types import FrameType
 from typing import NoReturn, Protocol
 
 from ansatz.errors import RunInterrupted
+from ansatz.process import exit_at_once
 
 EXIT_CODE = os.EX_TEMPFAIL
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT)
 CLEANUP_S = 5.0
 """Seconds that closing samplers and graders may take once everything is saved. A hanging reward cannot delay it."""
-_SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Interruptible(Protocol):
@@ -96,7 +96,7 @@ class Interrupts:
         if number == signal.SIGHUP and self._had_terminal and not _has_terminal():
             return
         if self.signal is not None:
-            _exit_at_once(128 + number)
+            exit_at_once(128 + number)
         self.signal = signal.Signals(number)
         if self._stage is None or self._stage.idle:
             self._save_and_leave()
@@ -106,7 +106,7 @@ class Interrupts:
     def _on_alarm(self, _number: int, _frame: FrameType | None) -> None:
         if self._farewell is not None:
             print(f"ansatz: {self._farewell}", file=sys.stderr, flush=True)
-            _exit_at_once(EXIT_CODE)
+            exit_at_once(EXIT_CODE)
         self._save_and_leave()
 
     def _save_and_leave(self) -> None:
@@ -124,10 +124,3 @@ def _has_terminal() -> bool:
     except OSError:
         return False
     return True
-
-
-def _exit_at_once(code: int) -> NoReturn:
-    """End the process without unwinding. Workers and servers end by themselves when their pipes close."""
-    if sys.__stdout__ is not None and sys.__stdout__.isatty():
-        os.write(sys.__stdout__.fileno(), _SHOW_CURSOR)
-    os._exit(code)

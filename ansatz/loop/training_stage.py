@@ -12,7 +12,7 @@ from typing import Any
 from ansatz.config.schema import Config
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
-from ansatz.errors import ConfigError
+from ansatz.errors import ConfigError, RewardError
 from ansatz.loop.context import RunContext
 from ansatz.loop.disk import check_space
 from ansatz.loop.step_edges import EdgeSaver, StageState
@@ -84,6 +84,7 @@ def training_stage(
 ) -> Iterator[TrainingStage]:
     """The stage at its start, or at the latest checkpoint in its folder. Its tracker is closed at the end.
 
+    A RewardError ends the stage after the last step edge has been saved, because a resumed run may succeed.
     config: the recipe, whose `sft` section may be another than that of `context`.
     """
     stream = ProblemStream(problems, seed=config.seed, curriculum=curriculum)
@@ -111,17 +112,21 @@ def training_stage(
     trainer.on_skip = functools.partial(_store_skipped, folder, tracker)
     with closing(tracker), context.interrupts.saving(edges):
         tracker.resume(step)
-        yield TrainingStage(
-            config=config,
-            folder=folder,
-            edges=edges,
-            trainer=trainer,
-            stream=stream,
-            tracker=tracker,
-            total_steps=total_steps,
-            first_step=step + 1,
-            restored=state,
-        )
+        try:
+            yield TrainingStage(
+                config=config,
+                folder=folder,
+                edges=edges,
+                trainer=trainer,
+                stream=stream,
+                tracker=tracker,
+                total_steps=total_steps,
+                first_step=step + 1,
+                restored=state,
+            )
+        except RewardError as error:
+            saved = edges.save_edge() or "The step could not be saved, because its weights were already changing."
+            raise type(error)(f"{error} {saved} Resume with: ansatz train --resume {config.run_dir}") from error
 
 
 def _store_skipped(folder: Path, tracker: TrackerLike, skipped: SkippedUpdate) -> None:

@@ -91,6 +91,13 @@ class RewardRegistry:
         """Those of `INJECTED` that the reward declares."""
         return frozenset(INJECTED) & settings_of(self.get(name)).keys()
 
+    def can_hang(self, name: str) -> bool:
+        """Whether the reward runs code or asks machines that are not ours: the user's own function, or a built-in one
+        whose module says `CAN_HANG = True`. ConfigError if it is unknown."""
+        if ":" in name:
+            return True
+        return getattr(importlib.import_module(self.get(name).__module__), "CAN_HANG", False)
+
     def gold_check(self, name: str) -> Callable[..., None] | None:
         """`check_golds(problems)` of a built-in reward: DataError for unreadable golds. None if it has none."""
         return None if ":" in name else getattr(importlib.import_module(f"ansatz.rewards.{name}"), "check_golds", None)

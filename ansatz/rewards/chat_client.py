@@ -1,21 +1,26 @@
 """Chat completions from any server with OpenAI's HTTP interface (vLLM, SGLang, llama.cpp, a provider).
 
-Standard library only. Calls block, and any number of threads can make them. One connection per request, no proxies.
+All requests of a process run in one event loop, in a daemon thread. A request is cancelled at its deadline wherever it
+stands: a server cannot delay that by sending its reply or its headers in a trickle, as it could with the timeouts of
+blocking sockets, which hold for one read each. Calls block, and any number of threads can make them. No proxies.
 """
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import json
+import os
 import random
-import time
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import BoundedSemaphore
 from typing import Any
-from urllib.parse import urlsplit
+
+import httpx2
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_never
 
 from ansatz.errors import ConfigError
+from ansatz.json_text import parse_json
 
 _MAX_REPLY_BYTES = 4 << 20
 _MAX_WAIT_S = 30.0  # between two attempts, even if the server asks for more
@@ -23,7 +28,7 @@ _RETRY_STATUS = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 
 
 class ChatFailed(Exception):
-    """No usable reply after the last attempt. The message says why that one failed."""
+    """No usable reply. The message says why the last attempt failed."""
 
 
 class ChatTimeout(ChatFailed):
@@ -42,8 +47,9 @@ class _Retry(Exception):
 class ChatClient:
     """url: including the version, such as http://localhost:8000/v1. timeout_s: wall time of one attempt.
 
-    retries: further attempts after a temporary failure (connection, timeout, status 408, 429, 5xx). The n-th starts
-    after backoff_s x 2^n plus up to half of that at random, or after the server's Retry-After.
+    patience_s: wall time from the first attempt of a request until it is given up. After a temporary failure
+    (connection, timeout, status 408, 429, 5xx) there is another attempt: the n-th after backoff_s x 2^n plus up to half
+    of that at random, or after the server's Retry-After, and never more than 30 s later.
     concurrent: most requests in flight. Others wait for their turn; waiting does not count towards the timeout.
     """
 
@@ -51,78 +57,156 @@ class ChatClient:
     model: str
     api_key: str | None = None
     timeout_s: float = 60.0
-    retries: int = 3
+    patience_s: float = 900.0
     backoff_s: float = 0.5
     concurrent: int = 16
-    _turn: BoundedSemaphore = field(init=False, repr=False, compare=False)
+    _requests: _Requests = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"judge: url = {self.url!r}: expected a URL such as http://localhost:8000/v1.")
-        if self.timeout_s <= 0:
-            raise ConfigError(f"judge: timeout_s = {self.timeout_s}: expected more than 0.")
-        object.__setattr__(self, "_turn", BoundedSemaphore(self.concurrent))
+        for name in ("timeout_s", "patience_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"judge: {name} = {getattr(self, name)}: expected more than 0.")
+        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
+            raise ConfigError(
+                "judge: the API key has a line break or another character that a header cannot hold. Set the variable "
+                "to the key alone."
+            )
+        object.__setattr__(self, "_requests", _Requests(_completions_url(self.url)))
 
     def ask(self, messages: Sequence[Mapping[str, str]], *, max_tokens: int) -> str:
-        """The text of the reply, sampled at temperature 0. Raises ChatFailed or ChatTimeout after the last attempt."""
-        body = {"model": self.model, "messages": list(messages), "temperature": 0, "max_tokens": max_tokens}
-        for attempt in range(self.retries + 1):
-            try:
-                with self._turn:
-                    return _content(self._post(json.dumps(body).encode()))
-            except _Retry as retry:
-                if attempt == self.retries:
-                    raise retry.failure from retry
-                backoff = self.backoff_s * 2**attempt * random.uniform(1, 1.5)
-                time.sleep(min(backoff if retry.wait_s is None else retry.wait_s, _MAX_WAIT_S))
-        raise AssertionError("unreachable: the last attempt returns or raises")
+        """The text of the reply, sampled at temperature 0. Raises ChatFailed or ChatTimeout."""
+        (reply,) = self.ask_all([messages], max_tokens=max_tokens)
+        if isinstance(reply, ChatFailed):
+            raise reply
+        return reply
 
-    def _post(self, body: bytes) -> bytes:
-        parts = urlsplit(self.url)
-        assert parts.hostname is not None
-        deadline = time.monotonic() + self.timeout_s
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname, parts.port, timeout=self.timeout_s)
+    def ask_all(
+        self, conversations: Sequence[Sequence[Mapping[str, str]]], *, max_tokens: int, patience_s: float | None = None
+    ) -> list[str | ChatFailed]:
+        """The reply to each conversation, or why there is none. They are asked at the same time.
+
+        patience_s: instead of the client's own.
+        """
+        patience_s = self.patience_s if patience_s is None else patience_s
+        bodies = [
+            {"model": self.model, "messages": list(messages), "temperature": 0, "max_tokens": max_tokens}
+            for messages in conversations
+        ]
+
+        async def ask_all() -> list[str | ChatFailed]:
+            return await asyncio.gather(*(self._ask(json.dumps(body).encode(), patience_s) for body in bodies))
+
+        return asyncio.run_coroutine_threadsafe(ask_all(), _event_loop()).result()
+
+    async def _ask(self, body: bytes, patience_s: float) -> str | ChatFailed:
+        failures: list[ChatFailed] = [ChatTimeout("no reply")]
+
+        async def attempt() -> str:
+            async with self._requests.turn(self.concurrent):
+                patience.reschedule(first_attempt() + patience_s)
+                try:
+                    return _content(await self._post(body))
+                except _Retry as retry:
+                    failures.append(retry.failure)
+                    raise
+
+        def first_attempt() -> float:
+            """When the first attempt began, in the loop's time. Waiting for the first turn needs no patience."""
+            nonlocal begin
+            begin = asyncio.get_running_loop().time() if begin is None else begin
+            return begin
+
+        begin: float | None = None
+        retrying = AsyncRetrying(stop=stop_never, wait=self._wait, retry=retry_if_exception_type(_Retry))
         try:
-            connection.request("POST", f"{parts.path.rstrip('/')}/chat/completions", body, self._headers())
-            with connection.getresponse() as response:
-                data = _read(response, deadline)
+            async with asyncio.timeout(None) as patience:
+                return await retrying(attempt)
+        except ChatFailed as failure:
+            return failure
+        except TimeoutError:
+            kind = ChatTimeout if isinstance(failures[-1], ChatTimeout) else ChatFailed
+            return kind(f"given up after {patience_s:g} s; the last attempt: {failures[-1]}")
+
+    def _wait(self, state: RetryCallState) -> float:
+        retry: Any = state.outcome.exception() if state.outcome is not None else None
+        doubled = self.backoff_s * 2 ** min(state.attempt_number - 1, 20) * random.uniform(1, 1.5)
+        return min(doubled if retry is None or retry.wait_s is None else retry.wait_s, _MAX_WAIT_S)
+
+    async def _post(self, body: bytes) -> bytes:
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                status, headers, data = await self._requests.post(body, self._headers())
         except TimeoutError as error:
             raise _Retry(ChatTimeout(f"no reply in {self.timeout_s} s")) from error
-        except (OSError, http.client.HTTPException) as error:
+        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
             raise _Retry(ChatFailed(f"{type(error).__name__}: {error}")) from error
-        finally:
-            connection.close()
-        if response.status == 200:
+        if status == 200:
             return data
-        failure = ChatFailed(f"status {response.status}: {data[:200].decode(errors='replace')}")
-        if response.status in _RETRY_STATUS:
-            raise _Retry(failure, _seconds(response.headers.get("Retry-After")))
+        failure = ChatFailed(f"status {status}: {data[:200].decode(errors='replace')}")
+        if status in _RETRY_STATUS:
+            raise _Retry(failure, _seconds(headers.get("Retry-After")))
         raise failure
 
     def _headers(self) -> dict[str, str]:
         authorization = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        return {"Content-Type": "application/json", **authorization}
+        return {"Content-Type": "application/json", "Accept-Encoding": "identity", **authorization}
 
 
-def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
-    """The body. A server that sends it in a trickle misses the deadline too."""
-    data = bytearray()
-    while part := response.read1(65536):
-        data += part
-        if len(data) > _MAX_REPLY_BYTES:
-            raise http.client.HTTPException(f"a reply of more than {_MAX_REPLY_BYTES} bytes")
-        if time.monotonic() > deadline:
-            raise TimeoutError
-    if response.length:  # announced bytes that did not arrive
-        raise http.client.IncompleteRead(bytes(data), response.length)
-    return bytes(data)
+class _Requests:
+    """The HTTP connections of one client. Used only in the event loop, which also makes them."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._turns: asyncio.Semaphore | None = None
+        self._http: httpx2.AsyncClient | None = None
+
+    def turn(self, concurrent: int) -> asyncio.Semaphore:
+        if self._turns is None:
+            self._turns = asyncio.Semaphore(concurrent)
+        return self._turns
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, httpx2.Headers, bytes]:
+        """Status, headers and body of the reply. The caller sets the deadline."""
+        if self._http is None:
+            self._http = httpx2.AsyncClient(timeout=None, limits=httpx2.Limits(), trust_env=False)
+        data = bytearray()
+        async with self._http.stream("POST", self._url, content=body, headers=dict(headers)) as response:
+            async for part in response.aiter_raw():
+                data += part
+                if len(data) > _MAX_REPLY_BYTES:
+                    raise httpx2.RemoteProtocolError(f"a reply of more than {_MAX_REPLY_BYTES} bytes")
+        return response.status_code, response.headers, bytes(data)
+
+
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
+_loops_lock = threading.Lock()
+
+
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """The loop of this process. A fork gets its own, because threads do not survive it."""
+    with _loops_lock:
+        loop = _loops.get(os.getpid())
+        if loop is None:
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="chat", daemon=True).start()
+        return loop
+
+
+def _completions_url(url: str) -> str:
+    """The address of the route. ConfigError if the text is not an address."""
+    try:
+        parsed = httpx2.URL(url)
+        valid = parsed.scheme in ("http", "https") and bool(parsed.host) and 0 < (parsed.port or 80) < 65536
+    except (httpx2.InvalidURL, ValueError):
+        valid = False
+    if not valid:
+        raise ConfigError(f"judge: url = {url!r}: expected a URL such as http://localhost:8000/v1.")
+    return f"{url.rstrip('/')}/chat/completions"
 
 
 def _content(data: bytes) -> str:
     try:
-        reply: Any = json.loads(data)
+        reply: Any = parse_json(data)
         content = reply["choices"][0]["message"]["content"]
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise _Retry(ChatFailed(f"no chat completion: {data[:200].decode(errors='replace')}")) from error
@@ -133,4 +217,4 @@ def _content(data: bytes) -> str:
 
 def _seconds(retry_after: str | None) -> float | None:
     """Retry-After if it is a number of seconds. Its other form, a date, is ignored."""
-    return float(retry_after) if retry_after and retry_after.isdecimal() else None
+    return float(retry_after) if retry_after and retry_after.isdecimal() and len(retry_after) < 10 else None

@@ -3,6 +3,7 @@
 rewards:
   math_answer: {weight: 1.0, mode: strict, correct: 1.0, wrong: 0.0}
   repetition:  {weight: 0.1}
+  mine.py:brief: {deadline_s: 60}
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from ansatz.errors import ConfigError
+from ansatz.errors import AnsatzError, ConfigError, RewardError
 from ansatz.rewards.base import Grader, RewardFunction, RewardResult, rewards
+from ansatz.rewards.guarded_calls import CallsCancelled, DeadlineMissed, GuardedCalls
 from ansatz.rewards.math_answer import ALGEBRA_TARGET
 from ansatz.rewards.pool import WorkerPool
 from ansatz.rewards.results import as_results
@@ -24,20 +27,28 @@ from ansatz.types import Problem, Reason, Rollout, Score, ScoredRollout, Verdict
 
 _FOR_CHECK: dict[str, Any] = {"step": 0, "pool": None, "verdicts": ()}
 """What a built-in reward gets, with an empty group, to check its settings."""
+_DEADLINE_S = 600.0
+"""Of one call of a user's own reward, if the recipe sets no deadline_s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedReward:
+    """guarded: it may never return, so it is called with a deadline of deadline_s seconds; None: no limit."""
+
     name: str
     weight: float
     function: RewardFunction
     injected: frozenset[str]
+    guarded: bool
+    deadline_s: float | None
 
 
 def build_grader(recipe: Mapping[str, Mapping[str, Any]], *, workers: int = 1, timeout_s: float = 1.0) -> RewardGrader:
     """The grader of a recipe's `rewards` section: name -> settings, including `weight` (default 1.0).
 
-    workers: processes for algebra, and threads that grade different problems. timeout_s: limit of an algebra job.
+    A user's own reward and a learned one also have `deadline_s`: seconds that one call, with all rollouts of a problem,
+    may take. workers: processes for algebra, and threads that grade different problems. timeout_s: limit of an algebra
+    job.
     ConfigError, before any work, for an unknown reward or setting, a missing setting, or no reward at all.
     """
     if not recipe:
@@ -54,10 +65,16 @@ def _weighted(name: str, settings: dict[str, Any]) -> WeightedReward:
     weight = settings.pop("weight", 1.0)
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
         raise ConfigError(f"rewards.{name}.weight = {weight!r}: expected a finite number.")
+    guarded = rewards.can_hang(name)
+    deadline_s = settings.pop("deadline_s", _DEADLINE_S if ":" in name else None) if guarded else None
+    if deadline_s is not None and not (isinstance(deadline_s, int | float) and 0 < deadline_s < math.inf):
+        raise ConfigError(f"rewards.{name}.deadline_s = {deadline_s!r}: expected a number of seconds above 0.")
     function, injected = rewards.bind(name, settings), rewards.injected(name)
     if ":" not in name:
         function((), **{key: _FOR_CHECK[key] for key in injected})  # a wrong setting fails now, not at step 1
-    return WeightedReward(name=name, weight=float(weight), function=function, injected=injected)
+    return WeightedReward(
+        name=name, weight=float(weight), function=function, injected=injected, guarded=guarded, deadline_s=deadline_s
+    )
 
 
 def _ungraded(name: str) -> ConfigError:
@@ -80,12 +97,14 @@ class RewardGrader:
     def __init__(self, parts: Sequence[WeightedReward], workers: int, timeout_s: float) -> None:
         self._parts = tuple(sorted(parts, key=lambda part: "verdicts" in part.injected))
         self._pool = WorkerPool(ALGEBRA_TARGET, workers=workers, timeout_s=timeout_s)
+        self._guard = GuardedCalls()
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="grader") if workers > 1 else None
 
     def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]:
         """One ScoredRollout per rollout, in the same order. The rollouts of a problem are graded together.
 
         The verdict is that of the first reward that gives one. If none does, a value above 0 counts as correct.
+        RewardError if a reward raises, does not return in time, or returns something other than finite numbers.
         """
         groups: dict[str, list[int]] = {}
         for index, rollout in enumerate(rollouts):
@@ -100,8 +119,9 @@ class RewardGrader:
         return [item for item in scored if item is not None]
 
     def close(self) -> None:
+        self._guard.cancel()  # without this, a reward that hangs would keep the threads that wait for it alive
         if self._threads is not None:
-            self._threads.shutdown()
+            self._threads.shutdown(cancel_futures=True)
         self._pool.close()
 
     def __enter__(self) -> Grader:
@@ -118,12 +138,34 @@ class RewardGrader:
                 injected["verdicts"] = [_verdict(row) for row in zip(*columns.values(), strict=True)]
                 if None in injected["verdicts"]:
                     raise _ungraded(part.name)
-            results = part.function(group, **{key: injected[key] for key in part.injected})
-            columns[part.name] = as_results(part.name, results, group)
+            settings = {key: injected[key] for key in part.injected}
+            columns[part.name] = self._guarded(part, group, settings) if part.guarded else _call(part, group, settings)
         return [
             self._score(rollout, {name: column[index] for name, column in columns.items()})
             for index, rollout in enumerate(group)
         ]
+
+    def _guarded(
+        self, part: WeightedReward, group: Sequence[Rollout], settings: Mapping[str, Any]
+    ) -> Sequence[RewardResult]:
+        """The results of a reward that may raise, hang, or return anything. RewardError for all of these."""
+        where = f"for problem {group[0].prompt.problem.id!r}"
+        try:
+            return self._guard.call(lambda: _call(part, group, settings), deadline_s=part.deadline_s)
+        except (AnsatzError, KeyboardInterrupt):
+            raise
+        except DeadlineMissed as error:
+            raise RewardError(
+                f"reward {part.name!r} has not returned within {part.deadline_s} s {where}. Correct it, or set "
+                f"rewards.{part.name}.deadline_s to more seconds."
+            ) from error
+        except CallsCancelled as error:
+            raise RewardError(f"reward {part.name!r} was still running {where} when the grader was closed.") from error
+        except BaseException as error:  # also SystemExit: the user's code calls exit()
+            raise RewardError(
+                f"reward {part.name!r} raised {_described(error)} {where}. Correct it so that it returns a number for "
+                "every response."
+            ) from error
 
     def _score(self, rollout: Rollout, results: Mapping[str, RewardResult]) -> Score:
         value = sum(part.weight * results[part.name].value for part in self._parts)
@@ -134,6 +176,21 @@ class RewardGrader:
         if rollout.truncated and verdict.reason is Reason.NO_ANSWER:
             verdict = dataclasses.replace(verdict, reason=Reason.TRUNCATED)
         return Score(value=value, parts={name: result.value for name, result in results.items()}, verdict=verdict)
+
+
+def _call(part: WeightedReward, group: Sequence[Rollout], settings: Mapping[str, Any]) -> Sequence[RewardResult]:
+    return as_results(part.name, part.function(group, **settings), group)
+
+
+def _described(error: BaseException) -> str:
+    """The error with the innermost place in the code, such as "ValueError: no box (mine.py, line 12)"."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    try:
+        message = " ".join(str(error).split())[:200]
+    except Exception:  # the class of a user can raise anything
+        message = ""
+    return f"{type(error).__name__}{': ' if message else ''}{message}{place}"
 
 
 def _verdict(results: Iterable[RewardResult]) -> Verdict | None:

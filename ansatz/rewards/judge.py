@@ -11,11 +11,14 @@ import hashlib
 import json
 import os
 import re
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
 
-from ansatz.config.fields import Count, Positive, Rate
-from ansatz.errors import ConfigError
+from pydantic import Field
+
+from ansatz.config.fields import Positive, Rate
+from ansatz.errors import ConfigError, RewardUnavailable
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.chat_client import ChatClient, ChatFailed, ChatTimeout
 from ansatz.rewards.math_answer import equivalent
@@ -24,7 +27,11 @@ from ansatz.rewards.pool import WorkerPool
 from ansatz.rewards.verdict_cache import VerdictCache
 from ansatz.types import Reason, Rollout, Verdict
 
+CAN_HANG = True
+"""The judge is another machine, and the reward waits for it as long as its patience lasts."""
+
 _STAGE = "judge"
+_START_PATIENCE_S = 10.0  # a judge that does not answer when a run starts is a mistake in the recipe
 _MAX_ANSWER_CHARS = 2_000  # longer text is not a final answer, and could contain arguments for the judge
 _RULES = (
     "You check answers to questions. You are given a question, its reference answer, and a candidate answer as a JSON "
@@ -43,11 +50,12 @@ def judge(
     correct: float = 1.0,
     wrong: float = 0.0,
     failed: float = 0.0,
+    drop: Annotated[float, Field(ge=0, le=0.01)] = 0.0,
     rules_first: bool = True,
     mode: Mode = "strict",
     api_key_env: str | None = None,
     timeout_s: float = 60.0,
-    retries: Count = 3,
+    patience_s: float = 900.0,
     backoff_s: Rate = 0.5,
     concurrent: Positive = 16,
     max_reply_tokens: Positive = 1024,
@@ -56,52 +64,99 @@ def judge(
 ) -> list[RewardResult]:
     """`correct` if the judge considers the response's final answer the same as the problem's, else `wrong`.
 
-    failed: the value if the judge gives no verdict; the reason is then timeout, crashed (no reply), or unparsed (a
-    reply without CORRECT or INCORRECT). rules_first: accept an answer that `math_answer` accepts without asking the
-    judge. api_key_env: the environment variable that holds the key. cache: an SQLite file; None caches in memory.
-    mode: where the answer is looked for, see `math_answer`. Other settings: see `ChatClient`.
+    failed: the value if the judge's reply has neither CORRECT nor INCORRECT; the reason is then unparsed.
+    drop: fraction of the answers, up to 0.01, that can go without a reply. The others raise RewardUnavailable. A
+    dropped response gets the mean value of the other responses to its problem, so that with a group baseline it
+    changes little, and the reason timeout or crashed.
+    rules_first: accept an answer that `math_answer` accepts without asking the judge. api_key_env: the environment
+    variable that holds the key. cache: an SQLite file; None caches in memory. mode: where the answer is looked for, see
+    `math_answer`. Other settings: see `ChatClient`.
     ConfigError, for an empty group, if the judge cannot be reached at all.
     """
-    client = _client(url, model, _key(api_key_env), timeout_s, retries, backoff_s, concurrent)
+    client = _client(url, model, _key(api_key_env), timeout_s, patience_s, backoff_s, concurrent)
     saved = _cache(cache)
     if not rollouts:
         _reach(client, max_reply_tokens)
         return []
-
-    def verdict_on(answer: str) -> Verdict:
-        problem = rollouts[0].prompt.problem
-        if rules_first and (verdict := equivalent(problem.answer, answer, pool=pool)):
-            return verdict
-        if len(answer) > _MAX_ANSWER_CHARS:
-            return Verdict(correct=False, reason=Reason.DIFFERENT, extracted=answer, stage=_STAGE)
-        reason = _ask(client, saved, _messages(problem.dialogue, problem.answer, answer), max_reply_tokens)
-        return Verdict(correct=reason is Reason.EQUAL, reason=reason, extracted=answer, stage=_STAGE)
-
+    problem = rollouts[0].prompt.problem
     answers = [extract(rollout.text, mode=mode) for rollout in rollouts]
-    different = list(dict.fromkeys(answer for answer in answers if answer is not None))
-    with ThreadPoolExecutor(max(1, min(concurrent, len(different))), thread_name_prefix=_STAGE) as threads:
-        verdicts: dict[str | None, Verdict] = dict(zip(different, threads.map(verdict_on, different), strict=True))
-    verdicts[None] = Verdict(correct=False, reason=Reason.NO_ANSWER, stage=_STAGE)
-    values = {Reason.EQUAL: correct, Reason.DIFFERENT: wrong, Reason.NO_ANSWER: wrong}
+    verdicts: dict[str | None, Verdict] = {None: Verdict(correct=False, reason=Reason.NO_ANSWER, stage=_STAGE)}
+    for answer in answers:
+        if answer is None or answer in verdicts:
+            continue
+        if rules_first and (verdict := equivalent(problem.answer, answer, pool=pool)):
+            verdicts[answer] = verdict
+        elif len(answer) > _MAX_ANSWER_CHARS:
+            verdicts[answer] = Verdict(correct=False, reason=Reason.DIFFERENT, extracted=answer, stage=_STAGE)
+    asked = list(dict.fromkeys(answer for answer in answers if answer is not None and answer not in verdicts))
+    conversations = [_messages(problem.dialogue, problem.answer, answer) for answer in asked]
+    reasons = _ask_all(client, saved, conversations, max_reply_tokens, _Drops.of(client, drop), problem.id)
+    for answer, reason in zip(asked, reasons, strict=True):
+        verdicts[answer] = Verdict(correct=reason is Reason.EQUAL, reason=reason, extracted=answer, stage=_STAGE)
+    values = {Reason.EQUAL: correct, Reason.DIFFERENT: wrong, Reason.NO_ANSWER: wrong, Reason.UNPARSED: failed}
+    judged = [values[verdicts[answer].reason] for answer in answers if verdicts[answer].reason in values]
+    mean = sum(judged) / len(judged) if judged else wrong
     return [
-        RewardResult(value=values.get(verdicts[answer].reason, failed), verdict=verdicts[answer]) for answer in answers
+        RewardResult(value=values.get(verdicts[answer].reason, mean), verdict=verdicts[answer]) for answer in answers
     ]
 
 
-def _ask(client: ChatClient, saved: VerdictCache, messages: list[dict[str, str]], max_tokens: int) -> Reason:
-    key = hashlib.sha256(json.dumps([client.url, client.model, messages]).encode()).hexdigest()
-    correct = saved.get(key)
-    if correct is None:
-        try:
-            correct = _read(client.ask(messages, max_tokens=max_tokens))
-        except ChatTimeout:
-            return Reason.TIMEOUT
-        except ChatFailed:
-            return Reason.CRASHED
-        if correct is None:
-            return Reason.UNPARSED
-        saved.put(key, correct)
-    return Reason.EQUAL if correct else Reason.DIFFERENT
+class _Drops:
+    """How many answers a judge was asked about and how many of them were dropped. limit: largest fraction."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit, self._asked, self._dropped = limit, 0, 0
+        self._lock = threading.Lock()
+
+    @staticmethod
+    @functools.cache
+    def of(client: ChatClient, limit: float) -> _Drops:
+        """One a run, so that the limit holds over all groups."""
+        return _Drops(limit)
+
+    def asked(self, number: int) -> None:
+        with self._lock:
+            self._asked += number
+
+    def take(self) -> bool:
+        """Whether one more answer can be dropped. It then counts as dropped."""
+        with self._lock:
+            self._dropped += (allowed := self._dropped + 1 <= self._limit * self._asked)
+        return allowed
+
+
+def _ask_all(
+    client: ChatClient,
+    saved: VerdictCache,
+    conversations: Sequence[list[dict[str, str]]],
+    max_tokens: int,
+    drops: _Drops,
+    problem: str,
+) -> list[Reason]:
+    """The judge's verdict on each conversation. RewardUnavailable if a reply is missing and cannot be dropped."""
+    keys = [
+        hashlib.sha256(json.dumps([client.url, client.model, messages]).encode()).hexdigest()
+        for messages in conversations
+    ]
+    known = {key: saved.get(key) for key in keys}
+    missing = [index for index, key in enumerate(keys) if known[key] is None]
+    drops.asked(len(conversations))
+    replies = client.ask_all([conversations[index] for index in missing], max_tokens=max_tokens) if missing else []
+    without_reply: dict[str, Reason] = {}
+    for index, reply in zip(missing, replies, strict=True):
+        if isinstance(reply, ChatFailed):
+            if not drops.take():
+                raise RewardUnavailable(
+                    f"rewards.judge: the model {client.model!r} at {client.url} has not answered about problem "
+                    f"{problem!r}: {reply}."
+                ) from reply
+            without_reply[keys[index]] = Reason.TIMEOUT if isinstance(reply, ChatTimeout) else Reason.CRASHED
+        elif (correct := _read(reply)) is None:
+            without_reply[keys[index]] = Reason.UNPARSED
+        else:
+            known[keys[index]] = correct
+            saved.put(keys[index], correct)
+    return [without_reply.get(key) or (Reason.EQUAL if known[key] else Reason.DIFFERENT) for key in keys]
 
 
 def _messages(question: str, gold: str, answer: str) -> list[dict[str, str]]:
@@ -117,19 +172,20 @@ def _read(reply: str) -> bool | None:
 
 @functools.cache
 def _reach(client: ChatClient, max_tokens: int) -> None:
-    """Ask once, so that a wrong address, model or key is an error before the run, not a verdict on every rollout."""
-    try:
-        client.ask(_messages("What is 1 + 1?", "2", "2"), max_tokens=max_tokens)
-    except ChatFailed as error:
+    """Ask once, so that a wrong address, model or key is an error before the run, not after the first sampling."""
+    patience_s = min(client.patience_s, max(client.timeout_s, _START_PATIENCE_S))
+    question = _messages("What is 1 + 1?", "2", "2")
+    (reply,) = client.ask_all([question], max_tokens=max_tokens, patience_s=patience_s)
+    if isinstance(reply, ChatFailed):
         raise ConfigError(
-            f"rewards.judge: the model {client.model!r} at {client.url} does not answer ({error}). "
+            f"rewards.judge: the model {client.model!r} at {client.url} does not answer ({reply}). "
             "Start the server, or correct url, model or api_key_env."
-        ) from error
+        ) from reply
 
 
 @functools.cache
 def _client(
-    url: str, model: str, key: str | None, timeout_s: float, retries: int, backoff_s: float, concurrent: int
+    url: str, model: str, key: str | None, timeout_s: float, patience_s: float, backoff_s: float, concurrent: int
 ) -> ChatClient:
     """One a run, so that `concurrent` holds over all groups."""
     return ChatClient(
@@ -137,7 +193,7 @@ def _client(
         model=model,
         api_key=key,
         timeout_s=timeout_s,
-        retries=retries,
+        patience_s=patience_s,
         backoff_s=backoff_s,
         concurrent=concurrent,
     )

@@ -16,7 +16,11 @@ from ansatz.errors import ConfigError, ModelError
 from ansatz.hub import local_folder
 from ansatz.registry import load_attribute
 from ansatz.rewards.base import RewardResult
+from ansatz.rewards.results import as_results
 from ansatz.types import Rollout
+
+CAN_HANG = True
+"""The model can be the user's own code."""
 
 
 class OutcomeModel(Protocol):
@@ -47,10 +51,10 @@ def learned(
     It gives no verdict: a learned score above 0 proves nothing. ModelError or ConfigError for a wrong model.
     """
     scorer = _user_model(model) if ":" in model else _folder(model, form, max_tokens, batch_size, device)
-    values = [float(value) for value in scorer.score(rollouts)] if rollouts else []
+    results = as_results("learned", scorer.score(rollouts), rollouts) if rollouts else []
     if squash == "sigmoid":
-        values = [_sigmoid(value) for value in values]
-    return [RewardResult(value=value) for value in values]
+        return [RewardResult(value=_sigmoid(result.value)) for result in results]
+    return results
 
 
 class SequenceClassifier:

@@ -2,43 +2,56 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from ansatz.errors import ConfigError
+from ansatz.errors import RewardError
 from ansatz.rewards.base import RewardResult
-from ansatz.types import Rollout
+from ansatz.types import Rollout, Verdict
 
 _EXPECTED = "Return a list with one number or RewardResult per rollout, in the same order."
 
 
 def as_results(name: str, returned: Any, group: Sequence[Rollout]) -> list[RewardResult]:
-    """One finite result per rollout of the group. ConfigError, with the reward and the problem, for anything else."""
+    """One finite result per rollout of the group. RewardError, with the reward and the problem, for anything else.
+
+    Whatever `returned` raises while it is read is passed on.
+    """
     what = f"reward {name!r} returned"
     where = f"problem {group[0].prompt.problem.id!r}"
-    if isinstance(returned, str | bytes | Mapping) or not isinstance(returned, Iterable):
-        raise ConfigError(f"{what} {_shown(returned)} for {len(group)} rollouts of {where}. {_EXPECTED}")
-    values = list(cast(Iterable[Any], returned))
+    is_scalar = getattr(returned, "shape", None) == ()  # of numpy or torch: it has __iter__ and cannot be iterated
+    if isinstance(returned, str | bytes | Mapping) or is_scalar or not isinstance(returned, Iterable):
+        raise RewardError(f"{what} {_shown(returned)} for {len(group)} rollouts of {where}. {_EXPECTED}")
+    # Without the limit, a generator that never ends would fill the memory.
+    values = list(itertools.islice(cast(Iterable[Any], returned), len(group) + 1))
     if len(values) != len(group):
-        raise ConfigError(f"{what} {len(values)} results for {len(group)} rollouts of {where}. {_EXPECTED}")
-    results = [value if isinstance(value, RewardResult) else _result(value, what, where) for value in values]
-    for result in results:
-        if not math.isfinite(result.value):
-            raise ConfigError(f"{what} {result.value} for {where}. Return a finite number.")
-    return results
+        number = f"more than {len(group)}" if len(values) > len(group) else len(values)
+        raise RewardError(f"{what} {number} results for {len(group)} rollouts of {where}. {_EXPECTED}")
+    return [_result(value, what, where) for value in values]
 
 
 def _result(value: Any, what: str, where: str) -> RewardResult:
     """A number, also a boolean or a scalar of numpy or torch, as a result."""
-    number = value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value
+    inner: Any = value.value if isinstance(value, RewardResult) else value
+    number = inner.item() if hasattr(inner, "item") and not getattr(inner, "shape", ()) else inner
     if not isinstance(number, bool | int | float):
-        raise ConfigError(f"{what} {_shown(value)} for a rollout of {where}. Return a number or a RewardResult.")
-    return RewardResult(value=float(number))
+        raise RewardError(f"{what} {_shown(value)} for a rollout of {where}. Return a number or a RewardResult.")
+    if not math.isfinite(number) if isinstance(number, float) else abs(number) > 10**300:
+        shown = f"a number of more than {10**300:.0e}" if isinstance(number, int) else number
+        raise RewardError(f"{what} {shown} for {where}. Return a finite number.")
+    verdict = value.verdict if isinstance(value, RewardResult) else None
+    if verdict is not None and not isinstance(cast(Any, verdict), Verdict):
+        raise RewardError(f"{what} {_shown(verdict)} as the verdict on a rollout of {where}. Return a Verdict or None.")
+    return RewardResult(value=float(number), verdict=verdict)
 
 
 def _shown(value: Any) -> str:
     if value is None:
         return "None"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception as error:  # the class of a user can raise anything
+        text = f"whose repr raises {type(error).__name__}"
     return f"the {type(value).__name__} {text if len(text) <= 60 else f'{text[:57]}...'}"

@@ -94,8 +94,10 @@ class GroupSampler(Generic[T]):
             for rollout in rollouts:  # a no-op unless the sampler did not report it while it was running
                 assembly.add(rollout)
             groups = assembly.graded()
-        finally:
-            threads.shutdown(cancel_futures=True)
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)  # a grade that never ends must not delay an error
+            raise
+        threads.shutdown()
         graded = time.perf_counter()
         return SampledGroups(
             groups=groups,

@@ -42,3 +42,8 @@ def waits(rollouts, *, step, at, unless):
         Path(f"{unless}.waiting").touch()
         time.sleep(0.05)
     return every_other(rollouts)
+
+
+def nothing_at(rollouts, *, step, at, unless):
+    """The values of `every_other`, but None at one step unless the file `unless` exists."""
+    return None if step == at and not Path(unless).exists() else every_other(rollouts)

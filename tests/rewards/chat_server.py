@@ -13,7 +13,10 @@ Answer = Callable[[dict[str, Any]], "str | tuple[int, str]"]
 
 
 class ChatServer:
-    """answer(request): the reply's text, or a status and a body. Requests, paths and most in flight are kept."""
+    """answer(request): the reply's text, or a status and a body; status 0 closes the connection.
+
+    Requests, paths and most in flight are kept.
+    """
 
     def __init__(self, answer: Answer, *, delay_s: float = 0.0, retry_after: str | None = None) -> None:
         self.answer, self.delay_s, self.retry_after = answer, delay_s, retry_after
@@ -30,7 +33,10 @@ class ChatServer:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            request_queue_size = 128  # with the default of 5, further connections wait a second
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
 
     @property
@@ -50,6 +56,8 @@ class ChatServer:
             self._in_flight -= 1
         reply = {"choices": [{"message": {"role": "assistant", "content": answer}}]}
         status, body = answer if isinstance(answer, tuple) else (200, json.dumps(reply))
+        if status == 0:
+            return
         try:
             handler.send_response(status)
             if self.retry_after is not None:

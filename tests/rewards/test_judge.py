@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
+import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from chat_server import ChatServer
 
-from ansatz.errors import ConfigError
+from ansatz.errors import ConfigError, RewardUnavailable
 from ansatz.rewards.chat_client import ChatClient, ChatFailed, ChatTimeout
 from ansatz.rewards.grader import build_grader
 from ansatz.rewards.judge import judge
@@ -93,23 +97,148 @@ def test_a_passing_failure_is_tried_again(rollout):
     assert judged.verdict
 
 
+@pytest.mark.parametrize("reply", ["I cannot tell.", "<think>CORRECT or INCORRECT?</think>"])
+def test_a_reply_without_a_verdict_has_a_value_of_its_own_and_is_not_remembered(rollout, reply):
+    with ChatServer(lambda request: reply) as server:
+        for asked in (1, 2):
+            (judged,) = ask(server, ["odd"], rollout, failed=-0.25)
+            assert (judged.value, judged.verdict.reason, len(server.requests)) == (-0.25, Reason.UNPARSED, asked)
+
+
 @pytest.mark.parametrize(
-    ("answer", "delay_s", "reason", "requests"),
+    ("answer", "delay_s", "message", "longest_s"),
     [
-        ((503, "busy"), 0.0, Reason.CRASHED, 3),
-        ((401, "who are you"), 0.0, Reason.CRASHED, 1),
-        ("I cannot tell.", 0.0, Reason.UNPARSED, 1),
-        ("<think>CORRECT or INCORRECT?</think>", 0.0, Reason.UNPARSED, 1),
-        ("CORRECT", 0.3, Reason.TIMEOUT, 3),
+        ((503, "busy"), 0.0, "given up after 0.5 s; the last attempt: status 503: busy", 2.5),
+        ((401, "who are you"), 0.0, "status 401: who are you", 0.4),
+        ("CORRECT", 0.3, "given up after 0.5 s; the last attempt: no reply in 0.1 s", 2.5),
     ],
 )
-def test_a_judge_that_fails_has_a_verdict_and_a_value_of_its_own(rollout, answer, delay_s, reason, requests):
+def test_a_judge_that_fails_gives_no_reward_at_all(rollout, answer, delay_s, message, longest_s):
     with ChatServer(lambda request: answer, delay_s=delay_s) as server:
-        (judged,) = ask(server, ["odd"], rollout, failed=-0.25, retries=2, timeout_s=0.1 if delay_s else 5.0)
-        assert len(server.requests) == requests
-        assert (judged.value, judged.verdict.reason) == (-0.25, reason)
-        ask(server, ["odd"], rollout, retries=2, timeout_s=0.1 if delay_s else 5.0)
-        assert len(server.requests) == 2 * requests  # a failure is not remembered
+        settings = {"patience_s": 0.5, "timeout_s": 0.1 if delay_s else 5.0, "concurrent": 2}
+        begin = time.monotonic()
+        with pytest.raises(RewardUnavailable, match=f"problem 'p0': {message}"):
+            ask(server, ["odd", "even", "neither"], rollout, **settings)
+        assert time.monotonic() - begin < longest_s
+
+
+def test_dropped_answers_are_requested_limited_and_get_the_mean_of_their_problem(rollout):
+    def answers(request):
+        return (500, "down") if "odd 7" in request["messages"][-1]["content"] else says(request)
+
+    settings = {"patience_s": 1.0, "drop": 0.01}
+    with ChatServer(answers) as server:
+        with pytest.raises(RewardUnavailable):
+            ask(server, ["odd 7", "odd"], rollout, **settings)
+        others = ["even", *(f"odd {n}" for n in range(100, 198))]
+        judged = ask(server, [*others, "odd 7"], rollout, correct=2.0, wrong=1.0, failed=9.0, **settings)
+        assert (judged[-1].value, judged[-1].verdict.reason) == (pytest.approx(1 + 1 / 99), Reason.CRASHED)
+        with pytest.raises(RewardUnavailable):  # 2 of 103
+            ask(server, ["odd 7", "even 9"], rollout, **settings)
+
+
+def test_failures_of_three_calls_in_ten_change_no_reward(rollout):
+    """Test 13 of the design: status 500, a reply that comes too late, and a closed connection."""
+    texts = ["even", *(f"odd {n}" for n in range(59))]
+
+    def run(answer):
+        with ChatServer(answer) as server:
+            judged = ask(server, texts, rollout, timeout_s=0.3, correct=1.0, wrong=0.25, failed=0.0)
+        return [result.value for result in judged], len(server.requests)
+
+    luck, lock = random.Random(1), threading.Lock()
+
+    def fails_often(request):
+        with lock:
+            kind = luck.choice(["", "", "", "", "", "", "", "500", "late", "closed"])
+        time.sleep(0.5 if kind == "late" else 0)
+        return (500, "down") if kind == "500" else (0, "") if kind == "closed" else says(request)
+
+    undisturbed, num_requests = run(says)
+    values, num_disturbed = run(fails_often)
+    assert undisturbed == [1.0, *[0.25] * 59]
+    assert values == undisturbed
+    assert num_disturbed > num_requests == 59  # the rules accept "even"
+
+
+@contextlib.contextmanager
+def raw_server(serve):
+    """An address on this machine where `serve(connection)` answers, in a thread per connection."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def each(connection):
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65536)
+            serve(connection)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=each, args=listener.accept()[:1], daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+def endlessly(start: bytes, part: bytes, pause_s: float):
+    def serve(connection):
+        connection.sendall(start)
+        while True:
+            connection.sendall(part)
+            time.sleep(pause_s)
+
+    return serve
+
+
+@pytest.mark.parametrize(
+    "serve",
+    [
+        endlessly(b"HTTP/1.1 200 OK\r\nX-Slow: ", b"x", 0.05),
+        endlessly(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n", 0.05),
+        endlessly(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.0),
+        endlessly(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.05),
+        endlessly(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b" ", 0.05),
+        endlessly(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n", 0.05),
+        endlessly(b"", b"", 0.05),
+    ],
+    ids=["header", "headers", "continue", "slow continue", "body", "chunks", "nothing"],
+)
+def test_no_server_can_delay_the_deadline(serve):
+    with raw_server(serve) as url:
+        client = ChatClient(url=url, model="m", timeout_s=0.4, patience_s=1.0, backoff_s=0.1)
+        begin = time.monotonic()
+        with pytest.raises(ChatTimeout, match=r"given up after 1 s.*no reply in 0.4 s"):
+            client.ask([], max_tokens=1)
+        assert 0.9 < time.monotonic() - begin < 3.0  # the machine may be busy
+
+
+REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (b"[" * 100_000 + b"]" * 100_000, "no chat completion"),
+        (b"\xff\xfe", "no chat completion"),
+        (b'{"choices": []}', "no chat completion"),
+        (b'{"choices": [{"message": {"content": 1}}]}', "no text"),
+        (b"1" * (5 << 20), "a reply of more than 4194304 bytes"),
+        (None, "RemoteProtocolError"),
+    ],
+)
+def test_a_reply_that_is_no_completion_is_a_failure_in_a_sentence(reply, message):
+    def serve(connection):
+        connection.sendall(b"rubbish\r\n" if reply is None else REPLY % (len(reply), reply))
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(65536):  # closing with unread data would reset the connection
+            pass
+
+    with raw_server(serve) as url, pytest.raises(ChatFailed, match=message):
+        ChatClient(url=url, model="m", timeout_s=2.0, patience_s=1.0).ask([], max_tokens=1)
 
 
 def test_an_answer_too_long_to_be_one_is_wrong_without_asking(rollout):
@@ -139,15 +268,24 @@ def test_a_recipe_with_a_judge_grades(rollout):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"url": "http://127.0.0.1:9/v1", "model": "m", "retries": 0}, r"'m' at http://127.0.0.1:9/v1 does not answer"),
+        (
+            {"url": "http://127.0.0.1:9/v1", "model": "m", "patience_s": 0.1},
+            r"'m' at http://127.0.0.1:9/v1 does not answer",
+        ),
         ({"url": "127.0.0.1:8000", "model": "m"}, r"url = '127.0.0.1:8000'"),
+        ({"url": "http://127.0.0.1:99999/v1", "model": "m"}, r"url = .*:99999"),
+        ({"url": "http://a b/\n", "model": "m"}, "url = "),
+        ({"url": "http://127.0.0.1:9/v1", "model": "m", "patience_s": float("nan")}, "patience_s"),
+        ({"url": "http://127.0.0.1:9/v1", "model": "m", "drop": 0.02}, "drop"),
+        ({"url": "http://127.0.0.1:9/v1", "model": "m", "api_key_env": "BROKEN_KEY"}, "line break"),
         ({"url": "http://127.0.0.1:9/v1", "model": "m", "api_key_env": "NO_SUCH_KEY"}, "NO_SUCH_KEY"),
         ({"url": "http://127.0.0.1:9/v1"}, "needs the setting 'model'"),
         ({"url": "http://127.0.0.1:9/v1", "model": "m", "timeout_s": 0}, "timeout_s"),
         ({"url": "http://127.0.0.1:9/v1", "model": "m", "cache": "/dev/null/x"}, "cache"),
     ],
 )
-def test_a_wrong_recipe_is_refused_before_any_work(settings, message):
+def test_a_wrong_recipe_is_refused_before_any_work(settings, message, monkeypatch):
+    monkeypatch.setenv("BROKEN_KEY", "sesame\nX-Other: 1")
     with pytest.raises(ConfigError, match=message):
         build_grader({"judge": settings})
 
@@ -156,4 +294,4 @@ def test_the_client_says_what_the_last_attempt_met():
     with ChatServer(lambda request: (400, "too long")) as server, pytest.raises(ChatFailed, match="400: too long"):
         ChatClient(url=server.url, model="m").ask([], max_tokens=1)
     with ChatServer(lambda request: "", delay_s=0.3) as server, pytest.raises(ChatTimeout, match="no reply"):
-        ChatClient(url=server.url, model="m", timeout_s=0.05, retries=0).ask([], max_tokens=1)
+        ChatClient(url=server.url, model="m", timeout_s=0.05, patience_s=0.1).ask([], max_tokens=1)

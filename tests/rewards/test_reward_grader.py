@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
-from ansatz.errors import ConfigError
+from ansatz.errors import ConfigError, RewardError
 from ansatz.rewards.base import rewards
 from ansatz.rewards.grader import build_grader
 from ansatz.types import Reason, Rollout, Verdict
@@ -62,12 +64,83 @@ def test_a_wrong_recipe_is_a_config_error_before_any_work(recipe, message):
         build_grader(recipe)
 
 
-@pytest.mark.parametrize("body", ["[RewardResult(value=float('nan')) for _ in rollouts]", "[]"])
-def test_a_reward_that_breaks_its_contract_is_named(tmp_path, rollout: MakeRollout, body: str):
-    file = tmp_path / "broken.py"
-    file.write_text(f"from ansatz.rewards.base import RewardResult\ndef broken(rollouts):\n    return {body}\n")
-    with build_grader({f"{file}:broken": {}}) as grader, pytest.raises(ConfigError, match=r"broken.*'p0'"):
+def broken_reward(folder, body: str) -> str:
+    """The name of a reward with that body in a file of the folder."""
+    file = folder / "broken.py"
+    file.write_text(
+        "import time, numpy\nfrom fractions import Fraction\nfrom itertools import repeat\n"
+        f"from ansatz.rewards.base import RewardResult\n\ndef broken(rollouts):\n    {body}\n"
+    )
+    return f"{file}:broken"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return [RewardResult(value=float('nan'))]", "returned nan"),
+        ("return [RewardResult(value=None)]", "returned the RewardResult"),
+        ("return [RewardResult(value=1.0, verdict='right')]", "returned the str 'right' as the verdict"),
+        ("return []", "returned 0 results for 1 rollouts"),
+        ("return [1.0, 2.0]", "returned more than 1 results"),
+        ("return repeat(1.0)", "returned more than 1 results"),
+        ("return None", "returned None"),
+        ("return 1.0", "returned the float 1.0"),
+        ("return numpy.float32(1)", "returned the float32"),
+        ("return numpy.array(1.0)", "returned the ndarray"),
+        ("return 'x'", "returned the str 'x'"),
+        ("return {0: 1.0}", "returned the dict"),
+        ("return [None]", "returned None for a rollout"),
+        ("return ['1.0']", "returned the str '1.0' for a rollout"),
+        ("return [1j]", "returned the complex"),
+        ("return [Fraction(1, 2)]", "returned the Fraction"),
+        ("return [10**400]", "returned a number of more than 1e\\+300"),
+        ("return [numpy.inf]", "returned inf"),
+        ("return [[1.0]]", "returned the list"),
+        ("return [numpy.zeros(2)]", "returned the ndarray"),
+        ("raise ValueError('no\\nbox')", r"raised ValueError: no box \(.*broken.py, line 7\)"),
+        ("raise RecursionError", "raised RecursionError"),
+        ("return (1 / 0 for _ in rollouts)", "raised ZeroDivisionError"),
+        ("raise SystemExit(3)", "raised SystemExit: 3"),
+        ("time.sleep(60)", "has not returned within 0.3 s"),
+        ("end = time.time() + 2\n    while time.time() < end: pass", "has not returned within 0.3 s"),
+    ],
+)
+def test_a_reward_that_breaks_its_contract_is_named(tmp_path, rollout: MakeRollout, body: str, message: str):
+    recipe = {broken_reward(tmp_path, body): {"deadline_s": 0.3 if "0.3 s" in message else 60}}
+    with build_grader(recipe) as grader, pytest.raises(RewardError, match=rf"broken' {message}.*'p0'"):
         grader.score([rollout("x")])
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        ("return [numpy.float32(0.5)]", 0.5),
+        ("return numpy.array([0.5])", 0.5),
+        ("return [numpy.array(2)]", 2.0),
+        ("return [True]", 1.0),
+        ("return (len(r.text) for r in rollouts)", 1.0),
+        ("return [RewardResult(value=numpy.float32(0.5))]", 0.5),
+    ],
+)
+def test_numbers_of_any_kind_are_floats(tmp_path, rollout: MakeRollout, body: str, value: float):
+    with build_grader({broken_reward(tmp_path, body): {}}) as grader:
+        (scored,) = grader.score([rollout("x")])
+    assert (scored.score.value, {type(part) for part in scored.score.parts.values()}) == (value, {float})
+
+
+def test_closing_ends_the_wait_for_a_reward_that_hangs(tmp_path, rollout: MakeRollout):
+    grader = build_grader({broken_reward(tmp_path, "time.sleep(600)"): {}}, workers=2)
+    threading.Timer(0.3, grader.close).start()
+    begin = time.monotonic()
+    with pytest.raises(RewardError, match="was still running for problem"):
+        grader.score([rollout("x", problem=f"p{n}") for n in range(3)])
+    assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("deadline_s", [0, -1, "soon", math.inf, math.nan])
+def test_a_wrong_deadline_is_refused(tmp_path, deadline_s):
+    with pytest.raises(ConfigError, match="deadline_s"):
+        build_grader({broken_reward(tmp_path, "return [1.0]"): {"deadline_s": deadline_s}})
 
 
 def test_the_registry_lists_rewards_and_nothing_else():
