@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-unit test-slow test-vllm test-trainers bench bench-gpu docs check
+.PHONY: env demo test test-unit test-slow test-cluster test-vllm test-trainers bench bench-gpu docs check
 
 env: .venv/.ready
 
@@ -16,13 +16,17 @@ demo: env
 	$(BIN)/ansatz train recipes/tiny_arithmetic_grpo_cpu.yaml --fresh
 
 test: test-unit
-	$(BIN)/python -m pytest -m 'e2e and not slow'
+	$(BIN)/python -m pytest -m 'e2e and not slow and not cluster'
 
 test-unit: env
-	$(BIN)/python -m pytest -m 'not e2e and not slow and not vllm' --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest -m 'not e2e and not slow and not vllm and not cluster' --numprocesses 2 --dist loadfile
 
 test-slow: env
 	$(BIN)/python -m pytest -m slow
+
+# Workers in real processes, and faults of every kind: a quarter of an hour.
+test-cluster: env
+	$(BIN)/python -m pytest -m cluster
 
 # vLLM for CPUs, in an environment of its own; the three packages taken out are built for another torch than its own.
 .venv-vllm/.ready: pyproject.toml

@@ -1,0 +1,1 @@
+"""Worker processes: what starts, calls and kills them, and how their health is judged."""

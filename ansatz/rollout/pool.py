@@ -1,0 +1,269 @@
+"""Samples tickets on several workers. A worker that dies, hangs or lies costs time and changes no result.
+
+Each worker hosts one sampler (`rollout.host`) and has one version of the weights at a time. A free worker gets its
+share of the open tickets of that version. If there are none, it loads the weights that open tickets need, or takes
+second leases of tickets that take unusually long. Answers are reported group by group. What is late, or comes from
+weights other than the ticket's, is dropped.
+
+The pool has no thread and no clock of its own: `turn` does what is due, waits for events of the cluster up to a time
+limit, and handles them. The simulator runs the same code on a virtual clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+from ansatz.cluster.base import Cluster, Event, Role
+from ansatz.cluster.health import Confirmation, Weights
+from ansatz.errors import RolloutError
+from ansatz.rollout.leases import Durations, Landing, LeaseBook
+from ansatz.rollout.ticket import Landed, Ticket, TicketKey, landed
+from ansatz.rollout.worker_set import Limits, PoolCounts, Slot, WorkerRow, WorkerSet
+from ansatz.types import Rollout
+
+_BACKUP_AT = 0.95
+"""A ticket gets a second lease once it takes longer than this quantile of all tickets."""
+_LEASE_FACTOR = 4.0
+
+
+class WaitingRow(NamedTuple):
+    """One line of the report on a stall. on: the workers that have a lease of the ticket, or why there is none."""
+
+    ticket: TicketKey
+    on: str
+    seconds: float
+
+
+class Pool:
+    """cluster, role: where workers run and what they host. min_workers: the run stops with RolloutError when fewer are
+    left whose budget of restarts is not spent.
+
+    exact: the engine gives the same bits wherever it runs. Two different answers to a ticket then stop the run;
+        otherwise they are counted.
+    on_event: called with a sentence about each fault.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        role: Role,
+        *,
+        num_workers: int,
+        min_workers: int = 1,
+        limits: Limits = Limits(),
+        exact: bool = True,
+        on_event: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._cluster, self._exact = cluster, exact
+        self._book: LeaseBook[TicketKey] = LeaseBook()
+        self._tickets: dict[TicketKey, Ticket] = {}
+        self._before_weights: dict[Weights, list[Ticket]] = {}
+        self._landed = deque[Landed]()
+        self._durations = Durations()
+        self._workers = WorkerSet(
+            cluster,
+            role,
+            num_workers=num_workers,
+            min_workers=min_workers,
+            limits=limits,
+            exact=exact,
+            on_lost=lambda worker: len(self._book.drop_worker(worker)),
+            first_weights=self._first_weights,
+            on_event=on_event,
+        )
+
+    @property
+    def counts(self) -> PoolCounts:
+        return self._workers.counts
+
+    def publish(self, weights: Weights, probe: Confirmation) -> None:
+        """These weights can be loaded from now on. probe: what a sampler with these weights must report."""
+        self._workers.publish(weights, probe)
+        for ticket in self._before_weights.pop(weights, ()):
+            self._add(ticket)
+
+    def published(self) -> list[Weights]:
+        return list(self._workers.published)
+
+    def withdraw(self, weights: Weights) -> None:
+        """These weights can no longer be loaded: no ticket needs them."""
+        self._workers.published.pop(weights, None)
+
+    def submit(self, tickets: Sequence[Ticket]) -> None:
+        """Sample these tickets, as soon as their weights are published. Each ticket is submitted once."""
+        for ticket in tickets:
+            self._tickets[ticket.key] = ticket
+            if _weights(ticket) in self._workers.published:
+                self._add(ticket)
+            else:
+                self._before_weights.setdefault(_weights(ticket), []).append(ticket)
+
+    def collect(self, timeout_s: float) -> list[Landed]:
+        """What has landed since the last call, in the order of arrival. Waits up to timeout_s for the first landing."""
+        until = self._cluster.now() + timeout_s
+        while not self._landed and (left := until - self._cluster.now()) > 0:
+            self.turn(left)
+        return self.take()
+
+    def take(self) -> list[Landed]:
+        """What has landed since the last call, without waiting."""
+        collected = list(self._landed)
+        self._landed.clear()
+        return collected
+
+    def forget(self, keys: Iterable[TicketKey]) -> None:
+        """Tickets that are trained, or that are no longer wanted. Later answers to them are dropped."""
+        keys = list(keys)
+        self._book.forget(keys)
+        for key in keys:
+            self._tickets.pop(key, None)
+
+    def waiting(self) -> list[WaitingRow]:
+        """Every ticket that has not landed: who waits for whom, since when."""
+        now = self._cluster.now()
+        rows = list[WaitingRow]()
+        for key, workers in self._book.waiting().items():
+            begun = [since for worker in workers if (since := self._workers.since(worker)) is not None]
+            rows.append(WaitingRow(key, ", ".join(workers) or "no worker is free", now - min(begun, default=now)))
+        for weights, tickets in self._before_weights.items():
+            rows += [WaitingRow(ticket.key, f"weights {weights.version}, not published yet", 0.0) for ticket in tickets]
+        return sorted(rows)
+
+    def workers(self) -> list[WorkerRow]:
+        """What every worker is doing, and for how long."""
+        return self._workers.rows()
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def turn(self, timeout_s: float) -> None:
+        """Do what is due, wait for events up to timeout_s, and handle them.
+
+        RolloutError if too few workers are left, or if two answers to one ticket differ with an exact engine.
+        """
+        wait_s = min(timeout_s, self.do_due())
+        self.handle(self._cluster.events(wait_s))
+
+    def do_due(self) -> float:
+        """Do everything that does not need another event. Seconds until more will be due."""
+        self._workers.run_timers()
+        for worker, keys in self._book.expire(self._cluster.now()).items():
+            self.counts.reopened += len(keys)
+            self._workers.suspect(worker, f"{len(keys)} groups were not sampled within {self._lease_s():.1f} s")
+        self._assign()
+        now, times = self._cluster.now(), [self._workers.next_timer()]
+        times += [deadline] if (deadline := self._book.next_deadline()) is not None else []
+        oldest, age = self._book.oldest_single(), self._backup_age()
+        if self._workers.idle and oldest is not None and age is not None and oldest[1] + age > now:
+            times.append(oldest[1] + age)
+        return max(0.0, min(times) - now)
+
+    def handle(self, events: Iterable[Event]) -> None:
+        """Handle events of the cluster, and give the workers that they have made idle something to do."""
+        for event in events:
+            if (emitted := self._workers.handle(event)) is not None:
+                slot, (key, rollouts) = emitted
+                self._land(slot, key, rollouts)
+        self._assign()
+
+    def _first_weights(self) -> Weights | None:
+        batch = self._book.next_batch()
+        return None if batch is None else _weights_of(batch)
+
+    def _add(self, ticket: Ticket) -> None:
+        batch = (_weights(ticket), ticket.kind, ticket.step, ticket.round)
+        self._book.add(ticket.key, batch, (ticket.version, ticket.step, ticket.round, ticket.place))
+
+    def _assign(self) -> None:
+        """Give every idle worker something to do."""
+        idle = self._workers.idle
+        if not idle:
+            return
+        if not self._book.open_batches():
+            self._back_up()
+            return
+        for weights in list(idle):
+            own = [batch for batch in self._book.open_batches() if _weights_of(batch) == weights]
+            while weights in idle and (batch := self._book.next_batch(own)) is not None:
+                self._lease(next(iter(idle[weights].values())), batch)
+        if idle and (batch := self._book.next_batch()) is not None:
+            for slot in self._workers.all_idle():
+                self._workers.push(slot, _weights_of(batch))
+
+    def _lease(self, slot: Slot, batch: Hashable) -> None:
+        """Lease a worker its share of a batch: the other workers that have its weights now or soon get as many."""
+        weights, now = _weights_of(batch), self._cluster.now()
+        share = -(-self._book.num_open(batch) // self._workers.sharing(weights))
+        keys = self._book.lease(slot.worker, batch, share, now=now, until=now + self._lease_s())
+        self._workers.sample(slot, weights, [self._tickets[key] for key in keys])
+
+    def _back_up(self) -> None:
+        """Idle workers take second leases of tickets that take longer than nearly all others."""
+        age, now = self._backup_age(), self._cluster.now()
+        while age is not None and (oldest := self._book.oldest_single()) is not None and oldest[1] + age <= now:
+            batch, _ = oldest
+            weights = _weights_of(batch)
+            if weights not in self._workers.idle:
+                return
+            slot = next(iter(self._workers.idle[weights].values()))
+            keys = self._book.lease_again(
+                slot.worker, batch, begun_by=max(oldest[1], now - age), until=now + self._lease_s()
+            )
+            if not keys:
+                return
+            self.counts.backups += len(keys)
+            self._workers.sample(slot, weights, [self._tickets[key] for key in keys])
+
+    def _lease_s(self) -> float:
+        slow, floor = self._durations.quantile(0.99), self._workers.limits.lease
+        return floor if slow is None else max(floor, _LEASE_FACTOR * slow)
+
+    def _backup_age(self) -> float | None:
+        return self._durations.quantile(_BACKUP_AT)
+
+    def _land(self, slot: Slot, key: TicketKey, rollouts: tuple[Rollout, ...]) -> None:
+        ticket = self._tickets.get(key)
+        if ticket is None:
+            self.counts.late += 1
+            return
+        expected = self._workers.published.get(_weights(ticket))
+        if expected is None or any(rollout.version_max != expected.policy_version for rollout in rollouts):
+            self._workers.lied(slot, f"its answer to {_name(key)} is not from weights {ticket.version}")
+            return
+        now = self._cluster.now()
+        seconds = now - (slot.call.since if slot.call else slot.health.since)
+        landing = landed(ticket, rollouts, worker=slot.worker, seconds=seconds)
+        outcome = self._book.land(key, slot.worker, landing.digest)
+        if outcome is Landing.FIRST:
+            self._durations.add(seconds)
+            self._landed.append(landing)
+        elif outcome is Landing.LATE:
+            self.counts.late += 1
+        else:
+            self.counts.duplicates += 1
+            if outcome is Landing.DIFFERENT:
+                self._differs(ticket, slot.worker)
+
+    def _differs(self, ticket: Ticket, worker: str) -> None:
+        self.counts.redrawn_differs += 1
+        if self._exact:
+            raise RolloutError(
+                f"two workers sampled {_name(ticket.key)} with the same weights and noise, and their rollouts "
+                f"differ; the second was {worker}. A machine computes wrongly, or the workers do not have the same "
+                "hardware and number of threads. Nothing of this step was trained."
+            )
+
+
+def _weights(ticket: Ticket) -> Weights:
+    return Weights(ticket.version, ticket.weights)
+
+
+def _weights_of(batch: Hashable) -> Weights:
+    assert isinstance(batch, tuple)
+    return batch[0]
+
+
+def _name(key: TicketKey) -> str:
+    return f"ticket {key.kind} {key.step}/{key.round}/{key.place}"

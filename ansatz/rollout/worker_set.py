@@ -1,0 +1,345 @@
+"""The workers of a pool: how they start, load weights, are probed, given up and replaced.
+
+What tickets are is left to `rollout.pool`. Nothing here waits: `run_timers` does what is due, and `handle` receives the
+events of the cluster.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ansatz.cluster.base import Answered, Cluster, Died, Event, Failed, Joined, Partial, Role
+from ansatz.cluster.budget import RestartBudget
+from ansatz.cluster.health import Confirmation, Health, State, Weights, contradiction
+from ansatz.errors import RolloutError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Seconds. They nest: probe < lease, and start covers the loading of weights (`config.schema.ClusterSection`).
+
+    probe: to answer a probe. lease: to sample a group, at least; the limit is four times the 99th percentile of the
+    durations if that is longer. start: until a worker has joined, and until it has loaded weights. idle: a worker that
+    has been idle for this long is probed.
+    """
+
+    probe: float = 10.0
+    lease: float = 60.0
+    start: float = 300.0
+    idle: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What a worker is doing. weights: those that it uses or loads."""
+
+    number: int
+    method: str
+    since: float
+    weights: Weights
+
+
+@dataclass(slots=True)
+class Slot:
+    """A place for one worker. A worker that dies is replaced by another; the budget stays.
+
+    expected: what the engine must report until the next push. before: what was pushed last, and what was reported.
+    """
+
+    index: int
+    worker: str
+    health: Health
+    budget: RestartBudget
+    heard: float
+    call: Call | None = None
+    expected: Confirmation | None = None
+    before: tuple[Confirmation, Confirmation] | None = None
+
+
+@dataclass(slots=True)
+class PoolCounts:
+    """What has happened to the workers and their answers so far."""
+
+    deaths: int = 0
+    restarts: int = 0
+    lies: int = 0
+    reopened: int = 0
+    backups: int = 0
+    late: int = 0
+    duplicates: int = 0
+    redrawn_differs: int = 0
+
+
+class WorkerRow(NamedTuple):
+    """One line of the report on a stall."""
+
+    worker: str
+    state: State
+    weights: Weights | None
+    seconds: float
+    doing: str
+
+
+class WorkerSet:
+    """num_workers: how many are started. min_workers: RolloutError when fewer are left whose budget of restarts is not
+    spent. exact: the engine gives the same bits wherever it runs.
+
+    on_lost: called with a worker that is gone; returns how many tickets are open again because of that.
+    first_weights: the weights that a worker that has just joined should load; None: not yet known.
+    on_event: called with a sentence about each fault.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        role: Role,
+        *,
+        num_workers: int,
+        min_workers: int,
+        limits: Limits,
+        exact: bool,
+        on_lost: Callable[[str], int],
+        first_weights: Callable[[], Weights | None],
+        on_event: Callable[[str], None],
+    ) -> None:
+        self._cluster, self._role, self.limits, self._exact = cluster, role, limits, exact
+        self._num_workers, self._min_workers = num_workers, min_workers
+        self._on_lost, self._first_weights, self._on_event = on_lost, first_weights, on_event
+        self.counts = PoolCounts()
+        self.published: dict[Weights, Confirmation] = {}
+        self.idle: dict[Weights, dict[int, Slot]] = {}
+        """Workers that are ready and have nothing to do, by weights, then by index."""
+        self._num_pushing = Counter[Weights]()
+        self._without_weights = list[Slot]()
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        now = cluster.now()
+        self._slots = [
+            Slot(index, worker, Health(now), RestartBudget(), heard=now)
+            for index, worker in enumerate(cluster.start(role, num_workers))
+        ]
+        self._slot_of = {slot.worker: slot for slot in self._slots}
+        for slot in self._slots:
+            self._expect_start(slot)
+        self._at(now + limits.idle, self._probe_idle)
+
+    def publish(self, weights: Weights, probe: Confirmation) -> None:
+        self.published[weights] = probe
+        while self._without_weights:
+            self.push(self._without_weights.pop(), weights)
+
+    def sharing(self, weights: Weights) -> int:
+        """Workers that have these weights and are idle, or will have it when their push is confirmed."""
+        return len(self.idle.get(weights, ())) + self._num_pushing[weights]
+
+    def all_idle(self) -> list[Slot]:
+        return [slot for slots in self.idle.values() for slot in slots.values()]
+
+    def sample(self, slot: Slot, weights: Weights, tickets: Iterable[Any]) -> None:
+        self._begin(slot, "sample", weights, None, list(tickets))
+
+    def push(self, slot: Slot, weights: Weights) -> None:
+        self._set_busy(slot)
+        slot.health.pushing(self._cluster.now())
+        self._num_pushing[weights] += 1
+        self._begin(slot, "push", weights, self.limits.start, *weights)
+
+    def suspect(self, worker: str, reason: str) -> None:
+        """Send a probe, which is answered after the call that runs: a worker that is only slow can be cleared."""
+        slot = self._slot_of.get(worker)
+        if slot is not None and slot.health.state is State.READY:
+            slot.health.suspect(reason, self._cluster.now())
+            self._on_event(f"{slot.worker} is suspect: {reason}.")
+            self._probe(slot)
+
+    def give_up(self, slot: Slot, reason: str) -> None:
+        """Kill a worker. What it still reports is ignored."""
+        worker = slot.worker
+        self._lose(slot, reason)
+        self._cluster.kill(worker)
+
+    def lied(self, slot: Slot, reason: str) -> None:
+        self.counts.lies += 1
+        self.give_up(slot, reason)
+
+    def rows(self) -> list[WorkerRow]:
+        """What every worker is doing, and for how long."""
+        now = self._cluster.now()
+        return [
+            WorkerRow(
+                slot.worker,
+                slot.health.state,
+                slot.health.weights,
+                now - (slot.call.since if slot.call else slot.health.since),
+                f"{slot.call.method} with weights {slot.call.weights.version}"
+                if slot.call
+                else slot.health.reason or "idle",
+            )
+            for slot in self._slots
+        ]
+
+    def since(self, worker: str) -> float | None:
+        """When the current call of a worker began."""
+        slot = self._slot_of.get(worker)
+        return None if slot is None or slot.call is None else slot.call.since
+
+    def run_timers(self) -> None:
+        now = self._cluster.now()
+        while self._timers and self._timers[0][0] <= now:
+            heapq.heappop(self._timers)[2]()
+
+    def next_timer(self) -> float:
+        return self._timers[0][0]  # the probe of idle workers is always due some time
+
+    def handle(self, event: Event) -> tuple[Slot, Any] | None:
+        """Handle an event of the cluster. Returns a worker and the value that it has emitted, if that is the event."""
+        slot = self._slot_of.get(event.worker)
+        if slot is None:  # of a worker that was given up
+            return None
+        slot.heard = self._cluster.now()
+        if isinstance(event, Partial):
+            return slot, event.value
+        if isinstance(event, Died):
+            self._lose(slot, event.cause)
+        elif isinstance(event, Joined):
+            self._joined(slot)
+        elif slot.call is not None and event.call == slot.call.number:
+            self._end_call(slot, slot.call, event)
+        return None
+
+    def _joined(self, slot: Slot) -> None:
+        weights = self._first_weights()
+        if weights is None and self.published:
+            weights = max(self.published)
+        if weights is None:
+            self._without_weights.append(slot)
+        else:
+            self.push(slot, weights)
+
+    def _end_call(self, slot: Slot, call: Call, event: Answered | Failed) -> None:
+        if isinstance(event, Failed):
+            if event.fatal:
+                raise RolloutError(f"{slot.worker} cannot {call.method}: {event.error}")
+            self.give_up(slot, f"{call.method} failed: {event.error}")
+        elif call.method == "sample":
+            slot.call = None
+            self._set_idle(slot)
+        else:
+            self._confirm(slot, call, event.value)
+
+    def _confirm(self, slot: Slot, call: Call, reported: Confirmation) -> None:
+        """The answer to a push or a probe shows which weights the engine has."""
+        is_push = call.method == "push"
+        expected = self.published.get(call.weights) if is_push else slot.expected
+        if expected is None:
+            self.give_up(slot, f"weights {call.weights.version} were withdrawn while it loaded them")
+            return
+        if lie := contradiction(expected, reported, exact=self._exact, previous=slot.before if is_push else None):
+            self.lied(slot, lie)
+            return
+        now, slot.call = self._cluster.now(), None
+        if is_push:
+            self._num_pushing[call.weights] -= 1
+            slot.expected, slot.before = expected, (expected, reported)
+            slot.health.confirmed(call.weights, now)
+        elif slot.health.state is State.SUSPECT:
+            slot.health.cleared(now)
+        self._set_idle(slot)
+
+    def _begin(self, slot: Slot, method: str, weights: Weights, limit_s: float | None, *args: Any) -> None:
+        """Begin a call. The worker is given up unless it answers within limit_s."""
+        self._set_busy(slot)
+        now = self._cluster.now()
+        number = self._cluster.call(slot.worker, method, *args)
+        slot.call = Call(number=number, method=method, since=now, weights=weights)
+        if limit_s is not None:
+            self._at(now + limit_s, lambda: self._overdue(slot, number, limit_s))
+
+    def _probe(self, slot: Slot) -> None:
+        assert slot.health.weights is not None
+        self._begin(slot, "probe", slot.health.weights, self.limits.probe)
+
+    def _probe_idle(self) -> None:
+        """Without this, a process that is stopped while it is idle would be noticed only when there is work."""
+        now = self._cluster.now()
+        for slot in self.all_idle():
+            if now - slot.heard >= self.limits.idle:
+                self._probe(slot)
+        self._at(now + self.limits.idle, self._probe_idle)
+
+    def _overdue(self, slot: Slot, number: int, limit_s: float) -> None:
+        if slot.call is not None and slot.call.number == number:
+            self.give_up(slot, f"no answer to a {slot.call.method} within {limit_s:g} s")
+
+    def _lose(self, slot: Slot, reason: str) -> None:
+        now = self._cluster.now()
+        del self._slot_of[slot.worker]
+        self._set_busy(slot)
+        if slot in self._without_weights:
+            self._without_weights.remove(slot)
+        if slot.call is not None and slot.call.method == "push":
+            self._num_pushing[slot.call.weights] -= 1
+        slot.call = slot.expected = slot.before = None
+        reopened = self._on_lost(slot.worker)
+        slot.health.died(reason, now)
+        self.counts.deaths += 1
+        self.counts.reopened += reopened
+        delay = slot.budget.delay_after_death(now)
+        text = f"{slot.worker} is dead ({reason}); {reopened} groups are open again."
+        if delay is None:
+            slot.health.retired(now)
+            self._on_event(f"{text} Its budget of {slot.budget.restarts} restarts is spent.")
+            self._check_enough()
+        else:
+            self._on_event(f"{text} It is restarted in {delay:g} s.")
+            self._at(now + delay, lambda: self._restart(slot))
+
+    def _check_enough(self) -> None:
+        retired = [slot for slot in self._slots if slot.health.state is State.RETIRED]
+        left = self._num_workers - len(retired)
+        if left < self._min_workers:
+            reasons = "; ".join(f"{slot.worker}: {slot.health.reason}" for slot in retired)
+            raise RolloutError(
+                f"{left} of {self._num_workers} rollout workers are left, and cluster.min_workers is "
+                f"{self._min_workers}. The others died too often ({reasons}). Remove the cause, then resume the run."
+            )
+
+    def _restart(self, slot: Slot) -> None:
+        slot.health.restarted(self._cluster.now())
+        (slot.worker,) = self._cluster.start(self._role, 1)
+        self._slot_of[slot.worker] = slot
+        self.counts.restarts += 1
+        self._expect_start(slot)
+
+    def _expect_start(self, slot: Slot) -> None:
+        worker = slot.worker
+
+        def overdue() -> None:
+            waiting = slot in self._without_weights
+            if slot.worker == worker and slot.health.state is State.STARTING and not waiting:
+                self.give_up(slot, f"it did not start within {self.limits.start:g} s")
+
+        self._at(self._cluster.now() + self.limits.start, overdue)
+
+    def _set_idle(self, slot: Slot) -> None:
+        assert slot.health.weights is not None
+        self.idle.setdefault(slot.health.weights, {})[slot.index] = slot
+
+    def _set_busy(self, slot: Slot) -> None:
+        slots = self.idle.get(slot.health.weights) if slot.health.weights is not None else None
+        if slots is not None and slots.pop(slot.index, None) is not None and not slots:
+            del self.idle[slot.health.weights]  # pyright: ignore[reportArgumentType]
+
+    def _at(self, time: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._timers, (time, next(self._order), action))
+
+
+def _doing(slot: Slot) -> str:
+    if slot.call is not None:
+        return f"{slot.call.method} with weights {slot.call.weights.version}"
+    return slot.health.reason or "idle"

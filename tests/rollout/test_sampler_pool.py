@@ -1,0 +1,211 @@
+"""The pool on a virtual clock: shares, versions, deaths, hangs, lies, late answers and second leases."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from workers import LIMITS, Workers, collect_all, probe, rollouts_of, ticket, weights
+
+from ansatz.cluster.health import State
+from ansatz.errors import RolloutError
+from ansatz.rollout.ticket import Ticket
+
+
+def tickets(step: int, count: int, version: int) -> list[Ticket]:
+    return [ticket(step, place, version) for place in range(count)]
+
+
+def test_workers_share_the_tickets_and_every_ticket_lands_once():
+    workers = Workers()
+    pool = workers.pool(3)
+    pool.publish(weights(0), probe(0))
+    pool.submit(tickets(1, 12, 0))
+    landed = collect_all(pool, 12)
+    assert sorted(landing.ticket.place for landing in landed) == list(range(12))
+    assert all(landing.rollouts == rollouts_of(landing.ticket) for landing in landed)
+    assert [len(workers.leased(f"w-{index}")) for index in range(3)] == [4, 4, 4]
+
+
+def test_tickets_wait_for_their_weights():
+    workers = Workers()
+    pool = workers.pool(1)
+    pool.publish(weights(0), probe(0))
+    pool.submit(tickets(1, 2, 0) + tickets(2, 2, 1))
+    assert len(collect_all(pool, 2)) == 2
+    assert pool.collect(100.0) == []
+    pool.publish(weights(1), probe(1))
+    assert {landing.ticket.step for landing in collect_all(pool, 2)} == {2}
+    assert [args for _, method, args in workers.calls if method == "push"] == [0, 1]
+
+
+def test_workers_that_join_before_anything_is_published_load_the_first_weights():
+    workers = Workers()
+    pool = workers.pool(2)
+    assert pool.collect(5.0) == []
+    pool.publish(weights(3), probe(3))
+    pool.submit(tickets(1, 4, 3))
+    assert len(collect_all(pool, 4)) == 4
+
+
+def test_a_death_reopens_the_leases_at_once_and_the_worker_is_replaced():
+    workers = Workers(lambda worker, ticket: None if worker == "w-0" else 1.0)
+    pool = workers.pool(2)
+    pool.publish(weights(0), probe(0))
+    pool.submit(tickets(1, 4, 0))
+    workers.cluster.die("w-0", after_s=3.0)
+    collect_all(pool, 4)
+    assert {landing.place for landing in workers.leased("w-0")} <= {landing.place for landing in workers.leased("w-1")}
+    assert pool.counts.deaths == 1
+    assert pool.counts.reopened == 2
+    pool.collect(10.0)
+    assert workers.cluster.alive == ["w-1", "w-2"]
+
+
+def test_a_worker_that_hangs_is_given_up_after_the_lease_and_the_probe():
+    workers = Workers(lambda worker, ticket: None if worker == "w-0" else 1.0)
+    pool = workers.pool(2)
+    pool.publish(weights(0), probe(0))
+    pool.submit(tickets(1, 2, 0))
+    assert len(collect_all(pool, 2)) == 2
+    assert workers.cluster.now() < 1.0 + 0.5 + LIMITS.lease + 1.0 + 1.0
+    pool.collect(LIMITS.probe + 0.1)
+    assert "w-0" not in workers.cluster.alive
+
+
+def test_answers_of_a_stopped_worker_are_never_used_after_its_lease_has_ended():
+    workers = Workers()
+    pool = workers.pool(2)
+    pool.publish(weights(0), probe(0))
+    pool.submit(tickets(1, 2, 0))
+    pool.collect(1.6)  # both have their leases
+    workers.cluster.stop("w-0")
+    landed = collect_all(pool, 2)
+    assert {landing.worker for landing in landed} == {"w-1"}
+    workers.cluster.resume("w-0")
+    assert pool.collect(20.0) == []
+
+
+def test_a_worker_that_is_only_slow_is_cleared_by_the_probe_and_its_late_answer_is_dropped():
+    workers = Workers(lambda worker, ticket: LIMITS.lease + 0.5 if worker == "w-0" and ticket.step == 1 else 1.0)
+    pool = workers.pool(1)
+    pool.publish(weights(0), probe(0))
+    pool.submit(tickets(1, 1, 0))
+    assert pool.collect(1.5 + LIMITS.lease + 0.9) == []
+    assert pool.counts.late == 1
+    assert pool.counts.deaths == 0
+    assert pool.workers()[0].state is State.READY
+
+
+def test_a_worker_that_keeps_its_old_weights_is_never_ready_with_the_new_ones():
+    workers = Workers()
+    workers.keeps_weights = {"w-0"}
+    pool = workers.pool(2)
+    pool.publish(weights(0), probe(0))
+    pool.submit(tickets(1, 4, 0) + tickets(2, 4, 1))
+    collect_all(pool, 4)
+    pool.publish(weights(1), probe(1))
+    assert {landing.worker for landing in collect_all(pool, 4)} <= {"w-1", "w-2"}
+    assert pool.counts.lies == 1
+    assert all(ticket.step == 1 for ticket in workers.leased("w-0"))
+
+
+def test_an_answer_from_other_weights_is_dropped_and_its_worker_is_given_up():
+    workers = Workers()
+    workers.rewrite = lambda worker, ticket, rollouts: (
+        rollouts_of(ticket, policy_version=99) if worker == "w-0" else rollouts
+    )
+    pool = workers.pool(2)
+    pool.publish(weights(0), probe(0))
+    pool.submit(tickets(1, 4, 0))
+    landed = collect_all(pool, 4)
+    assert all(rollout.version_max == 0 for landing in landed for rollout in landing.rollouts)
+    assert pool.counts.lies == 1
+
+
+def slow_last(worker: str, ticket: Ticket) -> float:
+    """One worker takes long for one ticket of step 2, but not as long as a lease."""
+    return 4.9 if worker == "w-0" and ticket.step == 2 else 0.1
+
+
+def test_an_idle_worker_takes_a_second_lease_of_a_ticket_that_takes_long():
+    workers = Workers(slow_last)
+    pool = workers.pool(2)
+    pool.publish(weights(0), probe(0))
+    pool.submit(tickets(1, 40, 0))
+    collect_all(pool, 40)
+    begun = workers.cluster.now()
+    pool.submit(tickets(2, 2, 0))
+    collect_all(pool, 2)
+    assert workers.cluster.now() - begun < 4.0  # the 95th percentile of durations is 2 s
+    assert pool.counts.backups == 1
+    pool.collect(10.0)
+    assert pool.counts.duplicates == 1  # the slow answer came too, and was equal
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_two_different_answers_stop_the_run_only_if_the_engine_is_exact(exact: bool):
+    workers = Workers(slow_last)
+
+    def corrupt(worker: str, ticket: Ticket, rollouts: tuple) -> tuple:
+        damaged = tuple(dataclasses.replace(rollout, behavior_logps=(-1.0, -2.0, -3.5)) for rollout in rollouts)
+        return damaged if worker == "w-0" and ticket.step == 2 else rollouts
+
+    workers.rewrite = corrupt
+    pool = workers.pool(2, exact=exact)
+    pool.publish(weights(0), probe(0))
+    pool.submit(tickets(1, 40, 0))
+    collect_all(pool, 40)
+    pool.submit(tickets(2, 2, 0))
+    collect_all(pool, 2)
+    if exact:
+        with pytest.raises(RolloutError, match=r"ticket train 2/0/0.*w-0"):
+            pool.collect(10.0)
+    else:
+        pool.collect(10.0)
+    assert pool.counts.redrawn_differs == 1
+
+
+def test_the_run_stops_when_too_few_workers_have_restarts_left():
+    workers = Workers(lambda worker, ticket: 1e9)
+    pool = workers.pool(1)
+    pool.publish(weights(0), probe(0))
+    pool.submit(tickets(1, 1, 0))
+    with pytest.raises(RolloutError, match=r"0 of 1 rollout workers are left, and cluster.min_workers is 1.*probe"):
+        pool.collect(1e6)
+    assert pool.counts.deaths == 6
+
+
+def test_an_idle_worker_that_is_stopped_is_noticed_before_there_is_work():
+    workers = Workers()
+    pool = workers.pool(1)
+    pool.publish(weights(0), probe(0))
+    pool.collect(5.0)
+    workers.cluster.stop("w-0")
+    pool.collect(3 * LIMITS.idle)
+    assert pool.counts.deaths == 1
+    pool.submit(tickets(1, 1, 0))
+    assert collect_all(pool, 1)[0].worker == "w-1"
+
+
+def test_the_report_says_who_waits_for_whom():
+    workers = Workers(lambda worker, ticket: 4.0)
+    pool = workers.pool(1)
+    pool.publish(weights(0), probe(0))
+    pool.submit([*tickets(1, 1, 0), *tickets(2, 1, 1)])
+    pool.collect(2.0)
+    leased, unpublished = pool.waiting()
+    assert (leased.ticket, leased.on, round(leased.seconds, 1)) == (("train", 1, 0, 0), "w-0", 0.5)
+    assert (unpublished.ticket, unpublished.on) == (("train", 2, 0, 0), "weights 1, not published yet")
+    assert pool.workers()[0].doing == "sample with weights 0"
+
+
+def test_a_forgotten_ticket_does_not_land():
+    workers = Workers()
+    pool = workers.pool(1)
+    pool.publish(weights(0), probe(0))
+    pool.submit(tickets(1, 2, 0))
+    pool.collect(1.6)
+    pool.forget([each.key for each in tickets(1, 2, 0)])
+    assert pool.collect(10.0) == []
+    assert pool.counts.late == 2
