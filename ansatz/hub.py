@@ -19,7 +19,8 @@ from typing import NamedTuple
 from ansatz.errors import ModelError
 
 _EXPORTED = ["recipe.yaml", "prompt.txt"]  # of models that Ansatz wrote
-_FILES = ["*.json", "*.safetensors", "*.model", "*.tiktoken", "*.jinja", "vocab.*", "merges.txt", *_EXPORTED]
+_WEIGHTS = "*.safetensors"
+_FILES = ["*.json", _WEIGHTS, "*.model", "*.tiktoken", "*.jinja", "vocab.*", "merges.txt", *_EXPORTED]
 _OLD_WEIGHTS = ["pytorch_model*.bin"]
 _IGNORED = ["*/*", "consolidated*"]  # other formats of the same weights, such as original/ and onnx/
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w./-]+))?")
@@ -38,19 +39,22 @@ def hub_name(name: str | Path) -> HubName | None:
     return None if match is None else HubName(match[1], match[2])
 
 
-def local_folder(name: str | Path, *, key: str = "model.path") -> Path:
+def local_folder(name: str | Path, *, key: str = "model.path", weights: bool = True) -> Path:
     """The folder of a model. A model of the hub is downloaded unless the cache has it; files that are not needed are
     left out. A path is returned as it is, whether or not it exists.
 
-    key: what the name is the value of, for messages. ModelError if the hub has no such model or revision, does not give
-    access to it, or cannot be reached.
+    key: what the name is the value of, for messages. weights: False if only the tokenizer is needed.
+
+    ModelError if the hub has no such model or revision, does not give access to it, or cannot be reached.
     """
     parts = hub_name(name)
     if parts is None:
         return Path(name)
     with _refusals(str(name), parts, key=key), _progress_shown():
+        if not weights:
+            return _download(parts, [name for name in _FILES if name != _WEIGHTS])
         folder = _download(parts, _FILES)
-        return folder if any(folder.glob("*.safetensors")) else _download(parts, _FILES + _OLD_WEIGHTS)
+        return folder if any(folder.glob(_WEIGHTS)) else _download(parts, _FILES + _OLD_WEIGHTS)
 
 
 def is_stored(name: str | Path) -> bool:

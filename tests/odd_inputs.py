@@ -236,7 +236,11 @@ def verbs(base: Path) -> Mapping[str, Case]:
     ]
     recipe_keys += ["--algorithm", "--rollout.temperature", "--model.lora", "--name", "--model.path", "--data.template"]
     return {
-        "score": on_rows("score", "{rows}", options=["--workers", "--mode", "--gold-key", "--response-key", "--out"]),
+        "score": on_rows(
+            "score", "{rows}",
+            options=["--workers", "--mode", "--gold-key", "--response-key", "--answer-from", "--out"],
+        ),
+        "data tag": on_rows("data", "tag", "{rows}", *out, options=[*keys, "--classifier", "--field"]),
         "data check": on_rows("data", "check", "{rows}", options=keys),
         "data peek": on_rows("data", "peek", "{rows}", options=[*keys[:-1], "--show", "--tokenizer"]),
         "data dedup": on_rows(

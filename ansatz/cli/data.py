@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ansatz.cli.data_filter import filter_rows
+from ansatz.cli.data_tag import tag
 from ansatz.cli.model_filters import difficulty, select
 from ansatz.cli.outputs import check_outputs
 from ansatz.cli.rows import (
@@ -35,6 +36,7 @@ app = typer.Typer(help="Inspect and clean problem files before training on them.
 app.command()(difficulty)
 app.command()(select)
 app.command("filter")(filter_rows)
+app.command()(tag)
 
 
 @app.callback()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,7 @@ from ansatz.cli.rows import (
     with_progress,
 )
 from ansatz.cli.sampling_options import ModelSampling, takes_sampling
+from ansatz.errors import ConfigError
 
 
 @takes_sampling()
@@ -72,7 +74,10 @@ def difficulty(
 
 
 def select(
-    responses: Annotated[Path, typer.Argument(help="A folder written by `ansatz sample` or `ansatz eval`.")],
+    responses: Annotated[
+        Path,
+        typer.Argument(help="A folder of `ansatz sample` or `ansatz eval`, or a file of `ansatz score`."),
+    ],
     out: Out,
     per_prompt: Annotated[int, typer.Option(help="Maximum number of responses to keep per problem.")] = 4,
     pick: Annotated[str, typer.Option(help="Which responses to keep: random or shortest.")] = "random",
@@ -81,6 +86,10 @@ def select(
     shape: Annotated[str | None, typer.Option(help="Drop responses without this form, such as think_boxed.")] = None,
     drop_longer_than: Annotated[int, typer.Option(help="Drop responses of more than N tokens; 0: no limit.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the random choice.")] = 0,
+    question_key: QuestionKey = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="A model whose tokenizer counts tokens, for a file without counts.")
+    ] = None,
 ) -> None:
     """Select stored responses for SFT: correct, finished and distinct ones, a few per problem."""
     import dataclasses
@@ -91,11 +100,16 @@ def select(
     from ansatz.data.hygiene.select import selection_counts
     from ansatz.evaluate.selection import Selection, read_responses, taught_rows
 
-    check_outputs([out], inputs=list(responses.glob("*")), reports=True)
+    check_outputs([out], inputs=[responses, *responses.glob("*")], reports=True)
     settings = Selection(
         per_prompt=per_prompt, pick=pick, language=language, shape=shape, drop_longer_than=drop_longer_than
     )
-    stored = read_responses(responses)
+    stored = read_responses(responses, question_key=question_key, count_tokens=_counter(tokenizer))
+    if (drop_longer_than or pick == "shortest") and not all(response.tokens for response in stored):
+        raise ConfigError(
+            f"{responses}: some responses have no field `tokens`, so their lengths are unknown. Name a model whose "
+            "tokenizer counts them with --tokenizer, or leave out --drop-longer-than and --pick shortest."
+        )
     selected = settings.choose(with_progress(stored, "select"), seed=seed, mode=mode)
     about = {"verb": "select", "responses_of": str(responses), **dataclasses.asdict(settings), "mode": mode}
     report = {**about, "seed": seed, **selection_counts(selected)}
@@ -105,3 +119,13 @@ def select(
     kinds = ", ".join(f"{kind} {count}" for kind, count in report["kinds"].items())
     print(f"{report['responses']} responses, {report['kept']} kept, {report['dropped']} dropped ({kinds or 'none'})")
     print(f"{report['problems_kept']} of {report['problems']} problems have at least one; kept rows: {out}")
+
+
+def _counter(tokenizer: str | None) -> Callable[[str], int] | None:
+    """text -> number of tokens, end token included; None without a tokenizer."""
+    if tokenizer is None:
+        return None
+    from ansatz.models.token_counts import token_counter
+
+    count = token_counter(tokenizer)
+    return lambda text: count(text) + 1

@@ -1,14 +1,16 @@
-"""`ansatz score`: grade a file of saved responses and count the verdicts."""
+"""`ansatz score`: grade files of responses, whoever wrote them, and count the verdicts."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ansatz.cli.outputs import check_outputs
+from ansatz.cli.rows import AnswerFrom
 from ansatz.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -16,9 +18,19 @@ if TYPE_CHECKING:
 
 
 def score(
-    file: Annotated[Path, typer.Argument(help="A JSONL file with one response per line.")],
-    gold_key: Annotated[str, typer.Option(help="Field of the gold answer.")] = "answer",
-    response_key: Annotated[str, typer.Option(help="Field of the response.")] = "response",
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Files with responses: .jsonl, .json, .csv, .tsv or .parquet."),
+    ],
+    gold_key: Annotated[str | None, typer.Option(help="Field of the gold answer. Recognised by default.")] = None,
+    answer_from: AnswerFrom = "auto",
+    response_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Field of the response, of a list of responses, or of messages that end with it; can be repeated. "
+            "Recognised by default."
+        ),
+    ] = None,
     mode: Annotated[
         str,
         typer.Option(help="strict (a box or tag), anchored (also phrases), or last_number (only for evaluation)."),
@@ -28,14 +40,18 @@ def score(
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=1024, help="Processes for algebra.")] = 1,
 ) -> None:
-    """Grade FILE, print how often each verdict occurs, and write each row with its verdict."""
+    """Grade each response, print how often each verdict occurs, and write one row per response with its verdict.
+
+    `ansatz data select` then chooses the responses to teach.
+    """
     from rich.console import Console
 
     counts = score_file(
-        file,
+        files,
         out,
         gold_key=gold_key,
-        response_key=response_key,
+        answer_from=answer_from,
+        response_keys=response_key or (),
         mode=mode,
         workers=workers,
     )
@@ -43,51 +59,80 @@ def score(
 
 
 def score_file(
-    file: Path, out: Path | None, *, gold_key: str, response_key: str, mode: str = "strict", workers: int = 1
+    files: Sequence[Path],
+    out: Path | None,
+    *,
+    gold_key: str | None = None,
+    answer_from: str = "auto",
+    response_keys: Sequence[str] = (),
+    mode: str = "strict",
+    workers: int = 1,
 ) -> Counter[str]:
-    """Write every row, with a field `verdict`, to `out` (FILE.scored.jsonl if None), which is replaced at once.
+    """Write one row per response to `out` (FILE.scored.jsonl if None), which is replaced at once: the fields of its
+    row, the text as `response`, and the `verdict` with the gold answer. A list of responses becomes several rows.
 
     Returns the number of verdicts by reason. DataError for a file or row that cannot be read, ConfigError for an
-    unknown mode or a file that cannot be written.
+    unknown mode, a gold answer that comes from the response itself, or a file that cannot be written.
     """
-    from ansatz.data.files import problem_file, replacing
+    from ansatz.data.files import problem_files, replacing
+    from ansatz.data.formats import FORMATS, open_rows
     from ansatz.data.hygiene.row_filter import json_line
-    from ansatz.data.jsonl import read_rows
+    from ansatz.data.row_problems import RowSettings, rows_with_golds
     from ansatz.rewards.math_answer import ALGEBRA_TARGET, verify
     from ansatz.rewards.pool import WorkerPool
 
     if mode not in ("strict", "anchored", "last_number"):
         raise ConfigError(f"--mode = {mode!r}: expected strict, anchored or last_number.")
-    problem_file(file, expected="a JSONL file with one response per line")
-    out = out or file.with_suffix(".scored.jsonl")
-    check_outputs([out], inputs=[file])
+    settings = RowSettings(answer_key=gold_key, answer_from=answer_from)
+    paths = problem_files(files, expected=f"a {', '.join(FORMATS)} file with responses")
+    opened = [open_rows(path) for path in paths]
+    out = out or paths[0].with_name(f"{paths[0].name.partition('.')[0]}.scored.jsonl")
+    check_outputs([out], inputs=files)
     counts: Counter[str] = Counter()
     pool = WorkerPool(ALGEBRA_TARGET, workers=workers)
     try:
         with replacing(out) as written:
-            for row in read_rows(file):
-                gold, response = (_text(row, key) for key in (gold_key, response_key))
-                verdict = verify(gold, response, mode=mode, pool=pool)
-                counts[verdict.reason] += 1
-                fields = {
-                    "correct": verdict.correct,
-                    "reason": verdict.reason,
-                    "extracted": verdict.extracted,
-                    "stage": verdict.stage,
-                    "seconds": round(verdict.seconds, 6),
-                }
-                written.write(json_line({**row.values, "verdict": fields}))
+            for rows in opened:
+                for row, gold, key in rows_with_golds(rows, settings):
+                    for response in _responses(row, response_keys, gold_key=key):
+                        verdict = verify(gold, response, mode=mode, pool=pool)
+                        counts[verdict.reason] += 1
+                        fields = {
+                            "correct": verdict.correct,
+                            "reason": verdict.reason,
+                            "extracted": verdict.extracted,
+                            "stage": verdict.stage,
+                            "seconds": round(verdict.seconds, 6),
+                            "gold": gold,
+                        }
+                        written.write(json_line({**row.values, "response": response, "verdict": fields}))
     finally:
         pool.close()
     return counts
 
 
-def _text(row: Row, key: str) -> str:
-    """The field as text. DataError, with the row's place, if the row does not have it."""
-    if key not in row.values:
-        known = ", ".join(sorted(row.values))
-        raise DataError(f"{row.place}: there is no field {key!r} (there are: {known}). Name the field with an option.")
-    return str(row.values[key])
+def _responses(row: Row, keys: Sequence[str], *, gold_key: str) -> Iterator[str]:
+    """The responses of a row, from the named fields or from the first one that is recognised.
+
+    DataError, with the row's place, if the row does not have the field. ConfigError if it is the gold answer's.
+    """
+    from ansatz.data.record_formats import RESPONSES, turns_of
+    from ansatz.data.rows import ABSENT, worked_text
+
+    known = (key for key in RESPONSES if row.find(key) not in (ABSENT, None, "", []))
+    for key in keys or [next(known, "response")]:
+        if key.casefold() == gold_key.casefold():
+            raise ConfigError(
+                f"{row.place}: the field {key!r} would be both the response and the gold answer, so every response "
+                "would be correct. Name another field with --gold-key or --response-key."
+            )
+        value = row.find(key)
+        if value is ABSENT:
+            shown = ", ".join(sorted(row.values))
+            raise DataError(f"{row.place}: there is no field {key!r} (there are: {shown}). Set --response-key.")
+        several = isinstance(value, list) and turns_of(value) is None
+        for item in value if several else [value]:
+            yield str(item) if not isinstance(item, list) else worked_text(item)
 
 
 def _table(counts: Counter[str]) -> Any:

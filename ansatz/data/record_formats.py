@@ -30,6 +30,12 @@ WORKED = ("solution", "solutions", "response", "completion", *CONVERSATIONS)
 SYSTEM = ("system", "system_prompt")
 """Fields that hold a system prompt outside of the messages."""
 
+RESPONSES = (
+    *("response", "responses", "completion", "completions", "generation", "generations"),
+    *("output", "outputs", "prediction", "predictions", *CONVERSATIONS),
+)
+"""Fields that hold a response, or a list of responses, that is to be graded."""
+
 FIELDS = {
     "question": ("question", "problem", "prompt", "query", *CONVERSATIONS),
     "answer": (

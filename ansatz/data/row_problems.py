@@ -104,6 +104,19 @@ def rows_with_results(
             yield row, RowError(unfit.row._replace(gold="" if gold is ABSENT else short(gold)))
 
 
+def rows_with_golds(rows: Iterable[Row], settings: RowSettings) -> Iterator[tuple[Row, str, str]]:
+    """Every row with its gold answer and the field that it comes from. A question is not needed.
+
+    DataError at the first row without a gold answer.
+    """
+    rows = iter(rows)
+    first, error = _first_rows(rows)
+    keys = _resolved(settings, first) if first else settings
+    key, form = keys.answer_key or "answer", keys.answer_from
+    for row in _chained(first, error, rows):
+        yield row, row.answer(row.answer_text(key, form), key, form), key
+
+
 def _first_rows(rows: Iterator[Row]) -> tuple[list[Row], DataError | None]:
     """The first rows, and the error that ended them, which is raised once all rows before it were used."""
     first: list[Row] = []

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from ansatz.data.formats import open_rows
 from ansatz.data.hygiene.select import Candidate, Reject, SelectedResponses, check_selection, select_responses
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response, from_row
+from ansatz.evaluate.traces import read_traces
 from ansatz.registry import suggest
 from ansatz.rewards.format import Shape, well_formed
 from ansatz.rewards.language import AMONG, detector, language_frac
@@ -90,15 +92,28 @@ def candidate(response: Response, *, mode: str = "") -> Candidate:
     )
 
 
-def read_responses(place: Path) -> list[Response]:
-    """The responses in a folder with rollouts.jsonl, or in a file of such rows. DataError if there are none."""
+def read_responses(
+    place: Path, *, question_key: str | None = None, count_tokens: Callable[[str], int] | None = None
+) -> list[Response]:
+    """The responses in a folder with rollouts.jsonl, in a file of such rows, or in a file that `ansatz score` wrote.
+
+    question_key, count_tokens: for a scored file, see `read_traces`. DataError if there are none, or if they have no
+    verdicts.
+    """
     file = place / "rollouts.jsonl" if place.is_dir() else place
-    rows = read_jsonl(file)
-    if not rows:
-        raise DataError(
-            f"{file} has no responses; expected a folder of `ansatz sample` or `ansatz eval`, or its rollouts.jsonl."
-        )
-    return [from_row(row, where=str(file)) for row in rows]
+    if not file.is_file():
+        raise DataError(f"{place} is neither a file nor a folder with rollouts.jsonl; expected {_EXPECTED}.")
+    first = next(iter(open_rows(file)), None)
+    if first is None:
+        raise DataError(f"{file} has no responses; expected {_EXPECTED}.")
+    if "verdicts" in first.values:
+        return [from_row(row, where=str(file)) for row in read_jsonl(file)]
+    if "verdict" not in first.values:
+        raise DataError(f"{file} has no verdicts. Grade its responses first: ansatz score {file}.")
+    return read_traces(file, question_key=question_key, count_tokens=count_tokens)
+
+
+_EXPECTED = "a folder of `ansatz sample` or `ansatz eval`, its rollouts.jsonl, or a file of `ansatz score`"
 
 
 def taught_rows(selected: SelectedResponses, responses: Iterable[Response]) -> list[dict[str, Any]]:
@@ -115,7 +130,7 @@ def _row(response: Response) -> dict[str, Any]:
         "solution": response.response,
         **({"level": response.level} if response.level else {}),
         **({"earlier_turns": response.earlier_turns} if response.earlier_turns else {}),
-        "tokens": response.tokens,
+        **({"tokens": response.tokens} if response.tokens else {}),
     }
 
 

@@ -8,13 +8,15 @@ from pathlib import Path
 import transformers
 
 from ansatz.errors import ModelError
+from ansatz.hub import local_folder
 
 
-def token_counter(folder: Path) -> Callable[[str], int]:
-    """A function from a text to its number of tokens, special tokens not counted.
+def token_counter(name: str | Path) -> Callable[[str], int]:
+    """A function from a text to its number of tokens, special tokens not counted. name: a folder, or a hub name.
 
-    Raises ModelError if the folder has no tokenizer that loads.
+    Raises ModelError if the folder has no tokenizer that loads, and what `hub.local_folder` raises.
     """
+    folder = local_folder(name, key="--tokenizer", weights=False)
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # any kind: each file format raises its own

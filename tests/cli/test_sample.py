@@ -172,9 +172,9 @@ def test_what_a_model_guesses_right_is_dropped(ansatz, model, file, right, tmp_p
         (("sample", "OUT", "--data", "FILE", *HOW), "Give a Hugging Face model folder"),
         (
             ("data", "select", "FILE", "--out", "OUT"),
-            "has a row that was not written by `ansatz eval` or `ansatz sample`",
+            "has no verdicts. Grade its responses first: ansatz score",
         ),
-        (("data", "select", "OUT", "--out", "OUT"), "has no responses; expected a folder of `ansatz sample`"),
+        (("data", "select", "OUT", "--out", "OUT"), "expected a folder of `ansatz sample`"),
         (("data", "select", "FILE", "--out", "OUT", "--pick", "longest"), "pick = 'longest' is unknown"),
         (("data", "select", "FILE", "--out", "OUT", "--per-prompt", 0), "per_prompt = 0, expected at least 1"),
         (("data", "select", "FILE", "--out", "OUT", "--shape", "bowed"), "Did you mean 'boxed'"),

@@ -13,7 +13,7 @@ def test_each_row_gets_its_verdict_and_the_reasons_are_counted(tmp_path: Path):
     file, out = tmp_path / "saved.jsonl", tmp_path / "scored.jsonl"
     rows = [{"id": n, "gold": "5", "text": text} for n, text in enumerate([r"\boxed{5}", r"\boxed{6}", "so"])]
     file.write_text("\n".join(json.dumps(row) for row in rows) + "\n\n")
-    counts = score_file(file, out, gold_key="gold", response_key="text")
+    counts = score_file([file], out, gold_key="gold", response_keys=["text"])
     assert counts == {"equal": 1, "different": 1, "no_answer": 1}
     scored = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["id"] for row in scored] == [0, 1, 2]
@@ -29,11 +29,11 @@ def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, text: str, message: 
     file = tmp_path / "saved.jsonl"
     file.write_text(text + "\n")
     with pytest.raises(DataError, match=rf"saved.jsonl line 1: .*{message}"):
-        score_file(file, tmp_path / "out", gold_key="answer", response_key="response")
+        score_file([file], tmp_path / "out", gold_key="answer", response_keys=["response"])
 
 
 def test_an_unknown_mode_and_a_missing_file_are_said(tmp_path: Path):
     with pytest.raises(ConfigError, match="strict, anchored or last_number"):
-        score_file(tmp_path / "x", tmp_path / "o", gold_key="a", response_key="b", mode="loose")
+        score_file([tmp_path / "x"], tmp_path / "o", mode="loose")
     with pytest.raises(DataError, match="does not exist"):
-        score_file(tmp_path / "x", tmp_path / "o", gold_key="a", response_key="b")
+        score_file([tmp_path / "x"], tmp_path / "o")
