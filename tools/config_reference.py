@@ -27,13 +27,14 @@ from ansatz.loop.stages.rejection import RejectionSettings
 from ansatz.models.lora import add_adapters
 from ansatz.models.tiny import build_tiny_model
 from ansatz.objectives.advantages import ADVANTAGES
+from ansatz.objectives.coefficients import KL_CONTROLS
 from ansatz.objectives.corrections import CORRECTIONS
 from ansatz.objectives.kl import KLS
 from ansatz.objectives.masks import MASKS
 from ansatz.objectives.presets import COMMON, KEYS
 from ansatz.objectives.ratios import RATIOS
 from ansatz.objectives.surrogates import SURROGATES
-from ansatz.objectives.token_advantages import WHITENS
+from ansatz.objectives.token_advantages import REWARD_WHITENS, WHITENS
 from ansatz.objectives.value import VALUES
 from ansatz.objectives.weights import WEIGHTS
 from ansatz.prompts.templates import TEMPLATES
@@ -69,10 +70,12 @@ CURRICULUM = "How RL chooses the next problems; see [curriculum](curriculum.md).
 
 COMPONENTS: dict[str, Registry[Any]] = {
     "advantage": ADVANTAGES,
+    "reward_whiten": REWARD_WHITENS,
     "whiten": WHITENS,
     "ratio": RATIOS,
     "surrogate": SURROGATES,
     "kl": KLS,
+    "kl_control": KL_CONTROLS,
     "weights": WEIGHTS,
     "correction": CORRECTIONS,
     "masks": MASKS,
@@ -140,6 +143,10 @@ def _fields(section: type[BaseModel], *, prefix: str, skip: Callable[[str], bool
     lines: list[str] = []
     for name, field in section.model_fields.items():
         if skip(name):
+            continue
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):  # a section within a section
+            lines += _fields(kind, prefix=f"{prefix}{name}.")
             continue
         default = field.get_default(call_default_factory=True)
         annotation: Any = field.annotation

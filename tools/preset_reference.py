@@ -41,6 +41,7 @@ def _entry(name: str, aliases: tuple[str, ...], source: str) -> list[str]:
     objective = build_objective({"preset": name}, max_response_tokens=_LIMIT)
     parts = {
         "Advantage": objective.advantage.formula(),
+        "From": None if objective.reward_whiten is None else objective.reward_whiten.formula(),
         "Then": None if objective.whiten is None else objective.whiten.formula(),
         "Ratio": objective.ratio.formula() if "log_ratio_T" in objective.surrogate.inputs else "none",
         "Surrogate": objective.surrogate.formula(),

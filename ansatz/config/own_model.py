@@ -14,7 +14,7 @@ from ansatz.errors import ConfigError
 OWN_MODEL: dict[str, dict[str, Any]] = {
     "data": {"template": AUTO},
     "rollout": {"max_prompt_tokens": 1024},
-    "train": {"lr": 1e-6, "critic_lr": 1e-5},
+    "train": {"lr": 1e-6, "critic": {"lr": 1e-5}},
     "sft": {"lr": 1e-5},
 }
 """By section and key. Learning rates of the tiny model (1e-4 and more) destroy a pretrained one in a few steps."""
@@ -30,7 +30,7 @@ def with_own_model_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
         return dict(data)
     sections = {name: data.get(name, {}) for name in OWN_MODEL}
     filled = {
-        name: {**OWN_MODEL[name], **cast("Mapping[str, Any]", section)}
+        name: _filled(OWN_MODEL[name], cast("Mapping[str, Any]", section))
         for name, section in sections.items()
         if isinstance(section, Mapping)  # anything else is refused by the schema
     }
@@ -42,3 +42,13 @@ def with_own_model_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
             "as 512 for GSM8K, 2048 for MATH, or 8192 for a model that thinks first."
         )
     return {**data, **filled}
+
+
+def _filled(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The given section with the defaults of keys that it leaves out, also within a section of its own."""
+    inner = {
+        key: _filled(cast("Mapping[str, Any]", value), given[key])
+        for key, value in defaults.items()
+        if isinstance(value, Mapping) and isinstance(given.get(key), Mapping)
+    }
+    return {**defaults, **given, **inner}

@@ -22,6 +22,7 @@ RECIPE_KEYS: dict[str, str] = {
     "rejection.max_tokens": "rejection.drop_longer_than",
     "rejection.samples": "rejection.samples_per_prompt",
     "rollout.tokens_per_step": "rollout.partial_rollout_tokens",
+    "train.critic_lr": "train.critic.lr",
     "train.max_misalignment": "train.max_logprob_gap",
     "train.reference_every": "train.reference_update_interval",
     "train.tokens_per_slice": "train.tokens_per_microbatch",

@@ -104,6 +104,18 @@ class RolloutSection(SamplingOptions):
         return self
 
 
+class CriticSection(Section):
+    """The critic of objectives that have one, such as ppo. Without a critic, none of this has an effect."""
+
+    path: str | None = None
+    """The model that the critic's transformer starts from: a folder or a model of the hub, with the vocabulary of the
+    policy. null: the policy at the start of RL. The value head starts at 0 in either case."""
+    lr: Rate = 1e-3
+    """Learning rate of the critic, with the schedule of `train.lr`. Default with `model.path`: 1e-5."""
+    steps_alone: Count = 0
+    """RL steps at the start that update only the critic, so that the policy does not follow an untrained one."""
+
+
 class TrainSection(Section):
     """The updates of RL. SFT uses the optimizer, `max_grad_norm` and `tokens_per_microbatch` as well."""
 
@@ -127,9 +139,7 @@ class TrainSection(Section):
     """The optimizer with its settings: {name: adamw, betas: [0.9, 0.99]}. Also used by SFT and for the critic."""
     max_grad_norm: Rate = 1.0
     """The gradient is scaled down to this norm if it is larger; 0: never."""
-    critic_lr: Rate = 1e-3
-    """Learning rate of the critic, with the schedule of `train.lr`. Has an effect only for objectives with a critic.
-    Default with `model.path`: 1e-5."""
+    critic: CriticSection = CriticSection()
     reference_update_interval: Count = 0
     """Every N steps the current policy becomes the reference of the KL term (iterative GRPO). 0: the reference stays
     the policy that the stage began with."""

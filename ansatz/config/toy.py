@@ -66,6 +66,8 @@ def toy_layer(config: Config) -> dict[str, Any]:
         )
         if flat[key] > cap and not unused and not needed and not as_rollout:
             layer.setdefault(section, {})[name] = cap
+    if config.train.critic.path is not None or config.train.critic.steps_alone:
+        layer.setdefault("train", {})["critic"] = {"path": None, "steps_alone": min(1, config.train.critic.steps_alone)}
     if rewards := _rewards(config, layer.get("rollout", {}).get("max_response_tokens")):
         layer["rewards"] = rewards
     if config.model.path is None:

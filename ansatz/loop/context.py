@@ -29,7 +29,8 @@ from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
 from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
-from ansatz.train.local import LocalTrainer, use_exact_weights
+from ansatz.train.exact_weights import use_exact_weights
+from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 from ansatz.types import Problem
 
@@ -163,7 +164,7 @@ class RunContext:
         if (add_adapters := bind_adapters(model.lora, seed=self.config.seed)) is not None:
             policy = add_adapters(policy)
         configure_layers(policy, checkpointing=model.checkpointing, compiled=model.compile)
-        return LocalTrainer(
+        trainer = LocalTrainer(
             policy,
             objective,
             settings=updates,
@@ -175,6 +176,11 @@ class RunContext:
             temperature=temperature,
             export_dtype=export_dtype(self.config.save.dtype, path),
         )
+        if updates.critic.path is not None and objective.needs_values:
+            critic = _load(updates.critic.path)
+            configure_layers(critic, checkpointing=model.checkpointing, compiled=model.compile)
+            trainer.start_critic_from(critic)
+        return trainer
 
 
 def _load(path: str) -> Policy:

@@ -15,6 +15,11 @@ def with_commits(config: Config) -> Config:
     if config.model.path is not None and not config.model.built:
         path = pinned(config.model.path)
         changes["model"] = config.model.model_copy(update={"path": path})
+    if config.train.critic.path is not None:
+        critic = config.train.critic.model_copy(
+            update={"path": pinned(config.train.critic.path, key="train.critic.path")}
+        )
+        changes["train"] = config.train.model_copy(update={"critic": critic})
     if config.rejection is not None and config.rejection.get("teacher"):
         teacher = pinned(config.rejection["teacher"], key="rejection.teacher")
         changes["rejection"] = {**config.rejection, "teacher": teacher}

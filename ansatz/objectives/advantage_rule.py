@@ -1,4 +1,4 @@
-"""From rewards to one advantage per token, in this order: KL in the reward, advantage component, clipping, whitening.
+"""From rewards to one advantage per token, in the order KL, reward whitening, component, clipping, whitening.
 
 Axes: N rollouts, T tokens of the step (prompts and responses).
 """
@@ -19,11 +19,13 @@ from ansatz.objectives.components import Component
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advantages:
     """advantage_T is 0 outside the mask. advantage_N is None if the component gives one number per token. return_T, the
-    critic's target, is None without a critic."""
+    critic's target, is None without a critic. kl_T, the KL of each token without its coefficient, is None unless the KL
+    acts on rewards or advantages."""
 
     advantage_T: Tensor
     advantage_N: Tensor | None
     return_T: Tensor | None
+    kl_T: Tensor | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,7 @@ class AdvantageRule:
 
     advantage: Component
     clip: tuple[float, float] | None
+    reward_whiten: Component | None
     whiten: Component | None
     kl: Component
     kl_coef: float
@@ -57,7 +60,8 @@ class AdvantageRule:
             "length_N": segments.count(segment_T[mask_T], len(reward_N)),
         }
         kept_T = mask_T[state_T]
-        kl_T = self._kl(inputs) * kept_T
+        observed_kl_T = self._kl(inputs) * kept_T
+        kl_T = self.kl_coef * observed_kl_T
         if inputs.get("token_reward_T") is None:
             if self.advantage.per_token:
                 reward_N = self._clipped(reward_N)
@@ -68,6 +72,8 @@ class AdvantageRule:
         if self.kl_in == "reward":
             inputs["token_reward_T"] = inputs["token_reward_T"] - kl_T
             inputs["reward_N"] = reward_N - segments.total(kl_T, state_segment_T, len(reward_N))
+        if self.reward_whiten is not None:
+            inputs["token_reward_T"] = self.reward_whiten(inputs)
 
         advantage_N: Tensor | None = None
         if self.advantage.per_token:
@@ -84,16 +90,21 @@ class AdvantageRule:
             advantage_T=scattered(self._whitened("advantage_T", advantage_T[kept_T]), mask_T),
             advantage_N=advantage_N,
             return_T=None if return_T is None else scattered(return_T[kept_T], mask_T),
+            kl_T=scattered(observed_kl_T[kept_T], mask_T) if self._uses_kl else None,
         )
 
+    @property
+    def _uses_kl(self) -> bool:
+        return self.kl_coef != 0 and self.kl_in != "loss"
+
     def _kl(self, inputs: Mapping[str, Any]) -> Tensor:
-        """kl_coef x KL of the policy before the update at each token; 0 if the KL is not in the reward."""
-        if self.kl_coef == 0 or self.kl_in == "loss":
+        """KL of the policy before the update at each token; 0 if the KL is in the loss or its coefficient is 0."""
+        if not self._uses_kl:
             return torch.zeros_like(inputs["segment_T"], dtype=inputs["reward_N"].dtype)
         old_T = inputs.get("old_logp_T")
         same_T = None if old_T is None else torch.zeros_like(old_T)
         old_inputs = {"behavior_logp_T": old_T, **inputs, "policy_logp_T": old_T, "log_ratio_T": same_T}
-        return self.kl_coef * self.kl(old_inputs).detach()
+        return self.kl(old_inputs).detach()
 
     def _clipped(self, value_N: Tensor) -> Tensor:
         return value_N if self.clip is None else value_N.clamp(*self.clip)

@@ -11,6 +11,7 @@ import yaml
 from ansatz.errors import ConfigError
 from ansatz.objectives import token_advantages
 from ansatz.objectives.advantages import ADVANTAGES
+from ansatz.objectives.coefficients import KL_CONTROLS
 from ansatz.objectives.components import Component, build_component
 from ansatz.objectives.corrections import CORRECTIONS
 from ansatz.objectives.kl import KLS
@@ -28,10 +29,12 @@ Spec = Mapping[str, Any]
 
 _COMPONENTS: dict[str, Registry[Any]] = {
     "advantage": ADVANTAGES,
+    "reward_whiten": token_advantages.REWARD_WHITENS,
     "whiten": token_advantages.WHITENS,
     "ratio": RATIOS,
     "surrogate": SURROGATES,
     "kl": KLS,
+    "kl_control": KL_CONTROLS,
     "weights": WEIGHTS,
     "penalty_weights": WEIGHTS,
     "correction": CORRECTIONS,
@@ -40,7 +43,15 @@ _COMPONENTS: dict[str, Registry[Any]] = {
     "likelihood_weights": WEIGHTS,
 }
 _LISTS = ("correction", "masks")
-_OPTIONAL = ("whiten", "penalty_weights", "value", "likelihood_weights", "advantage_clip")
+_OPTIONAL = (
+    "reward_whiten",
+    "whiten",
+    "kl_control",
+    "penalty_weights",
+    "value",
+    "likelihood_weights",
+    "advantage_clip",
+)
 _CHOSEN_BY_PRESET = ("advantage", "whiten", "ratio", "surrogate", "weights", "anchor", "kl_in", "value")
 _FORMER_KEYS = {"like": "defaults_of"}
 _FORMER_NAMES = {"accepted": "filtered_bc"}
@@ -74,6 +85,16 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
         raise ConfigError(
             f"algorithm.whiten = 'rollouts', but algorithm.advantage = {objective.advantage.name!r} gives one number "
             'per token. Use "tokens".'
+        )
+    if objective.reward_whiten is not None and "token_reward_T" not in objective.advantage.inputs:
+        raise ConfigError(
+            f"algorithm.reward_whiten is set, but algorithm.advantage = {objective.advantage.name!r} does not see the "
+            'rewards of tokens. Use "gae" or "reward_to_go", or leave reward_whiten out.'
+        )
+    if objective.kl_control is not None and not objective.needs_ref:
+        raise ConfigError(
+            f"algorithm.kl_control adapts the KL to the reference, but kl_coef = {objective.kl_coef} and kl_to = "
+            f'{objective.kl_to!r}. Set kl_coef to the coefficient to begin with, such as 0.05, and kl_to to "ref".'
         )
     if objective.likelihood_coef != 0 and objective.likelihood_weights is None:
         raise ConfigError('algorithm.likelihood_coef is set without likelihood_weights; use "token_mean", for example.')

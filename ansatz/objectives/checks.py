@@ -53,6 +53,6 @@ def check_group_size(objective: Objective, samples_per_prompt: int) -> None:
 
 
 def _components(objective: Objective) -> Iterator[Component]:
-    optional = (objective.whiten, objective.value)
+    optional = (objective.reward_whiten, objective.whiten, objective.value)
     yield from (objective.advantage, objective.ratio, objective.surrogate, *objective.correction, *objective.masks)
     yield from (component for component in optional if component is not None)

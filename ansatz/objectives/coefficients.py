@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Literal
 
-def adapt_kl_coef(coef: float, kl: float, *, target: float, horizon: int, num_rollouts: int) -> float:
-    """Proportional control of the KL (Ziegler et al., arXiv:1909.08593).
+from torch import Tensor
 
-    kl and target: in nats, in the same unit (per token or per rollout). num_rollouts: rollouts since the last call.
-    horizon: rollouts over which the coefficient responds in full.
+from ansatz.objectives.components import Function, formula
+from ansatz.registry import Registry
+
+KL_CONTROLS: Registry[Function] = Registry("kl_control")
+
+
+@KL_CONTROLS.register("adaptive", "ziegler")
+@formula(
+    "after each step kl_coef x (1 + clip(KL per {per} / {target} - 1, -0.2, 0.2) x rollouts of the step / {horizon})"
+)
+def adaptive(
+    kl_coef: Tensor,
+    rollout_kl: Tensor,
+    token_kl: Tensor,
+    num_rollouts: Tensor,
+    *,
+    target: float,
+    horizon: float = 10_000.0,
+    per: Literal["rollout", "token"] = "rollout",
+) -> Tensor:
+    """Proportional control of the KL to the reference (Ziegler et al., arXiv:1909.08593, sec. 2.2).
+
+    target: nats of a whole response, or of a token if `per` is "token", as in verl. horizon: rollouts over which the
+    coefficient responds in full. Inputs and result are float64 numbers without axes.
     """
-    error = min(max(kl / target - 1, -0.2), 0.2)
-    return coef * (1 + error * num_rollouts / horizon)
+    observed = rollout_kl if per == "rollout" else token_kl
+    return kl_coef * (1 + (observed / target - 1).clamp(-0.2, 0.2) * num_rollouts / horizon)
 
 
 def adapt_entropy_coef(

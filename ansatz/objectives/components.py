@@ -64,6 +64,9 @@ INPUTS = {
     "full_kl_T": "the exact KL at each token, from whole distributions",
     "truncated_N": "which rollouts hit the length limit",
     "num_rollouts": "the number of rollouts of the step",
+    "kl_coef": "the coefficient of the KL",
+    "rollout_kl": "the KL to the reference, summed over a response",
+    "token_kl": "the KL to the reference, per token",
 }
 
 

@@ -35,6 +35,8 @@ def formula(objective: Objective) -> str:
     ]
     if objective.advantage_clip is not None:
         lines.append(f"              clipped to {list(objective.advantage_clip)}")
+    if objective.reward_whiten is not None:
+        lines.append(f"              from {objective.reward_whiten.formula()}")
     if objective.whiten is not None:
         lines.append(f"              then {objective.whiten.formula()}")
     lines += [
@@ -48,6 +50,8 @@ def formula(objective: Objective) -> str:
     lines += [f"  mask        {component.formula()}" for component in objective.masks]
     if objective.kl_coef:
         lines.append(f"  KL          {objective.kl.formula()}, reference = {objective.kl_to}, in the {objective.kl_in}")
+    if objective.kl_control is not None:
+        lines.append(f"              {objective.kl_control.formula()}")
     if objective.value is not None:
         lines.append(f"  critic      {objective.value.formula()}")
     if objective.entropy_coef and objective.entropy_tokens != "all":

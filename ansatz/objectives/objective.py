@@ -92,6 +92,7 @@ class Objective:
     penalty_weights: Component | None = None
     correction: tuple[Component, ...] = ()
     masks: tuple[Component, ...] = ()
+    reward_whiten: Component | None = None
     whiten: Component | None = None
     value: Component | None = None
     likelihood_weights: Component | None = None
@@ -99,6 +100,7 @@ class Objective:
     advantage_clip: tuple[float, float] | None = None
     policy_coef: float = 1.0
     kl_coef: float = 0.0
+    kl_control: Component | None = None
     kl_in: str = "loss"
     kl_to: str = "ref"
     entropy_coef: float = 0.0
@@ -179,6 +181,7 @@ class Objective:
         rule = AdvantageRule(
             advantage=self.advantage,
             clip=self.advantage_clip,
+            reward_whiten=self.reward_whiten,
             whiten=self.whiten,
             kl=self.kl,
             kl_coef=self.kl_coef,

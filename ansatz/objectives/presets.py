@@ -14,6 +14,7 @@ KEYS: dict[str, str] = {
     "preset": "a row of `PRESETS`, or of a file: mine.yaml, mine.py:row",
     "defaults_of": "a project whose defaults are taken (trl, verl, openrlhf, ...); null",
     "advantage": "component: rewards -> advantages",
+    "reward_whiten": "component: token rewards -> token rewards, before the advantage of a critic; none",
     "whiten": "component: advantages -> advantages, over the step's tokens or rollouts; none",
     "anchor": "what the ratio compares the policy with: old | behavior | policy (itself, without gradient: rho is 1)",
     "ratio": "component: log-probs -> importance ratio",
@@ -22,6 +23,7 @@ KEYS: dict[str, str] = {
     "advantage_clip": "bounds [low, high] of a rollout's advantage (per-token estimators: of its reward); null",
     "policy_coef": "strength of the policy term",
     "kl_coef": "strength of the KL; 0 needs no reference model",
+    "kl_control": "component: adapts kl_coef to a target KL after each step; none: kl_coef is fixed",
     "kl_in": "where the KL acts: loss | reward (before the baseline) | return (after it, to go) | advantage (after it)",
     "kl_to": "what the KL holds the policy to: ref | old | behavior",
     "weights": "component: how token losses become one number",
@@ -39,6 +41,7 @@ KEYS: dict[str, str] = {
 
 COMMON: dict[str, Any] = {
     "advantage": "group_zscore",
+    "reward_whiten": "none",
     "whiten": "none",
     "anchor": "old",
     "ratio": "token",
@@ -47,6 +50,7 @@ COMMON: dict[str, Any] = {
     "advantage_clip": None,
     "policy_coef": 1.0,
     "kl_coef": 0.0,
+    "kl_control": "none",
     "kl_in": "loss",
     "kl_to": "ref",
     "weights": "sequence_mean",

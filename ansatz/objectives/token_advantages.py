@@ -17,6 +17,7 @@ from ansatz.objectives.components import Function, formula
 from ansatz.registry import Registry
 
 WHITENS: Registry[Function] = Registry("whiten")
+REWARD_WHITENS: Registry[Function] = Registry("reward_whiten")
 EpsIn = Literal["var", "std", "floor"]
 
 
@@ -80,6 +81,19 @@ def process(
     scores_S = ADVANTAGES.get("group_zscore")(step_reward_T[ends_T], group_T[ends_T], ddof=ddof, eps=eps)
     normal_T[ends_T] = scores_S
     return segments.discounted_sum(normal_T, segment_T, 1.0)
+
+
+@REWARD_WHITENS.register("token_rewards", "tokens")
+@formula("r = (r - mean) / sqrt(var + {eps}) over response tokens (ddof {ddof}), mean added back: {keep_mean}")
+def token_rewards(token_reward_T: Tensor, *, keep_mean: bool = True, ddof: int = 1, eps: float = 1e-8) -> Tensor:
+    """Token rewards, the KL included, at variance 1 before a critic's advantages (PPO for language models).
+
+    keep_mean: add the mean back after the division. Without it, every token would be rewarded relative to the mean, and
+    a longer response would collect more of these differences. Equal rewards keep their value, or become 0.
+    """
+    centered_T = _centered(token_reward_T, 0.0)
+    whitened_T = centered_T / _divisor(token_reward_T, True, ddof, eps, "var", 0.0)
+    return whitened_T + (token_reward_T - centered_T) if keep_mean else whitened_T
 
 
 @WHITENS.register("tokens")

@@ -351,13 +351,34 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="train/kl_ref",
         title="KL to the reference",
-        formula="mean over loss tokens of the KL estimate between policy and reference model (only with a KL term in "
-        "the loss)",
+        formula="mean over loss tokens of the KL estimate between policy and reference model (only if "
+        "algorithm.kl_coef is not 0); in the updates of the step if the KL is in the loss, otherwise before them",
         unit="nats",
         healthy="grows slowly; 0 to 0.5",
         meaning="How far the policy has moved from where it started. A sharp rise without a rise in reward is drift: "
         "raise algorithm.kl_coef.",
         weight="tokens",
+    ),
+    Metric(
+        name="train/kl_penalty",
+        title="KL in the reward",
+        formula="mean over rollouts of algorithm.kl_coef x the KL estimate, summed over the response: what the KL "
+        "takes from rewards or advantages (only if algorithm.kl_in is not loss)",
+        unit="reward",
+        healthy="a small part of rollout/rewards",
+        meaning="rollout/rewards minus this is what PPO maximises. If it is as large as the reward, the policy is held "
+        "too tightly, or has drifted far.",
+        weight="rollouts",
+    ),
+    Metric(
+        name="train/kl_coef",
+        title="coefficient of the KL",
+        formula="coefficient of the KL in the step (only with algorithm.kl_control)",
+        unit="1",
+        healthy="levels off",
+        meaning="It rises while the KL is above its target, and falls while it is below. A rise without end means that "
+        "the policy drifts faster than the controller acts: lower horizon or the learning rate.",
+        reduction=Reduction.LAST,
     ),
     Metric(
         name="train/approx_kl",

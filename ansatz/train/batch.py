@@ -35,6 +35,8 @@ class TrainBatch:
     penalty_weight_T: weights of the KL and entropy terms; None if they are weight_T.
     likelihood_weight_T: None without a likelihood term.
     old_value_T, return_T: the critic's values before the step's first update, and their targets; None without a critic.
+    kl_T: the KL to the reference before the update, without its coefficient; None unless it acts on rewards or
+    advantages.
     num_rollouts: of the whole minibatch, not of the microbatch.
     """
 
@@ -49,6 +51,7 @@ class TrainBatch:
     likelihood_weight_T: Tensor | None
     old_value_T: Tensor | None
     return_T: Tensor | None
+    kl_T: Tensor | None
     num_rollouts: int
 
     @property
@@ -176,6 +179,7 @@ def build_batch(
         advantage_T=advantages.advantage_T * mask_T,
         old_value_T=value_T,
         return_T=advantages.return_T,
+        kl_T=advantages.kl_T,
         num_rollouts=packed.num_rollouts,
         **minibatch_weights(packed, mask_T, objective),
     )

@@ -1,4 +1,4 @@
-"""A critic: a copy of the policy's transformer with a linear value head instead of the output embedding.
+"""A critic: a transformer, by default a copy of the policy's, with a linear value head instead of the output embedding.
 
 Axes: T flat tokens, H hidden, M sampled tokens. The value at a response token is computed from the state before it: the
 reward that the critic expects, given the prompt and the tokens so far.
@@ -24,17 +24,17 @@ from ansatz.train.step import UpdateSettings
 
 
 class Critic(nn.Module):
-    """Starts with the policy's weights under a zero head, so its first values are 0 everywhere.
+    """Starts with the weights of a model under a zero head, so its first values are 0 everywhere.
 
-    Weights that the policy keeps frozen (below its adapters) are shared with it.
+    Weights that the model keeps frozen (below its adapters) are shared with it.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, model: Policy) -> None:
         super().__init__()
-        frozen = [parameter for parameter in policy.model.parameters() if not parameter.requires_grad]
-        self.transformer = copy.deepcopy(policy.model, {id(parameter): parameter for parameter in frozen})
-        self._policy = dataclasses.replace(policy, model=self.transformer)
-        self.value = nn.Linear(policy.head.weight.shape[1], 1, device=policy.device)
+        frozen = [parameter for parameter in model.model.parameters() if not parameter.requires_grad]
+        self.transformer = copy.deepcopy(model.model, {id(parameter): parameter for parameter in frozen})
+        self._policy = dataclasses.replace(model, model=self.transformer)
+        self.value = nn.Linear(model.head.weight.shape[1], 1, device=model.device)
         nn.init.zeros_(self.value.weight)
         nn.init.zeros_(self.value.bias)
 

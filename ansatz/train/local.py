@@ -25,10 +25,11 @@ from ansatz.models.save import save_model
 from ansatz.models.weights import LiveWeights
 from ansatz.objectives.coefficients import adapt_entropy_coef
 from ansatz.objectives.objective import Objective
-from ansatz.track.measurements import Measurement, merge, values
+from ansatz.track.measurements import Measurement, Measurements, mean, merge, values
 from ansatz.train import alignment
 from ansatz.train.batch import LossBatch, TrainBatch, build_batch
 from ansatz.train.critic import Critic, critic_step, explained_variance, values_of
+from ansatz.train.exact_weights import EXACT_WEIGHTS, exact_weights_file
 from ansatz.train.logps import exact_kl, logps_of, without_gradient
 from ansatz.train.optim import Schedule
 from ansatz.train.optimizers import bind_optimizer
@@ -45,7 +46,7 @@ class LocalTrainer:
     If the objective needs a reference, that is a copy of the policy as it is now. For a policy with adapters it is the
     model below them, so that no second copy is held.
     on_skip: called with an update that is skipped because it is not finite, before anything else changes.
-    lr: of the policy; the critic's is settings.critic_lr. The schedule applies to both. temperature: of the sampler.
+    lr: of the policy; the critic's is settings.critic.lr. The schedule applies to both. temperature: of the sampler.
     export_dtype: the precision of the model folders that it writes.
     """
 
@@ -69,7 +70,7 @@ class LocalTrainer:
         self._skipped_in_a_row = 0
         self.on_skip: Callable[[SkippedUpdate], None] = lambda skipped: None
         self._dtype = dtype
-        self.entropy_coef = objective.entropy_coef
+        self.entropy_coef, self.kl_coef = objective.entropy_coef, objective.kl_coef
         if policy.base is not None and settings.reference_update_interval and objective.needs_ref:
             raise ConfigError(
                 f"train.reference_update_interval = {settings.reference_update_interval}: with model.lora the "
@@ -81,6 +82,16 @@ class LocalTrainer:
         self.optimizer = make(policy.model, dtype)
         self.critic = None if critic is None else (critic, make(critic, dtype))
         self.reference = _frozen(policy) if objective.needs_ref else None
+
+    def start_critic_from(self, model: Policy) -> None:
+        """Replace the critic by one that starts from `model`. ConfigError if it has another vocabulary."""
+        if model.tokenizer.get_vocab() != self.policy.tokenizer.get_vocab():
+            raise ConfigError(
+                f"train.critic.path = {model.path!r}: its tokens are not those of the policy. Use a model with the "
+                "policy's tokenizer, or leave train.critic.path out."
+            )
+        critic = Critic(model)
+        self.critic = critic, bind_optimizer(self.settings.optimizer)(critic, self._dtype)
 
     def batch(
         self, samples: Sequence[TrainSample], *, baseline_of_group: Mapping[int, float] | None = None
@@ -94,7 +105,7 @@ class LocalTrainer:
         baselines = baseline_of_group or {}
         return build_batch(
             packed,
-            self.objective,
+            self._objective,
             policy_version=self.version,
             old_logp_T=self._logps(self.policy, packed) if self._needs_old else None,
             ref_logp_T=None if self.reference is None else self._logps(self.reference, packed),
@@ -119,33 +130,46 @@ class LocalTrainer:
         """
         reports = list[UpdateReport]()
         max_gap = self.settings.max_logprob_gap if check_alignment else math.inf
+        critic_alone = self.critic is not None and step <= self.settings.critic.steps_alone
+        if critic_alone and not isinstance(batch, LossBatch):
+            batch = batch.with_old_logps(self._logps(self.policy, batch.packed))
+        aligned: Measurements = {}
         if isinstance(batch, LossBatch):
-            alignment.check_alignment(alignment.measure_alignment(batch), limit=max_gap, step=step)
-            max_gap = math.inf
+            aligned, limit, max_gap = alignment.measure_alignment(batch), max_gap, math.inf
+            alignment.check_alignment(aligned, limit=limit, step=step)
         for minibatch in self._minibatches(batch, seed=seed, step=step):
-            report = self._update_once(minibatch, step=step, max_logprob_gap=max_gap)
+            report = self._update_once(minibatch, step=step, critic_alone=critic_alone, max_logprob_gap=max_gap)
             reports.append(report)
             if report.stopped:
                 break
-            self.version += not report.skipped
-        whole = {
-            "train/tokens": Measurement(float(batch.num_loss_tokens)),
-            "train/skipped_steps": Measurement(float(sum(report.skipped for report in reports))),
-        }
-        if self.critic is not None:
-            whole["train/explained_variance"] = explained_variance(batch)
-        measurements = {**merge(report.measurements for report in reports), **whole}
-        self._after_step(values(measurements), step)
+            self.version += not (report.skipped or critic_alone)
+        measurements = {**merge(report.measurements for report in reports), **aligned, **self._measure_step(batch)}
+        measurements["train/skipped_steps"] = Measurement(float(sum(report.skipped for report in reports)))
+        self._after_step(values(measurements), batch, step)
+        num_updates = sum(not (report.stopped or report.skipped) for report in reports)
         return StepReport(
             measurements=measurements,
-            num_updates=sum(not (report.stopped or report.skipped) for report in reports),
+            num_updates=0 if critic_alone else num_updates,
             num_tokens=sum(report.num_tokens for report in reports),
         )
 
+    def _measure_step(self, batch: TrainBatch) -> dict[str, Measurement]:
+        """What is known about a whole step before its first update."""
+        measured = {"train/tokens": Measurement(float(batch.num_loss_tokens))}
+        if self.critic is not None:
+            measured["train/explained_variance"] = explained_variance(batch)
+        if batch.kl_T is not None:
+            measured["train/kl_ref"] = mean(float(batch.kl_T[batch.mask_T].sum()), batch.num_loss_tokens)
+            measured["train/kl_penalty"] = mean(self.kl_coef * float(batch.kl_T.sum()), batch.num_rollouts)
+        if self.objective.kl_control is not None:
+            measured["train/kl_coef"] = Measurement(self.kl_coef)
+        return measured
+
     @property
     def changes(self) -> int:
-        """Optimiser steps of the policy, which come before those of the critic, and updates of the reference."""
-        return self.optimizer.changes + self._reference_updates
+        """Optimiser steps of policy and critic, and updates of the reference."""
+        critic = 0 if self.critic is None else self.critic[1].changes
+        return self.optimizer.changes + critic + self._reference_updates
 
     @property
     def needs_greedy(self) -> bool:
@@ -165,7 +189,7 @@ class LocalTrainer:
         save_model(self.policy, folder, state=weights, dtype=self.export_dtype)
         if self.policy.base is not None:
             lora.save_adapters(self.policy, folder / lora.FOLDER, weights=self.optimizer.weights())
-        exact = {} if self.export_dtype == torch.float32 else {_EXACT_WEIGHTS: weights}
+        exact = {} if self.export_dtype == torch.float32 else {EXACT_WEIGHTS: weights}
         for name, tensors in {**exact, **self.tensors()}.items():
             stored = {key: value.contiguous() for key, value in tensors.items()}
             save_file(stored, folder / TRAINING / f"{name}.safetensors")
@@ -203,13 +227,15 @@ class LocalTrainer:
         return {
             "version": self.version,
             "entropy_coef": self.entropy_coef,
+            "kl_coef": self.kl_coef,
             "skipped_in_a_row": self._skipped_in_a_row,
         }
 
     def restore(self, folder: Path, state: Mapping[str, Any]) -> None:
         try:
             version, entropy_coef = int(state["version"]), float(state["entropy_coef"])
-            skipped_in_a_row = int(state.get("skipped_in_a_row", 0))  # older checkpoints have none
+            kl_coef = float(state.get("kl_coef", self.kl_coef))  # older checkpoints have none
+            skipped_in_a_row = int(state.get("skipped_in_a_row", 0))
             weights = self._read_weights(folder)
             tensors = {name: load_file(folder / TRAINING / f"{name}.safetensors") for name in self.tensors()}
         except (OSError, ValueError, KeyError, SafetensorError, ModelError) as error:
@@ -225,15 +251,23 @@ class LocalTrainer:
         if self.reference is not None and self.policy.base is None:
             for name, parameter in self.reference.model.named_parameters():
                 parameter.data.copy_(tensors["reference"][name])
-        self.version, self.entropy_coef, self._skipped_in_a_row = version, entropy_coef, skipped_in_a_row
+        self.version, self._skipped_in_a_row = version, skipped_in_a_row
+        self.entropy_coef, self.kl_coef = entropy_coef, kl_coef
 
     def _read_weights(self, folder: Path) -> dict[str, Tensor]:
         """The float32 weights that are trained: those of the adapters, if the policy has any."""
         if self.policy.base is not None:
             return lora.read_adapters(folder / lora.FOLDER)
-        if (exact := _exact_weights_file(folder)).is_file():
+        if (exact := exact_weights_file(folder)).is_file():
             return load_file(exact)
         return dict(load_model(folder).named_parameters())  # transformers may store them under other names
+
+    @property
+    def _objective(self) -> Objective:
+        """The objective with the coefficient that its KL has now."""
+        if self.objective.kl_control is None:
+            return self.objective
+        return dataclasses.replace(self.objective, kl_coef=self.kl_coef)
 
     @property
     def _needs_old(self) -> bool:
@@ -266,7 +300,9 @@ class LocalTrainer:
             key = (seed, "minibatches", step, epoch) if epoch else ()
             yield from batch.minibatches(self.settings.updates_per_step, self.objective, key=key)
 
-    def _update_once(self, minibatch: TrainBatch, *, step: int, max_logprob_gap: float) -> UpdateReport:
+    def _update_once(
+        self, minibatch: TrainBatch, *, step: int, critic_alone: bool, max_logprob_gap: float
+    ) -> UpdateReport:
         """One optimizer step of the policy and, unless the policy's was dropped, of the critic."""
         multiplier = self.schedule.multiplier(step)
         settings = UpdateSettings(
@@ -277,17 +313,26 @@ class LocalTrainer:
             entropy_coef=self.entropy_coef,
             max_logprob_gap=max_logprob_gap,
         )
-        try:
-            report = train_step(
-                self.policy, self.optimizer, minibatch, self.objective, settings, step=step, reference=self.reference
-            )
-        except NonFiniteError as error:
-            return self._skip(minibatch, settings, step=step, cause=str(error))
-        self._skipped_in_a_row = 0
+        if critic_alone:
+            report = UpdateReport(measurements={}, num_tokens=minibatch.packed.num_tokens, stopped=False)
+        else:
+            try:
+                report = train_step(
+                    self.policy,
+                    self.optimizer,
+                    minibatch,
+                    self._objective,
+                    settings,
+                    step=step,
+                    reference=self.reference,
+                )
+            except NonFiniteError as error:
+                return self._skip(minibatch, settings, step=step, cause=str(error))
+            self._skipped_in_a_row = 0
         if self.critic is None or report.stopped:
             return report
         critic, optimizer = self.critic
-        settings = dataclasses.replace(settings, lr=self.settings.critic_lr * multiplier)
+        settings = dataclasses.replace(settings, lr=self.settings.critic.lr * multiplier)
         measured = critic_step(critic, optimizer, minibatch, self.objective, settings)
         return dataclasses.replace(report, measurements={**report.measurements, **measured})
 
@@ -315,7 +360,15 @@ class LocalTrainer:
             )
         return UpdateReport(measurements={}, num_tokens=minibatch.packed.num_tokens, stopped=False, skipped=True)
 
-    def _after_step(self, metrics: Mapping[str, float], step: int) -> None:
+    def _after_step(self, metrics: Mapping[str, float], batch: TrainBatch, step: int) -> None:
+        """Adapt the coefficients and the reference, for the next step."""
+        control = self.objective.kl_control
+        if control is not None and "train/kl_ref" in metrics:
+            token_kl = metrics["train/kl_ref"]
+            observed = {"token_kl": token_kl, "rollout_kl": token_kl * batch.num_loss_tokens / batch.num_rollouts}
+            inputs = {"kl_coef": self.kl_coef, "num_rollouts": batch.num_rollouts, **observed}
+            numbers = {name: torch.tensor(value, dtype=torch.float64) for name, value in inputs.items()}
+            self.kl_coef = float(control(numbers))
         target = self.objective.entropy_target
         if target is not None and "train/entropy" in metrics:
             self.entropy_coef = adapt_entropy_coef(self.entropy_coef, metrics["train/entropy"], target=target)
@@ -328,29 +381,6 @@ class LocalTrainer:
 
 _CRITIC_WEIGHTS = "weights/"
 """Prefix of the critic's weights in its file, which holds its optimizer state under other prefixes."""
-
-
-_EXACT_WEIGHTS = "weights"
-"""The file of float32 weights, by parameter name, next to a model folder with rounded ones."""
-
-
-def _exact_weights_file(checkpoint: Path) -> Path:
-    return checkpoint / TRAINING / f"{_EXACT_WEIGHTS}.safetensors"
-
-
-def use_exact_weights(policy: Policy, folder: Path) -> None:
-    """If `folder` is a checkpoint with rounded weights, give the policy, which was loaded from it, the float32 ones.
-
-    Without this, a stage would start from other weights than those with which the stage before it ended.
-    """
-    if not (path := _exact_weights_file(folder)).is_file():
-        return
-    try:
-        weights = load_file(path)
-        for name, parameter in policy.model.named_parameters():
-            parameter.data.copy_(weights[name])
-    except (OSError, KeyError, RuntimeError, SafetensorError) as error:
-        raise incomplete(folder, error) from error
 
 
 def _frozen(policy: Policy) -> Policy:

@@ -6,6 +6,7 @@ from toy_runs import toy, toy_config, toy_recipe
 
 from ansatz.config import load_recipe, load_run
 from ansatz.config.load import check, dump
+from ansatz.config.own_model import with_own_model_defaults
 from ansatz.errors import ConfigError
 
 NAMED = {"model": {"path": "some/model"}}
@@ -20,22 +21,22 @@ def bare(tmp_path, model, rollout):
 
 def test_a_named_model_has_small_learning_rates_and_the_template_that_fits(tmp_path):
     config = check(bare(tmp_path, {"path": "some/model"}, {"max_response_tokens": 300}))
-    assert (config.train.lr, config.train.critic_lr, config.sft.lr) == (1e-6, 1e-5, 1e-5)
+    assert (config.train.lr, config.train.critic.lr, config.sft.lr) == (1e-6, 1e-5, 1e-5)
     assert (config.data.template, config.rollout.max_prompt_tokens) == ("auto", 1024)
     assert config.evaluate.max_response_tokens == 300
 
 
 def test_a_built_model_keeps_the_defaults_of_a_built_model(tmp_path):
     config = check(bare(tmp_path, {}, {}))
-    assert (config.train.lr, config.train.critic_lr, config.sft.lr) == (1e-4, 1e-3, 2e-3)
+    assert (config.train.lr, config.train.critic.lr, config.sft.lr) == (1e-4, 1e-3, 2e-3)
     assert (config.data.template, config.rollout.max_prompt_tokens) == ("tiny", 256)
     assert config.rollout.max_response_tokens == 96
 
 
 def test_values_that_the_recipe_gives_win(tmp_path):
-    given = {"train": {"lr": 3e-5, "critic_lr": 2e-5}, "sft": {"lr": 4e-5}, "rollout": {"max_prompt_tokens": 77}}
+    given = {"train": {"lr": 3e-5, "critic": {"lr": 2e-5}}, "sft": {"lr": 4e-5}, "rollout": {"max_prompt_tokens": 77}}
     config = toy_config(tmp_path, {**NAMED, **given})
-    assert (config.train.lr, config.train.critic_lr, config.sft.lr) == (3e-5, 2e-5, 4e-5)
+    assert (config.train.lr, config.train.critic.lr, config.sft.lr) == (3e-5, 2e-5, 4e-5)
     assert (config.data.template, config.rollout.max_prompt_tokens) == ("tiny", 77)
 
 
@@ -69,3 +70,14 @@ def test_the_config_of_a_run_keeps_its_values(tmp_path):
 def test_a_section_that_is_not_a_mapping_is_refused_by_the_schema(tmp_path):
     with pytest.raises(ConfigError, match=r"^train = 3: it should be a mapping"):
         load_recipe(toy_recipe(tmp_path, NAMED), overrides={"train": "3"})
+
+
+def test_a_default_of_the_critic_stays_when_the_recipe_gives_another_of_its_settings():
+    filled = with_own_model_defaults(
+        {
+            "model": {"path": "a"},
+            "rollout": {"max_response_tokens": 9},
+            "train": {"critic": {"steps_alone": 3}},
+        }
+    )
+    assert filled["train"] == {"lr": 1e-6, "critic": {"lr": 1e-5, "steps_alone": 3}}

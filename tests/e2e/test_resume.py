@@ -113,6 +113,41 @@ def test_a_run_with_partial_rollouts_that_is_killed_ends_in_the_same_bits(tmp_pa
     assert_same_checkpoints(whole, killed)
 
 
+PPO = {
+    "data": {"sft": None},
+    "algorithm": {
+        "preset": "ppo",
+        "reward_whiten": "tokens",
+        "kl_coef": 0.05,
+        "kl_control": {"name": "adaptive", "target": 0.01, "horizon": 100},
+    },
+    "train": {"steps": 12, "lr": 1e-3, "updates_per_step": 2, "critic": {"steps_alone": 3}},
+    "rollout": {"max_response_tokens": 16},
+    "save": {"every": 2},
+    "evaluate": {"every": 0},
+    "rewards": {"math_answer": {"weight": 0}, REWARD: {}},
+}
+
+
+def test_a_run_of_ppo_that_is_killed_twice_ends_in_the_same_bits(tmp_path):
+    """Once while its critic trains alone, and once while the coefficient of the KL adapts."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    code, _, err = command("train", toy_recipe(tmp_path / "a", PPO))
+    assert code == 0, err
+    whole, killed = (tmp_path / name / "runs" / "toy" / "rl" for name in "ab")
+    assert 2 <= kill_in(killed, after=2, arguments=["train", toy_recipe(tmp_path / "b", PPO)])[-1] < 12
+    assert 7 <= kill_in(killed, after=7, arguments=["train", "--resume", killed.parent])[-1] < 12
+    code, _, err = command("train", "--resume", killed.parent)
+    assert code == 0, err
+    rows = read_jsonl(whole / "metrics.jsonl")
+    assert [row["step"] for row in rows] == list(range(1, 13))
+    assert ["train/loss" in row for row in rows] == [False] * 3 + [True] * 9
+    assert len({row["train/kl_coef"] for row in rows}) == 12
+    assert untimed(rows) == untimed(read_jsonl(killed / "metrics.jsonl"))
+    assert_same_checkpoints(whole, killed)
+
+
 def test_the_precision_of_the_exported_weights_changes_no_number_of_a_run(tmp_path):
     """RL starts from the float32 weights of SFT, although the folder of SFT holds rounded ones."""
     changes = {"model": {"dtype": "float32"}, "sft": {"steps": 20}, "train": {"steps": 3}, "evaluate": {"every": 3}}

@@ -25,7 +25,7 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         "rejection": {"samples_per_prompt": 2, "problems": 4, "batch": 4, "stop": LETTERS, "sft": {"steps": 1}},
         "rollout": {"partial_rollout_tokens": 12, "stop": LETTERS, "max_response_tokens": 40},
         "rewards": {REWARDS: {}},
-        "algorithm": {"preset": "ppo", "kl_in": "loss", "kl_coef": 0.01},
+        "algorithm": {"preset": "ppo", "kl_coef": 0.01, "kl_control": {"name": "adaptive", "target": 1.0}},
         "train": {"steps": 3, "max_logprob_gap": 1.5},
         "evaluate": {"problems": 2, "samples_per_prompt": 2, "k": 2, "every": 0},
         "save": {"tensorboard": False},

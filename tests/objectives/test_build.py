@@ -164,3 +164,12 @@ def test_explain_prints_formula_coefficient_and_what_projects_do_otherwise():
     assert "several per prompt" in same
     process = explain(build_objective({"preset": "grpo_process", "kl_in": "reward", "kl_coef": 0.1}))
     assert "one reward per reasoning step" in process
+
+
+def test_settings_of_ppo_that_could_have_no_effect_are_refused():
+    with pytest.raises(ConfigError, match=r"reward_whiten is set, but algorithm\.advantage = 'group_zscore' does not"):
+        build_objective({"preset": "grpo", "reward_whiten": "tokens"})
+    with pytest.raises(ConfigError, match=r"kl_control adapts the KL to the reference, but kl_coef = 0\.0"):
+        build_objective({"preset": "ppo", "kl_control": {"name": "adaptive", "target": 1.0}})
+    with pytest.raises(ConfigError, match="kl_control = 'adaptive' needs a value for 'target'"):
+        build_objective({"preset": "ppo", "kl_coef": 0.1, "kl_control": "adaptive"})

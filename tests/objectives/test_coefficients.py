@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from ansatz.objectives.coefficients import adapt_entropy_coef, adapt_kl_coef
+from ansatz.objectives.coefficients import KL_CONTROLS, adapt_entropy_coef
 
 
-def test_the_kl_controller_moves_in_proportion_and_at_most_a_fifth():
-    given = {"target": 0.1, "horizon": 1000, "num_rollouts": 100}
-    assert adapt_kl_coef(0.2, 0.11, **given) == pytest.approx(0.2 * (1 + 0.1 * 0.1))
-    assert adapt_kl_coef(0.2, 5.0, **given) == pytest.approx(0.2 * (1 + 0.2 * 0.1))
-    assert adapt_kl_coef(0.2, 0.0, **given) == pytest.approx(0.2 * (1 - 0.2 * 0.1))
+@pytest.mark.parametrize("per", ["rollout", "token"])
+@pytest.mark.parametrize(("kl", "error"), [(0.11, 0.1), (5.0, 0.2), (0.0, -0.2)])
+def test_the_kl_controller_moves_in_proportion_and_at_most_a_fifth(per, kl, error):
+    control = KL_CONTROLS.bind("adaptive", {"target": 0.1, "horizon": 1000, "per": per})
+    seen = (kl, 7.0) if per == "rollout" else (7.0, kl)
+    numbers = [torch.tensor(value, dtype=torch.float64) for value in (0.2, *seen, 100)]
+    assert float(control(*numbers)) == pytest.approx(0.2 * (1 + error * 0.1))
 
 
 def test_the_entropy_bonus_rises_below_its_target_and_stays_in_its_bounds():

@@ -9,6 +9,7 @@ from token_batches import EXAMPLES, extras, make_step
 
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.segments import discounted_sum
+from ansatz.objectives.token_advantages import REWARD_WHITENS
 
 SMALL = st.lists(st.floats(-2, 2), min_size=1, max_size=6)
 
@@ -103,6 +104,46 @@ def test_kl_in_the_reward_comes_off_before_the_baseline_and_in_the_return_after_
         togo = twin.reward_to_go(gaps[n], 1.0)
         assert after[n] == pytest.approx([base - 0.1 * x for x in togo])
         assert per_token[n] == pytest.approx([base - 0.1 * x for x in gaps[n]])
+
+
+def test_reward_whitening_divides_the_rewards_of_tokens_and_keeps_their_mean():
+    """The numbers of TRL's `masked_whiten(rewards, mask, shift_mean=False)`: var with ddof 1, 1e-8 added to it."""
+    reward_T = torch.tensor([-0.1, 0.0, 0.7, -0.2, 0.1], dtype=torch.float64)
+    mean, var = float(reward_T.sum()) / 5, float(((reward_T - reward_T.mean()) ** 2).sum()) / 4
+    expected = [(float(reward) - mean) / (var + 1e-8) ** 0.5 for reward in reward_T]
+    kept, shifted = (REWARD_WHITENS.bind("tokens", {"keep_mean": keep})(reward_T) for keep in (True, False))
+    assert kept.tolist() == pytest.approx([value + mean for value in expected], abs=1e-12)
+    assert shifted.tolist() == pytest.approx(expected, abs=1e-12)
+    equal_T = torch.full((4,), 0.3)
+    assert torch.equal(REWARD_WHITENS.bind("tokens", {})(equal_T), equal_T)
+
+
+def test_ppo_in_full_equals_its_steps_by_hand():
+    """KL off each token's reward, rewards whitened around their mean, GAE, returns, advantages whitened (TRL's PPO)."""
+    step = make_step(9)
+    spec = {"preset": "ppo", "kl": {"name": "k1", "at_least": None}, "kl_coef": 0.3, "reward_whiten": "tokens"}
+    result = advantages({**spec, "advantage": {"name": "gae", "gamma": 0.98, "lam": 0.9}}, step)
+    lists = [step.lists(name) for name in ("old_logp_T", "ref_logp_T", "value_T")]
+    rewards = []
+    for n in range(step.rollouts - 1):
+        rewards.append([-0.3 * (p - q) for p, q in zip(lists[0][n], lists[1][n], strict=True)])
+        rewards[n][-1] += step.reward_N[n].item()
+    tokens = [reward for rollout in rewards for reward in rollout]
+    mean = sum(tokens) / len(tokens)
+    scale = (sum((reward - mean) ** 2 for reward in tokens) / (len(tokens) - 1) + 1e-8) ** 0.5
+    rewards = [[(reward - mean) / scale + mean for reward in rollout] for rollout in rewards]
+    raw = [twin.gae(rollout, lists[2][n], 0.98, 0.9) for n, rollout in enumerate(rewards)]
+    returns = [[a + v for a, v in zip(raw[n], lists[2][n], strict=True)] for n in range(len(raw))]
+    flat = [advantage for rollout in raw for advantage in rollout]
+    centre = sum(flat) / len(flat)
+    spread = (sum((advantage - centre) ** 2 for advantage in flat) / (len(flat) - 1) + 1e-8) ** 0.5
+    assert step.lists("old_logp_T")[-1] == []  # the last rollout has no token
+    for n, rollout in enumerate(raw):
+        expected = [(advantage - centre) / spread for advantage in rollout]
+        assert by_rollout(result.advantage_T, step)[n] == pytest.approx(expected, abs=1e-9)
+        assert by_rollout(result.return_T, step)[n] == pytest.approx(returns[n], abs=1e-9)
+    kl = [p - q for a, b in zip(*lists[:2], strict=True) for p, q in zip(a, b, strict=True)]
+    assert result.kl_T[step.mask_T].tolist() == pytest.approx(kl)
 
 
 def test_ppos_reward_clamps_the_kl_at_zero_from_below():

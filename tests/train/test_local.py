@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny_models import tiny_policy
 
-from ansatz.config.schema import TrainSection
+from ansatz.config.schema import CriticSection, TrainSection
 from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.presets import PRESETS
@@ -142,7 +142,7 @@ def test_an_adaptive_entropy_bonus_rises_below_its_target_and_is_part_of_the_sta
 
 
 def test_a_critic_starts_at_zero_and_learns_the_returns():
-    trainer = trainer_of({"preset": "ppo"}, critic_lr=1e-2)
+    trainer = trainer_of({"preset": "ppo"}, critic=CriticSection(lr=1e-2))
     batch = batch_of(trainer)
     assert batch.old_value_T is not None
     assert not batch.old_value_T.any()

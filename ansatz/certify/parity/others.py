@@ -10,6 +10,7 @@ from torch import Tensor
 from ansatz.certify.parity.cases import Case, float64
 from ansatz.certify.parity.runs import Outputs
 from ansatz.objectives import advantages, coefficients, preference
+from ansatz.objectives.components import build_component
 from ansatz.objectives.projects.options import Options
 from ansatz.rewards import length_formulas
 
@@ -156,12 +157,13 @@ def process(case: Case) -> Outputs:
 
 def verl_controller(case: Case) -> Outputs:
     options = case.options
+    settings = {"target": options["target_kl"], "horizon": options["horizon"], "per": "token"}
+    control = build_component(coefficients.KL_CONTROLS, "adaptive", settings)
     coef: float = options["kl_coef"]
     coefs: list[float] = []
     for observed in options["observed_kl"]:
-        coef = coefficients.adapt_kl_coef(
-            coef, observed, target=options["target_kl"], horizon=options["horizon"], num_rollouts=options["n_steps"]
-        )
+        inputs = {"kl_coef": coef, "rollout_kl": observed, "token_kl": observed, "num_rollouts": options["n_steps"]}
+        coef = float(control({name: float64(value) for name, value in inputs.items()}))
         coefs.append(coef)
     return {"kl_coef_after_each_update": coefs}
 

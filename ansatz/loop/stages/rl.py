@@ -11,13 +11,14 @@ from typing import Any
 
 from ansatz.config.schema import Config
 from ansatz.data.curriculum import curriculum_settings
+from ansatz.errors import ConfigError
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.collect import StepCollector, StepData
 from ansatz.loop.context import RunContext
 from ansatz.loop.preset_requirements import check_requirements, requirement_lines
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
-from ansatz.models.load import Policy
+from ansatz.models.load import Policy, check_folder
 from ansatz.models.peak_memory import PeakMemory
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.checks import check_recipe as check_objective
@@ -42,13 +43,18 @@ class RlStage(Stage):
 
     def explain(self, config: Config) -> str:
         text = explain_objective(objective_of(config), max_response_tokens=config.rollout.max_response_tokens)
-        return "\n".join([text, *requirement_lines(config)])
+        return "\n".join([text, *_critic_lines(config), *requirement_lines(config)])
 
     def check(self, config: Config) -> None:
         """The objective can be built and gets the inputs that it needs; the optimizer exists."""
         check_requirements(config)
+        _check_critic(config)
         check_objective(objective_of(config), samples_per_prompt=config.rollout.samples_per_prompt)
         bind_optimizer(config.train.optimizer)
+
+    def check_inputs(self, context: RunContext) -> None:
+        if (path := context.config.train.critic.path) is not None:
+            check_folder(path, key="train.critic.path")
 
     def check_problems(self, context: RunContext, policy: Policy) -> None:
         context.drop_unfit("train", context.lengths(policy).check_prompts)
@@ -82,6 +88,30 @@ class RlStage(Stage):
 def objective_of(config: Config) -> Objective:
     """The objective of the recipe's RL stage."""
     return build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
+
+
+def _check_critic(config: Config) -> None:
+    """ConfigError for settings of the critic that could have no effect, or that leave the policy no step."""
+    critic = config.train.critic
+    if not objective_of(config).needs_values:
+        for name, given in (("path", critic.path is not None), ("steps_alone", critic.steps_alone > 0)):
+            if given:
+                raise ConfigError(
+                    f"train.critic.{name} = {getattr(critic, name)!r} has no effect, because the objective has no "
+                    'critic. Leave it out, or set algorithm.preset to "ppo".'
+                )
+    if config.train.steps and critic.steps_alone >= config.train.steps:
+        raise ConfigError(
+            f"train.critic.steps_alone = {critic.steps_alone}, but train.steps = {config.train.steps}: the policy "
+            "would never be updated. Lower train.critic.steps_alone."
+        )
+
+
+def _critic_lines(config: Config) -> list[str]:
+    critic = config.train.critic
+    start = [] if critic.path is None else [f"  starts from the model {critic.path}"]
+    alone = [f"  alone in the first {critic.steps_alone} of {config.train.steps} steps"] if critic.steps_alone else []
+    return ["The critic:", *start, *alone] if start or alone else []
 
 
 def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evaluator: Evaluator) -> None:
