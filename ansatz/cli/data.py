@@ -114,8 +114,9 @@ def peek(
         from ansatz.models.token_counts import token_counter
 
         length = token_counter(tokenizer)
-    pairs = rows_of(files, question_key, answer_key, answer_from, id_key)
-    problems = (problem for _, problem in with_progress(pairs, "peek"))
+    results = results_of(files, question_key, answer_key, answer_from, id_key)
+    unfit: list[UnfitRow] = []
+    problems = _usable((result for _, result in with_progress(results, "peek")), unfit)
 
     def same(answer: str, gold: str) -> bool:
         return same_answer(answer, gold) or equivalent(gold, answer).correct
@@ -134,6 +135,19 @@ def peek(
     print(f"suspicious: {len(summary.suspicious)}")
     for line, problem_id, reason in summary.suspicious[:show]:
         print(f"  line {line}: {problem_id}: {reason}")
+    if unfit:
+        print(f"cannot be read: {len(unfit)}; ansatz data filter --drop unreadable leaves them out")
+        for unfit_row in unfit[:show]:
+            print(f"  {unfit_row}")
+
+
+def _usable(results: Iterator[Problem | RowError], unfit: list[UnfitRow]) -> Iterator[Problem]:
+    """The problems; rows that have none are appended to the list."""
+    for result in results:
+        if isinstance(result, Exception):
+            unfit.append(result.row)
+        else:
+            yield result
 
 
 def _printed(problems: Iterator[Problem], count: int) -> Iterator[Problem]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from ansatz.errors import DataError
+
 if TYPE_CHECKING:
     from ansatz.data.rows import Row
     from ansatz.data.unfit import RowError
@@ -41,7 +43,10 @@ def rows_of(files: Path | Sequence[Path], *keys: str | None) -> Iterator[tuple[R
     """
     for row, result in results_of(files, *keys):
         if isinstance(result, Exception):
-            raise result
+            raise DataError(
+                f"{result} To leave out all rows that cannot be read: ansatz data filter FILE --out OUT --drop "
+                "unreadable."
+            ) from result
         yield row, result
 
 

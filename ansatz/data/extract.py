@@ -10,6 +10,9 @@ _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 _STATED = re.compile(r"\b(?:the|final) answer is:?[ \t]*(.+)", re.IGNORECASE)
 
 
+_BOX = re.compile(r"\\(?:boxed|fbox)(?:\s*\{|\s+(?P<bare>-?\d[\d.,/]*))")
+
+
 def after_hashes(text: str) -> str | None:
     """The text after the last ####, up to the end of its line, without thousands separators. None if it is empty."""
     _, mark, rest = text.rpartition("####")
@@ -20,8 +23,13 @@ def after_hashes(text: str) -> str | None:
 
 
 def last_box(text: str) -> str | None:
-    """The content of the last \\boxed{...} or \\fbox{...}, braces balanced; None if there is none or it is empty."""
-    for match in reversed(list(re.finditer(r"\\(?:boxed|fbox)\s*\{", text))):
+    """The content of the last \\boxed{...} or \\fbox{...}, braces balanced; None if there is none or it is empty.
+
+    A number can also stand without braces, as in \\boxed 2.
+    """
+    for match in reversed(list(_BOX.finditer(text))):
+        if match["bare"]:
+            return match["bare"].rstrip(".,/")
         depth = 1
         for end in range(match.end(), len(text)):
             depth += (text[end] == "{") - (text[end] == "}")

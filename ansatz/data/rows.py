@@ -22,7 +22,7 @@ ABSENT = object()
 EXTRACT = {"####": after_hashes, "boxed": last_box, "answer_is": after_sentence}
 """How the answer is extracted from a worked solution, by the value of answer_from."""
 
-_EXPECTED = {"####": "'#### ANSWER' at its end", "boxed": "a \\boxed{ANSWER} in it", "answer_is": "'The answer is'"}
+_EXPECTED = {"####": "'#### ANSWER' at its end", "boxed": "\\boxed{ANSWER} in it", "answer_is": "'The answer is'"}
 
 
 class Row:

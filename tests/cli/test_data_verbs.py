@@ -197,3 +197,17 @@ def test_peek_shows_rows_and_asks_the_verifier_before_it_doubts_a_solution(ansat
     assert "sources: aops 2" in out
     assert "suspicious: 1\n  line 2: " in out
     assert "the solution ends with a different answer" in out
+
+
+def test_peek_goes_on_after_rows_that_cannot_be_read_and_other_verbs_say_how_to_leave_them_out(ansatz, file, tmp_path):
+    with file.open("a") as rows:
+        rows.write(json.dumps({"question": "What is missing here?"}) + "\n" + json.dumps(ROWS[0]) + "\n")
+    code, said, _ = ansatz("data", "peek", file)
+    assert code == 0
+    assert "5 problems" in said
+    assert "cannot be read: 1; ansatz data filter --drop unreadable" in said
+    assert f"{file} line 5: the row has no field 'answer'" in said
+    code, _, err = ansatz("data", "dedup", file, "--out", tmp_path / "o.jsonl")
+    assert code == 2
+    assert "line 5: the row has no field 'answer'" in err
+    assert "ansatz data filter FILE --out OUT --drop unreadable" in " ".join(err.split())

@@ -213,7 +213,7 @@ def test_solutions_are_read_by_their_boxes_even_if_most_of_the_first_rows_have_n
         ("rows.jsonl line 1", repr(proof)),
         ("rows.jsonl line 2", repr(proof)),
     ]
-    assert "has no a \\boxed{ANSWER} in it" in unfit[0].reason
+    assert "has no \\boxed{ANSWER} in it" in unfit[0].reason
 
 
 def test_outside_of_a_collection_the_first_unfit_row_is_an_error(tmp_path: Path) -> None:
@@ -280,3 +280,19 @@ def test_all_shared_files_are_read_without_keys() -> None:
                 assert problem.id == row["id"]
                 assert problem.question == row["problem"].strip()
                 assert problem.answer == str(row["answer"]).strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("so $x = \\boxed 2$.", "2"),
+        ("$\\boxed -3.5.$", "-3.5"),
+        ("it is \\boxed 9", "9"),
+        ("\\boxed{1} and \\boxed 2", "2"),
+        ("\\boxed 1 and \\boxed{2}", "2"),
+    ],
+)
+def test_a_number_can_be_boxed_without_braces(tmp_path: Path, text: str, answer: str) -> None:
+    """Two solutions of MATH's training file write their answer in this way."""
+    (problem,) = read(tmp_path, {"problem": ASKED, "solution": text})
+    assert problem.answer == answer

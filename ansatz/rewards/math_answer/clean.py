@@ -48,6 +48,7 @@ _SIZING = re.compile(
 )
 _DOUBLED = re.compile(r"\\\\(?=[A-Za-z%$!,;{}])")
 _EMPTY_GROUP = re.compile(r"(?<![A-Za-z\\*])\{\}")
+_PHANTOM = re.compile(r"\\[hv]?phantom(?![A-Za-z])\s*(?:\{[^{}]*\}|[^\s{}\\&])")
 _FRACTION = re.compile(r"\\[dtc]frac(?![A-Za-z])")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'))
 _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
@@ -64,6 +65,8 @@ def clean(text: str) -> str:
     if "\\" in text:
         if "\\\\" in text and "\\begin" not in text:  # a program escaped it twice
             text = _DOUBLED.sub(r"\\", text)
+        if "phantom{" in text or "phantom " in text:  # takes room and is not seen
+            text = _PHANTOM.sub(" ", text)
         text = _FRACTION.sub(r"\\frac", _SIZING.sub("", text))
     return unwrap(text)
 

@@ -99,7 +99,7 @@ class Expressions(Commands):
         self.depth -= 1
         if self.factor(sign) > 0:
             return value
-        return v.negate(expression(value))
+        return value.negated() if isinstance(value, v.Based) else v.negate(expression(value))
 
     def postfix(self) -> Value:
         value = self.primary()

@@ -115,10 +115,14 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Based:
-    """Digits with a base, as in 204_5."""
+    """Digits with a base, as in 204_5. digits: can begin with a minus."""
 
     digits: str
     base: int
+
+    def negated(self) -> Based:
+        digits = self.digits.removeprefix("-")
+        return Based(digits if digits != self.digits or digits == "0" else f"-{digits}", self.base)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ansatz.errors import DataError
+from ansatz.rewards.math_answer import verify
 from ansatz.rewards.math_answer.gold import check_golds, unreadable_golds
 from ansatz.types import Problem
 
@@ -27,3 +28,19 @@ def test_an_unreadable_gold_is_a_data_error_that_names_the_row():
 def test_readable_golds_pass():
     assert unreadable_golds([problem("a", "5"), problem("b", r"\text{no solution}")]) == []
     check_golds([problem("a", r"\frac{1}{2}")])
+
+
+@pytest.mark.parametrize(
+    ("gold", "right", "wrong"),
+    [
+        ("-37_8", r"\boxed{-37_{8}}", r"\boxed{37_8}"),
+        (r"\begin{pmatrix} 1 & -1 \\ 1 & \phantom -1 \end{pmatrix}", r"\boxed{\begin{pmatrix}1&-1\\1&1\end{pmatrix}}",
+         r"\boxed{\begin{pmatrix}1&-1\\1&-1\end{pmatrix}}"),
+        (r"5\phantom{00}", r"\boxed{5}", r"\boxed{500}"),
+    ],
+)  # fmt: skip
+def test_golds_of_math_that_could_not_be_read(gold: str, right: str, wrong: str) -> None:
+    """Lines 5,479 and 6,787 of MATH's training file: a negative number in base 8, and a sign that is not seen."""
+    assert unreadable_golds([problem("p", gold)]) == []
+    assert verify(gold, right).correct
+    assert not verify(gold, wrong).correct
