@@ -35,6 +35,21 @@ _SIZES = {
     "bos_token_id": None,
     "tie_word_embeddings": True,
 }
+LATENT = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "n_group": 2,
+    "topk_group": 1,
+}
 ARCHITECTURES: dict[str, tuple[Any, dict[str, Any]]] = {
     "qwen3, grouped heads, tied": (transformers.Qwen3Config, {}),
     "qwen3, untied": (transformers.Qwen3Config, {"tie_word_embeddings": False}),
@@ -48,6 +63,21 @@ ARCHITECTURES: dict[str, tuple[Any, dict[str, Any]]] = {
         transformers.Qwen3MoeConfig,
         {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
     ),
+    "mistral, sliding window": (transformers.MistralConfig, {"sliding_window": 7}),
+    "gemma 2, soft caps, sliding window": (
+        transformers.Gemma2Config,
+        {
+            "sliding_window": 7,
+            "query_pre_attn_scalar": 8,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
+    "gpt-oss, sinks, sliding window, experts": (
+        transformers.GptOssConfig,
+        {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 7},
+    ),
+    "deepseek v3, latents, experts in groups": (transformers.DeepseekV3Config, LATENT),
 }
 
 

@@ -57,6 +57,7 @@ _LONGROPE = {
 }
 _MIXTURE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 _LATENT = {
+    "num_key_value_heads": 4,
     "q_lora_rank": 16,
     "kv_lora_rank": 16,
     "qk_rope_head_dim": 8,
@@ -70,7 +71,6 @@ _LATENT = {
     "n_group": 1,
     "topk_group": 1,
 }
-_LATENT_ATTENTION = "multi-head latent attention"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +93,7 @@ FAMILIES = (
     Family(
         name="Mistral",
         config="MistralConfig",
-        settings={"sliding_window": 64},
-        note="context at most the sliding window",
+        settings={"sliding_window": 12},
     ),
     Family(name="Qwen2, Qwen2.5, R1-distill", config="Qwen2Config"),
     Family(
@@ -105,18 +104,25 @@ FAMILIES = (
     Family(name="Qwen3", config="Qwen3Config"),
     Family(name="Qwen3 mixture of experts", config="Qwen3MoeConfig", settings=_MIXTURE),
     Family(name="Gemma", config="GemmaConfig", settings={"num_key_value_heads": 1}),
-    Family(name="Gemma 2", config="Gemma2Config", refused="soft-capped logits"),
+    Family(
+        name="Gemma 2",
+        config="Gemma2Config",
+        settings={
+            "sliding_window": 12,
+            "query_pre_attn_scalar": 8,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
     Family(
         name="Gemma 3 (text)",
         config="Gemma3TextConfig",
-        settings={"sliding_window": 64},
-        note="context at most the sliding window",
+        settings={"sliding_window": 12},
     ),
     Family(
         name="Phi-3, Phi-4",
         config="Phi3Config",
-        settings={"sliding_window": 64},
-        note="context at most the sliding window",
+        settings={"sliding_window": 12},
     ),
     Family(
         name="Phi-3, Phi-4, longrope",
@@ -131,11 +137,19 @@ FAMILIES = (
     Family(
         name="gpt-oss",
         config="GptOssConfig",
-        settings={"num_local_experts": 4, "num_experts_per_tok": 2},
-        refused="attention sinks",
+        settings={"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 12},
     ),
-    Family(name="DeepSeek-V2", config="DeepseekV2Config", settings=_LATENT, refused=_LATENT_ATTENTION),
-    Family(name="DeepSeek-V3, R1", config="DeepseekV3Config", settings=_LATENT, refused=_LATENT_ATTENTION),
+    Family(name="DeepSeek-V2", config="DeepseekV2Config", settings=_LATENT),
+    Family(name="DeepSeek-V3, R1", config="DeepseekV3Config", settings=_LATENT),
+    Family(name="Llama 4", config="Llama4TextConfig", refused="layers of kind chunked_attention"),
+    Family(
+        name="Qwen3-Next",
+        config="Qwen3NextConfig",
+        settings={**_MIXTURE, "num_hidden_layers": 4},
+        refused="layers of kind linear_attention",
+    ),
+    Family(name="Mamba", config="MambaConfig", refused="layers of kind linear_attention"),
+    Family(name="Falcon-H1", config="FalconH1Config", refused="layers of kind hybrid"),
 )
 
 
@@ -146,10 +160,13 @@ def page() -> str:
         state = f"refused: {family.refused}" if family.refused else "works"
         lines.append(f"| {family.name} | `{family.config}` | {state}{'; ' if family.note else ''}{family.note} |")
     limits = paragraph(
-        "Within a sliding window attention is full, so a model with a window runs with the window as its context; "
-        "longer prompts and responses are refused when lengths are checked. GPT-2, Pythia, Gemma and the mixtures of "
-        "experts have no estimate of memory in `ansatz explain`, which knows the dense layers of Llama, Mistral, Qwen2 "
-        "and Qwen3."
+        "Soft caps, attention sinks and sliding windows are computed as in transformers, while sampling and in "
+        "training. Soft caps and sinks need the attention scores of a microbatch in memory; bound them with "
+        "`train.tokens_per_microbatch`. A family with a window that is not listed runs with the window as its context. "
+        "With latent attention (DeepSeek-V2 and V3) the cache holds the latents of every row, and keys and values are "
+        "computed from them at every step. The weights of gpt-oss on the hub have 4 bits, which cannot be trained: "
+        "convert them to bfloat16 first. Only the dense layers of Llama, Mistral, Qwen2 and Qwen3 have an estimate of "
+        "memory in `ansatz explain`."
     )
     return "\n".join([*lines, "", limits, ""])
 

@@ -63,6 +63,35 @@ class SharedPrompts:
         return value_RKMX.view(-1, groups * size).index_select(0, self.place_P).view(rows, heads, groups, size)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoring:
+    """How products of queries and keys become probabilities.
+
+    softcap: scores s become c tanh(s / c) (Gemma 2, arXiv:2408.00118, sec. 2).
+    sink_Q: one more score per query head, of a position without a value (gpt-oss; arXiv:2309.17453). Probabilities then
+        add up to less than 1.
+    """
+
+    scale: float
+    softcap: float | None = None
+    sink_Q: Tensor | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        return self.softcap is None and self.sink_Q is None
+
+    def probabilities(self, score_BKGX: Tensor, mask: Tensor) -> Tensor:
+        """[B, K, G, ..., X], in place where it can be. mask: additive, of 0 and -inf, broadcast over the scores."""
+        if self.softcap is not None:
+            score_BKGX = torch.tanh(score_BKGX / self.softcap) * self.softcap
+        score_BKGX = score_BKGX + mask if score_BKGX.requires_grad else score_BKGX.add_(mask)
+        if self.sink_Q is None:
+            return score_BKGX.softmax(-1)
+        sink_KG = self.sink_Q.view(score_BKGX.shape[1:3])
+        sink_BKG1 = sink_KG.view(*sink_KG.shape, *(1,) * (score_BKGX.ndim - 3)).expand(*score_BKGX.shape[:-1], 1)
+        return torch.cat((score_BKGX, sink_BKG1), -1).softmax(-1)[..., :-1]
+
+
 def attend(
     module: nn.Module,
     query_BQLD: Tensor,
@@ -76,32 +105,43 @@ def attend(
     """[B, L, Q, D], with the signature that transformers expects. Three cases:
 
     packed (PackedInputs) in kwargs: causal attention within each segment of a flat row.
-    One query per row with an additive mask: decoding. shared_prompts in kwargs gives each layer's `SharedPrompts`.
+    One query per row with an additive mask: decoding. shared_prompts in kwargs gives each layer's `SharedPrompts`,
+        window_mask the mask of layers with a sliding window.
     Otherwise: transformers' scaled dot-product attention.
+    softcap, s_aux and sliding_window in kwargs are what transformers passes for the layers that have them.
     """
     packed: PackedInputs | None = kwargs.pop("packed", None)
     shared_prompts: Callable[[int], SharedPrompts | None] | None = kwargs.pop("shared_prompts", None)
+    window_mask: Tensor | None = kwargs.pop("window_mask", None)
+    window: int | None = kwargs.get("sliding_window")
     length, head_dim = query_BQLD.shape[2:]
-    scale = head_dim**-0.5 if scaling is None else scaling
+    scoring = Scoring(
+        scale=head_dim**-0.5 if scaling is None else scaling, softcap=kwargs.get("softcap"), sink_Q=kwargs.get("s_aux")
+    )
     if packed is not None:
-        use_dense = not dropout and _dense_is_faster(query_BQLD, packed.padded)
+        use_dense = not dropout and (not scoring.is_plain or _dense_is_faster(query_BQLD, packed.padded))
         if use_dense and packed.shared:
-            return _attend_with_shared_prompts(query_BQLD, key_BKLD, value_BKLD, packed.shared, scale=scale), None
+            return _attend_with_shared_prompts(query_BQLD, key_BKLD, value_BKLD, packed.shared, scoring, window), None
         query, key, value = (packed.padded.to_rows(states) for states in (query_BQLD, key_BKLD, value_BKLD))
         if use_dense:
-            out_BLQD = _dense(query, key, value, _causal_mask(query, key), scale=scale)
+            out_BLQD = _dense(query, key, value, _causal_mask(query, key, window), scoring)
         else:
+            mask = _causal_mask(query, key, window)[None, None] if window and query.shape[2] > window else None
             out_BLQD, _ = sdpa_attention_forward(
-                module, query, key, value, None, scaling=scaling, dropout=dropout, is_causal=True
+                module, query, key, value, mask, scaling=scaling, dropout=dropout, is_causal=mask is None
             )
         return to_flat(out_BLQD.flatten(0, 1), packed.padded.cell_C, length), None
-    if length != 1 or attention_mask is None:
+    if length == 1 and attention_mask is not None:
+        mask_B11X = window_mask if window and window_mask is not None else attention_mask
+        shared = shared_prompts(module.layer_idx) if shared_prompts else None  # pyright: ignore[reportArgumentType]
+        out_BQD = attend_single_query(query_BQLD[:, :, 0], key_BKLD, value_BKLD, mask_B11X, scoring, shared)
+        return out_BQD[:, None], None
+    if scoring.is_plain:
         return sdpa_attention_forward(
             module, query_BQLD, key_BKLD, value_BKLD, attention_mask, scaling=scaling, dropout=dropout, **kwargs
         )
-    shared = shared_prompts(module.layer_idx) if shared_prompts else None  # pyright: ignore[reportArgumentType]
-    out_BQD = attend_single_query(query_BQLD[:, :, 0], key_BKLD, value_BKLD, attention_mask, scale, shared)
-    return out_BQD[:, None], None
+    mask = _causal_mask(query_BQLD, key_BKLD, window) if attention_mask is None else _additive(attention_mask, key_BKLD)
+    return _dense(query_BQLD, key_BKLD, value_BKLD, mask, scoring), None
 
 
 def attend_single_query(
@@ -109,20 +149,20 @@ def attend_single_query(
     key_BKLD: Tensor,
     value_BKLD: Tensor,
     mask_B11X: Tensor,
-    scale: float,
+    scoring: Scoring,
     shared: SharedPrompts | None = None,
 ) -> Tensor:
     """[B, Q, D]: one query per row over X = C + L positions, first those of the shared prompt, then the row's own.
 
     mask_B11X: additive, of 0 and -inf. Without shared prompts X = L.
     """
-    query_BKGD = query_BQD.unflatten(1, (key_BKLD.shape[1], -1)) * scale
+    query_BKGD = query_BQD.unflatten(1, (key_BKLD.shape[1], -1)) * scoring.scale
     score_BKGX = query_BKGD @ key_BKLD.transpose(-1, -2)
     if shared is None:
-        probability_BKGL = score_BKGX.add_(mask_B11X.to(score_BKGX.dtype)).softmax(-1)
+        probability_BKGL = scoring.probabilities(score_BKGX, mask_B11X.to(score_BKGX.dtype))
         return (probability_BKGL @ value_BKLD).flatten(1, 2)
     score_BKGX = torch.cat((shared.scores(query_BKGD), score_BKGX), -1)
-    probability_BKGX = score_BKGX.add_(mask_B11X.to(score_BKGX.dtype)).softmax(-1)
+    probability_BKGX = scoring.probabilities(score_BKGX, mask_B11X.to(score_BKGX.dtype))
     columns = shared.key_RKCD.shape[2]
     out_BKGD = probability_BKGX[..., columns:] @ value_BKLD
     return out_BKGD.add_(shared.values(probability_BKGX[..., :columns])).flatten(1, 2)
@@ -136,41 +176,54 @@ def _dense_is_faster(query_1QTD: Tensor, padded: PaddedLayout) -> bool:
 
 
 def _attend_with_shared_prompts(
-    query_1QTD: Tensor, key_1KTD: Tensor, value_1KTD: Tensor, layout: SharedPromptLayout, *, scale: float
+    query_1QTD: Tensor,
+    key_1KTD: Tensor,
+    value_1KTD: Tensor,
+    layout: SharedPromptLayout,
+    scoring: Scoring,
+    window: int | None,
 ) -> Tensor:
     """[1, T, Q, D]: attention within the prompts, then of the responses. The queries of a shared prompt are therefore
     computed once and not once per response."""
     query, key, value = (layout.prompts.to_rows(states) for states in (query_1QTD, key_1KTD, value_1KTD))
-    prompt_RLQD = _dense(query, key, value, _causal_mask(query, key), scale=scale)
+    prompt_RLQD = _dense(query, key, value, _causal_mask(query, key, window), scoring)
     query = layout.responses.to_rows(query_1QTD)
     key, value = layout.keys.to_rows(key_1KTD), layout.keys.to_rows(value_1KTD)
     column_C = torch.arange(key.shape[2], device=key.device)
     padding_NC = torch.zeros(len(key), len(column_C), dtype=key.dtype, device=key.device)
     padding_NC.masked_fill_(column_C < layout.start_N[:, None], -torch.inf)
-    mask_NLC = padding_NC[:, None] + _causal_mask(query, key)
-    response_NLQD = _dense(query, key, value, mask_NLC[:, None, None], scale=scale)
+    mask_NLC = padding_NC[:, None] + _causal_mask(query, key, window)
+    response_NLQD = _dense(query, key, value, mask_NLC[:, None, None], scoring)
     cells = torch.cat((prompt_RLQD.flatten(0, 1), response_NLQD.flatten(0, 1)))
     return to_flat(cells, layout.cell_C, query_1QTD.shape[2])
 
 
-def _causal_mask(query_BQLD: Tensor, key_BKCD: Tensor) -> Tensor:
-    """[L, C]: -inf for keys after the query, 0 elsewhere. The last query is at the last key."""
+def _causal_mask(query_BQLD: Tensor, key_BKCD: Tensor, window: int | None = None) -> Tensor:
+    """[L, C]: -inf for keys after the query and for those `window` or more positions before it, 0 elsewhere. The last
+    query is at the last key."""
     length, columns = query_BQLD.shape[2], key_BKCD.shape[2]
     full_LC = torch.full((length, columns), -torch.inf, dtype=query_BQLD.dtype, device=query_BQLD.device)
-    return full_LC.triu(columns - length + 1)
+    mask_LC = full_LC.triu(columns - length + 1)
+    return mask_LC + full_LC.tril(columns - length - window) if window and window < columns else mask_LC
 
 
-def _dense(query_BQLD: Tensor, key_BKCD: Tensor, value_BKCD: Tensor, mask: Tensor, *, scale: float) -> Tensor:
+def _additive(mask_B1LC: Tensor, like: Tensor) -> Tensor:
+    """transformers' boolean mask as [B, 1, 1, L, C]. Queries that see nothing, as in padding, get finite values."""
+    lowest = torch.finfo(like.dtype).min
+    return torch.zeros_like(mask_B1LC, dtype=like.dtype).masked_fill_(~mask_B1LC, lowest)[:, :, None]
+
+
+def _dense(query_BQLD: Tensor, key_BKCD: Tensor, value_BKCD: Tensor, mask: Tensor, scoring: Scoring) -> Tensor:
     """Attention [B, L, Q, D] by two batched products, with query heads grouped under their key/value head.
 
     mask: additive, of 0 and -inf, broadcast over [B, K, G, L, C].
     """
     rows, query_heads, length, head_dim = query_BQLD.shape
-    grouped_BKMD = (query_BQLD * scale).reshape(rows, key_BKCD.shape[1], -1, head_dim)  # M = G x L
+    grouped_BKMD = (query_BQLD * scoring.scale).reshape(rows, key_BKCD.shape[1], -1, head_dim)  # M = G x L
     score_BKMC = grouped_BKMD @ key_BKCD.transpose(-1, -2)
-    probability_BKGLC = (score_BKMC.unflatten(2, (-1, length)) + mask).softmax(-1)
-    out_BKMD = probability_BKGLC.view(score_BKMC.shape) @ value_BKCD
-    return out_BKMD.view(rows, query_heads, length, head_dim).transpose(1, 2)
+    probability_BKGLC = scoring.probabilities(score_BKMC.unflatten(2, (-1, length)), mask)
+    out_BKMD = probability_BKGLC.reshape(score_BKMC.shape) @ value_BKCD
+    return out_BKMD.view(rows, query_heads, length, -1).transpose(1, 2)
 
 
 def install(model: Any) -> None:

@@ -1,7 +1,8 @@
 """Loading Hugging Face folders, and the interface of a model for the rest of Ansatz.
 
 A causal LM must be a transformers model whose logits are its output embedding applied to its last hidden state, and
-whose layers all attend to the full past. Both are checked when the model is loaded. Nothing else is assumed about it.
+whose layers attend to the full past or to a sliding window. Both are checked when the model is loaded. Nothing else is
+assumed about it.
 
 Axes: B rows, L length of a row, T flat tokens, M selected tokens, H hidden, C rows of logits, V vocabulary.
 """
@@ -29,6 +30,8 @@ transformers.utils.logging.disable_progress_bar()
 TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
 MAX_LAYERS = 10_000
 """A larger number in a config.json is a mistake, and building the layers would take hours."""
+WINDOWED = ("gemma2", "gemma3_text", "gpt_oss", "mistral", "phi3", "qwen2", "qwen3")
+"""Architectures that pass their sliding window to the attention function, see tests/models/test_families.py."""
 HEADS = ("num_attention_heads", "num_key_value_heads")
 
 
@@ -106,10 +109,30 @@ class Policy:
     def head(self) -> nn.Linear:
         return self.model.get_output_embeddings()
 
+    @property
+    def softcap(self) -> float | None:
+        """The soft cap of the logits, see `head_logits`."""
+        return getattr(self.model.config, "final_logit_softcapping", None)
 
-def head_logits(hidden_CH: Tensor, weight_VH: Tensor, temperature: float = 1.0) -> Tensor:
-    """Float32 logits [C, V], divided by the temperature. Sampler and trainer both use this function."""
+    @property
+    def window(self) -> int | None:
+        """The number of tokens that layers with a sliding window attend to; None if no layer has one."""
+        return sliding_window(self.model.config)
+
+    @property
+    def caches_latents(self) -> bool:
+        """Whether the cache holds what keys and values are computed from (multi-head latent attention)."""
+        return bool(getattr(self.model.config, "kv_lora_rank", None))
+
+
+def head_logits(hidden_CH: Tensor, weight_VH: Tensor, temperature: float = 1.0, softcap: float | None = None) -> Tensor:
+    """Float32 logits [C, V], divided by the temperature. Sampler and trainer both use this function.
+
+    softcap: logits z become c tanh(z / c) before that (Gemma 2, arXiv:2408.00118, sec. 2); None: they stay.
+    """
     logits_CV = nn.functional.linear(hidden_CH, weight_VH).float()
+    if softcap is not None:
+        logits_CV = (logits_CV / softcap).tanh_() * softcap
     return logits_CV if temperature == 1.0 else logits_CV / temperature
 
 
@@ -295,20 +318,26 @@ def _check_vocabulary(policy: Policy) -> None:
 
 
 def _max_context(config: Any) -> int:
-    """The longest text that every layer sees as one that attends to the full past with fixed positions would.
+    """The longest text that the model computes as transformers would.
 
-    Within a sliding window, attention is full. Up to the original context, longrope uses its factors for short texts.
+    Attention that does not tell `models.attention` about its sliding window is right only within it. Up to the original
+    context, longrope uses its factors for short texts.
     """
     context = int(getattr(config, "max_position_embeddings", 0)) or 2048
-    kinds = getattr(config, "layer_types", None)
-    window = getattr(config, "sliding_window", None)
-    if window and (kinds is None or "sliding_attention" in kinds):
-        context = min(context, int(window))
+    window = sliding_window(config)
+    if window and config.model_type not in WINDOWED:
+        context = min(context, window)
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":
         original = rope.get("original_max_position_embeddings") or config.original_max_position_embeddings
         context = min(context, int(original))
     return context
+
+
+def sliding_window(config: Any) -> int | None:
+    """The sliding window of the layers that have one; None if no layer has one."""
+    kinds, window = getattr(config, "layer_types", None), getattr(config, "sliding_window", None)
+    return int(window) if window and (kinds is None or "sliding_attention" in kinds) else None
 
 
 def _unsupported_feature(policy: Policy) -> str | None:
@@ -320,8 +349,14 @@ def _unsupported_feature(policy: Policy) -> str | None:
         return "a bias on its output embedding"
     six_T = torch.arange(6, device=policy.device)
     token_T = six_T % policy.head.weight.shape[0]
-    with torch.no_grad():
-        expected_TV = model(input_ids=token_T[None]).logits[0].float()
+    try:
+        with torch.no_grad():
+            expected_TV = model(input_ids=token_T[None]).logits[0].float()
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise ModelError(
+            f"model.path = {policy.path!r} loads, but cannot compute a text of {len(token_T)} tokens: "
+            f"{_one_line(error)}. Sizes in its config.json may not fit together; download the model again."
+        ) from error
     attention.install(model)
     norm.install(model)
     if config._attn_implementation != attention.NAME:
@@ -329,7 +364,7 @@ def _unsupported_feature(policy: Policy) -> str | None:
     twice_T = torch.cat([six_T, six_T[:2]])  # the same six tokens, then the first two again as a second segment
     with torch.no_grad():
         hidden_TH = policy.packed_hidden(token_T[twice_T], twice_T, (torch.arange(8, device=policy.device) > 5).long())
-        packed_TV = head_logits(hidden_TH, policy.head.weight)
+        packed_TV = head_logits(hidden_TH, policy.head.weight, softcap=policy.softcap)
     tolerance = 1e-3 * float(expected_TV.abs().max().clamp(min=1e-6))
     if not torch.allclose(packed_TV, expected_TV[twice_T], rtol=1e-3, atol=tolerance):
         return "logits that are not its output embedding times its last hidden state, or an unusual attention"
@@ -341,13 +376,6 @@ def _unsupported_setting(config: Any) -> str | None:
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if others := sorted(kinds - {"full_attention", "sliding_attention"}):
         return f"layers of kind {', '.join(others)}"
-    if config.model_type == "gpt_oss":
-        return "attention sinks"
-    if getattr(config, "kv_lora_rank", None):
-        return "multi-head latent attention (kv_lora_rank)"
-    for name in ("final_logit_softcapping", "attn_logit_softcapping"):
-        if getattr(config, name, None):
-            return f"soft-capped logits ({name})"
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
     if rope == "dynamic" or (rope == "longrope" and config.model_type != "phi3"):
         return f"{rope} rotary positions, which depend on the longest row of a batch"

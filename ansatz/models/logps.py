@@ -11,7 +11,7 @@ d logp / dz = (onehot_y - p) / t and d entropy / dz = -p (log p + entropy) / t.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,14 @@ class PackedTokens(Protocol):
     def no_eos_T(self) -> Tensor | None: ...
 
 
+class _Settings(NamedTuple):
+    """softcap: see `head_logits`."""
+
+    end_ids: Sequence[int]
+    temperature: float
+    softcap: float | None
+
+
 class _ChunkedLogps(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -60,56 +68,54 @@ class _ChunkedLogps(torch.autograd.Function):
         target_M: Tensor,
         num_candidates_M: Tensor | None,
         no_eos_M: Tensor | None,
-        end_ids: Sequence[int],
-        temperature: float,
+        settings: _Settings,
     ) -> tuple[Tensor, Tensor]:
         logp_M = hidden_MH.new_empty(len(target_M), dtype=torch.float32)
         entropy_M = torch.empty_like(logp_M)
         for rows in _chunks(len(target_M), len(weight_VH)):
-            logp_CV = _chunk_logps(
-                hidden_MH, weight_VH, target_M, num_candidates_M, no_eos_M, end_ids, temperature, rows
-            )
+            logits_CV = head_logits(hidden_MH[rows], weight_VH, settings.temperature, settings.softcap)
+            logp_CV = _chunk_logps(logits_CV, target_M, num_candidates_M, no_eos_M, settings.end_ids, rows)
             logp_M[rows] = logp_CV.gather(-1, target_M[rows, None]).squeeze(-1)
             entropy_M[rows] = torch.special.entr(logp_CV.exp()).sum(-1)
         ctx.save_for_backward(hidden_MH, weight_VH, target_M, num_candidates_M, no_eos_M, entropy_M)
-        ctx.settings = end_ids, temperature
+        ctx.settings = settings
         return logp_M, entropy_M
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None, None, None]:
         grad_logp_M, grad_entropy_M = grads
         hidden_MH, weight_VH, target_M, num_candidates_M, no_eos_M, entropy_M = ctx.saved_tensors
-        end_ids, temperature = ctx.settings
+        settings: _Settings = ctx.settings
+        temperature, softcap = settings.temperature, settings.softcap
         grad_hidden_MH = torch.empty_like(hidden_MH)
         grad_sum_VH = torch.zeros_like(weight_VH, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         has_entropy_grad = bool(grad_entropy_M.any())
         for rows in _chunks(len(target_M), len(weight_VH)):
-            logp_CV = _chunk_logps(
-                hidden_MH, weight_VH, target_M, num_candidates_M, no_eos_M, end_ids, temperature, rows
-            )
+            logits_CV = head_logits(hidden_MH[rows], weight_VH, temperature, softcap)
+            logp_CV = _chunk_logps(logits_CV, target_M, num_candidates_M, no_eos_M, settings.end_ids, rows)
             p_CV = logp_CV.exp()
             grad_CV = p_CV * -grad_logp_M[rows, None]
             grad_CV.scatter_add_(-1, target_M[rows, None], grad_logp_M[rows, None])
             if has_entropy_grad:
                 surprise_CV = p_CV * entropy_M[rows, None] - torch.special.entr(p_CV)
                 grad_CV -= surprise_CV * grad_entropy_M[rows, None]
+            if softcap is not None:  # d (c tanh(z / c)) / dz = 1 - tanh^2
+                grad_CV *= 1 - (logits_CV * (temperature / softcap)).square_()
             grad_CV = (grad_CV / temperature).to(weight_VH.dtype)
             grad_hidden_MH[rows] = grad_CV @ weight_VH
             if grad_sum_VH is not None:
                 grad_sum_VH += grad_CV.t() @ hidden_MH[rows]
         grad_weight_VH = None if grad_sum_VH is None else grad_sum_VH.to(weight_VH.dtype)
-        return grad_hidden_MH, grad_weight_VH, None, None, None, None, None
+        return grad_hidden_MH, grad_weight_VH, None, None, None, None
 
 
 def _chunk_logps(
-    hidden_MH: Tensor,
-    weight_VH: Tensor,
+    logits_CV: Tensor,
     target_M: Tensor,
     num_candidates_M: Tensor | None,
     no_eos_M: Tensor | None,
     end_ids: Sequence[int],
-    temperature: float,
     rows: slice,
 ) -> Tensor:
     """Log-probs [C, V] of a chunk.
@@ -118,7 +124,6 @@ def _chunk_logps(
     tokens are masked out before the candidates are counted, as the sampler does. Of equally likely tokens the smaller
     ids come first, as in `rollout.sampling.filter_logits`: in bfloat16, ties are common.
     """
-    logits_CV = head_logits(hidden_MH[rows], weight_VH, temperature)
     if no_eos_M is not None:
         logits_CV = mask_end_tokens(logits_CV, no_eos_M[rows], end_ids)
     if num_candidates_M is not None:
@@ -148,11 +153,12 @@ def chunked_logps(
     no_eos_M: Tensor | None = None,
     end_ids: Sequence[int] = (),
     temperature: float = 1.0,
+    softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(policy_logp_M, entropy_M), float32 nats, differentiable in hidden_MH and weight_VH.
 
     num_candidates_M: how many of the most likely tokens each distribution is restricted to; None: the whole vocabulary.
-    no_eos_M: True where end_ids are masked out; None: nowhere.
+    no_eos_M: True where end_ids are masked out; None: nowhere. softcap: see `head_logits`.
     """
     num_tokens = len(target_M)
     padding = round_up(num_tokens, 256) - num_tokens  # kernels are compiled for every new shape
@@ -162,14 +168,19 @@ def chunked_logps(
         nn.functional.pad(target_M, (0, padding)),
         None if num_candidates_M is None else nn.functional.pad(num_candidates_M, (0, padding), value=1),
         None if no_eos_M is None else nn.functional.pad(no_eos_M, (0, padding)),
-        end_ids,
-        temperature,
+        _Settings(end_ids, temperature, softcap),
     )
     return policy_logp_M[:num_tokens], entropy_M[:num_tokens]
 
 
 def chunked_kl(
-    hidden_MH: Tensor, weight_VH: Tensor, ref_hidden_MH: Tensor, ref_weight_VH: Tensor, *, temperature: float = 1.0
+    hidden_MH: Tensor,
+    weight_VH: Tensor,
+    ref_hidden_MH: Tensor,
+    ref_weight_VH: Tensor,
+    *,
+    temperature: float = 1.0,
+    softcap: float | None = None,
 ) -> Tensor:
     """KL(policy || reference) of each token's whole distribution: [M] float32 nats, differentiable in hidden_MH and
     weight_VH.
@@ -178,8 +189,8 @@ def chunked_kl(
     """
 
     def kl(hidden_CH: Tensor, ref_hidden_CH: Tensor) -> Tensor:
-        policy_logp_CV = head_logits(hidden_CH, weight_VH, temperature).log_softmax(-1)
-        ref_logp_CV = head_logits(ref_hidden_CH, ref_weight_VH, temperature).log_softmax(-1)
+        policy_logp_CV = head_logits(hidden_CH, weight_VH, temperature, softcap).log_softmax(-1)
+        ref_logp_CV = head_logits(ref_hidden_CH, ref_weight_VH, temperature, softcap).log_softmax(-1)
         return exact_kl(policy_logp_CV, ref_logp_CV)
 
     chunks = [
@@ -204,6 +215,7 @@ def token_logps(policy: Policy, packed: PackedTokens, *, temperature: float = 1.
         no_eos_M=None if no_eos_T is None else no_eos_T[mask_T],
         end_ids=policy.end_ids,
         temperature=temperature,
+        softcap=policy.softcap,
     )
     zero_T = torch.zeros_like(packed.token_T, dtype=torch.float32)
     return zero_T.masked_scatter(mask_T, policy_logp_M), zero_T.masked_scatter(mask_T, entropy_M)

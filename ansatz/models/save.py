@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import transformers
 from safetensors import safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from ansatz.files import write_text
 from ansatz.models.load import Policy
@@ -28,12 +28,19 @@ _BY_CODE = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16} 
 def save_model(policy: Policy, folder: Path, *, state: Mapping[str, Tensor], dtype: torch.dtype) -> None:
     """Write an ordinary Hugging Face folder with these weights (with adapters: the weights of the base) in `dtype`."""
     model = policy.model if policy.base is None else policy.base
-    model.save_pretrained(folder, state_dict={name: value.to("cpu", dtype) for name, value in state.items()})
+    stored = {name: value.to("cpu", dtype) for name, value in state.items()}
+    model.save_pretrained(folder, state_dict={**_untrained(model), **stored})
     policy.tokenizer.save_pretrained(folder)
     config_file = folder / "config.json"  # transformers writes the type that the model computes in, and vLLM reads it
     config = json.loads(config_file.read_text(encoding="utf-8"))
     config["dtype"] = str(dtype).removeprefix("torch.")
     write_text(config_file, json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def _untrained(model: nn.Module) -> dict[str, Tensor]:
+    """The stored values that are not parameters, such as the routing bias of DeepSeek-V3, in their own type."""
+    stored = model.state_dict().keys()
+    return {name: value.cpu() for name, value in model.named_buffers() if name in stored}
 
 
 def save_chat_template(folder: Path, *, before: str, after: str) -> None:

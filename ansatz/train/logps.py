@@ -38,6 +38,7 @@ def exact_kl(policy: Policy, reference: Policy, packed: PackedRollouts, *, tempe
         reference_MH,
         reference.head.weight,
         temperature=temperature,
+        softcap=policy.softcap,
     )
     return torch.zeros(packed.num_tokens, device=kl_M.device).masked_scatter(packed.mask_T, kl_M)
 

@@ -134,7 +134,7 @@ def test_dense_and_single_query_attention_equal_the_definition_in_float64(kv_hea
     score = query.double() @ keys.transpose(-1, -2) * scale
     future = torch.ones(9, 9).triu(1).bool()
     expected = (score.masked_fill(future, -torch.inf).softmax(-1) @ values).transpose(1, 2)
-    dense = attention._dense(query, key, value, attention._causal_mask(query, key), scale=scale)
+    dense = attention._dense(query, key, value, attention._causal_mask(query, key), attention.Scoring(scale=scale))
     torch.testing.assert_close(dense.double(), expected, rtol=1e-5, atol=1e-6)
 
     last = query[:, :, -1:]
@@ -167,7 +167,7 @@ def test_attention_to_a_shared_prompt_equals_attention_to_a_copy_in_each_row() -
     seen_B = torch.where(prompt_B >= 0, length_R[prompt_B], 0)
     seen_BX = torch.cat((torch.arange(6) < seen_B[:, None], torch.arange(3) < length_B[:, None]), 1)
     mask = torch.zeros(5, 9).masked_fill(~seen_BX, -torch.inf)[:, None, None]
-    out = attention.attend_single_query(query, key, value, mask, 0.3, cache.shared_prompts(0))
+    out = attention.attend_single_query(query, key, value, mask, attention.Scoring(scale=0.3), cache.shared_prompts(0))
 
     for row in range(5):
         shared = slice(0, int(seen_B[row]))

@@ -43,7 +43,7 @@ def test_sampler_and_training_agree_with_transformers(tmp_path: Path, family: Fa
     texts = [[*rollout.prompt.token_ids, *rollout.token_ids] for rollout in rollouts]
     with torch.no_grad():
         hidden_TH = policy.packed_hidden(*packed(texts))
-        logp_TV = head_logits(hidden_TH, policy.head.weight).log_softmax(-1)
+        logp_TV = head_logits(hidden_TH, policy.head.weight, softcap=policy.softcap).log_softmax(-1)
     start = 0
     for rollout, text in zip(rollouts, texts, strict=True):
         expected = own_logps(folder, text)

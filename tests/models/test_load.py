@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_models import ARCHITECTURES, END_ID, MAX_CONTEXT, VOCAB_SIZE, tiny_folder, tiny_policy
+from tiny_models import ARCHITECTURES, END_ID, LATENT, MAX_CONTEXT, VOCAB_SIZE, tiny_folder, tiny_policy
 from transformers import AutoModelForCausalLM
 
 from ansatz.errors import ModelError
@@ -38,7 +38,7 @@ def test_head_logits_of_hidden_states_are_the_models_own_logits(name: str) -> No
     policy = tiny_policy(name)
     token_BL, position_BL = torch.arange(20)[None] % VOCAB_SIZE, torch.arange(20)[None]
     with torch.no_grad():
-        logits = head_logits(policy.hidden(token_BL, position_BL), policy.head.weight, 0.5)
+        logits = head_logits(policy.hidden(token_BL, position_BL), policy.head.weight, 0.5, policy.softcap)
         expected = policy.model(token_BL).logits.float() / 0.5
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
@@ -187,19 +187,8 @@ def test_code_in_a_folder_is_never_run_whatever_standard_input_says(
 
 
 ODD: dict[str, tuple[str, dict[str, Any], str]] = {
-    "soft-capped logits": (
-        "Gemma2Config",
-        {"layer_types": ["full_attention"] * 2, "attn_logit_softcapping": None},
-        "soft-capped logits",
-    ),
-    "soft-capped attention": (
-        "Gemma2Config",
-        {"layer_types": ["full_attention"] * 2, "final_logit_softcapping": None},
-        "soft-capped logits",
-    ),
     "scaled logits": ("GraniteConfig", {"logits_scaling": 4.0}, "logits that are not"),
     "other scaled logits": ("CohereConfig", {}, "logits that are not"),
-    "attention sinks": ("GptOssConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}, "attention sinks"),
     "a recurrent model": ("MambaConfig", {}, "layers of kind linear_attention"),
     "a head bias": ("PhiConfig", {}, "a bias on its output embedding"),
     "unusual attention": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "attention that cannot be replaced"),
@@ -220,8 +209,18 @@ def test_a_model_that_would_be_computed_wrongly_is_refused(tmp_path: Path, case:
 
 
 @pytest.mark.parametrize(("window", "context"), [(16, 16), (MAX_CONTEXT, MAX_CONTEXT), (1000, MAX_CONTEXT)])
-def test_a_sliding_window_limits_the_context(tmp_path: Path, window: int, context: int) -> None:
-    assert load_policy(tiny_folder(tmp_path, "MistralConfig", sliding_window=window)).max_context == context
+def test_a_sliding_window_that_attention_is_not_told_limits_the_context(
+    tmp_path: Path, window: int, context: int
+) -> None:
+    assert load_policy(tiny_folder(tmp_path / "a", "Starcoder2Config", sliding_window=window)).max_context == context
+    assert load_policy(tiny_folder(tmp_path / "b", "MistralConfig", sliding_window=window)).max_context == MAX_CONTEXT
+
+
+def test_sizes_that_do_not_fit_together_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    folder = tiny_folder(tmp_path, "DeepseekV3Config", **{**LATENT, "num_key_value_heads": 2})
+    with pytest.raises(ModelError, match="loads, but cannot compute a text of 6 tokens") as caught:
+        load_policy(folder)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_path_that_is_not_a_folder_is_refused_before_loading(tmp_path: Path) -> None:

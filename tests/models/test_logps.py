@@ -65,6 +65,20 @@ def test_the_chunk_size_changes_no_result(monkeypatch: pytest.MonkeyPatch, chunk
     assert_close(computed(*arguments, 1.3), expected)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_soft_capped_logits_have_the_gradients_of_autograd(temperature: float) -> None:
+    hidden_MH, weight_VH, target_M = inputs()
+    plain = [value.double().requires_grad_() for value in (hidden_MH, weight_VH)]
+    logits_MV = 1.5 * torch.tanh(plain[0] @ plain[1].t() / 1.5) / temperature
+    log_p_MV = logits_MV.log_softmax(-1)
+    mixed(log_p_MV[torch.arange(TOKENS), target_M], -(log_p_MV.exp() * log_p_MV).sum(-1)).backward()
+    chunked = [value.clone().requires_grad_() for value in (hidden_MH, weight_VH)]
+    logp_M, entropy_M = chunked_logps(*chunked, target_M, temperature=temperature, softcap=1.5)
+    mixed(logp_M, entropy_M).backward()
+    assert_close((logp_M.detach(),), (log_p_MV[torch.arange(TOKENS), target_M].detach(),))
+    assert_close((chunked[0].grad, chunked[1].grad), (plain[0].grad, plain[1].grad))
+
+
 def test_log_probs_and_entropies_are_differentiable_on_their_own() -> None:
     hidden_MH, weight_VH, target_M = inputs()
     for output in (0, 1):

@@ -46,12 +46,14 @@ class PrefillCache(Cache):
 
 
 class WriteIndex(NamedTuple):
-    """The indices of one decode step. cell_C: cells that the step writes. The others: see `SharedPrompts`."""
+    """The indices of one decode step. cell_C: cells that the step writes. window_mask_B11X: the mask of layers with a
+    sliding window, empty if there are none. The others: see `SharedPrompts`."""
 
     cell_C: Tensor
     pair_P: Tensor
     place_P: Tensor
     unshared_B: Tensor
+    window_mask_B11X: Tensor
 
 
 class SlotCache(Cache):
@@ -72,7 +74,7 @@ class SlotCache(Cache):
         self._kv: list[tuple[Tensor, Tensor]] = []
         self._prompts: list[tuple[Tensor, Tensor]] = []
         empty = torch.empty(0, dtype=torch.long)
-        self.write_index = WriteIndex(empty, empty, empty, empty)
+        self.write_index = WriteIndex(empty, empty, empty, empty, empty)
 
     @property
     def num_heads(self) -> int:
@@ -104,9 +106,9 @@ class SlotCache(Cache):
     def write_prefill(self, slot_B: Tensor, source_B: Tensor, prefill: PrefillCache) -> None:
         """Copy row source_B[i] of a prefill into slot_B[i]. The row must fit in the span."""
         if not self._kv:
-            for key, value in prefill.layers_kv:
-                shape = (self.num_slots, key.shape[1], self.span, key.shape[3])
-                self._kv.append((key.new_zeros(shape), value.new_zeros(shape)))
+            for key, value in prefill.layers_kv:  # a key and a value can have different sizes
+                stored = (new.new_zeros(self.num_slots, new.shape[1], self.span, new.shape[3]) for new in (key, value))
+                self._kv.append((next(stored), next(stored)))
         for (key_SKPD, value_SKPD), (key_BKLD, value_BKLD) in zip(self._kv, prefill.layers_kv, strict=True):
             length = min(key_BKLD.shape[2], self.span)  # rows that are not copied can be longer
             key_SKPD[slot_B, :, :length] = key_BKLD[source_B, :, :length]
@@ -141,11 +143,24 @@ class SlotCache(Cache):
             key_SKPD[target_M, :, :length] = key_SKPD[source_M, :, :length]
             value_SKPD[target_M, :, :length] = value_SKPD[source_M, :, :length]
 
-    def begin_step(self, position_B: Tensor, prompt_B: Tensor, member_B: Tensor, *, position_bound: int) -> None:
+    @property
+    def window_mask(self) -> Tensor | None:
+        """The mask of layers with a sliding window in this step."""
+        return self.write_index.window_mask_B11X if self.write_index.window_mask_B11X.numel() else None
+
+    def begin_step(
+        self,
+        position_B: Tensor,
+        prompt_B: Tensor,
+        member_B: Tensor,
+        *,
+        position_bound: int,
+        window_mask: Tensor | None = None,
+    ) -> None:
         """Set where the next token of each row is written. Attention sees all positions of the cache.
 
         position_B: the position in the row's own slot. prompt_B: the shared prompt of the row, -1 for none.
-        member_B: the row's index among the rows of that prompt.
+        member_B: the row's index among the rows of that prompt. window_mask: see `WriteIndex`.
         """
         heads, self.position_bound = self.num_heads, position_bound
         row_B = torch.arange(len(position_B), device=position_B.device)
@@ -158,7 +173,8 @@ class SlotCache(Cache):
         pair_P = torch.zeros(places + 1, dtype=torch.long, device=position_B.device)
         pair_P[target_BK.flatten()] = pair_BK.flatten()
         place_P = place_BK.flatten().clamp(0, max(places - 1, 0))
-        self.write_index = WriteIndex(cell_BK.flatten(), pair_P[:-1], place_P, prompt_B < 0)
+        near_B11X = position_B[:0] if window_mask is None else window_mask
+        self.write_index = WriteIndex(cell_BK.flatten(), pair_P[:-1], place_P, prompt_B < 0, near_B11X)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any

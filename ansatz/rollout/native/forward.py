@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ansatz.models import norm
-from ansatz.models.attention import attend_single_query
+from ansatz.models.attention import Scoring, attend_single_query
 from ansatz.models.load import Policy
 from ansatz.rollout.native.cache import PrefillCache, SlotCache
 
@@ -51,6 +51,7 @@ class ReferenceDecodeStep:
             use_cache=True,
             attention_mask=mask_B11X,
             shared_prompts=cache.shared_prompts,
+            window_mask=cache.window_mask,
         )
         return hidden_B1H[:, 0]
 
@@ -60,6 +61,11 @@ class FastDecodeStep:
 
     def __init__(self, policy: Policy) -> None:
         self.base = policy.model.base_model
+        kinds = getattr(self.base.config, "layer_types", None)
+        self._has_window = [
+            policy.window is not None and (kinds is None or kinds[index] == "sliding_attention")
+            for index in range(len(self.base.layers))
+        ]
         self._cos_PD = self._sin_PD = torch.empty(0)
 
     def __call__(self, token_B: Tensor, position_B: Tensor, cache: SlotCache, mask_B11X: Tensor) -> Tensor:
@@ -79,8 +85,11 @@ class FastDecodeStep:
             both_BSD = (both_BSD * cos_B1D).add_(both_BSD.roll(attention.head_dim // 2, -1).mul_(sin_B1D))
             query_BQD, key_BKD = both_BSD.split((query_BQD.shape[1], key_BKD.shape[1]), 1)
             key_BKLD, value_BKLD = cache.write(index, key_BKD, value_BKD)
+            window_mask = cache.window_mask if self._has_window[index] else None
+            seen_B11X = mask_B11X if window_mask is None else window_mask
+            scoring = Scoring(scale=attention.scaling)
             out_BQD = attend_single_query(
-                query_BQD, key_BKLD, value_BKLD, mask_B11X, attention.scaling, cache.shared_prompts(index)
+                query_BQD, key_BKLD, value_BKLD, seen_B11X, scoring, cache.shared_prompts(index)
             )
             hidden_BH = hidden_BH + attention.o_proj(out_BQD.flatten(1))
             normed_BH = layer.post_attention_layernorm(hidden_BH)

@@ -90,7 +90,8 @@ class NativeSampler:
     def _max_slots(self, requests: Sequence[SampleRequest], sampling: Sampling) -> int:
         if not self._token_bytes:
             return self.max_concurrent or DEFAULT_SLOTS
-        prompt_share = max(-(-len(request.prompt_ids) // request.num_rows) for request in requests)
+        shared = not self.policy.caches_latents
+        prompt_share = max(-(-len(each.prompt_ids) // (each.num_rows if shared else 1)) for each in requests)
         span = sampling.max_response_tokens + prompt_share
         free = free_bytes(self.policy.device)
         return slots_that_fit(free, self._token_bytes, span, requested=self.max_concurrent)

@@ -154,7 +154,7 @@ class Slots:
         self, prefill: PrefillCache, slot_B: Tensor, source_B: Tensor, rows_R: Tensor, length_R: Tensor
     ) -> None:
         """Store the prompt of a group once, and the context of a request with a single row in that row's slot."""
-        is_group_R = rows_R > 1
+        is_group_R = (rows_R > 1) & (not self.policy.caches_latents)  # `SharedPrompts` reads keys and values
         is_group_B = is_group_R[source_B]
         longest = int(length_R.masked_fill(is_group_R, 1).max())
         self.cache.resize(max(self.cache.span, round_up(longest, SPAN_STEP)))
@@ -220,11 +220,21 @@ class Slots:
         position_bound = round_up(ends[0] + 1, 8 * SPAN_STEP)  # the rotary tables are small, so large steps are cheap
         self.cache.resize(round_up(ends[1] + 1, SPAN_STEP))
         position_B = position_B.clamp(max=self.cache.span - 1)
-        self.cache.begin_step(position_B, prompt_B, self.column["member"][:num_rows], position_bound=position_bound)
         column_X = torch.arange(-self.cache.prompt_columns, self.cache.span, device=position_B.device)
         in_prompt_BX = column_X < (shared_B - self.cache.prompt_columns)[:, None]
         seen_BX = torch.where(column_X < 0, in_prompt_BX, column_X <= position_B[:, None])
         mask_B11X = torch.zeros(seen_BX.shape, device=seen_BX.device).masked_fill(~seen_BX, -torch.inf)[:, None, None]
+        window_mask = None
+        if (window := self.policy.window) is not None:
+            place_BX = torch.where(column_X < 0, column_X + self.cache.prompt_columns, column_X + shared_B[:, None])
+            window_mask = mask_B11X.masked_fill((place_BX <= length_B[:, None] - window)[:, None, None], -torch.inf)
+        self.cache.begin_step(
+            position_B,
+            prompt_B,
+            self.column["member"][:num_rows],
+            position_bound=position_bound,
+            window_mask=window_mask,
+        )
         token_B, length_B = self.column["last_token"][:num_rows], length_B.clamp(max=position_bound - 1)
         hidden_BH = self.step(token_B, length_B, self.cache, mask_B11X)
         self.column["length"][: self.active] += 1
@@ -271,13 +281,14 @@ class Slots:
     def _sample(self, slot_B: Tensor, hidden_RH: Tensor, source_B: Tensor) -> None:
         """Sample a token for each slot from hidden_RH[source_B], in chunks, so that memory does not grow with rows x
         vocabulary. source_B must be ascending."""
-        weight_VH, temperature = self.policy.head.weight, self.sampling.temperature or 1.0
+        weight_VH, softcap = self.policy.head.weight, self.policy.softcap
+        temperature = self.sampling.temperature or 1.0
         chunk = max(1, CHUNK_LOGITS // len(weight_VH))
         if len(slot_B) <= chunk:
-            return self._sample_rows(slot_B, head_logits(hidden_RH, weight_VH, temperature)[source_B])
+            return self._sample_rows(slot_B, head_logits(hidden_RH, weight_VH, temperature, softcap)[source_B])
         for slot_C, source_C in zip(slot_B.split(chunk), source_B.split(chunk), strict=True):
             used_R, used_C = source_C.unique_consecutive(return_inverse=True)
-            self._sample_rows(slot_C, head_logits(hidden_RH[used_R], weight_VH, temperature)[used_C])
+            self._sample_rows(slot_C, head_logits(hidden_RH[used_R], weight_VH, temperature, softcap)[used_C])
         return None
 
     def _sample_rows(self, slot_B: Tensor, logits_BV: Tensor) -> None:
