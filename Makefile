@@ -24,7 +24,7 @@ test-unit: env
 test-slow: env
 	$(BIN)/python -m pytest -m slow
 
-# Workers in real processes, and faults of every kind: a quarter of an hour.
+# Workers, trainer ranks and local clusters, for up to 15 minutes.
 test-cluster: env
 	$(BIN)/python -m pytest -m cluster
 

@@ -10,9 +10,10 @@ Axes: B rows, L length of a row, T flat tokens, M selected tokens, H hidden, C r
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import transformers
@@ -34,12 +35,15 @@ WINDOWED = ("gemma2", "gemma3_text", "gpt_oss", "mistral", "phi3", "qwen2", "qwe
 """Architectures that pass their sliding window to the attention function, see tests/models/test_families.py."""
 HEADS = ("num_attention_heads", "num_key_value_heads")
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """A causal LM with its tokenizer, ready to sample and to train.
 
     base: the model without its adapters, on the same weights (`models.lora`); None for a model without adapters.
+    sharded: the root of the model if its weights are sharded over ranks (`train.fsdp`).
     """
 
     model: Any
@@ -48,6 +52,7 @@ class Policy:
     end_ids: tuple[int, ...]
     path: str
     base: Any = None
+    sharded: Any = None
 
     @property
     def device(self) -> torch.device:
@@ -64,9 +69,20 @@ class Policy:
     @property
     def parallel_microbatches(self) -> int:
         """How many microbatches of a step run in parallel."""
+        if self.sharded is not None:  # every rank gathers the same weights in the same order
+            return 1
         return parallel_microbatches(
             self.num_parameters, on_cpu=self.device.type == "cpu", threads=torch.get_num_threads()
         )
+
+    def run(self, function: Callable[[], _T]) -> _T:
+        """function(), which reads the weights. Sharded ones are gathered for it, and for its backward pass."""
+        if self.sharded is None:
+            return function()
+        result = self.sharded(function)
+        if not torch.is_grad_enabled():  # without a backward pass, nothing else would release the root's weights
+            self.sharded.reshard()
+        return result
 
     def hidden(self, token_BL: Tensor, position_BL: Tensor, **kwargs: Any) -> Tensor:
         """Last hidden states [B, L, H] after the final norm. The output embedding turns them into logits."""

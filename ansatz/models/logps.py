@@ -202,6 +202,10 @@ def chunked_kl(
 
 def token_logps(policy: Policy, packed: PackedTokens, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
     """(policy_logp_T, entropy_T) of the tokens in mask_T, given what precedes them in their segment; 0 elsewhere."""
+    return policy.run(lambda: _token_logps(policy, packed, temperature))
+
+
+def _token_logps(policy: Policy, packed: PackedTokens, temperature: float) -> tuple[Tensor, Tensor]:
     mask_T, num_candidates_T, no_eos_T = packed.mask_T, packed.num_candidates_T, packed.no_eos_T
     before_M = mask_T.nonzero().squeeze(-1) - 1
     hidden_MH = policy.packed_hidden(

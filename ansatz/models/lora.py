@@ -96,15 +96,16 @@ def _linear_layers(policy: Policy, targets: tuple[str, ...]) -> list[str]:
     return [name for name in layers if not targets or name.rpartition(".")[2] in targets]
 
 
-def merge_adapters(policy: Policy, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def merge_adapters(policy: Policy, base: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The base's weights by their own names, with W + (alpha / rank) B A instead of each adapted W. Float32, CPU.
 
-    weights: the adapters' tensors by parameter name; other names are ignored.
+    base: the parameters of `policy.base` by name. weights: the adapters' tensors by parameter name; other names are
+    ignored.
     """
     settings = policy.model.peft_config[_NAME]
     scale = settings.lora_alpha / settings.r
     merged: dict[str, Tensor] = {}
-    for name, parameter in policy.base.named_parameters():
+    for name, parameter in base.items():
         merged[name] = parameter.detach().to("cpu", torch.float32, copy=True)
         a, b = (weights.get(f"{name.removesuffix('.weight')}.lora_{side}.{_NAME}.weight") for side in "AB")
         if a is not None and b is not None:

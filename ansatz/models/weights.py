@@ -51,7 +51,9 @@ class LiveWeights:
     def tensors(self) -> dict[str, Tensor]:
         """The module's own tensors. With adapters: new float32 tensors on the CPU."""
         parameters = dict(self.policy.model.named_parameters())
-        return parameters if self.policy.base is None else lora.merge_adapters(self.policy, parameters)
+        if (base := self.policy.base) is None:
+            return parameters
+        return lora.merge_adapters(self.policy, dict(base.named_parameters()), parameters)
 
     def trained(self) -> dict[str, Tensor]:
         """The module's own tensors."""

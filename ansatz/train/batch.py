@@ -21,6 +21,7 @@ from torch import Tensor
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.objectives.objective import Objective
 from ansatz.train.packed import PackedRollouts, select_rollouts, split_into_microbatches
+from ansatz.train.ranks import Ranks, split_for_rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +89,27 @@ class TrainBatch:
         """What the loss takes when the policy has these log-probs: before the first update, it is the old policy."""
         return self.with_old_logps(policy_logp_T)
 
-    def microbatches(self, max_tokens: int, *, multiple: int = 1) -> Iterator[Self]:
+    def microbatches(self, max_tokens: int) -> Iterator[Self]:
         """Microbatches of whole rollouts; see `split_into_microbatches`."""
-        for segments in split_into_microbatches(self.packed, max_tokens, multiple=multiple):
+        for segments in split_into_microbatches(self.packed, max_tokens):
             yield self.select_rollouts(segments)
+
+    def microbatches_of_rank(self, max_tokens: int, ranks: Ranks, *, multiple: int = 1) -> tuple[list[Self], int]:
+        """(microbatches of the rollouts of this rank, how many of them count); see `ranks.split_for_rank`.
+
+        Those that do not count have no weight, so their loss and its gradient are 0.
+        """
+        splits, num_counted = split_for_rank(self.packed, max_tokens, ranks, multiple=multiple)
+        parts = [self.select_rollouts(segments) for segments in splits]
+        return [*parts[:num_counted], *(part._without_weight() for part in parts[num_counted:])], num_counted
+
+    def _without_weight(self) -> Self:
+        weights = {
+            name: torch.zeros_like(value)
+            for name in MinibatchWeights.__annotations__
+            if (value := getattr(self, name)) is not None
+        }
+        return dataclasses.replace(self, **weights)
 
     def select_rollouts(self, segments: Tensor) -> Self:
         """The given rollouts (ascending indices), with the weights that they have in the whole batch."""

@@ -20,6 +20,7 @@ from ansatz.train.batch import TrainBatch
 from ansatz.train.logps import without_gradient
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.packed import PackedRollouts
+from ansatz.train.ranks import ONE_RANK, Ranks
 from ansatz.train.step import UpdateSettings
 
 
@@ -38,6 +39,10 @@ class Critic(nn.Module):
         nn.init.zeros_(self.value.weight)
         nn.init.zeros_(self.value.bias)
 
+    def shard(self, root: nn.Module) -> None:
+        """Run through the root of its sharded weights (`train.fsdp`)."""
+        self._policy = dataclasses.replace(self._policy, sharded=root)
+
     @property
     def parallel_microbatches(self) -> int:
         """The same number as for a policy of this size."""
@@ -45,6 +50,9 @@ class Critic(nn.Module):
 
     def values(self, packed: PackedRollouts) -> Tensor:
         """[T], float32; 0 outside the mask."""
+        return self._policy.run(lambda: self._values(packed))
+
+    def _values(self, packed: PackedRollouts) -> Tensor:
         before_MH = self._policy.packed_hidden(
             packed.token_T,
             packed.position_T,
@@ -56,13 +64,21 @@ class Critic(nn.Module):
         return torch.zeros(packed.num_tokens, device=value_M.device).masked_scatter(packed.mask_T, value_M)
 
 
-def values_of(critic: Critic, packed: PackedRollouts, *, tokens_per_microbatch: int) -> Tensor:
+def values_of(critic: Critic, packed: PackedRollouts, *, tokens_per_microbatch: int, ranks: Ranks = ONE_RANK) -> Tensor:
     """The critic's values [T] without gradient; 0 outside the mask."""
-    return without_gradient(critic.values, packed, tokens_per_microbatch, critic.parallel_microbatches)
+    return without_gradient(
+        critic.values, packed, tokens_per_microbatch, workers=critic.parallel_microbatches, ranks=ranks
+    )
 
 
 def critic_step(
-    critic: Critic, optimizer: MasterAdamW, batch: TrainBatch, objective: Objective, settings: UpdateSettings
+    critic: Critic,
+    optimizer: MasterAdamW,
+    batch: TrainBatch,
+    objective: Objective,
+    settings: UpdateSettings,
+    *,
+    ranks: Ranks = ONE_RANK,
 ) -> dict[str, Measurement]:
     """Update the critic once, towards the batch's returns. Measures train/value_loss."""
     assert batch.old_value_T is not None, "a batch for the critic has values"
@@ -78,12 +94,14 @@ def critic_step(
         return measured, optimizer.gradients(loss)
 
     measurements: list[Measurements] = []
-    parts = list(batch.microbatches(settings.tokens_per_microbatch, multiple=critic.parallel_microbatches))
-    for measured, gradients in parallel_map(loss_and_gradients, parts, critic.parallel_microbatches):
+    parallel = critic.parallel_microbatches
+    parts, num_counted = batch.microbatches_of_rank(settings.tokens_per_microbatch, ranks, multiple=parallel)
+    for number, (measured, gradients) in enumerate(parallel_map(loss_and_gradients, parts, parallel)):
         optimizer.accumulate(gradients)
-        measurements.append(measured)
+        if number < num_counted:
+            measurements.append(measured)
     optimizer.step(lr=settings.lr, max_grad_norm=settings.max_grad_norm)
-    return merge(measurements)
+    return merge(part for measured in ranks.gather(measurements) for part in measured)
 
 
 def explained_variance(batch: TrainBatch) -> Measurement:

@@ -1,4 +1,4 @@
-"""LocalTrainer: trains a model in this process.
+"""LocalTrainer: trains a model in this process, alone or as one of several ranks.
 
 It holds the policy, its optimizer, and what the objective needs besides: a reference, a critic, an adaptive bonus.
 """
@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ansatz.config.schema import TrainSection
 from ansatz.errors import ConfigError, ModelError, NonFiniteError
@@ -29,11 +28,11 @@ from ansatz.track.measurements import Measurement, Measurements, mean, merge, va
 from ansatz.train import alignment
 from ansatz.train.batch import LossBatch, TrainBatch, build_batch
 from ansatz.train.critic import Critic, critic_step, explained_variance, values_of
-from ansatz.train.exact_weights import EXACT_WEIGHTS, exact_weights_file
+from ansatz.train.exact_weights import EXACT_WEIGHTS, has_exact_weights
 from ansatz.train.logps import exact_kl, logps_of, without_gradient
 from ansatz.train.optim import Schedule
-from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.packed import PackedRollouts, pack_rollouts
+from ansatz.train.placement import ONE_PROCESS, Placement, placed_like, read_tensors
 from ansatz.train.sample import TrainSample
 from ansatz.train.skipped import MAX_IN_A_ROW, SkippedUpdate
 from ansatz.train.step import UpdateReport, UpdateSettings, train_step
@@ -47,7 +46,8 @@ class LocalTrainer:
     model below them, so that no second copy is held.
     on_skip: called with an update that is skipped because it is not finite, before anything else changes.
     lr: of the policy; the critic's is settings.critic.lr. The schedule applies to both. temperature: of the sampler.
-    export_dtype: the precision of the model folders that it writes.
+    export_dtype: the precision of the model folders that it writes. placement: where the weights are kept. With several
+    ranks, each has a LocalTrainer, and all of them make the same calls with the same arguments.
     """
 
     def __init__(
@@ -61,8 +61,10 @@ class LocalTrainer:
         schedule: Schedule,
         temperature: float = 1.0,
         export_dtype: torch.dtype = torch.float32,
+        placement: Placement = ONE_PROCESS,
     ) -> None:
-        self.policy, self.objective, self.settings = policy, objective, settings
+        self.objective, self.settings = objective, settings
+        self.placement, self.ranks = placement, placement.ranks
         self.export_dtype = export_dtype
         self.lr, self.schedule, self.temperature = lr, schedule, temperature
         self.version = 0
@@ -77,11 +79,15 @@ class LocalTrainer:
                 "reference is the model without its adapters and cannot become the policy. Set it to 0, "
                 "or leave model.lora out."
             )
-        make = bind_optimizer(settings.optimizer)
+        make = placement.optimizer(settings.optimizer)
         critic = Critic(policy) if objective.needs_values else None
-        self.optimizer = make(policy.model, dtype)
-        self.critic = None if critic is None else (critic, make(critic, dtype))
-        self.reference = _frozen(policy) if objective.needs_ref else None
+        reference = _frozen_copy(policy, dtype) if objective.needs_ref and policy.base is None else None
+        self.policy = placement.policy(policy, dtype)
+        self.optimizer = make(self.policy.model, dtype)
+        self.critic = None if critic is None else (placement.critic(critic, dtype), make(critic, dtype))
+        self.reference = None if reference is None else placement.policy(reference, dtype)
+        if objective.needs_ref and policy.base is not None:
+            self.reference = dataclasses.replace(self.policy, model=policy.base, base=None)
 
     def start_critic_from(self, model: Policy) -> None:
         """Replace the critic by one that starts from `model`. ConfigError if it has another vocabulary."""
@@ -90,8 +96,8 @@ class LocalTrainer:
                 f"train.critic.path = {model.path!r}: its tokens are not those of the policy. Use a model with the "
                 "policy's tokenizer, or leave train.critic.path out."
             )
-        critic = Critic(model)
-        self.critic = critic, bind_optimizer(self.settings.optimizer)(critic, self._dtype)
+        critic = self.placement.critic(Critic(model), self._dtype)
+        self.critic = critic, self.placement.optimizer(self.settings.optimizer)(critic, self._dtype)
 
     def batch(
         self, samples: Sequence[TrainSample], *, baseline_of_group: Mapping[int, float] | None = None
@@ -112,7 +118,12 @@ class LocalTrainer:
             full_kl_T=self._exact_kl(packed) if self.objective.kl_in != "loss" else None,
             value_T=None
             if self.critic is None
-            else values_of(self.critic[0], packed, tokens_per_microbatch=self.settings.tokens_per_microbatch),
+            else values_of(
+                self.critic[0],
+                packed,
+                tokens_per_microbatch=self.settings.tokens_per_microbatch,
+                ranks=self.ranks,
+            ),
             baseline_N=torch.tensor([baselines[group] for group in packed.group_N.tolist()], device=self.policy.device)
             if self.needs_greedy
             else None,
@@ -186,18 +197,24 @@ class LocalTrainer:
         If the folder holds rounded weights, TRAINING holds the float32 ones too.
         """
         weights = self._merged_weights()
-        save_model(self.policy, folder, state=weights, dtype=self.export_dtype)
-        if self.policy.base is not None:
-            lora.save_adapters(self.policy, folder / lora.FOLDER, weights=self.optimizer.weights())
-        exact = {} if self.export_dtype == torch.float32 else {EXACT_WEIGHTS: weights}
-        for name, tensors in {**exact, **self.tensors()}.items():
-            stored = {key: value.contiguous() for key, value in tensors.items()}
-            save_file(stored, folder / TRAINING / f"{name}.safetensors")
+        adapters = {} if self.policy.base is None else self.placement.whole(self.optimizer.weights())
+        if self.ranks.rank == 0:
+            save_model(self.policy, folder, state=weights, dtype=self.export_dtype)
+            if self.policy.base is not None:
+                lora.save_adapters(self.policy, folder / lora.FOLDER, weights=adapters)
+        if self.export_dtype != torch.float32:
+            exact = weights if self.policy.base is not None else self.optimizer.weights()
+            self.placement.write(folder / TRAINING, EXACT_WEIGHTS, exact)
+        for name, tensors in self.tensors().items():
+            self.placement.write(folder / TRAINING, name, tensors)
 
     def _merged_weights(self) -> dict[str, Tensor]:
-        """The float32 weights of the whole policy, by parameter name."""
-        masters = self.optimizer.weights()
-        return masters if self.policy.base is None else lora.merge_adapters(self.policy, masters)
+        """The float32 weights of the whole policy, by parameter name; empty on all ranks but the first."""
+        weights = self.placement.whole(self.optimizer.weights())
+        if self.policy.base is None:
+            return weights
+        base = self.placement.whole(dict(self.policy.base.named_parameters()))
+        return lora.merge_adapters(self.policy, base, weights) if base else {}
 
     @property
     def checkpoint_bytes(self) -> int:
@@ -237,7 +254,9 @@ class LocalTrainer:
             kl_coef = float(state.get("kl_coef", self.kl_coef))  # older checkpoints have none
             skipped_in_a_row = int(state.get("skipped_in_a_row", 0))
             weights = self._read_weights(folder)
-            tensors = {name: load_file(folder / TRAINING / f"{name}.safetensors") for name in self.tensors()}
+            tensors = {
+                name: read_tensors(folder / TRAINING, name, like=self._masters_of(name)) for name in self.tensors()
+            }
         except (OSError, ValueError, KeyError, SafetensorError, ModelError) as error:
             raise incomplete(folder, error) from error
         self.optimizer.load(weights, tensors["optimizer"])
@@ -250,16 +269,23 @@ class LocalTrainer:
             )
         if self.reference is not None and self.policy.base is None:
             for name, parameter in self.reference.model.named_parameters():
-                parameter.data.copy_(tensors["reference"][name])
+                parameter.data.copy_(placed_like(tensors["reference"][name], parameter))
         self.version, self._skipped_in_a_row = version, skipped_in_a_row
         self.entropy_coef, self.kl_coef = entropy_coef, kl_coef
+
+    def _masters_of(self, name: str) -> Mapping[str, Tensor]:
+        """The trained weights that the tensors of a file belong to."""
+        if name == "critic":
+            assert self.critic is not None
+            return self.critic[1].masters
+        return self.optimizer.masters
 
     def _read_weights(self, folder: Path) -> dict[str, Tensor]:
         """The float32 weights that are trained: those of the adapters, if the policy has any."""
         if self.policy.base is not None:
             return lora.read_adapters(folder / lora.FOLDER)
-        if (exact := exact_weights_file(folder)).is_file():
-            return load_file(exact)
+        if has_exact_weights(folder):
+            return read_tensors(folder / TRAINING, EXACT_WEIGHTS, like=self.optimizer.masters)
         return dict(load_model(folder).named_parameters())  # transformers may store them under other names
 
     @property
@@ -280,6 +306,7 @@ class LocalTrainer:
             packed,
             tokens_per_microbatch=self.settings.tokens_per_microbatch,
             temperature=self.temperature,
+            ranks=self.ranks,
         )
 
     def _exact_kl(self, packed: PackedRollouts) -> Tensor | None:
@@ -291,7 +318,8 @@ class LocalTrainer:
             lambda part: exact_kl(self.policy, reference, part, temperature=self.temperature),
             packed,
             self.settings.tokens_per_microbatch,
-            self.policy.parallel_microbatches,
+            workers=self.policy.parallel_microbatches,
+            ranks=self.ranks,
         )
 
     def _minibatches(self, batch: TrainBatch, *, seed: int, step: int) -> Iterator[TrainBatch]:
@@ -325,6 +353,7 @@ class LocalTrainer:
                     settings,
                     step=step,
                     reference=self.reference,
+                    ranks=self.ranks,
                 )
             except NonFiniteError as error:
                 return self._skip(minibatch, settings, step=step, cause=str(error))
@@ -333,25 +362,24 @@ class LocalTrainer:
             return report
         critic, optimizer = self.critic
         settings = dataclasses.replace(settings, lr=self.settings.critic.lr * multiplier)
-        measured = critic_step(critic, optimizer, minibatch, self.objective, settings)
+        measured = critic_step(critic, optimizer, minibatch, self.objective, settings, ranks=self.ranks)
         return dataclasses.replace(report, measurements={**report.measurements, **measured})
 
     def _skip(self, minibatch: TrainBatch, settings: UpdateSettings, *, step: int, cause: str) -> UpdateReport:
         """Report an update that is not made. NonFiniteError for the third in a row."""
         self._skipped_in_a_row += 1
-        dtype = str(self._dtype).removeprefix("torch.")
-        self.on_skip(
-            SkippedUpdate(
-                step=step,
-                cause=cause,
-                minibatch=minibatch,
-                settings=settings,
-                dtype=dtype,
-                save_policy=lambda path: save_model(
-                    self.policy, path, state=self._merged_weights(), dtype=torch.float32
-                ),
+        dtype, weights = str(self._dtype).removeprefix("torch."), self._merged_weights()
+        if self.ranks.rank == 0:
+            self.on_skip(
+                SkippedUpdate(
+                    step=step,
+                    cause=cause,
+                    minibatch=minibatch,
+                    settings=settings,
+                    dtype=dtype,
+                    save_policy=lambda path: save_model(self.policy, path, state=weights, dtype=torch.float32),
+                )
             )
-        )
         if self._skipped_in_a_row >= MAX_IN_A_ROW:
             raise NonFiniteError(
                 f"{cause} It is the update number {self._skipped_in_a_row} in a row that is not finite, so the run "
@@ -375,18 +403,18 @@ class LocalTrainer:
         interval = self.settings.reference_update_interval
         if self.reference is not None and interval and step % interval == 0:  # iterative GRPO, arXiv:2402.03300 alg. 1
             self._reference_updates += 1
-            for frozen, current in zip(self.reference.model.parameters(), self.policy.model.parameters(), strict=True):
-                frozen.data.copy_(current.data)
+            for name, frozen in self.reference.model.named_parameters():
+                frozen.data.copy_(self.optimizer.masters[name].data)
 
 
 _CRITIC_WEIGHTS = "weights/"
 """Prefix of the critic's weights in its file, which holds its optimizer state under other prefixes."""
 
 
-def _frozen(policy: Policy) -> Policy:
-    if policy.base is not None:
-        return dataclasses.replace(policy, model=policy.base, base=None)
-    model = copy.deepcopy(policy.model)
-    for parameter in model.parameters():
-        parameter.requires_grad_(False)
-    return dataclasses.replace(policy, model=model)
+def _frozen_copy(policy: Policy, dtype: torch.dtype) -> Policy:
+    """A copy of the policy in dtype that is not trained."""
+    copies: dict[int, Any] = {
+        id(parameter): nn.Parameter(parameter.detach().to(dtype, copy=True), requires_grad=False)
+        for parameter in policy.model.parameters()
+    }
+    return dataclasses.replace(policy, model=copy.deepcopy(policy.model, copies))

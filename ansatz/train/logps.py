@@ -13,21 +13,34 @@ from torch import Tensor
 from ansatz.models.load import Policy
 from ansatz.models.logps import chunked_kl, token_logps
 from ansatz.models.threads import parallel_map
-from ansatz.train.packed import PackedRollouts, select_rollouts, split_into_microbatches
+from ansatz.train.packed import PackedRollouts, select_rollouts
+from ansatz.train.ranks import ONE_RANK, Ranks, scatter_shares, split_for_rank
 
 
-def logps_of(policy: Policy, packed: PackedRollouts, *, tokens_per_microbatch: int, temperature: float = 1.0) -> Tensor:
+def logps_of(
+    policy: Policy,
+    packed: PackedRollouts,
+    *,
+    tokens_per_microbatch: int,
+    temperature: float = 1.0,
+    ranks: Ranks = ONE_RANK,
+) -> Tensor:
     """Log-probs [T] without gradient, one microbatch after the other; 0 outside the mask."""
     return without_gradient(
         lambda part: token_logps(policy, part, temperature=temperature)[0],
         packed,
         tokens_per_microbatch,
-        policy.parallel_microbatches,
+        workers=policy.parallel_microbatches,
+        ranks=ranks,
     )
 
 
 def exact_kl(policy: Policy, reference: Policy, packed: PackedRollouts, *, temperature: float) -> Tensor:
     """KL [T] of policy to reference over the whole vocabulary, with gradient; 0 outside the mask."""
+    return reference.run(lambda: policy.run(lambda: _exact_kl(policy, reference, packed, temperature)))
+
+
+def _exact_kl(policy: Policy, reference: Policy, packed: PackedRollouts, temperature: float) -> Tensor:
     tokens = packed.token_T, packed.position_T, packed.segment_T
     at_M = packed.mask_T.nonzero().squeeze(-1) - 1
     with torch.no_grad():
@@ -44,11 +57,18 @@ def exact_kl(policy: Policy, reference: Policy, packed: PackedRollouts, *, tempe
 
 
 def without_gradient(
-    function: Callable[[PackedRollouts], Tensor], packed: PackedRollouts, tokens_per_microbatch: int, workers: int
+    function: Callable[[PackedRollouts], Tensor],
+    packed: PackedRollouts,
+    tokens_per_microbatch: int,
+    *,
+    workers: int,
+    ranks: Ranks,
 ) -> Tensor:
-    """function(packed) [T], computed microbatch by microbatch, `workers` of them in parallel."""
+    """function(packed) [T], computed microbatch by microbatch, `workers` of them in parallel; each rank computes its
+    share."""
     function = torch.no_grad()(function)
-    microbatches = split_into_microbatches(packed, tokens_per_microbatch, multiple=workers)
-    return torch.cat(
-        list(parallel_map(lambda segments: function(select_rollouts(packed, segments)), microbatches, workers))
-    )
+    microbatches, num_counted = split_for_rank(packed, tokens_per_microbatch, ranks, multiple=workers)
+    values = list(parallel_map(lambda segments: function(select_rollouts(packed, segments)), microbatches, workers))
+    if ranks.size == 1:
+        return torch.cat(values)
+    return scatter_shares(packed, list(zip(microbatches, values, strict=True))[:num_counted], ranks)

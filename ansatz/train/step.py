@@ -7,7 +7,6 @@ and `tokens_per_microbatch` changes no number beyond rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -22,6 +21,8 @@ from ansatz.train.alignment import check_alignment, measure_alignment
 from ansatz.train.batch import LossBatch, TrainBatch
 from ansatz.train.logps import exact_kl
 from ansatz.train.optim import MasterAdamW
+from ansatz.train.packed import PackedRollouts
+from ansatz.train.ranks import ONE_RANK, Ranks, whole_of_shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,35 +70,50 @@ def train_step(
     *,
     step: int,
     reference: Policy | None = None,
+    ranks: Ranks = ONE_RANK,
 ) -> UpdateReport:
     """Update the policy once. reference: needed only for a KL over whole distributions.
 
+    ranks: the processes that train the policy together. Each has the whole batch and computes its share of it; the
+    report and every decision are the same on all of them.
     A batch without old log-probs gets those of the policy itself. Raises, before anything has changed: NonFiniteError
     when the loss or the gradient is nan or inf; AlignmentError when sampler and trainer disagree by more than
     settings.max_logprob_gap.
     """
 
-    def losses_and_gradients(part: TrainBatch) -> tuple[LossBatch, LossParts, list[Tensor | None]]:
-        policy_logp_T, entropy_T = token_logps(policy, part.packed, temperature=settings.temperature)
-        loss_batch = part.for_loss(policy_logp_T)
-        full_kl_T = None
+    def forward(packed: PackedRollouts) -> tuple[Tensor, ...]:
+        outputs = token_logps(policy, packed, temperature=settings.temperature)
         if reference is not None and objective.needs_exact_kl and objective.kl_in == "loss":
-            full_kl_T = exact_kl(policy, reference, part.packed, temperature=settings.temperature)
+            return (*outputs, exact_kl(policy, reference, packed, temperature=settings.temperature))
+        return outputs
+
+    def losses_and_gradients(part: TrainBatch) -> tuple[LossBatch, LossParts, list[Tensor | None]]:
+        if objective.whole_minibatch:
+            policy_logp_T, entropy_T, *rest = whole_of_shares(forward, part.packed, ranks)
+        else:
+            policy_logp_T, entropy_T, *rest = forward(part.packed)
+        full_kl_T = rest[0] if rest else None
+        loss_batch = part.for_loss(policy_logp_T)
         losses = objective.loss(
             loss_batch, policy_logp_T, entropy_T, full_kl_T=full_kl_T, entropy_coef=settings.entropy_coef
         )
         return loss_batch, losses, optimizer.gradients(losses.loss)
 
     total_loss, measured = 0.0, list[Measurements]()
-    microbatches = _microbatches(batch, objective, settings, parallel=policy.parallel_microbatches)
-    for loss_batch, losses, gradients in parallel_map(losses_and_gradients, microbatches, policy.parallel_microbatches):
-        if not math.isfinite(loss := float(losses.loss.detach())):
-            optimizer.zero_grad()
-            raise NonFiniteError(_not_made(step, f"the loss is {loss}"))
+    parallel = policy.parallel_microbatches
+    microbatches, num_counted = _microbatches(batch, objective, settings, ranks, parallel=parallel)
+    computed = parallel_map(losses_and_gradients, microbatches, parallel)
+    for number, (loss_batch, losses, gradients) in enumerate(computed):
         optimizer.accumulate(gradients)
-        total_loss += loss
-        measured.append(measure_loss(losses, loss_batch))
-    merged = merge(measured)
+        if number < num_counted:
+            total_loss += float(losses.loss.detach())
+            measured.append(measure_loss(losses, loss_batch))
+    gathered = ranks.gather((total_loss, measured))
+    total_loss = sum(loss for loss, _ in gathered)
+    if not math.isfinite(total_loss):
+        optimizer.zero_grad()
+        raise NonFiniteError(_not_made(step, f"the loss is {total_loss}"))
+    merged = merge(part for _, parts in gathered for part in parts)
     try:
         check_alignment(merged, limit=settings.max_logprob_gap, step=step)
     except AlignmentError:
@@ -136,11 +152,12 @@ def measure_loss(losses: LossParts, batch: LossBatch) -> dict[str, Measurement]:
 
 
 def _microbatches(
-    batch: TrainBatch, objective: Objective, settings: UpdateSettings, *, parallel: int
-) -> Sequence[TrainBatch]:
+    batch: TrainBatch, objective: Objective, settings: UpdateSettings, ranks: Ranks, *, parallel: int
+) -> tuple[list[TrainBatch], int]:
+    """(microbatches of this rank, how many of them count in the report). Others have no weight."""
     if objective.whole_minibatch:
-        return [batch]
-    return list(batch.microbatches(settings.tokens_per_microbatch, multiple=parallel))
+        return [batch], int(ranks.rank == 0)
+    return batch.microbatches_of_rank(settings.tokens_per_microbatch, ranks, multiple=parallel)
 
 
 def _not_made(step: int, cause: str) -> str:

@@ -82,7 +82,7 @@ def test_base_and_policy_can_be_computed_in_parallel_threads() -> None:
 def test_merged_weights_give_the_same_logits(name: str) -> None:
     policy = moved(add_adapters(tiny_policy(name), rank=4, alpha=6.0))
     plain = tiny_policy(name)
-    weights = lora.merge_adapters(policy, trained(policy))
+    weights = lora.merge_adapters(policy, dict(policy.base.named_parameters()), trained(policy))
     assert weights.keys() == dict(plain.model.named_parameters()).keys()
     for key, parameter in plain.model.named_parameters():
         parameter.data.copy_(weights[key])

@@ -25,7 +25,7 @@ from ansatz.config.schema import TrainSection
 from ansatz.errors import CheckpointError
 from ansatz.models.load import load_policy
 from ansatz.objectives.build import build_objective
-from ansatz.train import checkpoint, local
+from ansatz.train import checkpoint, exact_weights, local, placement
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 
@@ -188,14 +188,14 @@ def test_a_stage_that_starts_from_a_rounded_checkpoint_has_the_float32_weights(t
     policy = load_policy(path)
     masters = trainer.optimizer.weights()
     assert not all(torch.equal(value, masters[name]) for name, value in policy.model.named_parameters())
-    local.use_exact_weights(policy, path)
+    exact_weights.use_exact_weights(policy, path)
     assert all(torch.equal(value, masters[name]) for name, value in policy.model.named_parameters())
 
 
 def test_a_stage_that_starts_from_an_ordinary_folder_has_its_weights(tmp_path: Path) -> None:
     policy = tiny_policy()
     before = {name: value.detach().clone() for name, value in policy.model.named_parameters()}
-    local.use_exact_weights(policy, tmp_path)
+    exact_weights.use_exact_weights(policy, tmp_path)
     assert all(torch.equal(value, before[name]) for name, value in policy.model.named_parameters())
 
 
@@ -317,7 +317,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
         next(path for path in Path(folder).rglob("*") if path.is_file()).unlink()
 
     monkeypatch.setattr(local, "save_model", dies(local.save_model, lambda policy, folder: None))
-    monkeypatch.setattr(local, "save_file", dies(local.save_file, lambda _, path: path.write_bytes(b"\x08")))
+    monkeypatch.setattr(placement, "save_file", dies(placement.save_file, lambda _, path: path.write_bytes(b"\x08")))
     monkeypatch.setattr(checkpoint, "sync", dies(checkpoint.sync, lambda path: None))
     monkeypatch.setattr(checkpoint, "write_text", dies(checkpoint.write_text, lambda path, _: path.write_bytes(b"{")))
     monkeypatch.setattr(Path, "rename", dies(Path.rename, lambda path, target: None))

@@ -1,0 +1,145 @@
+"""A policy whose weights are sharded over ranks: FSDP2 (`torch.distributed.fsdp.fully_shard`).
+
+Each rank keeps its share of the float32 weights, gradients and moments. A forward or backward pass gathers the weights
+of one layer at a time, in the type that the model computes in, and sums the gradients in float32.
+
+FSDP2 averages gradients by default. Token weights are those of the whole batch, so here they are summed: both switches
+in `_sum_gradients` are needed, because gloo refuses the operation that the first one alone would use.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from ansatz.errors import ConfigError, ModelError
+from ansatz.models.load import Policy
+from ansatz.train.critic import Critic
+from ansatz.train.optim import MasterAdamW
+from ansatz.train.optimizers import bind_optimizer
+from ansatz.train.placement import placed_like
+from ansatz.train.ranks import ProcessGroupRanks, Ranks
+
+T = TypeVar("T")
+
+
+class ShardedForward(nn.Module):
+    """The root of a sharded model. Whatever reads its weights runs through `forward`, which gathers them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, function: Callable[..., T], *args: Any) -> T:
+        return function(*args)
+
+
+def shard(model: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMesh, *, dtype: torch.dtype) -> ShardedForward:
+    """Shard the weights of a model in place: each layer, and what is left with the root, which is returned.
+
+    dtype: the type that the model computes in. The weights of a model that is trained are kept in float32.
+    """
+    precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    if any(parameter.requires_grad for parameter in model.parameters()):
+        for parameter in model.parameters():  # also frozen ones, because all weights of a layer need one type
+            parameter.data = parameter.data.float()
+    for layer in layers:
+        fully_shard(layer, mesh=mesh, mp_policy=precision)
+    root = ShardedForward(model)
+    fully_shard(root, mesh=mesh, mp_policy=precision)
+    _sum_gradients(root)
+    return root
+
+
+def _sum_gradients(root: nn.Module) -> None:
+    for module in root.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+
+
+def _layers(model: Any) -> nn.ModuleList:
+    """The transformer layers, which are gathered one at a time."""
+    depth = model.config.get_text_config().num_hidden_layers
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == depth:
+            return module
+    raise ModelError(
+        f"{type(model).__name__} has no list of its {depth} layers, so its weights cannot be sharded over ranks. "
+        "Train it with one trainer."
+    )
+
+
+class ShardedAdamW(MasterAdamW):
+    """AdamW on the shards of this rank. Gradients are summed over ranks in the backward pass of each microbatch."""
+
+    def gradients(self, loss: Tensor) -> list[Tensor | None]:
+        loss.backward()
+        return []
+
+    def accumulate(self, gradients: Sequence[Tensor | None]) -> None:
+        """`gradients` has already added them to the sums."""
+
+    def load(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+        masters = self.masters
+        super().load(
+            {name: placed_like(value, masters.get(name)) for name, value in weights.items()},
+            {key: placed_like(value, masters.get(key.partition("/")[2])) for key, value in state.items()},
+        )
+
+
+class ShardedPlacement:
+    """Weights, gradients and moments are sharded over the ranks of a mesh.
+
+    mesh: one axis shards; of two axes, the first replicates and the second shards. The caller has initialised torch's
+    default process group, whose ranks are those of the mesh.
+    """
+
+    def __init__(self, mesh: DeviceMesh) -> None:
+        self._mesh = mesh
+        self.ranks: Ranks = ProcessGroupRanks()
+
+    def optimizer(self, settings: Mapping[str, Any]) -> Callable[[Any, torch.dtype], MasterAdamW]:
+        """ConfigError for an optimizer that has no sharded form."""
+        bind_optimizer(settings)
+        if settings.get("name", "adamw") != "adamw":
+            raise ConfigError(
+                f"train.optimizer.name = {settings['name']}: several trainer ranks support only adamw, whose state "
+                "they share. Set it to adamw, or train on one rank."
+            )
+        options = {"betas": (0.9, 0.99), "weight_decay": 0.0, **settings}
+        betas, weight_decay = options["betas"], options["weight_decay"]
+        # The masters are the sharded float32 parameters, whatever type the layers compute in.
+        return lambda model, dtype: ShardedAdamW(
+            model, dtype=torch.float32, betas=(betas[0], betas[1]), weight_decay=weight_decay
+        )
+
+    def policy(self, policy: Policy, dtype: torch.dtype) -> Policy:
+        root = shard(policy.model, _layers(policy.model), self._mesh, dtype=dtype)
+        return dataclasses.replace(policy, sharded=root)
+
+    def critic(self, critic: Critic, dtype: torch.dtype) -> Critic:
+        critic.shard(shard(critic, _layers(critic.transformer), self._mesh, dtype=dtype))
+        return critic
+
+    def whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """On the CPU. Each tensor is gathered on its own, and freed before the next where it is not kept."""
+        whole: dict[str, Tensor] = {}
+        for name, value in tensors.items():
+            full = value.full_tensor() if isinstance(value, DTensor) else value
+            if self.ranks.rank == 0:
+                whole[name] = full.detach().cpu()
+        return whole
+
+    def write(self, folder: Path, name: str, tensors: Mapping[str, Tensor]) -> None:
+        """A folder of that name in the format of torch.distributed.checkpoint, which any number of ranks can load."""
+        save(dict(tensors), checkpoint_id=folder / name)

@@ -1,0 +1,102 @@
+"""Where a trainer keeps its weights: all of them in one process, or a share in each of several (`train.fsdp`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from ansatz.models.load import Policy
+from ansatz.train.critic import Critic
+from ansatz.train.optim import MasterAdamW
+from ansatz.train.optimizers import bind_optimizer
+from ansatz.train.ranks import ONE_RANK, Ranks
+
+
+class Placement(Protocol):
+    """Places models, and reads and writes their tensors. Every rank makes the same calls in the same order."""
+
+    @property
+    def ranks(self) -> Ranks: ...
+
+    def optimizer(self, settings: Mapping[str, Any]) -> Callable[[Any, torch.dtype], MasterAdamW]:
+        """The function of (model, compute type) that builds the recipe's optimizer of a placed model."""
+        ...
+
+    def policy(self, policy: Policy, dtype: torch.dtype) -> Policy:
+        """The policy with its weights in their place, ready to compute in dtype."""
+        ...
+
+    def critic(self, critic: Critic, dtype: torch.dtype) -> Critic: ...
+
+    def whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors as wholes, on the rank that writes model folders (rank 0). Empty on other ranks."""
+        ...
+
+    def write(self, folder: Path, name: str, tensors: Mapping[str, Tensor]) -> None:
+        """Write tensors under a name into a folder that all ranks share."""
+        ...
+
+
+class OneProcess:
+    """All weights are in this process."""
+
+    ranks: Ranks = ONE_RANK
+
+    def optimizer(self, settings: Mapping[str, Any]) -> Callable[[Any, torch.dtype], MasterAdamW]:
+        return bind_optimizer(settings)
+
+    def policy(self, policy: Policy, dtype: torch.dtype) -> Policy:
+        return policy
+
+    def critic(self, critic: Critic, dtype: torch.dtype) -> Critic:
+        return critic
+
+    def whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return dict(tensors)
+
+    def write(self, folder: Path, name: str, tensors: Mapping[str, Tensor]) -> None:
+        stored = {key: value.contiguous() for key, value in tensors.items()}
+        save_file(stored, folder / f"{name}.safetensors")
+
+
+ONE_PROCESS = OneProcess()
+
+
+def read_tensors(folder: Path, name: str, *, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What `Placement.write` wrote under a name, whatever the number of ranks was and is.
+
+    like: placed tensors. A stored tensor with the name of one of them, or with a prefix "KIND/" and its name, gets its
+    placement if it has its shape. Files of a single process are returned as wholes, on every rank.
+    """
+    if (file := folder / f"{name}.safetensors").is_file():
+        return load_file(file)
+    try:
+        stored = FileSystemReader(folder / name).read_metadata().state_dict_metadata
+        tensors = {key: _empty(about, like.get(key, like.get(key.partition("/")[2]))) for key, about in stored.items()}
+        load(tensors, checkpoint_id=folder / name, no_dist=not dist.is_initialized())
+    except CheckpointException as error:
+        raise ValueError(f"{folder / name}: {error}") from error
+    return tensors
+
+
+def _empty(about: Any, like: Tensor | None) -> Tensor:
+    if isinstance(like, DTensor) and like.shape == about.size:
+        return torch.zeros_like(like, dtype=about.properties.dtype, requires_grad=False)
+    return torch.empty(about.size, dtype=about.properties.dtype)
+
+
+def placed_like(value: Tensor, like: Tensor | None) -> Tensor:
+    """A tensor that every rank has as a whole, with the placement of `like` if that is sharded and has its shape."""
+    if not isinstance(like, DTensor) or isinstance(value, DTensor) or value.shape != like.shape:
+        return value
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)

@@ -1,0 +1,127 @@
+"""What the processes of one trainer tell each other, and which rollouts each of them computes.
+
+Every rank has the whole batch of a step, which is small, and computes log-probs and gradients of its share of the
+rollouts. A token's weight is its share of the whole batch. Gradients of ranks are therefore summed, never averaged, and
+nothing depends on the number of ranks or on which rank has which rollouts, beyond rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ansatz.train.packed import PackedRollouts, select_rollouts, split_into_microbatches
+
+T = TypeVar("T")
+
+
+class Ranks(Protocol):
+    """The processes that train one model together. All of them make the same calls in the same order."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this process, from 0."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many processes there are."""
+        ...
+
+    def gather(self, value: T) -> list[T]:
+        """The values of all ranks, in the order of ranks, on every rank."""
+        ...
+
+
+class OneRank:
+    """A trainer that is a single process."""
+
+    rank, size = 0, 1
+
+    def gather(self, value: T) -> list[T]:
+        return [value]
+
+
+ONE_RANK = OneRank()
+
+
+class ProcessGroupRanks:
+    """The ranks of torch's default process group, which the caller has initialised."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+
+    def gather(self, value: T) -> list[T]:
+        gathered: list[T] = [value] * self.size
+        dist.all_gather_object(gathered, value)
+        return gathered
+
+
+def deal_rollouts(length_N: Tensor, size: int) -> list[Tensor]:
+    """The rollouts (ascending indices) of each rank: the longest first, each to the rank with the fewest tokens so far.
+
+    length_N: tokens of each rollout, prompt included. A rank gets none if there are fewer rollouts than ranks.
+    """
+    tokens, dealt = [0] * size, [list[int]() for _ in range(size)]
+    for index in sorted(range(len(length_N)), key=lambda index: (-int(length_N[index]), index)):
+        rank = min(range(size), key=lambda rank: (tokens[rank], rank))
+        tokens[rank] += int(length_N[index])
+        dealt[rank].append(index)
+    return [torch.tensor(sorted(indices), device=length_N.device, dtype=torch.long) for indices in dealt]
+
+
+def split_for_rank(
+    packed: PackedRollouts, max_tokens: int, ranks: Ranks, *, multiple: int = 1
+) -> tuple[list[Tensor], int]:
+    """(rollout indices of each microbatch of this rank, how many of the microbatches count).
+
+    Every rank gets the same number of microbatches, because a sharded model gathers its weights in each of them. A rank
+    with less to do repeats its first rollout in microbatches that do not count.
+    """
+    if ranks.size == 1:
+        microbatches = split_into_microbatches(packed, max_tokens, multiple=multiple)
+        return microbatches, len(microbatches)
+    splits: list[list[Tensor]] = []
+    for own_N in deal_rollouts(torch.bincount(packed.segment_T), ranks.size):
+        parts = split_into_microbatches(select_rollouts(packed, own_N), max_tokens) if len(own_N) else []
+        splits.append([own_N[part] for part in parts])
+    own = splits[ranks.rank]
+    filler = own[0][:1] if own else torch.zeros(1, device=packed.segment_T.device, dtype=torch.long)
+    missing = max(map(len, splits)) - len(own)
+    return [*own, *[filler] * missing], len(own)
+
+
+def scatter_shares(packed: PackedRollouts, shares: Sequence[tuple[Tensor, Tensor]], ranks: Ranks) -> Tensor:
+    """Numbers [T] for every token. shares: (rollout indices, a number for each of their tokens) of this rank."""
+    value_T = torch.empty(packed.num_tokens, device=packed.token_T.device)
+    on_cpu = [(segments.cpu(), value.detach().cpu()) for segments, value in shares]
+    for gathered in ranks.gather(on_cpu):
+        for segments, part_T in gathered:
+            value_T[torch.isin(packed.segment_T, segments.to(value_T.device))] = part_T.to(value_T)
+    return value_T
+
+
+def whole_of_shares(
+    function: Callable[[PackedRollouts], Sequence[Tensor]], packed: PackedRollouts, ranks: Ranks
+) -> list[Tensor]:
+    """function(packed), each rank computing its share in one pass. The results [T] have gradient for that share only.
+
+    So the gradients of a loss over all tokens, summed over ranks, are those of a single process.
+    """
+    if ranks.size == 1:
+        return list(function(packed))
+    own_N = deal_rollouts(torch.bincount(packed.segment_T), ranks.size)[ranks.rank]
+    is_own = len(own_N) > 0
+    used_N = own_N if is_own else torch.zeros(1, device=packed.segment_T.device, dtype=torch.long)
+    values = function(select_rollouts(packed, used_N))
+    own_T = torch.isin(packed.segment_T, own_N)
+    whole: list[Tensor] = []
+    for value in values:
+        others_T = scatter_shares(packed, [(own_N, value)] if is_own else [], ranks)
+        # A rank without rollouts takes part in the backward pass of a sharded model with a gradient of 0.
+        whole.append(others_T.masked_scatter(own_T, value) if is_own else others_T + 0 * value.sum())
+    return whole

@@ -1,0 +1,92 @@
+"""Trainers on several ranks, for tests: each rank is a process, and gloo connects them over the loopback interface."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from test_local import rows
+from tiny_models import tiny_folder
+from torch.distributed.device_mesh import init_device_mesh
+from torch.multiprocessing.spawn import spawn
+
+from ansatz.config.schema import TrainSection
+from ansatz.models import lora
+from ansatz.models.load import load_policy
+from ansatz.objectives.build import build_objective
+from ansatz.train.fsdp import ShardedPlacement
+from ansatz.train.local import LocalTrainer
+from ansatz.train.optim import Schedule
+from ansatz.train.placement import ONE_PROCESS, Placement
+
+MODEL = "qwen3, grouped heads, tied"
+BASELINES = {0: 0.5, 1: 0.0, 2: 1.0}
+
+
+def make_trainer(
+    model: Path,
+    algorithm: dict[str, Any],
+    placement: Placement = ONE_PROCESS,
+    *,
+    adapters: bool = False,
+    dtype: torch.dtype = torch.float32,
+    export_dtype: torch.dtype = torch.float32,
+    **settings: Any,
+) -> LocalTrainer:
+    policy = load_policy(model)
+    if adapters:
+        policy = lora.add_adapters(policy, seed=0, rank=4)
+    return LocalTrainer(
+        policy,
+        build_objective(algorithm, max_response_tokens=8),
+        settings=TrainSection(**{"tokens_per_microbatch": 24, **settings}),
+        dtype=dtype,
+        lr=1e-3,
+        schedule=Schedule(),
+        export_dtype=export_dtype,
+        placement=placement,
+    )
+
+
+def train(trainer: LocalTrainer, *, first: int, last: int) -> list[dict[str, float]]:
+    """Steps on the same samples. Returns the metrics of each."""
+    reports = [
+        trainer.update(trainer.batch(rows(), baseline_of_group=BASELINES), step=step) for step in range(first, last + 1)
+    ]
+    return [report.metrics for report in reports]
+
+
+def weights_of(trainer: LocalTrainer) -> dict[str, torch.Tensor]:
+    """The float32 weights as wholes, also of the critic. On the first rank only."""
+    weights = trainer.placement.whole(trainer.optimizer.weights())
+    if trainer.critic is not None:
+        critic = trainer.placement.whole(trainer.critic[1].weights())
+        weights |= {f"critic/{name}": value for name, value in critic.items()}
+    return {name: value.clone() for name, value in weights.items()}
+
+
+def model_folder(folder: Path) -> Path:
+    return tiny_folder(folder, MODEL)
+
+
+Work = Callable[..., Any]
+
+
+def on_ranks(size: int, work: Work, *arguments: Any) -> Any:
+    """work(placement, *arguments) on every rank; what it returned on the first."""
+    with tempfile.TemporaryDirectory() as folder:
+        spawn(_rank, args=(size, folder, work, arguments), nprocs=size)
+        return torch.load(Path(folder) / "result.pt", weights_only=False)
+
+
+def _rank(rank: int, size: int, folder: str, work: Work, arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=size)
+    result = work(ShardedPlacement(init_device_mesh("cpu", (size,))), *arguments)
+    if rank == 0:
+        torch.save(result, Path(folder) / "result.pt")
+    dist.destroy_process_group()

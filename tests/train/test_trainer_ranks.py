@@ -1,0 +1,118 @@
+"""A trainer on several ranks does what one process does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rank_processes import make_trainer, model_folder, on_ranks, train, weights_of
+
+from ansatz.train.placement import ONE_PROCESS, Placement
+
+CASES: dict[str, dict[str, Any]] = {
+    "grpo": {"algorithm": {"preset": "grpo"}},
+    "several updates": {"algorithm": {"preset": "dapo"}, "updates_per_step": 2, "epochs_per_step": 2},
+    "critic": {"algorithm": {"preset": "ppo"}},
+    "reference": {"algorithm": {"preset": "grpo", "kl_coef": 0.1}, "reference_update_interval": 2},
+    "exact kl": {"algorithm": {"preset": "grpo", "kl": "full", "kl_coef": 0.1}},
+    "entropy bonus": {"algorithm": {"preset": "grpo", "entropy_coef": 0.01}},
+    "whole minibatch": {"algorithm": {"preset": "clip_cov"}},
+    "greedy baseline": {"algorithm": {"preset": "remax"}},
+    "adapters": {"algorithm": {"preset": "grpo", "kl_coef": 0.1}, "adapters": True},
+    "large microbatches": {"algorithm": {"preset": "grpo"}, "tokens_per_microbatch": 4096},
+}
+
+
+def trained(placement: Placement, model: Path, names: list[str], num_steps: int) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    for name in names:
+        trainer = make_trainer(model, **CASES[name], placement=placement)
+        metrics = train(trainer, first=1, last=num_steps)
+        results[name] = metrics, weights_of(trainer)
+    return results
+
+
+def assert_agree(found: Any, expected: Any, *, name: str) -> None:
+    for metrics, reference in zip(found[0], expected[0], strict=True):
+        assert metrics == pytest.approx(reference, rel=1e-5, abs=1e-7), name
+    vectors = [torch.cat([result[1][key].flatten() for key in expected[1]]) for result in (found, expected)]
+    difference = (vectors[0] - vectors[1]).norm() / vectors[1].norm()
+    assert difference < 1e-6, f"{name}: the weights differ by {difference}"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model_folder(tmp_path_factory.mktemp("ranks") / "model")
+
+
+def test_two_ranks_agree_with_one_process(model: Path) -> None:
+    expected = trained(ONE_PROCESS, model, list(CASES), 3)
+    found = on_ranks(2, trained, model, list(CASES), 3)
+    for name in CASES:
+        assert_agree(found[name], expected[name], name=name)
+
+
+@pytest.mark.cluster
+def test_one_and_four_ranks_agree_with_one_process(model: Path) -> None:
+    expected = trained(ONE_PROCESS, model, list(CASES), 10)
+    for size in (1, 4):
+        found = on_ranks(size, trained, model, list(CASES), 10)
+        for name in CASES:
+            assert_agree(found[name], expected[name], name=f"{name} on {size} ranks")
+
+
+SAVED = ("critic", "reference", "adapters")
+
+
+def saved(placement: Placement, model: Path, folder: Path) -> dict[str, dict[str, Any]]:
+    """Two steps, a checkpoint, and two further steps."""
+    results: dict[str, dict[str, Any]] = {}
+    for name in SAVED:
+        trainer = make_trainer(model, **CASES[name], placement=placement, export_dtype=torch.bfloat16)
+        train(trainer, first=1, last=2)
+        if placement.ranks.rank == 0:
+            (folder / name / "training").mkdir(parents=True)
+        placement.ranks.gather(None)
+        trainer.save(folder / name)
+        state, at_save = trainer.state(), weights_of(trainer)
+        train(trainer, first=3, last=4)
+        results[name] = {"state": state, "at_save": at_save, "at_end": weights_of(trainer)}
+    return results
+
+
+def resumed(placement: Placement, model: Path, folder: Path, run: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The checkpoints loaded, and two further steps."""
+    results: dict[str, Any] = {}
+    for name in SAVED:
+        trainer = make_trainer(model, **CASES[name], placement=placement, export_dtype=torch.bfloat16)
+        trainer.restore(folder / name, run[name]["state"])
+        loaded = weights_of(trainer)
+        train(trainer, first=3, last=4)
+        results[name] = {"loaded": loaded, "at_end": weights_of(trainer)}
+    return results
+
+
+def assert_continues(run: dict[str, Any], continued: dict[str, Any], *, same_bits: bool) -> None:
+    """What was loaded is what was saved, and the steps after that end in the same weights."""
+    for name in SAVED:
+        for key, weight in run[name]["at_save"].items():
+            assert torch.equal(continued[name]["loaded"][key], weight), (name, key)
+        for key, weight in run[name]["at_end"].items():
+            assert not same_bits or torch.equal(continued[name]["at_end"][key], weight), (name, key)
+        assert_agree(([], continued[name]["at_end"]), ([], run[name]["at_end"]), name=name)
+
+
+@pytest.mark.cluster
+def test_a_checkpoint_of_two_ranks_is_loaded_by_any_number(model: Path, tmp_path: Path) -> None:
+    run = on_ranks(2, saved, model, tmp_path)
+    assert_continues(run, resumed(ONE_PROCESS, model, tmp_path, run), same_bits=False)
+    for size in (1, 2, 4):
+        assert_continues(run, on_ranks(size, resumed, model, tmp_path, run), same_bits=size == 2)
+
+
+@pytest.mark.cluster
+def test_ranks_load_the_checkpoint_of_one_process(model: Path, tmp_path: Path) -> None:
+    run = saved(ONE_PROCESS, model, tmp_path)
+    assert_continues(run, on_ranks(2, resumed, model, tmp_path, run), same_bits=False)
