@@ -5,6 +5,7 @@ AnsatzError
 |-- DataError          a problem file or row is wrong (names file and line)
 |-- ModelError         a folder is not a model, a prompt exceeds the context, or a tokenizer lacks a token or template
 |-- CheckpointError    a checkpoint is missing, damaged, or from another run
+|-- StorageError       a file of a run cannot be written, because the disk is full or fails
 |-- AlignmentError     sampler and trainer disagree about log-probs
 |-- RolloutError       the sampling engine does not start, dies repeatedly, or is not the one that was requested
 |-- RewardError        a reward raised, did not return in time, or returned something other than one number per rollout
@@ -42,6 +43,10 @@ class ModelError(AnsatzError):
 
 
 class CheckpointError(AnsatzError):
+    pass
+
+
+class StorageError(AnsatzError):
     pass
 
 

@@ -7,6 +7,7 @@ flush, a machine that loses power after the rename can come back with an empty f
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,8 +28,10 @@ def replacing(path: Path) -> Iterator[TextIO]:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except BaseException:
+    except BaseException as error:
         draft.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # as of a write that finds the disk full
+            error.filename = os.fspath(path)
         raise
     sync(path.parent)
 
@@ -37,6 +40,35 @@ def write_text(path: Path, text: str) -> None:
     """Replace the file by `text`, at once."""
     with replacing(path) as file:
         file.write(text)
+
+
+def append_text(path: Path, text: str) -> None:
+    """Append to a file, which is made if it is missing. OSError if the disk is full; the file is then as it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab", buffering=0) as file:
+        size, rest = file.tell(), memoryview(text.encode())
+        try:
+            while rest:
+                rest = rest[file.write(rest) or 0 :]
+        except OSError:
+            file.truncate(size)
+            raise
+
+
+def not_written(path: Path, error: OSError, *, needed: int | None = None) -> str:
+    """A sentence about a file or folder that could not be written. needed: its bytes, if they are known."""
+    folder = next(each for each in (path, *path.absolute().parents) if each.is_dir())
+    sizes = f"{_size(shutil.disk_usage(folder).free)} are free on this disk"
+    if needed is not None:
+        sizes = f"{_size(needed)} are needed, {sizes}"
+    return f"{path} could not be written ({error.strerror or error}; {sizes})."
+
+
+def _size(num_bytes: int) -> str:
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if num_bytes >= factor:
+            return f"{num_bytes / factor:.3g} {unit}"
+    return f"{num_bytes} bytes"
 
 
 def sync(path: Path) -> None:

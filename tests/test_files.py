@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -25,6 +26,25 @@ def test_an_error_while_writing_keeps_the_old_file_and_removes_the_draft(tmp_pat
         file.writelines(["half of the new rows", None])
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["rows.jsonl"]
+
+
+def test_an_append_that_fails_halfway_leaves_the_file_as_it_was(tmp_path):
+    """The limit on the size of a file stands for a full disk. The first 100 bytes of the row still fit."""
+    path = tmp_path / "new" / "rows.jsonl"
+    files.append_text(path, "a" * 100)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            files.append_text(path, "b" * 300)
+        with pytest.raises(OSError, match=r"File too large: '.*whole'"):
+            files.write_text(tmp_path / "whole", "b" * 300)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert path.read_text() == "a" * 100
+    sentence = files.not_written(path, caught.value, needed=2_500_000)
+    assert "rows.jsonl could not be written (File too large; 2.5 MB are needed, " in sentence
+    assert "B are free on this disk)." in sentence
 
 
 def test_a_kill_while_writing_keeps_the_old_file(tmp_path):

@@ -6,10 +6,12 @@ Errors for users are one sentence on stderr, with exit code 2, or 75 if the same
 
 from __future__ import annotations
 
+import errno
 import importlib
 import inspect
 import pkgutil
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,8 +20,10 @@ from ansatz import __version__, process
 from ansatz.cli.recipe import RecipeCommand
 from ansatz.config import renamed
 from ansatz.errors import AnsatzError
+from ansatz.files import not_written
 
 process.configure_process()
+_STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 def build_app() -> typer.Typer:
@@ -73,5 +77,7 @@ def main() -> None:
 def _described(error: OSError) -> str:
     """The sentence about a file operation that failed where no code has anything better to say."""
     place = error.filename2 or error.filename
+    if error.errno in _STORAGE_ERRORS:
+        return f"{not_written(Path(place or '.'), error)} Free some space and run the command again."
     what = f"{place} cannot be used: " if place is not None else ""
     return f"{what}{error.strerror or error}. Check that it exists, its kind and permissions, and the free disk space."

@@ -32,6 +32,7 @@ from ansatz.loop.run_folder import (
     write_config,
     write_done,
 )
+from ansatz.loop.run_inputs import record_or_verify_inputs
 from ansatz.loop.stages import find_stage
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.template_choice import with_template
@@ -87,6 +88,8 @@ def run_pipeline(
         for stage in stages:
             for name in stage.folders(config):
                 context.outputs[name] = _run_stage(stage, context, run_dir / name)
+            if stage.name == "model":
+                record_or_verify_inputs(run_dir)
         write_text(run_dir / "summary.json", json.dumps(_summary(context), indent=2))
         write_report(run_dir)
     return run_dir

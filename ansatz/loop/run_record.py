@@ -43,7 +43,7 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def read_record(run_dir: Path) -> RunRecord | None:
-    """None for a run of an older version, which has no record. CheckpointError for a damaged file."""
+    """None if the file is missing, as in a run of an old version. CheckpointError for a damaged file."""
     path = run_dir / RUN_FILE
     if not path.is_file():
         return None
@@ -64,9 +64,15 @@ def record_of(config: Config) -> RunRecord:
 def resumed_record(record: RunRecord | None, config: Config, *, allow_changes: bool) -> RunRecord:
     """The record of a run that is resumed with `config`.
 
-    ConfigError, naming the keys, if values differ that decide results, unless `allow_changes` is set.
+    ConfigError, naming the keys, if values differ that decide results or if there is no record, unless `allow_changes`
+    is set.
     """
     now = record_of(config)
+    if record is None and not allow_changes:
+        raise ConfigError(
+            f"{config.run_dir / RUN_FILE} is missing, so it is not known which recipe the run had. Restore the file, "
+            "or resume with --allow-changes, which takes config.yaml as it is."
+        )
     if record is None:
         return now
     old, new = _by_text(record.recipe), _by_text(now.recipe)

@@ -14,8 +14,10 @@ from typing import Any
 
 from ansatz.config.schema import SaveSection
 from ansatz.data.cursor import ProblemStream
-from ansatz.errors import CheckpointError
+from ansatz.errors import CheckpointError, StorageError
+from ansatz.files import not_written
 from ansatz.loop.interrupts import Interrupts
+from ansatz.track.base import TrackerLike
 from ansatz.train import checkpoint
 from ansatz.train.trainer import Trainer
 
@@ -41,8 +43,8 @@ class StepEdge:
 class EdgeSaver:
     """Captures every step edge of a stage and writes checkpoints of them: at the steps that are due, and on signals.
 
-    step: the last step that is done; 0 at the start. restored: the stage's own state there. on_failure: called with the
-    step and a sentence when a checkpoint cannot be written.
+    step: the last step that is done; 0 at the start. restored: the stage's own state there. tracker: its rows are
+    written before a checkpoint is, and it gets an event when a checkpoint cannot be written.
     """
 
     def __init__(
@@ -55,11 +57,11 @@ class EdgeSaver:
         step: int,
         restored: Mapping[str, Any],
         interrupts: Interrupts,
-        on_failure: Callable[[int, str], None],
+        tracker: TrackerLike,
     ) -> None:
         self._folder, self._trainer, self._stream = folder, trainer, stream
         self._settings, self._interrupts = settings, interrupts
-        self._writing, self._failures, self._on_failure = False, 0, on_failure
+        self._writing, self._failures, self._tracker = False, 0, tracker
         self.capture(step, lambda: restored)
 
     @property
@@ -99,13 +101,14 @@ class EdgeSaver:
         """
         try:
             sentence = self._save()
-        except OSError as error:
+        except (OSError, StorageError) as error:
             self._failures += 1
-            self._on_failure(self._edge.step, f"the checkpoint could not be written ({error}).")
+            sentence = self._sentence(error)
+            self._tracker.event(self._edge.step, "not_saved", f"The checkpoint could not be written: {sentence}")
             if self._failures == MAX_FAILURES:
                 raise CheckpointError(
-                    f"step {self._edge.step}: the checkpoint could not be written, {MAX_FAILURES} times in a row "
-                    f"({error}). {self._last_complete()} Free some space, then continue with --resume."
+                    f"step {self._edge.step}: the checkpoint could not be written, {MAX_FAILURES} times in a row. "
+                    f"{sentence} {self._last_complete()} Free some space, then continue with --resume."
                 ) from error
             if again:
                 self.save(again=True)
@@ -123,8 +126,13 @@ class EdgeSaver:
         """The sentence of a run that ends in any case."""
         try:
             return self._save()
-        except OSError as error:
-            return f"Step {self._edge.step} could not be saved ({error}). {self._last_complete()}"
+        except (OSError, StorageError) as error:
+            return f"Step {self._edge.step} could not be saved: {self._sentence(error)} {self._last_complete()}"
+
+    def _sentence(self, error: OSError | StorageError) -> str:
+        if isinstance(error, StorageError):
+            return str(error)
+        return not_written(self._folder / "checkpoints", error, needed=self._trainer.checkpoint_bytes)
 
     def _last_complete(self) -> str:
         latest = checkpoint.latest(self._folder)
@@ -138,6 +146,7 @@ class EdgeSaver:
         if latest is None or latest.name != checkpoint.name_of(edge.step):
             self._writing = True
             try:
+                self._tracker.flush()  # a resumed run could not write again what came before its checkpoint
                 latest = checkpoint.save(
                     self._folder,
                     step=edge.step,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -107,9 +108,9 @@ def training_stage(
         step=step,
         restored=state,
         interrupts=context.interrupts,
-        on_failure=lambda at, text: tracker.event(at, "not_saved", text),
+        tracker=tracker,
     )
-    trainer.on_skip = functools.partial(_store_skipped, folder, tracker)
+    trainer.on_skip = functools.partial(_store_skipped, folder, tracker, Counter())
     with closing(tracker), context.interrupts.saving(edges):
         tracker.resume(step)
         try:
@@ -127,11 +128,19 @@ def training_stage(
         except RewardError as error:
             saved = edges.save_edge() or "The step could not be saved, because its weights were already changing."
             raise type(error)(f"{error} {saved} Resume with: ansatz train --resume {config.run_dir}") from error
+        tracker.flush()
 
 
-def _store_skipped(folder: Path, tracker: TrackerLike, skipped: SkippedUpdate) -> None:
-    """Store an update that is skipped, and tell the user."""
-    stored = list((folder / "skipped").glob(f"step-{skipped.step:06d}-*"))
-    path = folder / "skipped" / f"step-{skipped.step:06d}-{len(stored)}"
-    write_skipped(path, skipped)
-    tracker.event(skipped.step, "skipped", f"{skipped.cause} Its minibatch is stored in {path}.")
+def _store_skipped(folder: Path, tracker: TrackerLike, num_in_step: Counter[int], skipped: SkippedUpdate) -> None:
+    """Store an update that is skipped, and tell the user. num_in_step: of this process, by step.
+
+    A step that is made again after a kill stores its updates under the same names.
+    """
+    path = folder / "skipped" / f"step-{skipped.step:06d}-{num_in_step[skipped.step]}"
+    num_in_step[skipped.step] += 1
+    try:
+        write_skipped(path, skipped)
+        stored = f"Its minibatch is stored in {path}."
+    except OSError as error:
+        stored = f"Its minibatch could not be stored ({error})."
+    tracker.event(skipped.step, "skipped", f"{skipped.cause} {stored}")

@@ -44,6 +44,10 @@ class TrackerLike(Protocol):
         """Remove everything after `step`, the step of the checkpoint that is resumed."""
         ...
 
+    def flush(self) -> None:
+        """Write what a full disk has kept back. StorageError if that is still not possible."""
+        ...
+
     def close(self) -> None: ...
 
 

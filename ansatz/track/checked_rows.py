@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,12 +15,25 @@ LARGEST_STEP = 10**12
 
 
 def metrics_rows(rows: list[Row], path: Path) -> list[Row]:
-    """The rows of metrics.jsonl. DataError unless each is a step with finite numbers."""
+    """The rows of metrics.jsonl. DataError unless each is a step with finite numbers, and the steps rise."""
     for number, row in enumerate(rows, start=1):
         _check(row, {"step": _is_step, "seconds": _is_number}, f"{path}, line {number}")
         for key, value in row.items():
             if not _is_number(value):
                 raise _wrong(f"{path}, line {number}", key, value)
+    for number, (before, row) in enumerate(pairwise(rows), start=2):
+        if row["step"] <= before["step"]:
+            raise DataError(
+                f"{path}, line {number}: step {row['step']} comes after step {before['step']}, but every step has one "
+                "row, in rising order. Restore the file, or remove the row."
+            )
+    return rows
+
+
+def event_rows(rows: list[Row], path: Path) -> list[Row]:
+    """The rows of events.jsonl. DataError unless each has a step, a kind and a text."""
+    for number, row in enumerate(rows, start=1):
+        _check(row, {"step": _is_step, "kind": _is_text, "text": _is_text}, f"{path}, line {number}")
     return rows
 
 

@@ -41,5 +41,8 @@ class MemoryTracker:
         self.evaluations = [row for row in self.evaluations if row["step"] <= step]
         self.events = [row for row in self.events if row["step"] <= step]
 
+    def flush(self) -> None:
+        """Nothing waits in memory."""
+
     def close(self) -> None:
         self.closed = True

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ansatz.errors import DataError
-from ansatz.files import replacing
+from ansatz.files import append_text, replacing
 from ansatz.json_text import parse_json
 
 Row = dict[str, Any]
@@ -45,9 +45,8 @@ def write_jsonl(path: Path, rows: Iterable[Row]) -> None:
 
 
 def append_jsonl(path: Path, row: Row) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(to_line(row))
+    """OSError if the disk is full; the file is then as it was."""
+    append_text(path, to_line(row))
 
 
 def keep_rows(path: Path, keep: Callable[[Row], bool]) -> list[Row]:

@@ -6,7 +6,8 @@
     STAGE/samples/step-000012.jsonl  one ScoredRollout per line
     STAGE/tensorboard/               the metrics, and evaluations as eval/SPLIT/NAME[/LEVEL]
 
-Every file is written when the call returns, so a killed process loses only the step that it was in.
+Every file is written when the call returns, so a killed process loses only the step that it was in. On a full disk rows
+wait in memory until they can be written (`track.row_writer`), and TensorBoard misses some.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from ansatz.track.base import (
     checked_metrics,
     evaluation_key,
 )
+from ansatz.track.checked_rows import evaluation_rows, event_rows, metrics_rows
 from ansatz.track.events import EventFile
-from ansatz.track.jsonl import Row, append_jsonl, keep_rows, read_jsonl, write_jsonl
-from ansatz.track.samples import write_samples
+from ansatz.track.jsonl import Row, keep_rows, read_jsonl, to_line
+from ansatz.track.row_writer import RowWriter
+from ansatz.track.samples import samples_text
 from ansatz.types import ScoredRollout
 
 
@@ -50,6 +53,7 @@ class Tracker:
         self._events: EventFile | None = None
         self._console = console
         self._clock = clock
+        self._writer = RowWriter(self._show)
         self.run_dir.mkdir(parents=True, exist_ok=True)
         self._truncate(after=None)
         if console is not None:
@@ -57,33 +61,46 @@ class Tracker:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         numbers = checked_metrics(step, metrics, last_step=self._last_step)
-        append_jsonl(self._metrics_path, {"step": step, "seconds": round(self._seconds(), 3), **numbers})
+        row = {"step": step, "seconds": round(self._seconds(), 3), **numbers}
+        self._writer.append(step, self._metrics_path, to_line(row))
         self._last_step = step
         self._scalars(step, numbers)
         if self._console is not None:
             self._console.step(step, numbers)
 
     def samples(self, step: int, scored: Sequence[ScoredRollout]) -> None:
-        write_samples(self.run_dir / "samples" / f"step-{step:06d}.jsonl", scored)
+        path = self.run_dir / "samples" / f"step-{step:06d}.jsonl"
+        self._writer.replace(step, path, lambda: samples_text(scored))
 
     def evaluation(self, row: Evaluation) -> None:
         new = checked_evaluation(row)
-        others = keep_rows(self._evaluations_path, lambda old: evaluation_key(old) != evaluation_key(new))
-        write_jsonl(self._evaluations_path, [*others, new])
+        self._writer.replace(new["step"], self._evaluations_path, lambda: self._evaluations_with(new))
         self._scalars(new["step"], evaluation_scalars(new))
         if self._console is not None:
             self._console.evaluation(new)
 
     def event(self, step: int, kind: str, text: str, **numbers: float | str) -> None:
-        append_jsonl(self.run_dir / "events.jsonl", {"step": step, "kind": kind, "text": text, **numbers})
-        if self._console is not None:
-            self._console.event(step, text)
+        row = {"step": step, "kind": kind, "text": text, **numbers}
+        self._writer.append(step, self.run_dir / "events.jsonl", to_line(row))
+        self._show(step, text)
 
     def has_evaluation(self, *, stage: str, step: int) -> bool:
         return any(row["stage"] == stage and row["step"] == step for row in read_jsonl(self._evaluations_path))
 
     def resume(self, step: int) -> None:
+        self._writer.forget()
         self._truncate(after=step)
+        logged = {row["step"] for row in read_jsonl(self._metrics_path)}
+        if missing := [each for each in range(1, step + 1) if each not in logged]:
+            self.event(
+                step,
+                "rows_missing",
+                f"{self._metrics_path} has lost the rows of {len(missing)} steps, the first of which is {missing[0]}. "
+                "The training is not affected, but curves and averages of the report are.",
+            )
+
+    def flush(self) -> None:
+        self._writer.flush()
 
     def close(self) -> None:
         if self._events is not None:
@@ -99,6 +116,14 @@ class Tracker:
     @property
     def _evaluations_path(self) -> Path:
         return self.run_dir / "evaluations.jsonl"
+
+    def _evaluations_with(self, new: Row) -> str:
+        others = [old for old in read_jsonl(self._evaluations_path) if evaluation_key(old) != evaluation_key(new)]
+        return "".join(map(to_line, [*others, new]))
+
+    def _show(self, step: int, text: str) -> None:
+        if self._console is not None:
+            self._console.event(step, text)
 
     def _seconds(self) -> float:
         """Seconds since the stage began, without the time between a kill and its resume."""
@@ -117,13 +142,21 @@ class Tracker:
     def _scalars(self, step: int, values: Mapping[str, float]) -> None:
         if not self._tensorboard:
             return
-        if self._events is None:
-            self._events = EventFile(self.run_dir / "tensorboard", first_step=self._first_event_step)
-        self._events.scalars(step, values)
+        try:
+            if self._events is None:
+                self._events = EventFile(self.run_dir / "tensorboard", first_step=self._first_event_step)
+            self._events.scalars(step, values)
+        except OSError:  # a full disk: another file is begun for a later step
+            self._events, self._first_event_step = None, step + 1
 
 
 def truncate_after(run_dir: Path, step: int | None) -> list[Row]:
-    """Remove everything after `step` (None: only lines that were cut off). Returns the remaining metric lines."""
+    """Remove everything after `step` (None: only lines that were cut off). Returns the remaining metric lines.
+
+    DataError, before anything is removed, for a row that no run writes.
+    """
+    for name, checked in (("evaluations", evaluation_rows), ("events", event_rows), ("metrics", metrics_rows)):
+        checked(read_jsonl(run_dir / f"{name}.jsonl"), run_dir / f"{name}.jsonl")
     if step is not None:
         for path in sorted((run_dir / "samples").glob("step-*.jsonl")):
             match = re.fullmatch(r"step-(\d+)\.jsonl", path.name)

@@ -134,6 +134,11 @@ def restore(checkpoint: Path, *, trainer: Trainer[Any]) -> tuple[int, dict[str, 
         step, trainer_state, loop_state, randoms = (whole[key] for key in ("step", "trainer", "loop", "random"))
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise incomplete(checkpoint, error) from error
+    if _NAME.fullmatch(checkpoint.name) and checkpoint.name != name_of(step):
+        raise CheckpointError(
+            f"{checkpoint} holds the checkpoint of step {step}: the folder was renamed or copied. Give it its own "
+            f"name, {name_of(step)}, or remove it."
+        )
     trainer.restore(checkpoint, trainer_state)
     set_random_states(randoms)
     return step, loop_state
@@ -168,6 +173,8 @@ def _damage(checkpoint: Path) -> str | None:
     try:
         lines = (checkpoint / DIGESTS_FILE).read_text(encoding="utf-8").splitlines()
         expected = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+        if "" in expected:
+            return f"{DIGESTS_FILE} is cut"
         for name, digest in expected.items():
             if not (checkpoint / name).is_file():
                 return f"{name} is missing"

@@ -103,6 +103,10 @@ class FakeTrainer:
     def save(self, folder: Path) -> None:
         (folder / TRAINING / _FILE).write_text(json.dumps({"value": self.value}), encoding="utf-8")
 
+    @property
+    def checkpoint_bytes(self) -> int:
+        return len(json.dumps({"value": self.value}))
+
     def state(self) -> dict[str, Any]:
         return {"version": self.version}
 

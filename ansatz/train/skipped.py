@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from ansatz.files import write_text
 from ansatz.models.load import cast, load_policy
@@ -41,7 +43,22 @@ class SkippedUpdate:
 
 
 def write_skipped(folder: Path, skipped: SkippedUpdate) -> None:
-    """Store the update in a folder of its own."""
+    """Store the update in a folder of its own. An older folder of that name is replaced as a whole.
+
+    OSError if the disk is full; an older folder is then untouched.
+    """
+    draft = folder.with_name(f".{folder.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        _write(draft, skipped)
+    except (OSError, SafetensorError, RuntimeError) as error:  # the last two are how libraries report a full disk
+        shutil.rmtree(draft, ignore_errors=True)
+        raise OSError(f"{draft}: {error}") from error
+    shutil.rmtree(folder, ignore_errors=True)
+    draft.rename(folder)
+
+
+def _write(folder: Path, skipped: SkippedUpdate) -> None:
     skipped.save_policy(folder)
     batch = skipped.minibatch
     fields = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}

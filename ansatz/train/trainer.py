@@ -84,6 +84,11 @@ class Trainer(Protocol[Batch]):
         """
         ...
 
+    @property
+    def checkpoint_bytes(self) -> int:
+        """About the size of what `save` writes."""
+        ...
+
     def state(self) -> dict[str, Any]:
         """The small part of the training state, as JSON."""
         ...

@@ -11,7 +11,8 @@ import pytest
 from toy_runs import REPOSITORY, command, start, toy_recipe, untimed
 
 from ansatz.track.jsonl import read_jsonl
-from benchmarks.reliability import descendants, difference, signal_chain
+from benchmarks.faults.fingerprint import differences
+from benchmarks.faults.processes import descendants
 
 pytestmark = pytest.mark.e2e
 
@@ -75,17 +76,6 @@ def whole(tmp_path_factory):
     return folder / "runs" / "toy"
 
 
-def test_signals_at_random_moments_leave_a_checkpoint_and_no_process_and_the_run_ends_in_the_same_bits(tmp_path, whole):
-    outcomes = signal_chain(recipe(tmp_path), tmp_path / "runs" / "toy", count=4, seed=3, longest_delay_s=0.3)
-    assert [outcome.code for outcome in outcomes] == [75] * 4
-    assert not any(outcome.orphans for outcome in outcomes)
-    assert len({outcome.signal for outcome in outcomes}) == 4
-    assert any(outcome.saved for outcome in outcomes)
-    code, _, err = command("train", "--resume", tmp_path / "runs" / "toy")
-    assert code == 0, err
-    assert difference(whole, tmp_path / "runs" / "toy") is None
-
-
 def test_a_step_that_takes_longer_than_the_grace_is_dropped_and_the_edge_before_it_is_saved(tmp_path, whole):
     process = start("train", hanging(tmp_path, at=6, grace=0.5))
     stage = tmp_path / "runs" / "toy" / "rl"
@@ -103,7 +93,8 @@ def test_a_step_that_takes_longer_than_the_grace_is_dropped_and_the_edge_before_
     code, _, err = command("train", "--resume", stage.parent)
     assert code == 0, err
     assert untimed(read_jsonl(stage / "metrics.jsonl")) == untimed(read_jsonl(whole / "rl" / "metrics.jsonl"))
-    assert difference(whole, stage.parent) is None
+    changed = [name for name in differences(whole, stage.parent) if name.startswith("rl/")]
+    assert all(name == "rl/config.yaml" or "step-000005/" in name for name in changed), changed
 
 
 def test_a_second_signal_ends_the_process_at_once(tmp_path):

@@ -54,7 +54,7 @@ def untimed(rows):
 def test_every_stage_has_a_folder_with_its_config_and_its_output(run):
     stages = ("problems", "model", "sft", "rl")
     assert sorted(path.name for path in run.iterdir()) == sorted(
-        [*stages, ".lock", "run.json", "config.yaml", "summary.json", "report.html"]
+        [*stages, ".lock", "SHA256SUMS", "run.json", "config.yaml", "summary.json", "report.html"]
     )
     for stage in stages:
         assert load_run(run / stage) == load_run(run)

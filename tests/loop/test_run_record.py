@@ -97,6 +97,14 @@ def test_a_run_in_use_is_neither_resumed_nor_deleted(run):
     assert all("is in use by the process with pid" in refusal for refusal in refusals)
 
 
+def test_without_a_record_a_run_is_resumed_only_if_changes_are_allowed(tmp_path):
+    config = toy_config(tmp_path)
+    assert read_record(tmp_path) is None
+    with pytest.raises(ConfigError, match=r"run\.json is missing.*--allow-changes"):
+        resumed_record(None, config, allow_changes=False)
+    assert resumed_record(None, config, allow_changes=True).recipe == record_of(config).recipe
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"recipe": 3}'])
 def test_a_damaged_record_is_one_sentence(tmp_path, content):
     (tmp_path / "run.json").write_text(content)

@@ -5,10 +5,11 @@ from made_up import problem
 
 from ansatz.config.schema import SaveSection
 from ansatz.data.cursor import ProblemStream
-from ansatz.errors import CheckpointError, ConfigError
+from ansatz.errors import CheckpointError, ConfigError, StorageError
 from ansatz.loop.disk import check_space
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.step_edges import EdgeSaver
+from ansatz.track.fake import MemoryTracker
 from ansatz.train import checkpoint
 from ansatz.train.fake import FakeTrainer
 
@@ -24,7 +25,7 @@ class FullDisk(FakeTrainer):
             raise OSError(28, "No space left on device")
 
 
-def saver(folder, trainer, failures):
+def saver(folder, trainer, tracker):
     return EdgeSaver(
         folder,
         trainer=trainer,
@@ -33,7 +34,7 @@ def saver(folder, trainer, failures):
         step=0,
         restored={},
         interrupts=Interrupts(folder, grace_s=1),
-        on_failure=lambda step, text: failures.append(step),
+        tracker=tracker,
     )
 
 
@@ -42,8 +43,8 @@ def names(folder):
 
 
 def test_a_checkpoint_that_cannot_be_written_keeps_the_last_one_and_is_tried_again(tmp_path):
-    trainer, failures = FullDisk(), []
-    edges = saver(tmp_path, trainer, failures)
+    trainer, tracker = FullDisk(), MemoryTracker()
+    edges = saver(tmp_path, trainer, tracker)
     edges.reach(1, dict)
     edges.save()
     trainer.full = True
@@ -57,19 +58,43 @@ def test_a_checkpoint_that_cannot_be_written_keeps_the_last_one_and_is_tried_aga
     edges.save()
     assert not edges.retries
     assert names(tmp_path) == ["step-000004"]
-    assert failures == [2, 3]
+    assert [(row["step"], row["kind"]) for row in tracker.events] == [(2, "not_saved"), (3, "not_saved")]
+
+
+def test_no_checkpoint_is_written_before_the_rows_of_its_step(tmp_path):
+    class FullForRows(MemoryTracker):
+        full = True
+
+        def flush(self):
+            if self.full:
+                raise StorageError("metrics.jsonl could not be written.")
+
+    tracker = FullForRows()
+    edges = saver(tmp_path, FakeTrainer(), tracker)
+    edges.reach(1, dict)
+    edges.save()
+    assert edges.retries
+    assert checkpoint.latest(tmp_path) is None
+    tracker.full = False
+    edges.reach(2, dict)
+    edges.save()
+    assert names(tmp_path) == ["step-000002"]
 
 
 def test_the_third_failure_in_a_row_stops_the_run_and_names_the_last_checkpoint(tmp_path):
-    trainer, failures = FullDisk(), []
-    edges = saver(tmp_path, trainer, failures)
+    trainer, tracker = FullDisk(), MemoryTracker()
+    edges = saver(tmp_path, trainer, tracker)
     edges.reach(1, dict)
     edges.save()
     trainer.full = True
     edges.reach(2, dict)
-    with pytest.raises(CheckpointError, match=r"step 2: .* 3 times in a row .*step-000001\."):
+    with pytest.raises(
+        CheckpointError,
+        match=r"3 times in a row\. .*checkpoints could not be "
+        r"written \(No space left on device; \d+ bytes are needed, .* are free on this disk\)\. .*step-000001\.",
+    ):
         edges.save(again=True)  # the last step has no next one
-    assert failures == [2, 2, 2]
+    assert [row["step"] for row in tracker.events] == [2, 2, 2]
     checkpoint.verify_digests(tmp_path / "checkpoints" / "step-000001")
 
 

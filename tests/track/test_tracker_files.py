@@ -43,6 +43,39 @@ def test_a_broken_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path):
         Tracker(tmp_path, console=None, tensorboard=False, total_steps=3)
 
 
+@pytest.mark.parametrize("name", ["metrics", "evaluations", "events"])
+def test_a_row_that_no_run_writes_is_named_and_nothing_is_removed(tmp_path: Path, name: str):
+    tracker = Tracker(tmp_path, console=None, tensorboard=False, total_steps=3)
+    tracker.log(1, {"train/loss": 1.0})
+    file = tmp_path / f"{name}.jsonl"
+    with file.open("a") as rows:
+        rows.write("{}\n")
+    before = file.read_bytes()
+    with pytest.raises(DataError, match=rf"{name}\.jsonl, .* 'st(ep|age)' is 'missing'"):
+        tracker.resume(0)
+    assert file.read_bytes() == before
+
+
+def test_a_row_twice_is_named(tmp_path: Path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "seconds": 1.0}\n' * 2)
+    with pytest.raises(DataError, match=r"metrics\.jsonl, line 2: step 1 comes after step 1"):
+        Tracker(tmp_path, console=None, tensorboard=False, total_steps=3)
+
+
+def test_rows_that_are_missing_at_a_resume_are_an_event(tmp_path: Path):
+    tracker = Tracker(tmp_path, console=None, tensorboard=False, total_steps=9)
+    for step in (1, 2, 3, 4):
+        tracker.log(step, {"train/loss": 1.0})
+    tracker.resume(4)
+    assert TrackerFolder(tmp_path).events == []
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "metrics.jsonl").write_text(lines[0] + lines[3])
+    tracker.resume(4)
+    (event,) = TrackerFolder(tmp_path).events
+    assert (event["step"], event["kind"]) == (4, "rows_missing")
+    assert "lost the rows of 2 steps, the first of which is 2" in event["text"]
+
+
 def test_opening_a_folder_without_resume_goes_on_after_its_last_step(tmp_path: Path):
     Tracker(tmp_path, console=None, tensorboard=False, total_steps=3).log(7, {"train/loss": 1.0})
     with pytest.raises(ValueError, match="after those of step 7"):

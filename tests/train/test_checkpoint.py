@@ -428,6 +428,25 @@ def test_every_flipped_byte_in_any_file_is_noticed(tmp_path: Path) -> None:
     assert checkpoint.restore(path, trainer=trainer)[0] == 1
 
 
+def test_a_checkpoint_under_the_name_of_another_step_is_refused(tmp_path: Path) -> None:
+    trainer = make_trainer()
+    older, newer = save(trainer, tmp_path, 1), save(trainer, tmp_path, 2)
+    shutil.copytree(older, tmp_path / "checkpoints" / "step-000003")
+    newer.rename(tmp_path / "between")
+    older.rename(newer)
+    for folder in (newer, tmp_path / "checkpoints" / "step-000003"):
+        with pytest.raises(CheckpointError, match=rf"{folder.name} holds the checkpoint of step 1: .* step-000001"):
+            checkpoint.restore(folder, trainer=trainer)
+
+
+def test_a_cut_list_of_digests_is_damage(tmp_path: Path) -> None:
+    path = save(make_trainer(), tmp_path, 1)
+    sums = path / "SHA256SUMS"
+    sums.write_text(sums.read_text()[:-40])
+    with pytest.raises(CheckpointError, match="is damaged: SHA256SUMS "):
+        checkpoint.restore(path, trainer=make_trainer())
+
+
 def test_a_damaged_checkpoint_names_the_newest_undamaged_one(tmp_path: Path) -> None:
     trainer = make_trainer()
     paths = [save(trainer, tmp_path, step) for step in (1, 2, 3)]

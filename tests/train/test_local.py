@@ -12,10 +12,12 @@ from ansatz.config.schema import CriticSection, TrainSection
 from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.presets import PRESETS
+from ansatz.train import skipped
 from ansatz.train.batch import TrainBatch
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 from ansatz.train.sample import TrainSample
+from ansatz.train.skipped import write_skipped
 from ansatz.train.step import UpdateReport
 
 
@@ -257,8 +259,8 @@ def test_skipped_updates_change_nothing_and_the_third_in_a_row_stops():
     trainer.update(batch_of(trainer), step=1)
     before, moments = weights(trainer), {name: value.clone() for name, value in trainer.optimizer.state().items()}
     hook = trainer.policy.head.weight.register_hook(lambda gradient: gradient * math.inf)
-    skipped = []
-    trainer.on_skip = skipped.append
+    updates = []
+    trainer.on_skip = updates.append
     for step in (2, 3):
         report = trainer.update(batch_of(trainer), step=step)
         assert report.metrics["train/skipped_steps"] == 1
@@ -273,4 +275,37 @@ def test_skipped_updates_change_nothing_and_the_third_in_a_row_stops():
     trainer.update(batch_of(trainer), step=6)
     with pytest.raises(NonFiniteError, match=r"^step 7: .* number 3 in a row"):
         trainer.update(batch_of(trainer), step=7)
-    assert [each.step for each in skipped] == [2, 3, 5, 6, 7]
+    assert [each.step for each in updates] == [2, 3, 5, 6, 7]
+
+
+def skipped_update():
+    trainer, updates = trainer_of({"preset": "grpo"}), []
+    trainer.policy.head.weight.register_hook(lambda gradient: gradient * math.inf)
+    trainer.on_skip = updates.append
+    trainer.update(batch_of(trainer), step=3)
+    return updates[0]
+
+
+def test_a_step_that_is_made_again_replaces_its_update(tmp_path):
+    update, folder = skipped_update(), tmp_path / "skipped" / "step-000003-0"
+    folder.mkdir(parents=True)
+    (folder / "half").touch()
+    write_skipped(folder, update)
+    assert {"batch.pt", "update.json", "model.safetensors"} < {path.name for path in folder.iterdir()}
+    assert not (folder / "half").exists()
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_full_disk_leaves_no_half_update(tmp_path, monkeypatch):
+    update, folder = skipped_update(), tmp_path / "skipped" / "step-000003-0"
+    write_skipped(folder, update)
+
+    def full(*_):
+        raise RuntimeError("[enforce fail at inline_container.cc] unexpected pos")  # torch.save on a full disk
+
+    monkeypatch.setattr(skipped.torch, "save", full)
+    before = sorted(folder.iterdir())
+    with pytest.raises(OSError, match="unexpected pos"):
+        write_skipped(folder, update)
+    assert list(folder.parent.iterdir()) == [folder]
+    assert sorted(folder.iterdir()) == before

@@ -1,0 +1,74 @@
+"""Rows of a run on a disk that may be full: a write that fails is repeated with the next one, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ansatz.errors import StorageError
+from ansatz.files import append_text, not_written, write_text
+
+MAX_FAILING_STEPS = 3
+"""A run stops when its rows could not be written at this number of steps in a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Write:
+    path: Path
+    text: Callable[[], str]
+    append: bool
+
+    def do(self) -> None:
+        (append_text if self.append else write_text)(self.path, self.text())
+
+
+class RowWriter:
+    """Writes files of one stage. on_failure: called with the step and a sentence, once for each step that fails."""
+
+    def __init__(self, on_failure: Callable[[int, str], None]) -> None:
+        self._on_failure = on_failure
+        self._waiting: list[_Write] = []
+        self._failing_steps: list[int] = []
+
+    def append(self, step: int, path: Path, text: str) -> None:
+        """Append the text to the file, now or with a later call. StorageError at the third failing step in a row."""
+        self._add(step, _Write(path=path, text=lambda: text, append=True))
+
+    def replace(self, step: int, path: Path, text: Callable[[], str]) -> None:
+        """Replace the file by what `text` returns when it is written. Otherwise as `append`."""
+        self._add(step, _Write(path=path, text=text, append=False))
+
+    def flush(self) -> None:
+        """Write what is still waiting. StorageError if that is not possible."""
+        if (sentence := self._try()) is not None:
+            raise StorageError(sentence)
+
+    def forget(self) -> None:
+        """Drop what is still waiting."""
+        self._waiting.clear()
+        self._failing_steps.clear()
+
+    def _add(self, step: int, write: _Write) -> None:
+        self._waiting.append(write)
+        if (sentence := self._try()) is None or step in self._failing_steps[-1:]:
+            return
+        self._failing_steps.append(step)
+        if len(self._failing_steps) >= MAX_FAILING_STEPS:
+            raise StorageError(
+                f"step {step}: {sentence} It failed at {MAX_FAILING_STEPS} steps in a row. The last checkpoint is "
+                "intact. Free some space, then continue with --resume."
+            )
+        self._on_failure(step, f"{sentence} It is written again at the next step.")
+
+    def _try(self) -> str | None:
+        """Write what is waiting. A sentence about the first file that could not be written, and None without one."""
+        while self._waiting:
+            write = self._waiting[0]
+            try:
+                write.do()
+            except OSError as error:
+                return not_written(write.path, error, needed=len(write.text().encode()))
+            self._waiting.pop(0)
+        self._failing_steps.clear()
+        return None

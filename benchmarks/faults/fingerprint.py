@@ -1,0 +1,65 @@
+"""What a finished run has produced, as one digest per file, so that two runs can be compared.
+
+Of rows and records, times and the name of the run folder are left out. Everything else counts byte for byte: weights,
+optimizer states, metrics, evaluations, events, samples, responses, problems and summaries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from ansatz.train.checkpoint import DIGESTS_FILE, STATE_FILE
+
+_LEFT_OUT = ("tensorboard", "report.html")
+"""The events of TensorBoard have the time of writing in them. The report shows what the other files hold, and times."""
+
+
+def fingerprint(run: Path) -> dict[str, str]:
+    """SHA-256 by path within the run folder. Hidden files are drafts and locks."""
+    files = (path for path in sorted(run.rglob("*")) if path.is_file())
+    names = {path.relative_to(run): path for path in files}
+    return {
+        str(name): hashlib.sha256(_content(path, run)).hexdigest()
+        for name, path in names.items()
+        if not any(part.startswith(".") or part in _LEFT_OUT for part in name.parts)
+    }
+
+
+def differences(left: Path, right: Path) -> list[str]:
+    """The files that differ between two finished runs, and those that only one of them has."""
+    one, other = fingerprint(left), fingerprint(right)
+    return sorted(name for name in one | other if one.get(name) != other.get(name))
+
+
+def _content(path: Path, run: Path) -> bytes:
+    if path.suffix not in (".json", ".jsonl", ".yaml") and path.name != DIGESTS_FILE:
+        return path.read_bytes()
+    try:
+        return _without_times(path, path.read_text(encoding="utf-8").replace(str(run.parent), "OUT"))
+    except ValueError:  # a file that was damaged
+        return path.read_bytes()
+
+
+def _without_times(path: Path, text: str) -> bytes:
+    if path.name == DIGESTS_FILE:  # the state is compared below, without its random part
+        return "".join(line for line in text.splitlines(keepends=True) if STATE_FILE not in line).encode()
+    if path.suffix == ".jsonl":
+        rows = [_untimed(json.loads(line)) for line in text.split("\n")[:-1]]
+        return "\n".join(map(json.dumps, rows)).encode()
+    if path.suffix == ".json":
+        record = json.loads(text)
+        if path.parts[-2:] == tuple(STATE_FILE.split("/")):
+            del record["random"]  # the global generators, which Ansatz neither uses nor seeds
+        return json.dumps(_untimed(record)).encode()
+    return text.encode()
+
+
+def _untimed(value: Any) -> Any:
+    """JSON without what differs from run to run: times, speeds, peak memory."""
+    if isinstance(value, dict):
+        timed = ("time/", "perf/")
+        return {key: _untimed(each) for key, each in value.items() if key != "seconds" and not key.startswith(timed)}
+    return [_untimed(each) for each in value] if isinstance(value, list) else value

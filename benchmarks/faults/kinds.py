@@ -1,0 +1,122 @@
+"""The kinds of run that faults are tried on: small recipes that together use every state that a checkpoint holds."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ansatz.config.load import merge
+
+REWARDS = Path(__file__).with_name("user_rewards.py")
+
+_STORIES = {"source": "word_problems", "max_steps": 2, "max_value": 50}
+BASE: dict[str, Any] = {
+    "name": "run",
+    "threads": 1,
+    "data": {
+        "template": "tiny",
+        "sft": {**_STORIES, "split": "train", "count": 200, "seed": 1},
+        "train": {**_STORIES, "split": "train", "count": 60, "seed": 2},
+        "heldout": {**_STORIES, "split": "heldout", "count": 20, "seed": 3},
+    },
+    "model": {
+        "dtype": "float32",
+        "tiny": {
+            "vocab_size": 400,
+            "hidden_size": 32,
+            "num_layers": 2,
+            "num_heads": 2,
+            "num_kv_heads": 1,
+            "head_dim": 16,
+            "intermediate_size": 64,
+        },
+    },
+    "sft": {"steps": 10, "batch_size": 8},
+    "rollout": {"prompts_per_step": 4, "samples_per_prompt": 4, "max_response_tokens": 48},
+    "train": {"steps": 12, "lr": 1e-3},
+    "evaluate": {"problems": 6, "samples_per_prompt": 2, "k": 2, "every": 3},
+    "save": {"every": 4},
+}
+SOME_CORRECT: dict[str, Any] = {"math_answer": {"weight": 0.5}, f"{REWARDS}:odd_sums": {}}
+"""The rewards of kinds that name no others."""
+
+SHORT: dict[str, Any] = {"sft": {"steps": 5}, "train": {"steps": 7}, "save": {"every": 3}, "evaluate": {"problems": 4}}
+"""Changes for a test."""
+
+_NO_SFT = {"data": {"sft": None}}
+
+KINDS: dict[str, dict[str, Any]] = {
+    "grpo": {
+        "model": {"dtype": "bfloat16"},  # weights, masters and moments are three different things then
+        "save": {"dtype": "bfloat16"},
+    },
+    "partial rollouts": {
+        **_NO_SFT,
+        "rollout": {"partial_rollout_tokens": 12, "stop": ["e"]},  # responses end anywhere, most of them later
+    },
+    "curriculum and dynamic sampling": {
+        "data": {
+            "sft": None,
+            "curriculum": {
+                "sampler": "variance",
+                "drop_after_solved": 2,
+                "pause_after_failed": 1,
+                "dynamic_sampling": 2,
+            },
+        },
+        "rollout": {"samples_per_prompt": 2},  # half of the groups have no signal
+    },
+    "critic (PPO)": {**_NO_SFT, "algorithm": {"preset": "ppo"}, "train": {"updates_per_step": 2}},
+    "moving KL reference": {
+        **_NO_SFT,
+        "algorithm": {"preset": "grpo", "kl_coef": 0.1},
+        "train": {"reference_update_interval": 5},
+    },
+    "LoRA": {"model": {"lora": {"rank": 4}}},
+    "offloaded optimizer": {**_NO_SFT, "train": {"optimizer": {"name": "adamw_offload"}, "updates_per_step": 2}},
+    "8-bit optimizer": {**_NO_SFT, "train": {"optimizer": {"name": "adamw_8bit"}}},
+    "ReMax": {**_NO_SFT, "algorithm": {"preset": "remax"}},
+    "several updates and epochs": {
+        **_NO_SFT,
+        "algorithm": {"preset": "dapo"},
+        "train": {"updates_per_step": 2, "epochs_per_step": 2},
+    },
+    "two rounds of rejection sampling": {
+        "train": {"steps": 6},
+        "rejection": {"rounds": 2, "problems": 24, "batch": 8, "samples_per_prompt": 4, "sft": {"steps": 8}},
+        "rewards": {f"{REWARDS}:odd_sums": {}},  # without another reward's verdict, odd sums are correct
+    },
+    "judge and sandbox": {
+        "sft": {"steps": 60, "batch_size": 16},
+        "train": {"steps": 9},
+        "rewards": {
+            "judge": {"model": "judge", "rules_first": False},
+            f"{REWARDS}:computed": {},
+        },
+    },
+    "skipped updates": {
+        **_NO_SFT,
+        "algorithm": {"preset": "dr_grpo"},
+        "rewards": {f"{REWARDS}:overflows_at": {"at": [3, 6, 7, 10]}},
+    },
+}
+
+
+def recipe(kind: str, *, out: Path, url: str = "", changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The recipe of a kind of run, whose folder is out/run. url: of the judge. changes: nested, over the kind's."""
+    merged = merge({**copy.deepcopy(BASE), "out": str(out)}, merge(KINDS[kind], changes or {}))
+    merged = {"rewards": SOME_CORRECT, **merged}
+    if "judge" in merged["rewards"]:
+        merged["rewards"]["judge"]["url"] = url
+    return merged
+
+
+def write_recipe(kind: str, *, out: Path, url: str = "", changes: Mapping[str, Any] | None = None) -> Path:
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe(kind, out=out, url=url, changes=changes)), encoding="utf-8")
+    return path
