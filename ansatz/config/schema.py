@@ -158,14 +158,33 @@ class SftSection(Section):
 
     steps: Count = 350
     """Number of optimizer steps. 0: no SFT stage."""
+    epochs: Count = 0
+    """Passes over the demonstrations, which replace `sft.steps`: as many steps as it takes to see each demonstration
+    that often, the last step filled up from another pass. 0: the stage has `sft.steps` steps."""
     batch_size: Positive = 64
     """Demonstrations in one step."""
+    weights: Literal["token", "sequence"] = "token"
+    """What counts the same in the loss of a step. token: every response token, so long demonstrations count for more.
+    sequence: every demonstration, whatever its length."""
+    heldout_every: Count = 0
+    """Every N steps and after the last, measure loss and token accuracy on the worked solutions of the problems of
+    `data.heldout` that the evaluations use. 0: never."""
     lr: Rate = 2e-3
     """Learning rate, after warm-up and before decay. Default with `model.path`: 1e-5."""
     warmup_steps: Count = 20
     """Steps over which the learning rate rises linearly from near 0."""
     decay_steps: Count = 0
     """Steps at the end over which the learning rate falls linearly to near 0; 0: no decay."""
+
+    @property
+    def trains(self) -> bool:
+        return self.steps > 0 or self.epochs > 0
+
+    def resolved(self, num_demonstrations: int) -> SftSection:
+        """The section with the number of steps that `epochs` takes on that many demonstrations."""
+        if self.epochs == 0:
+            return self
+        return self.model_copy(update={"steps": -(-self.epochs * num_demonstrations // self.batch_size)})
 
 
 class EvaluateSection(SamplingOptions):
@@ -269,7 +288,7 @@ class Config(Section):
     def stages(self) -> tuple[str, ...]:
         """The stages of this recipe, in order. A stage without steps or without its section is left out."""
         used = {
-            "sft": self.data.sft is not None and self.sft.steps > 0,
+            "sft": self.data.sft is not None and self.sft.trains,
             "rejection": self.rejection is not None,
             "rl": self.train.steps > 0,
         }

@@ -16,6 +16,8 @@ from ansatz.config.schema import Config, EvaluateSection, flat_keys
 
 CAPS: dict[str, int] = {
     "sft.steps": 3,
+    "sft.epochs": 0,
+    "sft.heldout_every": 0,
     "sft.batch_size": 8,
     "sft.warmup_steps": 1,
     "sft.decay_steps": 1,

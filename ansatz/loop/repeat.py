@@ -10,9 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansatz.config.load import load_run
-from ansatz.loop.stages.rl import objective_of
-from ansatz.loop.stages.sft import OBJECTIVE
-from ansatz.objectives.build import build_objective
+from ansatz.loop.stages import rl, sft
 from ansatz.train.skipped import repeat_update
 from ansatz.train.step import UpdateReport
 
@@ -23,5 +21,6 @@ def repeat_skipped_update(folder: str | Path) -> UpdateReport:
     Objectives that compare whole distributions with the reference cannot be repeated, as it is not stored.
     """
     stage = Path(folder).resolve().parents[1]
-    objective = objective_of(load_run(stage)) if stage.name == "rl" else build_objective(OBJECTIVE)
+    objective_of = rl.objective_of if stage.name == "rl" else sft.objective_of
+    objective = objective_of(load_run(stage))
     return repeat_update(Path(folder), objective)

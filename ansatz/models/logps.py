@@ -173,6 +173,15 @@ def chunked_logps(
     return policy_logp_M[:num_tokens], entropy_M[:num_tokens]
 
 
+def most_likely(hidden_MH: Tensor, weight_VH: Tensor) -> Tensor:
+    """The most likely token after each hidden state [M]; of equally likely ones, the first. Without gradient."""
+    with torch.no_grad():
+        chunks = [
+            head_logits(hidden_MH[rows], weight_VH, 1.0).argmax(-1) for rows in _chunks(len(hidden_MH), len(weight_VH))
+        ]
+    return torch.cat(chunks) if chunks else torch.zeros(0, dtype=torch.long, device=hidden_MH.device)
+
+
 def chunked_kl(
     hidden_MH: Tensor,
     weight_VH: Tensor,

@@ -18,6 +18,8 @@ HEADLINES = {
     "rollout/accuracy": "accuracy",
     "rollout/response_length": "length",
     "train/loss": "loss",
+    "sft/heldout_loss": "held-out loss",
+    "sft/heldout_accuracy": "held-out accuracy",
     "train/entropy": "entropy",
     "align/mean_exp_gap": "align",
 }

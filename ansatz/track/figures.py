@@ -28,7 +28,8 @@ class Panel:
 
 PANELS = (
     Panel(title="Reward", metrics=(("rollout/rewards", "reward"), ("rollout/accuracy", "accuracy"))),
-    Panel(title="Loss", metrics=(("train/loss", "loss"),)),
+    Panel(title="Loss", metrics=(("train/loss", "loss"), ("sft/heldout_loss", "held-out"))),
+    Panel(title="Held-out token accuracy", metrics=(("sft/heldout_accuracy", "accuracy"),), is_fraction=True),
     Panel(
         title="Response length (tokens)",
         metrics=(("rollout/response_length", "mean"), ("rollout/response_length_max", "longest")),

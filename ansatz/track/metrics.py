@@ -273,6 +273,26 @@ METRICS: tuple[Metric, ...] = (
         meaning="Falls below rejection/solved_frac where filters drop every correct response of a problem.",
         weight="problems",
     ),
+    # Supervised fine-tuning: worked solutions of held-out problems, only with sft.heldout_every.
+    Metric(
+        name="sft/heldout_loss",
+        title="held-out loss",
+        formula="mean over response tokens of held-out demonstrations of -log policy",
+        unit="nats",
+        healthy="falls together with train/loss",
+        meaning="A rise while train/loss falls is overfitting: take fewer steps, or more demonstrations.",
+        weight="tokens",
+    ),
+    Metric(
+        name="sft/heldout_accuracy",
+        title="held-out token accuracy",
+        formula="fraction of response tokens of held-out demonstrations that are the policy's most likely token, given "
+        "the true tokens before them",
+        unit="fraction",
+        healthy="rises, then levels off",
+        meaning="It can rise while eval/pass@1 does not: the tokens that decide an answer are few.",
+        weight="tokens",
+    ),
     # What the update did. "Loss tokens" are the response tokens that count in the loss.
     Metric(
         name="train/loss",

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.e2e
 REWARD = f"{Path(__file__).parents[1] / 'loop' / 'user_rewards.py'}:every_other"
 CHANGES = {
     "model": {"dtype": "bfloat16"},  # weights, masters and moments are three different things then
-    "sft": {"steps": 60},
+    "sft": {"epochs": 3, "batch_size": 10, "weights": "sequence", "heldout_every": 7},  # 60 steps
     "train": {"steps": 24, "updates_per_step": 2},
     "save": {"every": 7, "dtype": "bfloat16"},
     "evaluate": {"every": 5},

@@ -21,7 +21,7 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     the reference, a curriculum with dynamic sampling, and partial rollouts."""
     changes = {
         "data": {"curriculum": {"dynamic_sampling": 1}},
-        "sft": {"steps": 1},
+        "sft": {"steps": 1, "heldout_every": 1},
         "rejection": {"samples_per_prompt": 2, "problems": 4, "batch": 4, "stop": LETTERS, "sft": {"steps": 1}},
         "rollout": {"partial_rollout_tokens": 12, "stop": LETTERS, "max_response_tokens": 40},
         "rewards": {REWARDS: {}},

@@ -12,15 +12,20 @@ from contextlib import closing
 from pathlib import Path
 
 from ansatz.config.schema import Config
+from ansatz.errors import DataError
 from ansatz.loop.context import RunContext
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.load import Policy
 from ansatz.objectives.build import build_objective
+from ansatz.objectives.objective import Objective
+from ansatz.track.measurements import values
+from ansatz.train.imitation import measure_demonstrations
+from ansatz.train.packed import pack_rollouts
 from ansatz.train.sample import TrainSample
 from ansatz.types import Problem
 
-OBJECTIVE = {"preset": "reinforce", "weights": "token_mean"}
+WEIGHTS = {"token": "token_mean", "sequence": "sequence_mean"}
 METRICS = ("train/loss", "train/entropy", "train/tokens", "train/grad_norm", "train/lr", "train/skipped_steps")
 
 
@@ -32,6 +37,8 @@ class SftStage(Stage):
 
     def check_problems(self, context: RunContext, policy: Policy) -> None:
         context.drop_unfit("sft", context.lengths(policy).check_demonstrations)
+        if context.config.sft.heldout_every:
+            _heldout_samples(context, policy)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         start, problems = context.model_before(self.name), context.problems("sft")
@@ -40,14 +47,24 @@ class SftStage(Stage):
 
 def explain_fine_tuning(config: Config, responses: str) -> str:
     """The objective of fine-tuning on the responses, in words. config: with the `sft` section that is used."""
+    sft = config.sft
+    updates = f"{sft.steps} steps of {sft.batch_size} responses"
+    if sft.epochs:
+        updates = f"{sft.epochs} passes over the responses, {sft.batch_size} of them in a step"
+    alike = {"token": "every token", "sequence": "every response"}[sft.weights]
     lines = [
         "loss = - sum over response tokens of weight x log policy",
         f"  responses    {responses}",
-        f"  weight       {build_objective(OBJECTIVE).weights.formula()}",
-        "  coefficient  of a token's grad log policy: its weight, so every token is imitated alike",
-        f"  updates      {config.sft.steps} steps of {config.sft.batch_size} responses",
+        f"  weight       {objective_of(config).weights.formula()}",
+        f"  coefficient  of a token's grad log policy: its weight, so {alike} is imitated alike",
+        f"  updates      {updates}",
     ]
     return "\n".join(lines)
+
+
+def objective_of(config: Config) -> Objective:
+    """The objective of fine-tuning: advantage 1 on every demonstrated token, weighted as the recipe says."""
+    return build_objective({"preset": "reinforce", "weights": WEIGHTS[config.sft.weights]})
 
 
 def fine_tune(
@@ -63,8 +80,9 @@ def fine_tune(
 
     config: the recipe, whose `sft` section may be another than the run's. first_metrics: logged as step 0.
     """
+    config = config.model_copy(update={"sft": config.sft.resolved(len(problems))})
     one_update = config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
-    trainer = context.trainer(model_path, build_objective(OBJECTIVE), section=config.sft, updates=one_update)
+    trainer = context.trainer(model_path, objective_of(config), section=config.sft, updates=one_update)
     stage = training_stage(context, config, folder, trainer=trainer, problems=problems, total_steps=config.sft.steps)
     with stage as running:
         if first_metrics is not None and running.first_step == 1:
@@ -80,6 +98,9 @@ def fine_tune(
 def _train(context: RunContext, stage: TrainingStage) -> None:
     trainer = stage.trainer
     renderer = context.renderer(trainer.policy)
+    every, heldout = stage.config.sft.heldout_every, None
+    if every:
+        heldout = pack_rollouts(_heldout_samples(context, trainer.policy), device=trainer.policy.device)
     for step in stage.steps:
         start = time.perf_counter()
         demonstrations = map(renderer.demonstration, stage.stream.take(stage.config.sft.batch_size))
@@ -93,8 +114,28 @@ def _train(context: RunContext, stage: TrainingStage) -> None:
             "time/step_s": ended - start,
             "perf/train_tokens_per_s": report.num_tokens / (ended - rendered),
         }
+        if heldout is not None and (step % every == 0 or step == stage.total_steps):
+            limit = stage.config.train.tokens_per_microbatch
+            metrics |= values(measure_demonstrations(trainer.policy, heldout, tokens_per_microbatch=limit))
         stage.tracker.log(step, metrics | speed)
         stage.save_if_due(step)
+
+
+def _heldout_samples(context: RunContext, policy: Policy) -> list[TrainSample]:
+    """The worked solutions of the held-out problems of the evaluations, where they have one that fits the limits.
+
+    DataError if none has one.
+    """
+    renderer, lengths = context.renderer(policy), context.lengths(policy)
+    problems = context.problems("heldout")[: context.config.evaluate.problems]
+    solved = [problem for problem in problems if problem.solution is not None and lengths.fits_demonstration(problem)]
+    if not solved:
+        raise DataError(
+            f"sft.heldout_every = {context.config.sft.heldout_every}: none of the {len(problems)} problems of "
+            "data.heldout has a worked solution that fits the limits of rollout. Set sft.heldout_every to 0, or use "
+            "held-out problems with solutions."
+        )
+    return [TrainSample.from_demonstration(renderer.demonstration(each), group=n) for n, each in enumerate(solved)]
 
 
 STAGE = SftStage()
