@@ -35,7 +35,10 @@ model's repository is never run.
 
 Each family is tested with random weights at toy size. For a family that works, the log-probs of
 sampled tokens and those of training are compared with transformers' own, token by token (float32,
-within 1e-4). A refused family is refused by name before its weights are read. Other families are
+within 1e-4). The normal tests also train gpt-oss and DeepSeek-V3 for three RL steps, resume them
+with the same bits and reload their checkpoints in transformers; `make test-slow` does this for
+every family, and runs `ansatz check` on it. A refused family is refused by name before its weights
+are read. Other families are
 accepted if they pass the check at loading: the logits must be the output embedding times the last
 hidden state, and our attention must give transformers' logits.
 """
