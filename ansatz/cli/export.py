@@ -11,8 +11,9 @@ import typer
 
 from ansatz.config.chat import ChatTemplate, Template
 from ansatz.config.schema import Config
-from ansatz.errors import ConfigError
+from ansatz.errors import ConfigError, ModelError
 from ansatz.files import write_text
+from ansatz.json_text import read_object
 
 PROMPT_FILE = "prompt.txt"
 """A prompt template of the user's own, next to the exported recipe that names it."""
@@ -83,7 +84,7 @@ def final_model(run: Path, config: Config) -> Path:
 def write_generation_config(folder: Path, config: Config) -> None:
     """Sampling as in the run's evaluations, with the end tokens that the model had before."""
     path = folder / "generation_config.json"
-    before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    before = read_object(path, error=ModelError, advice="Remove the file.") if path.is_file() else {}
     kept = {key: value for key, value in before.items() if key.endswith("_token_id") or key == "transformers_version"}
     evaluate = config.evaluate
     sampling: dict[str, Any] = {"do_sample": False}

@@ -13,7 +13,9 @@ from ansatz import __version__
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import dump
 from ansatz.config.schema import Config
+from ansatz.errors import CheckpointError, ModelError
 from ansatz.files import write_text
+from ansatz.json_text import read_object
 from ansatz.loop.run_record import RECIPE_FILE, RUN_FILE
 from ansatz.prompts.templates import CHAT, STEP_BY_STEP
 from ansatz.track.jsonl import read_jsonl
@@ -25,9 +27,10 @@ def write_card(folder: Path, run: Path, config: Config) -> None:
     """README.md, and recipe.yaml with which the run can be repeated. folder: holds the model already."""
     recipe = dump(config)
     write_text(folder / RECIPE_FILE, recipe)
-    record = json.loads((run / RUN_FILE).read_text(encoding="utf-8"))
+    record = read_object(run / RUN_FILE, error=CheckpointError, advice="Restore the file from a backup.")
     version = record.get("ansatz", __version__)
-    dtype = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("dtype", "float32")
+    config_json = read_object(folder / "config.json", error=ModelError, advice="Export another checkpoint.")
+    dtype = config_json.get("dtype", "float32")
     stages = [name for name in config.stages if name not in ("problems", "model")]
     sections = [
         _front_matter(config),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from glob import glob, has_magic
@@ -47,13 +48,63 @@ def source_name(file: Path) -> str:
     return f"{file.resolve().parent.name}/{file.name.partition('.')[0] or file.name}"
 
 
+MAX_LINE_BYTES = 64 << 20
+"""Longest line of a problem file. Without this limit, a line break that is missing makes one line of a whole file."""
+MAX_WHOLE_BYTES = 1 << 30
+"""Largest content of a file that can only be read as a whole."""
+_MAX_EXPANSION, _ALWAYS_ALLOWED_BYTES = 100, 256 << 20
+_PART_BYTES = 1 << 20
+
+
 def lines_of(file: Path) -> Iterator[bytes]:
-    """The file's lines with their line ends, one at a time. DataError if a compressed file cannot be decompressed."""
-    with open_bytes(file) as lines:
+    """The file's lines with their line ends, one at a time.
+
+    DataError if a compressed file cannot be decompressed or expands beyond reason, and for a line that is too long.
+    """
+    with _decompressing(file) as content:
+        total, number = 0, 0
+        while line := content.readline(MAX_LINE_BYTES + 1):
+            total, number = total + len(line), number + 1
+            check_expansion(file, total)
+            if len(line) > MAX_LINE_BYTES:
+                raise DataError(
+                    f"{file} line {number}: longer than {MAX_LINE_BYTES >> 20} MiB. Divide the file into lines."
+                )
+            yield line
+
+
+def whole_of(file: Path) -> bytes:
+    """The whole content. DataError if it cannot be decompressed, or is too large to be read at once."""
+    content = bytearray()
+    with _decompressing(file) as parts:
+        while part := parts.read(_PART_BYTES):
+            content += part
+            check_expansion(file, len(content))
+            if len(content) > MAX_WHOLE_BYTES:
+                raise DataError(
+                    f"{file} holds more than {MAX_WHOLE_BYTES >> 30} GiB, which have to be read at once. Convert it to "
+                    "JSON lines (.jsonl), which are read one by one."
+                )
+    return bytes(content)
+
+
+def check_expansion(file: Path, num_bytes: int) -> None:
+    """DataError for a compressed file of which num_bytes of content have been read, if that is more than real rows can
+    become. A few megabytes could otherwise fill the memory."""
+    if num_bytes > _ALWAYS_ALLOWED_BYTES and num_bytes > _MAX_EXPANSION * (size := file.stat().st_size):
+        raise DataError(
+            f"{file} holds {size:,} bytes, which expand to more than {_MAX_EXPANSION} times as many. No real data "
+            "does. Decompress it by hand if you trust it."
+        )
+
+
+@contextmanager
+def _decompressing(file: Path) -> Iterator[IO[bytes]]:
+    with open_bytes(file) as content:
         try:
-            yield from lines
+            yield content
         except Exception as error:  # each compression library has its own errors
-            if isinstance(error, OSError | EOFError) or type(error).__name__ == "ZstdError":
+            if isinstance(error, OSError | EOFError | zlib.error) or type(error).__name__ == "ZstdError":
                 raise DataError(f"{file} cannot be decompressed ({error}). Download the file again.") from error
             raise
 

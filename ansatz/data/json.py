@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from ansatz.data.files import open_bytes
+from ansatz.data.files import whole_of
 from ansatz.data.row_problems import file_source
 from ansatz.data.rows import Row, row_of, short
 from ansatz.errors import DataError
@@ -15,8 +15,7 @@ from ansatz.json_text import parse_json
 
 def read_rows(file: Path) -> Iterator[Row]:
     try:
-        with open_bytes(file) as content:
-            whole = parse_json(content.read())
+        whole = parse_json(whole_of(file))
     except ValueError as error:
         raise DataError(
             f"{file}: not valid JSON ({error}), expected a list of rows. Repair the file. Files with one object per "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ansatz.data.files import missing_extra
+from ansatz.data.files import check_expansion, missing_extra
 from ansatz.data.row_problems import file_source
 from ansatz.data.rows import Row, json_value, row_of
 from ansatz.errors import DataError
@@ -22,6 +22,8 @@ def read_rows(file: Path) -> Iterator[Row]:
     number = 0
     try:
         with ParquetFile(file) as parquet_file:
+            groups = (parquet_file.metadata.row_group(index) for index in range(parquet_file.num_row_groups))
+            check_expansion(file, sum(group.total_byte_size for group in groups))
             for batch in parquet_file.iter_batches(batch_size=BATCH_ROWS):
                 for value in batch.to_pylist():
                     number += 1

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ansatz.data.files import replacing
 from ansatz.errors import DataError
+from ansatz.json_text import parse_json
 from ansatz.types import Problem, to_json
 
 
@@ -39,9 +40,9 @@ def read_problems(path: Path) -> list[Problem]:
     """Read a file that `write_problems` wrote. DataError if it is missing, or if something else has changed it."""
     if not path.is_file():
         raise DataError(f"{path} is missing. The stage `problems` writes it; start the run over with --fresh.")
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         try:
-            return [Problem(**json.loads(line)) for line in file]
+            return [Problem(**parse_json(line, own=True)) for line in file]
         except (ValueError, TypeError) as error:
             raise DataError(
                 f"{path} was changed after it was written ({error}). Start the run over with --fresh."

@@ -11,8 +11,10 @@ from typing import Any
 from ansatz.config.schema import Config, SftSection, TrainSection
 from ansatz.data.store import read_problems, write_problems
 from ansatz.data.unfit import collect_unfit
+from ansatz.errors import DataError
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.files import write_text
+from ansatz.json_text import read_object
 from ansatz.loop.builders import source_problems
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.lengths import LengthChecker
@@ -91,7 +93,9 @@ class RunContext:
     def write_unfit(self, folder: Path) -> None:
         """Add the rows that were left out to problems/unfit.json: {split: [{place, reason, gold}, ...]}."""
         path = folder / "unfit.json"
-        rows: dict[str, list[Any]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        rows: dict[str, list[Any]] = (
+            read_object(path, error=DataError, advice="Remove the file.") if path.is_file() else {}
+        )
         for split, dropped in self.unfit.dropped.items():
             known = rows.setdefault(split, [])
             known += [row._asdict() for row in dropped if row._asdict() not in known]

@@ -12,6 +12,7 @@ from ansatz.config.load import dump, load_run
 from ansatz.config.schema import Config
 from ansatz.errors import CheckpointError, ConfigError
 from ansatz.files import write_text
+from ansatz.json_text import parse_json
 from ansatz.locks import LOCK_FILE
 from ansatz.loop.run_record import RUN_FILE, is_run_folder, read_record, record_of, resumed_record
 from ansatz.loop.selection import sampling_seconds
@@ -81,8 +82,13 @@ def read_done(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        done = json.loads(path.read_text(encoding="utf-8"))
-        return {"output": str(done["output"]), "seconds": float(done["seconds"]), "steps": done.get("steps")}
+        done = parse_json(path.read_bytes(), own=True)
+        steps = done.get("steps")
+        if steps is not None and type(steps) is not int:
+            raise ValueError(f"steps = {steps!r:.60}")
+        if not (folder / str(done["output"])).exists():
+            raise ValueError(f"output = {done['output']!r:.60}, which does not exist")
+        return {"output": str(done["output"]), "seconds": float(done["seconds"]), "steps": steps}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{path} is damaged ({type(error).__name__}: {error}). Remove the file: the stage then continues from its "

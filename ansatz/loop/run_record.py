@@ -17,6 +17,7 @@ from ansatz import __version__
 from ansatz.config.schema import Config, flat_keys
 from ansatz.errors import CheckpointError, ConfigError
 from ansatz.files import write_text
+from ansatz.json_text import parse_json
 
 RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"
@@ -48,7 +49,7 @@ def read_record(run_dir: Path) -> RunRecord | None:
     if not path.is_file():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_bytes(), own=True)
         return RunRecord(recipe=dict(content["recipe"]), changes=tuple(content["changes"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(

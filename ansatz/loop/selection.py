@@ -20,6 +20,7 @@ from ansatz.evaluate.response_store import ResponseStore
 from ansatz.evaluate.responses import Response, reward_grader
 from ansatz.evaluate.selection import Selection, taught_problems
 from ansatz.files import write_text
+from ansatz.json_text import read_object
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.track.base import ConsoleSink
@@ -118,7 +119,8 @@ def sampling_seconds(folder: Path) -> float:
 
 
 def _report(folder: Path) -> dict[str, Any]:
-    return json.loads(report_path(folder / "selected.jsonl").read_text(encoding="utf-8"))
+    path = report_path(folder / "selected.jsonl")
+    return read_object(path, error=DataError, advice="Remove the folder: the round is then repeated.")
 
 
 def _unfit(fits: Callable[[Problem], bool], problems: Sequence[Problem]) -> Reject:

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from jinja2 import TemplateError
-
 from ansatz.config.chat import ChatTemplate, Template
 from ansatz.errors import DataError, ModelError
 from ansatz.prompts.templates import CHAT, QUESTION, TEMPLATES, template_text
@@ -126,12 +124,14 @@ def chat_text(template: str, problem: Problem, tokenizer: Tokenizer, chat: ChatT
     arguments = {} if chat is None else chat.arguments
     try:
         text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **arguments)
-    except (TemplateError, TypeError, ValueError) as error:
+    except Exception as error:  # a template is a program, which can raise anything
         raise ModelError(
             f"the tokenizer's chat template refuses the prompt of problem {problem.id!r}: {error}. Leave out "
             "data.template.system, or change data.template.arguments."
             + (_WITHOUT_TURNS if problem.earlier_turns else "")
         ) from error
+    if not isinstance(text, str):
+        raise ModelError(f"the tokenizer's chat template gives {text!r:.60}, expected text. Correct the template.")
     _check_complete(text, turns, problem)
     return text
 

@@ -32,6 +32,7 @@ from safetensors import SafetensorError
 
 from ansatz.errors import CheckpointError
 from ansatz.files import sync, write_text
+from ansatz.json_text import parse_json
 from ansatz.train.trainer import TRAINING, Trainer, incomplete
 
 STATE_FILE, DIGESTS_FILE = f"{TRAINING}/state.json", "SHA256SUMS"
@@ -124,7 +125,7 @@ def restore(checkpoint: Path, *, trainer: Trainer[Any]) -> tuple[int, dict[str, 
     """
     verify_digests(checkpoint)
     try:
-        whole: dict[str, Any] = json.loads((checkpoint / _state_file(checkpoint)).read_text(encoding="utf-8"))
+        whole: dict[str, Any] = parse_json((checkpoint / _state_file(checkpoint)).read_bytes())
         if whole.get("format", 1) != FORMAT:
             raise CheckpointError(
                 f"{checkpoint} has checkpoint format {whole.get('format', 1)}, but this version of Ansatz reads format "
@@ -188,8 +189,8 @@ def _damage(checkpoint: Path) -> str | None:
 
 def _format_1(checkpoint: Path) -> bool:
     try:
-        return "format" not in json.loads((checkpoint / _OLD_STATE_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return "format" not in parse_json((checkpoint / _OLD_STATE_FILE).read_bytes())
+    except (OSError, ValueError, TypeError):
         return False
 
 

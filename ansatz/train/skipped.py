@@ -13,12 +13,13 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
 
+from ansatz.errors import CheckpointError
 from ansatz.files import write_text
+from ansatz.json_text import read_object
 from ansatz.models.load import cast, load_policy
 from ansatz.objectives.objective import Objective
 from ansatz.train.batch import LossBatch, TrainBatch
@@ -71,7 +72,7 @@ def _write(folder: Path, skipped: SkippedUpdate) -> None:
 
 def repeat_update(folder: Path, objective: Objective) -> UpdateReport:
     """Make the stored update on the stored policy, in memory. NonFiniteError if it is still not finite."""
-    about: dict[str, Any] = json.loads((folder / "update.json").read_text(encoding="utf-8"))
+    about = read_object(folder / "update.json", error=CheckpointError, advice="Repeat another skipped update.")
     policy = load_policy(str(folder))
     optimizer = MasterAdamW(policy.model, dtype=getattr(torch, about["dtype"]), betas=(0.9, 0.999), weight_decay=0.0)
     cast(policy, getattr(torch, about["dtype"]))

@@ -83,7 +83,11 @@ def _read(path: Path) -> Iterator[Case]:
         data: Any = parse_json(path.read_bytes())
         if not isinstance(data, list):
             raise ValueError(f"got a {type(data).__name__}")
-        yield from (Case.from_json(entry) for entry in cast(list[dict[str, Any]], data))
+        for entry in cast(list[dict[str, Any]], data):
+            case = Case.from_json(entry)
+            if not all(isinstance(entry[key], str) for key in ("id", "family", "peer")):
+                raise ValueError("id, family and peer are texts")
+            yield case
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise DataError(f"{path}: expected a JSON list of parity cases ({problem!r}).") from problem
 
@@ -101,6 +105,8 @@ def _family(name: str, cases: list[Case]) -> FamilyResult:
                 gap, output, fits = math.inf, f"options that were not used ({', '.join(unused)})", False
         except (ConfigError, KeyError, ValueError) as problem:  # refused or unknown options
             gap, output, fits = math.inf, f"options ({problem})", False
+        except (TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError) as problem:
+            gap, output, fits = math.inf, f"values ({problem!r:.100})", False  # options or arrays of a wrong kind
         agreeing += fits
         if gap >= worst:
             worst, where = gap, f"{output} of {case.id}"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ansatz.data.files import replacing
+from ansatz.json_text import parse_json
 
 Json = dict[str, Any]
 _ROWS = '  "dropped_rows": ['
@@ -42,12 +43,19 @@ def read_head(report: Path) -> Json | None:
             lines: list[str] = []
             for line in file:
                 if line.startswith(_ROWS):
-                    return cast("Json", json.loads("".join(lines).rstrip().removesuffix(",") + "}"))
+                    return _object("".join(lines).rstrip().removesuffix(",") + "}")
                 lines.append(line)
-        return cast("Json", json.loads("".join(lines)))
+        return _object("".join(lines))
     except (OSError, ValueError):
         pass
     return None
+
+
+def _object(text: str) -> Json:
+    value = parse_json(text)
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    return cast("Json", value)
 
 
 def history(file: Path) -> list[Json]:
