@@ -22,12 +22,12 @@ def folder_lock(folder: Path) -> Iterator[None]:
     """Hold the folder until the block ends; it is made if it is missing. ConfigError if another process holds it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # Without O_NONBLOCK, a FIFO in place of the file could be waited for without end.
+        # Without O_NONBLOCK, a FIFO with that name could be waited for without end.
         descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
     except OSError as error:
         raise ConfigError(
             f"{folder / LOCK_FILE} cannot be opened ({error.strerror}), so the folder cannot be held against other "
-            "processes. Use a folder that you can write to, and remove what is in place of that file."
+            "processes. Use a folder that you can write to, and remove whatever has that name."
         ) from error
     try:
         try:

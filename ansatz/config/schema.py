@@ -234,6 +234,8 @@ class SaveSection(Section):
     state before it is saved, unless the weights are already changing."""
     samples: bool = True
     """Write the rollouts of every RL step as JSON lines, to rl/samples."""
+    samples_keep: Count = 1000
+    """Newest steps whose rollouts are kept; 0: all."""
     tensorboard: bool = True
     """Write the metrics as TensorBoard events too."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -23,6 +24,9 @@ from ansatz.train import checkpoint
 from ansatz.train.local import LocalTrainer
 from ansatz.train.skipped import SkippedUpdate, write_skipped
 from ansatz.types import Problem
+
+SKIPPED_KEPT = 5
+"""Newest updates in `skipped/` that are kept: each takes the space of the weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,13 @@ def training_stage(
                 f"A run can be extended, not shortened: set the steps to {step} or more."
             )
     check_space(folder, checkpoint_bytes=trainer.checkpoint_bytes, keep=config.save.keep)
-    tracker = Tracker(folder, console=context.console, tensorboard=config.save.tensorboard, total_steps=total_steps)
+    tracker = Tracker(
+        folder,
+        console=context.console,
+        tensorboard=config.save.tensorboard,
+        total_steps=total_steps,
+        samples_keep=config.save.samples_keep,
+    )
     edges = EdgeSaver(
         folder,
         trainer=trainer,
@@ -140,6 +150,10 @@ def _store_skipped(folder: Path, tracker: TrackerLike, num_in_step: Counter[int]
     num_in_step[skipped.step] += 1
     try:
         write_skipped(path, skipped)
+        for old in sorted((folder / "skipped").glob("step-*"), key=lambda each: each.stat().st_mtime_ns)[
+            :-SKIPPED_KEPT
+        ]:
+            shutil.rmtree(old)
         stored = f"Its minibatch is stored in {path}."
     except OSError as error:
         stored = f"Its minibatch could not be stored ({error})."

@@ -36,7 +36,8 @@ from ansatz.types import ScoredRollout
 class Tracker:
     """Opens the folder of a stage. If it already holds steps, new ones follow its last complete line.
 
-    console: shows the stage under the name of its folder. clock: returns seconds (a test can pass its own).
+    console: shows the stage under the name of its folder. samples_keep: newest steps whose samples are kept; 0: all.
+    clock: returns seconds (a test can pass its own).
     """
 
     def __init__(
@@ -46,10 +47,11 @@ class Tracker:
         console: ConsoleSink | None,
         tensorboard: bool = True,
         total_steps: int,
+        samples_keep: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.run_dir = Path(run_dir)
-        self._tensorboard = tensorboard
+        self._tensorboard, self._samples_keep = tensorboard, samples_keep
         self._events: EventFile | None = None
         self._console = console
         self._clock = clock
@@ -71,6 +73,9 @@ class Tracker:
     def samples(self, step: int, scored: Sequence[ScoredRollout]) -> None:
         path = self.run_dir / "samples" / f"step-{step:06d}.jsonl"
         self._writer.replace(step, path, lambda: samples_text(scored))
+        for old in path.parent.glob("step-*.jsonl") if self._samples_keep else ():
+            if old.name <= f"step-{step - self._samples_keep:06d}.jsonl":
+                old.unlink()
 
     def evaluation(self, row: Evaluation) -> None:
         new = checked_evaluation(row)

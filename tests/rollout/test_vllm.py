@@ -86,7 +86,7 @@ def test_only_the_last_weight_file_is_kept_until_close(tmp_path: Path):
     sampler = sampler_over(engine(), publisher=publisher)
     for version in (1, 2):
         sampler.load_weights(LiveWeights(policy=POLICY, version=version))
-    (path,) = tmp_path.glob("*/*")
+    (path,) = tmp_path.glob("*/*.safetensors")
     assert path.name == "2-2.safetensors"
     stored = load_file(path)
     assert stored.keys() == dict(POLICY.model.named_parameters()).keys()

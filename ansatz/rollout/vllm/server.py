@@ -1,6 +1,7 @@
 """The driver over HTTP: a vLLM server in its own process group and on its own GPUs.
 
-It listens only on this machine, because its control routes let everyone who reaches them replace the weights.
+It listens only on this machine and needs a random key, because its control routes let everyone who reaches them replace
+the weights.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import http.client
 import json
 import os
 import queue
+import secrets
 import signal
 import socket
 import subprocess
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ansatz.errors import RolloutError
+from ansatz.rollout.vllm.access import KEY_VARIABLE, RequireKey
 from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, OnOutput, environment, vllm_platform
 from ansatz.rollout.vllm.processes import descendants, end, shared_memory
 from ansatz.rollout.vllm.response import EngineOutput, EngineRequest
@@ -47,7 +50,7 @@ class ServerEngine:
         self._log: IO[bytes] | None = None
         self._children: set[Any] = set()
         self._segments: set[Path] = set()
-        self._port = 0
+        self._port, self._key = 0, ""
 
     @property
     def processes(self) -> frozenset[int]:
@@ -59,12 +62,23 @@ class ServerEngine:
             listener.bind((HOST, 0))
             self._port = listener.getsockname()[1]
         arguments = {**self._settings.arguments(cpu=self._cpu), "host": HOST, "port": self._port}
-        server_arguments = {"served_model_name": "policy", "disable_uvicorn_access_log": True}
-        devices = {"CUDA_VISIBLE_DEVICES": self._devices} if self._devices else {}
+        self._key = secrets.token_urlsafe(32)
+        server_arguments = {
+            "served_model_name": "policy",
+            "disable_uvicorn_access_log": True,
+            "middleware": f"{RequireKey.__module__}.{RequireKey.__qualname__}",
+        }
+        own = {"VLLM_SERVER_DEV_MODE": "1", KEY_VARIABLE: self._key}
+        if self._devices:
+            own["CUDA_VISIBLE_DEVICES"] = self._devices
         self._log = tempfile.NamedTemporaryFile(prefix="ansatz-vllm-", suffix=".log")  # noqa: SIM115 kept until kill
         self._process = subprocess.Popen(
             [sys.executable, "-m", "ansatz.rollout.vllm.serve", *flags({**server_arguments, **arguments})],
-            env={**os.environ, **environment(cpu=self._cpu), **devices, "VLLM_SERVER_DEV_MODE": "1"},
+            env={
+                **os.environ,
+                **environment(cpu=self._cpu),
+                **own,
+            },
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -171,7 +185,8 @@ class ServerEngine:
         connection = http.client.HTTPConnection(HOST, self._port, timeout=self._timeout_s)
         try:
             content = None if body is None else json.dumps(body)
-            connection.request(method, path, content, {"Content-Type": "application/json"})
+            headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"}
+            connection.request(method, path, content, headers)
             reply = connection.getresponse()
             text = reply.read().decode(errors="replace")
         except (OSError, http.client.HTTPException) as error:

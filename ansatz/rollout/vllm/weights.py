@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib
 import os
 import shutil
@@ -14,9 +16,13 @@ from typing import Any, Literal, Protocol
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ansatz.locks import LOCK_FILE
 from ansatz.rollout.vllm.engine import Engine, EngineLost
 
 Transfer = Literal["file", "ipc", "nccl"]
+
+
+_PREFIX = "ansatz-weights-"
 
 
 class Publisher(Protocol):
@@ -35,13 +41,17 @@ class FilePublisher:
     """Writes the weights to a safetensors file that the engine reads. The last file stays, for an engine that restarts.
 
     folder: a new folder is created in it. The engine must see it under the same path. Empty: /dev/shm if it is
-    writable, otherwise the temporary folder.
+    writable, otherwise the temporary folder. Folders there that killed processes have left behind are removed: a lock
+    on the file `.lock` says that a folder is in use, and the kernel releases it when the process ends.
     """
 
     def __init__(self, folder: str) -> None:
         memory = Path("/dev/shm")
         parent = folder or (str(memory) if memory.is_dir() and os.access(memory, os.W_OK) else None)
-        self._folder = Path(tempfile.mkdtemp(prefix="ansatz-weights-", dir=parent))
+        _remove_abandoned(Path(parent or tempfile.gettempdir()))
+        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        self._lock = (self._folder / LOCK_FILE).open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._path, self._tag = Path(), ""
 
     def publish(self, weights: Mapping[str, Tensor], *, tag: str) -> None:
@@ -62,6 +72,15 @@ class FilePublisher:
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+        self._lock.close()
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the folders of publishers whose processes have ended. What is not ours or has no lock file stays."""
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError), (folder / LOCK_FILE).open("r") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class DevicePublisher:

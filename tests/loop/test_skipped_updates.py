@@ -1,0 +1,21 @@
+"""How many skipped updates a stage keeps."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ansatz.loop import training_stage
+from ansatz.track.fake import MemoryTracker
+
+
+@dataclass
+class Skipped:
+    step: int
+    cause: str = "nan."
+
+
+def test_the_newest_skipped_updates_are_kept_under_names_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(training_stage, "write_skipped", lambda path, skipped: path.mkdir(parents=True))
+    numbers = Counter[int]()
+    for step in (1, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3):
+        training_stage._store_skipped(tmp_path, MemoryTracker(), numbers, Skipped(step))
+    assert sorted(path.name for path in (tmp_path / "skipped").iterdir()) == [f"step-000003-{n}" for n in range(2, 7)]
