@@ -14,6 +14,7 @@ and the seconds; the exit code is 1 if a step did not end as expected.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shlex
@@ -163,15 +164,14 @@ def _difficulty() -> list[str]:
 
 
 def evaluate(walk: Walk, arguments: argparse.Namespace) -> None:
-    ansatz = walk.ansatz
     suites = ["--suite", SUITES, "--suites", str(arguments.data.resolve()), "--problems", "3", *SHORT]
     walk.run("evaluate on four suites, native", "eval", "models/chat", *suites, "--out", "evals/native", says="aime24")
-    walk.run("evaluate a model of the hub", "eval", MODEL, *suites, "--out", "evals/hub", "--temperature", 0)
+    greedy = [*suites[: -len(SHORT)], "--max-response-tokens", "16", "--temperature", "0"]
+    walk.run("evaluate a model of the hub", "eval", MODEL, *greedy, "--out", "evals/hub", says="aime24")
     if arguments.vllm_python:
         program = [arguments.vllm_python, "-c", "from ansatz.cli.main import main; main()"]
         command = [*program, "eval", "models/chat", *suites, "--engine", "vllm", "--out", "evals/vllm"]
         walk.program("evaluate on four suites, vLLM", command, says="aime24")
-    walk.ansatz = ansatz
 
 
 def load_elsewhere(walk: Walk, arguments: argparse.Namespace) -> None:
@@ -221,10 +221,8 @@ def make_model(cache: Path, data: Path) -> None:
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=2000, special_tokens=special, initial_alphabet=alphabet)
-    texts = [
-        row["problem"] + "\n" + row["solution"] for row, _ in zip(rows_of(data / "math"), range(1000), strict=False)
-    ]
-    backend.train_from_iterator(texts, trainer)
+    rows = itertools.islice(rows_of(data / "math"), 1000)
+    backend.train_from_iterator((row["problem"] + "\n" + row["solution"] for row in rows), trainer)
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>", chat_template=CHATML
     )

@@ -51,7 +51,7 @@ def _loaded(name: str, split: str, config: str | None, revision: str | None) -> 
     saved = any((Path(name) / mark).is_file() for mark in ("dataset_dict.json", "state.json"))
     try:
         if not saved:
-            return datasets.load_dataset(name, config, split=split, revision=revision, trust_remote_code=False)
+            return _from_hub_or_cache(datasets, name, split, config, revision)
         data: Any = datasets.load_from_disk(name)
     except Exception as error:  # errors of the network, the disk, a loading script, or an unknown split
         raise DataError(
@@ -65,3 +65,19 @@ def _loaded(name: str, split: str, config: str | None, revision: str | None) -> 
             f"data set {name!r} has no split {split!r}; its splits are {', '.join(map(repr, data))}. Set hub_split."
         )
     return data[split]
+
+
+def _from_hub_or_cache(datasets: Any, name: str, split: str, config: str | None, revision: str | None) -> Any:
+    """The data set of the hub. Without a network, the package only knows data sets that it has prepared before; those
+    that `hf download --repo-type dataset` put into the hub's cache are read from there."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return datasets.load_dataset(name, config, split=split, revision=revision)
+    except ConnectionError as error:
+        try:
+            folder = snapshot_download(name, repo_type="dataset", revision=revision, local_files_only=True)
+        except (LocalEntryNotFoundError, ValueError):  # not in the cache either, or a name that the hub cannot have
+            raise error from None
+    return datasets.load_dataset(folder, config, split=split)

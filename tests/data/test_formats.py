@@ -152,7 +152,7 @@ def test_parquet_values_without_a_json_type_become_text(tmp_path: Path) -> None:
 
 def test_a_missing_split_of_a_saved_data_set_is_named(tmp_path: Path) -> None:
     settings = write_hub(tmp_path)
-    with pytest.raises(DataError, match=r"has no split 'other', it has 'main'\. Set hub_split"):
+    with pytest.raises(DataError, match=r"has no split 'other'; its splits are 'main'\. Set hub_split"):
         load("hub", **{**settings, "hub_split": "other"})
     with pytest.raises(DataError, match=r"data set '.*nowhere'.*Check dataset"):
         load("hub", dataset=str(tmp_path / "nowhere"))
