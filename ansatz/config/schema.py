@@ -87,6 +87,15 @@ class RolloutSection(SamplingOptions):
     partial_rollout_tokens: Count = 0
     """Partial rollouts: a response that has not ended after N tokens is paused, and the next step resumes it with the
     new weights. 0: every response ends in the step in which it began."""
+    lag: Count = 0
+    """How many steps old the weights may be that a step is sampled with, beyond those that it updates. With workers,
+    the rollouts of the next N steps are sampled while a step is updated. 0: every step is sampled with the weights that
+    it updates. 1 or more needs `algorithm.correction: truncate`; more than 8 also needs `rollout.long_lag: true`."""
+    long_lag: bool = False
+    """Accept a `rollout.lag` above 8, with which training gets worse whatever the correction."""
+    publish_every: Positive = 1
+    """Samplers get new weights every N steps only, so that they wait for weights less often. The weights of a step are
+    then up to N - 1 steps older than `rollout.lag` says, and the same correction is needed."""
     engine: dict[str, Any] = Field(default_factory=lambda: {"name": "native"})
     """The engine that samples, with its settings: {name: native} or {name: vllm, ...}."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansatz.evaluate.estimators import ProblemResult, summarise, vote
 from ansatz.rewards.base import Grader
-from ansatz.rollout.base import Sampler, Sampling
+from ansatz.rollout.base import ResponseSource, Sampling
 from ansatz.rollout.groups import GroupSampler
 from ansatz.types import Prompt, ScoredRollout
 
@@ -29,7 +29,7 @@ class Evaluator:
     split: str
     grader_threads: int = 1
 
-    def run(self, sampler: Sampler, *, stage: str, step: int) -> dict[str, Any]:
+    def run(self, sampler: ResponseSource, *, stage: str, step: int) -> dict[str, Any]:
         """One row of evaluations.jsonl: the numbers of `estimators.summarise`, and what they were measured on."""
         started = time.perf_counter()
         groups = GroupSampler(

@@ -2,20 +2,20 @@
 
 With dynamic sampling (DAPO, arXiv:2503.14476, sec. 3.2) groups whose rewards are all equal are replaced by groups of
 further problems. With partial rollouts (Kimi k1.5, arXiv:2501.12599, sec. 2.6.2) a group that has an unfinished rollout
-is resumed in the next step.
+is resumed in the next step that has not taken its problems yet.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ansatz.data.curriculum import ProblemOutcome
 from ansatz.data.cursor import ProblemStream
 from ansatz.rewards.base import Grader
-from ansatz.rollout.base import Sampler, Sampling
+from ansatz.rollout.base import ResponseSource, Sampling
 from ansatz.rollout.groups import GroupSampler, PartialGroup
 from ansatz.track.rollouts import has_signal
 from ansatz.types import Group, Problem, Prompt, ScoredRollout
@@ -53,42 +53,57 @@ class StepCollector:
 
     stream: ProblemStream
     prompt_of: Callable[[Problem], Prompt]
-    sampler: Sampler
     grader: Grader
     num_prompts: int
     needs_greedy: bool = False
     grader_threads: int = 1
 
-    def collect(self, sampling: Sampling, *, partial: Sequence[PartialGroup] = ()) -> StepData:
+    def take(self, num_taken: int = 0) -> list[Prompt]:
+        """The next prompts of a step. num_taken: places of the step that are taken already."""
+        return [self.prompt_of(problem) for problem in self.stream.take(max(0, self.num_prompts - num_taken))]
+
+    def collect(
+        self,
+        sampling: Sampling,
+        source: ResponseSource,
+        *,
+        prompts: Sequence[Prompt],
+        partial: Sequence[PartialGroup] = (),
+        pending: Collection[str] = (),
+        greedy_source: ResponseSource | None = None,
+    ) -> StepData:
         """Sample and grade the groups of a step, and report the outcomes to the problem stream.
 
-        partial: groups of the step before, which are resumed. Groups that stay partial take up places of the step, so
-        its update then has fewer than `num_prompts` groups, but at least one. The groups of dynamic sampling come in
-        at most `stream.dynamic_sampling` rounds. If places are left after the last round, the first of the replaced
-        groups fill them, so dynamic sampling never changes the size of a step.
+        prompts: what `take` returned for the step. partial: groups of an earlier step, which are resumed. Groups that
+        stay partial take up places of the step, so its update then has fewer than `num_prompts` groups, but at least
+        one. The groups of dynamic sampling come in at most `stream.dynamic_sampling` rounds. If places are left after
+        the last round, the first of the replaced groups fill them, so dynamic sampling never changes the size of a
+        step.
+        pending: ids of problems that later steps have taken already. greedy_source: samples the greedy responses;
+        None: `source` does.
         """
         start, grade_s, rounds, num_tokens = time.perf_counter(), 0.0, 0, 0
-        groups_of = self._group_sampler(sampling)
+        groups_of = self._group_sampler(source, sampling)
         unfinished, sampled = tuple(partial), list[Group]()
         while True:
-            missing = max(0, self.num_prompts - len(unfinished) - self._num_useful(sampled))
-            prompts = [self.prompt_of(problem) for problem in self.stream.take(missing)]
             result = groups_of.run(prompts, sampling, partial=unfinished)
             unfinished, grade_s, num_tokens = result.partial, grade_s + result.grade_s, num_tokens + result.num_tokens
             sampled += [Group(prompt=group.prompt, members=tuple(group.graded)) for group in result.groups]
-            if unfinished and not sampled:
-                continue
-            exhausted = rounds == self.stream.dynamic_sampling or not result.groups
-            if exhausted or self._num_useful(sampled) >= self.num_prompts:
-                break
-            rounds += 1
+            if sampled or not unfinished:
+                exhausted = rounds == self.stream.dynamic_sampling or not result.groups
+                if exhausted or self._num_useful(sampled) >= self.num_prompts:
+                    break
+                rounds += 1
+            prompts = self.take(len(unfinished) + self._num_useful(sampled))
         groups = self._select(sampled)
         baselines = dict[int, float]()
         if self.needs_greedy:
-            result = groups_of.run([group.prompt for group in groups], sampling.greedy())
+            greedy = self._group_sampler(greedy_source or source, sampling)
+            result = greedy.run([group.prompt for group in groups], sampling.greedy())
             grade_s, num_tokens = grade_s + result.grade_s, num_tokens + result.num_tokens
             baselines = {index: group.graded[0].score.value for index, group in enumerate(result.groups)}
-        self.stream.observe(map(_outcome, sampled), pending=[group.prompt.problem.id for group in unfinished])
+        waiting = [group.prompt.problem.id for group in unfinished]
+        self.stream.observe(map(_outcome, sampled), pending=[*waiting, *pending])
         return StepData(
             sampled=sampled,
             groups=groups,
@@ -107,9 +122,9 @@ class StepCollector:
             grade_s=grade_s,
         )
 
-    def _group_sampler(self, sampling: Sampling) -> GroupSampler[list[ScoredRollout]]:
+    def _group_sampler(self, source: ResponseSource, sampling: Sampling) -> GroupSampler[list[ScoredRollout]]:
         grade = functools.partial(self.grader.score, step=sampling.step)
-        return GroupSampler(self.sampler, grade, grader_threads=self.grader_threads)
+        return GroupSampler(source, grade, grader_threads=self.grader_threads)
 
     def _is_useful(self, group: Group) -> bool:
         """Whether the group takes a place of the update. Without dynamic sampling every group does."""

@@ -132,6 +132,14 @@ class RunContext:
         cast(policy, compute_dtype(self.config.model.dtype, policy.device))
         return policy
 
+    def copy_of_trained(self, path: str) -> Policy:
+        """A policy built like that of `trainer(path)`, which the trained weights of any of its versions fit."""
+        policy = _load(path)
+        if (add_adapters := bind_adapters(self.config.model.lora, seed=self.config.seed)) is not None:
+            policy = add_adapters(policy)
+        cast(policy, compute_dtype(self.config.model.dtype, policy.device))
+        return policy
+
     def sampler(self, policy: Policy) -> Sampler:
         return engine_of(self.config.rollout.engine)(policy)
 

@@ -24,6 +24,9 @@ from ansatz.train.trainer import Trainer
 StageState = Callable[[], Mapping[str, Any]]
 """JSON that only the stage understands, made when it is needed from objects that do not change."""
 
+StageFiles = Callable[[Path], None]
+"""Writes files that only the stage understands into a folder of a checkpoint."""
+
 
 MAX_FAILURES = 3
 """This number of failed checkpoints in a row stops a run."""
@@ -38,13 +41,15 @@ class StepEdge:
     captured: Mapping[str, Any]
     stream: Mapping[str, Any]
     stage_state: StageState
+    stage_files: StageFiles | None
 
 
 class EdgeSaver:
     """Captures every step edge of a stage and writes checkpoints of them: at the steps that are due, and on signals.
 
     step: the last step that is done; 0 at the start. restored: the stage's own state there. tracker: its rows are
-    written before a checkpoint is, and it gets an event when a checkpoint cannot be written.
+    written before a checkpoint is, and it gets an event when a checkpoint cannot be written. on_saved: called with the
+    step of a new checkpoint; the stage may set it.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class EdgeSaver:
         self._folder, self._trainer, self._stream = folder, trainer, stream
         self._settings, self._interrupts = settings, interrupts
         self._writing, self._failures, self._tracker = False, 0, tracker
+        self.on_saved: Callable[[int], None] = lambda step: None
         self.capture(step, lambda: restored)
 
     @property
@@ -71,7 +77,7 @@ class EdgeSaver:
     def begin_step(self) -> None:
         self._in_step = True
 
-    def capture(self, step: int, stage_state: StageState) -> None:
+    def capture(self, step: int, stage_state: StageState, stage_files: StageFiles | None = None) -> None:
         """Capture the edge after `step`. Without this, a signal in the next step would find no edge to save."""
         self._edge = StepEdge(
             step=step,
@@ -79,12 +85,13 @@ class EdgeSaver:
             captured=checkpoint.capture(self._trainer),
             stream=self._stream.state(),
             stage_state=stage_state,
+            stage_files=stage_files,
         )
         self._in_step = False
 
-    def reach(self, step: int, stage_state: StageState) -> None:
+    def reach(self, step: int, stage_state: StageState, stage_files: StageFiles | None = None) -> None:
         """Capture the edge. If a signal has arrived, save the edge and end the run."""
-        self.capture(step, stage_state)
+        self.capture(step, stage_state, stage_files)
         if self._interrupts.signal is not None:
             self._interrupts.leave(self._try_to_save())
 
@@ -154,7 +161,9 @@ class EdgeSaver:
                     state={"stream": edge.stream, **edge.stage_state()},
                     keep=self._settings.keep,
                     captured=edge.captured,
+                    write_more=edge.stage_files,
                 )
             finally:
                 self._writing = False
+            self.on_saved(edge.step)
         return f"Step {edge.step} is saved in {latest}."

@@ -17,12 +17,13 @@ from ansatz.data.cursor import ProblemStream
 from ansatz.errors import ConfigError, RewardError
 from ansatz.loop.context import RunContext
 from ansatz.loop.disk import check_space
-from ansatz.loop.step_edges import EdgeSaver, StageState
+from ansatz.loop.step_edges import EdgeSaver, StageFiles, StageState
 from ansatz.track.base import TrackerLike
 from ansatz.track.tracker import Tracker
 from ansatz.train import checkpoint
 from ansatz.train.local import LocalTrainer
 from ansatz.train.skipped import SkippedUpdate, write_skipped
+from ansatz.train.trainer import TRAINING
 from ansatz.types import Problem
 
 SKIPPED_KEPT = 5
@@ -55,22 +56,29 @@ class TrainingStage:
             yield step
 
     @property
+    def restored_files(self) -> Path | None:
+        """The folder with the files that the stage has put into the newest checkpoint; None without a checkpoint."""
+        latest = checkpoint.latest(self.folder)
+        return None if latest is None else latest / TRAINING
+
+    @property
     def output(self) -> Path:
         """The newest checkpoint; after the last step, what the stage has made."""
         latest = checkpoint.latest(self.folder)
         assert latest is not None
         return latest
 
-    def reach_edge(self, step: int, stage_state: StageState = dict) -> None:
+    def reach_edge(self, step: int, stage_state: StageState = dict, stage_files: StageFiles | None = None) -> None:
         """The step is complete and its metrics are logged. RunInterrupted, after saving, if a signal has arrived.
 
-        stage_state: JSON that only this stage understands; it comes back as `restored`.
+        stage_state: JSON that only this stage understands; it comes back as `restored`. stage_files: writes files that
+        the next run finds in `restored_files`.
         """
-        self.edges.reach(step, stage_state)
+        self.edges.reach(step, stage_state, stage_files)
 
-    def save_if_due(self, step: int, stage_state: StageState = dict) -> None:
+    def save_if_due(self, step: int, stage_state: StageState = dict, stage_files: StageFiles | None = None) -> None:
         """Write a checkpoint if `save.every` asks for one at this step, or if the step is the last."""
-        self.edges.reach(step, stage_state)
+        self.edges.reach(step, stage_state, stage_files)
         last = step == self.total_steps
         if step % self.config.save.every == 0 or last or self.edges.retries:
             self.edges.save(again=last)

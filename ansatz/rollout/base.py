@@ -104,7 +104,9 @@ def first_samples(prompts: Sequence[Prompt], num_samples: int, unfinished: Seque
     return first
 
 
-class Sampler(Protocol):
+class ResponseSource(Protocol):
+    """What gives responses to prompts: a sampler, or what stands in front of several."""
+
     def generate(
         self,
         prompts: Sequence[Prompt],
@@ -120,6 +122,8 @@ class Sampler(Protocol):
         """
         ...
 
+
+class Sampler(ResponseSource, Protocol):
     def load_weights(self, source: WeightSource) -> None:
         """Sample from these weights, and give their version to every token sampled from now on."""
         ...

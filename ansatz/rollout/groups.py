@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ansatz.rollout.base import Sampler, Sampling
+from ansatz.rollout.base import ResponseSource, Sampling
 from ansatz.types import Finish, Prompt, Rollout
 
 T = TypeVar("T")
@@ -66,8 +66,10 @@ class GroupSampler(Generic[T]):
     other than the caller's. grader_threads: groups that can be graded at the same time.
     """
 
-    def __init__(self, sampler: Sampler, grade: Callable[[Sequence[Rollout]], T], *, grader_threads: int = 1) -> None:
-        self._sampler, self._grade, self._grader_threads = sampler, grade, grader_threads
+    def __init__(
+        self, source: ResponseSource, grade: Callable[[Sequence[Rollout]], T], *, grader_threads: int = 1
+    ) -> None:
+        self._source, self._grade, self._grader_threads = source, grade, grader_threads
 
     def run(
         self,
@@ -89,7 +91,7 @@ class GroupSampler(Generic[T]):
         try:
             assembly = _Assembly(prompts, sampling.num_samples, partial, _Grading(self._grade, on_group, threads))
             unfinished = [rollout for group in partial for rollout in group.unfinished]
-            rollouts = self._sampler.generate(prompts, sampling, unfinished=unfinished, on_finished=assembly.add)
+            rollouts = self._source.generate(prompts, sampling, unfinished=unfinished, on_finished=assembly.add)
             sampled = time.perf_counter()
             for rollout in rollouts:  # a no-op unless the sampler did not report it while it was running
                 assembly.add(rollout)

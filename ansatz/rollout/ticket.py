@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple
 
 from ansatz.errors import RolloutError
@@ -101,7 +102,9 @@ def digest(rollouts: Sequence[Rollout]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def sample_tickets(sampler: Sampler, tickets: Sequence[Ticket]) -> list[tuple[Rollout, ...]]:
+def sample_tickets(
+    sampler: Sampler, tickets: Sequence[Ticket], *, on_finished: Callable[[Rollout], None] | None = None
+) -> list[tuple[Rollout, ...]]:
     """The rollouts of each ticket, sampled in one call. All tickets must be of one round, and the sampler must have
     their weights. A problem has only one ticket in a round, so its samples are numbered as in a call for all of it."""
     if not tickets:
@@ -112,10 +115,57 @@ def sample_tickets(sampler: Sampler, tickets: Sequence[Ticket]) -> list[tuple[Ro
     owners += [index for index, ticket in enumerate(tickets) for _ in ticket.unfinished]
     unfinished = [rollout for ticket in tickets for rollout in ticket.unfinished]
     rollouts: list[list[Rollout]] = [[] for _ in tickets]
-    sampled = sampler.generate(prompts, tickets[0].sampling, unfinished=unfinished)
+    sampled = sampler.generate(prompts, tickets[0].sampling, unfinished=unfinished, on_finished=on_finished)
     for index, rollout in zip(owners, sampled, strict=True):
         rollouts[index].append(rollout)
     return [tuple(group) for group in rollouts]
+
+
+def issue_tickets(
+    prompts: Sequence[Prompt],
+    unfinished: Sequence[Rollout],
+    *,
+    key: tuple[Kind, int, int],
+    version: int,
+    weights: str,
+    sampling: Sampling,
+) -> list[Ticket]:
+    """The tickets of one round, as one call of `Sampler.generate` would get its prompts and unfinished rollouts.
+
+    Resumed groups come first, in the order of `unfinished`. key: kind, step and round of the tickets.
+    """
+    entries: dict[str, list[int]] = {rollout.prompt.problem.id: [] for rollout in unfinished}
+    resumed: dict[str, list[Rollout]] = {name: [] for name in entries}
+    prompt_of = {rollout.prompt.problem.id: rollout.prompt for rollout in unfinished}
+    for rollout in unfinished:
+        resumed[rollout.prompt.problem.id].append(rollout)
+    for entry, prompt in enumerate(prompts):
+        entries.setdefault(prompt.problem.id, []).append(entry)
+        prompt_of.setdefault(prompt.problem.id, prompt)
+    kind, step, round_number = key
+    return [
+        Ticket(
+            kind=kind,
+            step=step,
+            round=round_number,
+            place=place,
+            version=version,
+            weights=weights,
+            sampling=sampling,
+            prompt=prompt_of[name],
+            entries=tuple(entries[name]),
+            unfinished=tuple(resumed.get(name, ())),
+        )
+        for place, name in enumerate(entries)
+    ]
+
+
+def in_call_order(tickets: Sequence[Ticket], groups: Sequence[Sequence[Rollout]]) -> list[Rollout]:
+    """The rollouts of a round's tickets in the order of `Sampler.generate`: by prompt and sample, then resumed ones."""
+    rest = [iter(group) for group in groups]
+    entries = sorted((entry, index) for index, ticket in enumerate(tickets) for entry in ticket.entries)
+    ordered = [rollout for _, index in entries for rollout in islice(rest[index], tickets[index].sampling.num_samples)]
+    return ordered + [rollout for group in rest for rollout in group]
 
 
 def ticket_to_json(ticket: Ticket) -> Json:

@@ -16,7 +16,7 @@ import os
 import shutil
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -75,8 +75,8 @@ class WeightStore(Protocol):
         """Undo one `pin`. A version without pins is dropped once it is not the newest."""
         ...
 
-    def save(self, folder: Path) -> None:
-        """Put every version into the folder, which must not exist: a part of a checkpoint."""
+    def save(self, folder: Path, versions: Iterable[int]) -> None:
+        """Put these versions into the folder, which must not exist: a part of a checkpoint."""
         ...
 
     def restore(self, folder: Path) -> None:
@@ -181,10 +181,11 @@ class FileWeightStore(_Pins):
     def versions(self) -> tuple[int, ...]:
         return _versions_in(self._folder)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, versions: Iterable[int]) -> None:
         """Hard links where the file system allows them, and copies elsewhere: nothing changes a published file."""
         folder.mkdir()
-        for version in self.versions():
+        for version in versions:
+            self._meta(version)
             shutil.copytree(self.path(version), folder / self.path(version).name, copy_function=_link_or_copy)
 
     def restore(self, folder: Path) -> None:
@@ -245,12 +246,12 @@ class FakeWeightStore(_Pins):
     def versions(self) -> tuple[int, ...]:
         return tuple(sorted(self._stored))
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, versions: Iterable[int]) -> None:
         files = FileWeightStore(folder)
         folder.mkdir()
-        for version, stored in self._stored.items():
+        for version in versions:
             files.pin(version)
-            files.publish(version, _Stored(stored))
+            files.publish(version, _Stored(self.load(version)))
 
     def restore(self, folder: Path) -> None:
         files = FileWeightStore(folder)

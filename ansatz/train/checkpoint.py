@@ -5,6 +5,7 @@
                                 SHA256SUMS (of all other files; `sha256sum --check SHA256SUMS` verifies them too)
         training/               optimizer.safetensors (also critic and reference, if the objective has them)
                                 weights.safetensors (float32 master weights, if model.safetensors has rounded ones)
+                                rollout_weights/ (with rollout.lag: older weights that open tickets are sampled with)
                                 state.json (format, step, state of trainer, loop and random generators)
 
 The folder itself holds only the model, because vLLM loads every safetensors file that it finds in a folder.
@@ -22,7 +23,7 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,12 @@ def save(
     state: Mapping[str, Any],
     keep: int,
     captured: Mapping[str, Any] | None = None,
+    write_more: Callable[[Path], None] | None = None,
 ) -> Path:
     """Write checkpoints/step-NNNNNN of `folder` and remove all but the newest `keep`. state: the loop's, as JSON.
 
     captured: what `capture` returned when the step was complete; None: the step has just been completed.
+    write_more: writes the loop's own files into the folder of the checkpoint that only training needs.
     Also removes what killed saves left behind. CheckpointError if the step has a checkpoint: while it was being
     replaced, a kill could lose it. OSError if the disk is full; the older checkpoints are then untouched.
     """
@@ -78,6 +81,8 @@ def save(
         shutil.rmtree(leftover)
     (draft / TRAINING).mkdir(parents=True)
     try:
+        if write_more is not None:
+            write_more(draft / TRAINING)
         _write(draft, step=step, trainer=trainer, state=state, captured=captured)
     except SafetensorError as error:  # how safetensors reports a full disk
         shutil.rmtree(draft, ignore_errors=True)

@@ -97,11 +97,11 @@ def test_a_version_that_is_not_there_is_named(store: WeightStore) -> None:
         store.load(1)
 
 
-def test_a_checkpoint_holds_every_version(store: WeightStore, tmp_path: Path) -> None:
-    for version in (3, 4):
+def test_a_checkpoint_holds_the_versions_that_it_needs(store: WeightStore, tmp_path: Path) -> None:
+    for version in (2, 3, 4):
         store.publish(version, Numbers(version))
         store.pin(version)
-    store.save(tmp_path / "saved")
+    store.save(tmp_path / "saved", (3, 4))
     store.publish(5, Numbers(5))
     store.pin(5)
     store.restore(tmp_path / "saved")

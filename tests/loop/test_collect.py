@@ -44,7 +44,6 @@ def collector(stream: ProblemStream, *, num_prompts: int, needs_greedy: bool = F
     return StepCollector(
         stream=stream,
         prompt_of=as_prompt,
-        sampler=FakeSampler(respond),
         grader=FakeGrader(is_answer),
         num_prompts=num_prompts,
         needs_greedy=needs_greedy,
@@ -59,8 +58,20 @@ def ids(groups: Sequence[Group | PartialGroup]) -> list[str]:
     return [group.prompt.problem.id for group in groups]
 
 
+def step_of(
+    stage: StepCollector,
+    sampling: Sampling = SAMPLING,
+    *,
+    sampler: FakeSampler | None = None,
+    partial: Sequence[PartialGroup] = (),
+) -> StepData:
+    """One step, whose problems are taken right before it."""
+    prompts = stage.take(len(partial))
+    return stage.collect(sampling, sampler or FakeSampler(respond), prompts=prompts, partial=partial)
+
+
 def collect(stream: ProblemStream, num_prompts: int) -> StepData:
-    return collector(stream, num_prompts=num_prompts).collect(SAMPLING)
+    return step_of(collector(stream, num_prompts=num_prompts))
 
 
 def test_without_a_curriculum_a_step_has_the_next_problems_whatever_their_rewards() -> None:
@@ -73,9 +84,18 @@ def test_without_a_curriculum_a_step_has_the_next_problems_whatever_their_reward
     assert data.grade_s >= 0
 
 
+def test_problems_of_later_steps_are_not_taken_again_while_they_are_open() -> None:
+    stream = curriculum_stream("ehme")
+    stage = collector(stream, num_prompts=2)
+    prompts, later = stage.take(), stage.take()
+    pending = [prompt.problem.id for prompt in later]
+    stage.collect(SAMPLING, FakeSampler(respond), prompts=prompts, pending=pending)
+    assert {prompt.problem.id for prompt in stage.take()} == {prompt.problem.id for prompt in prompts}
+
+
 def test_the_grader_gets_the_step() -> None:
     stage = collector(ProblemStream(problems("ehm"), seed=0), num_prompts=2)
-    stage.collect(SAMPLING)
+    step_of(stage)
     assert isinstance(stage.grader, FakeGrader)
     assert stage.grader.steps == [3, 3]
 
@@ -127,7 +147,7 @@ def test_dynamic_sampling_stops_when_no_problem_is_left() -> None:
 @pytest.mark.parametrize("rounds", [0, 3])
 def test_the_baseline_of_a_group_is_the_reward_of_its_greedy_response(rounds: int) -> None:
     stage = collector(curriculum_stream("emhmehmm", dynamic_sampling=rounds), num_prompts=3, needs_greedy=True)
-    data = stage.collect(SAMPLING)
+    data = step_of(stage)
     expected = {index: float(name[0] in "em") for index, name in enumerate(ids(data.groups))}
     assert data.baseline_of_group == expected
     assert data.num_tokens == 2 * (4 * len(data.sampled) + 3)  # every response has 2 tokens, also the 3 greedy ones
@@ -147,16 +167,16 @@ def test_a_group_with_an_unfinished_rollout_waits_for_the_next_step() -> None:
     stage = collector(ProblemStream(problems("eeeeee"), seed=0), num_prompts=2)
     short, long = (problem.id for problem in ProblemStream(problems("eeeeee"), seed=0).take(2))
     sampler = FakeSampler(lambda prompt, sample: "50000" if (prompt.problem.id, sample) == (long, 1) else "5")
-    stage, sampling = dataclasses.replace(stage, sampler=sampler), dataclasses.replace(SAMPLING, max_call_tokens=4)
+    sampling = dataclasses.replace(SAMPLING, max_call_tokens=4)
 
-    first = stage.collect(sampling)
+    first = step_of(stage, sampling, sampler=sampler)
     assert (ids(first.groups), ids(first.partial)) == ([short], [long])
     assert [rollout.num_tokens for rollout in first.partial[0].rollouts] == [2, 4, 2, 2]
     assert first.metrics == {"rollout/partial": 1.0}
     assert first.num_tokens == 4 * 2 + (2 + 4 + 2 + 2)
 
     sampler.load_weights(FakeWeights(version=1))
-    second = stage.collect(sampling, partial=first.partial)
+    second = step_of(stage, sampling, sampler=sampler, partial=first.partial)
     assert ids(second.groups)[0] == long
     assert (len(second.groups), second.partial) == (2, ())
     assert second.num_tokens == 2 + 4 * 2  # the rest of the resumed rollout, and one new group
@@ -171,7 +191,7 @@ def test_a_group_with_an_unfinished_rollout_waits_for_the_next_step() -> None:
 def test_a_step_in_which_no_group_is_complete_continues_until_one_is() -> None:
     stage = collector(ProblemStream(problems("eh"), seed=0), num_prompts=2)
     sampler = FakeSampler(lambda prompt, sample: "5" if prompt.problem.question == "e" else "70000")
-    data = dataclasses.replace(stage, sampler=sampler).collect(dataclasses.replace(SAMPLING, max_call_tokens=1))
+    data = step_of(stage, dataclasses.replace(SAMPLING, max_call_tokens=1), sampler=sampler)
     assert ids(data.groups) == ["e0"]
     assert {rollout.num_tokens for rollout in data.partial[0].rollouts} == {2}
 
@@ -179,10 +199,10 @@ def test_a_step_in_which_no_group_is_complete_continues_until_one_is() -> None:
 def test_a_curriculum_observes_a_problem_when_its_last_rollout_has_ended() -> None:
     stream = curriculum_stream("eh")
     sampler = FakeSampler(lambda prompt, sample: "5" if prompt.problem.question == "e" else "70000")
-    stage = dataclasses.replace(collector(stream, num_prompts=2), sampler=sampler)
+    stage = collector(stream, num_prompts=2)
     sampling, partial, tried = dataclasses.replace(SAMPLING, max_call_tokens=4), (), []
     for _ in range(2):
-        partial = stage.collect(sampling, partial=partial).partial
+        partial = step_of(stage, sampling, sampler=sampler, partial=partial).partial
         tried.append({row[0]: row[1:4] for row in stream.state()["curriculum"]["tried"]})
     assert tried[0].keys() == {0}
     assert tried[1][1] == [0.0, 4.0, 1]  # four responses in one visit: it was not taken again while it was on its way

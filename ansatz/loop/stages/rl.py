@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from ansatz.config.schema import Config
 from ansatz.data.curriculum import curriculum_settings
 from ansatz.errors import ConfigError
 from ansatz.evaluate.evaluate import Evaluator
-from ansatz.loop.collect import StepCollector, StepData
+from ansatz.loop.collect import StepData
 from ansatz.loop.context import RunContext
+from ansatz.loop.lag import check_lag, explain_lag
 from ansatz.loop.preset_requirements import check_requirements, requirement_lines
+from ansatz.loop.queue_setup import rollout_queue
+from ansatz.loop.rollout_queue import RolloutQueue
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.load import Policy, check_folder
@@ -24,15 +23,12 @@ from ansatz.objectives.build import build_objective
 from ansatz.objectives.checks import check_recipe as check_objective
 from ansatz.objectives.explain import explain as explain_objective
 from ansatz.objectives.objective import Objective
-from ansatz.rollout.base import Sampler, Sampling
-from ansatz.rollout.groups import PartialGroup
 from ansatz.track.measurements import values
 from ansatz.track.no_signal import no_signal_note
 from ansatz.track.rollouts import rollout_metrics, version_lag
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.sample import samples_of_groups
 from ansatz.train.trainer import StepReport
-from ansatz.types import rollout_from_json, to_json
 
 
 class RlStage(Stage):
@@ -43,13 +39,15 @@ class RlStage(Stage):
 
     def explain(self, config: Config) -> str:
         text = explain_objective(objective_of(config), max_response_tokens=config.rollout.max_response_tokens)
-        return "\n".join([text, *_critic_lines(config), *requirement_lines(config)])
+        return "\n".join([text, *_critic_lines(config), *requirement_lines(config), *explain_lag(config)])
 
     def check(self, config: Config) -> None:
         """The objective can be built and gets the inputs that it needs; the optimizer exists."""
         check_requirements(config)
         _check_critic(config)
-        check_objective(objective_of(config), samples_per_prompt=config.rollout.samples_per_prompt)
+        objective = objective_of(config)
+        check_objective(objective, samples_per_prompt=config.rollout.samples_per_prompt)
+        check_lag(config, objective)
         bind_optimizer(config.train.optimizer)
 
     def check_inputs(self, context: RunContext) -> None:
@@ -61,8 +59,9 @@ class RlStage(Stage):
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config = context.config
+        model = context.model_before(self.name)
         trainer = context.trainer(
-            context.model_before(self.name),
+            model,
             objective_of(config),
             section=config.train,
             updates=config.train,
@@ -79,9 +78,9 @@ class RlStage(Stage):
             curriculum=None if recipe is None else curriculum_settings(recipe),
         )
         evaluator = context.evaluator(trainer.policy)
-        with closing(context.sampler(trainer.policy)) as sampler, stage as running:
-            _train(context, running, sampler=sampler, evaluator=evaluator)
-            running.tracker.evaluation(evaluator.run(sampler, stage=folder.name, step=running.total_steps))
+        with stage as running, rollout_queue(context, running, model=model) as queue:
+            _train(running, queue=queue, evaluator=evaluator)
+            _evaluate(running, evaluator, queue, step=running.total_steps)
             return running.output
 
 
@@ -114,31 +113,17 @@ def _critic_lines(config: Config) -> list[str]:
     return ["The critic:", *start, *alone] if start or alone else []
 
 
-def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evaluator: Evaluator) -> None:
+def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluator: Evaluator) -> None:
     config, trainer = stage.config, stage.trainer
-    collector = StepCollector(
-        stream=stage.stream,
-        prompt_of=context.renderer(trainer.policy).prompt,
-        sampler=sampler,
-        grader=context.grader,
-        num_prompts=config.rollout.prompts_per_step,
-        needs_greedy=trainer.needs_greedy,
-        grader_threads=config.grader_workers,
-    )
-    partial = _partial_from_json(stage.restored.get("partial_rollouts", ()))
     memory = PeakMemory(trainer.policy.device)
-    sampler.load_weights(trainer.weights())
-    _evaluate_if_due(stage, evaluator, sampler, step=stage.first_step - 1)  # a signal may have cut it off
+    _evaluate_if_due(stage, evaluator, queue, step=stage.first_step - 1)  # a signal may have cut it off
     for step in stage.steps:
-        sampling = Sampling.of(
-            config.rollout, seed=config.seed, step=step, max_call_tokens=config.rollout.partial_rollout_tokens
-        )
-        data = collector.collect(sampling, partial=partial)
-        partial, version = data.partial, trainer.version
+        queue.open(through=step + config.rollout.lag)
+        data, version = queue.gather(step), trainer.version
         start = time.perf_counter()
         batch = trainer.batch(samples_of_groups(data.groups), baseline_of_group=data.baseline_of_group)
         report = trainer.update(batch, step=step, seed=config.seed, check_alignment=True)
-        sampler.load_weights(trainer.weights())
+        queue.publish(trainer.weights(), version=step)
         metrics = step_metrics(data, report, version=version, update_s=time.perf_counter() - start)
         stage.tracker.log(step, {**metrics, "perf/peak_memory_gb": memory.gb()})
         note = no_signal_note(data.sampled, max_response_tokens=config.rollout.max_response_tokens)
@@ -146,18 +131,23 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
             stage.tracker.event(step, "no_signal", note)
         if config.save.samples:
             stage.tracker.samples(step, [member for group in data.sampled for member in group.members])
-        stage_state = functools.partial(_stage_state, partial)
-        stage.reach_edge(step, stage_state)
-        _evaluate_if_due(stage, evaluator, sampler, step=step)
-        stage.save_if_due(step, stage_state)
+        state, files = queue.state(), queue.files()
+        stage.reach_edge(step, state, files)
+        _evaluate_if_due(stage, evaluator, queue, step=step)
+        stage.save_if_due(step, state, files)
 
 
-def _evaluate_if_due(stage: TrainingStage, evaluator: Evaluator, sampler: Sampler, *, step: int) -> None:
+def _evaluate_if_due(stage: TrainingStage, evaluator: Evaluator, queue: RolloutQueue, *, step: int) -> None:
     """Evaluate the policy after a step if `evaluate.every` asks for it. The stage itself evaluates the last step."""
     every, name = stage.config.evaluate.every, stage.folder.name
     due = every and step and step % every == 0 and step < stage.total_steps
     if due and not stage.tracker.has_evaluation(stage=name, step=step):
-        stage.tracker.evaluation(evaluator.run(sampler, stage=name, step=step))
+        _evaluate(stage, evaluator, queue, step=step)
+
+
+def _evaluate(stage: TrainingStage, evaluator: Evaluator, queue: RolloutQueue, *, step: int) -> None:
+    source = queue.evaluation(stage.trainer.weights(), version=step)
+    stage.tracker.evaluation(evaluator.run(source, stage=stage.folder.name, step=step))
 
 
 def step_metrics(data: StepData, report: StepReport, *, version: int, update_s: float) -> dict[str, float]:
@@ -177,14 +167,6 @@ def step_metrics(data: StepData, report: StepReport, *, version: int, update_s: 
         "perf/train_tokens_per_s": report.num_tokens / update_s,
         **data.metrics,
     }
-
-
-def _stage_state(partial: Sequence[PartialGroup]) -> dict[str, Any]:
-    return {"partial_rollouts": [[to_json(rollout) for rollout in group.rollouts] for group in partial]}
-
-
-def _partial_from_json(groups: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[PartialGroup, ...]:
-    return tuple(PartialGroup(tuple(rollout_from_json(dict(row)) for row in rows)) for rows in groups)
 
 
 STAGE = RlStage()

@@ -1,0 +1,128 @@
+"""The ledger: the tickets of open steps and what has landed, as JSON lines in one file for each step.
+
+    ledger/step-000012.jsonl    {"ticket": {...}}     a ticket that was issued
+                                {"landed": {...}}     the rollouts of a ticket that was issued above
+
+It is only a cache: without it, tickets that a checkpoint leaves open are sampled again, with the same result. Lines are
+written at once, so they survive a kill of the process, and are flushed to disk within a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TextIO
+
+from ansatz.rollout.ticket import (
+    Kind,
+    Landed,
+    Ticket,
+    TicketKey,
+    digest,
+    landed_from_json,
+    landed_to_json,
+    ticket_from_json,
+    ticket_to_json,
+)
+
+SYNC_S = 1.0
+"""A line is on disk after this number of seconds at the latest."""
+
+
+class Ledger:
+    """The ledger in a folder, which is made when it is needed. Any thread may call it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[int, TextIO] = {}
+        self._unsynced = set[int]()
+        self._timer: threading.Timer | None = None
+        self._lock = threading.RLock()
+
+    def issue(self, tickets: Iterable[Ticket]) -> None:
+        """Record tickets before they are sampled."""
+        for ticket in tickets:
+            self._append(ticket.step, {"ticket": ticket_to_json(ticket)})
+
+    def land(self, landing: Landed) -> None:
+        """Record what has landed. Its ticket has been issued."""
+        line = landed_to_json(landing)
+        self._append(landing.ticket.step, {"landed": {**line, "ticket": list(landing.ticket.key)}})
+
+    def landed(self) -> dict[TicketKey, Landed]:
+        """What has landed, by key; of two tickets with one key, for the one that was issued last.
+
+        Lines that are torn or damaged are left out.
+        """
+        by_key: dict[TicketKey, Landed] = {}
+        for path in sorted(self._folder.glob("step-*.jsonl")):
+            tickets: dict[TicketKey, Ticket] = {}
+            for line in path.read_bytes().split(b"\n")[:-1]:
+                try:
+                    row = json.loads(line)
+                    if "ticket" in row:
+                        ticket = ticket_from_json(row["ticket"])
+                        tickets[ticket.key] = ticket
+                        by_key.pop(ticket.key, None)
+                        continue
+                    kind, *numbers = row["landed"]["ticket"]
+                    key = TicketKey(Kind(kind), *numbers)
+                    landing = landed_from_json({**row["landed"], "ticket": ticket_to_json(tickets[key])})
+                    if digest(landing.rollouts) == landing.digest:
+                        by_key[key] = landing
+                except (ValueError, KeyError, TypeError):
+                    continue
+        return by_key
+
+    def forget(self, through: int) -> None:
+        """Remove the files of steps up to this one: a checkpoint covers them."""
+        with self._lock:
+            for path in self._folder.glob("step-*.jsonl"):
+                if (step := int(path.stem.removeprefix("step-"))) <= through:
+                    self._unsynced.discard(step)
+                    if (file := self._files.pop(step, None)) is not None:
+                        file.close()
+                    path.unlink()
+
+    def sync(self) -> None:
+        """Flush all lines to disk."""
+        with self._lock:
+            self._timer = None
+            for step in self._unsynced:
+                os.fsync(self._files[step].fileno())
+            self._unsynced.clear()
+
+    def close(self) -> None:
+        """Flush and close the files, which stay."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            self.sync()
+            for file in self._files.values():
+                file.close()
+            self._files.clear()
+
+    def _append(self, step: int, row: dict[str, Any]) -> None:
+        line = json.dumps(row, separators=(",", ":")) + "\n"
+        with self._lock:
+            if step not in self._files:
+                self._files[step] = self._open(step)
+            self._files[step].write(line)
+            self._files[step].flush()
+            self._unsynced.add(step)
+            if self._timer is None:
+                self._timer = threading.Timer(SYNC_S / 2, self.sync)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _open(self, step: int) -> TextIO:
+        """Open a file to append to it, without the torn line that a kill may have left at its end."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"step-{step:06d}.jsonl"
+        if path.is_file():
+            whole = path.read_bytes().rfind(b"\n") + 1
+            os.truncate(path, whole)
+        return path.open("a", encoding="utf-8")

@@ -1,0 +1,83 @@
+"""Whole toy runs with a lag: resumed with open tickets, with and without the ledger, and recipes that are refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from lag_runs import EVERYTHING, results
+from toy_runs import toy_config
+
+from ansatz.errors import ConfigError
+from ansatz.loop.pipeline import check_recipe, run_pipeline
+from ansatz.loop.run_folder import resume_config
+from ansatz.track.jsonl import read_jsonl
+from ansatz.types import rollout_from_json
+
+REWARDS = Path(__file__).with_name("user_rewards.py")
+
+
+def lagged(folder: Path, lag: int, **algorithm: object):
+    interrupting = {f"{REWARDS}:interrupts": {"at": 7, "unless": str(folder / "go")}}
+    changes = {
+        **EVERYTHING,
+        "rollout": {**EVERYTHING["rollout"], "lag": lag, "thinking_budget": 6},
+        "rewards": {"math_answer": {"weight": 0}, **interrupting},
+        "algorithm": {"preset": "grpo", "correction": "truncate", **algorithm},
+        "train": {"steps": 10, "lr": 1e-3, "updates_per_step": 2},
+        "save": {"every": 4, "tensorboard": False},
+        "evaluate": {"every": 3, "problems": 3},
+    }
+    return toy_config(folder, changes)
+
+
+@pytest.mark.parametrize("preset", ["grpo", "remax"])
+def test_a_run_with_open_tickets_is_resumed_to_the_same_bits(tmp_path, preset):
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "go").touch()
+    whole = results(run_pipeline(lagged(tmp_path / "a", 2, preset=preset)))
+    for row in whole["rollouts"][6]:  # step 7 has W_4, or W_6 in its additional rounds; partial rollouts are older
+        assert rollout_from_json(row["rollout"]).version_max in (8, 12)
+    assert max(row["rollout/version_lag"] for row in whole["metrics"]) > 2
+    for name in "bc":
+        with pytest.raises(KeyboardInterrupt):
+            run_pipeline(lagged(tmp_path / name, 2, preset=preset))
+        run = tmp_path / name / "runs" / "toy"
+        assert (run / "rl" / "checkpoints" / "step-000004" / "training" / "rollout_weights").is_dir()
+        if name == "c":
+            shutil.rmtree(run / "rl" / "ledger")
+        (tmp_path / name / "go").touch()
+        resumed = results(run_pipeline(resume_config(run), resume=True))
+        for what, value in whole.items():
+            assert value == resumed[what], (name, what)
+    rows = read_jsonl(tmp_path / "a" / "runs" / "toy" / "rl" / "metrics.jsonl")
+    assert [row["step"] for row in rows] == list(range(1, 11))
+    assert not (tmp_path / "a" / "runs" / "toy" / "rl" / "weights").exists()
+    assert not list((tmp_path / "a" / "runs" / "toy" / "rl" / "ledger").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"rollout": {"lag": 1}}, r"rollout.lag = 1: .* algorithm.correction: truncate.*recomputed old policy"),
+        ({"rollout": {"lag": 1}, "algorithm": {"preset": "ppo"}}, "ppo has no correction"),
+        ({"rollout": {"publish_every": 2}}, "rollout.publish_every = 2: rollouts would be up to 1 steps old"),
+        (
+            {"rollout": {"lag": 1}, "algorithm": {"correction": "truncate", "anchor": "behavior"}},
+            "Set algorithm.anchor: old",
+        ),
+        ({"rollout": {"lag": 9}, "algorithm": {"correction": "truncate"}}, "rollout.long_lag: true"),
+        ({"rollout": {"lag": 8, "publish_every": 2}, "algorithm": {"correction": "truncate"}}, "up to 9 steps old"),
+        ({"rollout": {"lag": 8, "long_lag": True}, "algorithm": {"correction": "truncate"}}, "has no effect"),
+    ],
+)
+def test_a_lag_that_the_objective_cannot_learn_from_is_refused(tmp_path, changes, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        check_recipe(toy_config(tmp_path, changes))
+
+
+@pytest.mark.parametrize("rollout", [{"lag": 1}, {"lag": 8}, {"lag": 20, "long_lag": True}, {"publish_every": 4}])
+def test_a_lag_with_a_correction_is_accepted(tmp_path, rollout):
+    check_recipe(toy_config(tmp_path, {"rollout": rollout, "algorithm": {"preset": "ppo", "correction": "truncate"}}))
