@@ -24,7 +24,7 @@ def test_lag_zero_gives_the_bits_of_the_synchronous_loop(tmp_path, monkeypatch, 
     if steps == 30:
         assert max(row["rollout/partial"] for row in runs[0]["metrics"]) > 0
         assert max(row["data/dynamic_sampling_rounds"] for row in runs[0]["metrics"]) > 0
-    assert len(runs[0]["weights"]) > 2
+    assert len(runs[0]["weights"]) >= 2
     for what, value in runs[0].items():
         assert value == runs[1][what], what
 

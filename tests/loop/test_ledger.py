@@ -85,7 +85,12 @@ def test_steps_that_a_checkpoint_covers_are_removed(tmp_path: Path) -> None:
 
 def test_lines_are_flushed_to_disk_within_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced = list[float]()
-    monkeypatch.setattr(ledger_module.os, "fsync", lambda descriptor: synced.append(time.monotonic()))
+
+    def fsync(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == (tmp_path / "step-000001.jsonl").stat().st_ino:
+            synced.append(time.monotonic())
+
+    monkeypatch.setattr(ledger_module.os, "fsync", fsync)
     ledger, start = Ledger(tmp_path), time.monotonic()
     ledger.issue(tickets(1))
     while not synced and time.monotonic() < start + 5:
