@@ -110,10 +110,11 @@ class Walk:
         self.program(what, [*self.ansatz, *map(str, command)], expect=expect, says=says)
 
     def program(self, what: str, command: list[str], *, expect: int = 0, says: str = "") -> None:
-        offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(self.work / "hub")}
+        settings = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(self.work / "hub")}
+        settings |= {"VLLM_CPU_KVCACHE_SPACE": "1"}  # GiB; by default vLLM for CPUs takes half of the memory
         start = time.perf_counter()
         done = subprocess.run(
-            command, cwd=self.work, env=os.environ | offline, capture_output=True, text=True, check=False
+            command, cwd=self.work, env=os.environ | settings, capture_output=True, text=True, check=False
         )
         seconds = time.perf_counter() - start
         output = done.stdout + done.stderr
@@ -196,14 +197,11 @@ def load_elsewhere(walk: Walk, arguments: argparse.Namespace) -> None:
 
 
 def start_recipes(walk: Walk) -> None:
-    listed = subprocess.run([*walk.ansatz, "recipes"], capture_output=True, text=True, check=True, cwd=walk.work).stdout
-    for name in _recipes(listed):
+    from ansatz.config.packaged import packaged_recipes
+
+    for recipe in packaged_recipes():
+        name = recipe.path.stem
         walk.run(f"start {name} at toy size", "train", name, "--model.toy", "true", "--out", "toy", "--threads", 1)
-
-
-def _recipes(listed: str) -> list[str]:
-    words = (line.split() for line in listed.partition("verlays")[0].splitlines())
-    return [line[0] for line in words if line and line[0].endswith(("gib", "_cpu"))]
 
 
 def make_model(cache: Path, data: Path) -> None:
