@@ -25,6 +25,7 @@ from faults.full_disk import full_disks
 from faults.judge_server import judge_server
 from faults.kills import KilledRun, killed_run
 from faults.kinds import KINDS
+from faults.marked import HELD
 from faults.moments import ANY, DisturbedRuns
 from faults.processes import Forks
 from faults.signals import SignalledRun, signalled_run
@@ -98,7 +99,8 @@ def disturbed(
     """Runs that are disturbed `count` times in all. A moment that a run has passed before it came is drawn again."""
     number = 0
     while count > 0:
-        dealt = draw.sample([ANY, *runs.phases], len(runs.phases) + 1)
+        phases = [ANY, *(phase for phase in runs.phases if what == "kills" or phase not in HELD)]
+        dealt = draw.sample(phases, len(phases))
         while dealt and count > 0:
             aims, dealt = dealt[: min(FAULTS_PER_RUN, count)], dealt[min(FAULTS_PER_RUN, count) :]
             run = disturb(runs, f"{what} {number}", aims, draw)

@@ -1,4 +1,4 @@
-"""The disk space that a training stage needs for its checkpoints, checked before its first step."""
+"""The disk space that checkpoints need: of a run, before its model is loaded, and of a stage, before its first step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ansatz.errors import ConfigError
+from ansatz.config.schema import Config
+from ansatz.errors import ConfigError, ModelError
+from ansatz.models.plan import recipe_shape
 from ansatz.train.checkpoint import list_checkpoints
 
 GB = 10**9
@@ -14,6 +16,29 @@ GB = 10**9
 
 def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
+
+
+def check_run_space(config: Config, *, free: Callable[[Path], int] = free_bytes) -> None:
+    """ConfigError, showing the sum, if a new run cannot fit on the disk, whatever precision its weights are saved in.
+
+    Needs no weights, and counts only what the RL stage surely keeps. A model whose shape is unknown passes.
+    """
+    try:
+        parameters = recipe_shape(config).num_parameters
+    except ModelError:
+        return
+    moment_bytes = 2 if config.train.optimizer.get("name") == "adamw_8bit" else 8
+    per_weight = 2 + (0 if config.model.lora is not None else moment_bytes)
+    num_checkpoints = min(config.save.keep, -(-config.train.steps // config.save.every))
+    folder = next(each for each in (config.run_dir, *config.run_dir.absolute().parents) if each.is_dir())
+    needed, available = num_checkpoints * parameters * per_weight, free(folder)
+    if needed > available:
+        raise ConfigError(
+            f"{config.run_dir}: {num_checkpoints} checkpoints (save.keep = {config.save.keep}) of {parameters:,} "
+            f"weights, each with at least {per_weight} bytes per weight, need {needed / GB:.3g} GB, but only "
+            f"{available / GB:.3g} GB are free on this disk. Free some space, lower save.keep, or write the run "
+            "elsewhere with --out."
+        )
 
 
 def check_space(folder: Path, *, checkpoint_bytes: int, keep: int, free: Callable[[Path], int] = free_bytes) -> None:

@@ -21,6 +21,7 @@ from ansatz.errors import ConfigError
 from ansatz.files import write_text
 from ansatz.locks import folder_lock
 from ansatz.loop.context import RunContext
+from ansatz.loop.disk import check_run_space
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.model_names import with_commits
 from ansatz.loop.run_folder import (
@@ -74,6 +75,8 @@ def run_pipeline(
     if not resume:
         check_run_dir(run_dir, fresh=fresh)
         _check_inputs(stages, context)
+        if not fresh:  # the old run that is deleted makes room
+            check_run_space(config)
         config, note = with_template(with_commits(config))
         context.config = config
         if note and console is not None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ansatz.train.checkpoint import DIGESTS_FILE, STATE_FILE
+from ansatz.train.checkpoint import DIGESTS_FILE, STATE_FILE, list_checkpoints
 
 _LEFT_OUT = ("tensorboard", "report.html")
 """The events of TensorBoard have the time of writing in them. The report shows what the other files hold, and times."""
@@ -32,6 +33,15 @@ def differences(left: Path, right: Path) -> list[str]:
     """The files that differ between two finished runs, and those that only one of them has."""
     one, other = fingerprint(left), fingerprint(right)
     return sorted(name for name in one | other if one.get(name) != other.get(name))
+
+
+def without_older_checkpoints(names: Iterable[str], run: Path) -> list[str]:
+    """The names of a run's files except those in checkpoints that are not the last of their stage.
+
+    A signal and a full disk make a run save at other steps than the recipe does.
+    """
+    last = tuple(f"{list_checkpoints(root.parent)[-1].relative_to(run)}/" for root in run.glob("*/checkpoints"))
+    return [name for name in names if "/checkpoints/" not in name or name.startswith(last)]
 
 
 def _content(path: Path, run: Path) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ansatz.train.checkpoint import list_checkpoints, verify_digests
 
-from .fingerprint import differences
+from .fingerprint import differences, without_older_checkpoints
 from .moments import DisturbedRuns
 
 ALWAYS = 1_000_000
@@ -59,12 +59,8 @@ def full_disks(runs: DisturbedRuns, *, only: Sequence[str] = ()) -> Iterator[Ful
         if code:
             effect = _stopped(run, code, message)
             runs.resume(run).wait()
-        last = str(list_checkpoints(runs.whole / "rl")[-1].relative_to(runs.whole))
-        changed = [
-            file
-            for file in differences(runs.whole, run)
-            if not file.endswith("events.jsonl") and ("checkpoints" not in file or file.startswith(last))
-        ]
+        changed = without_older_checkpoints(differences(runs.whole, run), runs.whole)
+        changed = [file for file in changed if not file.endswith("events.jsonl")]
         yield FullDisk(name=name, effect=f"differs: {changed}" if changed else effect, message=message[-600:])
 
 

@@ -39,7 +39,7 @@ BASE: dict[str, Any] = {
     "rollout": {"prompts_per_step": 4, "samples_per_prompt": 4, "max_response_tokens": 48},
     "train": {"steps": 12, "lr": 1e-3},
     "evaluate": {"problems": 6, "samples_per_prompt": 2, "k": 2, "every": 3},
-    "save": {"every": 4},
+    "save": {"every": 4, "grace": 2.0},
 }
 SOME_CORRECT: dict[str, Any] = {"math_answer": {"weight": 0.5}, f"{REWARDS}:odd_sums": {}}
 """The rewards of kinds that name no others."""

@@ -15,6 +15,7 @@ import yaml
 from ansatz.loop.interrupts import EXIT_CODE, SIGNALS
 from ansatz.train.checkpoint import list_checkpoints, verify_digests
 
+from .fingerprint import without_older_checkpoints
 from .moments import DisturbedRuns
 from .processes import descendants, left_alive
 
@@ -81,7 +82,8 @@ def signalled_run(runs: DisturbedRuns, name: str, aims: Sequence[str], draw: ran
                 message=(reached.process.error().splitlines() or [""])[-1],
             )
         )
-    return SignalledRun(kind=runs.kind, signals=tuple(outcomes), differences=runs.finish(run))
+    changed = without_older_checkpoints(runs.finish(run), runs.whole)
+    return SignalledRun(kind=runs.kind, signals=tuple(outcomes), differences=tuple(changed))
 
 
 def _newest_checkpoint(run: Path) -> Path | None:

@@ -4,6 +4,7 @@ import json
 import threading
 
 import pytest
+from pydantic import BaseModel
 from safetensors.torch import load_file
 from toy_runs import toy_config
 
@@ -48,6 +49,41 @@ def test_every_changed_key_is_refused_by_name_or_allowed(tmp_path):
     assert all(f"{key} was " in message for key, message in refusals.items() if message is not None)
     assert {"train.lr", "seed", "threads", "model.dtype"} <= refusals.keys() - allowed
     assert len(refusals) > 50
+
+
+COMPONENTS = {
+    "model": {"lora": {"rank": 4, "alpha": 8.0}},
+    "data": {"curriculum": {"sampler": "variance", "dynamic_sampling": 2}},
+    "rejection": {"rounds": 2, "sft": {"steps": 3}},
+    "algorithm": {"preset": "grpo", "kl_coef": 0.1, "surrogate": {"name": "clip", "low": 0.1, "high": 0.2}},
+    "train": {"optimizer": {"name": "adamw", "betas": [0.9, 0.95]}},
+    "rewards": {"math_answer": {"weight": 0.5, "mode": "strict"}},
+    "rollout": {"engine": {"name": "native", "max_concurrent": 8}, "stop": ["x"]},
+}
+
+
+def leaves(section, prefix=""):
+    """The dotted names of the keys of the schema that are not sections themselves."""
+    for name, info in section.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from leaves(info.annotation, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def test_every_key_of_the_schema_and_every_setting_of_a_component_is_part_of_the_record(tmp_path):
+    config = toy_config(tmp_path, COMPONENTS)
+    recipe = json.loads(json.dumps(record_of(config).recipe))
+    for key in leaves(Config):
+        assert any(name == key or name.startswith(f"{key}.") for name in recipe), key
+    assert set(flat_keys(COMPONENTS)) <= recipe.keys()
+    for key in recipe:
+        changed = RunRecord(recipe={**recipe, key: other(recipe[key])})
+        removed = RunRecord(recipe={name: value for name, value in recipe.items() if name != key})
+        for record in (changed, removed):
+            message = refusal(record, config)
+            may = key in ("name", "out", "train.steps") or key.startswith("save.")
+            assert may if message is None else f"{key} was " in message
 
 
 def test_an_accepted_change_is_recorded_with_both_values(run):

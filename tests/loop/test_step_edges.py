@@ -2,13 +2,17 @@
 
 import pytest
 from made_up import problem
+from toy_runs import toy_config
 
 from ansatz.config.schema import SaveSection
 from ansatz.data.cursor import ProblemStream
 from ansatz.errors import CheckpointError, ConfigError, StorageError
-from ansatz.loop.disk import check_space
+from ansatz.loop import disk
+from ansatz.loop.disk import check_run_space, check_space
 from ansatz.loop.interrupts import Interrupts
+from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.step_edges import EdgeSaver
+from ansatz.models.plan import recipe_shape
 from ansatz.track.fake import MemoryTracker
 from ansatz.train import checkpoint
 from ansatz.train.fake import FakeTrainer
@@ -103,3 +107,16 @@ def test_a_stage_that_does_not_fit_on_the_disk_is_refused_with_the_sum(tmp_path)
     check_space(tmp_path, checkpoint_bytes=2 * 10**9, keep=2, free=lambda folder: 6 * 10**9)
     with pytest.raises(ConfigError, match=r"3 checkpoints .* of 2 GB each need 6 GB, but only 5\.99 GB are free"):
         check_space(tmp_path, checkpoint_bytes=2 * 10**9, keep=2, free=lambda folder: 5_990_000_000)
+
+
+def test_a_run_that_does_not_fit_on_the_disk_is_refused_before_its_model_is_loaded(tmp_path, monkeypatch):
+    config = toy_config(tmp_path)
+    parameters = recipe_shape(config).num_parameters
+    needed = 2 * parameters * 10  # keep = 2; bfloat16 weights and two float32 moments
+    check_run_space(config, free=lambda folder: needed)
+    with pytest.raises(ConfigError, match=rf"2 checkpoints .* of {parameters:,} weights, .* 10 bytes .* elsewhere"):
+        check_run_space(config, free=lambda folder: needed - 1)
+    monkeypatch.setattr(disk.check_run_space, "__kwdefaults__", {"free": lambda folder: 0})
+    with pytest.raises(ConfigError, match="only 0 GB are free"):
+        run_pipeline(config)
+    assert not config.run_dir.exists()
