@@ -23,6 +23,7 @@ from types import FrameType
 from typing import NoReturn, Protocol
 
 from ansatz.errors import RunInterrupted
+from ansatz.loop.run_record import is_run_folder
 from ansatz.process import exit_at_once
 
 EXIT_CODE = os.EX_TEMPFAIL
@@ -88,6 +89,8 @@ class Interrupts:
         """End the run after a signal, once everything is saved. sentence: what was saved."""
         assert self.signal is not None
         resume = f"Resume with: ansatz train --resume {self._run_dir}"
+        if not is_run_folder(self._run_dir):
+            resume = "The run had not begun; run the command again."
         self._farewell = RunInterrupted(f"stopped by {self.signal.name}. {sentence} {resume}")
         signal.setitimer(signal.ITIMER_REAL, CLEANUP_S)
         raise self._farewell

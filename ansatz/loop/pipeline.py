@@ -65,36 +65,37 @@ def run_pipeline(
     it. The recipe, its files and its problems are checked before anything is written, and the problems' lengths before
     any training. RunInterrupted if a signal ended the run; it can be resumed.
     """
-    check_recipe(config)
-    set_threads(config.threads)
     run_dir = config.run_dir
-    stages = [find_stage(name) for name in config.stages]
     interrupts = Interrupts(run_dir, grace_s=config.save.grace)
-    grader = build_grader(config.rewards, workers=config.grader_workers)
-    context = RunContext(config, grader=grader, console=console, interrupts=interrupts)
-    if not resume:
-        check_run_dir(run_dir, fresh=fresh)
-        _check_inputs(stages, context)
-        if not fresh:  # the old run that is deleted makes room
-            check_run_space(config)
-        config, note = with_template(with_commits(config))
-        context.config = config
-        if note and console is not None:
-            console.note(note)
-    with folder_lock(run_dir), interrupts.installed(), context.grader:
-        if resume:
-            prepare_resume(run_dir, config, allow_changes=allow_changes)
-            _check_inputs([stage for stage in stages if not _is_done(stage, config)], context)
-        else:
-            prepare_run_dir(run_dir, config, fresh=fresh)
-        write_config(config, run_dir)
-        for stage in stages:
-            for name in stage.folders(config):
-                context.outputs[name] = _run_stage(stage, context, run_dir / name)
-            if stage.name == "model":
-                record_or_verify_inputs(run_dir)
-        write_text(run_dir / "summary.json", json.dumps(_summary(context), indent=2))
-        write_report(run_dir)
+    with interrupts.installed():
+        check_recipe(config)
+        set_threads(config.threads)
+        stages = [find_stage(name) for name in config.stages]
+        grader = build_grader(config.rewards, workers=config.grader_workers)
+        context = RunContext(config, grader=grader, console=console, interrupts=interrupts)
+        if not resume:
+            check_run_dir(run_dir, fresh=fresh)
+            _check_inputs(stages, context)
+            if not fresh:  # the old run that is deleted makes room
+                check_run_space(config)
+            config, note = with_template(with_commits(config))
+            context.config = config
+            if note and console is not None:
+                console.note(note)
+        with folder_lock(run_dir), context.grader:
+            if resume:
+                prepare_resume(run_dir, config, allow_changes=allow_changes)
+                _check_inputs([stage for stage in stages if not _is_done(stage, config)], context)
+            else:
+                prepare_run_dir(run_dir, config, fresh=fresh)
+            write_config(config, run_dir)
+            for stage in stages:
+                for name in stage.folders(config):
+                    context.outputs[name] = _run_stage(stage, context, run_dir / name)
+                if stage.name == "model":
+                    record_or_verify_inputs(run_dir)
+            write_text(run_dir / "summary.json", json.dumps(_summary(context), indent=2))
+            write_report(run_dir)
     return run_dir
 
 

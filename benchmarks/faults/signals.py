@@ -64,7 +64,7 @@ def signalled_run(runs: DisturbedRuns, name: str, aims: Sequence[str], draw: ran
         with suppress(ProcessLookupError):
             os.kill(reached.process.pid, number)
         code, seconds = reached.process.wait(), time.monotonic() - sent
-        if code == 0:  # the run had ended
+        if (run / "report.html").exists():  # the run had ended
             continue
         saved = _newest_checkpoint(run)
         if saved is not None:
