@@ -68,6 +68,7 @@ class LocalTrainer:
         self.export_dtype = export_dtype
         self.lr, self.schedule, self.temperature = lr, schedule, temperature
         self.version = 0
+        self._lr_scale = 1.0
         self._reference_updates = 0
         self._skipped_in_a_row = 0
         self.on_skip: Callable[[SkippedUpdate], None] = lambda skipped: None
@@ -186,6 +187,9 @@ class LocalTrainer:
     def needs_greedy(self) -> bool:
         """Whether each prompt's greedy response must be sampled and graded too (ReMax)."""
         return "baseline_N" in self.objective.advantage.inputs
+
+    def set_lr_scale(self, scale: float) -> None:
+        self._lr_scale = scale
 
     def weights(self) -> LiveWeights:
         """The live module: a sampler in this process copies nothing. See `LiveWeights` for how long it is valid."""
@@ -332,7 +336,7 @@ class LocalTrainer:
         self, minibatch: TrainBatch, *, step: int, critic_alone: bool, max_logprob_gap: float
     ) -> UpdateReport:
         """One optimizer step of the policy and, unless the policy's was dropped, of the critic."""
-        multiplier = self.schedule.multiplier(step)
+        multiplier = self._lr_scale * self.schedule.multiplier(step)
         settings = UpdateSettings(
             lr=self.lr * multiplier,
             max_grad_norm=self.settings.max_grad_norm,
