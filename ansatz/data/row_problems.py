@@ -193,7 +193,7 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
         solution=solution,
         meta=_meta(row, keys),
     )
-    for name in ("id", "question", "answer", "solution", "level"):
+    for name in ("id", "question", "answer", "solution"):
         _check_characters(row, name, getattr(problem, name) or "")
     return problem
 

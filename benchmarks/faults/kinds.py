@@ -98,6 +98,11 @@ KINDS: dict[str, dict[str, Any]] = {
             f"{REWARDS}:computed": {},
         },
     },
+    "lag 2 with partial rollouts": {
+        **_NO_SFT,
+        "algorithm": {"preset": "grpo", "correction": "truncate"},
+        "rollout": {"lag": 2, "partial_rollout_tokens": 12, "stop": ["e"]},
+    },
     "skipped updates": {
         **_NO_SFT,
         "algorithm": {"preset": "dr_grpo"},

@@ -336,3 +336,10 @@ def test_a_tiny_model_has_the_settings_of_the_recipe(run, tmp_path):
     assert policy.model.config.hidden_size == config.model.tiny["hidden_size"]
     build_tiny_model(tmp_path, texts=["a"], seed=0, **config.model.tiny)
     assert load_policy(tmp_path).model.config.num_hidden_layers == policy.model.config.num_hidden_layers
+
+
+def test_a_resumed_run_tells_of_no_other_step_than_a_run_that_was_left_alone(tmp_path):
+    changes = {"data": {"sft": None}, "rewards": user_reward("all_equal"), "train": {"steps": 1}}
+    run = run_pipeline(toy_config(tmp_path, changes))
+    run_pipeline(resume_config(run, {"train.steps": "2"}), resume=True)
+    assert [(row["step"], row["kind"]) for row in read_jsonl(run / "rl" / "events.jsonl")] == [(1, "no_signal")]
