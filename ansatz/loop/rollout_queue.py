@@ -99,7 +99,7 @@ class RolloutQueue:
         self._landed: Mapping[TicketKey, Landed] = {} if ledger is None else ledger.landed()
         self._open: dict[int, OpenStep] = {}
         self._partial: tuple[PartialGroup, ...] = ()
-        self._opened = self._done = 0
+        self._opened = self._done = self._started = 0
         self._weights: dict[int, str] = {}  # fingerprints by version
         self._newest = -1  # the newest version that training uses
         self._unneeded: list[int] = []  # pins to release once the step edge after them is captured
@@ -110,6 +110,7 @@ class RolloutQueue:
         The weight store has the versions that were saved with it. A step that is open without its weights, because
         the lag was changed in between, is sampled with the newest ones.
         """
+        self._started = done
         self._opened, self._partial = done, _partial_from_json(state.get("partial_rollouts", ()))
         if self._store is not None:
             self._weights = {version: self._store.fingerprint(version) for version in self._store.versions()}
@@ -252,6 +253,8 @@ class RolloutQueue:
         return dataclasses.replace(opened, version=self._newest, tickets=tuple(tickets))
 
     def _available(self, version: int, *, otherwise: int) -> int:
+        """The version, or `otherwise` if it is from before this start of the run and was not saved."""
+        assert version in self._weights or version < self._started, f"version {version} of the weights is gone"
         return version if version in self._weights else otherwise
 
     def _use_newest(self, version: int) -> None:
