@@ -1,4 +1,5 @@
-"""The error tree. Every error that a user can cause is an AnsatzError. The command line prints it and exits with 2.
+"""The error tree. Every error that a user can cause is an AnsatzError. The command line prints it and exits with
+its exit_code, which is 2 unless the class says otherwise.
 
 AnsatzError
 |-- ConfigError        a recipe, overlay or override is wrong; nothing has started
@@ -11,6 +12,7 @@ AnsatzError
 |-- RewardError        a reward raised, did not return in time, or returned something other than one number per rollout
 |   `-- RewardUnavailable  what a reward needs, such as a judge, does not answer; a resumed run may succeed (code 75)
 |-- NonFiniteError     a loss or gradient is nan or inf; raised before the optimizer step
+|-- RunStopped         the watchdog has ended a run, which is saved; the command exits with 3
 `-- MissingExtraError  an optional package is missing; the message names the extra to install
 
 RunInterrupted is not an error: a signal has ended a run, which is saved. The exit code is 75.
@@ -68,6 +70,10 @@ class RewardUnavailable(RewardError):
 
 class NonFiniteError(AnsatzError):
     pass
+
+
+class RunStopped(AnsatzError):
+    exit_code = 3
 
 
 class MissingExtraError(AnsatzError):

@@ -6,24 +6,32 @@ flush, a machine that loses power after the rename can come back with an empty f
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
+
+HALF_CHARACTERS = "replace"
+"""What happens to half characters in files that Ansatz writes: the error handler of `str.encode`."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[TextIO]:
     """Open a UTF-8 draft of `path`; the draft becomes `path` when the block ends without an error.
 
-    Missing parent folders are made. If the block raises, the draft is removed and `path` stays as it was.
+    Half characters (lone surrogates), which UTF-8 cannot hold, are written as question marks: they come from file names
+    and from fields of other people's rows, and must not end a run that has nearly finished. Missing parent folders are
+    made. If the block raises, the draft is removed and `path` stays as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    check_not_special(path)  # without this, --out /dev/null would replace the device itself
     draft = path.with_name(f".{path.name}.draft")
     try:
-        with draft.open("w", encoding="utf-8") as file:
+        with draft.open("w", encoding="utf-8", errors=HALF_CHARACTERS) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -43,16 +51,42 @@ def write_text(path: Path, text: str) -> None:
 
 
 def append_text(path: Path, text: str) -> None:
-    """Append to a file, which is made if it is missing. OSError if the disk is full; the file is then as it was."""
+    """Append to a file, which is made if it is missing. Half characters are written as by `replacing`.
+
+    OSError if the disk is full; the file is then as it was.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    check_not_special(path)
     with path.open("ab", buffering=0) as file:
-        size, rest = file.tell(), memoryview(text.encode())
+        size, rest = file.tell(), memoryview(text.encode(errors=HALF_CHARACTERS))
         try:
             while rest:
                 rest = rest[file.write(rest) or 0 :]
         except OSError:
             file.truncate(size)
             raise
+
+
+def is_special(path: Path) -> bool:
+    """Whether it is a pipe, a device or a socket, or a link to one. Reading one can wait or go on for ever."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def check_not_special(path: Path) -> None:
+    """OSError for a pipe, a device or a socket."""
+    if is_special(path):
+        raise OSError(errno.EINVAL, "It is a pipe, a device or a socket, expected a file", os.fspath(path))
+
+
+def check_ordinary_files(folder: Path) -> None:
+    """OSError if anything in the folder, at any depth, is a pipe, a device or a socket."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            check_not_special(Path(parent, name))
 
 
 def not_written(path: Path, error: OSError, *, needed: int | None = None) -> str:

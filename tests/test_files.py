@@ -69,3 +69,26 @@ def test_content_and_folder_are_flushed_before_and_after_the_rename(tmp_path, mo
 
 def descriptor_name(descriptor):
     return os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+
+def test_half_a_character_is_written_as_a_question_mark(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    files.append_text(path, "a\ud800b\n")
+    assert path.read_bytes() == b"a?b\n"
+    files.write_text(path, "c\udfffd\n")
+    assert path.read_bytes() == b"c?d\n"
+
+
+def test_a_pipe_or_device_is_neither_replaced_nor_waited_for(tmp_path):
+    pipe, device = tmp_path / "deep" / "pipe", tmp_path / "deep" / "null"
+    pipe.parent.mkdir()
+    os.mkfifo(pipe)
+    device.symlink_to("/dev/null")
+    for path in (pipe, device):
+        for write in (files.write_text, files.append_text):
+            with pytest.raises(OSError, match="It is a pipe, a device or a socket, expected a file"):
+                write(path, "x")
+        with pytest.raises(OSError, match="expected a file"):
+            files.check_ordinary_files(tmp_path)
+        path.unlink()
+    files.check_ordinary_files(tmp_path)

@@ -18,6 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from ansatz.config.sampling import SamplingOptions
 from ansatz.config.schema import Config
+from ansatz.config.watchdog import RuleSettings
 from ansatz.data.base import find_source, source_names
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.generated import Source as GeneratedSource
@@ -113,6 +114,13 @@ def render() -> str:
         "rejection": _rejection(),
         "train": _registry("train.optimizer", "Optimizers", OPTIMIZERS),
         "rewards": _rewards(),
+        "watchdog": [
+            "### `watchdog.rules`",
+            "",
+            *_docstring(RuleSettings),
+            *_fields(RuleSettings, prefix="watchdog.rules.NAME."),
+            "",
+        ],
     }
     lines = [INTRODUCTION, "## The run", "", *_fields(Config, prefix="", skip=_is_section), ""]
     for name, field in Config.model_fields.items():

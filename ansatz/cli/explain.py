@@ -12,6 +12,7 @@ from ansatz.config import Config, load_recipe
 from ansatz.config.load import dump
 from ansatz.config.packaged import recipe_path
 from ansatz.errors import ConfigError, ModelError
+from ansatz.files import check_ordinary_files
 from ansatz.track.jsonl import read_jsonl
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def memory_arithmetic(config: Config, objective: Objective, hardware: Hardware |
 
 def measured_memory(run: Path) -> str:
     """The highest perf/peak_memory_gb of a run's RL stage."""
+    check_ordinary_files(run / "rl")
     rows = read_jsonl(run / "rl" / "metrics.jsonl")
     peaks = [row["perf/peak_memory_gb"] for row in rows if "perf/peak_memory_gb" in row]
     if not peaks:

@@ -22,12 +22,16 @@ PROMPT_FILE = "prompt.txt"
 def export(
     run: Annotated[Path, typer.Argument(help="A finished run, such as runs/NAME.")],
     out: Annotated[Path, typer.Argument(help="Folder to write; it must not exist, or be empty.")],
+    best: Annotated[
+        bool, typer.Option("--best", help="Export the checkpoint with the best held-out pass@1, not the final one.")
+    ] = False,
     push: Annotated[str, typer.Option(help="Upload the folder to the hub too, as OWNER/NAME.")] = "",
 ) -> None:
     """Write the final model of a run with generation config, chat template, recipe and model card (README.md).
 
     The generation config samples as the run's evaluations did, and the chat template renders a question as training
-    did. Neither optimizer state nor master weights are copied. A repository that --push creates is private.
+    did. --best also works for a run that is unfinished. Neither optimizer state nor master weights are copied. A
+    repository that --push creates is private.
     """
     from ansatz.cli.model_card import write_card
     from ansatz.config.load import load_run
@@ -40,14 +44,14 @@ def export(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{str(out)!r} exists and is not an empty folder. Choose another folder to write.")
     config = load_run(run)
-    model = final_model(run, config)
+    model = best_model(run, config) if best else final_model(run, config)
     verify_digests(model)
     draft = out.with_name(f".{out.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
     shutil.copytree(model, draft, ignore=shutil.ignore_patterns(TRAINING, DIGESTS_FILE))
     write_generation_config(draft, config)
     write_chat_template(draft, config.data.template)
-    write_card(draft, run, _with_own_files(config))
+    write_card(draft, run, _with_own_files(config), checkpoint=model)
     draft.replace(out)
     print(f"Model: {out}")
     if push:
@@ -79,6 +83,21 @@ def final_model(run: Path, config: Config) -> Path:
     output = done[last]
     assert output is not None
     return last / output["output"]
+
+
+def best_model(run: Path, config: Config) -> Path:
+    """The checkpoint of the last stage that has evaluated ones with the best held-out pass@1, which `save.best` keeps.
+
+    The run need not be finished. ConfigError if no checkpoint has been evaluated.
+    """
+    from ansatz.loop.stages import find_stage
+    from ansatz.loop.training_stage import best_checkpoint
+
+    folders = [run / name for stage in config.stages for name in find_stage(stage).folders(config)]
+    found = (best_checkpoint(folder) for folder in reversed(folders))
+    if (best := next((path for path in found if path is not None), None)) is None:
+        raise ConfigError(f"{run} has no checkpoint that was evaluated on held-out problems. Leave out --best.")
+    return best
 
 
 def write_generation_config(folder: Path, config: Config) -> None:

@@ -19,12 +19,13 @@ from ansatz.json_text import read_object
 from ansatz.loop.run_record import RECIPE_FILE, RUN_FILE
 from ansatz.prompts.templates import CHAT, STEP_BY_STEP
 from ansatz.track.jsonl import read_jsonl
+from ansatz.train.checkpoint import step_of
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def write_card(folder: Path, run: Path, config: Config) -> None:
-    """README.md, and recipe.yaml with which the run can be repeated. folder: holds the model already."""
+def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path) -> None:
+    """README.md, and recipe.yaml with which the run can be repeated. folder: has the model of `checkpoint` already."""
     recipe = dump(config)
     write_text(folder / RECIPE_FILE, recipe)
     record = read_object(run / RUN_FILE, error=CheckpointError, advice="Restore the file from a backup.")
@@ -36,7 +37,7 @@ def write_card(folder: Path, run: Path, config: Config) -> None:
         _front_matter(config),
         f"# {config.name}\n\nTrained with Ansatz {version} (stages: {', '.join(stages)}), from {_start(config)}. "
         f"The weights are {dtype}.",
-        _scores(run, config),
+        _scores(run, config, checkpoint),
         _data(run, config),
         _prompt(config),
         _repetition(config, version=version, num_changes=len(record.get("changes", []))),
@@ -60,9 +61,12 @@ def _start(config: Config) -> str:
     return "a model with random weights" if config.model.built else f"`{config.model.path}`"
 
 
-def _scores(run: Path, config: Config) -> str:
-    """The last evaluation of every stage."""
-    last = {row["stage"]: row for path in run.glob("*/evaluations.jsonl") for row in read_jsonl(path)}
+def _scores(run: Path, config: Config, checkpoint: Path) -> str:
+    """The last evaluation of every stage up to the exported checkpoint."""
+    stage, step = checkpoint.parents[1].name, step_of(checkpoint)
+    evaluations = (row for path in run.glob("*/evaluations.jsonl") for row in read_jsonl(path))
+    last = {row["stage"]: row for row in evaluations if row["stage"] != stage or row["step"] <= step}
+    last_step = max((row["step"] for row in read_jsonl(run / stage / "metrics.jsonl")), default=step)
     rows = [
         [
             row["stage"],
@@ -84,7 +88,14 @@ def _scores(run: Path, config: Config) -> str:
         "by the rewards of the recipe. The intervals come from resampling the problems. The scores were measured "
         f"during the run, with weights in its compute type (`model.dtype: {config.model.dtype}`), and only on the "
         "problems named below; other problems can give other scores."
+        + (_BEST.format(step=step, last_step=last_step) if step < last_step else "")
     )
+
+
+_BEST = (
+    " The model is the checkpoint of step {step} of {last_step}, because it had the best pass@1 of all evaluations of "
+    "the stage. Its score is therefore a little higher than on new problems."
+)
 
 
 def _order(stage: str, config: Config) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ansatz.errors import ConfigError
+from ansatz.files import check_ordinary_files
 from ansatz.track.report import write_report
 
 
@@ -17,4 +18,5 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder, such as runs/
         raise ConfigError(
             f"{str(run)!r} is not a run folder (config.yaml is missing). Give one that `ansatz train` wrote."
         )
+    check_ordinary_files(run)
     print(write_report(run))

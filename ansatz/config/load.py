@@ -22,6 +22,7 @@ from ansatz.config.paths import beside_recipe
 from ansatz.config.schema import Config
 from ansatz.config.toy import changes, toy_layer
 from ansatz.errors import ConfigError
+from ansatz.files import check_ordinary_files
 from ansatz.registry import suggest
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
@@ -111,6 +112,7 @@ def load_run(run_dir: str | Path, *, overrides: Mapping[str, str] | None = None)
         raise ConfigError(
             f"{str(run_dir)!r} is not a run folder: config.yaml is missing. Give a folder that `ansatz train` wrote."
         )
+    check_ordinary_files(Path(run_dir))
     return check(merge(_read(path), _override_layer(overrides or {})))
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ansatz.errors import ConfigError
+from ansatz.files import is_special
 from ansatz.registry import suggest
 
 FOLDER = Path(__file__).parents[1] / "recipes"
@@ -50,6 +51,9 @@ def recipe_path(given: str | Path) -> Path:
     path = Path(given)
     if path.is_file():
         return path
+    if is_special(path) or path.is_dir():
+        kind = "folder" if path.is_dir() else "pipe, a device or a socket"
+        raise ConfigError(f"the recipe {str(given)!r} is a {kind}, expected a YAML file. Give such a file.")
     name = str(given).removesuffix(".yaml")
     for folder in (FOLDER, OVERLAYS):
         if (folder / f"{name}.yaml").is_file():

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from ansatz.config.chat import Template
 from ansatz.config.fields import Count, Float, Positive, Rate, Section
 from ansatz.config.sampling import SamplingOptions
+from ansatz.config.watchdog import WatchdogSection
 
 STAGES = ("problems", "model", "sft", "rejection", "rl")
 """Every stage that a run can have, in order. Each is a module `loop.stages.<name>`."""
@@ -233,7 +234,10 @@ class SaveSection(Section):
     every: Positive = 25
     """Write a checkpoint every N steps of SFT and of RL. The last step of a stage always gets one."""
     keep: Positive = 2
-    """Newest checkpoints of a stage that are kept."""
+    """Newest checkpoints of a stage that are kept. `save.best` and rollbacks of the watchdog keep others besides."""
+    best: bool = True
+    """Also keep the checkpoint with the best held-out pass@1 (mean over samples), and write one after every evaluation
+    of RL that is better than all before it. `ansatz export --best` exports it."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the weights in the model folder of a checkpoint. auto: the precision of the model that the run
     starts from. Below float32, the checkpoint holds the float32 master weights too, in its subfolder training/; a
@@ -279,6 +283,7 @@ class Config(Section):
     weighted sum."""
     evaluate: EvaluateSection = EvaluateSection()
     save: SaveSection = SaveSection()
+    watchdog: WatchdogSection = WatchdogSection()
 
     @model_validator(mode="after")
     def complete_evaluate(self) -> Config:

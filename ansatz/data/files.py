@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
 from ansatz.errors import DataError, MissingExtraError
+from ansatz.files import is_special
 from ansatz.files import replacing as atomic_file
 
 
@@ -19,7 +20,13 @@ def problem_file(path: str | Path, *, expected: str) -> Path:
     """The path, checked at once. expected: the kind of file, such as "a JSONL file". DataError if it is not a file."""
     file = Path(path)
     if not file.is_file():
-        problem = "is a folder" if file.is_dir() else f"does not exist (current folder: {Path.cwd()})"
+        problem = f"does not exist (current folder: {Path.cwd()})"
+        if file.is_dir():
+            problem = "is a folder"
+        elif is_special(file):
+            problem = "is a pipe, a device or a socket, which cannot be read twice"
+        elif file.is_symlink():
+            problem = "is a link that leads nowhere"
         raise DataError(
             f"problem file {str(path)!r} {problem}; expected {expected}. Set the data setting 'path' to such a file."
         )

@@ -193,7 +193,7 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
         solution=solution,
         meta=_meta(row, keys),
     )
-    for name in ("id", "question", "answer", "solution"):
+    for name in ("id", "question", "answer", "solution", "level"):
         _check_characters(row, name, getattr(problem, name) or "")
     return problem
 

@@ -26,13 +26,15 @@ def write_problems(path: Path, problems: Iterable[Problem]) -> int:
                     "Repair the ids, or set id_key to another field."
                 )
             seen.add(problem.id)
+            line = json.dumps(to_json(problem), ensure_ascii=False) + "\n"
             try:
-                file.write(json.dumps(to_json(problem), ensure_ascii=False) + "\n")
+                line.encode()
             except UnicodeEncodeError as error:
                 raise DataError(
                     f"problem {problem.id!r} of {problem.source!r} contains half a character "
                     f"(the surrogate {error.object[error.start]!r}). Repair its text, or remove the problem."
                 ) from error
+            file.write(line)
     return len(seen)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response, ResponseGrader, from_row, to_row
-from ansatz.files import write_text
+from ansatz.files import check_ordinary_files, write_text
 from ansatz.json_text import read_object
 from ansatz.locks import LOCK_FILE
 from ansatz.rollout.base import Sampler, Sampling
@@ -69,6 +69,7 @@ class ResponseStore:
 
     def check_writable(self) -> None:
         """ConfigError if the folder, or a file in it that is written again, cannot be written."""
+        check_ordinary_files(self.path)
         try:
             if self.path.exists() and not self.path.is_dir():
                 raise ConfigError(f"{self.path} is a file, expected a folder. Choose another one with --out DIR.")
@@ -82,6 +83,7 @@ class ResponseStore:
 
     def settings(self) -> dict[str, Any]:
         """The settings, with the current names if they have format 1. ConfigError if there are none."""
+        check_ordinary_files(self.path)
         file = self.path / "settings.json"
         if not file.is_file():
             raise ConfigError(
@@ -145,10 +147,10 @@ class ResponseStore:
 
     def responses(self) -> list[list[Response]]:
         """[P][S] of rollouts.jsonl, problems in the order of the file. DataError if any response is missing."""
+        expected = self.settings()
         groups: dict[str, list[Response]] = {}
         for response in self._stored():
             groups.setdefault(response.id, []).append(response)
-        expected = self.settings()
         for key in ("samples_per_prompt", "num_problems"):
             if not isinstance(expected.get(key), int) or expected[key] < 1:
                 raise ConfigError(

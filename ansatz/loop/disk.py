@@ -41,17 +41,21 @@ def check_run_space(config: Config, *, free: Callable[[Path], int] = free_bytes)
         )
 
 
-def check_space(folder: Path, *, checkpoint_bytes: int, keep: int, free: Callable[[Path], int] = free_bytes) -> None:
+def check_space(
+    folder: Path, *, checkpoint_bytes: int, keep: int, others: int = 0, free: Callable[[Path], int] = free_bytes
+) -> None:
     """ConfigError, showing the sum, if the checkpoints that the stage will add to its folder do not fit on the disk.
 
-    One more than `keep` exists while a checkpoint is written, because the oldest is removed after that.
+    others: checkpoints that are kept besides the newest `keep`. One more exists while a checkpoint is written, because
+    the oldest is removed after that.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    num_new = max(keep + 1 - len(list_checkpoints(folder)), 1)
+    num_new = max(keep + others + 1 - len(list_checkpoints(folder)), 1)
     needed, available = num_new * checkpoint_bytes, free(folder)
+    more = f"{others} for save.best and rollbacks, " if others else ""
     if needed > available:
         raise ConfigError(
-            f"{folder}: {num_new} checkpoints (save.keep = {keep}, and one while it is written) of "
+            f"{folder}: {num_new} checkpoints (save.keep = {keep}, {more}and one while it is written) of "
             f"{checkpoint_bytes / GB:.3g} GB each need {needed / GB:.3g} GB, but only {available / GB:.3g} GB are free "
             "on this disk. Free some space, lower save.keep, or write the run elsewhere with --out."
         )

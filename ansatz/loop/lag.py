@@ -1,6 +1,6 @@
 """What `rollout.lag` asks of a recipe, and what it means in words.
 
-AReaL (arXiv:2505.24298, table 2) measured a 1.5B model: with plain PPO its score fell from 42.0 to 23.3 at a lag of 4.
+AReaL (arXiv:2505.24298) measured a 1.5B model: with plain PPO its score fell from 42.0 to 23.3 at a lag of 4.
 With the ratio taken against the recomputed old policy and the gap to the sampler corrected (decoupled PPO), it kept
 41.0 at a lag of 8, and fell to 38.7 at 16.
 """

@@ -10,6 +10,7 @@ last checkpoint.
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.config.schema import STAGES, Config
-from ansatz.errors import ConfigError
+from ansatz.errors import ConfigError, RunStopped
 from ansatz.files import write_text
 from ansatz.locks import folder_lock
 from ansatz.loop.context import RunContext
@@ -37,6 +38,7 @@ from ansatz.loop.run_inputs import record_or_verify_inputs
 from ansatz.loop.stages import find_stage
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.template_choice import with_template
+from ansatz.loop.watch import RolledBack
 from ansatz.models.threads import set_threads
 from ansatz.rewards.grader import build_grader
 from ansatz.track.base import ConsoleSink
@@ -127,10 +129,25 @@ def _run_stage(stage: Stage, context: RunContext, folder: Path) -> str:
     if done is None:
         start, before = time.perf_counter(), seconds_before(folder)
         write_config(context.config, folder)
-        done = {"output": str(stage.run(context, folder).relative_to(folder))}
+        done = {"output": str(_run_to_the_end(stage, context, folder).relative_to(folder))}
         seconds = before + time.perf_counter() - start
         write_done(folder, **done, seconds=seconds, steps=stage.steps(context.config))
     return str(folder / done["output"])
+
+
+def _run_to_the_end(stage: Stage, context: RunContext, folder: Path) -> Path:
+    """Run the stage, and run it again from its newest checkpoint each time that its watchdog rolls it back."""
+    while True:
+        try:
+            return stage.run(context, folder)
+        except RolledBack:
+            pass
+        except RunStopped:
+            write_report(context.config.run_dir)
+            raise
+        gc.collect()  # frees the model of the run that was left, before another is loaded
+        if context.interrupts.signal is not None:
+            context.interrupts.leave("The watchdog has just rolled back.")
 
 
 def _summary(context: RunContext) -> dict[str, Any]:

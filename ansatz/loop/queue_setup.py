@@ -47,7 +47,7 @@ def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> I
             source,
             schedule,
             sampling_of=lambda step: Sampling.of(
-                config.rollout, seed=config.seed, step=step, max_call_tokens=config.rollout.partial_rollout_tokens
+                config.rollout, seed=stage.noise_seed, step=step, max_call_tokens=config.rollout.partial_rollout_tokens
             ),
             last_step=stage.total_steps,
             store=store,

@@ -16,7 +16,7 @@ from ansatz.json_text import parse_json
 from ansatz.locks import LOCK_FILE
 from ansatz.loop.run_record import RUN_FILE, is_run_folder, read_record, record_of, resumed_record
 from ansatz.loop.selection import sampling_seconds
-from ansatz.track.jsonl import read_jsonl
+from ansatz.track.rollbacks import seconds_logged
 
 DONE_FILE = "done.json"
 
@@ -102,5 +102,4 @@ def write_done(folder: Path, *, output: str, seconds: float, steps: int | None) 
 
 def seconds_before(folder: Path) -> float:
     """Seconds that an interrupted run of the stage had recorded."""
-    rows = read_jsonl(folder / "metrics.jsonl")
-    return sampling_seconds(folder) + (float(rows[-1]["seconds"]) if rows else 0.0)
+    return sampling_seconds(folder) + seconds_logged(folder)

@@ -7,7 +7,7 @@ it can therefore still be saved, although sampling has moved on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class EdgeSaver:
 
     step: the last step that is done; 0 at the start. restored: the stage's own state there. tracker: its rows are
     written before a checkpoint is, and it gets an event when a checkpoint cannot be written. on_saved: called with the
-    step of a new checkpoint; the stage may set it.
+    step of a new checkpoint; the stage may set it. also_keep: see `checkpoint.save`.
     """
 
     def __init__(
@@ -63,9 +63,10 @@ class EdgeSaver:
         restored: Mapping[str, Any],
         interrupts: Interrupts,
         tracker: TrackerLike,
+        also_keep: Callable[[Sequence[int]], Collection[int]] = lambda steps: (),
     ) -> None:
         self._folder, self._trainer, self._stream = folder, trainer, stream
-        self._settings, self._interrupts = settings, interrupts
+        self._settings, self._interrupts, self._also_keep = settings, interrupts, also_keep
         self._writing, self._failures, self._tracker = False, 0, tracker
         self.on_saved: Callable[[int], None] = lambda step: None
         self.capture(step, lambda: restored)
@@ -160,6 +161,7 @@ class EdgeSaver:
                     trainer=self._trainer,
                     state={"stream": edge.stream, **edge.stage_state()},
                     keep=self._settings.keep,
+                    also_keep=self._also_keep,
                     captured=edge.captured,
                     write_more=edge.stage_files,
                 )

@@ -12,14 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.config.schema import Config
+from ansatz.config.watchdog import WatchdogSection
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
 from ansatz.errors import ConfigError, RewardError
 from ansatz.loop.context import RunContext
 from ansatz.loop.disk import check_space
 from ansatz.loop.step_edges import EdgeSaver, StageFiles, StageState
+from ansatz.loop.watch import STATE, StageWatch, apply_rollbacks, noise_seed, state_after, stop_error
 from ansatz.track.base import TrackerLike
+from ansatz.track.best import best_evaluation
+from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.tracker import Tracker
+from ansatz.track.watchdog import WatchState
 from ansatz.train import checkpoint
 from ansatz.train.local import LocalTrainer
 from ansatz.train.skipped import SkippedUpdate, write_skipped
@@ -35,7 +40,7 @@ class TrainingStage:
     """One training stage: its folder, what it trains, the problems to come, and the first step that is still to do.
 
     restored: what the stage itself put into the checkpoint that was resumed (`reach_edge`); empty at the start.
-    edges: saves the stage.
+    edges: saves the stage. watch: its watchdog; None for a stage without one.
     """
 
     config: Config
@@ -47,6 +52,12 @@ class TrainingStage:
     total_steps: int
     first_step: int
     restored: Mapping[str, Any]
+    watch: StageWatch | None
+
+    @property
+    def noise_seed(self) -> int:
+        """The seed of sampling and of minibatches."""
+        return noise_seed(self.config.seed, 0 if self.watch is None else self.watch.state.rollbacks)
 
     @property
     def steps(self) -> Iterator[int]:
@@ -68,20 +79,43 @@ class TrainingStage:
         assert latest is not None
         return latest
 
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Log the metrics of a step, and let the watchdog judge them."""
+        self.tracker.log(step, metrics)
+        if self.watch is not None:
+            self.watch.observe(step, metrics)
+
     def reach_edge(self, step: int, stage_state: StageState = dict, stage_files: StageFiles | None = None) -> None:
         """The step is complete and its metrics are logged. RunInterrupted, after saving, if a signal has arrived.
 
         stage_state: JSON that only this stage understands; it comes back as `restored`. stage_files: writes files that
-        the next run finds in `restored_files`.
+        the next run finds in `restored_files`. If the watchdog asks for it: RolledBack, with which the stage must start
+        again, or RunStopped, after saving.
         """
-        self.edges.reach(step, stage_state, stage_files)
+        if self.watch is None:
+            self.edges.reach(step, stage_state, stage_files)
+            return
+        self.watch.roll_back_if_due(step)
+        sentence = self.watch.sentence_of_stop(step)
+        self.edges.reach(step, functools.partial(_with_watch, stage_state, self.watch.state), stage_files)
+        if sentence is not None:
+            self.edges.save(again=True)
+            best = best_checkpoint(self.folder)
+            raise stop_error(step, sentence, run_dir=self.config.run_dir, best=best)
 
     def save_if_due(self, step: int, stage_state: StageState = dict, stage_files: StageFiles | None = None) -> None:
-        """Write a checkpoint if `save.every` asks for one at this step, or if the step is the last."""
-        self.edges.reach(step, stage_state, stage_files)
+        """Write a checkpoint if `save.every` asks for one at this step, or if the step is the last or the best."""
+        self.reach_edge(step, stage_state, stage_files)
         last = step == self.total_steps
-        if step % self.config.save.every == 0 or last or self.edges.retries:
+        if step % self.config.save.every == 0 or last or self.edges.retries or self._is_best(step):
             self.edges.save(again=last)
+
+    def _is_best(self, step: int) -> bool:
+        """Whether the policy after this step has been evaluated, and better than all of which there is a checkpoint."""
+        if not self.config.save.best:
+            return False
+        best = best_evaluation(_evaluations(self.folder), {*_steps(self.folder), step})
+        return best is not None and best["step"] == step
 
 
 @contextmanager
@@ -94,12 +128,14 @@ def training_stage(
     problems: Sequence[Problem],
     total_steps: int,
     curriculum: CurriculumSettings | None = None,
+    watchdog: WatchdogSection | None = None,
 ) -> Iterator[TrainingStage]:
     """The stage at its start, or at the latest checkpoint in its folder. Its tracker is closed at the end.
 
     A RewardError ends the stage after the last step edge has been saved, because a resumed run may succeed.
     config: the recipe, whose `sft` section may be another than that of `context`.
     """
+    rollbacks = apply_rollbacks(folder)
     stream = ProblemStream(problems, seed=config.seed, curriculum=curriculum)
     step, state = 0, dict[str, Any]()
     if (latest := checkpoint.latest(folder)) is not None:
@@ -110,7 +146,6 @@ def training_stage(
                 f"{latest} is a checkpoint of step {step}, but the recipe now asks for {total_steps} steps. "
                 f"A run can be extended, not shortened: set the steps to {step} or more."
             )
-    check_space(folder, checkpoint_bytes=trainer.checkpoint_bytes, keep=config.save.keep)
     tracker = Tracker(
         folder,
         console=context.console,
@@ -118,6 +153,12 @@ def training_stage(
         total_steps=total_steps,
         samples_keep=config.save.samples_keep,
     )
+    watch = None
+    if watchdog is not None:
+        watch_state = state_after(rollbacks, state.get(STATE))
+        watch = StageWatch(watchdog, folder=folder, trainer=trainer, tracker=tracker, state=watch_state)
+    others = int(config.save.best) + (2 if watch is not None and watch.can_roll_back else 0)
+    check_space(folder, checkpoint_bytes=trainer.checkpoint_bytes, keep=config.save.keep, others=others)
     edges = EdgeSaver(
         folder,
         trainer=trainer,
@@ -127,6 +168,7 @@ def training_stage(
         restored=state,
         interrupts=context.interrupts,
         tracker=tracker,
+        also_keep=functools.partial(_also_kept, folder, watch, best=config.save.best),
     )
     trainer.on_skip = functools.partial(_store_skipped, folder, tracker, Counter())
     with closing(tracker), context.interrupts.saving(edges):
@@ -142,11 +184,38 @@ def training_stage(
                 total_steps=total_steps,
                 first_step=step + 1,
                 restored=state,
+                watch=watch,
             )
         except RewardError as error:
             saved = edges.save_edge() or "The step could not be saved, because its weights were already changing."
             raise type(error)(f"{error} {saved} Resume with: ansatz train --resume {config.run_dir}") from error
         tracker.flush()
+
+
+def best_checkpoint(folder: Path) -> Path | None:
+    """The checkpoint of a stage with the best held-out score; None if no checkpoint has been evaluated."""
+    best = best_evaluation(_evaluations(folder), _steps(folder))
+    return None if best is None else folder / "checkpoints" / checkpoint.name_of(best["step"])
+
+
+def _also_kept(folder: Path, watch: StageWatch | None, steps: Sequence[int], *, best: bool) -> set[int]:
+    """The checkpoints that are kept besides the newest: for rollbacks, and the best."""
+    kept = set[int]() if watch is None else watch.checkpoints_to_keep(steps)
+    row = best_evaluation(_evaluations(folder), steps) if best else None
+    return kept if row is None else kept | {row["step"]}
+
+
+def _evaluations(folder: Path) -> list[Row]:
+    """The evaluations of the stage on its held-out problems."""
+    return [row for row in read_jsonl(folder / "evaluations.jsonl") if row["stage"] == folder.name]
+
+
+def _steps(folder: Path) -> list[int]:
+    return [checkpoint.step_of(path) for path in checkpoint.list_checkpoints(folder)]
+
+
+def _with_watch(stage_state: StageState, state: WatchState) -> dict[str, Any]:
+    return {**stage_state(), STATE: state.to_json()}
 
 
 def _store_skipped(folder: Path, tracker: TrackerLike, num_in_step: Counter[int], skipped: SkippedUpdate) -> None:

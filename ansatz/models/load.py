@@ -20,6 +20,7 @@ import transformers
 from torch import Tensor, nn
 
 from ansatz.errors import ModelError
+from ansatz.files import check_ordinary_files
 from ansatz.hub import local_folder
 from ansatz.json_text import parse_json
 from ansatz.models import attention, norm
@@ -262,6 +263,7 @@ def check_folder(name: str | Path, *, key: str = "model.path") -> Path:
     Raises ModelError unless the folder looks like a model with a tokenizer.
     """
     folder = local_folder(name, key=key)
+    check_ordinary_files(folder)
     if not (folder / "config.json").is_file():
         problem = "has no config.json" if folder.is_dir() else "is not a folder"
     elif not any(file for pattern in TOKENIZER_FILES for file in folder.glob(pattern)):

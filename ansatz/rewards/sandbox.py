@@ -4,6 +4,7 @@ Each run is a fresh interpreter without site packages, in an empty folder, with 
 except its three streams. Before the program starts, the process restricts itself (Linux; no privileges needed):
 
 limits     CPU seconds, address space, no file growth, few descriptors, no core file         setrlimit
+privileges those of root are given up; a crash starts no handler of crashes                  capset, prctl
 files      no writing; reading only the standard library and shared libraries                Landlock, kernel 5.13
 calls      no network, no processes or threads, no signals, no change of limits              seccomp, a list of calls
 parent     watches the deadline and the limit on output, and kills the whole process group
@@ -38,8 +39,8 @@ from ansatz.rewards.seccomp import build_filter
 Isolation = Literal["full", "available"]
 
 _CHILD = Path(__file__).with_name("sandbox_child.py")
-_SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/usr/share/zoneinfo",
-           "/dev/null", "/dev/urandom", "/etc/localtime")  # fmt: skip
+_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")
+_SYSTEM = ("/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/null", "/dev/urandom", "/etc/localtime")
 _THREADS = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -100,7 +101,8 @@ def run(
     """
     begin = time.monotonic()
     limits = limits or SandboxLimits()
-    job = json.dumps({"source": source, "limits": _rlimits(limits), "full": isolation == "full", **_access(packages)})
+    restrictions = {"limits": _rlimits(limits), "full": isolation == "full", **_access(packages)}
+    job = json.dumps({"source": source, "parent": os.getpid(), **restrictions})
     try:
         with (
             tempfile.TemporaryDirectory(prefix="sandbox") as folder,
@@ -212,12 +214,12 @@ def _pipe() -> Generator[tuple[int, int]]:
 
 @contextlib.contextmanager
 def _holding(text: str) -> Generator[IO[bytes]]:
-    """A nameless file that holds the text, positioned at its start."""
+    """A nameless file that holds the text, open for reading only: a program can map its input into its memory."""
     with tempfile.TemporaryFile() as file:
         file.write(text.encode(errors="replace"))
         file.flush()
-        file.seek(0)
-        yield file
+        with open(f"/proc/self/fd/{file.fileno()}", "rb") as reading:
+            yield reading
 
 
 def _rlimits(limits: SandboxLimits) -> dict[str, int]:
@@ -237,6 +239,19 @@ def _access(packages: bool) -> dict[str, Any]:
     path = [library, str(Path(library) / "lib-dynload")]
     if packages:
         path += dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
-    readable = [place for place in (*path, str(Path(sys.base_prefix) / "lib"), *_SYSTEM) if os.path.exists(place)]
+    readable = [*_libraries(), *path[2:], *(place for place in _SYSTEM if os.path.exists(place))]
     calls = build_filter()
-    return {"path": path, "readable": readable, "filter": calls.hex() if calls else ""}
+    return {"path": path, "listable": [library], "readable": readable, "filter": calls.hex() if calls else ""}
+
+
+def _libraries() -> list[str]:
+    """The entries of the standard library and of the folders of shared libraries. Left out are the installed packages
+    among them (a package can hold a data set, and in it the gold answers) and links to other places."""
+    standard = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
+    shared = {os.path.realpath(place) for place in (str(Path(sys.base_prefix) / "lib"), *_LIBRARIES)}
+    found: list[str] = []
+    for folder in sorted(standard | shared):
+        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        packages = ("site-packages", "dist-packages") if folder in standard else ("python",)
+        found += [os.path.join(folder, name) for name in names if not name.startswith(packages)]
+    return [place for place in found if not os.path.islink(place)]

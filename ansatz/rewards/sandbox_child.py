@@ -11,15 +11,18 @@ import ctypes
 import json
 import os
 import resource
+import stat
 import struct
 import sys
 import types
 from typing import Any
 
-_SET_DEATH_SIGNAL, _SET_NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER_MODE = 1, 38, 22, 2  # prctl(2)
+_SET_DEATH_SIGNAL, _SET_DUMPABLE, _SET_NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER_MODE = 1, 4, 38, 22, 2  # prctl(2)
 _SIGKILL = 9
+_CAPABILITY_VERSION, _CAP_DAC_READ_SEARCH = 0x20080522, 2  # capabilities(7), capset(2)
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF, _PATH_BENEATH = 444, 445, 446, 1  # landlock(7); the same on all machines
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
+_READ = _READ_FILE | _READ_DIR
 _ALL_RIGHTS = (1 << 13) - 1
 _RIGHTS_SINCE = ((2, 1 << 13), (3, 1 << 14), (5, 1 << 15))  # ABI version: moving files, truncating, device control
 
@@ -41,16 +44,20 @@ def main() -> None:
 
 
 def _restrict(job: dict[str, Any]) -> None:
-    """Limits, then files, then system calls. OSError if a required restriction is not possible."""
+    """Limits and privileges, then files, then system calls. OSError if a required restriction is not possible."""
     for name, value in job["limits"].items():
         limit = getattr(resource, name)
         hard = resource.getrlimit(limit)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(limit, (value, value))
     _checked(_libc.prctl(_SET_DEATH_SIGNAL, _SIGKILL, 0, 0, 0))  # when the parent dies, this process is killed
+    if os.getppid() != job["parent"]:
+        raise OSError("the parent died before the program started")
+    _drop_capabilities()
+    _checked(_libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0))  # a crash must not start the machine's handler of crashes
     _checked(_libc.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
     try:
-        _restrict_files(job["readable"])
+        _restrict_files(job["listable"], job["readable"])
     except OSError as error:
         if job["full"]:
             raise OSError(f"files cannot be protected with Landlock ({error.strerror})") from error
@@ -60,15 +67,28 @@ def _restrict(job: dict[str, Any]) -> None:
         raise OSError("the system calls of this machine architecture are not known")
 
 
-def _restrict_files(readable: list[str]) -> None:
-    """Landlock: from here on nothing can be written, and only what is under `readable` can be read."""
+def _drop_capabilities() -> None:
+    """Root becomes a user like others, who can still read whatever Landlock then allows."""
+    header = struct.pack("Ii", _CAPABILITY_VERSION, 0)
+    sets = ctypes.create_string_buffer(24)  # effective, permitted, inheritable; then the same for the upper 32
+    _checked(_libc.capget(header, sets))
+    kept = struct.unpack("6I", sets)[1] & 1 << _CAP_DAC_READ_SEARCH
+    _checked(_libc.capset(header, struct.pack("6I", kept, kept, 0, 0, 0, 0)))
+
+
+def _restrict_files(listable: list[str], readable: list[str]) -> None:
+    """Landlock: from here on nothing can be written, and only what is under `readable` can be read. Folders under
+    `listable` can be listed."""
     version = _checked(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
     rights = _ALL_RIGHTS | sum(right for since, right in _RIGHTS_SINCE if version >= since)
     attributes = struct.pack("Q", rights)
     ruleset = _checked(_libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0))
-    for path in readable:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        allowed = _READ_FILE | _READ_DIR if os.path.isdir(path) else _READ_FILE
+    for path, allowed in [(path, _READ_DIR) for path in listable] + [(path, _READ) for path in readable]:
+        try:
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:  # removed since the parent listed it
+            continue
+        allowed = allowed if stat.S_ISDIR(os.fstat(place).st_mode) else allowed & _READ_FILE
         _checked(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", allowed, place), 0))
         os.close(place)
     _checked(_libc.syscall(_RESTRICT_SELF, ruleset, 0))

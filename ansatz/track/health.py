@@ -1,14 +1,21 @@
-"""Early signs of collapse in the curves of a stage, judged by the ranges of the metric table."""
+"""The checks of the report: the watchdog's rules, applied to the metrics that a stage has logged."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from statistics import fmean
+from typing import Any, cast
 
-from ansatz.track.metrics import METRICS, Metric, find_metric
+from pydantic import ValidationError
+
+from ansatz.config.load import parse_yaml
+from ansatz.config.watchdog import WatchdogSection
+from ansatz.errors import ConfigError
+from ansatz.track.metrics import find_metric
+from ansatz.track.rules import Rule, rules_of
 from ansatz.track.runs import StageRun
+from ansatz.track.watchdog import Finding, WatchState, observe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,28 +33,63 @@ def healthy_edges(name: str) -> tuple[float, ...]:
     return () if metric is None else tuple(edge for edge in (metric.low, metric.high) if edge is not None)
 
 
-def health_checks(stage: StageRun) -> list[HealthCheck]:
-    """One finding for each metric of the stage that has a range in the table."""
-    return [
-        _check(metric, curve)
-        for metric in METRICS
-        if (metric.low is not None or metric.high is not None) and (curve := stage.curve(metric.name))
-    ]
+def section_of(config_text: str) -> WatchdogSection:
+    """The `watchdog` section of a config.yaml; the default if the text has none or cannot be read."""
+    try:
+        recipe = parse_yaml(config_text, where="config.yaml")
+        section = cast("Mapping[str, Any]", recipe).get("watchdog") if isinstance(recipe, Mapping) else None
+        found = WatchdogSection.model_validate({} if section is None else section)
+        rules_of(found)
+    except (ConfigError, ValidationError):
+        return WatchdogSection()
+    return found
 
 
-def _check(metric: Metric, curve: Sequence[tuple[float, float]]) -> HealthCheck:
-    low = -inf if metric.low is None else metric.low
-    high = inf if metric.high is None else metric.high
-    if metric.worst_step:
-        step, worst = max(curve, key=lambda point: point[1])
-        fine = worst <= high
-        text = f"at most {worst:.4g} (step {step}; limit {high:g})." if worst else "none."
+def health_checks(stage: StageRun, section: WatchdogSection) -> list[HealthCheck]:
+    """One check for each rule that the stage has the metric and enough steps for.
+
+    Of two rules for one metric, the second is left out unless its alarm holds at the end.
+    """
+    rules = rules_of(section)
+    findings = _replay(stage, rules, section)
+    checks, seen = list[HealthCheck](), set[str]()
+    for rule in rules:
+        curve, found = stage.curve(rule.metric), [each for each in findings if each.rule == rule]
+        if len(curve) < rule.window:
+            continue
+        check = _check(rule, curve, found, repeated=rule.metric in seen)
+        if rule.metric not in seen or not check.fine:
+            checks.append(check)
+        seen.add(rule.metric)
+    return checks
+
+
+def _replay(stage: StageRun, rules: Sequence[Rule], section: WatchdogSection) -> list[Finding]:
+    """The findings of the stage's own rows, in order, as the run has made them."""
+    state, findings = WatchState(), list[Finding]()
+    for row in stage.metrics:
+        decision = observe(rules, section, state, int(row["step"]), row)
+        state, findings = decision.state, [*findings, *decision.findings]
+    return findings
+
+
+def _check(
+    rule: Rule, curve: Sequence[tuple[float, float]], findings: Sequence[Finding], *, repeated: bool
+) -> HealthCheck:
+    metric = find_metric(rule.metric)
+    assert metric is not None
+    alarms = [finding for finding in findings if not finding.is_over]
+    if rule.window == 1:
+        fine = not alarms
+        step, worst = max(curve, key=lambda point: point[1] if rule.condition != "below" else -point[1])
+        text = f"at most {worst:.4g} (step {step}; limit {rule.limit:g})." if worst else "none."
     else:
+        fine = not findings or findings[-1].is_over
         values = [value for _, value in curve]
-        tenth = max(1, len(values) // 10)
-        first, last = fmean(values[:tenth]), fmean(values[-tenth:])
-        fine = low <= last <= high
-        bound = f"over {low:g}" if metric.low is not None else f"under {high:g}"
-        text = f"from {first:.3g} to {last:.3g} (means of the first and the last tenth of the steps; healthy: {bound})."
-    title = metric.title[0].upper() + metric.title[1:]
-    return HealthCheck(fine=fine, title=title, text=text if fine else f"{text} {metric.advice}")
+        first, last = fmean(values[: rule.window]), fmean(values[-rule.window :])
+        text = f"from {first:.3g} to {last:.3g} (means of the first and the last {rule.window} steps; "
+        text += f"alarm: {rule.description()})."
+        if alarms:
+            text += f" {len(alarms)} alarm{'s' if len(alarms) > 1 else ''}, the first at step {alarms[0].step}."
+    title = metric.title[0].upper() + metric.title[1:] + (" (collapse)" if repeated else "")
+    return HealthCheck(fine=fine, title=title, text=text if fine else f"{text} {rule.advice}".rstrip())

@@ -59,5 +59,9 @@ def keep_rows(path: Path, keep: Callable[[Row], bool]) -> list[Row]:
 
 
 def to_line(row: Row) -> str:
-    """One line with its newline. ValueError for nan and infinities, which JSON does not have."""
+    """One line with its newline. ValueError for nan and infinities, which JSON does not have.
+
+    Half characters become question marks where the line is written (see `files.replacing`). `read_jsonl`, which takes
+    them for damage, therefore reads every line that was written.
+    """
     return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"

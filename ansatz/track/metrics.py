@@ -16,6 +16,9 @@ from pathlib import Path
 from ansatz import files
 from ansatz.registry import suggest
 
+WINDOW = 5
+"""Steps over which the watchdog averages a metric, unless a recipe gives another number."""
+
 
 class Reduction(StrEnum):
     """How the measurements of several parts (microbatches, minibatches, epochs, ranks) become one number."""
@@ -32,8 +35,8 @@ class Metric:
 
     unit: "1" for plain numbers, "fraction" for numbers in 0..1. meaning: how to read a change.
     weight: what a mean is taken over; "" for other reductions.
-    low, high: the report warns outside of this range. worst_step: the worst step must keep to it; without this, the
-    mean of the last tenth of the steps must. advice: what the report adds to its warning.
+    low, high: the watchdog and the report warn outside of this range. worst_step: every step must keep to it; without
+    this, every mean of WINDOW steps must. advice: what the warning adds.
     """
 
     name: str
@@ -180,7 +183,7 @@ METRICS: tuple[Metric, ...] = (
         "reward falls.",
         weight="rollouts",
         high=0.05,
-        advice="Look for loops in the rollouts below. Keep the checkpoint from before the rise.",
+        advice="Look for loops in the rollouts. `save.best` keeps the best checkpoint.",
     ),
     Metric(
         name="rollout/verdict/timeout",
@@ -706,8 +709,8 @@ def _entry(metric: Metric) -> list[str]:
     warning = ""
     if metric.low is not None or metric.high is not None:
         bound = f"under {metric.low:g}" if metric.low is not None else f"over {metric.high:g}"
-        span = "a single step" if metric.worst_step else "the mean of the last tenth of the steps"
-        warning = f" The report warns if {span} is {bound}."
+        span = "a single step" if metric.worst_step else f"the mean of {WINDOW} steps"
+        warning = f" The watchdog and the report warn if {span} is {bound}."
     merged = f"{metric.reduction} over {metric.weight}" if metric.weight else str(metric.reduction)
     items = (
         ("Formula", metric.formula),

@@ -12,11 +12,13 @@ import html
 from collections.abc import Sequence
 from pathlib import Path
 
+from ansatz.config.watchdog import WatchdogSection
 from ansatz.files import write_text
 from ansatz.track.console import duration, percent
 from ansatz.track.figures import Panel, learning_curve, level_curve, panel_chart, panel_note, stage_panels
-from ansatz.track.health import health_checks
+from ansatz.track.health import health_checks, section_of
 from ansatz.track.jsonl import Row
+from ansatz.track.rollbacks import Event
 from ansatz.track.rollout_examples import ExampleTimeline, Snapshot, example_timelines
 from ansatz.track.runs import PipelineRun, StageRun, read_pipeline
 from ansatz.track.svg import Chart, line_chart
@@ -39,7 +41,9 @@ def render(run: PipelineRun) -> str:
     """The whole page."""
     body = [_header(run)]
     body += [_split(run, split) for split in run.splits()]
-    body += [_stage(stage) for stage in run.stages if stage.metrics]
+    watchdog = section_of(run.config_text)
+    body += [_stage(stage, watchdog) for stage in run.stages if stage.metrics]
+    body += [_events(stage) for stage in run.stages if stage.events]
     body += [_rollouts(stage) for stage in run.stages if stage.sample_files()]
     body += [_files(run), _config(run)]
     digest = base64.b64encode(hashlib.sha256(PAGE_SCRIPT.encode()).digest()).decode()
@@ -71,6 +75,11 @@ def _header(run: PipelineRun) -> str:
         f'<div class="card tile"><b>{_text(big)}</b><span>{_text(small)}</span></div>' for big, small in tiles
     )
     state = f"Trained model: {run.summary['model']}" if "model" in run.summary else ""
+    if (best := next((stage.best for stage in reversed(run.stages) if stage.best), None)) is not None:
+        state += (
+            f". Best checkpoint by held-out pass@1: {best['stage']}/checkpoints/step-{best['step']:06d} "
+            f"({percent(best['pass@1'])}; as the best of several evaluations on the same problems, a little optimistic)"
+        )
     if not run.summary:
         state = "The run is still in progress; this is its state so far."
     return (
@@ -137,12 +146,12 @@ def _level_cell(numbers: Row | None) -> str:
     return f"<td>{percent(numbers['pass@1'])}<small>{_interval(numbers)}</small><small>{greedy}</small></td>"
 
 
-def _stage(stage: StageRun) -> str:
+def _stage(stage: StageRun, watchdog: WatchdogSection) -> str:
     main, others = stage_panels(stage)
     marks = "".join(
         f'<li class="{"fine" if check.fine else "warn"}"><b>{"✓" if check.fine else "!"} {_text(check.title)}</b> '
         f"{_text(check.text)}</li>"
-        for check in health_checks(stage)
+        for check in health_checks(stage, watchdog)
     )
     more = (
         f"<details><summary>All other curves ({len(others)})</summary>"
@@ -157,6 +166,22 @@ def _stage(stage: StageRun) -> str:
         + (f'<ul class="health_checks">{marks}</ul>' if marks else "")
         + f'<div class="grid">{"".join(_panel(stage, panel) for panel in main)}</div>{more}</section>'
     )
+
+
+def _events(stage: StageRun) -> str:
+    """What the run did by itself, in order."""
+    lines = [
+        f'<tr><th scope="row">{event.row["step"]}</th><td>{_text(event.row["kind"].replace("_", " "))}</td>'
+        f'<td class="prose">{_text(event.row["text"])}</td><td>{_dropped(event)}</td></tr>'
+        for event in stage.events
+    ]
+    note = "Alarms come from the rules of the watchdog (docs/watchdog.md). Curves show only the steps that count."
+    table = _table("In the order in which they happened", ("step", "event", "what happened", ""), lines, note)
+    return f"<section><h2>Events: {_text(stage.name)}</h2>{table}</section>"
+
+
+def _dropped(event: Event) -> str:
+    return f"dropped by rollback {event.dropped_by}" if event.dropped_by else ""
 
 
 def _panel(stage: StageRun, panel: Panel) -> str:

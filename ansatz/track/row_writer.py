@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ansatz.errors import StorageError
-from ansatz.files import append_text, not_written, write_text
+from ansatz.files import HALF_CHARACTERS, append_text, not_written, write_text
 
 MAX_FAILING_STEPS = 3
 """A run stops when its rows could not be written at this number of steps in a row."""
@@ -68,7 +68,7 @@ class RowWriter:
             try:
                 write.do()
             except OSError as error:
-                return not_written(write.path, error, needed=len(write.text().encode()))
+                return not_written(write.path, error, needed=len(write.text().encode(errors=HALF_CHARACTERS)))
             self._waiting.pop(0)
         self._failing_steps.clear()
         return None

@@ -10,20 +10,24 @@ from typing import Any, cast
 
 from ansatz.errors import DataError
 from ansatz.json_text import read_object
-from ansatz.track.checked_rows import evaluation_rows, metrics_rows
+from ansatz.track.best import best_evaluation
+from ansatz.track.checked_rows import evaluation_rows, event_rows, metrics_rows
 from ansatz.track.jsonl import Row, read_jsonl
+from ansatz.track.rollbacks import Event, event_history
 
 STAGE_FILES = ("config.yaml", "metrics.jsonl", "evaluations.jsonl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRun:
-    """The folder of one stage. metrics: one row per step. evaluations: in the order of their steps."""
+    """The folder of one stage. metrics: one row per step. evaluations: in the order of their steps. events: in the
+    order in which they happened."""
 
     name: str
     folder: Path
     metrics: tuple[Row, ...]
     evaluations: tuple[Row, ...]
+    events: tuple[Event, ...] = ()
 
     @property
     def last_step(self) -> int:
@@ -42,6 +46,13 @@ class StageRun:
         """Every metric of any step, in order of first appearance."""
         names = dict.fromkeys(name for row in self.metrics for name in row)
         return [name for name in names if name not in ("step", "seconds")]
+
+    @property
+    def best(self) -> Row | None:
+        """The evaluation of the best checkpoint that the stage still has; None if it has no evaluated one."""
+        names = (re.fullmatch(r"step-(\d+)", path.name) for path in self.folder.glob("checkpoints/step-*"))
+        rows = (row for row in self.evaluations if row["stage"] == self.name)
+        return best_evaluation(rows, {int(match[1]) for match in names if match})
 
     def sample_files(self) -> list[tuple[int, Path]]:
         """(step, path) of the saved rollouts, by step."""
@@ -111,6 +122,7 @@ def _read_stages(folder: Path) -> Iterator[StageRun]:
                 folder=stage,
                 metrics=tuple(metrics_rows(read_jsonl(stage / "metrics.jsonl"), stage / "metrics.jsonl")),
                 evaluations=tuple(_evaluations(stage / "evaluations.jsonl")),
+                events=tuple(_events(stage)),
             )
 
 
@@ -130,6 +142,12 @@ def _created(folder: Path) -> float:
 
 def _evaluations(path: Path) -> list[Row]:
     return sorted(evaluation_rows(read_jsonl(path), path), key=lambda row: int(row["step"]))
+
+
+def _events(stage: Path) -> list[Event]:
+    events = event_history(stage)
+    event_rows([event.row for event in events], stage / "events.jsonl")
+    return events
 
 
 def _summary(path: Path) -> dict[str, Any]:

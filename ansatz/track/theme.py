@@ -112,6 +112,7 @@ th:first-child,td:first-child{{text-align:left}}
 tbody tr:last-child>*{{border-bottom:0}}
 thead th{{color:var(--soft);font-weight:600;font-size:.85rem}}
 tbody th{{font-weight:600}}
+td.prose{{text-align:left;white-space:normal;min-width:18rem}}
 td small{{display:block;color:var(--soft);font-size:.8rem}}
 .result td,.result th{{font-weight:650}}
 .result small{{font-weight:400}}

@@ -28,6 +28,7 @@ from ansatz.track.base import (
 from ansatz.track.checked_rows import evaluation_rows, event_rows, metrics_rows
 from ansatz.track.events import EventFile
 from ansatz.track.jsonl import Row, keep_rows, read_jsonl, to_line
+from ansatz.track.rollbacks import seconds_logged
 from ansatz.track.row_writer import RowWriter
 from ansatz.track.samples import samples_text
 from ansatz.types import ScoredRollout
@@ -138,7 +139,7 @@ class Tracker:
         rows = truncate_after(self.run_dir, after)
         self._last_step = rows[-1]["step"] if rows else -1
         self._first_event_step = (self._last_step if after is None else after) + 1
-        self._seconds_before = rows[-1]["seconds"] if rows else 0.0
+        self._seconds_before = seconds_logged(self.run_dir)
         self._opened = self._clock()
         if self._events is not None:
             self._events.close()

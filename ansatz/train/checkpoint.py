@@ -23,7 +23,7 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +61,13 @@ def save(
     trainer: Trainer[Any],
     state: Mapping[str, Any],
     keep: int,
+    also_keep: Callable[[Sequence[int]], Collection[int]] = lambda steps: (),
     captured: Mapping[str, Any] | None = None,
     write_more: Callable[[Path], None] | None = None,
 ) -> Path:
     """Write checkpoints/step-NNNNNN of `folder` and remove all but the newest `keep`. state: the loop's, as JSON.
+
+    also_keep: given the steps of all checkpoints, in rising order, returns those to keep besides.
 
     captured: what `capture` returned when the step was complete; None: the step has just been completed.
     write_more: writes the loop's own files into the folder of the checkpoint that only training needs.
@@ -92,9 +95,17 @@ def save(
         raise
     draft.rename(final)
     sync(root)
-    for old in list_checkpoints(folder)[:-keep]:
-        shutil.rmtree(old.rename(root / f".{old.name}.draft"))  # a half-removed checkpoint must not look complete
+    paths = {step_of(path): path for path in list_checkpoints(folder)}
+    kept = also_keep(list(paths))
+    for old, path in list(paths.items())[:-keep]:
+        if old not in kept:
+            remove(path)
     return final
+
+
+def remove(path: Path) -> None:
+    """Remove a checkpoint. A half-removed one must not look complete, so it becomes a draft first."""
+    shutil.rmtree(path.rename(path.with_name(f".{path.name}.draft")))
 
 
 def _write(
@@ -114,7 +125,12 @@ def list_checkpoints(folder: Path) -> list[Path]:
     """The complete checkpoints of a stage folder, oldest first."""
     paths = (folder / "checkpoints").glob("step-*")
     whole = [path for path in paths if _NAME.fullmatch(path.name) and path.is_dir()]
-    return sorted(whole, key=lambda path: int(path.name.removeprefix("step-")))
+    return sorted(whole, key=step_of)
+
+
+def step_of(path: Path) -> int:
+    """The step of a checkpoint, by the name of its folder."""
+    return int(path.name.removeprefix("step-"))
 
 
 def latest(folder: Path) -> Path | None:
@@ -148,6 +164,14 @@ def restore(checkpoint: Path, *, trainer: Trainer[Any]) -> tuple[int, dict[str, 
     trainer.restore(checkpoint, trainer_state)
     set_random_states(randoms)
     return step, loop_state
+
+
+def loop_state(path: Path) -> dict[str, Any]:
+    """The loop's state in a checkpoint, without verifying its digests; empty if it cannot be read."""
+    try:
+        return json.loads((path / STATE_FILE).read_text(encoding="utf-8"))["loop"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def write_digests(folder: Path) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 
 import torch
 from torch import Tensor, nn
 
+from ansatz.errors import NonFiniteError
 from ansatz.models.load import Policy
 from ansatz.models.threads import parallel_map
 from ansatz.objectives.objective import Objective
@@ -21,7 +23,7 @@ from ansatz.train.logps import without_gradient
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.packed import PackedRollouts
 from ansatz.train.ranks import ONE_RANK, Ranks
-from ansatz.train.step import UpdateSettings
+from ansatz.train.step import UpdateSettings, not_made
 
 
 class Critic(nn.Module):
@@ -71,37 +73,51 @@ def values_of(critic: Critic, packed: PackedRollouts, *, tokens_per_microbatch: 
     )
 
 
-def critic_step(
+def accumulate_critic_gradients(
     critic: Critic,
     optimizer: MasterAdamW,
     batch: TrainBatch,
     objective: Objective,
     settings: UpdateSettings,
     *,
+    step: int,
     ranks: Ranks = ONE_RANK,
 ) -> dict[str, Measurement]:
-    """Update the critic once, towards the batch's returns. Measures train/value_loss."""
+    """The gradients of one update of the critic towards the batch's returns. Measures train/value_loss.
+
+    They stay in the optimizer, whose next step applies them. NonFiniteError, without a gradient left behind, if
+    the loss or the gradient is nan or inf.
+    """
     assert batch.old_value_T is not None, "a batch for the critic has values"
     assert batch.return_T is not None, "a batch for the critic has returns"
 
-    def loss_and_gradients(part: TrainBatch) -> tuple[Measurements, list[Tensor | None]]:
+    def loss_and_gradients(part: TrainBatch) -> tuple[float, Measurements, list[Tensor | None]]:
         assert part.old_value_T is not None
         assert part.return_T is not None
         value_T = critic.values(part.packed)
         loss = objective.value_loss(part, value_T, part.old_value_T, part.return_T)
         error_M = (value_T.detach() - part.return_T)[part.mask_T]
         measured = {"train/value_loss": mean(float(error_M.square().sum()), len(error_M))}
-        return measured, optimizer.gradients(loss)
+        return float(loss.detach()), measured, optimizer.gradients(loss)
 
-    measurements: list[Measurements] = []
+    total_loss, measurements = 0.0, list[Measurements]()
     parallel = critic.parallel_microbatches
     parts, num_counted = batch.microbatches_of_rank(settings.tokens_per_microbatch, ranks, multiple=parallel)
-    for number, (measured, gradients) in enumerate(parallel_map(loss_and_gradients, parts, parallel)):
+    for number, (loss, measured, gradients) in enumerate(parallel_map(loss_and_gradients, parts, parallel)):
         optimizer.accumulate(gradients)
         if number < num_counted:
+            total_loss += loss
             measurements.append(measured)
-    optimizer.step(lr=settings.lr, max_grad_norm=settings.max_grad_norm)
-    return merge(part for measured in ranks.gather(measurements) for part in measured)
+    gathered = ranks.gather((total_loss, measurements))
+    total_loss = sum(loss for loss, _ in gathered)
+    if not math.isfinite(total_loss):
+        optimizer.zero_grad()
+        raise NonFiniteError(not_made(step, f"the critic: the loss is {total_loss}"))
+    try:
+        optimizer.gradient_norm()
+    except NonFiniteError as error:
+        raise NonFiniteError(not_made(step, f"the critic: {error}")) from error
+    return merge(part for _, parts in gathered for part in parts)
 
 
 def explained_variance(batch: TrainBatch) -> Measurement:

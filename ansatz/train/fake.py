@@ -43,7 +43,7 @@ class FakeBatch:
 
 
 class FakeTrainer:
-    """A policy of one number, to which every update adds the mean reward of the batch.
+    """A policy of one number. Every update adds the mean reward of the batch times the scale of the learning rate.
 
     updates: every batch that it was updated on, by step. sampler_gap: what the alignment check finds, in nats.
     """
@@ -56,7 +56,7 @@ class FakeTrainer:
         sampler_gap: float = 0.0,
         max_logprob_gap: float = 1.05,
     ) -> None:
-        self.version, self.value = 0, 0.0
+        self.version, self.value, self.lr_scale = 0, 0.0, 1.0
         self.needs_greedy = needs_greedy
         self.updates: dict[int, FakeBatch] = {}
         self._updates_per_step = updates_per_step
@@ -80,7 +80,7 @@ class FakeTrainer:
             raise AlignmentError(f"step {step}: sampler and trainer disagree about log-probs by {self._gap} nats.")
         rewards = [sample.reward for sample in batch.samples]
         for _ in range(self._updates_per_step):
-            self.value += sum(rewards) / len(rewards)
+            self.value += self.lr_scale * sum(rewards) / len(rewards)
             self.version += 1
         self.updates[step] = batch
         response = sum(len(sample.token_ids) for sample in batch.samples)
@@ -90,12 +90,15 @@ class FakeTrainer:
                 **measured,
                 "train/tokens": Measurement(float(response)),
                 "train/loss": mean(0.0, self._updates_per_step),
-                "train/lr": Measurement(1.0),
+                "train/lr": Measurement(self.lr_scale),
                 "train/early_stops": Measurement(0.0),
             },
             num_updates=self._updates_per_step,
             num_tokens=(prompt + response) * self._updates_per_step,
         )
+
+    def set_lr_scale(self, scale: float) -> None:
+        self.lr_scale = scale
 
     def weights(self) -> OneNumber:
         return OneNumber(version=self.version, value=self.value)

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ansatz.config.schema import TrainSection
-from ansatz.errors import ConfigError, ModelError, NonFiniteError
+from ansatz.errors import AlignmentError, ConfigError, ModelError, NonFiniteError
 from ansatz.models import lora
 from ansatz.models.load import Policy, load_model
 from ansatz.models.save import save_model
@@ -27,14 +27,14 @@ from ansatz.objectives.objective import Objective
 from ansatz.track.measurements import Measurement, Measurements, mean, merge, values
 from ansatz.train import alignment
 from ansatz.train.batch import LossBatch, TrainBatch, build_batch
-from ansatz.train.critic import Critic, critic_step, explained_variance, values_of
+from ansatz.train.critic import Critic, accumulate_critic_gradients, explained_variance, values_of
 from ansatz.train.exact_weights import EXACT_WEIGHTS, has_exact_weights
 from ansatz.train.logps import exact_kl, logps_of, without_gradient
 from ansatz.train.optim import Schedule
 from ansatz.train.packed import PackedRollouts, pack_rollouts
 from ansatz.train.placement import ONE_PROCESS, Placement, placed_like, read_tensors
 from ansatz.train.sample import TrainSample
-from ansatz.train.skipped import MAX_IN_A_ROW, SkippedUpdate
+from ansatz.train.skipped import MAX_IN_A_ROW, SkippedUpdate, Trained
 from ansatz.train.step import UpdateReport, UpdateSettings, train_step
 from ansatz.train.trainer import TRAINING, StepReport, incomplete
 
@@ -68,6 +68,7 @@ class LocalTrainer:
         self.export_dtype = export_dtype
         self.lr, self.schedule, self.temperature = lr, schedule, temperature
         self.version = 0
+        self._lr_scale = 1.0
         self._reference_updates = 0
         self._skipped_in_a_row = 0
         self.on_skip: Callable[[SkippedUpdate], None] = lambda skipped: None
@@ -134,7 +135,8 @@ class LocalTrainer:
 
         Each epoch after the first deals the prompts into other minibatches, by (seed, step, epoch). A minibatch whose
         mean ratio passes the objective's max_ratio is dropped, and so are all later ones of the step. An update with a
-        loss or gradient of nan or inf is skipped, and changes nothing. The third in a row raises NonFiniteError.
+        loss or gradient of nan or inf, of the policy or of the critic, is skipped and changes neither. The third in a
+        row raises NonFiniteError.
         check_alignment: raise AlignmentError before the first update if sampler and trainer disagree by more than
         train.max_logprob_gap. If the old log-probs are known, the whole step is checked; otherwise there is a single
         update, which checks its own forward pass.
@@ -186,6 +188,9 @@ class LocalTrainer:
     def needs_greedy(self) -> bool:
         """Whether each prompt's greedy response must be sampled and graded too (ReMax)."""
         return "baseline_N" in self.objective.advantage.inputs
+
+    def set_lr_scale(self, scale: float) -> None:
+        self._lr_scale = scale
 
     def weights(self) -> LiveWeights:
         """The live module: a sampler in this process copies nothing. See `LiveWeights` for how long it is valid."""
@@ -331,8 +336,12 @@ class LocalTrainer:
     def _update_once(
         self, minibatch: TrainBatch, *, step: int, critic_alone: bool, max_logprob_gap: float
     ) -> UpdateReport:
-        """One optimizer step of the policy and, unless the policy's was dropped, of the critic."""
-        multiplier = self.schedule.multiplier(step)
+        """One optimizer step of the policy and of the critic, or of neither.
+
+        The critic's gradients are computed first and applied last, so that an update in which one of the two is not
+        finite can still be skipped for both.
+        """
+        multiplier = self._lr_scale * self.schedule.multiplier(step)
         settings = UpdateSettings(
             lr=self.lr * multiplier,
             max_grad_norm=self.settings.max_grad_norm,
@@ -341,10 +350,16 @@ class LocalTrainer:
             entropy_coef=self.entropy_coef,
             max_logprob_gap=max_logprob_gap,
         )
-        if critic_alone:
-            report = UpdateReport(measurements={}, num_tokens=minibatch.packed.num_tokens, stopped=False)
-        else:
-            try:
+        measured: Measurements = {}
+        report = UpdateReport(measurements={}, num_tokens=minibatch.packed.num_tokens, stopped=False)
+        of: Trained = "critic"
+        try:
+            if self.critic is not None:
+                measured = accumulate_critic_gradients(
+                    *self.critic, minibatch, self.objective, settings, step=step, ranks=self.ranks
+                )
+            of = "policy"
+            if not critic_alone:
                 report = train_step(
                     self.policy,
                     self.optimizer,
@@ -355,17 +370,28 @@ class LocalTrainer:
                     reference=self.reference,
                     ranks=self.ranks,
                 )
-            except NonFiniteError as error:
-                return self._skip(minibatch, settings, step=step, cause=str(error))
-            self._skipped_in_a_row = 0
-        if self.critic is None or report.stopped:
+        except (AlignmentError, NonFiniteError) as error:
+            self._drop_critic_gradients()
+            if isinstance(error, AlignmentError):
+                raise
+            return self._skip(minibatch, settings, step=step, cause=str(error), of=of)
+        self._skipped_in_a_row = 0
+        if self.critic is None:
             return report
-        critic, optimizer = self.critic
-        settings = dataclasses.replace(settings, lr=self.settings.critic.lr * multiplier)
-        measured = critic_step(critic, optimizer, minibatch, self.objective, settings, ranks=self.ranks)
+        if report.stopped:
+            self._drop_critic_gradients()
+            return report
+        self.critic[1].step(lr=self.settings.critic.lr * multiplier, max_grad_norm=self.settings.max_grad_norm)
         return dataclasses.replace(report, measurements={**report.measurements, **measured})
 
-    def _skip(self, minibatch: TrainBatch, settings: UpdateSettings, *, step: int, cause: str) -> UpdateReport:
+    def _drop_critic_gradients(self) -> None:
+        """Without this, the next update of the critic would contain those of an update that was not made."""
+        if self.critic is not None:
+            self.critic[1].zero_grad()
+
+    def _skip(
+        self, minibatch: TrainBatch, settings: UpdateSettings, *, step: int, cause: str, of: Trained
+    ) -> UpdateReport:
         """Report an update that is not made. NonFiniteError for the third in a row."""
         self._skipped_in_a_row += 1
         dtype, weights = str(self._dtype).removeprefix("torch."), self._merged_weights()
@@ -374,6 +400,7 @@ class LocalTrainer:
                 SkippedUpdate(
                     step=step,
                     cause=cause,
+                    of=of,
                     minibatch=minibatch,
                     settings=settings,
                     dtype=dtype,

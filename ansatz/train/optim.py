@@ -64,18 +64,25 @@ class MasterAdamW:
         """The gradient of a microbatch, on the device of the masters."""
         return gradient
 
+    def gradient_norm(self) -> float:
+        """The norm of the accumulated gradients. NonFiniteError, which removes them, if it is nan or inf."""
+        norm = float(torch.nn.utils.get_total_norm(self._sums()))
+        if not math.isfinite(norm):
+            self.zero_grad()
+            raise NonFiniteError(f"the gradient norm is {norm}")
+        return norm
+
+    def _sums(self) -> list[Tensor]:
+        return [master.grad for master in self.masters.values() if master.grad is not None]
+
     def step(self, *, lr: float, max_grad_norm: float) -> float:
         """Update with the accumulated gradients, clipped to max_grad_norm (0: not). Returns the norm before clipping.
 
         NonFiniteError, before anything has changed, if the norm is nan or inf.
         """
-        grads = [master.grad for master in self.masters.values() if master.grad is not None]
-        norm = float(torch.nn.utils.get_total_norm(grads))
-        if not math.isfinite(norm):
-            self.zero_grad()
-            raise NonFiniteError(f"the gradient norm is {norm}")
+        norm = self.gradient_norm()
         if 0 < max_grad_norm < norm:
-            for grad in grads:
+            for grad in self._sums():
                 grad.mul_(max_grad_norm / norm)
         self.changes += 1
         self.adam.param_groups[0]["lr"] = lr

@@ -2,7 +2,7 @@
 
 skipped/step-000012-0/    the policy before the update, an ordinary Hugging Face folder of float32 weights
                           batch.pt (the minibatch: tensors and numbers only)
-                          update.json (cause, step, settings, compute type)
+                          update.json (cause, policy or critic, step, settings, compute type)
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from safetensors import SafetensorError
@@ -30,13 +31,19 @@ from ansatz.train.step import UpdateReport, UpdateSettings, train_step
 MAX_IN_A_ROW = 3
 """This number of skipped updates in a row stops a run: further ones would fail as well."""
 
+Trained = Literal["policy", "critic"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedUpdate:
-    """An update that was not made. The policy is still the one that it would have changed."""
+    """An update that was not made. The policy is still the one that it would have changed.
+
+    of: whose loss or gradient was not finite. The weights of a critic are not stored.
+    """
 
     step: int
     cause: str
+    of: Trained
     minibatch: TrainBatch
     settings: UpdateSettings
     dtype: str
@@ -66,13 +73,21 @@ def _write(folder: Path, skipped: SkippedUpdate) -> None:
     packed = {field.name: getattr(batch.packed, field.name) for field in dataclasses.fields(PackedRollouts)}
     torch.save({**fields, "packed": packed}, folder / "batch.pt")
     settings = {**dataclasses.asdict(skipped.settings), "max_logprob_gap": None}
-    about = {"step": skipped.step, "cause": skipped.cause, "dtype": skipped.dtype, "settings": settings}
-    write_text(folder / "update.json", json.dumps(about, indent=2))
+    about = {"step": skipped.step, "cause": skipped.cause, "of": skipped.of, "dtype": skipped.dtype}
+    write_text(folder / "update.json", json.dumps({**about, "settings": settings}, indent=2))
 
 
 def repeat_update(folder: Path, objective: Objective) -> UpdateReport:
-    """Make the stored update on the stored policy, in memory. NonFiniteError if it is still not finite."""
+    """Make the stored update on the stored policy, in memory. NonFiniteError if it is still not finite.
+
+    CheckpointError if it was the critic's loss or gradient that was not finite.
+    """
     about = read_object(folder / "update.json", error=CheckpointError, advice="Repeat another skipped update.")
+    if about.get("of") == "critic":
+        raise CheckpointError(
+            f"{folder}: the critic's update was not finite, and its weights are not stored, so this update cannot be "
+            "repeated. Look at the values and returns of its minibatch in batch.pt, or repeat the update of a policy."
+        )
     policy = load_policy(str(folder))
     optimizer = MasterAdamW(policy.model, dtype=getattr(torch, about["dtype"]), betas=(0.9, 0.999), weight_decay=0.0)
     cast(policy, getattr(torch, about["dtype"]))

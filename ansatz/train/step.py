@@ -112,7 +112,7 @@ def train_step(
     total_loss = sum(loss for loss, _ in gathered)
     if not math.isfinite(total_loss):
         optimizer.zero_grad()
-        raise NonFiniteError(_not_made(step, f"the loss is {total_loss}"))
+        raise NonFiniteError(not_made(step, f"the loss is {total_loss}"))
     merged = merge(part for _, parts in gathered for part in parts)
     try:
         check_alignment(merged, limit=settings.max_logprob_gap, step=step)
@@ -128,7 +128,7 @@ def train_step(
         try:
             norm = optimizer.step(lr=settings.lr, max_grad_norm=settings.max_grad_norm)
         except NonFiniteError as error:
-            raise NonFiniteError(_not_made(step, str(error))) from error
+            raise NonFiniteError(not_made(step, str(error))) from error
         merged["train/grad_norm"] = Measurement(norm)
     merged["train/early_stops"] = Measurement(float(stopped))
     return UpdateReport(measurements=merged, num_tokens=batch.packed.num_tokens, stopped=stopped)
@@ -160,5 +160,6 @@ def _microbatches(
     return batch.microbatches_of_rank(settings.tokens_per_microbatch, ranks, multiple=parallel)
 
 
-def _not_made(step: int, cause: str) -> str:
+def not_made(step: int, cause: str) -> str:
+    """The sentence of an update that is skipped."""
     return f"step {step}: {cause}; expected a finite number. The update was not made, so the weights are unchanged."

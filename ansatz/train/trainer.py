@@ -73,6 +73,11 @@ class Trainer(Protocol[Batch]):
         """
         ...
 
+    def set_lr_scale(self, scale: float) -> None:
+        """Multiply every learning rate by `scale` from the next update on. The caller keeps the number: it is not part
+        of `state`."""
+        ...
+
     def weights(self) -> WeightSource:
         """The policy's current weights, for samplers."""
         ...

@@ -238,3 +238,22 @@ def test_push_without_network_is_one_sentence_and_the_folder_stays(ansatz, run, 
     assert "--push me/toy: the upload to http://127.0.0.1:9 failed: " in err
     assert "Traceback" not in err
     assert (tmp_path / "model" / "README.md").is_file()
+
+
+def test_best_exports_the_checkpoint_with_the_best_held_out_score(ansatz, tmp_path):
+    folder = run_pipeline(toy_config(tmp_path / "r", {"data": {"sft": None}, "evaluate": {"every": 1}}))
+    path = folder / "rl" / "evaluations.jsonl"
+    scores = {1: 0.1, 2: 0.6, 4: 0.4}  # by step; step 2 has a checkpoint, by save.every
+    rows = [{**row, "pass@1": scores[row["step"]]} for row in read_jsonl(path) if row["step"] in scores]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert ansatz("export", folder, tmp_path / "best", "--best")[0] == 0
+    kept = folder / "rl" / "checkpoints" / "step-000002" / "model.safetensors"
+    assert (tmp_path / "best" / "model.safetensors").read_bytes() == kept.read_bytes()
+    card = (tmp_path / "best" / "README.md").read_text()
+    assert "| rl | 2 |" in card
+    assert "| rl | 4 |" not in card
+    assert "checkpoint of step 2 of 4" in card
+    path.write_text("")
+    code, _, err = ansatz("export", folder, tmp_path / "none", "--best")
+    assert code == 2
+    assert "no checkpoint that was evaluated" in err

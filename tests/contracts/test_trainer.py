@@ -84,6 +84,21 @@ def test_an_update_changes_the_weights_and_a_batch_does_not(make: MakeTrainer) -
     assert numbers(trainer) != start
 
 
+def test_the_scale_of_the_learning_rate_applies_to_later_updates(make: MakeTrainer) -> None:
+    rates = []
+    for scale in (None, 1.0, 0.25):
+        trainer = make()
+        if scale is not None:
+            trainer.set_lr_scale(scale)
+        rates.append(trainer.update(trainer.batch(samples()), step=1).metrics["train/lr"])
+    assert rates[0] == rates[1] == 4 * rates[2]
+    still = make()
+    still.set_lr_scale(0.0)
+    start = numbers(still)
+    still.update(still.batch(samples()), step=1)
+    assert numbers(still) == pytest.approx(start, abs=1e-9)
+
+
 def test_a_report_has_documented_finite_metrics_and_counts_tokens(make: MakeTrainer) -> None:
     trainer = make()
     report = trainer.update(trainer.batch(samples()), step=1)

@@ -104,7 +104,7 @@ def test_compressed_files_are_read_and_broken_ones_named(tmp_path: Path, ending:
         list(jsonl(split="train", path=str(path)))
 
 
-@pytest.mark.parametrize("field", ["question", "answer", "solution"])
+@pytest.mark.parametrize("field", ["question", "answer", "solution", "level"])
 def test_half_of_a_character_is_refused_with_its_place(tmp_path, field):
     row = {"question": "What is 2 + 2?", "answer": "4", "solution": "It is 4."}
     path = tmp_path / "rows.jsonl"

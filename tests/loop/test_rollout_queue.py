@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from ansatz.data.curriculum import CurriculumSettings
@@ -188,6 +193,37 @@ def test_a_queue_that_is_resumed_gives_the_same_steps(
     if with_ledger:
         kept = {ticket.key for ticket in resumed.source.sampled if ticket.step <= 16}
         assert not kept, "what had landed was sampled again"
+
+
+EVENTS = st.lists(st.sampled_from(["step", "step", "step", "save", "crash", "torn ledger", "no ledger"]), max_size=25)
+
+
+@settings(max_examples=25, deadline=None)
+@given(events=EVENTS, law=st.sampled_from(LAWS))
+def test_every_step_is_the_same_in_any_history_of_saves_and_crashes(events: list[str], law: tuple[int, int]) -> None:
+    """Each step that is done again, after a crash, trains the groups that it trained the first time."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run, saved, trained = Run(folder, *law), None, dict[int, Any]()
+        for number, event in enumerate(events):
+            if event == "step":
+                data = run.step()
+                assert trained.setdefault(run.done, (data.groups, data.partial)) == (data.groups, data.partial)
+                continue
+            if event == "save":
+                saved = run.save(folder / f"saved-{number}")
+                run.ledger.forget(run.done)
+                continue
+            run.ledger.close()
+            files = sorted((folder / "ledger").glob("*.jsonl"))
+            if event == "torn ledger" and files:
+                os.truncate(files[-1], files[-1].stat().st_size * 2 // 3)
+            if event == "no ledger":
+                shutil.rmtree(folder / "ledger", ignore_errors=True)
+            run.store.close()
+            run = Run(folder, *law, saved=saved)
+        run.ledger.close()
+        assert sorted(trained) == list(range(1, len(trained) + 1))
 
 
 def test_a_run_that_is_extended_continues_as_if_it_had_been_longer(tmp_path: Path) -> None:

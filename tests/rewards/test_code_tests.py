@@ -70,6 +70,21 @@ def test_the_known_ways_to_cheat_an_assertion_win_nothing(judge, cheat):
     assert judge(cheat, SQUARE[:1]).value == 0.0
 
 
+def test_what_a_program_can_look_up_of_its_own_job_holds_no_expected_output(judge, monkeypatch):
+    look = """import gc, sys
+frame, seen = sys._getframe(), repr([each for each in gc.get_objects() if type(each) in (dict, list)])
+while frame:
+    seen, frame = seen + repr(frame.f_locals), frame.f_back
+print(seen, open(0).read())
+def word(): return 1"""
+    runs = []
+    original = sandbox.run
+    monkeypatch.setattr(sandbox, "run", lambda *given, **more: runs.append(original(*given, **more)) or runs[-1])
+    judge(look, ["assert word() == 'open sesame'", {"stdin": "hint", "stdout": "open sesame"}], partial=True)
+    assert ["word()" in run.stdout and "_getframe" in run.stdout for run in runs] == [True, True]
+    assert not any("open sesame" in run.stdout + run.stderr for run in runs)
+
+
 def test_a_huge_or_broken_value_is_a_wrong_one(judge):
     for value in ("'x' * 10**5", "'[' * 500", "float('nan')", "object()", "10**5000"):
         assert judge(f"def f(x): return {value}", SQUARE[:1]).value == 0.0

@@ -359,3 +359,13 @@ def test_sampling_in_chunks_gives_the_same_tokens(policy: Policy, monkeypatch: p
     )
     assert_same(generate(policy), whole)
     assert max(sizes) == rows
+
+
+@pytest.mark.parametrize("groups_per_call", [1, 2, 3])
+def test_a_rollout_has_the_same_bits_whichever_groups_are_sampled_with_it(groups_per_call):
+    """Workers share the groups of a step, so each call has other groups than a call for the whole step."""
+    sampler, prompts = NativeSampler(tiny_policy(), max_concurrent=64), some_prompts(6)
+    sampling = Sampling(num_samples=8, max_response_tokens=12, seed=3)
+    parts = [prompts[first : first + groups_per_call] for first in range(0, 6, groups_per_call)]
+    shared = [rollout for part in parts for rollout in sampler.generate(part, sampling)]
+    assert shared == sampler.generate(prompts, sampling)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from made_up import problem, scored
 
+from ansatz.config.watchdog import WatchdogSection
 from ansatz.errors import DataError
 from ansatz.track.health import health_checks
 from ansatz.track.jsonl import write_jsonl
@@ -25,6 +26,10 @@ def stage(folder: Path, **curves: list[float]) -> StageRun:
         for step in range(length)
     ]
     return StageRun(name="rl", folder=folder, metrics=tuple(rows), evaluations=())
+
+
+def health_checks_of(run: StageRun):
+    return health_checks(run, WatchdogSection())
 
 
 def test_stages_come_in_the_order_of_the_summary_whatever_the_age_of_their_files(pipeline: Path, tmp_path: Path):
@@ -55,7 +60,7 @@ def test_a_folder_that_is_no_pipeline_is_named(tmp_path: Path):
 
 
 def test_a_healthy_stage_has_no_warning(tmp_path: Path):
-    found = health_checks(stage(tmp_path, train__entropy=[0.5] * 20, align__mean_exp_gap=[1.001] * 20))
+    found = health_checks_of(stage(tmp_path, train__entropy=[0.5] * 20, align__mean_exp_gap=[1.001] * 20))
     assert [sign.fine for sign in found] == [True, True]
 
 
@@ -71,13 +76,14 @@ def test_a_healthy_stage_has_no_warning(tmp_path: Path):
     ],
 )
 def test_each_way_to_collapse_is_seen_and_named(tmp_path: Path, name: str, values: list[float], word: str):
-    (sign,) = health_checks(stage(tmp_path, **{name: values}))
+    sign, *others = health_checks_of(stage(tmp_path, **{name: values}))
     assert not sign.fine
     assert word in sign.text
+    assert all(not other.fine and other.title.endswith("(collapse)") for other in others)
 
 
 def test_a_bad_start_that_healed_is_no_warning(tmp_path: Path):
-    (sign,) = health_checks(stage(tmp_path, rollout__truncated_frac=[0.9] * 5 + [0.0] * 45))
+    (sign,) = health_checks_of(stage(tmp_path, rollout__truncated_frac=[0.9] * 5 + [0.0] * 45))
     assert sign.fine
 
 

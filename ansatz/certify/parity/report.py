@@ -13,6 +13,7 @@ import torch
 from ansatz.certify.parity.cases import Case, error
 from ansatz.certify.parity.families import find
 from ansatz.errors import ConfigError, DataError
+from ansatz.files import check_not_special
 from ansatz.json_text import parse_json
 
 TOLERANCE = 1e-9
@@ -80,6 +81,7 @@ def render(results: list[FamilyResult]) -> Iterator[str]:
 
 def _read(path: Path) -> Iterator[Case]:
     try:
+        check_not_special(path)
         data: Any = parse_json(path.read_bytes())
         if not isinstance(data, list):
             raise ValueError(f"got a {type(data).__name__}")

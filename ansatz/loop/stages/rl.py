@@ -26,6 +26,7 @@ from ansatz.objectives.objective import Objective
 from ansatz.track.measurements import values
 from ansatz.track.no_signal import no_signal_note
 from ansatz.track.rollouts import rollout_metrics, version_lag
+from ansatz.track.rules import rules_of
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.sample import samples_of_groups
 from ansatz.train.trainer import StepReport
@@ -49,6 +50,7 @@ class RlStage(Stage):
         check_objective(objective, samples_per_prompt=config.rollout.samples_per_prompt)
         check_lag(config, objective)
         bind_optimizer(config.train.optimizer)
+        rules_of(config.watchdog)
 
     def check_inputs(self, context: RunContext) -> None:
         if (path := context.config.train.critic.path) is not None:
@@ -76,6 +78,7 @@ class RlStage(Stage):
             problems=context.problems("train"),
             total_steps=config.train.steps,
             curriculum=None if recipe is None else curriculum_settings(recipe),
+            watchdog=config.watchdog,
         )
         evaluator = context.evaluator(trainer.policy)
         with stage as running, rollout_queue(context, running, model=model) as queue:
@@ -122,10 +125,10 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluator: Evaluator) -
         data, version = queue.gather(step), trainer.version
         start = time.perf_counter()
         batch = trainer.batch(samples_of_groups(data.groups), baseline_of_group=data.baseline_of_group)
-        report = trainer.update(batch, step=step, seed=config.seed, check_alignment=True)
+        report = trainer.update(batch, step=step, seed=stage.noise_seed, check_alignment=True)
         queue.publish(trainer.weights(), version=step)
         metrics = step_metrics(data, report, version=version, update_s=time.perf_counter() - start)
-        stage.tracker.log(step, {**metrics, "perf/peak_memory_gb": memory.gb()})
+        stage.log(step, {**metrics, "perf/peak_memory_gb": memory.gb()})
         note = no_signal_note(data.sampled, max_response_tokens=config.rollout.max_response_tokens)
         if step == 1 and note is not None:
             stage.tracker.event(step, "no_signal", note)

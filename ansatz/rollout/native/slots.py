@@ -141,7 +141,10 @@ class Slots:
         position_RL = torch.arange(token_RL.shape[1], device=device).expand_as(token_RL)
         prefill = PrefillCache()
         hidden_RLH = self.policy.hidden(token_RL, position_RL, past_key_values=prefill, use_cache=True)
-        hidden_RH = hidden_RLH[torch.arange(len(requests), device=device), length_R - 1]
+        # Rows that only round the prefill up stay until the logits: products of one or two rows round differently.
+        last_R = torch.zeros(len(hidden_RLH), dtype=torch.long, device=device)
+        last_R[: len(requests)] = length_R - 1
+        hidden_RH = hidden_RLH[torch.arange(len(hidden_RLH), device=device), last_R]
 
         rows_R = torch.tensor([request.num_rows for request in requests], device=device)
         source_B = torch.arange(len(requests), device=device).repeat_interleave(rows_R)

@@ -1,0 +1,63 @@
+"""The `watchdog` section of a recipe: what a run does by itself when its metrics show that the policy collapses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from ansatz.config.fields import Count, Float, Positive, Section
+
+Action = Literal["ignore", "warn", "lower_lr", "rollback", "stop"]
+"""From the mildest to the most severe."""
+CONDITIONS = ("below", "above", "falls_by", "grows_by")
+
+
+class RuleSettings(Section):
+    """One rule of `watchdog.rules`. For a rule that exists, what is left out stays as it is. A rule of your own needs
+    `metric` and exactly one of `below`, `above`, `falls_by` and `grows_by`. Each compares the mean of the metric over
+    the last `window` steps."""
+
+    metric: str | None = None
+    """The metric that is watched, such as rollout/truncated_frac."""
+    below: Float | None = None
+    """Alarm if the mean is below this limit."""
+    above: Float | None = None
+    """Alarm if the mean is above this limit."""
+    falls_by: Annotated[Float, Field(gt=0)] | None = None
+    """Alarm if the mean is below the best mean of any window so far, by more than this multiple of the largest mean of
+    rollout/reward_std so far. The scale of the reward therefore does not matter."""
+    grows_by: Annotated[Float, Field(gt=1)] | None = None
+    """Alarm if the mean is more than this multiple of the smallest mean of any window in the last 10 windows."""
+    window: Positive | None = None
+    """Number of steps; 5 unless it is given."""
+    action: Action | None = None
+    """As `watchdog.action`, for this rule; ignore switches the rule off."""
+
+    @model_validator(mode="after")
+    def has_one_condition(self) -> RuleSettings:
+        if len(self.condition) > 1:
+            raise ValueError(f"{' and '.join(self.condition)} are given, but a rule has one condition; remove the rest")
+        return self
+
+    @property
+    def condition(self) -> dict[str, float]:
+        """The conditions that are given, with their limits: none or one."""
+        values = {name: getattr(self, name) for name in CONDITIONS}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+class WatchdogSection(Section):
+    """What RL does when its metrics show that the policy collapses. docs/watchdog.md lists the rules."""
+
+    action: Action = "warn"
+    """What the rules of collapse do. ignore: nothing. warn: a line on the console and in the report. lower_lr: multiply
+    the learning rate by `watchdog.lr_factor`. rollback: return to the last checkpoint from before the alarm's window,
+    with a lower learning rate and other noise. stop: save and end the run with exit code 3. The rules of a metric's
+    healthy range warn, unless `watchdog.rules` says otherwise."""
+    rules: dict[str, RuleSettings] = Field(default_factory=dict[str, RuleSettings])
+    """Changes of rules and further rules, by name: {truncated: {above: 0.5, window: 10, action: stop}}; see below."""
+    lr_factor: Annotated[Float, Field(gt=0, lt=1)] = 0.5
+    """lower_lr and rollback multiply the learning rate by this factor, each time and for the rest of the stage."""
+    attempts: Count = 3
+    """Number of times that a stage may lower its learning rate or roll back. The next alarm then stops it."""

@@ -1,0 +1,164 @@
+"""The watchdog of a stage at work: reports alarms as they happen, lowers the learning rate, rolls back, stops.
+
+What to do is decided by `track.watchdog`. A rollback is a record on disk (`track.rollbacks`) followed by the way in
+which every run resumes: later checkpoints are removed, and the stage starts again from the newest one that is left. A
+kill at any moment therefore leads to the same run: before the record is written, the resumed run decides again; after
+that, it starts from the same checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ansatz.config.watchdog import WatchdogSection
+from ansatz.errors import RunStopped
+from ansatz.loop.kept_checkpoints import rollback_target, steps_for_rollback
+from ansatz.track.base import TrackerLike
+from ansatz.track.rollbacks import Rollback, read_rollbacks, set_aside, write_rollbacks
+from ansatz.track.rules import rules_of
+from ansatz.track.watchdog import Decision, WatchState, observe
+from ansatz.train import checkpoint
+from ansatz.train.trainer import Trainer
+
+STATE = "watchdog"
+"""The key of the watchdog's state in a checkpoint."""
+
+
+class RolledBack(Exception):
+    """The stage must start again from the newest checkpoint in its folder. Steps after it are set aside."""
+
+
+def apply_rollbacks(folder: Path) -> Sequence[Rollback]:
+    """Remove what the last rollback dropped, if a kill or the rollback itself has left some of it. Returns all."""
+    rollbacks = read_rollbacks(folder)
+    if rollbacks:
+        for path in checkpoint.list_checkpoints(folder):
+            if checkpoint.step_of(path) > rollbacks[-1].to_step and _rollbacks_before(path) < len(rollbacks):
+                checkpoint.remove(path)
+        set_aside(folder, rollbacks)
+    return rollbacks
+
+
+def _rollbacks_before(path: Path) -> int:
+    """How often the stage had rolled back when the checkpoint was written."""
+    return int(checkpoint.loop_state(path).get(STATE, {}).get("rollbacks", 0))
+
+
+def state_after(rollbacks: Sequence[Rollback], saved: Mapping[str, Any] | None) -> WatchState:
+    """The state with which a stage starts. saved: that of the checkpoint; None at the start or without a watchdog."""
+    state = WatchState() if saved is None else WatchState.from_json(saved)
+    if len(rollbacks) == state.rollbacks:
+        return state
+    last = rollbacks[-1]  # the stage starts for the first time after it, or again after a kill
+    return replace(state, lr_scale=last.lr_scale, attempts=last.attempts, rollbacks=len(rollbacks))
+
+
+def noise_seed(seed: int, rollbacks: int) -> int:
+    """The seed of sampling and minibatches: another one after each rollback, so that other rollouts are sampled."""
+    if rollbacks == 0:
+        return seed
+    digest = hashlib.blake2b(f"{seed}/rollback/{rollbacks}".encode(), digest_size=6).digest()
+    return int.from_bytes(digest, "little")
+
+
+class StageWatch:
+    """Judges the metrics of a stage in `folder` from `state` on. Sets the scale of the trainer's learning rate."""
+
+    def __init__(
+        self,
+        section: WatchdogSection,
+        *,
+        folder: Path,
+        trainer: Trainer[Any],
+        tracker: TrackerLike,
+        state: WatchState,
+    ) -> None:
+        self.state = state
+        self._section, self._rules = section, rules_of(section)
+        self._folder, self._trainer, self._tracker = folder, trainer, tracker
+        self._pending: Decision | None = None
+        trainer.set_lr_scale(state.lr_scale)
+
+    @property
+    def can_roll_back(self) -> bool:
+        return any(rule.action == "rollback" for rule in self._rules) and self._section.attempts > 0
+
+    def checkpoints_to_keep(self, steps: Sequence[int]) -> set[int]:
+        """The steps of checkpoints, in rising order, that a later rollback may return to. The last is the current."""
+        if not self.can_roll_back:
+            return set()
+        window = max(rule.window for rule in self._rules if rule.action == "rollback")
+        return steps_for_rollback(steps, step=steps[-1], window=window)
+
+    def observe(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Judge the metrics of a step. Alarms become events at once; a rollback or a stop waits for the step edge."""
+        decision = observe(self._rules, self._section, self.state, step, metrics)
+        for finding in decision.findings:
+            kind = "recovered" if finding.is_over else "alarm"
+            advice = "" if finding.is_over or not finding.rule.advice else f" {finding.rule.advice}"
+            self._tracker.event(step, kind, finding.text + advice, **finding.numbers)
+        if decision.action == "rollback":  # the rules' states return to those of the checkpoint
+            self._pending = decision
+            return
+        self.state = decision.state
+        if decision.action == "stop":
+            self._pending = decision
+        elif decision.action == "lower_lr":
+            self._trainer.set_lr_scale(self.state.lr_scale)
+            assert decision.cause is not None
+            text = (
+                f"the learning rate is {self.state.lr_scale:.3g} times that of the recipe from now on "
+                f"(attempt {self.state.attempts} of {self._section.attempts})."
+            )
+            self._tracker.event(step, "lower_lr", text, rule=decision.cause.rule.name, lr_scale=self.state.lr_scale)
+
+    def roll_back_if_due(self, step: int) -> None:
+        """Record the rollback that the metrics of this step ask for, and raise RolledBack."""
+        decision = self._pending
+        if decision is None or decision.action != "rollback":
+            return
+        assert decision.cause is not None
+        steps = [checkpoint.step_of(path) for path in checkpoint.list_checkpoints(self._folder)]
+        target = rollback_target(steps, first_bad_step=decision.first_step)
+        rollback = Rollback(
+            from_step=step,
+            to_step=target,
+            rule=decision.cause.rule.name,
+            lr_scale=decision.state.lr_scale,
+            attempts=decision.state.attempts,
+        )
+        place = f"the checkpoint of step {target}" if target else "the start of the stage"
+        text = (
+            f"back to {place}, with {rollback.lr_scale:.3g} times the learning rate of the recipe and other noise "
+            f"(attempt {rollback.attempts} of {self._section.attempts})."
+        )
+        numbers = {"rule": rollback.rule, "to_step": float(target), "lr_scale": rollback.lr_scale}
+        self._tracker.event(step, "rollback", text, **numbers)
+        self._tracker.flush()  # what is set aside is moved from the files
+        write_rollbacks(self._folder, [*read_rollbacks(self._folder), rollback])
+        raise RolledBack
+
+    def sentence_of_stop(self, step: int) -> str | None:
+        """Why the run has to stop at this step edge; None if it does not. Also an event."""
+        decision = self._pending
+        if decision is None or decision.action != "stop":
+            return None
+        assert decision.cause is not None
+        rule, used_up = decision.cause.rule, decision.cause.action != "stop"
+        why = f" after {self.state.attempts} attempts to recover" if used_up and self.state.attempts else ""
+        text = f"the watchdog stops the run{why}: {decision.cause.text}"
+        self._tracker.event(step, "stop", text, rule=rule.name)
+        return text
+
+
+def stop_error(step: int, sentence: str, *, run_dir: Path, best: Path | None) -> RunStopped:
+    """The error with which a stopped run ends. best: the checkpoint with the best held-out score."""
+    where = "" if best is None else f" The best checkpoint is {best}."
+    return RunStopped(
+        f"step {step}: {sentence}{where} To continue all the same, change the recipe, such as a lower train.lr, and "
+        f"run: ansatz train --resume {run_dir} --allow-changes"
+    )

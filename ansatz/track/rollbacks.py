@@ -1,0 +1,117 @@
+"""The rollbacks of a stage, in its folder: their record, and what was logged in the steps that they dropped.
+
+    STAGE/rollbacks.json    {"rollbacks": [{"from_step": 40, "to_step": 25, ...}, ...]}, oldest first
+    STAGE/rolled_back/1/    metrics.jsonl, evaluations.jsonl, events.jsonl and samples/ of the steps that rollback 1
+                            dropped
+
+A rollback takes effect when its record is written. The files of the stage then hold only the steps that count.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ansatz.errors import CheckpointError
+from ansatz.files import write_text
+from ansatz.json_text import read_object
+from ansatz.track.jsonl import Row, read_jsonl, write_jsonl
+
+FILE, FOLDER = "rollbacks.json", "rolled_back"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback:
+    """from_step: the last step that was dropped. to_step: that of the checkpoint; 0: the start of the stage.
+
+    lr_scale, attempts: those of the watchdog's state from then on. rule: the rule that asked for it.
+    """
+
+    from_step: int
+    to_step: int
+    rule: str
+    lr_scale: float
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A row of events.jsonl. dropped_by: the number of the rollback that dropped its step; 0: its step counts."""
+
+    row: Row
+    dropped_by: int = 0
+
+
+def read_rollbacks(folder: Path) -> tuple[Rollback, ...]:
+    """Oldest first; none if there is no record. CheckpointError for a damaged one."""
+    path = folder / FILE
+    if not path.is_file():
+        return ()
+    advice = "Restore the file from a backup, or start the stage anew by removing its folder."
+    content = read_object(path, error=CheckpointError, advice=advice)
+    try:
+        return tuple(_rollback(row) for row in content["rollbacks"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {error}). {advice}") from error
+
+
+def _rollback(row: Mapping[str, Any]) -> Rollback:
+    return Rollback(
+        from_step=int(row["from_step"]),
+        to_step=int(row["to_step"]),
+        rule=str(row["rule"]),
+        lr_scale=float(row["lr_scale"]),
+        attempts=int(row["attempts"]),
+    )
+
+
+def write_rollbacks(folder: Path, rollbacks: Sequence[Rollback]) -> None:
+    content = {"rollbacks": [asdict(rollback) for rollback in rollbacks]}
+    write_text(folder / FILE, json.dumps(content, indent=2) + "\n")
+
+
+def set_aside(folder: Path, rollbacks: Sequence[Rollback]) -> None:
+    """Move what was logged after `to_step` of the last rollback into its folder in `rolled_back`.
+
+    Can be repeated after a kill. metrics.jsonl is written last; once it exists, everything is there, and rows after
+    `to_step` are those of steps that were made since.
+    """
+    if not rollbacks:
+        return
+    target, after = folder / FOLDER / str(len(rollbacks)), rollbacks[-1].to_step
+    if (target / "metrics.jsonl").exists():
+        return
+    (target / "samples").mkdir(parents=True, exist_ok=True)
+    for path in (folder / "samples").glob("step-*.jsonl"):
+        match = re.fullmatch(r"step-(\d+)\.jsonl", path.name)
+        if match and int(match[1]) > after:
+            path.rename(target / "samples" / path.name)
+    for name in ("evaluations.jsonl", "events.jsonl", "metrics.jsonl"):
+        write_jsonl(target / name, [row for row in read_jsonl(folder / name) if row["step"] > after])
+
+
+def seconds_logged(folder: Path) -> float:
+    """Seconds that the stage had spent when its last row was logged, dropped steps included."""
+    paths = [folder / "metrics.jsonl", *(folder / FOLDER).glob("*/metrics.jsonl")]
+    return max((float(rows[-1]["seconds"]) for path in paths if (rows := read_jsonl(path))), default=0.0)
+
+
+def event_history(folder: Path) -> list[Event]:
+    """All events of a stage in the order in which they happened, those of dropped steps included."""
+    rollbacks = read_rollbacks(folder)
+    events = [Event(row=row) for row in read_jsonl(folder / "events.jsonl")]
+    for number in range(1, len(rollbacks) + 1):
+        rows = read_jsonl(folder / FOLDER / str(number) / "events.jsonl")
+        events += [Event(row=row, dropped_by=number) for row in rows]
+
+    def attempt(event: Event) -> int:
+        """The number of rollbacks before the event: a rollback to an earlier step would have dropped it."""
+        last = event.dropped_by - 1 if event.dropped_by else len(rollbacks)
+        before = (number for number in range(1, last + 1) if rollbacks[number - 1].to_step < event.row["step"])
+        return max(before, default=0)
+
+    return sorted(events, key=lambda event: (attempt(event), event.row["step"]))

@@ -1,0 +1,225 @@
+"""The decisions of the watchdog: a state machine over the rows of metrics of a stage, without files or clocks.
+
+`observe` takes the state and one row, and returns the next state, the alarms, and what to do. The state is JSON and
+part of every checkpoint, so a resumed run decides as an uninterrupted one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean
+from typing import Any
+
+from ansatz.config.watchdog import Action, WatchdogSection
+from ansatz.track.rules import Rule
+
+SPREAD = "rollout/reward_std"
+"""The scale of `falls_by`."""
+REMEMBERED_WINDOWS = 10
+"""`grows_by` compares with the smallest mean of this number of windows."""
+SEVERITY: tuple[Action, ...] = ("ignore", "warn", "lower_lr", "rollback", "stop")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleState:
+    """What a rule remembers.
+
+    steps, values, spreads: the last `window` rows that have the metric, oldest first. means: of the last windows.
+    best, best_spread: the largest means so far. alarm: whether the last alarm still holds.
+    healthy: judgements in a row that were within the limit, since the alarm. was_healthy: whether the metric has been
+    within its limit in this stage; before that, no rule with an absolute limit does more than warn.
+    """
+
+    steps: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
+    spreads: tuple[float, ...] = ()
+    means: tuple[float, ...] = ()
+    best: float | None = None
+    best_spread: float = 0.0
+    alarm: bool = False
+    healthy: int = 0
+    was_healthy: bool = False
+
+    @staticmethod
+    def from_json(row: Mapping[str, Any]) -> RuleState:
+        lists = {key: tuple(row[key]) for key in ("steps", "values", "spreads", "means")}
+        return RuleState(**{**row, **lists})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchState:
+    """lr_scale: what the watchdog multiplies the learning rate by. rollbacks: how often it has rolled back.
+    attempts: how often it has lowered the learning rate, rollbacks included."""
+
+    rules: Mapping[str, RuleState] = field(default_factory=dict[str, RuleState])
+    lr_scale: float = 1.0
+    rollbacks: int = 0
+    attempts: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(row: Mapping[str, Any]) -> WatchState:
+        rules = {name: RuleState.from_json(state) for name, state in row["rules"].items()}
+        return WatchState(**{**row, "rules": rules})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A rule that has raised an alarm, or whose alarm is over.
+
+    value: the mean over the steps first_step..step. action: what the rule asks for; "warn" if its metric has never been
+    within the limit.
+    """
+
+    rule: Rule
+    step: int
+    first_step: int
+    value: float
+    text: str
+    is_over: bool = False
+    action: Action = "warn"
+
+    @property
+    def numbers(self) -> dict[str, float | str]:
+        """For the event of this finding."""
+        rule = self.rule
+        return {
+            "rule": rule.name,
+            "metric": rule.metric,
+            "value": self.value,
+            rule.condition: rule.limit,
+            "window": rule.window,
+            "first_step": self.first_step,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What follows from one row. cause: the finding that asked for the action; None if there is none to take.
+
+    state: after the action, except for a rollback: then only its numbers hold, as its rules return to a checkpoint.
+    first_step: the first step of the longest window among the alarms that ask for a rollback.
+    """
+
+    state: WatchState
+    findings: tuple[Finding, ...] = ()
+    action: Action = "ignore"
+    cause: Finding | None = None
+    first_step: int = 0
+
+
+def observe(
+    rules: Sequence[Rule], section: WatchdogSection, state: WatchState, step: int, metrics: Mapping[str, float]
+) -> Decision:
+    """Judge the metrics of a step. Steps come in rising order; a metric may be missing in some of them."""
+    states, findings = dict[str, RuleState](), list[Finding]()
+    for rule in rules:
+        rule_state, finding = _judge(rule, state.rules.get(rule.name, RuleState()), step, metrics)
+        states[rule.name] = rule_state
+        if finding is not None:
+            findings.append(finding)
+    state = replace(state, rules=states)
+    acting = [finding for finding in findings if SEVERITY.index(finding.action) > SEVERITY.index("warn")]
+    if not acting:
+        return Decision(state=state, findings=tuple(findings))
+    cause = max(acting, key=lambda finding: SEVERITY.index(finding.action))
+    action: Action = cause.action
+    if action != "stop" and state.attempts >= section.attempts:
+        action = "stop"
+    for finding in acting:  # the rule is judged again once its window holds only steps after the action
+        fresh = replace(states[finding.rule.name], steps=(), values=(), spreads=(), alarm=False)
+        states[finding.rule.name] = fresh
+    if action in ("lower_lr", "rollback"):
+        state = replace(state, lr_scale=state.lr_scale * section.lr_factor, attempts=state.attempts + 1)
+    if action == "rollback":
+        state = replace(state, rollbacks=state.rollbacks + 1)
+    return Decision(
+        state=replace(state, rules=states),
+        findings=tuple(findings),
+        action=action,
+        cause=cause,
+        first_step=min(finding.first_step for finding in acting),
+    )
+
+
+def _judge(rule: Rule, state: RuleState, step: int, metrics: Mapping[str, float]) -> tuple[RuleState, Finding | None]:
+    if rule.metric not in metrics or (rule.condition == "falls_by" and SPREAD not in metrics):
+        return state, None
+    state = replace(
+        state,
+        steps=(*state.steps, step)[-rule.window :],
+        values=(*state.values, metrics[rule.metric])[-rule.window :],
+        spreads=(*state.spreads, metrics.get(SPREAD, 0.0))[-rule.window :],
+    )
+    if len(state.values) < rule.window:
+        return state, None
+    mean = fmean(state.values)
+    state = _with_references(rule, state, mean)
+    if _is_bad(rule, state, mean):
+        finding = None
+        if not state.alarm:
+            may_act = state.was_healthy or not rule.is_absolute
+            finding = _finding(rule, state, mean, action=rule.action if may_act else "warn")
+        return replace(state, alarm=True, healthy=0), finding
+    if not state.alarm:
+        return replace(state, was_healthy=True), None
+    if state.healthy + 1 < rule.window:
+        return replace(state, healthy=state.healthy + 1), None
+    return replace(state, alarm=False, healthy=0, was_healthy=True), _finding(rule, state, mean, is_over=True)
+
+
+def _with_references(rule: Rule, state: RuleState, mean: float) -> RuleState:
+    """The state with what relative conditions compare with; absolute ones need nothing."""
+    if rule.condition == "falls_by":
+        best = mean if state.best is None else max(state.best, mean)
+        return replace(state, best=best, best_spread=max(state.best_spread, fmean(state.spreads)))
+    if rule.condition == "grows_by":
+        return replace(state, means=(*state.means, mean)[-REMEMBERED_WINDOWS * rule.window :])
+    return state
+
+
+def _is_bad(rule: Rule, state: RuleState, mean: float) -> bool:
+    match rule.condition:
+        case "below":
+            return mean < rule.limit
+        case "above":
+            return mean > rule.limit
+        case "falls_by":
+            assert state.best is not None
+            return state.best_spread > 0 and mean < state.best - rule.limit * state.best_spread
+        case _:
+            smallest = min(state.means)
+            return smallest > 0 and mean > rule.limit * smallest
+
+
+def _finding(rule: Rule, state: RuleState, mean: float, *, is_over: bool = False, action: Action = "warn") -> Finding:
+    first, last = state.steps[0], state.steps[-1]
+    where = f"step {last}" if first == last else f"mean of steps {first} to {last}"
+    text = f"{rule.metric} = {mean:.3g} ({where}) "
+    if is_over:
+        text += "is within its limit again."
+    elif rule.condition == "falls_by":
+        assert state.best is not None
+        text += (
+            f"is {state.best - mean:.3g} below its best of {state.best:.3g}; the limit is {rule.limit:g} x the largest "
+            f"spread of rewards within a group, {rule.limit * state.best_spread:.3g}."
+        )
+    elif rule.condition == "grows_by":
+        text += (
+            f"is more than {rule.limit:g} x its smallest mean of the last {REMEMBERED_WINDOWS * rule.window} steps, "
+            f"{min(state.means):.3g}."
+        )
+    else:
+        text += f"is {rule.condition} {rule.limit:g}."
+    return Finding(
+        rule=rule,
+        step=last,
+        first_step=first,
+        value=mean,
+        text=text,
+        is_over=is_over,
+        action=action,
+    )

@@ -1,0 +1,185 @@
+"""Collapse by a learning rate that is too high, and its rescue by the watchdog, on the default task.
+
+    python benchmarks/watchdog.py find runs/watchdog --rates 4e-4 8e-4 1.6e-3
+    python benchmarks/watchdog.py run runs/watchdog --seeds 0 1 2
+    python benchmarks/watchdog.py plot runs/watchdog docs/figures/watchdog.svg
+
+All runs start from one SFT checkpoint, which the first call makes. `find` runs one seed of each rate without acting.
+`run` runs three arms of each seed: the recipe's rate, the high rate, and the high rate with watchdog.action = rollback.
+`plot` prints the table and writes the figure. Finished runs are skipped; interrupted ones resume. RL has 30 steps of 12
+prompts instead of the recipe's 60 steps of 64 (COMMON), so that a run takes a CPU-minute; --set KEY=VALUE changes this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+RECIPE = Path(__file__).parent.parent / "recipes" / "tiny_arithmetic_grpo_cpu.yaml"
+HIGH_RATE = "1.6e-3"
+COMMON = {
+    "rollout.prompts_per_step": "12",
+    "train.steps": "30",
+    "train.decay_steps": "15",
+    "evaluate.samples_per_prompt": "4",
+    "evaluate.k": "4",
+    "evaluate.every": "0",
+    "save.every": "3",
+    "threads": "1",
+}
+ARMS: dict[str, dict[str, str]] = {
+    "healthy": {},
+    "collapse": {"train.lr": HIGH_RATE},
+    "watchdog": {"train.lr": HIGH_RATE, "watchdog.action": "rollback"},
+}
+COLOURS = {"healthy": 0, "collapse": 1, "watchdog": 2}
+
+
+def sft_checkpoint(out: Path) -> str:
+    """The SFT checkpoint that all runs start from; made if it is missing. All of its settings are the recipe's."""
+    from ansatz.config import load_recipe
+    from ansatz.loop.pipeline import run_pipeline
+
+    config = load_recipe(RECIPE, overrides={"train.steps": "0", "name": "sft", "out": str(out)})
+    if not (config.run_dir / "summary.json").exists():
+        run_pipeline(config, resume=config.run_dir.exists())
+    return str(json.loads((config.run_dir / "summary.json").read_text(encoding="utf-8"))["model"])
+
+
+def rl_run(out: Path, name: str, seed: int, settings: Mapping[str, str]) -> None:
+    """One RL run from the SFT checkpoint, unless it is finished. A run that the watchdog stops counts as finished."""
+    from ansatz.config import load_recipe
+    from ansatz.errors import RunStopped
+    from ansatz.loop.pipeline import run_pipeline
+    from ansatz.track.console import open_console
+
+    start = {"data.sft": "null", "model.path": sft_checkpoint(out), "seed": str(seed)}
+    names = {"name": f"{name}-{seed}", "out": str(out)}
+    config = load_recipe(RECIPE, overrides={**COMMON, **start, **settings, **names})
+    if (config.run_dir / "summary.json").exists() or stopped(config.run_dir):
+        return
+    try:
+        run_pipeline(config, resume=config.run_dir.exists(), console=open_console())
+    except RunStopped as error:
+        print(error, flush=True)
+
+
+def stopped(run_dir: Path) -> bool:
+    return any(row["kind"] == "stop" for row in rows(run_dir / "rl" / "events.jsonl"))
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def result(out: Path, arm: str, seed: int) -> dict[str, Any]:
+    """What one run ended with. pass@1 is that of the last step; `best` that of the checkpoint that save.best kept."""
+    from ansatz.track.rollbacks import read_rollbacks
+
+    folder = out / f"{arm}-{seed}"
+    before = rows(folder / "model" / "evaluations.jsonl")[-1]
+    evaluations = sorted(rows(folder / "rl" / "evaluations.jsonl"), key=lambda row: row["step"])
+    rollbacks = read_rollbacks(folder / "rl")
+    dropped = sum(len(rows(path)) for path in (folder / "rl" / "rolled_back").glob("*/metrics.jsonl"))
+    return {
+        "arm": arm,
+        "seed": seed,
+        "before": before["pass@1"],
+        "pass@1": evaluations[-1]["pass@1"],
+        "greedy": evaluations[-1]["greedy"],
+        "best": max(row["pass@1"] for row in evaluations),
+        "step": evaluations[-1]["step"],
+        "rollbacks": [f"{each.from_step} -> {each.to_step} ({each.rule})" for each in rollbacks],
+        "dropped": dropped,
+        "lr_scale": rollbacks[-1].lr_scale if rollbacks else 1.0,
+    }
+
+
+def reward_curves(folder: Path) -> list[list[tuple[float, float]]]:
+    """(updates made so far, reward) of every stretch between two rollbacks, those that were dropped included.
+
+    A stretch that follows a rollback begins where the one before it ended, so that the x axis is the work done.
+    """
+    from ansatz.track.rollbacks import read_rollbacks
+
+    rollbacks = read_rollbacks(folder)
+    stretches = [rows(folder / "rolled_back" / str(number + 1) / "metrics.jsonl") for number in range(len(rollbacks))]
+    kept = rows(folder / "metrics.jsonl")
+    if rollbacks:  # what the first rollback left, then what each later one dropped, then the end
+        stretches[0] = [row for row in kept if row["step"] <= rollbacks[0].to_step] + stretches[0]
+        stretches.append([row for row in kept if row["step"] > rollbacks[-1].to_step])
+    else:
+        stretches = [kept]
+    curves, offset = list[list[tuple[float, float]]](), 0
+    for stretch in stretches:
+        curves.append([(offset + index + 1, row["rollout/rewards"]) for index, row in enumerate(stretch)])
+        offset += len(stretch)
+    return curves
+
+
+def table(results: Sequence[Mapping[str, Any]]) -> str:
+    """The results in Markdown, in per cent."""
+    lines = ["| arm | seed | before | end: pass@1 | greedy | best | rollbacks | dropped steps | rate at the end |"]
+    lines.append("|---|---|---|---|---|---|---|---|---|")
+    for row in results:
+        numbers = " | ".join(f"{100 * row[name]:.1f}" for name in ("before", "pass@1", "greedy", "best"))
+        rollbacks = ", ".join(row["rollbacks"]) or "-"
+        lines.append(
+            f"| {row['arm']} | {row['seed']} | {numbers} | {rollbacks} | {row['dropped']} | x {row['lr_scale']:g} |"
+        )
+    for arm in dict.fromkeys(row["arm"] for row in results):
+        ends = [row["pass@1"] for row in results if row["arm"] == arm]
+        lines.append(f"| {arm} | mean | | {100 * fmean(ends):.1f} | | | | | |")
+    return "\n".join(lines)
+
+
+def figure(out: Path, seeds: Sequence[int]) -> str:
+    """Training reward against the updates made, one line for each run."""
+    from ansatz.track.svg import Chart, Series, line_chart
+
+    series = list[Series]()
+    for arm in ARMS:
+        for seed in seeds:
+            for curve in reward_curves(out / f"{arm}-{seed}" / "rl"):
+                name = arm if not any(each.name == arm for each in series) else ""
+                series.append(Series(name=name, points=curve, colour=COLOURS[arm], dashed=arm == "healthy"))
+    chart = Chart(title="Training reward (mean of a step)", series=series, x_label="updates", is_fraction=True)
+    return line_chart(chart, width=760, height=380, standalone=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", choices=("find", "run", "plot"))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("figure", type=Path, nargs="?")
+    parser.add_argument("--rates", nargs="+", default=["4e-4", "8e-4", "1.6e-3", "3.2e-3"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--arms", nargs="+", choices=tuple(ARMS), default=list(ARMS))
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE")
+    arguments = parser.parse_args()
+    settings = dict(setting.split("=", 1) for setting in arguments.set)
+    if arguments.verb == "find":
+        for rate in arguments.rates:
+            rl_run(arguments.out, f"rate_{rate}", arguments.seeds[0], settings | {"train.lr": rate})
+        for rate in arguments.rates:
+            row = result(arguments.out, f"rate_{rate}", arguments.seeds[0])
+            print(f"train.lr {rate}: pass@1 {100 * row['before']:.1f} -> {100 * row['pass@1']:.1f} %", flush=True)
+    elif arguments.verb == "run":
+        for seed in arguments.seeds:
+            for arm in arguments.arms:
+                rl_run(arguments.out, arm, seed, settings | ARMS[arm])
+    else:
+        print(table([result(arguments.out, arm, seed) for arm in arguments.arms for seed in arguments.seeds]))
+        if arguments.figure is not None:
+            arguments.figure.write_text(figure(arguments.out, arguments.seeds), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
