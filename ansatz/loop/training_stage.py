@@ -15,7 +15,7 @@ from ansatz.config.schema import Config
 from ansatz.config.watchdog import WatchdogSection
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
-from ansatz.errors import ConfigError, RewardError
+from ansatz.errors import AlignmentError, ConfigError, RewardError
 from ansatz.loop.context import RunContext
 from ansatz.loop.disk import check_space
 from ansatz.loop.step_edges import EdgeSaver, StageFiles, StageState
@@ -132,7 +132,8 @@ def training_stage(
 ) -> Iterator[TrainingStage]:
     """The stage at its start, or at the latest checkpoint in its folder. Its tracker is closed at the end.
 
-    A RewardError ends the stage after the last step edge has been saved, because a resumed run may succeed.
+    A RewardError or an AlignmentError ends the stage after the last step edge has been saved. Without this, the steps
+    since the last checkpoint would be lost, although a resumed run may succeed.
     config: the recipe, whose `sft` section may be another than that of `context`.
     """
     rollbacks = apply_rollbacks(folder)
@@ -186,7 +187,7 @@ def training_stage(
                 restored=state,
                 watch=watch,
             )
-        except RewardError as error:
+        except (AlignmentError, RewardError) as error:
             saved = edges.save_edge() or "The step could not be saved, because its weights were already changing."
             raise type(error)(f"{error} {saved} Resume with: ansatz train --resume {config.run_dir}") from error
         tracker.flush()
