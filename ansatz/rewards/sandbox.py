@@ -40,7 +40,7 @@ Isolation = Literal["full", "available"]
 
 _CHILD = Path(__file__).with_name("sandbox_child.py")
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")
-_SYSTEM = ("/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/null", "/dev/urandom", "/etc/localtime")
+_SYSTEM = ("/etc/ld.so.cache", "/usr/share/zoneinfo", "/dev/null", "/dev/stdin", "/dev/urandom", "/etc/localtime")
 _THREADS = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -239,7 +239,7 @@ def _access(packages: bool) -> dict[str, Any]:
     path = [library, str(Path(library) / "lib-dynload")]
     if packages:
         path += dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
-    readable = [*_libraries(), *path[2:], *(place for place in _SYSTEM if os.path.exists(place))]
+    readable = [*_libraries(), *path[2:], *_SYSTEM]
     calls = build_filter()
     return {"path": path, "listable": [library], "readable": readable, "filter": calls.hex() if calls else ""}
 

@@ -86,7 +86,7 @@ def _restrict_files(listable: list[str], readable: list[str]) -> None:
     for path, allowed in [(path, _READ_DIR) for path in listable] + [(path, _READ) for path in readable]:
         try:
             place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except FileNotFoundError:  # removed since the parent listed it
+        except FileNotFoundError:  # not on this machine, or removed since the parent listed it
             continue
         allowed = allowed if stat.S_ISDIR(os.fstat(place).st_mode) else allowed & _READ_FILE
         _checked(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", allowed, place), 0))

@@ -65,6 +65,11 @@ def test_a_program_reads_its_input_and_its_output_comes_back():
     assert 0 < seen.seconds < 10
 
 
+@pytest.mark.parametrize("read", ["input()", "sys.stdin.read()", "open(0).read()", "open('/dev/stdin').read()"])
+def test_each_way_to_read_the_input_works(read):
+    assert run(f"import sys; print({read})", stdin="here", limits=SandboxLimits(timeout_s=20)).stdout == "here\n"
+
+
 def test_what_honest_programs_use_is_allowed():
     source = """
 import asyncio, ctypes, datetime, decimal, fractions, hashlib, itertools, json, mmap, os, queue, random, re, resource

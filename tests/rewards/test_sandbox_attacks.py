@@ -102,7 +102,7 @@ CALLS = {
 PLACES = [
     "/proc/self/mem", "/proc/self/environ", "/proc/self/cmdline", "/proc/PARENT/mem", "/proc/PARENT/environ",
     "/proc/PARENT/cmdline", "/proc/PARENT/maps", "/proc/PARENT/fd/0", "/proc/PARENT/root/etc/passwd",
-    "/proc/PARENT/ns/pid", "/proc/self/fd/0", "/proc/self/exe", "/proc/sysrq-trigger", "/sys/kernel/uevent_seqnum",
+    "/proc/PARENT/ns/pid", "/proc/self/exe", "/proc/sysrq-trigger", "/sys/kernel/uevent_seqnum",
     "/dev/tty", "/dev/mem", "/dev/kmsg", "/tmp", ".",
 ]  # fmt: skip
 
