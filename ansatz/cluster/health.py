@@ -98,7 +98,7 @@ class Confirmation:
     """What an engine reports after a push or a probe.
 
     policy_version: number of optimizer steps, which it gives to every token that it samples. logps: log-probs of a
-    fixed probe response.
+    fixed probe response; empty if they are not known.
     """
 
     policy_version: int
@@ -118,7 +118,9 @@ def contradiction(
     wanted = f"policy version {pushed.policy_version}"
     if reported.policy_version != pushed.policy_version:
         return f"it was given {wanted}, and it reports policy version {reported.policy_version}"
-    if exact and tuple(reported.logps) != tuple(pushed.logps):
+    if not pushed.logps:
+        return None
+    if exact and reported.logps != pushed.logps:
         return f"its log-probs of the probe are not those of {wanted}{_gap(pushed.logps, reported.logps)}"
     if not exact and previous is not None:
         old_pushed, old_reported = previous

@@ -253,6 +253,45 @@ class SaveSection(Section):
     """Write the metrics as TensorBoard events too."""
 
 
+class ClusterSection(Section):
+    """Worker processes that sample rollouts for RL, with Ray (`pip install 'ansatz-rl[ray]'`). No key of this section
+    changes a result, and all of them may differ when a run is resumed. Times are in seconds."""
+
+    workers: Annotated[Count, Field(le=4096)] = 0
+    """Processes that sample, each with a model of its own. They sample the next steps while a step is updated if
+    `rollout.lag` is 1 or more. 0: everything runs in one process."""
+    threads: Annotated[Positive, Field(le=1024)] = 1
+    """CPU threads of each worker."""
+    gpus: Annotated[Float, Field(ge=0)] = 0.0
+    """GPUs that Ray reserves for each worker."""
+    min_workers: Positive = 1
+    """The run stops when fewer workers are left. A worker that dies is replaced, at most five times in an hour."""
+    address: str = ""
+    """Address of a Ray cluster that runs already, such as auto or 10.0.0.1:6379. Empty: start one on this machine."""
+    probe: Annotated[Float, Field(gt=0)] = 10.0
+    """Time that a worker has to generate a few tokens when its health is probed."""
+    lease: Annotated[Float, Field(gt=0)] = 60.0
+    """Time that a worker has at least to sample a group before another worker gets it. Once durations are known, the
+    limit is four times their 99th percentile if that is longer."""
+    start: Annotated[Float, Field(gt=0)] = 300.0
+    """Time that a worker has to start, and to load weights."""
+    stall: Annotated[Float, Field(gt=0)] = 600.0
+    """If nothing is sampled and no step ends for this long, the run prints who waits for whom, with all stacks. After
+    twice this time it saves if possible, and ends."""
+
+    @model_validator(mode="after")
+    def times_nest(self) -> ClusterSection:
+        for shorter, longer in (("probe", "lease"), ("lease", "stall"), ("start", "stall")):
+            if getattr(self, shorter) >= getattr(self, longer):
+                raise ValueError(
+                    f"{shorter} = {getattr(self, shorter):g} must be less than {longer} = {getattr(self, longer):g}; "
+                    "otherwise the wider limit passes before the narrower one can help"
+                )
+        if self.workers and self.min_workers > self.workers:
+            raise ValueError(f"min_workers = {self.min_workers} is more than workers = {self.workers}")
+        return self
+
+
 class Config(Section):
     """A whole recipe."""
 
@@ -284,6 +323,7 @@ class Config(Section):
     evaluate: EvaluateSection = EvaluateSection()
     save: SaveSection = SaveSection()
     watchdog: WatchdogSection = WatchdogSection()
+    cluster: ClusterSection = ClusterSection()
 
     @model_validator(mode="after")
     def complete_evaluate(self) -> Config:

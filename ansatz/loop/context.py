@@ -134,11 +134,7 @@ class RunContext:
 
     def copy_of_trained(self, path: str) -> Policy:
         """A policy built like that of `trainer(path)`, which the trained weights of any of its versions fit."""
-        policy = _load(path)
-        if (add_adapters := bind_adapters(self.config.model.lora, seed=self.config.seed)) is not None:
-            policy = add_adapters(policy)
-        cast(policy, compute_dtype(self.config.model.dtype, policy.device))
-        return policy
+        return copy_of_trained(self.config, path)
 
     def sampler(self, policy: Policy) -> Sampler:
         return engine_of(self.config.rollout.engine)(policy)
@@ -193,6 +189,15 @@ class RunContext:
             configure_layers(critic, checkpointing=model.checkpointing, compiled=model.compile)
             trainer.start_critic_from(critic)
         return trainer
+
+
+def copy_of_trained(config: Config, path: str) -> Policy:
+    """See `RunContext.copy_of_trained`. A worker has the recipe, and no context."""
+    policy = _load(path)
+    if (add_adapters := bind_adapters(config.model.lora, seed=config.seed)) is not None:
+        policy = add_adapters(policy)
+    cast(policy, compute_dtype(config.model.dtype, policy.device))
+    return policy
 
 
 def _load(path: str) -> Policy:

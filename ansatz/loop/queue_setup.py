@@ -11,6 +11,7 @@ from ansatz.loop.lag import schedule_of
 from ansatz.loop.ledger import Ledger
 from ansatz.loop.rollout_queue import WEIGHTS_FOLDER, RolloutQueue
 from ansatz.loop.training_stage import TrainingStage
+from ansatz.loop.workers import pooled_tickets
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.ticket_sources import LiveTickets, StoredTickets, TicketSource
 from ansatz.rollout.weight_store import FileWeightStore
@@ -22,7 +23,7 @@ def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> I
     config, trainer, schedule = stage.config, stage.trainer, schedule_of(stage.config)
     store = ledger = None
     with ExitStack() as stack:
-        if schedule.live:
+        if schedule.live and not config.cluster.workers:
             source: TicketSource = LiveTickets(context.sampler(trainer.policy))
         else:
             store, ledger = FileWeightStore(stage.folder / "weights"), Ledger(stage.folder / "ledger")
@@ -31,8 +32,11 @@ def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> I
             store.close()
             if (saved := stage.restored_files) is not None and (saved / WEIGHTS_FOLDER).is_dir():
                 store.restore(saved / WEIGHTS_FOLDER)
-            policy = context.copy_of_trained(model)
-            source = StoredTickets(policy, context.sampler(policy), store, on_landed=ledger.land)
+            if config.cluster.workers:
+                source = pooled_tickets(stage, model=model, store=store, on_landed=ledger.land)
+            else:
+                policy = context.copy_of_trained(model)
+                source = StoredTickets(policy, context.sampler(policy), store, on_landed=ledger.land)
             stage.edges.on_saved = ledger.forget
         stack.callback(source.close)
         queue = RolloutQueue(

@@ -11,8 +11,8 @@ limit, and handles them. The simulator runs the same code on a virtual clock.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from ansatz.cluster.base import Cluster, Event, Role
@@ -42,7 +42,6 @@ class Pool:
 
     exact: the engine gives the same bits wherever it runs. Two different answers to a ticket then stop the run;
         otherwise they are counted.
-    on_event: called with a sentence about each fault.
     """
 
     def __init__(
@@ -54,13 +53,14 @@ class Pool:
         min_workers: int = 1,
         limits: Limits = Limits(),
         exact: bool = True,
-        on_event: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._cluster, self._exact = cluster, exact
         self._book: LeaseBook[TicketKey] = LeaseBook()
         self._tickets: dict[TicketKey, Ticket] = {}
         self._before_weights: dict[Weights, list[Ticket]] = {}
         self._landed = deque[Landed]()
+        self._faults = list[str]()
+        self._batch_sizes = Counter[Hashable]()
         self._durations = Durations()
         self._workers = WorkerSet(
             cluster,
@@ -71,7 +71,7 @@ class Pool:
             exact=exact,
             on_lost=lambda worker: len(self._book.drop_worker(worker)),
             first_weights=self._first_weights,
-            on_event=on_event,
+            on_event=self._faults.append,
         )
 
     @property
@@ -92,7 +92,9 @@ class Pool:
         self._workers.published.pop(weights, None)
 
     def submit(self, tickets: Sequence[Ticket]) -> None:
-        """Sample these tickets, as soon as their weights are published. Each ticket is submitted once."""
+        """Sample these tickets, as soon as their weights are published. A new ticket replaces one with the same key,
+        whose answers are dropped."""
+        self.forget(ticket.key for ticket in tickets if ticket.key in self._tickets)
         for ticket in tickets:
             self._tickets[ticket.key] = ticket
             if _weights(ticket) in self._workers.published:
@@ -113,12 +115,19 @@ class Pool:
         self._landed.clear()
         return collected
 
+    def take_faults(self) -> list[str]:
+        """A sentence about each fault since the last call."""
+        faults = list(self._faults)
+        self._faults.clear()
+        return faults
+
     def forget(self, keys: Iterable[TicketKey]) -> None:
         """Tickets that are trained, or that are no longer wanted. Later answers to them are dropped."""
         keys = list(keys)
         self._book.forget(keys)
         for key in keys:
-            self._tickets.pop(key, None)
+            if (ticket := self._tickets.pop(key, None)) is not None:
+                self._batch_sizes[_batch(ticket)] -= 1
 
     def waiting(self) -> list[WaitingRow]:
         """Every ticket that has not landed: who waits for whom, since when."""
@@ -137,6 +146,10 @@ class Pool:
 
     def close(self) -> None:
         self._cluster.close()
+
+    def events(self, timeout_s: float) -> list[Event]:
+        """Wait for events, to `handle` them: for a caller that must not hold a lock while it waits."""
+        return self._cluster.events(timeout_s)
 
     def turn(self, timeout_s: float) -> None:
         """Do what is due, wait for events up to timeout_s, and handle them.
@@ -173,7 +186,8 @@ class Pool:
         return None if batch is None else _weights_of(batch)
 
     def _add(self, ticket: Ticket) -> None:
-        batch = (_weights(ticket), ticket.kind, ticket.step, ticket.round)
+        batch = _batch(ticket)
+        self._batch_sizes[batch] += 1
         self._book.add(ticket.key, batch, (ticket.version, ticket.step, ticket.round, ticket.place))
 
     def _assign(self) -> None:
@@ -193,9 +207,12 @@ class Pool:
                 self._workers.push(slot, _weights_of(batch))
 
     def _lease(self, slot: Slot, batch: Hashable) -> None:
-        """Lease a worker its share of a batch: the other workers that have its weights now or soon get as many."""
+        """Lease a worker its share of a batch: as many tickets as each of all workers would get.
+
+        Without this bound, the first worker that is free would take the tickets of all that are still busy.
+        """
         weights, now = _weights_of(batch), self._cluster.now()
-        share = -(-self._book.num_open(batch) // self._workers.sharing(weights))
+        share = -(-self._batch_sizes[batch] // self._workers.num_left)
         keys = self._book.lease(slot.worker, batch, share, now=now, until=now + self._lease_s())
         self._workers.sample(slot, weights, [self._tickets[key] for key in keys])
 
@@ -258,6 +275,11 @@ class Pool:
 
 def _weights(ticket: Ticket) -> Weights:
     return Weights(ticket.version, ticket.weights)
+
+
+def _batch(ticket: Ticket) -> Hashable:
+    """Tickets of one round and one version of the weights can be sampled in one call."""
+    return (_weights(ticket), ticket.kind, ticket.step, ticket.round)
 
 
 def _weights_of(batch: Hashable) -> Weights:

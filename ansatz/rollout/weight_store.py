@@ -136,6 +136,10 @@ class FileWeightStore(_Pins):
         super().__init__()
         self._folder, self._max_shard_bytes = folder, max_shard_bytes
 
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
     def path(self, version: int) -> Path:
         """The folder of a version."""
         return self._folder / f"version-{version:06d}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -114,7 +113,7 @@ class WorkerSet:
         self.published: dict[Weights, Confirmation] = {}
         self.idle: dict[Weights, dict[int, Slot]] = {}
         """Workers that are ready and have nothing to do, by weights, then by index."""
-        self._num_pushing = Counter[Weights]()
+        self._num_retired = 0
         self._without_weights = list[Slot]()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -133,9 +132,10 @@ class WorkerSet:
         while self._without_weights:
             self.push(self._without_weights.pop(), weights)
 
-    def sharing(self, weights: Weights) -> int:
-        """Workers that have these weights and are idle, or will have it when their push is confirmed."""
-        return len(self.idle.get(weights, ())) + self._num_pushing[weights]
+    @property
+    def num_left(self) -> int:
+        """Workers whose budget of restarts is not spent."""
+        return self._num_workers - self._num_retired
 
     def all_idle(self) -> list[Slot]:
         return [slot for slots in self.idle.values() for slot in slots.values()]
@@ -146,7 +146,6 @@ class WorkerSet:
     def push(self, slot: Slot, weights: Weights) -> None:
         self._set_busy(slot)
         slot.health.pushing(self._cluster.now())
-        self._num_pushing[weights] += 1
         self._begin(slot, "push", weights, self.limits.start, *weights)
 
     def suspect(self, worker: str, reason: str) -> None:
@@ -244,7 +243,6 @@ class WorkerSet:
             return
         now, slot.call = self._cluster.now(), None
         if is_push:
-            self._num_pushing[call.weights] -= 1
             slot.expected, slot.before = expected, (expected, reported)
             slot.health.confirmed(call.weights, now)
         elif slot.health.state is State.SUSPECT:
@@ -282,8 +280,6 @@ class WorkerSet:
         self._set_busy(slot)
         if slot in self._without_weights:
             self._without_weights.remove(slot)
-        if slot.call is not None and slot.call.method == "push":
-            self._num_pushing[slot.call.weights] -= 1
         slot.call = slot.expected = slot.before = None
         reopened = self._on_lost(slot.worker)
         slot.health.died(reason, now)
@@ -293,6 +289,7 @@ class WorkerSet:
         text = f"{slot.worker} is dead ({reason}); {reopened} groups are open again."
         if delay is None:
             slot.health.retired(now)
+            self._num_retired += 1
             self._on_event(f"{text} Its budget of {slot.budget.restarts} restarts is spent.")
             self._check_enough()
         else:
@@ -301,8 +298,7 @@ class WorkerSet:
 
     def _check_enough(self) -> None:
         retired = [slot for slot in self._slots if slot.health.state is State.RETIRED]
-        left = self._num_workers - len(retired)
-        if left < self._min_workers:
+        if (left := self.num_left) < self._min_workers:
             reasons = "; ".join(f"{slot.worker}: {slot.health.reason}" for slot in retired)
             raise RolloutError(
                 f"{left} of {self._num_workers} rollout workers are left, and cluster.min_workers is "

@@ -57,6 +57,12 @@ def test_an_exact_engine_with_the_new_version_and_other_numbers_is_caught():
     assert "1 instead of 2 tokens" in str(contradiction(NEW, shorter, exact=True, previous=None))
 
 
+def test_weights_whose_log_probs_are_not_known_are_judged_by_their_version():
+    unknown = Confirmation(policy_version=4, logps=())
+    assert contradiction(unknown, NEW, exact=True, previous=None) is None
+    assert contradiction(unknown, OLD, exact=True, previous=None) is not None
+
+
 def test_an_engine_that_rounds_is_caught_when_it_repeats_its_old_numbers():
     rounded_old, rounded_new = (-1.51, -2.49), (-1.01, -1.99)
     before = OLD, Confirmation(policy_version=3, logps=rounded_old)

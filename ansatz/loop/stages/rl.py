@@ -17,6 +17,7 @@ from ansatz.loop.queue_setup import rollout_queue
 from ansatz.loop.rollout_queue import RolloutQueue
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
+from ansatz.loop.workers import check_workers, explain_workers
 from ansatz.models.load import Policy, check_folder
 from ansatz.models.peak_memory import PeakMemory
 from ansatz.objectives.build import build_objective
@@ -40,7 +41,9 @@ class RlStage(Stage):
 
     def explain(self, config: Config) -> str:
         text = explain_objective(objective_of(config), max_response_tokens=config.rollout.max_response_tokens)
-        return "\n".join([text, *_critic_lines(config), *requirement_lines(config), *explain_lag(config)])
+        return "\n".join(
+            [text, *_critic_lines(config), *requirement_lines(config), *explain_lag(config), *explain_workers(config)]
+        )
 
     def check(self, config: Config) -> None:
         """The objective can be built and gets the inputs that it needs; the optimizer exists."""
@@ -49,6 +52,7 @@ class RlStage(Stage):
         objective = objective_of(config)
         check_objective(objective, samples_per_prompt=config.rollout.samples_per_prompt)
         check_lag(config, objective)
+        check_workers(config)
         bind_optimizer(config.train.optimizer)
         rules_of(config.watchdog)
 

@@ -1,0 +1,94 @@
+"""`ansatz simulate RECIPE`: the time of a step on N GPUs, where time is lost, and the best split of the GPUs."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ansatz.config import Config, load_recipe
+
+if TYPE_CHECKING:
+    from ansatz.loop.simulate import Costs, Work
+
+_FLOPS, _UTILISATION = 989e12, 0.4
+"""Dense bf16 operations per second of an H100, and the fraction that updates and large decode batches reach."""
+_BYTES, _BANDWIDTH_FRAC = 3.35e12, 0.6
+"""Memory bandwidth of an H100 in bytes per second, and the fraction that decoding reaches."""
+_TRANSFER = 10e9
+"""Bytes per second at which weights are written and loaded."""
+
+
+def simulate(
+    context: typer.Context,
+    recipe: Annotated[Path, typer.Argument(help="A recipe file, or the name of an installed recipe.")],
+    train: Annotated[int, typer.Option(help="GPUs that train.", min=1)],
+    rollout: Annotated[int, typer.Option(help="GPUs that sample.", min=1)],
+    lag: Annotated[int | None, typer.Option(help="The lag; default: as in the recipe.", min=0, max=64)] = None,
+    faults: Annotated[bool, typer.Option(help="Workers die, each once in --fault-hours on average.")] = False,
+    fault_hours: Annotated[float, typer.Option(help="Mean hours between two deaths of a worker.", min=0.01)] = 24.0,
+    worker_gpus: Annotated[int, typer.Option(help="GPUs of one rollout worker.", min=1)] = 1,
+    median_tokens: Annotated[int, typer.Option(help="Median length of a response; 0: a tenth of the longest.")] = 0,
+    steps: Annotated[int, typer.Option(help="Steps to simulate.", min=1)] = 100,
+) -> None:
+    """Simulate the loop of a recipe on H100 GPUs, on a virtual clock, with the schedule and the pool of real runs.
+
+    Durations are estimates from the model's size, see docs/scale.md; the ratios between settings mean more than the
+    seconds.
+    """
+    from ansatz.loop.simulate import Faults, best_split, simulate
+
+    config = load_recipe(recipe, overrides=context.obj)
+    num_workers = max(1, rollout // worker_gpus)
+    work, costs = estimates(config, train=train, worker_gpus=worker_gpus, median_tokens=median_tokens)
+    work = dataclasses.replace(work, steps=steps, lag=work.lag if lag is None else lag)
+    outcome = simulate(work, costs, num_workers=num_workers)
+    print(
+        f"{train} GPUs train, {num_workers} workers x {worker_gpus} GPUs sample; lag {work.lag}, {work.steps} steps of "
+        f"{work.groups} x {work.samples} responses\n"
+        f"step                {outcome.mean_step_s:10.1f} s\n"
+        f"trainer idle        {outcome.trainer_idle:10.1%}\n"
+        f"workers idle        {outcome.worker_idle:10.1%}\n"
+        f"staleness           {outcome.staleness:10.2f} steps"
+    )
+    if faults:
+        faulty = simulate(work, costs, num_workers=num_workers, faults=Faults(mean_s=3600 * fault_hours))
+        print(
+            f"with faults         {faulty.mean_step_s:10.1f} s a step, goodput {outcome.seconds / faulty.seconds:.1%}, "
+            f"{faulty.deaths} deaths, {faulty.resampled} groups sampled again"
+        )
+    gpus = train + rollout
+    best, best_outcome = best_split(work, costs, gpus=gpus, gpus_per_worker=worker_gpus, trainer_gpus=train)
+    print(f"best of 7 splits    {best:10d} GPUs train: {best_outcome.mean_step_s:.1f} s a step")
+
+
+def estimates(config: Config, *, train: int, worker_gpus: int, median_tokens: int) -> tuple[Work, Costs]:
+    """The work of a step, and what it takes on H100 GPUs: 8 operations per parameter and token for an update (forward
+    and backward pass, and the log-probs before it), 2 per parameter and sampled token, and one read of all weights for
+    each decoding step of a worker."""
+    from ansatz.loop.simulate import Costs, Work
+    from ansatz.models.plan import recipe_shape
+
+    shape, options = recipe_shape(config), config.rollout
+    layer = sum(inputs * outputs for inputs, outputs in shape.linears.values())
+    parameters = shape.num_layers * layer + (1 if shape.tied else 2) * shape.vocab_size * shape.hidden_size
+    work = Work(
+        groups=options.prompts_per_step,
+        samples=options.samples_per_prompt,
+        median_tokens=median_tokens or max(1.0, options.max_response_tokens / 10),
+        max_tokens=options.max_response_tokens,
+        lag=options.lag,
+        publish_every=options.publish_every,
+    )
+    mean_tokens = min(work.max_tokens, work.median_tokens * 1.6)  # of a lognormal with sigma 0.99
+    tokens = work.groups * work.samples * mean_tokens * config.train.epochs_per_step
+    costs = Costs(
+        update_s=8 * parameters * tokens / (train * _FLOPS * _UTILISATION),
+        token_s=2 * parameters / (worker_gpus * _BYTES * _BANDWIDTH_FRAC),
+        row_token_s=2 * parameters / (worker_gpus * _FLOPS * _UTILISATION),
+        publish_s=2 * parameters / _TRANSFER,
+        push_s=2 * parameters / _TRANSFER,
+    )
+    return work, costs

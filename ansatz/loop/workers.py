@@ -1,0 +1,83 @@
+"""Rollout workers of a run: what `cluster.workers` asks for, what a worker's process hosts, and the pool over them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansatz.cluster.base import Needs, Role
+from ansatz.cluster.ray import RayCluster, check_installed
+from ansatz.config.schema import Config
+from ansatz.loop.context import copy_of_trained
+from ansatz.loop.training_stage import TrainingStage
+from ansatz.models.threads import set_threads
+from ansatz.rollout.engines import engine_of
+from ansatz.rollout.host import SamplerHost
+from ansatz.rollout.pool import Pool
+from ansatz.rollout.pooled_tickets import PooledTickets
+from ansatz.rollout.ticket import Landed
+from ansatz.rollout.weight_store import FileWeightStore
+from ansatz.rollout.worker_set import Limits
+
+
+def check_workers(config: Config) -> None:
+    """MissingExtraError if the recipe asks for workers and Ray is not installed."""
+    if config.cluster.workers:
+        check_installed()
+
+
+def explain_workers(config: Config) -> list[str]:
+    """What the workers do, in a sentence; nothing without any."""
+    cluster = config.cluster
+    if not cluster.workers:
+        return []
+    where = f"the Ray cluster at {cluster.address}" if cluster.address else "a Ray of this machine"
+    while_updating = "also while a step is updated" if config.rollout.lag else "and wait while a step is updated"
+    return [
+        f"{cluster.workers} workers on {where} sample the rollouts, with {cluster.threads} threads each, "
+        f"{while_updating}. They change no result. The run stops when fewer than {cluster.min_workers} are left."
+    ]
+
+
+def pooled_tickets(
+    stage: TrainingStage, *, model: str, store: FileWeightStore, on_landed: Callable[[Landed], None]
+) -> PooledTickets:
+    """The workers of a stage, as a source of tickets. model: what the stage began with."""
+    config, cluster = stage.config, stage.config.cluster
+    role = Role(
+        name="sampler",
+        target="ansatz.loop.workers:build_host",
+        settings={
+            "recipe": config.model_dump(mode="json"),
+            "model": os.path.abspath(model),
+            "weights": os.path.abspath(store.folder),
+            "folder": os.getcwd(),
+        },
+        needs=Needs(threads=cluster.threads, gpus=cluster.gpus),
+    )
+    pool = Pool(
+        RayCluster(cluster.address),
+        role,
+        num_workers=cluster.workers,
+        min_workers=cluster.min_workers,
+        limits=Limits(probe=cluster.probe, lease=cluster.lease, start=cluster.start),
+        exact=config.rollout.engine.get("name", "native") == "native" and stage.trainer.policy.device.type == "cpu",
+    )
+    return PooledTickets(
+        pool,
+        store,
+        on_landed=on_landed,
+        on_event=lambda step, text: stage.tracker.event(step, "worker", text),
+        stall_s=cluster.stall,
+    )
+
+
+def build_host(recipe: Mapping[str, Any], *, model: str, weights: str, folder: str) -> SamplerHost:
+    """What a worker hosts; called in its process. folder: that of the driver, from which paths of the recipe start."""
+    os.chdir(folder)
+    config = Config.model_validate(recipe)
+    set_threads(config.cluster.threads)
+    policy = copy_of_trained(config, model)
+    return SamplerHost(policy, engine_of(config.rollout.engine)(policy), FileWeightStore(Path(weights)))
