@@ -130,6 +130,10 @@ def _rewards(config: Config, limit: int | None) -> dict[str, Any]:
     longest, buffer = overlong.get("max_tokens"), overlong.get("buffer")
     if limit and isinstance(longest, int) and isinstance(buffer, int) and longest > limit:
         rewards["overlong"] = {"max_tokens": limit, "buffer": max(1, buffer * limit // longest)}
-    if config.rewards.get("kimi_length", {}).get("from_step", 0) > CAPS["train.steps"]:
-        rewards["kimi_length"] = {"from_step": CAPS["train.steps"]}
+    kimi_length = config.rewards.get("kimi_length", {})
+    if kimi_length.get("from_step", 0) + kimi_length.get("ramp_steps", 0) > CAPS["train.steps"]:
+        from_step = min(kimi_length.get("from_step", 0), CAPS["train.steps"])
+        rewards["kimi_length"] = {"from_step": from_step}
+        if kimi_length.get("ramp_steps", 0):
+            rewards["kimi_length"]["ramp_steps"] = CAPS["train.steps"] - from_step
     return rewards

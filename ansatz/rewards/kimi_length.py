@@ -6,20 +6,23 @@ from collections.abc import Sequence
 
 from ansatz.config.fields import Count
 from ansatz.rewards.base import RewardResult
-from ansatz.rewards.length_formulas import group_length
+from ansatz.rewards.length_formulas import group_length, ramp
 from ansatz.types import Rollout, Verdict
 
 
 def kimi_length(
-    rollouts: Sequence[Rollout], *, from_step: Count, step: int, verdicts: Sequence[Verdict]
+    rollouts: Sequence[Rollout], *, from_step: Count, ramp_steps: Count = 0, step: int, verdicts: Sequence[Verdict]
 ) -> list[RewardResult]:
     """lambda = 0.5 - (length - min) / (max - min) for a correct response, min(0, lambda) for a wrong one.
 
     arXiv:2501.12599, sec. 2.3.3. Values in [-0.5, 0.5]; 0 for all if all are equally long.
-    from_step: 0 for all before this training step. The paper switches the reward on late, because it slows early
-    learning, and does not say when.
+    from_step: 0 for all before this training step. The paper warms the reward up late, because it slows early learning,
+    and does not say when. ramp_steps: steps over which it grows linearly to its full size, which it has from
+    from_step + ramp_steps on. With 4, it has a fifth of it at from_step, and all of it four steps later; 0: at once.
     """
-    if not rollouts or step < from_step:
+    strength = ramp(step, from_step=from_step, ramp_steps=ramp_steps)
+    if not rollouts or strength == 0:
         return [RewardResult(value=0.0) for _ in rollouts]
     lengths = [rollout.num_tokens for rollout in rollouts]
-    return [RewardResult(value=value) for value in group_length(lengths, [verdict.correct for verdict in verdicts])]
+    rewards = group_length(lengths, [verdict.correct for verdict in verdicts])
+    return [RewardResult(value=strength * reward) for reward in rewards]

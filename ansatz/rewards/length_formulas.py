@@ -28,6 +28,14 @@ def group_length(lengths: Sequence[int], correct: Sequence[bool]) -> list[float]
     return [reward if is_correct else min(reward, 0.0) for reward, is_correct in zip(rewards, correct, strict=True)]
 
 
+def ramp(step: int, *, from_step: int, ramp_steps: int) -> float:
+    """The strength of a reward that is switched on late: 0 before from_step, 1 from from_step + ramp_steps on.
+
+    In between it grows by 1 / (ramp_steps + 1) per step, starting with that at from_step. ramp_steps 0: a switch.
+    """
+    return min(max((step - from_step + 1) / (ramp_steps + 1), 0.0), 1.0)
+
+
 def lcpo_exact(length: int, correct: bool, *, target: int, alpha: float = 3e-4) -> float:
     """Correctness minus alpha x the distance from the requested length (L1, arXiv:2503.04697, eq. 1)."""
     return float(correct) - alpha * abs(target - length)

@@ -47,6 +47,16 @@ def test_rewards_of_length_and_step_keep_their_proportion(tmp_path):
     assert rewards["math_answer"] == {"correct": 5.0}
 
 
+def test_the_ramp_of_a_length_reward_ends_with_the_toy(tmp_path):
+    def of(**settings):
+        changes = {**BIG, "rewards": {"math_answer": {}, "kimi_length": settings}}
+        return at_toy_size(tmp_path, changes).rewards["kimi_length"]
+
+    assert of(from_step=1, ramp_steps=50) == {"from_step": 1, "ramp_steps": 2}
+    assert of(from_step=200, ramp_steps=50) == {"from_step": 3, "ramp_steps": 0}
+    assert of(from_step=1, ramp_steps=2) == {"from_step": 1, "ramp_steps": 2}
+
+
 def test_an_override_wins_over_what_toy_size_caps(tmp_path):
     config = at_toy_size(tmp_path, **{"train.steps": "9", "name": "mine"})
     assert (config.train.steps, config.name) == (9, "mine")

@@ -25,6 +25,25 @@ def test_it_is_off_before_its_step_and_on_from_it(rollout, verdicts):
     assert values(kimi_length(group, from_step=5, step=5, verdicts=verdicts("rr"))) == [0.5, -0.5]
 
 
+def test_it_grows_linearly_to_its_full_size(rollout, verdicts):
+    """ramp_steps 4 from step 5: a fifth more at each of the steps 5 to 9, then all of it."""
+    group = [rollout("", tokens=n) for n in (10, 30)]
+    shares = [
+        kimi_length(group, from_step=5, ramp_steps=4, step=step, verdicts=verdicts("rr"))[0].value / 0.5
+        for step in (0, 4, 5, 6, 7, 8, 9, 10, 1000)
+    ]
+    assert shares == pytest.approx([0, 0, 0.2, 0.4, 0.6, 0.8, 1, 1, 1])
+    assert kimi_length(group, from_step=5, ramp_steps=4, step=9, verdicts=verdicts("rr"))[1].value == -0.5
+
+
+def test_the_grader_scales_the_ramp_by_the_weight(rollout):
+    recipe = {"kimi_length": {"from_step": 2, "ramp_steps": 1, "weight": 2.0}, "math_answer": {}}
+    group = [rollout(r"\boxed{5}", tokens=10), rollout(r"\boxed{5}", tokens=30)]
+    with build_grader(recipe) as grader:
+        values_by_step = [[item.score.value for item in grader.score(group, step=step)] for step in (1, 2, 3)]
+    assert values_by_step == [[1.0, 1.0], [1.5, 0.5], [2.0, 0.0]]
+
+
 def test_equal_lengths_get_nothing(rollout, verdicts):
     group = [rollout("", tokens=7)] * 3
     assert values(kimi_length(group, from_step=0, step=0, verdicts=verdicts("rwr"))) == [0.0] * 3
@@ -51,7 +70,16 @@ def test_a_companion_that_gives_no_verdicts_is_named_when_it_shows(rollout):
         grader.score([rollout("a"), rollout("b")])
 
 
-@pytest.mark.parametrize("settings", [{}, {"from_step": -1}, {"from_step": "soon"}, {"from_step": 0, "verdicts": []}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"from_step": -1},
+        {"from_step": "soon"},
+        {"from_step": 0, "verdicts": []},
+        {"from_step": 0, "ramp_steps": -1},
+    ],
+)
 def test_a_wrong_recipe_is_refused_before_any_work(settings):
     with pytest.raises(ConfigError, match="kimi_length"):
         build_grader({"math_answer": {}, "kimi_length": settings})
