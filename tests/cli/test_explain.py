@@ -6,6 +6,7 @@ import pytest
 from toy_runs import REPOSITORY, toy_recipe
 from typer.testing import CliRunner
 
+from ansatz.cli.explain import objectives_of_stages
 from ansatz.cli.main import build_app
 from ansatz.config import load_recipe
 from ansatz.errors import ConfigError
@@ -29,6 +30,20 @@ def test_every_recipe_explains_its_memory_by_part(recipe):
     text = explained(recipe)
     for part in ("weights", "Adam moments", "gradient sums", "key/value cache", "microbatch activations"):
         assert re.search(rf"^{part} +\d+\.\d\d [GM]iB  ", text, re.MULTILINE), part
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_stage_of_every_recipe_that_trains_states_its_objective(recipe):
+    config = load_recipe(recipe)
+    text = objectives_of_stages(config)
+    sections = dict(re.findall(r"^Stage (\w+):\n(.*?)(?=^Stage |\Z)", text, re.M | re.S))
+    assert list(sections) == [name for name in config.stages if name not in ("problems", "model")]
+    for name, body in sections.items():
+        assert len(re.findall(r"^\w*:? ?loss = ", body, re.MULTILINE)) == 1, name
+        wanted = ("advantage", "ratio", "surrogate") if name == "rl" else ("responses", "updates")
+        for part in (*wanted, "weight", "coefficient"):
+            assert re.search(rf"^  {part} +\S", body, re.MULTILINE), (name, part)
+        assert not re.search(r"\{\w*\}", body), f"{name}: a setting is missing in a formula"
 
 
 @pytest.mark.parametrize("recipe", PUBLISHED, ids=lambda path: path.stem)
