@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ansatz.errors import ConfigError
+from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.estimators import maj_at_k, pass_at_k
+from ansatz.json_text import read_object
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.math_answer.verify import equivalent, verify
 from ansatz.types import Problem, Rollout, Verdict
@@ -78,7 +79,7 @@ def train_recipe(
     values = {key: json.dumps(value, default=str) for key, value in overrides.items()}
     config = load_recipe(recipe, overlays=overlays, overrides=values)
     folder = run_pipeline(config, fresh=fresh, console=None if quiet else open_console(Console()))
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    summary = read_object(folder / "summary.json", error=DataError, advice="Resume the run, which writes it again.")
     return TrainedRun(folder=folder, model=Path(summary["model"]), evaluations=summary["evaluations"])
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import shutil
 from collections.abc import Callable, Mapping
@@ -72,6 +73,25 @@ ODD_BYTES: tuple[tuple[str, bytes], ...] = (
     ("deep yaml", b"[" * 3000 + b"\n"),
     ("yaml aliases", b"a: &a [x]\nb: &b [*a, *a, *a]\nc: [*b, *b]\n"),
     ("yaml tags", b"!!python/object/apply:os.system ['true']\n"),
+    ("a wrong yaml tag", b"name: !!bool x\n"),
+    ("dates in yaml", b"seed: 2020-01-01\nalgorithm: {preset: 2020-01-01}\n"),
+    ("yaml keys that are not text", b"1: a\nnull: b\ntrain: {2020-01-01: c}\n"),
+    ("a list as the name of a preset", b"algorithm: {preset: [1]}\n"),
+    ("a huge hexadecimal integer", b"seed: 0x" + b"f" * 5000 + b"\n"),
+    (
+        "a yaml alias bomb",
+        b"a0: &a0 [x]\n" + b"".join(b"a%d: &a%d [*a%d, *a%d]\n" % (n, n, n - 1, n - 1) for n in range(1, 40)),
+    ),
+    ("a yaml alias of itself", b"train: &a [*a]\n"),
+    ("utf-16", '{"answer": "1", "question": "1?"}\n'.encode("utf-16")),
+    ("carriage returns", b'{"answer": "1",\r\n"question": "1?"}\r'),
+    ("duplicate keys", b'{"answer": "1", "answer": "2", "question": "1?", "response": "2", "response": "1"}\n'),
+    (
+        "half characters in the level and subject",
+        b'{"answer": "1", "question": "1?", "id": "1", "subject": "\\ud800"}\n',
+    ),
+    ("an absurd header of safetensors", b"\xff" * 8 + b"{}"),
+    ("a wrong header of gzip", b"\x1f\x8b\x08" + b"\xff" * 30),
 )
 OPTION_VALUES = (
     "",
@@ -96,20 +116,23 @@ OPTION_VALUES = (
 def odd_file(rng: random.Random, path: Path) -> str:
     """Damage the file, or replace it; returns what was done."""
     as_text = path.suffix in (".json", ".jsonl", ".yaml", ".yml")
-    kind = rng.choice(
-        ("bytes", "bytes", "values", "values", "values", "values", "cut", "flip", "folder", "missing", "link")
-    )
+    instead = ("folder", "missing", "link", "pipe", "device")
+    kind = rng.choice(("bytes", "bytes", "values", "values", "values", "values", "cut", "flip", *instead))
     if kind == "bytes" or not path.is_file():
         name, content = rng.choice(ODD_BYTES)
         _remove(path)
         path.write_bytes(content)
         return name
-    if kind in ("folder", "missing", "link"):
+    if kind in instead:
         _remove(path)
         if kind == "folder":
             path.mkdir()
         elif kind == "link":
             path.symlink_to(path)
+        elif kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "device":
+            path.symlink_to("/dev/zero")
         return kind
     content = path.read_bytes()
     if kind == "cut":
@@ -286,6 +309,7 @@ def verbs(base: Path) -> Mapping[str, Case]:
         "ask": on_folder(
             "run/model", "ask", "{it}", "1 + 1?", *short, options=[*sampling, "--answer"], only="*config.json"
         ),
+        "export": on_folder("run", "export", "{it}", "{folder}/out"),
         "report": on_folder("run", "report", "{it}"),
         "train --resume": on_folder("run", "train", "--resume", "{it}", options=["--train.lr", "--seed"]),
         "train": on_recipe("train", "--out", "{folder}/runs", *QUICK, options=recipe_keys),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ansatz.config.load import parse_yaml
+from ansatz.config.packaged import recipe_text
 from ansatz.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def rewards_section(text: str) -> dict[str, dict[str, Any]]:
     path = Path(text)
     if not path.is_file():
         raise ConfigError(f"--rewards {text}: the file does not exist (current folder: {Path.cwd()}).")
-    content = parse_yaml(path.read_text(encoding="utf-8"), where=text)
+    content = parse_yaml(recipe_text(path), where=text)
     section: Any = content.get("rewards", content) if isinstance(content, Mapping) else None
     if not isinstance(section, Mapping) or not all(isinstance(value, Mapping | None) for value in section.values()):
         raise ConfigError(f"--rewards {text}: expected a recipe's section, such as rewards: {{countdown: {{}}}}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -13,7 +12,8 @@ import typer
 from ansatz.cli.lasting_output import outlive_readers
 from ansatz.config import load_recipe
 from ansatz.config.schema import Config
-from ansatz.errors import ConfigError, RunInterrupted
+from ansatz.errors import ConfigError, DataError, RunInterrupted
+from ansatz.json_text import read_object
 
 
 def train(
@@ -67,7 +67,7 @@ def _run(config: Config, **options: bool) -> None:
         print(f"ansatz: {interruption}", file=sys.stderr, flush=True)
         sys.stdout.flush()
         os._exit(EXIT_CODE)  # without waiting for threads: a reward that never returns would keep the process alive
-    summary = json.loads((run_dir / "summary.json").read_text(encoding="utf-8"))
+    summary = read_object(run_dir / "summary.json", error=DataError, advice="Resume the run, which writes it again.")
     console.print(results_table(summary["evaluations"]))
     console.print(f"{summary['seconds']:.0f} s. Model: {summary['model']}", soft_wrap=True)
     console.print(f"Report to open: {run_dir / 'report.html'}", soft_wrap=True)

@@ -23,6 +23,7 @@ from ansatz.config.schema import Config
 from ansatz.config.toy import changes, toy_layer
 from ansatz.errors import ConfigError
 from ansatz.files import check_ordinary_files
+from ansatz.json_text import MAX_INTEGER
 from ansatz.registry import suggest
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
@@ -45,7 +46,15 @@ class _Loader(yaml.SafeLoader):
                         f"duplicate key {key.value!r} (second occurrence on line {line}). Remove one of them."
                     )
                 seen.add(key.value)
-        return super().construct_mapping(node, deep)
+        values = super().construct_mapping(node, deep)
+        for key in values:
+            if not isinstance(key, str):
+                line = node.start_mark.line + 1
+                raise ConfigError(
+                    f"the mapping on line {line} has the key {str(key)!r:.60}, which YAML does not read as text. "
+                    "Put it in quotes."
+                )
+        return values
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -61,7 +70,7 @@ def parse_yaml(text: str, *, where: str) -> Any:
     """The value of a YAML text. ConfigError if it is not valid; `where` names the text in the message."""
     try:
         value = yaml.load(text, _Loader)
-        _check_size(value)
+        _check_values(value)
         return value
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
@@ -71,14 +80,26 @@ def parse_yaml(text: str, *, where: str) -> Any:
     except (RecursionError, ValueError, OverflowError) as error:  # a number that Python cannot hold, too many brackets
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error).partition(";")[0]
         raise ConfigError(f"{where} cannot be read: {problem}.") from error
+    except (KeyError, TypeError, AttributeError, IndexError) as error:  # of PyYAML, such as for `!!bool x`
+        raise ConfigError(f"{where} is not valid YAML: a value does not have the form of its tag ({error}).") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}.") from error
 
 
-def _check_size(value: Any) -> None:
-    """ConfigError for more values than a recipe can have, or deeper ones: aliases can make billions of a few lines."""
+def _check_values(value: Any) -> None:
+    """ConfigError for more values than a recipe can have, or deeper ones: aliases can make billions of a few lines.
+
+    Also for values that are not text, numbers, lists or mappings, such as dates, and for integers of over 300 digits.
+    """
     level, total = [value], 0
     for _ in range(MAX_DEPTH):
+        for item in level:
+            if isinstance(item, int) and abs(item) >= MAX_INTEGER:
+                raise ConfigError("it has an integer of more than 300 digits.")
+            if item is not None and not isinstance(item, str | int | float | list | dict):
+                raise ConfigError(
+                    f"it has {str(item)!r:.60}, which YAML reads as a {type(item).__name__}. Put it in quotes."
+                )
         level = [
             inner
             for item in level

@@ -51,9 +51,8 @@ def recipe_path(given: str | Path) -> Path:
     path = Path(given)
     if path.is_file():
         return path
-    if is_special(path) or path.is_dir():
-        kind = "folder" if path.is_dir() else "pipe, a device or a socket"
-        raise ConfigError(f"the recipe {str(given)!r} is a {kind}, expected a YAML file. Give such a file.")
+    if is_special(path):
+        raise ConfigError(f"the recipe {str(given)!r} is a pipe, a device or a socket. Give a YAML file.")
     name = str(given).removesuffix(".yaml")
     for folder in (FOLDER, OVERLAYS):
         if (folder / f"{name}.yaml").is_file():

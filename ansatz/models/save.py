@@ -18,6 +18,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from ansatz.files import write_text
+from ansatz.json_text import parse_json
 from ansatz.models.load import Policy
 from ansatz.types import SYSTEM_ROLES
 
@@ -32,7 +33,7 @@ def save_model(policy: Policy, folder: Path, *, state: Mapping[str, Tensor], dty
     model.save_pretrained(folder, state_dict={**_untrained(model), **stored})
     policy.tokenizer.save_pretrained(folder)
     config_file = folder / "config.json"  # transformers writes the type that the model computes in, and vLLM reads it
-    config = json.loads(config_file.read_text(encoding="utf-8"))
+    config = parse_json(config_file.read_bytes())
     config["dtype"] = str(dtype).removeprefix("torch.")
     write_text(config_file, json.dumps(config, indent=2, sort_keys=True) + "\n")
 
@@ -104,7 +105,8 @@ def stored_dtype(folder: Path) -> torch.dtype:
     if sizes:
         return sizes.most_common(1)[0][0]
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = parse_json((folder / "config.json").read_bytes())
     except (OSError, ValueError):
         return torch.float32
-    return _BY_NAME.get(str(config.get("dtype") or config.get("torch_dtype")), torch.float32)
+    named = (config.get("dtype") or config.get("torch_dtype")) if isinstance(config, Mapping) else None
+    return _BY_NAME.get(str(named), torch.float32)

@@ -70,6 +70,9 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
     """
     for key in spec:
         _check_key(key, KEYS, "algorithm")
+    for key in ("preset", "defaults_of"):
+        if not isinstance(spec.get(key), str | None):
+            raise ConfigError(f"algorithm.{key} = {spec[key]!r:.60}, expected a name.")
     row = resolved_row(spec.get("preset"), spec.get("defaults_of"))
     for key, value in spec.items():
         if key not in ("preset", "defaults_of") and (value is not None or key in _OPTIONAL):
@@ -144,7 +147,11 @@ def preset_row(name: str) -> dict[str, Any]:
     elif name.endswith((".yaml", ".yml")):
         if not Path(name).is_file():
             raise ConfigError(f"algorithm.preset: there is no file {name!r} (looked in {Path.cwd()}).")
-        row = yaml.safe_load(Path(name).read_text())
+        try:
+            row = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+            problem = " ".join(str(error).split())[:200]
+            raise ConfigError(f"algorithm.preset: {name!r} is not a valid YAML file ({problem}).") from error
     else:
         raise ConfigError(f"algorithm.preset = {name!r} is unknown.{suggest(name, [*PRESETS, *aliases])}")
     if not isinstance(row, Mapping):

@@ -27,6 +27,7 @@ from safetensors.torch import load_file
 from torch import Tensor, uint8
 
 from ansatz.errors import RolloutError
+from ansatz.json_text import read_object
 from ansatz.models.weights import WeightSource
 
 META_FILE = "version.json"
@@ -218,10 +219,13 @@ class FileWeightStore(_Pins):
             shutil.rmtree(self.path(version).rename(doomed))
 
     def _meta(self, version: int) -> dict[str, Any]:
-        try:
-            return json.loads((self.path(version) / META_FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise _not_there(version, self.versions()) from error
+        file = self.path(version) / META_FILE
+        if not file.is_file():
+            raise _not_there(version, self.versions())
+        meta = read_object(file, error=RolloutError, advice="Resume the run.")
+        if not isinstance(meta.get("fingerprint"), str) or not isinstance(meta.get("policy_version"), int):
+            raise RolloutError(f"{file} was changed after it was written: it holds {meta!r:.120}. Resume the run.")
+        return meta
 
 
 class FakeWeightStore(_Pins):

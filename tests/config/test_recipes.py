@@ -220,3 +220,20 @@ def test_the_toy_recipe_of_the_tests_is_unchanged_by_its_changes(tmp_path):
     toy(tmp_path, {"train": {"steps": 9}, "data": {"train": {"count": 1}}})
     assert TOY["train"] == {"steps": 4}
     assert TOY["data"]["train"]["count"] == 100
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("1: a", "the mapping on line 1 has the key '1', which YAML does not read as text"),
+        ("train: {2020-01-01: 1}", "has the key '2020-01-01', which YAML does not read as text"),
+        ("algorithm: {preset: 2020-01-01}", "it has '2020-01-01', which YAML reads as a date"),
+        ("name: !!set {a}", "which YAML reads as a set"),
+        ("name: !!bool x", "a value does not have the form of its tag"),
+        ("seed: 0x" + "f" * 5000, "an integer of more than 300 digits"),
+    ],
+)
+def test_yaml_that_no_recipe_can_hold_is_one_sentence(tmp_path, text, sentence):
+    (tmp_path / "r.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        load_recipe(tmp_path / "r.yaml")

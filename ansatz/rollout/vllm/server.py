@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ansatz.errors import RolloutError
+from ansatz.json_text import parse_json
 from ansatz.rollout.vllm.access import KEY_VARIABLE, RequireKey
 from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, OnOutput, environment, vllm_platform
 from ansatz.rollout.vllm.processes import descendants, end, shared_memory
@@ -164,16 +165,20 @@ class ServerEngine:
         }
         status, reply = self._http("POST", "/v1/completions", body)
         if 400 <= status < 500:
-            raise RolloutError(f"vLLM refused a request: {reply.get('error', reply)}")
+            reason = reply.get("error", reply) if isinstance(reply, Mapping) else reply
+            raise RolloutError(f"vLLM refused a request: {str(reason)[:300]}")
         if status != 200:
             raise EngineLost(f"it answered with status {status}: {str(reply)[:300]}")
-        choice = reply["choices"][0]
-        reported = choice["logprobs"]["top_logprobs"]
-        return EngineOutput(
-            token_ids=choice["token_ids"],
-            behavior_logps=choice["logprobs"]["token_logprobs"],
-            num_candidates=[sum(logp > _IMPOSSIBLE for logp in logps.values()) for logps in reported],
-        )
+        try:
+            choice = reply["choices"][0]
+            reported = choice["logprobs"]["top_logprobs"]
+            return EngineOutput(
+                token_ids=choice["token_ids"],
+                behavior_logps=choice["logprobs"]["token_logprobs"],
+                num_candidates=[sum(logp > _IMPOSSIBLE for logp in logps.values()) for logps in reported],
+            )
+        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            raise EngineLost(f"its answer is not a completion ({error!r}): {str(reply)[:300]}") from error
 
     def _control(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         status, reply = self._http(method, path, body)
@@ -194,8 +199,8 @@ class ServerEngine:
         finally:
             connection.close()
         try:
-            return reply.status, json.loads(text) if text else {}
-        except json.JSONDecodeError:
+            return reply.status, parse_json(text) if text else {}
+        except ValueError:
             return reply.status, {"error": text}
 
     def _await_health(self) -> None:
