@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ansatz.errors import AlignmentError, CheckpointError
-from ansatz.json_text import read_object
+from ansatz.errors import AlignmentError
+from ansatz.json_text import parse_json
 from ansatz.track.measurements import Measurement, mean
 from ansatz.train.sample import TrainSample
 from ansatz.train.trainer import TRAINING, StepReport, incomplete
@@ -115,10 +115,9 @@ class FakeTrainer:
         return {"version": self.version}
 
     def restore(self, folder: Path, state: Mapping[str, Any]) -> None:
-        file = folder / TRAINING / _FILE
-        stored = read_object(file, error=CheckpointError, advice="Resume from another checkpoint.")
         try:
+            stored = parse_json((folder / TRAINING / _FILE).read_bytes(), own=True)
             value, version = float(stored["value"]), state["version"]
-        except (TypeError, ValueError, KeyError) as error:
+        except (OSError, TypeError, ValueError, KeyError) as error:
             raise incomplete(folder, error) from error
         self.value, self.version = value, version
