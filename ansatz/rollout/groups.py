@@ -11,7 +11,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -19,6 +19,9 @@ from ansatz.rollout.base import ResponseSource, Sampling
 from ansatz.types import Finish, Prompt, Rollout
 
 T = TypeVar("T")
+
+_ABANDON_S = 1.0
+"""Seconds that grades in progress still get when a run ends with an error. A grade that never ends cannot delay it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +91,9 @@ class GroupSampler(Generic[T]):
         """
         start = time.perf_counter()
         threads = ThreadPoolExecutor(self._grader_threads, thread_name_prefix="grading")
+        grading = _Grading(self._grade, on_group, threads)
         try:
-            assembly = _Assembly(prompts, sampling.num_samples, partial, _Grading(self._grade, on_group, threads))
+            assembly = _Assembly(prompts, sampling.num_samples, partial, grading)
             unfinished = [rollout for group in partial for rollout in group.unfinished]
             rollouts = self._source.generate(prompts, sampling, unfinished=unfinished, on_finished=assembly.add)
             sampled = time.perf_counter()
@@ -97,7 +101,8 @@ class GroupSampler(Generic[T]):
                 assembly.add(rollout)
             groups = assembly.graded()
         except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)  # a grade that never ends must not delay an error
+            threads.shutdown(wait=False, cancel_futures=True)
+            grading.abandon()
             raise
         threads.shutdown()
         graded = time.perf_counter()
@@ -126,9 +131,18 @@ class _Grading(Generic[T]):
         self._grade, self._on_group, self._threads = grade, on_group, threads
         self._report = threading.Lock()
         self._error: BaseException | None = None
+        self._futures: list[Future[GradedGroup[T]]] = []
+        self._abandoned = False
 
     def submit(self, rollouts: Sequence[Rollout]) -> Future[GradedGroup[T]]:
-        return self._threads.submit(self._run, rollouts)
+        self._futures.append(self._threads.submit(self._run, rollouts))
+        return self._futures[-1]
+
+    def abandon(self) -> None:
+        """Wait for the grades in progress, for a short time. Nothing is reported after this returns."""
+        wait(self._futures, timeout=_ABANDON_S)
+        with self._report:
+            self._abandoned = True
 
     def raise_error(self) -> None:
         """Raise what an earlier group raised. Without this, a broken grader is noticed only after all sampling."""
@@ -140,7 +154,8 @@ class _Grading(Generic[T]):
             group = GradedGroup(rollouts[0].prompt, self._grade(rollouts))
             if self._on_group is not None:
                 with self._report:
-                    self._on_group(group)
+                    if not self._abandoned:
+                        self._on_group(group)
         except BaseException as error:
             self._error = error
             raise

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from rich.console import Console
 from safetensors.torch import load_file
@@ -14,7 +15,7 @@ from toy_runs import toy_config
 
 from ansatz.config import load_run
 from ansatz.data.hygiene.report import digest, write_data_report
-from ansatz.errors import ConfigError, DataError, ModelError, NonFiniteError
+from ansatz.errors import ConfigError, DataError, ModelError, NonFiniteError, RewardError
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.repeat import repeat_skipped_update
 from ansatz.loop.run_folder import resume_config
@@ -289,7 +290,8 @@ def test_a_run_stops_at_the_third_update_in_a_row_that_is_not_finite(tmp_path, s
     assert "number 3 in a row" in str(error.value)
     rows = read_jsonl(folder / "metrics.jsonl")
     assert [row["train/skipped_steps"] for row in rows[-3:]] == [0, 1, 1]
-    assert [event["step"] for event in read_jsonl(folder / "events.jsonl")] == [
+    skips = [event for event in read_jsonl(folder / "events.jsonl") if event["kind"] == "skipped"]
+    assert [event["step"] for event in skips] == [
         steps[-1] - 1,
         *steps[-1:],
         steps[-1] + 1,
@@ -305,7 +307,10 @@ def test_a_reward_that_overflows_stops_the_run_before_any_update(tmp_path, prese
     changes = {"data": {"sft": None}, "rewards": user_reward("huge"), "algorithm": {"preset": preset}}
     with pytest.raises(NonFiniteError, match=rf"^step 3: the {what} is (nan|-?inf); "):
         run_pipeline(toy_config(tmp_path, {**changes, "save": {"every": 10}}))
-    assert not list((tmp_path / "runs" / "toy" / "rl").glob("checkpoints/*"))
+    (saved,) = (tmp_path / "runs" / "toy" / "rl" / "checkpoints").iterdir()
+    assert saved.name == "step-000002"
+    before = weights(tmp_path / "runs" / "toy" / "model")
+    assert all(torch.equal(value, before[name]) for name, value in weights(saved).items())
 
 
 def test_an_update_that_is_not_finite_is_skipped_stored_and_can_be_repeated(tmp_path):
@@ -316,8 +321,7 @@ def test_an_update_that_is_not_finite_is_skipped_stored_and_can_be_repeated(tmp_
     before, after = (folder / "checkpoints" / f"step-00000{step}" for step in (1, 2))
     for name in ("model.safetensors", "training/optimizer.safetensors"):
         assert (before / name).read_bytes() == (after / name).read_bytes()
-    (event,) = read_jsonl(folder / "events.jsonl")
-    assert (event["step"], event["kind"]) == (2, "skipped")
+    assert [event["step"] for event in read_jsonl(folder / "events.jsonl") if event["kind"] == "skipped"] == [2]
     with pytest.raises(NonFiniteError, match=r"^step 2: the loss is"):
         repeat_skipped_update(folder / "skipped" / "step-000002-0")
 
@@ -325,7 +329,7 @@ def test_an_update_that_is_not_finite_is_skipped_stored_and_can_be_repeated(tmp_
 def test_a_reward_that_is_not_a_number_is_named(tmp_path):
     changes = {"data": {"sft": None}, "rewards": user_reward("not_a_number")}
     with pytest.raises(
-        ConfigError, match=r"user_rewards\.py:not_a_number' returned nan for problem 'word_problems-heldout-3-0'"
+        RewardError, match=r"user_rewards\.py:not_a_number' returned nan for problem 'word_problems-heldout-3-0'"
     ):
         run_pipeline(toy_config(tmp_path, changes))
 

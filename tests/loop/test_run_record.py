@@ -45,7 +45,7 @@ def test_every_changed_key_is_refused_by_name_or_allowed(tmp_path):
     recipe = json.loads(json.dumps(record_of(config).recipe))
     refusals = {key: refusal(RunRecord(recipe={**recipe, key: other(value)}), config) for key, value in recipe.items()}
     allowed = {key for key, message in refusals.items() if message is None}
-    assert allowed == {"name", "out", "train.steps", *(key for key in recipe if key.startswith("save."))}
+    assert allowed == {"name", "out", "train.steps", *(key for key in recipe if key.startswith(("save.", "cluster.")))}
     assert all(f"{key} was " in message for key, message in refusals.items() if message is not None)
     assert {"train.lr", "seed", "threads", "model.dtype"} <= refusals.keys() - allowed
     assert len(refusals) > 50
@@ -82,7 +82,7 @@ def test_every_key_of_the_schema_and_every_setting_of_a_component_is_part_of_the
         removed = RunRecord(recipe={name: value for name, value in recipe.items() if name != key})
         for record in (changed, removed):
             message = refusal(record, config)
-            may = key in ("name", "out", "train.steps") or key.startswith("save.")
+            may = key in ("name", "out", "train.steps") or key.startswith(("save.", "cluster."))
             assert may if message is None else f"{key} was " in message
 
 

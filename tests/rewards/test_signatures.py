@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ansatz.errors import ConfigError
+from ansatz.errors import RewardError
 from ansatz.rewards.grader import build_grader
 from ansatz.types import Rollout
 
@@ -77,5 +77,5 @@ def test_keyword_only_parameters_are_settings_in_every_form(tmp_path, rollout: M
     ],
 )
 def test_what_does_not_fit_is_said_in_a_sentence(tmp_path, rollout: MakeRollout, code: str, message: str):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(RewardError, match=message):
         values(tmp_path, code, [rollout("5")])

@@ -89,4 +89,5 @@ def _rank(rank: int, size: int, folder: str, work: Work, arguments: tuple[Any, .
     result = work(ShardedPlacement(init_device_mesh("cpu", (size,))), *arguments)
     if rank == 0:
         torch.save(result, Path(folder) / "result.pt")
+    dist.barrier()  # a rank that ends while others still talk to it ends them
     dist.destroy_process_group()
