@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ansatz.errors import RewardError
+from ansatz.errors import ConfigError, RewardError
 from ansatz.rewards.grader import build_grader
 from ansatz.types import Rollout
 
@@ -70,12 +70,12 @@ def test_keyword_only_parameters_are_settings_in_every_form(tmp_path, rollout: M
             "def reward(rollouts):\n    return 0.5\n",
             r"returned the float 0.5 for 1 rollouts of problem 'p0'. Return a l",
         ),
-        ("def reward(completions, **kwargs):\n    return [1, 2]\n", "returned 2 results for 1 rollouts"),
+        ("def reward(completions, **kwargs):\n    return [1, 2]\n", "returned more than 1 results for 1 rollouts"),
         ("def reward(solution_str, ground_truth):\n    return {'acc': 1}\n", r"keys \['acc'\], but not 'score'"),
         ("def reward(response):\n    return float('inf')\n", "returned inf for problem 'p0'. Return a finite number"),
         ("reward = 3\n", "is 3, not a function"),
     ],
 )
 def test_what_does_not_fit_is_said_in_a_sentence(tmp_path, rollout: MakeRollout, code: str, message: str):
-    with pytest.raises(RewardError, match=message):
+    with pytest.raises((ConfigError, RewardError), match=message):
         values(tmp_path, code, [rollout("5")])
