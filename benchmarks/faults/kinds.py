@@ -39,12 +39,17 @@ BASE: dict[str, Any] = {
     "rollout": {"prompts_per_step": 4, "samples_per_prompt": 4, "max_response_tokens": 48},
     "train": {"steps": 12, "lr": 1e-3},
     "evaluate": {"problems": 6, "samples_per_prompt": 2, "k": 2, "every": 3},
-    "save": {"every": 4, "grace": 2.0},
+    "save": {"every": 4, "keep": 1, "grace": 2.0},
 }
 SOME_CORRECT: dict[str, Any] = {"math_answer": {"weight": 0.5}, f"{REWARDS}:odd_sums": {}}
 """The rewards of kinds that name no others."""
 
-SHORT: dict[str, Any] = {"sft": {"steps": 5}, "train": {"steps": 7}, "save": {"every": 3}, "evaluate": {"problems": 4}}
+SHORT: dict[str, Any] = {
+    "sft": {"steps": 5},
+    "train": {"steps": 7},
+    "save": {"every": 3, "keep": 1},
+    "evaluate": {"problems": 4},
+}
 """Changes for a test."""
 
 _NO_SFT = {"data": {"sft": None}}

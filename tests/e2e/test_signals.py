@@ -87,7 +87,7 @@ def test_a_step_that_takes_longer_than_the_grace_is_dropped_and_the_edge_before_
     assert process.returncode == 75, err
     assert "stopped by SIGTERM. Step 5 is saved in" in err
     assert f"ansatz train --resume {stage.parent}" in err
-    assert checkpoints(stage) == ["step-000005"]
+    assert checkpoints(stage)[-1] == "step-000005"  # older ones may be kept for a rollback
     assert all_gone(children)[0]
     (tmp_path / "go").touch()
     code, _, err = command("train", "--resume", stage.parent)
