@@ -12,7 +12,7 @@ from pathlib import Path
 from ansatz.errors import CheckpointError
 from ansatz.train.checkpoint import list_checkpoints, verify_digests
 
-from .fingerprint import differences
+from .fingerprint import differences, without_older_checkpoints
 from .moments import DisturbedRuns
 from .processes import kill_tree
 
@@ -94,6 +94,8 @@ def _resume(runs: DisturbedRuns, run: Path, name: str) -> Damage:
     if code:
         return Damage(name=name, effect=f"exit code {code}", message=message[-2000:])
     changed = [file for file in differences(runs.whole, run) if STRAY not in file]
+    # Which checkpoint is the best one, and so is kept, is read from the evaluations.
+    changed = without_older_checkpoints(changed, run)
     effect = "unharmed"
     if changed:
         effect = "records differ" if set(changed) <= RECORDS else f"differs: {changed}"

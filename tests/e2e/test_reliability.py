@@ -31,7 +31,6 @@ def runs(forks, tmp_path_factory):
         )
 
 
-@pytest.mark.slow  # fails since the watchdog keeps more checkpoints: docs/design/open_work.md
 def test_a_run_that_is_killed_six_times_ends_in_the_same_bits(runs):
     killed = killed_run(runs, "killed", KILLS, random.Random(0))
     assert len(killed.kills) >= 5  # a moment that the run has already passed is left out
@@ -46,7 +45,6 @@ def test_signals_in_every_wait_leave_a_checkpoint_and_no_process_and_the_run_end
     assert stopped.differences == ()
 
 
-@pytest.mark.slow  # fails since the watchdog keeps more checkpoints: docs/design/open_work.md
 def test_damage_to_a_run_is_refused_or_makes_no_difference(runs):
     names = ("checkpoint: folder swapped with the older one", "metrics.jsonl: line without its keys",
              "evaluations.jsonl: empty", "stray files and folders in checkpoints")  # fmt: skip
