@@ -1,16 +1,28 @@
 """The conversation around a question: the turns before it, and what may follow it.
 
 A policy gives one response, to the last user turn. All turns before that one are its context, which the template `chat`
-renders. Nothing is left out silently: a row whose conversation does not have this form cannot be used.
+renders. Nothing is left out silently: a row whose conversation does not have this form cannot be used. For SFT, the
+earlier responses of a conversation can be taught as well, each as a demonstration of its own (`earlier_responses`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, cast
 
-from ansatz.data.record_formats import CONVERSATIONS, SYSTEM, Turn, no_text_of, only_instructions, turns_of
+from ansatz.data.record_formats import (
+    CONVERSATIONS,
+    SYSTEM,
+    Turn,
+    no_text_of,
+    only_instructions,
+    turns_of,
+    without_instructions,
+)
 from ansatz.data.rows import ABSENT, Row, short
-from ansatz.types import SYSTEM_ROLES
+from ansatz.types import SYSTEM_ROLES, Problem
 
 FIELD = "earlier_turns"
 """The field of a row, and the key of a problem's `meta`, with the turns before a question."""
@@ -45,6 +57,29 @@ def earlier_turns(row: Row, question_key: str) -> list[dict[str, str]]:
         for turn in turns
         if not (turn.role in SYSTEM_ROLES and only_instructions(turn.text))
     ]
+
+
+def earlier_responses(problem: Problem) -> Iterator[Problem]:
+    """A problem for each response before the question: the user turn before it, and the response as its solution.
+
+    The n-th has the id ID:responseN, no gold answer, and the turns before it as context. Turns of the assistant that do
+    not follow a user turn with text, such as a greeting, remain context only.
+    """
+    turns = problem.earlier_turns
+    pairs = [
+        (index, asked["content"], said["content"])
+        for index, (asked, said) in enumerate(pairwise(turns))
+        if (asked["role"], said["role"]) == ("user", "assistant") and asked["content"] and said["content"]
+    ]
+    for number, (index, question, response) in enumerate(pairs, start=1):
+        yield replace(
+            problem,
+            id=f"{problem.id}:response{number}",
+            question=without_instructions(question),
+            answer="",
+            solution=response,
+            meta={**problem.meta, FIELD: list(turns[:index])},
+        )
 
 
 def check_turns_after(row: Row, question_key: str, worked_keys: tuple[str | None, ...]) -> None:

@@ -72,6 +72,11 @@ def in_mode(problem: Problem, *, thinks: bool, flag: str, answer_form: str) -> P
             f"problem {problem.id!r} of {problem.source!r} has no worked solution, which thinking mode needs. "
             "Set solution_key to the field that holds it, remove the problem, or set think_frac = 0."
         )
+    if not final_text and not problem.answer:
+        raise DataError(
+            f"problem {problem.id!r} of {problem.source!r} has no gold answer, and its solution has no text after a "
+            f"{OPEN} block, so there is no answer to give. Remove the problem, or set answer_key."
+        )
     block = f"{OPEN}\n{thought}\n{CLOSE}" if thinks else f"{OPEN}\n\n{CLOSE}"
     return replace(
         problem,

@@ -10,6 +10,7 @@ DAPO, verl        {"prompt": [{"role": "user", "content"}], "reward_model": {"gr
 TRL               {"prompt": text or messages, "ground_truth"} or {"prompt", "completion"}
 Open-Reasoner     [{"from": "human", "value"}, {"from": "assistant", "ground_truth": {"value"}}]
 AReaL-boba        {"prompt", "solutions": ["\\boxed{3}"], "query_id"}
+GPQA              {"Question", "Correct Answer", "Incorrect Answer 1", 2, 3, "Record ID"}
 Countdown         {"nums", "target"}, or verl's columns with "ground_truth": {"numbers", "target"}
 chat, ShareGPT    {"messages": [{"role", "content"}]} or {"conversations": [{"from", "value"}]}; "system" next to them
 
@@ -45,9 +46,10 @@ FIELDS = {
         "ground_truth",
         "expected_answer",
         "extra_info.answer",
+        "correct answer",
         *WORKED,
     ),
-    "id": ("id", "uuid", "unique_id"),
+    "id": ("id", "uuid", "unique_id", "record id"),
     "level": ("level", "difficulty"),
     "solution": ("solution", "solutions", "r1_solution_1", "completion", *CONVERSATIONS),
 }

@@ -15,7 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from ansatz.data.conversations import FIELD, check_one_response, check_turns_after, earlier_turns
+from ansatz.data.choices import with_choices
+from ansatz.data.conversations import FIELD, check_one_response, check_turns_after, earlier_responses, earlier_turns
 from ansatz.data.extract import after_sentence, last_box
 from ansatz.data.files import problem_files, source_name
 from ansatz.data.record_formats import CONVERSATIONS, WORKED, puzzle_of, recognised
@@ -41,9 +42,11 @@ class RowSettings:
     extracted from a worked solution, that solution is the problem's solution unless solution_key names another one.
     id_key: if None, the field `id`, `uuid` or `unique_id`; a row without one has file and line as its id.
     keep_earlier_turns: False leaves out the system prompt and all other turns before the question.
+    each_response: True adds a problem for every earlier response of a conversation, with the turns before it as its
+    context, so that SFT teaches all of them. Earlier responses have no gold answer, so this is only for data.sft.
     limit: maximum number of rows to read.
 
-    ConfigError for an unknown answer_from, or a limit below 1.
+    ConfigError for an unknown answer_from, a limit below 1, or each_response without the earlier turns.
     """
 
     question_key: str | None = None
@@ -53,11 +56,16 @@ class RowSettings:
     level_key: str | None = None
     solution_key: str | None = None
     keep_earlier_turns: bool = True
+    each_response: bool = False
     limit: int | None = None
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
             raise ConfigError(f"limit = {self.limit}, expected 1 or more. Remove it to read the whole file.")
+        if self.each_response and not self.keep_earlier_turns:
+            raise ConfigError(
+                "each_response: true needs keep_earlier_turns: true, because a response depends on the turns before it."
+            )
         if self.answer_from not in ANSWER_FORMS:
             raise ConfigError(
                 f"answer_from = {self.answer_from!r}, expected one of {', '.join(map(repr, ANSWER_FORMS))}."
@@ -195,7 +203,7 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
     )
     for name in ("id", "question", "answer", "solution", "level"):
         _check_characters(row, name, getattr(problem, name) or "")
-    return problem
+    return with_choices(problem, row, keys.answer_key)
 
 
 def _check_characters(row: Row, name: str, text: str) -> None:
@@ -240,7 +248,10 @@ def row_source(
         problems = (
             problem for rows, label in files for problem in problems_of(rows, row_settings, split=split, source=label)
         )
-        return islice(problems, row_settings.limit)
+        problems = islice(problems, row_settings.limit)
+        if not row_settings.each_response:
+            return problems
+        return (each for problem in problems for each in (*earlier_responses(problem), problem))
 
     types = get_type_hints(RowSettings)
     keyword = inspect.Parameter.KEYWORD_ONLY

@@ -21,16 +21,15 @@ from ansatz.data.formats import FORMATS, open_rows
 from ansatz.data.row_problems import RowSettings, problems_of
 from ansatz.data.rows import Row
 from ansatz.errors import ConfigError, DataError, MissingExtraError
-from ansatz.evaluate.choices import CORRECT, with_choices
 from ansatz.registry import suggest
 from ansatz.types import Problem, to_json
 
-# The first of these that the first row has. GPQA is published with the last ones, CMATH with golden and grade.
-QUESTION_KEYS = ("problem", "question", "Question")
-ANSWER_KEYS = ("answer", "golden", CORRECT)
+# The first of these that the first row has; otherwise the fields that are recognised in any file. CMATH is published
+# with golden and grade, GPQA with a domain.
+QUESTION_KEYS = ("problem", "question")
+ANSWER_KEYS = ("answer", "golden")
 LEVEL_KEYS = ("level", "grade")
 SUBJECT_KEYS = ("subject", "High-level domain")
-ID_KEYS = ("id", "Record ID")
 GENERATED = 500  # problems in a suite that a program generates
 HUB_PARTS = {  # where the problems are in the hub's data set: its configuration and its split
     "gsm8k": ("main", "test"),
@@ -200,12 +199,11 @@ def _from_hub(card: Suite) -> LoadedSuite:
 
 
 def _problems(rows: Sequence[Row], *, source: str, place: str) -> list[Problem]:
-    """The rows as problems, with lettered options where a row has wrong answers. place: the file, for errors."""
+    """The rows as problems. place: the file, for errors."""
     keys = set(rows[0].values) if rows else set[str]()
     settings = RowSettings(
         question_key=_first(QUESTION_KEYS, keys) or None,
         answer_key=_first(ANSWER_KEYS, keys) or None,
-        id_key=_first(ID_KEYS, keys) or None,
         level_key=_first(LEVEL_KEYS, keys) or None,
     )
     problems = list(problems_of(rows, settings, split="test", source=source))
@@ -218,10 +216,7 @@ def _problems(rows: Sequence[Row], *, source: str, place: str) -> list[Problem]:
         seen.add(problem.id)
     subject = _first(SUBJECT_KEYS, keys)
     return [
-        replace(
-            with_choices(problem, row.values),
-            meta={**problem.meta, "subject": str(row.values.get(subject) or "")},
-        )
+        replace(problem, meta={**problem.meta, "subject": str(row.values.get(subject) or "")})
         for problem, row in zip(problems, rows, strict=True)
     ]
 

@@ -11,7 +11,7 @@ import pytest
 from ansatz.data.hygiene.decontaminate import BenchmarkTexts
 from ansatz.data.hygiene.dedup import Dedup
 from ansatz.data.jsonl import jsonl
-from ansatz.errors import DataError
+from ansatz.errors import ConfigError, DataError
 from ansatz.types import Problem
 
 ASKED, BOXED = "And $2+2$?", "It is $\\boxed{4}$."
@@ -123,3 +123,37 @@ def test_a_test_question_in_an_earlier_turn_is_found(tmp_path: Path) -> None:
     overlap = texts.overlap(problem)
     assert overlap is not None
     assert overlap.kind == "copy"
+
+
+def test_each_response_of_a_conversation_can_be_taught(tmp_path: Path) -> None:
+    chat = [SYSTEM, *BEFORE, user("And $3+3$?"), said("It is 6."), user(ASKED), said(BOXED)]
+    first, second, last = read(tmp_path, {"id": "c", "messages": chat}, each_response=True)
+    assert [each.id for each in (first, second, last)] == ["c:response1", "c:response2", "c"]
+    assert (first.question, first.solution, first.answer) == ("What is $1+1$?", "It is 2.", "")
+    assert (second.question, second.solution, second.answer) == ("And $3+3$?", "It is 6.", "")
+    assert (last.question, last.solution, last.answer) == (ASKED, BOXED, "4")
+    assert first.earlier_turns == [SYSTEM]
+    assert second.earlier_turns == [SYSTEM, *BEFORE]
+    assert last.earlier_turns == chat[:-2]
+
+
+def test_turns_of_the_assistant_that_answer_nothing_remain_context(tmp_path: Path) -> None:
+    chat = [said("Hello!"), *BEFORE, said("Anything else?"), user(ASKED), said(BOXED)]
+    first, last = read(tmp_path, {"messages": chat}, each_response=True)
+    assert (first.question, first.earlier_turns) == ("What is $1+1$?", chat[:1])
+    assert last.earlier_turns == chat[:-2]
+
+
+def test_a_row_without_a_conversation_is_one_problem(tmp_path: Path) -> None:
+    (problem,) = read(tmp_path, {"question": ASKED, "answer": "4", "system": "Be brief."}, each_response=True)
+    assert problem.id.endswith(":1")
+
+
+def test_every_response_needs_its_context(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="each_response: true needs keep_earlier_turns: true"):
+        read(tmp_path, ROWS["messages"], each_response=True, keep_earlier_turns=False)
+
+
+def test_a_limit_counts_rows_and_not_responses(tmp_path: Path) -> None:
+    problems = read(tmp_path, ROWS["messages"], ROWS["messages"], each_response=True, limit=1)
+    assert [problem.question for problem in problems] == ["What is $1+1$?", ASKED]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,14 @@ def test_a_thinking_problem_needs_a_solution(tmp_path: Path) -> None:
     assert [row.split for row in fused(rows, think_frac=0)] == ["other"]
     with pytest.raises(DataError, match=r"has no worked solution, which thinking mode needs\. Set solution_key"):
         list(fused(rows, think_frac=1))
+
+
+@pytest.mark.parametrize("thinks", [True, False])
+def test_a_problem_without_an_answer_is_refused_unless_its_solution_gives_one(thinks: bool) -> None:
+    with pytest.raises(DataError, match="problem 'p7' of 'test' has no gold answer"):
+        in_mode(replace(problem(), answer=""), thinks=thinks, flag="", answer_form=FORM)
+    solved = replace(problem("<think>\nHm.\n</think>\n\nHello."), answer="")
+    assert str(in_mode(solved, thinks=thinks, flag="", answer_form=FORM).solution).endswith("</think>\n\nHello.")
 
 
 @pytest.mark.parametrize(

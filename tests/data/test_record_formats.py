@@ -296,3 +296,36 @@ def test_a_number_can_be_boxed_without_braces(tmp_path: Path, text: str, answer:
     """Two solutions of MATH's training file write their answer in this way."""
     (problem,) = read(tmp_path, {"problem": ASKED, "solution": text})
     assert problem.answer == answer
+
+
+GPQA = {
+    "Pre-Revision Question": "Old?",
+    "Question": ASKED,
+    "Correct Answer": "2\n",
+    "Incorrect Answer 1": "3",
+    "Incorrect Answer 2": " 4",
+    "Incorrect Answer 3": "5",
+    "Explanation": "Adding.",
+    "High-level domain": "Physics",
+    "Record ID": "rec1",
+}
+
+
+def test_columns_of_gpqa_become_lettered_options(tmp_path: Path) -> None:
+    (problem,) = read(tmp_path, GPQA)
+    question, options, request = problem.question.split("\n\n")
+    assert (problem.id, question, request) == ("rec1", ASKED, "Answer with the letter of the right option.")
+    assert sorted(line[3:] for line in options.splitlines()) == ["2", "3", "4", "5"]
+    assert f"{problem.answer}) 2" in options
+    shouted = {key.upper(): value for key, value in GPQA.items()}
+    assert read(tmp_path, shouted)[0].question == problem.question
+
+
+def test_a_correct_answer_without_wrong_ones_is_an_open_question(tmp_path: Path) -> None:
+    (problem,) = read(tmp_path, {"Question": ASKED, "Correct Answer": "2"})
+    assert (problem.question, problem.answer) == (ASKED, "2")
+
+
+def test_a_field_answer_is_preferred_to_the_columns_of_gpqa(tmp_path: Path) -> None:
+    (problem,) = read(tmp_path, {**GPQA, "answer": "7"})
+    assert (problem.question, problem.answer) == (ASKED, "7")

@@ -165,7 +165,7 @@ def test_the_hub_without_its_package_is_explained(monkeypatch: pytest.MonkeyPatc
 
 def test_options_that_cannot_be_told_apart_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "gpqa.jsonl", [{**GPQA, "Incorrect Answer 1": "1 eV "}])
-    with pytest.raises(DataError, match=r"problem 'rec1' has the options .* all different"):
+    with pytest.raises(DataError, match=r"gpqa.jsonl line 1: the options are .* all different"):
         load_suite(str(path))
 
 

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from ansatz.data.choices import without_choices
 from ansatz.data.hygiene.normalize import ngrams, normalized_words, numbers_of, same_answer
 from ansatz.types import Problem
 
@@ -67,7 +68,7 @@ class BenchmarkTexts:
         self._sizes: list[float] | None = None
         self.too_short = 0
         for test, problem in enumerate(self._problems):
-            words = normalized_words(problem.dialogue)
+            words = normalized_words(_text(problem))
             if len(words) < SHORTEST_GRADED:
                 self.too_short += len(words) < SHORTEST
                 self._whole.setdefault(" ".join(words), test)
@@ -82,14 +83,14 @@ class BenchmarkTexts:
     def count(self, problem: Problem) -> None:
         """Count the test trigrams in a training question."""
         self._documents += 1
-        self._frequency.update(self._shared_grams(normalized_words(problem.dialogue)))
+        self._frequency.update(self._shared_grams(normalized_words(_text(problem))))
 
     def overlap(self, problem: Problem, *, min_frac: float = 0.0) -> Overlap | None:
         """The overlap with the test problem that this problem resembles most; None if there is none.
 
         min_frac: ignore overlaps with a smaller shared_frac.
         """
-        words = normalized_words(problem.dialogue)
+        words = normalized_words(_text(problem))
         test = self._whole.get(" ".join(words)) if len(words) >= SHORTEST else None
         if test is not None:
             return self._overlap("exact", test, 1.0, problem)
@@ -113,7 +114,7 @@ class BenchmarkTexts:
     def _kind(self, problem: Problem, test: Problem, shared_frac: float) -> str | None:
         if shared_frac >= COPY:
             return "copy"
-        numbers = numbers_frac(test.dialogue, problem.dialogue)
+        numbers = numbers_frac(_text(test), _text(problem))
         if shared_frac >= REWORDED and numbers >= REWORDED_NUMBERS:
             return "reworded"
         if numbers >= PARAPHRASE_NUMBERS and same_answer(test.answer, problem.answer):
@@ -127,7 +128,7 @@ class BenchmarkTexts:
             test=found.id,
             test_source=found.source,
             shared_frac=round(shared_frac, 4),
-            numbers_frac=round(numbers_frac(found.dialogue, problem.dialogue), 4),
+            numbers_frac=round(numbers_frac(_text(found), _text(problem)), 4),
             same_answer=same_answer(found.answer, problem.answer),
             question=problem.dialogue,
             test_question=found.dialogue,
@@ -147,6 +148,11 @@ class BenchmarkTexts:
                 for test in tests:
                     self._sizes[test] += self._weight(gram)
         return self._sizes
+
+
+def _text(problem: Problem) -> str:
+    """The conversation up to the question, without lettered options: the same question can be asked without them."""
+    return without_choices(problem.dialogue)
 
 
 def numbers_frac(test: str, row: str) -> float:

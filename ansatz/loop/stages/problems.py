@@ -8,7 +8,9 @@ problems/unfit.json                   the rows that data.unfit: drop left out, i
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ansatz.config.chat import AUTO, ChatTemplate
 from ansatz.config.schema import Config
@@ -52,12 +54,34 @@ class ProblemsStage(Stage):
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config = context.config
+        _note_untaught_responses(context)
         for split in context.splits:
             write_problems(folder / f"{split}.jsonl", context.source(split))
         context.write_unfit(folder)
         trained_on = {split: provenance(getattr(config.data, split)) for split in context.splits if split != "heldout"}
         write_text(folder / "decontamination.json", json.dumps(trained_on, indent=2))
         return folder
+
+
+def _note_untaught_responses(context: RunContext) -> None:
+    """Say on the console that only the last response of a conversation is taught, unless the recipe decides it."""
+    section = context.config.data.sft
+    if context.console is None or section is None or _names_setting(section, "each_response"):
+        return
+    problems = context.source("sft")
+    count = sum(any(turn["role"] == "assistant" for turn in problem.earlier_turns) for problem in problems)
+    if count:
+        context.console.note(
+            f"data.sft: {count} of {len(problems)} rows are conversations with earlier responses, which are context "
+            "only. each_response: true teaches them too."
+        )
+
+
+def _names_setting(section: Any, name: str) -> bool:
+    """Whether a data section, or one of the sources inside it, has the setting."""
+    if isinstance(section, Mapping):
+        return name in section or any(_names_setting(value, name) for value in section.values())
+    return isinstance(section, list) and any(_names_setting(item, name) for item in section)
 
 
 STAGE = ProblemsStage()

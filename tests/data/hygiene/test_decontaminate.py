@@ -3,11 +3,13 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ansatz.data.choices import REQUEST
 from ansatz.data.formats import open_rows
 from ansatz.data.hygiene.decontaminate import BenchmarkTexts, Overlap, numbers_frac
 from ansatz.data.row_problems import RowSettings, rows_with_problems
@@ -45,6 +47,15 @@ def test_a_copy_is_found_and_both_texts_are_reported() -> None:
     assert (overlap.test, overlap.test_source, overlap.shared_frac) == ("bees", "test", 1.0)
     assert (overlap.question, overlap.test_question) == (copy.question, TEST.question)
     assert (overlap.numbers_frac, overlap.same_answer) == (1.0, True)
+
+
+def test_a_question_with_lettered_options_is_compared_without_them() -> None:
+    options = "A) 12 kilograms of wax\nB) 351 jars\nC) 17 crates of oak\nD) none of the three above"
+    test = replace(TEST, question=f"{TEST.question}\n\n{options}\n\n{REQUEST}", answer="B")
+    overlap = overlaps([test], [*fillers(), problem(TEST.question, "351")])[-1]
+    assert overlap is not None
+    assert (overlap.kind, overlap.shared_frac, overlap.numbers_frac) == ("copy", 1.0, 1.0)
+    assert overlap.test_question == test.question
 
 
 def test_the_shared_fraction_weighs_rare_trigrams_more() -> None:

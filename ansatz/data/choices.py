@@ -8,31 +8,31 @@ the correct answer always came first, a model that prefers the letter A would se
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from string import ascii_uppercase
-from typing import Any
 
-from ansatz.errors import DataError
+from ansatz.data.rows import Row
 from ansatz.types import Problem
 
 CORRECT, WRONG = "Correct Answer", "Incorrect Answer"
 REQUEST = "Answer with the letter of the right option."
 
 
-def with_choices(problem: Problem, row: Mapping[str, Any]) -> Problem:
-    """The problem with the row's options and the letter of the correct one. Unchanged if the row has no options.
+def with_choices(problem: Problem, row: Row, answer_key: str) -> Problem:
+    """The problem with the row's options and the letter of the correct one.
 
-    DataError if two options are the same or none is wrong.
+    Unchanged if the answer comes from another field than "Correct Answer", or if the row has no field for wrong
+    answers. RowError if two options are the same or none is wrong.
     """
-    if CORRECT not in row:
+    names = [name for name in row.values if name.strip().casefold().startswith(WRONG.casefold())]
+    if answer_key.casefold() != CORRECT.casefold() or not names:
         return problem
-    wrong = [str(value).strip() for key, value in row.items() if key.startswith(WRONG) and str(value or "").strip()]
+    wrong = [str(row.values[name]).strip() for name in names if str(row.values[name] or "").strip()]
     options = [problem.answer.strip(), *wrong]
     if not wrong or len(set(options)) < len(options):
-        raise DataError(
-            f"problem {problem.id!r} has the options {options}; expected at least two, all different. Repair the row."
-        )
+        row.fail(f"the options are {options}; expected at least two, all different. Repair the row.")
     order = shuffled(problem.question, options)
     lines = [f"{letter}) {option}" for letter, option in zip(ascii_uppercase, order, strict=False)]
     return replace(
@@ -40,6 +40,11 @@ def with_choices(problem: Problem, row: Mapping[str, Any]) -> Problem:
         question="\n".join([problem.question, "", *lines, "", REQUEST]),
         answer=ascii_uppercase[order.index(options[0])],
     )
+
+
+def without_choices(question: str) -> str:
+    """The question without the options that `with_choices` adds, so that it can be compared with open questions."""
+    return re.sub(rf"\n\nA\) .*\n\n{re.escape(REQUEST)}$", "", question, flags=re.DOTALL)
 
 
 def shuffled(question: str, options: Sequence[str]) -> list[str]:

@@ -1,0 +1,34 @@
+"""Chat files in a run: which responses of a conversation SFT teaches."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+from toy_runs import toy_config
+
+from ansatz.loop.pipeline import run_pipeline
+from ansatz.track.console import PlainConsole
+from ansatz.track.jsonl import read_jsonl
+
+CHAT = [
+    {"role": "user", "content": "What is 1 + 1?"},
+    {"role": "assistant", "content": "It is \\boxed{2}."},
+    {"role": "user", "content": "And 2 + 2?"},
+    {"role": "assistant", "content": "It is \\boxed{4}."},
+]
+
+
+@pytest.mark.parametrize(("settings", "taught", "notes"), [({}, 6, 1), ({"each_response": True}, 10, 0)])
+def test_earlier_responses_are_taught_on_request_and_otherwise_named_on_the_console(tmp_path, settings, taught, notes):
+    file = tmp_path / "chats.jsonl"
+    file.write_text("".join(json.dumps({"messages": CHAT[2 * (n % 3 == 0) :]}) + "\n" for n in range(6)))
+    sft = {"source": "jsonl", "split": "train", "path": str(file), **settings}
+    changes = {"data": {"template": "chat", "sft": None}, "train": {"steps": 1}, "sft": {"steps": 1, "batch_size": 2}}
+    config = toy_config(tmp_path, {**changes, "evaluate": {"problems": 1}})
+    config = config.model_copy(update={"data": config.data.model_copy(update={"sft": sft})})
+    out = io.StringIO()
+    folder = run_pipeline(config, console=PlainConsole(Console(file=out, width=200), every_s=0))
+    rows = list(read_jsonl(folder / "problems" / "sft.jsonl"))
+    assert len(rows) == taught
+    assert out.getvalue().count("4 of 6 rows are conversations with earlier responses") == notes
