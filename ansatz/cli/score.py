@@ -129,7 +129,9 @@ def _responses(row: Row, keys: Sequence[str], *, gold_key: str) -> Iterator[str]
         value = row.find(key)
         if value is ABSENT:
             shown = ", ".join(sorted(row.values))
-            raise DataError(f"{row.place}: there is no field {key!r} (there are: {shown}). Set --response-key.")
+            raise DataError(
+                f"{row.place}: there is no field {key!r}; its fields are {shown}. Set --response-key to one of them."
+            )
         several = isinstance(value, list) and turns_of(value) is None
         for item in value if several else [value]:
             yield str(item) if not isinstance(item, list) else worked_text(item)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from ansatz.objectives.components import Function, formula
@@ -33,6 +35,23 @@ def adaptive(
     """
     observed = rollout_kl if per == "rollout" else token_kl
     return kl_coef * (1 + (observed / target - 1).clamp(-0.2, 0.2) * num_rollouts / horizon)
+
+
+def adapt_kl_coef(
+    control: Callable[[Mapping[str, Tensor]], Tensor],
+    coef: float,
+    *,
+    token_kl: float,
+    num_tokens: int,
+    num_rollouts: int,
+) -> float:
+    """The coefficient of the next step, by a bound function of `KL_CONTROLS`.
+
+    token_kl: mean KL to the reference in nats per token, over the num_tokens response tokens of num_rollouts rollouts.
+    """
+    observed = {"token_kl": token_kl, "rollout_kl": token_kl * num_tokens / num_rollouts}
+    inputs = {"kl_coef": coef, "num_rollouts": num_rollouts, **observed}
+    return float(control({name: torch.tensor(value, dtype=torch.float64) for name, value in inputs.items()}))
 
 
 def adapt_entropy_coef(

@@ -4,7 +4,7 @@
 
 A leased ticket is open again when its worker dies or its deadline passes. A ticket that takes long can have a second
 lease (backup). Only answers under a running lease count, and the first of them wins: both are equal, so it does not
-matter which. There is no lost and no skipped ticket.
+matter which. No ticket is ever lost or skipped.
 
 Tickets of one batch can be sampled in one call of an engine. The pool and the simulator use the same book.
 """

@@ -47,7 +47,7 @@ class Event:
 
 
 def read_rollbacks(folder: Path) -> tuple[Rollback, ...]:
-    """Oldest first; none if there is no record. CheckpointError for a damaged one."""
+    """Oldest first; empty if nothing has been recorded. CheckpointError for a damaged one."""
     path = folder / FILE
     if not path.is_file():
         return ()

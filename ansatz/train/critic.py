@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from ansatz.train.logps import without_gradient
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.packed import PackedRollouts
 from ansatz.train.ranks import ONE_RANK, Ranks
-from ansatz.train.step import UpdateSettings, not_made
+from ansatz.train.step import not_made
 
 
 class Critic(nn.Module):
@@ -66,65 +67,78 @@ class Critic(nn.Module):
         return torch.zeros(packed.num_tokens, device=value_M.device).masked_scatter(packed.mask_T, value_M)
 
 
-def values_of(critic: Critic, packed: PackedRollouts, *, tokens_per_microbatch: int, ranks: Ranks = ONE_RANK) -> Tensor:
-    """The critic's values [T] without gradient; 0 outside the mask."""
-    return without_gradient(
-        critic.values, packed, tokens_per_microbatch, workers=critic.parallel_microbatches, ranks=ranks
-    )
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrainedCritic:
+    """A critic and its optimizer.
 
-
-def accumulate_critic_gradients(
-    critic: Critic,
-    optimizer: MasterAdamW,
-    batch: TrainBatch,
-    objective: Objective,
-    settings: UpdateSettings,
-    *,
-    step: int,
-    ranks: Ranks = ONE_RANK,
-) -> dict[str, Measurement]:
-    """The gradients of one update of the critic towards the batch's returns. Measures train/value_loss.
-
-    They stay in the optimizer, whose next step applies them. NonFiniteError, without a gradient left behind, if
-    the loss or the gradient is nan or inf.
+    tokens_per_microbatch: how many tokens a forward pass holds. ranks: the processes that train it together.
     """
-    assert batch.old_value_T is not None, "a batch for the critic has values"
-    assert batch.return_T is not None, "a batch for the critic has returns"
 
-    def loss_and_gradients(part: TrainBatch) -> tuple[float, Measurements, list[Tensor | None]]:
-        assert part.old_value_T is not None
-        assert part.return_T is not None
-        value_T = critic.values(part.packed)
-        loss = objective.value_loss(part, value_T, part.old_value_T, part.return_T)
-        error_M = (value_T.detach() - part.return_T)[part.mask_T]
-        measured = {"train/value_loss": mean(float(error_M.square().sum()), len(error_M))}
-        return float(loss.detach()), measured, optimizer.gradients(loss)
+    module: Critic
+    optimizer: MasterAdamW
+    tokens_per_microbatch: int
+    ranks: Ranks = ONE_RANK
 
-    total_loss, measurements = 0.0, list[Measurements]()
-    parallel = critic.parallel_microbatches
-    parts, num_counted = batch.microbatches_of_rank(settings.tokens_per_microbatch, ranks, multiple=parallel)
-    for number, (loss, measured, gradients) in enumerate(parallel_map(loss_and_gradients, parts, parallel)):
-        optimizer.accumulate(gradients)
-        if number < num_counted:
-            total_loss += loss
-            measurements.append(measured)
-    gathered = ranks.gather((total_loss, measurements))
-    total_loss = sum(loss for loss, _ in gathered)
-    if not math.isfinite(total_loss):
-        optimizer.zero_grad()
-        raise NonFiniteError(not_made(step, f"the critic: the loss is {total_loss}"))
-    try:
-        optimizer.gradient_norm()
-    except NonFiniteError as error:
-        raise NonFiniteError(not_made(step, f"the critic: {error}")) from error
-    return merge(part for _, parts in gathered for part in parts)
+    def values(self, packed: PackedRollouts) -> Tensor:
+        """The critic's values [T] without gradient; 0 outside the mask."""
+        return without_gradient(
+            self.module.values,
+            packed,
+            self.tokens_per_microbatch,
+            workers=self.module.parallel_microbatches,
+            ranks=self.ranks,
+        )
+
+    def accumulate_gradients(self, batch: TrainBatch, objective: Objective, *, step: int) -> dict[str, Measurement]:
+        """The gradients of one update towards the batch's returns. Measures train/value_loss.
+
+        They stay in the optimizer, whose next step applies them. NonFiniteError, without a gradient left behind, if
+        the loss or the gradient is nan or inf.
+        """
+        assert batch.old_value_T is not None, "a batch for the critic has values"
+        assert batch.return_T is not None, "a batch for the critic has returns"
+
+        def loss_and_gradients(part: TrainBatch) -> tuple[float, Measurements, list[Tensor | None]]:
+            assert part.old_value_T is not None
+            assert part.return_T is not None
+            value_T = self.module.values(part.packed)
+            loss = objective.value_loss(part, value_T, part.old_value_T, part.return_T)
+            error_M = (value_T.detach() - part.return_T)[part.mask_T]
+            measured = {"train/value_loss": mean(float(error_M.square().sum()), len(error_M))}
+            return float(loss.detach()), measured, self.optimizer.gradients(loss)
+
+        total_loss, measurements = 0.0, list[Measurements]()
+        parallel = self.module.parallel_microbatches
+        parts, num_counted = batch.microbatches_of_rank(self.tokens_per_microbatch, self.ranks, multiple=parallel)
+        for number, (loss, measured, gradients) in enumerate(parallel_map(loss_and_gradients, parts, parallel)):
+            self.optimizer.accumulate(gradients)
+            if number < num_counted:
+                total_loss += loss
+                measurements.append(measured)
+        gathered = self.ranks.gather((total_loss, measurements))
+        total_loss = sum(loss for loss, _ in gathered)
+        if not math.isfinite(total_loss):
+            self.optimizer.zero_grad()
+            raise NonFiniteError(not_made(step, f"the critic: the loss is {total_loss}"))
+        try:
+            self.optimizer.gradient_norm()
+        except NonFiniteError as error:
+            raise NonFiniteError(not_made(step, f"the critic: {error}")) from error
+        return merge(part for _, parts in gathered for part in parts)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights, under a prefix, and the optimizer's state."""
+        weights = {f"{_WEIGHTS}{name}": value for name, value in self.optimizer.weights().items()}
+        return weights | self.optimizer.state()
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what `tensors` gave."""
+        names = {name for name in tensors if name.startswith(_WEIGHTS)}
+        self.optimizer.load(
+            {name.removeprefix(_WEIGHTS): tensors[name] for name in names},
+            {name: value for name, value in tensors.items() if name not in names},
+        )
 
 
-def explained_variance(batch: TrainBatch) -> Measurement:
-    """1 - var(return - value) / var(return) over the tokens of the batch; 0 where the returns are all equal."""
-    assert batch.old_value_T is not None
-    assert batch.return_T is not None
-    return_M, error_M = batch.return_T[batch.mask_T], (batch.return_T - batch.old_value_T)[batch.mask_T]
-    spread = float(return_M.var(correction=0)) if len(return_M) else 0.0
-    explained = 1 - float(error_M.var(correction=0)) / spread if spread > 0 else 0.0
-    return mean(explained * len(return_M), len(return_M))
+_WEIGHTS = "weights/"
+"""Prefix of the weights in the file of a critic, which holds the optimizer's state under other prefixes."""

@@ -5,7 +5,6 @@ It holds the policy, its optimizer, and what the objective needs besides: a refe
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 
 from ansatz.config.schema import TrainSection
 from ansatz.errors import AlignmentError, ConfigError, ModelError, NonFiniteError
@@ -22,19 +21,21 @@ from ansatz.models import lora
 from ansatz.models.load import Policy, load_model
 from ansatz.models.save import save_model
 from ansatz.models.weights import LiveWeights
-from ansatz.objectives.coefficients import adapt_entropy_coef
+from ansatz.objectives.coefficients import adapt_entropy_coef, adapt_kl_coef
 from ansatz.objectives.objective import Objective
-from ansatz.track.measurements import Measurement, Measurements, mean, merge, values
+from ansatz.track.measurements import Measurement, Measurements, merge, values
 from ansatz.train import alignment
 from ansatz.train.batch import LossBatch, TrainBatch, build_batch
-from ansatz.train.critic import Critic, accumulate_critic_gradients, explained_variance, values_of
+from ansatz.train.critic import Critic, TrainedCritic
 from ansatz.train.exact_weights import EXACT_WEIGHTS, has_exact_weights
 from ansatz.train.logps import exact_kl, logps_of, without_gradient
+from ansatz.train.measure import measure_batch
 from ansatz.train.optim import Schedule
 from ansatz.train.packed import PackedRollouts, pack_rollouts
 from ansatz.train.placement import ONE_PROCESS, Placement, placed_like, read_tensors
+from ansatz.train.reference import frozen_copy
 from ansatz.train.sample import TrainSample
-from ansatz.train.skipped import MAX_IN_A_ROW, SkippedUpdate, Trained
+from ansatz.train.skipped import SkippedUpdate, Trained, stop_if_too_many
 from ansatz.train.step import UpdateReport, UpdateSettings, train_step
 from ansatz.train.trainer import TRAINING, StepReport, incomplete
 
@@ -80,12 +81,11 @@ class LocalTrainer:
                 "reference is the model without its adapters and cannot become the policy. Set it to 0, "
                 "or leave model.lora out."
             )
-        make = placement.optimizer(settings.optimizer)
         critic = Critic(policy) if objective.needs_values else None
-        reference = _frozen_copy(policy, dtype) if objective.needs_ref and policy.base is None else None
+        reference = frozen_copy(policy, dtype) if objective.needs_ref and policy.base is None else None
         self.policy = placement.policy(policy, dtype)
-        self.optimizer = make(self.policy.model, dtype)
-        self.critic = None if critic is None else (placement.critic(critic, dtype), make(critic, dtype))
+        self.optimizer = placement.optimizer(settings.optimizer)(self.policy.model, dtype)
+        self.critic = None if critic is None else self._trained(critic)
         self.reference = None if reference is None else placement.policy(reference, dtype)
         if objective.needs_ref and policy.base is not None:
             self.reference = dataclasses.replace(self.policy, model=policy.base, base=None)
@@ -97,8 +97,12 @@ class LocalTrainer:
                 f"train.critic.path = {model.path!r}: its tokens are not those of the policy. Use a model with the "
                 "policy's tokenizer, or leave train.critic.path out."
             )
-        critic = self.placement.critic(Critic(model), self._dtype)
-        self.critic = critic, self.placement.optimizer(self.settings.optimizer)(critic, self._dtype)
+        self.critic = self._trained(Critic(model))
+
+    def _trained(self, critic: Critic) -> TrainedCritic:
+        placed = self.placement.critic(critic, self._dtype)
+        optimizer = self.placement.optimizer(self.settings.optimizer)(placed, self._dtype)
+        return TrainedCritic(placed, optimizer, self.settings.tokens_per_microbatch, self.ranks)
 
     def batch(
         self, samples: Sequence[TrainSample], *, baseline_of_group: Mapping[int, float] | None = None
@@ -117,14 +121,7 @@ class LocalTrainer:
             old_logp_T=self._logps(self.policy, packed) if self._needs_old else None,
             ref_logp_T=None if self.reference is None else self._logps(self.reference, packed),
             full_kl_T=self._exact_kl(packed) if self.objective.kl_in != "loss" else None,
-            value_T=None
-            if self.critic is None
-            else values_of(
-                self.critic[0],
-                packed,
-                tokens_per_microbatch=self.settings.tokens_per_microbatch,
-                ranks=self.ranks,
-            ),
+            value_T=None if self.critic is None else self.critic.values(packed),
             baseline_N=torch.tensor([baselines[group] for group in packed.group_N.tolist()], device=self.policy.device)
             if self.needs_greedy
             else None,
@@ -156,7 +153,11 @@ class LocalTrainer:
             if report.stopped:
                 break
             self.version += not (report.skipped or critic_alone)
-        measurements = {**merge(report.measurements for report in reports), **aligned, **self._measure_step(batch)}
+        measurements = {
+            **merge(report.measurements for report in reports),
+            **aligned,
+            **measure_batch(batch, self._objective),
+        }
         measurements["train/skipped_steps"] = Measurement(float(sum(report.skipped for report in reports)))
         self._after_step(values(measurements), batch, step)
         num_updates = sum(not (report.stopped or report.skipped) for report in reports)
@@ -166,22 +167,10 @@ class LocalTrainer:
             num_tokens=sum(report.num_tokens for report in reports),
         )
 
-    def _measure_step(self, batch: TrainBatch) -> dict[str, Measurement]:
-        """What is known about a whole step before its first update."""
-        measured = {"train/tokens": Measurement(float(batch.num_loss_tokens))}
-        if self.critic is not None:
-            measured["train/explained_variance"] = explained_variance(batch)
-        if batch.kl_T is not None:
-            measured["train/kl_ref"] = mean(float(batch.kl_T[batch.mask_T].sum()), batch.num_loss_tokens)
-            measured["train/kl_penalty"] = mean(self.kl_coef * float(batch.kl_T.sum()), batch.num_rollouts)
-        if self.objective.kl_control is not None:
-            measured["train/kl_coef"] = Measurement(self.kl_coef)
-        return measured
-
     @property
     def changes(self) -> int:
         """Optimiser steps of policy and critic, and updates of the reference."""
-        critic = 0 if self.critic is None else self.critic[1].changes
+        critic = 0 if self.critic is None else self.critic.optimizer.changes
         return self.optimizer.changes + critic + self._reference_updates
 
     @property
@@ -229,7 +218,7 @@ class LocalTrainer:
         total = num_weights * (self.export_dtype.itemsize + exact)
         total += 8 * sum(master.numel() for master in self.optimizer.masters.values())
         if self.critic is not None:
-            total += 12 * sum(master.numel() for master in self.critic[1].masters.values())
+            total += 12 * sum(master.numel() for master in self.critic.optimizer.masters.values())
         if self.reference is not None and self.policy.base is None:
             total += sum(value.nbytes for value in self.reference.model.parameters())
         return total
@@ -238,9 +227,7 @@ class LocalTrainer:
         """What a checkpoint holds besides the policy's trained weights, by file name."""
         tensors = {"optimizer": self.optimizer.state()}
         if self.critic is not None:
-            _, optimizer = self.critic
-            weights = {f"{_CRITIC_WEIGHTS}{name}": value for name, value in optimizer.weights().items()}
-            tensors["critic"] = weights | optimizer.state()
+            tensors["critic"] = self.critic.tensors()
         if self.reference is not None and self.policy.base is None:
             tensors["reference"] = {name: value.detach() for name, value in self.reference.model.named_parameters()}
         return tensors
@@ -266,12 +253,7 @@ class LocalTrainer:
             raise incomplete(folder, error) from error
         self.optimizer.load(weights, tensors["optimizer"])
         if self.critic is not None:
-            critic = tensors["critic"]
-            names = {name for name in critic if name.startswith(_CRITIC_WEIGHTS)}
-            self.critic[1].load(
-                {name.removeprefix(_CRITIC_WEIGHTS): critic[name] for name in names},
-                {name: value for name, value in critic.items() if name not in names},
-            )
+            self.critic.load(tensors["critic"])
         if self.reference is not None and self.policy.base is None:
             for name, parameter in self.reference.model.named_parameters():
                 parameter.data.copy_(placed_like(tensors["reference"][name], parameter))
@@ -282,7 +264,7 @@ class LocalTrainer:
         """The trained weights that the tensors of a file belong to."""
         if name == "critic":
             assert self.critic is not None
-            return self.critic[1].masters
+            return self.critic.optimizer.masters
         return self.optimizer.masters
 
     def _read_weights(self, folder: Path) -> dict[str, Tensor]:
@@ -355,9 +337,7 @@ class LocalTrainer:
         of: Trained = "critic"
         try:
             if self.critic is not None:
-                measured = accumulate_critic_gradients(
-                    *self.critic, minibatch, self.objective, settings, step=step, ranks=self.ranks
-                )
+                measured = self.critic.accumulate_gradients(minibatch, self.objective, step=step)
             of = "policy"
             if not critic_alone:
                 report = train_step(
@@ -381,13 +361,13 @@ class LocalTrainer:
         if report.stopped:
             self._drop_critic_gradients()
             return report
-        self.critic[1].step(lr=self.settings.critic.lr * multiplier, max_grad_norm=self.settings.max_grad_norm)
+        self.critic.optimizer.step(lr=self.settings.critic.lr * multiplier, max_grad_norm=self.settings.max_grad_norm)
         return dataclasses.replace(report, measurements={**report.measurements, **measured})
 
     def _drop_critic_gradients(self) -> None:
         """Without this, the next update of the critic would contain those of an update that was not made."""
         if self.critic is not None:
-            self.critic[1].zero_grad()
+            self.critic.optimizer.zero_grad()
 
     def _skip(
         self, minibatch: TrainBatch, settings: UpdateSettings, *, step: int, cause: str, of: Trained
@@ -407,23 +387,20 @@ class LocalTrainer:
                     save_policy=lambda path: save_model(self.policy, path, state=weights, dtype=torch.float32),
                 )
             )
-        if self._skipped_in_a_row >= MAX_IN_A_ROW:
-            raise NonFiniteError(
-                f"{cause} It is the update number {self._skipped_in_a_row} in a row that is not finite, so the run "
-                "stops. The last checkpoint is intact. Lower train.lr or look at the samples of the step, then "
-                "continue with --resume and --allow-changes."
-            )
+        stop_if_too_many(self._skipped_in_a_row, cause)
         return UpdateReport(measurements={}, num_tokens=minibatch.packed.num_tokens, stopped=False, skipped=True)
 
     def _after_step(self, metrics: Mapping[str, float], batch: TrainBatch, step: int) -> None:
         """Adapt the coefficients and the reference, for the next step."""
         control = self.objective.kl_control
         if control is not None and "train/kl_ref" in metrics:
-            token_kl = metrics["train/kl_ref"]
-            observed = {"token_kl": token_kl, "rollout_kl": token_kl * batch.num_loss_tokens / batch.num_rollouts}
-            inputs = {"kl_coef": self.kl_coef, "num_rollouts": batch.num_rollouts, **observed}
-            numbers = {name: torch.tensor(value, dtype=torch.float64) for name, value in inputs.items()}
-            self.kl_coef = float(control(numbers))
+            self.kl_coef = adapt_kl_coef(
+                control,
+                self.kl_coef,
+                token_kl=metrics["train/kl_ref"],
+                num_tokens=batch.num_loss_tokens,
+                num_rollouts=batch.num_rollouts,
+            )
         target = self.objective.entropy_target
         if target is not None and "train/entropy" in metrics:
             self.entropy_coef = adapt_entropy_coef(self.entropy_coef, metrics["train/entropy"], target=target)
@@ -432,16 +409,3 @@ class LocalTrainer:
             self._reference_updates += 1
             for name, frozen in self.reference.model.named_parameters():
                 frozen.data.copy_(self.optimizer.masters[name].data)
-
-
-_CRITIC_WEIGHTS = "weights/"
-"""Prefix of the critic's weights in its file, which holds its optimizer state under other prefixes."""
-
-
-def _frozen_copy(policy: Policy, dtype: torch.dtype) -> Policy:
-    """A copy of the policy in dtype that is not trained."""
-    copies: dict[int, Any] = {
-        id(parameter): nn.Parameter(parameter.detach().to(dtype, copy=True), requires_grad=False)
-        for parameter in policy.model.parameters()
-    }
-    return dataclasses.replace(policy, model=copy.deepcopy(policy.model, copies))

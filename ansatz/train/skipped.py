@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from safetensors import SafetensorError
 
-from ansatz.errors import CheckpointError
+from ansatz.errors import CheckpointError, NonFiniteError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
 from ansatz.models.load import cast, load_policy
@@ -48,6 +48,16 @@ class SkippedUpdate:
     settings: UpdateSettings
     dtype: str
     save_policy: Callable[[Path], None]
+
+
+def stop_if_too_many(in_a_row: int, cause: str) -> None:
+    """NonFiniteError for the last of MAX_IN_A_ROW skipped updates in a row."""
+    if in_a_row >= MAX_IN_A_ROW:
+        raise NonFiniteError(
+            f"{cause} It is the update number {in_a_row} in a row that is not finite, so the run stops. The last "
+            "checkpoint is intact. Lower train.lr or look at the samples of the step, then continue with --resume "
+            "and --allow-changes."
+        )
 
 
 def write_skipped(folder: Path, skipped: SkippedUpdate) -> None:

@@ -16,10 +16,11 @@ from ansatz.models.load import Policy
 from ansatz.models.logps import token_logps
 from ansatz.models.threads import parallel_map
 from ansatz.objectives.objective import LossParts, Objective
-from ansatz.track.measurements import Measurement, Measurements, mean, merge, values
-from ansatz.train.alignment import check_alignment, measure_alignment
+from ansatz.track.measurements import Measurement, Measurements, merge, values
+from ansatz.train.alignment import check_alignment
 from ansatz.train.batch import LossBatch, TrainBatch
 from ansatz.train.logps import exact_kl
+from ansatz.train.measure import measure_loss
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.packed import PackedRollouts
 from ansatz.train.ranks import ONE_RANK, Ranks, whole_of_shares
@@ -132,23 +133,6 @@ def train_step(
         merged["train/grad_norm"] = Measurement(norm)
     merged["train/early_stops"] = Measurement(float(stopped))
     return UpdateReport(measurements=merged, num_tokens=batch.packed.num_tokens, stopped=stopped)
-
-
-def measure_loss(losses: LossParts, batch: LossBatch) -> dict[str, Measurement]:
-    """The metrics of one microbatch."""
-    sums = {name: float(value) for name, value in losses.sums.items()}
-    tokens = sums["tokens"]
-    measured = {
-        "train/clip_frac": mean(sums["clipped_low"] + sums["clipped_high"], tokens),
-        "train/ratio_mean": mean(sums["ratio"], tokens),
-        "train/ratio_max": Measurement(float(losses.maxima["ratio"])),
-        "train/approx_kl": mean(sums["approx_kl"], tokens),
-        **measure_alignment(batch),
-    }
-    for name, key in (("train/entropy", "entropy"), ("train/kl_ref", "kl")):
-        if key in sums:
-            measured[name] = mean(sums[key], tokens)
-    return measured
 
 
 def _microbatches(

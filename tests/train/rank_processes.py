@@ -64,7 +64,7 @@ def weights_of(trainer: LocalTrainer) -> dict[str, torch.Tensor]:
     """The float32 weights as wholes, also of the critic. On the first rank only."""
     weights = trainer.placement.whole(trainer.optimizer.weights())
     if trainer.critic is not None:
-        critic = trainer.placement.whole(trainer.critic[1].weights())
+        critic = trainer.placement.whole(trainer.critic.optimizer.weights())
         weights |= {f"critic/{name}": value for name, value in critic.items()}
     return {name: value.clone() for name, value in weights.items()}
 

@@ -50,7 +50,7 @@ def rows(reward: float = 1.0) -> list[TrainSample]:
 def everything(trainer: LocalTrainer) -> dict[str, torch.Tensor]:
     """Every weight and moment of policy and critic."""
     assert trainer.critic is not None
-    both = {"policy": trainer.optimizer, "critic": trainer.critic[1]}
+    both = {"policy": trainer.optimizer, "critic": trainer.critic.optimizer}
     return {
         f"{name}/{key}": value.clone()
         for name, optimizer in both.items()
@@ -64,7 +64,7 @@ def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bo
 
 def break_critic(trainer: LocalTrainer):
     assert trainer.critic is not None
-    return trainer.critic[0].value.weight.register_hook(lambda gradient: gradient * math.inf)
+    return trainer.critic.module.value.weight.register_hook(lambda gradient: gradient * math.inf)
 
 
 @pytest.mark.parametrize("steps_alone", [0, 9])

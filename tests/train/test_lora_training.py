@@ -68,7 +68,7 @@ def test_frozen_weights_are_held_once_in_the_compute_type() -> None:
     places = {parameter.data_ptr() for parameter in trainer.policy.model.parameters()}
     assert all(parameter.data_ptr() in places for parameter in trainer.reference.model.parameters())
     own_names = {
-        name for name, value in trainer.critic[0].transformer.named_parameters() if value.data_ptr() not in places
+        name for name, value in trainer.critic.module.transformer.named_parameters() if value.data_ptr() not in places
     }
     assert own_names
     assert all(".lora_" in name for name in own_names)

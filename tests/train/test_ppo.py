@@ -170,7 +170,7 @@ def test_a_critic_can_start_from_another_model() -> None:
             parameter.mul_(1.5)
     trainer.start_critic_from(other)
     assert trainer.critic is not None
-    critic = trainer.critic[0].transformer
+    critic = trainer.critic.module.transformer
     expected = dict(other.model.named_parameters())
     assert all(torch.equal(value, expected[name]) for name, value in critic.named_parameters())
     batch = trainer.batch(rows(trainer))

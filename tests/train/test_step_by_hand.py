@@ -23,8 +23,8 @@ from ansatz.config.schema import TrainSection
 from ansatz.objectives.build import build_objective
 from ansatz.track.measurements import values
 from ansatz.track.rollouts import rollout_metrics
-from ansatz.train.critic import explained_variance
 from ansatz.train.local import LocalTrainer
+from ansatz.train.measure import explained_variance
 from ansatz.train.optim import Schedule
 from ansatz.train.sample import samples_of_groups
 from ansatz.train.trainer import StepReport
