@@ -3,8 +3,11 @@ its exit_code, which is 2 unless the class says otherwise.
 
 AnsatzError
 |-- ConfigError        a recipe, overlay or override is wrong; nothing has started
+|   `-- NoSpaceError       the disk has less free space than a run surely needs
 |-- DataError          a problem file or row is wrong (names file and line)
+|   `-- MissingFileError   a problem file does not exist
 |-- ModelError         a folder is not a model, a prompt exceeds the context, or a tokenizer lacks a token or template
+|   `-- MissingModelError  a model folder does not exist
 |-- CheckpointError    a checkpoint is missing, damaged, or from another run
 |-- StorageError       a file of a run cannot be written, because the disk is full or fails
 |-- AlignmentError     sampler and trainer disagree about log-probs
@@ -13,7 +16,8 @@ AnsatzError
 |   `-- RewardUnavailable  what a reward needs, such as a judge, does not answer; a resumed run may succeed (code 75)
 |-- NonFiniteError     a loss or gradient is nan or inf; raised before the optimizer step
 |-- RunStopped         the watchdog has ended a run, which is saved; the command exits with 3
-`-- MissingExtraError  an optional package is missing; the message names the extra to install
+|-- MissingExtraError  an optional package is missing; the message names the extra to install
+`-- NotStoredError     within `hub.stored_only`: a model or data set of the hub would have to be downloaded
 
 RunInterrupted is not an error: a signal has ended a run, which is saved. The exit code is 75.
 """
@@ -36,11 +40,23 @@ class ConfigError(AnsatzError):
     pass
 
 
+class NoSpaceError(ConfigError):
+    pass
+
+
 class DataError(AnsatzError):
     pass
 
 
+class MissingFileError(DataError):
+    pass
+
+
 class ModelError(AnsatzError):
+    pass
+
+
+class MissingModelError(ModelError):
     pass
 
 
@@ -77,6 +93,10 @@ class RunStopped(AnsatzError):
 
 
 class MissingExtraError(AnsatzError):
+    pass
+
+
+class NotStoredError(AnsatzError):
     pass
 
 

@@ -13,16 +13,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
-from ansatz.errors import ModelError
+from ansatz.errors import ModelError, NotStoredError
 
 _EXPORTED = ["recipe.yaml", "prompt.txt"]  # of models that Ansatz wrote
 _WEIGHTS = "*.safetensors"
 _FILES = ["*.json", _WEIGHTS, "*.model", "*.tiktoken", "*.jinja", "vocab.*", "merges.txt", *_EXPORTED]
 _OLD_WEIGHTS = ["pytorch_model*.bin"]
 _IGNORED = ["*/*", "consolidated*"]  # other formats of the same weights, such as original/ and onnx/
+_STORED_ONLY: ContextVar[bool] = ContextVar("_STORED_ONLY", default=False)
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w./-]+))?")
 
 
@@ -37,6 +39,20 @@ def hub_name(name: str | Path) -> HubName | None:
     """The parts of a hub name; None for an existing folder and for what can only be a path."""
     match = None if Path(name).exists() else _HUB_NAME.fullmatch(str(name))
     return None if match is None else HubName(match[1], match[2])
+
+
+@contextmanager
+def stored_only() -> Iterator[None]:
+    """Within the block nothing is downloaded: NotStoredError is raised instead, here and by `data.hub`."""
+    token = _STORED_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _STORED_ONLY.reset(token)
+
+
+def downloads_allowed() -> bool:
+    return not _STORED_ONLY.get()
 
 
 def local_folder(name: str | Path, *, key: str = "model.path", weights: bool = True) -> Path:
@@ -59,14 +75,12 @@ def local_folder(name: str | Path, *, key: str = "model.path", weights: bool = T
 
 def is_stored(name: str | Path) -> bool:
     """Whether `local_folder` needs no download: a folder, or a model that the hub's cache has."""
-    parts = hub_name(name)
-    if parts is None:
+    if hub_name(name) is None:
         return Path(name).is_dir()
-    from huggingface_hub import errors
-
     try:
-        _download(parts, _FILES, local_files_only=True)
-    except (errors.LocalEntryNotFoundError, OSError):
+        with stored_only():
+            local_folder(name)
+    except (NotStoredError, ModelError):
         return False
     return True
 
@@ -78,16 +92,21 @@ def pinned(name: str, *, key: str = "model.path") -> str:
     return name if parts is None else f"{parts.repository}@{local_folder(name, key=key).name}"
 
 
-def _download(parts: HubName, patterns: list[str], *, local_files_only: bool = False) -> Path:
-    from huggingface_hub import snapshot_download
+def _download(parts: HubName, patterns: list[str]) -> Path:
+    from huggingface_hub import errors, snapshot_download
 
-    folder = snapshot_download(
-        parts.repository,
-        revision=parts.revision,
-        allow_patterns=patterns,
-        ignore_patterns=_IGNORED,
-        local_files_only=local_files_only,
-    )
+    try:
+        folder = snapshot_download(
+            parts.repository,
+            revision=parts.revision,
+            allow_patterns=patterns,
+            ignore_patterns=_IGNORED,
+            local_files_only=not downloads_allowed(),
+        )
+    except errors.LocalEntryNotFoundError as error:
+        if downloads_allowed():
+            raise
+        raise NotStoredError(f"the model {parts.repository} is not on this machine; a run downloads it.") from error
     return Path(folder)
 
 

@@ -6,9 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from toy_runs import untimed
-
 from ansatz.track.jsonl import read_jsonl
+from benchmarks.faults.fingerprint import untimed
 
 REWARD = f"{Path(__file__).with_name('loop') / 'user_rewards.py'}:every_other"
 EVERYTHING = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import signal
 import subprocess
 import sys
@@ -17,38 +16,22 @@ import yaml
 from ansatz.config.load import check, merge
 from ansatz.config.schema import Config
 from ansatz.track.jsonl import read_jsonl
+from benchmarks.faults.processes import COMMAND, environment
+from benchmarks.faults.tiny_recipe import TINY
 
 REPOSITORY = Path(__file__).parents[1]
 
-_STORIES = {"source": "word_problems", "max_steps": 2, "max_value": 50}
-TOY: dict[str, Any] = {
-    "name": "toy",
-    "threads": 1,
-    "data": {
-        "template": "tiny",
-        "sft": {**_STORIES, "split": "train", "count": 200, "seed": 1},
-        "train": {**_STORIES, "split": "train", "count": 100, "seed": 2},
-        "heldout": {**_STORIES, "split": "heldout", "count": 20, "seed": 3},
+TOY: dict[str, Any] = merge(
+    TINY,
+    {
+        "name": "toy",
+        "data": {"train": {"count": 100}},
+        "sft": {"steps": 4},
+        "train": {"steps": 4},
+        "evaluate": {"every": 2},
+        "save": {"every": 2},
     },
-    "model": {
-        "path": None,
-        "dtype": "float32",
-        "tiny": {
-            "vocab_size": 400,
-            "hidden_size": 32,
-            "num_layers": 2,
-            "num_heads": 2,
-            "num_kv_heads": 1,
-            "head_dim": 16,
-            "intermediate_size": 64,
-        },
-    },
-    "sft": {"steps": 4, "batch_size": 8},
-    "rollout": {"prompts_per_step": 4, "samples_per_prompt": 4, "max_response_tokens": 48},
-    "train": {"steps": 4},
-    "evaluate": {"problems": 6, "samples_per_prompt": 2, "k": 2, "every": 2},
-    "save": {"every": 2},
-}
+)
 
 
 def toy(folder: Path, changes: Mapping[str, Any] | None = None, *, without: str = "") -> dict[str, Any]:
@@ -76,9 +59,9 @@ def toy_recipe(folder: Path, changes: Mapping[str, Any] | None = None, *, withou
 def start(*arguments: str | Path) -> subprocess.Popen[str]:
     """The real command in a process of its own, from the repository's folder."""
     return subprocess.Popen(
-        [sys.executable, "-c", "from ansatz.cli.main import main; main()", *map(str, arguments)],
+        [sys.executable, *COMMAND, *map(str, arguments)],
         cwd=REPOSITORY,
-        env={**os.environ, "OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1"},
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -108,11 +91,3 @@ def kill_in(stage: Path, *, after: int, arguments: Sequence[str | Path]) -> list
     assert process.returncode == -signal.SIGKILL
     assert not (stage / "done.json").exists()
     return [row["step"] for row in read_jsonl(stage / "metrics.jsonl")]
-
-
-def untimed(value: Any) -> Any:
-    """JSON without the numbers that differ from run to run: seconds, and the metrics time/ and perf/."""
-    if isinstance(value, dict):
-        timed = ("time/", "perf/")
-        return {key: untimed(each) for key, each in value.items() if key != "seconds" and not key.startswith(timed)}
-    return [untimed(each) for each in value] if isinstance(value, list) else value

@@ -10,7 +10,7 @@ import typer
 
 from ansatz.config import Config, load_recipe
 from ansatz.config.load import dump
-from ansatz.config.packaged import recipe_path
+from ansatz.config.packaged import is_packaged, recipe_path
 from ansatz.errors import ConfigError, ModelError
 from ansatz.files import check_ordinary_files
 from ansatz.track.jsonl import read_jsonl
@@ -32,17 +32,17 @@ def explain(
     ] = None,
     run: Annotated[Path | None, typer.Option(help="A run folder: also show the memory that it measured.")] = None,
 ) -> None:
-    """Print what a recipe resolves to: its config, the arithmetic of a step and of its memory, and the objective."""
-    from ansatz.hub import is_stored
-    from ansatz.loop.pipeline import check_recipe
-    from ansatz.loop.template_choice import with_template
+    """Print what a recipe resolves to: its config, the arithmetic of a step and of its memory, and the objective.
+
+    Refuses what `ansatz train` refuses before it starts, except a folder that is in use. Nothing is downloaded: models
+    and data sets of the hub that are not on this machine are listed. Of an installed recipe, files may be missing too.
+    """
+    from ansatz.loop.start_checks import explained
     from ansatz.models.plan import parse_hardware
     from ansatz.objectives.build import build_objective
 
     config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj)
-    check_recipe(config)
-    if config.model.path is None or config.model.built or is_stored(config.model.path):
-        config, _ = with_template(config)
+    config, missing = explained(config, elsewhere=is_packaged(recipe_path(recipe)))
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
     hardware = parse_hardware(memory) if memory else _named_hardware(recipe, overlay or [], config)
     for title, text in (
@@ -50,7 +50,10 @@ def explain(
         ("Arithmetic of a step", step_arithmetic(config)),
         ("Memory", memory_arithmetic(config, objective, hardware, run)),
         ("Objective", objectives_of_stages(config)),
+        ("Not checked, because it is not on this machine", "\n".join(f"- {sentence}" for sentence in missing)),
     ):
+        if not text:
+            continue
         print(f"# {title}\n{text}\n")
 
 

@@ -18,8 +18,8 @@ THOUGHT_START, THOUGHT_END = "<think>", "</think>"
 class SamplingOptions(Section):
     """The filters apply in this order: temperature, top_k, top_p, min_p."""
 
-    samples_per_prompt: Positive = 8
-    """Number of responses to each prompt."""
+    samples_per_prompt: Annotated[Positive, Field(le=65_536)] = 8
+    """Number of responses to each prompt, at most 65,536."""
     max_response_tokens: Count = 0
     """Longest response in tokens, end token included. 0: what the longest prompt leaves of the model's context, at most
     2048."""

@@ -78,8 +78,8 @@ class DataSection(Section):
 class RolloutSection(SamplingOptions):
     """How RL samples responses."""
 
-    prompts_per_step: Positive = 32
-    """Problems in one RL step. The step has prompts_per_step x samples_per_prompt rollouts."""
+    prompts_per_step: Annotated[Positive, Field(le=1_000_000)] = 32
+    """Problems in one RL step, at most 1,000,000. The step has prompts_per_step x samples_per_prompt rollouts."""
     max_prompt_tokens: Positive = 256
     """Longest prompt in tokens. A problem with a longer one is refused before training. Default with `model.path`:
     1024."""

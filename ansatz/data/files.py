@@ -11,15 +11,19 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
-from ansatz.errors import DataError, MissingExtraError
+from ansatz.errors import DataError, MissingExtraError, MissingFileError
 from ansatz.files import is_special
 from ansatz.files import replacing as atomic_file
 
 
 def problem_file(path: str | Path, *, expected: str) -> Path:
-    """The path, checked at once. expected: the kind of file, such as "a JSONL file". DataError if it is not a file."""
+    """The path, checked at once. expected: the kind of file, such as "a JSONL file".
+
+    MissingFileError if it does not exist, DataError if it is not a file.
+    """
     file = Path(path)
     if not file.is_file():
+        kind: type[DataError] = DataError if file.exists() or file.is_symlink() else MissingFileError
         problem = f"does not exist (current folder: {Path.cwd()})"
         if file.is_dir():
             problem = "is a folder"
@@ -27,7 +31,7 @@ def problem_file(path: str | Path, *, expected: str) -> Path:
             problem = "is a pipe, a device or a socket, which cannot be read twice"
         elif file.is_symlink():
             problem = "is a link that leads nowhere"
-        raise DataError(
+        raise kind(
             f"problem file {str(path)!r} {problem}; expected {expected}. Set the data setting 'path' to such a file."
         )
     return file
@@ -36,14 +40,15 @@ def problem_file(path: str | Path, *, expected: str) -> Path:
 def problem_files(path: str | Path | Sequence[str | Path], *, expected: str) -> list[Path]:
     """The files of a path, of a list of paths, or of patterns such as "part-*.jsonl"; patterns are sorted by name.
 
-    expected: the kind of file, such as "a JSONL file". DataError if a file does not exist or a pattern matches nothing.
+    expected: the kind of file, such as "a JSONL file". MissingFileError if a file does not exist or a pattern matches
+    nothing.
     """
     paths = [path] if isinstance(path, str | Path) else path
     files: list[Path] = []
     for name in map(str, paths):
         matches = sorted(glob(name, recursive=True)) if has_magic(name) and not Path(name).exists() else [name]
         if not matches:
-            raise DataError(
+            raise MissingFileError(
                 f"no file matches the pattern {name!r} (current folder: {Path.cwd()}); expected {expected}."
             )
         files += [problem_file(match, expected=expected) for match in matches]

@@ -10,7 +10,8 @@ from typing import Any
 from ansatz.data.files import missing_extra
 from ansatz.data.row_problems import row_source
 from ansatz.data.rows import Row, json_value, row_of
-from ansatz.errors import DataError
+from ansatz.errors import DataError, NotStoredError
+from ansatz.hub import downloads_allowed
 
 
 def _open_hub(
@@ -53,6 +54,8 @@ def _loaded(name: str, split: str, config: str | None, revision: str | None) -> 
         if not saved:
             return _from_hub_or_cache(datasets, name, split, config, revision)
         data: Any = datasets.load_from_disk(name)
+    except NotStoredError:
+        raise
     except Exception as error:  # errors of the network, the disk, a loading script, or an unknown split
         raise DataError(
             f"data set {name!r}, split {split!r}: {type(error).__name__}: {error}. "
@@ -73,11 +76,14 @@ def _from_hub_or_cache(datasets: Any, name: str, split: str, config: str | None,
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    try:
-        return datasets.load_dataset(name, config, split=split, revision=revision)
-    except ConnectionError as error:
+    refusal: Exception = NotStoredError(f"the data set {name} is not on this machine; a run downloads it.")
+    if downloads_allowed() or Path(name).exists():
         try:
-            folder = snapshot_download(name, repo_type="dataset", revision=revision, local_files_only=True)
-        except (LocalEntryNotFoundError, ValueError):  # not in the cache either, or a name that the hub cannot have
-            raise error from None
+            return datasets.load_dataset(name, config, split=split, revision=revision)
+        except ConnectionError as error:
+            refusal = error
+    try:
+        folder = snapshot_download(name, repo_type="dataset", revision=revision, local_files_only=True)
+    except (LocalEntryNotFoundError, ValueError):  # not in the cache either, or a name that the hub cannot have
+        raise refusal from None
     return datasets.load_dataset(folder, config, split=split)

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ansatz.config.schema import Config, SftSection, TrainSection
 from ansatz.data.store import read_problems, write_problems
-from ansatz.data.unfit import collect_unfit
 from ansatz.errors import DataError
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.files import write_text
 from ansatz.json_text import read_object
-from ansatz.loop.builders import source_problems
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
-from ansatz.loop.unfit import Check, UnfitProblems
+from ansatz.loop.run_sources import RunSources
+from ansatz.loop.unfit import Check
 from ansatz.models.layers import configure_layers
 from ansatz.models.load import Policy, cast, compute_dtype, load_policy
 from ansatz.models.lora import bind_adapters
 from ansatz.models.save import export_dtype
 from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import Grader
-from ansatz.rewards.grader import check_golds
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
@@ -37,7 +34,7 @@ from ansatz.train.optim import Schedule
 from ansatz.types import Problem
 
 
-class RunContext:
+class RunContext(RunSources):
     """One run of a recipe. Problems are read once and rendered once, whichever stages use them.
 
     outputs: the output path of each stage that is done, by folder name, in order. The folder of a stage with several
@@ -45,27 +42,11 @@ class RunContext:
     """
 
     def __init__(self, config: Config, *, grader: Grader, console: ConsoleSink | None, interrupts: Interrupts) -> None:
-        self.config, self.grader, self.console, self.interrupts = config, grader, console, interrupts
+        super().__init__(config)
+        self.grader, self.console, self.interrupts = grader, console, interrupts
         self.outputs: dict[str, str] = {}
-        self.unfit = UnfitProblems(config.data.unfit)
-        self._sources: dict[str, Sequence[Problem]] = {}
         self._problems: dict[str, Sequence[Problem]] = {}
         self._renderer: PromptRenderer | None = None
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The sections of `data` that the stages of the recipe use."""
-        return ("sft", "train", "heldout") if "sft" in self.config.stages else ("train", "heldout")
-
-    def source(self, split: str) -> Sequence[Problem]:
-        """The problems that a section of `data` names, before the stage `problems` has stored them."""
-        if split not in self._sources:
-            with collect_unfit() as unread:
-                problems = source_problems(getattr(self.config.data, split), key=f"data.{split}")
-            graded = split != "sft"  # demonstrations are imitated, never graded
-            golds = partial(check_golds, self.config.rewards) if graded else _accept
-            self._sources[split] = self.unfit.usable(split, problems, golds, unread=unread)
-        return self._sources[split]
 
     def problems(self, split: str) -> Sequence[Problem]:
         """The problems that the stage `problems` has stored."""
@@ -205,7 +186,3 @@ def _load(path: str) -> Policy:
     if (Path(path) / DIGESTS_FILE).is_file():
         verify_digests(Path(path))
     return load_policy(path)
-
-
-def _accept(problems: Sequence[Problem]) -> None:
-    """The check of problems that are not graded."""

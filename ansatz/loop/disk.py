@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ansatz.config.schema import Config
-from ansatz.errors import ConfigError, ModelError
+from ansatz.errors import ModelError, NoSpaceError
 from ansatz.models.plan import recipe_shape
 from ansatz.train.checkpoint import list_checkpoints
 
@@ -19,7 +19,7 @@ def free_bytes(folder: Path) -> int:
 
 
 def check_run_space(config: Config, *, free: Callable[[Path], int] = free_bytes) -> None:
-    """ConfigError, showing the sum, if a new run cannot fit on the disk, whatever precision its weights are saved in.
+    """NoSpaceError, showing the sum, if a new run cannot fit on the disk, whatever precision its weights are saved in.
 
     Needs no weights, and counts only what the RL stage surely keeps. A model whose shape is unknown passes.
     """
@@ -33,7 +33,7 @@ def check_run_space(config: Config, *, free: Callable[[Path], int] = free_bytes)
     folder = next(each for each in (config.run_dir, *config.run_dir.absolute().parents) if each.is_dir())
     needed, available = num_checkpoints * parameters * per_weight, free(folder)
     if needed > available:
-        raise ConfigError(
+        raise NoSpaceError(
             f"{config.run_dir}: {num_checkpoints} checkpoints (save.keep = {config.save.keep}) of {parameters:,} "
             f"weights, each with at least {per_weight} bytes per weight, need {needed / GB:.3g} GB, but only "
             f"{available / GB:.3g} GB are free on this disk. Free some space, lower save.keep, or write the run "
@@ -44,7 +44,7 @@ def check_run_space(config: Config, *, free: Callable[[Path], int] = free_bytes)
 def check_space(
     folder: Path, *, checkpoint_bytes: int, keep: int, others: int = 0, free: Callable[[Path], int] = free_bytes
 ) -> None:
-    """ConfigError, showing the sum, if the checkpoints that the stage will add to its folder do not fit on the disk.
+    """NoSpaceError, showing the sum, if the checkpoints that the stage will add to its folder do not fit on the disk.
 
     others: checkpoints that are kept besides the newest `keep`. One more exists while a checkpoint is written, because
     the oldest is removed after that.
@@ -54,7 +54,7 @@ def check_space(
     needed, available = num_new * checkpoint_bytes, free(folder)
     more = f"{others} for save.best and rollbacks, " if others else ""
     if needed > available:
-        raise ConfigError(
+        raise NoSpaceError(
             f"{folder}: {num_new} checkpoints (save.keep = {keep}, {more}and one while it is written) of "
             f"{checkpoint_bytes / GB:.3g} GB each need {needed / GB:.3g} GB, but only {available / GB:.3g} GB are free "
             "on this disk. Free some space, lower save.keep, or write the run elsewhere with --out."

@@ -13,11 +13,10 @@ from __future__ import annotations
 import gc
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ansatz.config.schema import STAGES, Config
+from ansatz.config.schema import Config
 from ansatz.errors import ConfigError, RunStopped
 from ansatz.files import write_text
 from ansatz.locks import folder_lock
@@ -37,6 +36,7 @@ from ansatz.loop.run_folder import (
 from ansatz.loop.run_inputs import record_or_verify_inputs
 from ansatz.loop.stages import find_stage
 from ansatz.loop.stages.stage import Stage
+from ansatz.loop.start_checks import check_inputs, check_recipe
 from ansatz.loop.template_choice import with_template
 from ansatz.loop.watch import RolledBack
 from ansatz.models.threads import set_threads
@@ -44,12 +44,6 @@ from ansatz.rewards.grader import build_grader
 from ansatz.track.base import ConsoleSink
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.report import write_report
-
-
-def check_recipe(config: Config) -> None:
-    """Raise for a recipe that could not run. Needs only the recipe: no data, no model, no GPU."""
-    for name in STAGES:
-        find_stage(name).check(config)
 
 
 def run_pipeline(
@@ -77,7 +71,7 @@ def run_pipeline(
         context = RunContext(config, grader=grader, console=console, interrupts=interrupts)
         if not resume:
             check_run_dir(run_dir, fresh=fresh)
-            _check_inputs(stages, context)
+            check_inputs(context, config.stages)
             if not fresh:  # the old run that is deleted makes room
                 check_run_space(config)
             config, note = with_template(with_commits(config))
@@ -87,7 +81,7 @@ def run_pipeline(
         with folder_lock(run_dir), context.grader:
             if resume:
                 prepare_resume(run_dir, config, allow_changes=allow_changes)
-                _check_inputs([stage for stage in stages if not _is_done(stage, config)], context)
+                check_inputs(context, [stage.name for stage in stages if not _is_done(stage, config)])
             else:
                 prepare_run_dir(run_dir, config, fresh=fresh)
             write_config(config, run_dir)
@@ -99,11 +93,6 @@ def run_pipeline(
             write_text(run_dir / "summary.json", json.dumps(_summary(context), indent=2))
             write_report(run_dir)
     return run_dir
-
-
-def _check_inputs(stages: Sequence[Stage], context: RunContext) -> None:
-    for stage in stages:
-        stage.check_inputs(context)
 
 
 def _is_done(stage: Stage, config: Config) -> bool:

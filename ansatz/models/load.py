@@ -19,7 +19,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from ansatz.errors import ModelError
+from ansatz.errors import MissingModelError, ModelError
 from ansatz.files import check_ordinary_files
 from ansatz.hub import local_folder
 from ansatz.json_text import parse_json
@@ -260,7 +260,7 @@ def find_device(name: str | torch.device | None) -> torch.device:
 def check_folder(name: str | Path, *, key: str = "model.path") -> Path:
     """The folder of a model, which is downloaded if it is on the hub (see `hub`). Cheap enough to run before any work.
 
-    Raises ModelError unless the folder looks like a model with a tokenizer.
+    Raises ModelError unless the folder looks like a model with a tokenizer, MissingModelError if it does not exist.
     """
     folder = local_folder(name, key=key)
     check_ordinary_files(folder)
@@ -271,7 +271,8 @@ def check_folder(name: str | Path, *, key: str = "model.path") -> Path:
     else:
         _check_architecture(folder, key=key)
         return folder
-    raise ModelError(
+    kind = ModelError if folder.exists() else MissingModelError
+    raise kind(
         f"{key} = {str(name)!r} {problem}. Give a Hugging Face model folder (config.json, weights, tokenizer), or a "
         "model of the hub (OWNER/NAME or OWNER/NAME@REVISION)."
     )

@@ -44,6 +44,14 @@ def without_older_checkpoints(names: Iterable[str], run: Path) -> list[str]:
     return [name for name in names if "/checkpoints/" not in name or name.startswith(last)]
 
 
+def untimed(value: Any) -> Any:
+    """JSON without what differs from run to run: times (seconds, time/...), speeds and peak memory (perf/...)."""
+    if isinstance(value, dict):
+        timed = ("time/", "perf/")
+        return {key: untimed(each) for key, each in value.items() if key != "seconds" and not key.startswith(timed)}
+    return [untimed(each) for each in value] if isinstance(value, list) else value
+
+
 def _content(path: Path, run: Path) -> bytes:
     if path.suffix not in (".json", ".jsonl", ".yaml") and path.name != DIGESTS_FILE:
         return path.read_bytes()
@@ -57,19 +65,11 @@ def _without_times(path: Path, text: str) -> bytes:
     if path.name == DIGESTS_FILE:  # JSON may name the run folder, and is compared itself
         return "".join(line for line in text.splitlines(keepends=True) if not line.rstrip().endswith(".json")).encode()
     if path.suffix == ".jsonl":
-        rows = [_untimed(json.loads(line)) for line in text.split("\n")[:-1]]
+        rows = [untimed(json.loads(line)) for line in text.split("\n")[:-1]]
         return "\n".join(map(json.dumps, rows)).encode()
     if path.suffix == ".json":
         record = json.loads(text)
         if path.parts[-2:] == tuple(STATE_FILE.split("/")):
             del record["random"]  # the global generators, which Ansatz neither uses nor seeds
-        return json.dumps(_untimed(record)).encode()
+        return json.dumps(untimed(record)).encode()
     return text.encode()
-
-
-def _untimed(value: Any) -> Any:
-    """JSON without what differs from run to run: times, speeds, peak memory."""
-    if isinstance(value, dict):
-        timed = ("time/", "perf/")
-        return {key: _untimed(each) for key, each in value.items() if key != "seconds" and not key.startswith(timed)}
-    return [_untimed(each) for each in value] if isinstance(value, list) else value

@@ -11,36 +11,21 @@ import yaml
 
 from ansatz.config.load import merge
 
+from .tiny_recipe import TINY
+
 REWARDS = Path(__file__).with_name("user_rewards.py")
 
-_STORIES = {"source": "word_problems", "max_steps": 2, "max_value": 50}
-BASE: dict[str, Any] = {
-    "name": "run",
-    "threads": 1,
-    "data": {
-        "template": "tiny",
-        "sft": {**_STORIES, "split": "train", "count": 200, "seed": 1},
-        "train": {**_STORIES, "split": "train", "count": 60, "seed": 2},
-        "heldout": {**_STORIES, "split": "heldout", "count": 20, "seed": 3},
+BASE = merge(
+    TINY,
+    {
+        "name": "run",
+        "data": {"train": {"count": 60}},
+        "sft": {"steps": 10},
+        "train": {"steps": 12, "lr": 1e-3},
+        "evaluate": {"every": 3},
+        "save": {"every": 4, "keep": 1, "grace": 2.0},
     },
-    "model": {
-        "dtype": "float32",
-        "tiny": {
-            "vocab_size": 400,
-            "hidden_size": 32,
-            "num_layers": 2,
-            "num_heads": 2,
-            "num_kv_heads": 1,
-            "head_dim": 16,
-            "intermediate_size": 64,
-        },
-    },
-    "sft": {"steps": 10, "batch_size": 8},
-    "rollout": {"prompts_per_step": 4, "samples_per_prompt": 4, "max_response_tokens": 48},
-    "train": {"steps": 12, "lr": 1e-3},
-    "evaluate": {"problems": 6, "samples_per_prompt": 2, "k": 2, "every": 3},
-    "save": {"every": 4, "keep": 1, "grace": 2.0},
-}
+)
 SOME_CORRECT: dict[str, Any] = {"math_answer": {"weight": 0.5}, f"{REWARDS}:odd_sums": {}}
 """The rewards of kinds that name no others."""
 
@@ -107,6 +92,11 @@ KINDS: dict[str, dict[str, Any]] = {
         **_NO_SFT,
         "algorithm": {"preset": "grpo", "correction": "truncate"},
         "rollout": {"lag": 2, "partial_rollout_tokens": 12, "stop": ["e"]},
+    },
+    "rollback": {
+        **_NO_SFT,
+        "train": {"warmup_steps": 5},  # the rule sees the whole rate at steps 6 and 7, and the half of it never
+        "watchdog": {"rules": {"rate": {"metric": "train/lr", "above": 0.95e-3, "window": 2, "action": "rollback"}}},
     },
     "skipped updates": {
         **_NO_SFT,

@@ -39,6 +39,7 @@ CALLS = {
     "evaluation": ["ansatz.evaluate.evaluate:Evaluator.run"],
     "saving": ["ansatz.train.checkpoint:save"],
     "samples": ["ansatz.track.tracker:Tracker.samples"],
+    "rolling back": ["ansatz.loop.watch:write_rollbacks", "ansatz.loop.watch:set_aside"],
     "skipped update": ["ansatz.loop.training_stage:write_skipped"],
     "selection": ["ansatz.loop.stages.rejection:write_selection"],
     "end of a stage": ["ansatz.loop.pipeline:write_done"],

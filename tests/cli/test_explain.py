@@ -10,7 +10,7 @@ from ansatz.cli.explain import objectives_of_stages
 from ansatz.cli.main import build_app
 from ansatz.config import load_recipe
 from ansatz.errors import ConfigError
-from ansatz.loop.pipeline import check_recipe
+from ansatz.loop.start_checks import check_recipe
 from ansatz.models.plan import Hardware, hardware_in, parse_hardware
 
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.yaml"))

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from toy_runs import command, kill_in, toy_recipe, untimed
+from toy_runs import command, kill_in, toy_recipe
 
 from ansatz.track.jsonl import read_jsonl
+from benchmarks.faults.fingerprint import untimed
 
 pytestmark = pytest.mark.e2e
 

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from toy_runs import REPOSITORY, command, start, toy_recipe, untimed
+from toy_runs import REPOSITORY, command, start, toy_recipe
 
 from ansatz.track.jsonl import read_jsonl
-from benchmarks.faults.fingerprint import differences
+from benchmarks.faults.fingerprint import differences, untimed
 from benchmarks.faults.processes import descendants
 
 pytestmark = pytest.mark.e2e

@@ -12,10 +12,11 @@ from typing import Any
 
 import psutil
 import pytest
-from toy_runs import REPOSITORY, toy_config, untimed
+from toy_runs import REPOSITORY, toy_config
 
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.track.jsonl import read_jsonl
+from benchmarks.faults.fingerprint import untimed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 

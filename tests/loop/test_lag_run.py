@@ -10,8 +10,9 @@ from lag_runs import EVERYTHING, results
 from toy_runs import toy_config
 
 from ansatz.errors import ConfigError
-from ansatz.loop.pipeline import check_recipe, run_pipeline
+from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_folder import resume_config
+from ansatz.loop.start_checks import check_recipe
 from ansatz.track.jsonl import read_jsonl
 from ansatz.types import rollout_from_json
 

@@ -31,7 +31,7 @@ def test_a_changed_input_is_named(run, name):
 
 
 def test_a_signal_while_the_inputs_are_checked_ends_the_run_before_it_has_begun(tmp_path, monkeypatch):
-    monkeypatch.setattr(ProblemsStage, "check_inputs", lambda stage, context: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(ProblemsStage, "input_checks", lambda stage, sources: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(RunInterrupted, match=r"stopped by SIGTERM.*The run had not begun; run the command again"):
         run_pipeline(toy_config(tmp_path, SHORT))
     assert not (tmp_path / "runs").exists()

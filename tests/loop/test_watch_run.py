@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from toy_runs import toy_config, untimed
+from toy_runs import toy_config
 
 from ansatz.errors import RunStopped
 from ansatz.files import write_text
@@ -14,6 +14,7 @@ from ansatz.loop.watch import noise_seed
 from ansatz.track import rollbacks as records
 from ansatz.track.jsonl import read_jsonl
 from ansatz.train import checkpoint
+from benchmarks.faults.fingerprint import untimed
 
 STEPS = 14
 CHANGES = {

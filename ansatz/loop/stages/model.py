@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from ansatz.config.schema import Config
 from ansatz.loop.builders import model_builder, tokenizer_texts
 from ansatz.loop.context import RunContext
+from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages import find_stage
 from ansatz.loop.stages.stage import Stage
 from ansatz.models.load import Policy, check_folder
@@ -27,13 +29,13 @@ class ModelStage(Stage):
         bind_adapters(config.model.lora, seed=config.seed)
         check_engine(config.rollout)
 
-    def check_inputs(self, context: RunContext) -> None:
+    def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
         """The model folder contains a model, or the sizes of the model to be built are known."""
-        config = context.config
+        config = sources.config
         if config.model.path is not None and not config.model.built:
-            check_folder(config.model.path)
+            yield partial(check_folder, config.model.path)
         else:
-            model_builder(config)
+            yield partial(model_builder, config)
 
     def check_problems(self, context: RunContext, policy: Policy) -> None:
         limit = context.config.evaluate.max_response_tokens

@@ -8,7 +8,8 @@ problems/unfit.json                   the rows that data.unfit: drop left out, i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ansatz.errors import ConfigError
 from ansatz.files import write_text
 from ansatz.loop.builders import check_source
 from ansatz.loop.context import RunContext
+from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
 from ansatz.prompts.templates import CHAT, template_text
 from ansatz.rewards.grader import build_grader
@@ -41,16 +43,12 @@ class ProblemsStage(Stage):
             curriculum_settings(config.data.curriculum)
         build_grader(config.rewards, workers=config.grader_workers).close()
 
-    def check_inputs(self, context: RunContext) -> None:
+    def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
         """Every split can be read, its gold answers are readable, and a curriculum has enough problems for a step."""
-        num_problems = {split: len(context.source(split)) for split in context.splits}["train"]
-        num_prompts = context.config.rollout.prompts_per_step
-        if context.config.data.curriculum is not None and num_problems < num_prompts:
-            raise ConfigError(
-                f"rollout.prompts_per_step = {num_prompts}: data.train has only {num_problems} problems, and with "
-                "data.curriculum a step takes no problem twice. Lower rollout.prompts_per_step, or add problems to "
-                "data.train."
-            )
+        for split in sources.splits:
+            yield partial(sources.source, split)
+        if sources.config.data.curriculum is not None:
+            yield partial(_check_number, sources)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config = context.config
@@ -82,6 +80,17 @@ def _names_setting(section: Any, name: str) -> bool:
     if isinstance(section, Mapping):
         return name in section or any(_names_setting(value, name) for value in section.values())
     return isinstance(section, list) and any(_names_setting(item, name) for item in section)
+
+
+def _check_number(sources: RunSources) -> None:
+    """ConfigError if data.train has fewer problems than a step of the curriculum takes."""
+    num_problems, num_prompts = len(sources.source("train")), sources.config.rollout.prompts_per_step
+    if num_problems < num_prompts:
+        raise ConfigError(
+            f"rollout.prompts_per_step = {num_prompts}: data.train has only {num_problems} problems, and with "
+            "data.curriculum a step takes no problem twice. Lower rollout.prompts_per_step, or add problems to "
+            "data.train."
+        )
 
 
 STAGE = ProblemsStage()

@@ -11,7 +11,7 @@ a `teacher` the stage is distillation of correct responses.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +26,7 @@ from ansatz.evaluate.selection import Selection
 from ansatz.loop.context import RunContext
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
+from ansatz.loop.run_sources import RunSources
 from ansatz.loop.selection import sample_responses, selected, selection_metrics, write_selection
 from ansatz.loop.stages.sft import explain_fine_tuning, fine_tune
 from ansatz.loop.stages.stage import Stage
@@ -115,9 +116,9 @@ class RejectionStage(Stage):
         if settings.template not in (None, CHAT):
             template_text(settings.template)
 
-    def check_inputs(self, context: RunContext) -> None:
-        if (teacher := _settings(context.config).teacher) is not None:
-            check_folder(teacher, key="rejection.teacher")
+    def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
+        if (teacher := _settings(sources.config).teacher) is not None:
+            yield partial(check_folder, teacher, key="rejection.teacher")
 
     def check_problems(self, context: RunContext, policy: Policy) -> None:
         config, lengths = context.config, context.lengths(policy)

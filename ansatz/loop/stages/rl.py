@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from ansatz.config.schema import Config
@@ -15,6 +17,7 @@ from ansatz.loop.lag import check_lag, explain_lag
 from ansatz.loop.preset_requirements import check_requirements, requirement_lines
 from ansatz.loop.queue_setup import rollout_queue
 from ansatz.loop.rollout_queue import RolloutQueue
+from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.loop.workers import check_workers, explain_workers
@@ -56,9 +59,9 @@ class RlStage(Stage):
         bind_optimizer(config.train.optimizer)
         rules_of(config.watchdog)
 
-    def check_inputs(self, context: RunContext) -> None:
-        if (path := context.config.train.critic.path) is not None:
-            check_folder(path, key="train.critic.path")
+    def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
+        if (path := sources.config.train.critic.path) is not None:
+            yield partial(check_folder, path, key="train.critic.path")
 
     def check_problems(self, context: RunContext, policy: Policy) -> None:
         context.drop_unfit("train", context.lengths(policy).check_prompts)

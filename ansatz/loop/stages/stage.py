@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from ansatz.config.schema import Config
 from ansatz.loop.context import RunContext
+from ansatz.loop.run_sources import RunSources
 from ansatz.models.load import Policy
 
 
@@ -34,11 +35,12 @@ class Stage:
         Called for every stage, including those that the recipe leaves out.
         """
 
-    def check_inputs(self, context: RunContext) -> None:
-        """Raise if a file, a model folder or a problem is missing that the stage needs. Nothing has been written yet.
+    def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
+        """Calls that raise if a file, a model folder or a problem is missing or wrong that the stage needs.
 
-        Called for every stage of the recipe that is still to be done.
+        Made for every stage of the recipe that is still to be done, before anything has been written.
         """
+        return ()
 
     def check_problems(self, context: RunContext, policy: Policy) -> None:
         """Raise for a problem that this stage cannot use with the recipe's model, the tokenizer of which is now known.

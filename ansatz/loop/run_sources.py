@@ -1,0 +1,47 @@
+"""What a run starts from: its recipe and the problems that it names, read once. Nothing is written here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ansatz.config.schema import Config
+from ansatz.data.generated import LazyProblems
+from ansatz.data.unfit import collect_unfit
+from ansatz.loop.builders import source_problems
+from ansatz.loop.unfit import UnfitProblems
+from ansatz.rewards.grader import check_golds
+from ansatz.types import Problem
+
+GENERATED = 1000
+"""Problems of a generator whose gold answers are checked: they are all of one form, and 490,000 would take a minute."""
+
+
+class RunSources:
+    """The recipe of a run and the problems of its sections of `data`. unfit: those that were left out."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.unfit = UnfitProblems(config.data.unfit)
+        self._sources: dict[str, Sequence[Problem]] = {}
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The sections of `data` that the stages of the recipe use."""
+        return ("sft", "train", "heldout") if "sft" in self.config.stages else ("train", "heldout")
+
+    def source(self, split: str) -> Sequence[Problem]:
+        """The problems that a section of `data` names, before the stage `problems` has stored them."""
+        if split not in self._sources:
+            with collect_unfit() as unread:
+                problems = source_problems(getattr(self.config.data, split), key=f"data.{split}")
+            graded = split != "sft"  # demonstrations are imitated, never graded
+            check = self._check_golds if graded else _accept
+            self._sources[split] = self.unfit.usable(split, problems, check, unread=unread)
+        return self._sources[split]
+
+    def _check_golds(self, problems: Sequence[Problem]) -> None:
+        check_golds(self.config.rewards, problems[:GENERATED] if isinstance(problems, LazyProblems) else problems)
+
+
+def _accept(problems: Sequence[Problem]) -> None:
+    """The check of problems that are not graded."""

@@ -1,0 +1,80 @@
+"""What a recipe is checked for before a run starts: all of it by `ansatz train`, and the same by `ansatz explain`.
+
+Nothing is written, and the cheapest checks come first. That the run's folder is free is checked by `loop.run_folder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain
+
+from ansatz.config.schema import STAGES, Config
+from ansatz.errors import (
+    AnsatzError,
+    MissingExtraError,
+    MissingFileError,
+    MissingModelError,
+    NoSpaceError,
+    NotStoredError,
+)
+from ansatz.hub import stored_only
+from ansatz.loop.disk import check_run_space
+from ansatz.loop.run_sources import RunSources
+from ansatz.loop.stages import find_stage
+from ansatz.loop.template_choice import with_template
+
+ELSEWHERE = (MissingFileError, MissingModelError, MissingExtraError, NoSpaceError)
+"""What is wrong with this machine, and not with a recipe that is meant for another one."""
+Check = Callable[[], object]
+"""Raises an AnsatzError if the recipe cannot run."""
+
+
+def check_recipe(config: Config) -> None:
+    """Raise for a recipe that could not run. Needs only the recipe: no data, no model, no GPU."""
+    for check in recipe_checks(config):
+        check()
+
+
+def recipe_checks(config: Config) -> Iterable[Check]:
+    return [partial(find_stage(name).check, config) for name in STAGES]
+
+
+def check_inputs(sources: RunSources, stages: Sequence[str]) -> None:
+    """Raise if something is missing or wrong that these stages read: problems, models, files."""
+    for check in input_checks(sources, stages):
+        check()
+
+
+def input_checks(sources: RunSources, stages: Sequence[str]) -> Iterable[Check]:
+    for name in stages:
+        yield from find_stage(name).input_checks(sources)
+
+
+def explained(config: Config, *, elsewhere: bool) -> tuple[Config, list[str]]:
+    """Raise what a new run of the recipe would raise before it starts, except that its folder is in use.
+
+    Returns the recipe with the template that it will use, and what could not be checked because it is not on this
+    machine: nothing is downloaded. elsewhere: the recipe is meant for a machine that has its files, packages and disk
+    space, so that they may be missing here.
+    """
+    may_miss = (NotStoredError, *(ELSEWHERE if elsewhere else ()))
+    missing = list[str]()
+    inputs = input_checks(RunSources(config), config.stages)
+    with stored_only():
+        for check in chain(recipe_checks(config), inputs, [partial(check_run_space, config)]):
+            with _collecting(missing, may_miss):
+                check()
+        with _collecting(missing, may_miss):
+            config, _ = with_template(config)
+    return config, missing
+
+
+@contextmanager
+def _collecting(sentences: list[str], kinds: tuple[type[AnsatzError], ...]) -> Iterator[None]:
+    try:
+        yield
+    except kinds as error:
+        if str(error) not in sentences:
+            sentences.append(str(error))

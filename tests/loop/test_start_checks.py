@@ -1,0 +1,188 @@
+"""What `ansatz train` refuses before it starts, `ansatz explain` refuses with the same sentence; and the reverse."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from toy_runs import toy_recipe
+
+from ansatz.config.load import load_recipe
+from ansatz.config.schema import Config
+from ansatz.data.curriculum import CurriculumSettings
+from ansatz.data.word_problems import word_problems
+from ansatz.errors import AnsatzError
+from ansatz.loop import pipeline
+from ansatz.loop.run_sources import GENERATED
+from ansatz.loop.stages.rejection import RejectionSettings
+from ansatz.loop.start_checks import explained
+from ansatz.models.lora import add_adapters
+from ansatz.models.tiny import build_tiny_model
+from ansatz.objectives.objective import Objective
+from ansatz.registry import settings_of
+from ansatz.rewards.math_answer.reward import math_answer
+
+Refusals = Callable[[Mapping[str, Any]], tuple[str, str]]
+ODD_VALUES: tuple[Any, ...] = (None, True, -1, 0, 3, 10**9, 0.5, 1e308, float("nan"), "", "x", "/no/such", [], {})
+PLACES = {("out",), ("name",)}
+"""Where the run is written, which only `train` does."""
+
+
+def fields_of(kind: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+COMPONENTS: dict[tuple[str, ...], list[str]] = {
+    **{("data", split): ["source", *settings_of(word_problems)] for split in ("sft", "train", "heldout")},
+    ("data", "curriculum"): fields_of(CurriculumSettings),
+    ("model", "tiny"): list(settings_of(build_tiny_model)),
+    ("model", "lora"): list(settings_of(add_adapters)),
+    ("rewards", "math_answer"): ["weight", *settings_of(math_answer)],
+    ("rewards", "overlong"): ["max_tokens", "buffer"],
+    ("rollout", "engine"): ["name", "max_concurrent"],
+    ("train", "optimizer"): ["name", "betas", "weight_decay"],
+    ("algorithm",): ["preset", "like", "kl_coef", *fields_of(Objective)],
+    ("rejection",): [*fields_of(RejectionSettings), "samples_per_prompt", "max_response_tokens", "temperature"],
+}
+"""The settings of components, which the schema leaves open."""
+
+
+def keys(section: type[BaseModel], *parents: str) -> Iterator[tuple[str, ...]]:
+    """The keys of the schema, those of its sections included."""
+    for name, field in section.model_fields.items():
+        yield (*parents, name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from keys(field.annotation, *parents, name)
+
+
+KEYS = sorted({*keys(Config), *((*parents, name) for parents, names in COMPONENTS.items() for name in names)} - PLACES)
+
+
+def nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    for name in reversed(path):
+        value = {name: value}
+    return value
+
+
+class Started(Exception):
+    """The run begins, so everything that is checked before has been."""
+
+
+@pytest.fixture
+def refusals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Refusals:
+    """refusals(changes) -> the sentences of `train` and of `explain`; empty if the recipe is accepted, or the schema,
+    which both read, refuses it."""
+
+    def begin(*_: Any, **__: Any) -> None:
+        raise Started
+
+    def sentence(call: Callable[[], object]) -> str:
+        try:
+            call()
+        except Started:
+            return ""
+        except (AnsatzError, OSError) as error:
+            return str(error)
+        return ""
+
+    def both(changes: Mapping[str, Any]) -> tuple[str, str]:
+        try:
+            config = load_recipe(toy_recipe(tmp_path, changes))
+        except AnsatzError:
+            return "", ""
+        train = partial(pipeline.run_pipeline, config)
+        return sentence(train), sentence(partial(explained, config, elsewhere=False))
+
+    monkeypatch.setattr(pipeline, "prepare_run_dir", begin)
+    monkeypatch.setattr(pipeline, "set_threads", lambda threads: None)
+    return both
+
+
+@pytest.mark.parametrize("key", KEYS, ids=".".join)
+def test_what_train_refuses_for_any_value_of_a_key_explain_refuses_with_the_same_sentence(
+    key: tuple[str, ...], refusals: Refusals
+) -> None:
+    small = {"data": {split: {"count": 8} for split in ("sft", "train", "heldout")}}
+    for value in ODD_VALUES:
+        changes = nested(key, value)
+        data = {**small, **changes} if key[0] != "data" else changes
+        train, explain = refusals(data)
+        assert train == explain, value
+
+
+def test_some_values_of_many_keys_are_refused_by_the_checks_and_not_by_the_schema(refusals: Refusals) -> None:
+    """Without this, the test above would also pass if both refused nothing."""
+    refused = {key[0] for key in KEYS if any(refusals(nested(key, value))[0] for value in (-1, "x", 10**9))}
+    assert refused >= {"data", "model", "rollout", "train", "algorithm", "rewards", "rejection", "save"}
+
+
+def rows(path: Path, *rows: Mapping[str, Any]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def data_of(path: str) -> dict[str, Any]:
+    return {"train": {"source": "jsonl", "split": "train", "path": path}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"data": {"train": {"split": "dev"}}}, "split = 'dev', expected 'train' or 'heldout'"),
+        ({"data": {"train": {"count": 0}}}, "count = 0, expected 1 or more"),
+        ({"data": {"heldout": {"count": -1}}}, "count = -1, expected 1 or more"),
+        ({"data": data_of("gone.jsonl")}, "'gone.jsonl' does not exist"),
+        ({"data": data_of("no*.jsonl")}, "no file matches the pattern 'no*.jsonl'"),
+        ({"data": data_of("FOLDER")}, "is a folder; expected a JSONL file"),
+        ({"data": data_of("FOLDER/bad.jsonl")}, "bad.jsonl line 2: the row has no field 'answer'"),
+        ({"data": data_of("FOLDER/gold.jsonl")}, "cannot be used"),
+        ({"data": {"curriculum": {}, "train": {"count": 2}}}, "data.train has only 2 problems"),
+        ({"data": {"template": "gone.txt"}}, "prompt template 'gone.txt': the file does not exist"),
+        ({"model": {"path": "/no/such/model"}}, "model.path = '/no/such/model' is not a folder"),
+        ({"model": {"path": "FOLDER"}}, "has no config.json"),
+        ({"train": {"critic": {"path": "/no/critic"}}, "algorithm": {"preset": "ppo"}}, "train.critic.path = "),
+        ({"rejection": {"teacher": "/no/teacher"}}, "rejection.teacher = '/no/teacher' is not a folder"),
+        ({"rewards": {"gone.py:mine": {}}}, "there is no file 'gone.py'"),
+        ({"save": {"every": 1, "keep": 10**9}, "train": {"steps": 10**9}}, "GB are free on this disk"),
+    ],
+    ids=str,
+)
+def test_missing_and_wrong_inputs(changes: Any, sentence: str, refusals: Refusals, tmp_path: Path) -> None:
+    good = {"question": "1 + 1?", "answer": "2"}
+    rows(tmp_path / "bad.jsonl", good, {"question": "2 + 2?"})
+    rows(tmp_path / "gold.jsonl", good, {"question": "2 + 2?", "answer": "\\frac{"})
+    changes = json.loads(json.dumps(changes).replace("FOLDER", str(tmp_path)))
+    train, explain = refusals(changes)
+    assert train == explain
+    assert sentence in train
+
+
+def test_only_an_installed_recipe_may_miss_its_files_its_models_and_the_disk_space(tmp_path: Path) -> None:
+    changes = {"data": data_of("gone.jsonl"), "rejection": {"teacher": "/no/teacher"}, "train": {"steps": 10**9}}
+    config = load_recipe(toy_recipe(tmp_path, {**changes, "save": {"every": 1, "keep": 10**9}}))
+    _, missing = explained(config, elsewhere=True)
+    assert [part in sentence for part, sentence in zip(("gone.jsonl", "/no/teacher", "GB"), missing, strict=True)]
+
+
+def test_what_the_hub_has_is_named_and_the_rest_is_checked(tmp_path: Path) -> None:
+    config = load_recipe(toy_recipe(tmp_path, {"model": {"path": "nobody/knows", "tiny": {}}}))
+    _, missing = explained(config, elsewhere=False)
+    assert missing == ["the model nobody/knows is not on this machine; a run downloads it."]
+    wrong = {"model": {"path": "nobody/knows", "tiny": {}}, "train": {"critic": {"path": "/no/critic"}}}
+    with pytest.raises(AnsatzError, match=r"train\.critic\.path = '/no/critic' is not a folder"):
+        explained(load_recipe(toy_recipe(tmp_path, {**wrong, "algorithm": {"preset": "ppo"}})), elsewhere=False)
+
+
+def test_the_gold_answers_of_a_generator_are_sampled_and_those_of_a_file_are_all_read(tmp_path: Path) -> None:
+    """A generator of 10**8 problems would otherwise take hours to explain."""
+    explained(load_recipe(toy_recipe(tmp_path, {"data": {"train": {"count": 10**8}}})), elsewhere=False)
+    good = {"question": "1 + 1?", "answer": "2"}
+    path = rows(tmp_path / "long.jsonl", *[good] * (GENERATED + 5), {"question": "2?", "answer": "\\frac{"})
+    with pytest.raises(AnsatzError, match=f"line {GENERATED + 6}"):
+        explained(load_recipe(toy_recipe(tmp_path, {"data": data_of(path)})), elsewhere=False)
