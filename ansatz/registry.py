@@ -56,15 +56,18 @@ class Registry(Generic[F]):
     def names(self) -> list[str]:
         return sorted(self._entries)
 
-    def get(self, name: str) -> F:
-        """The component with this name. A name with a colon is loaded from a file or a module."""
+    def get(self, name: Any) -> F:
+        """The component with this name. A name with a colon is loaded from a file or a module. ConfigError for an
+        unknown name, and for a value that is not text."""
+        if not isinstance(name, str):
+            raise ConfigError(f"{self.kind} {name!r:.60}: expected a name. Known: {', '.join(self.names())}.")
         if name in self._entries:
             return self._entries[name]
         if ":" in name:
             return load_attribute(name, kind=self.kind)
         raise ConfigError(f"{self.kind} {name!r} is unknown.{suggest(name, self._entries)}")
 
-    def bind(self, name: str, settings: Mapping[str, Any]) -> F:
+    def bind(self, name: Any, settings: Mapping[str, Any]) -> F:
         """The component with its settings filled in; see the function `bind`."""
         return bind(self.get(name), settings, what=f"{self.kind} {name!r}")
 
