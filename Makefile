@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-unit test-slow test-cluster test-vllm test-trainers bench bench-gpu docs check
+.PHONY: env demo test test-slow test-cluster test-vllm test-trainers bench bench-gpu docs check
 
 env: .venv/.ready
 
@@ -15,11 +15,8 @@ env: .venv/.ready
 demo: env
 	$(BIN)/ansatz train recipes/tiny_arithmetic_grpo_cpu.yaml --fresh
 
-test: test-unit
-	$(BIN)/python -m pytest -m 'e2e and not slow and not cluster'
-
-test-unit: env
-	$(BIN)/python -m pytest -m 'not e2e and not slow and not vllm and not cluster' --numprocesses 2 --dist loadfile
+test: env
+	$(BIN)/python -m pytest -m 'not slow and not vllm and not cluster' --numprocesses 2 --dist loadfile --durations 15
 
 test-slow: env
 	$(BIN)/python -m pytest -m slow
