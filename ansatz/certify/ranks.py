@@ -1,13 +1,8 @@
-"""Data parallelism: each rank has some rollouts of the step, with the token weights of the whole step.
-
-A token's weight is its share of the whole batch. Gradients of ranks are therefore summed, never averaged, and nothing
-depends on the number of ranks or on which rank has which rollouts.
-"""
+"""The gradient of two data-parallel processes. Their rollouts are dealt as those of a trainer (`train.ranks`)."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -20,21 +15,11 @@ from ansatz.config.schema import Config
 from ansatz.models.load import Policy, load_policy
 from ansatz.objectives.build import build_objective
 from ansatz.train.batch import TrainBatch
-
-
-def own_rollouts(num_rollouts: int, *, rank: int, world_size: int) -> Tensor:
-    """Indices of the rollouts of a rank. They are dealt in turn, so that every rank gets long and short ones."""
-    return torch.arange(rank, num_rollouts, world_size)
-
-
-def sum_over_ranks(gradients: Iterable[Tensor]) -> None:
-    """Sum each tensor over all ranks of the default process group, in place."""
-    for gradient in gradients:
-        dist.all_reduce(gradient, op=dist.ReduceOp.SUM)
+from ansatz.train.ranks import ProcessGroupRanks, deal_rollouts
 
 
 def two_rank_gradient(batch: TrainBatch, policy: Policy, config: Config) -> Tensor:
-    """The gradient of two processes that have half of the rollouts each and sum their gradients."""
+    """The gradient of two processes that have a share of the rollouts each and sum their gradients."""
     with tempfile.TemporaryDirectory() as folder:
         torch.save(batch, Path(folder) / "batch.pt")
         spawn(_rank, args=(folder, policy.path, config), nprocs=2)
@@ -47,8 +32,10 @@ def _rank(rank: int, folder: str, model_path: str, config: Config) -> None:
     batch: TrainBatch = torch.load(Path(folder) / "batch.pt", weights_only=False)
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
     gradients = Gradients(load_policy(model_path), objective, config.rollout.temperature)
-    gradient = gradients.of(batch.select_rollouts(own_rollouts(batch.num_rollouts, rank=rank, world_size=2)))
-    sum_over_ranks([gradient])
+    ranks = ProcessGroupRanks()
+    own_N = deal_rollouts(torch.bincount(batch.packed.segment_T), ranks.size)[ranks.rank]
+    gradient = gradients.of(batch.select_rollouts(own_N))
+    dist.all_reduce(gradient, op=dist.ReduceOp.SUM)
     if rank == 0:
         torch.save(gradient, Path(folder) / "gradient.pt")
     dist.destroy_process_group()

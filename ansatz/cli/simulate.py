@@ -19,6 +19,8 @@ _BYTES, _BANDWIDTH_FRAC = 3.35e12, 0.6
 """Memory bandwidth of an H100 in bytes per second, and the fraction that decoding reaches."""
 _TRANSFER = 10e9
 """Bytes per second at which weights are written and loaded."""
+_HOURS_TO_DEATH = 24.0
+"""Mean hours between two deaths of a worker, with --faults."""
 
 
 def simulate(
@@ -27,23 +29,22 @@ def simulate(
     train: Annotated[int, typer.Option(help="GPUs that train.", min=1)],
     rollout: Annotated[int, typer.Option(help="GPUs that sample.", min=1)],
     lag: Annotated[int | None, typer.Option(help="The lag; default: as in the recipe.", min=0, max=64)] = None,
-    faults: Annotated[bool, typer.Option(help="Workers die, each once in --fault-hours on average.")] = False,
-    fault_hours: Annotated[float, typer.Option(help="Mean hours between two deaths of a worker.", min=0.01)] = 24.0,
+    faults: Annotated[bool, typer.Option(help="Workers die, each once in 24 hours on average.")] = False,
     worker_gpus: Annotated[int, typer.Option(help="GPUs of one rollout worker.", min=1)] = 1,
     median_tokens: Annotated[int, typer.Option(help="Median length of a response; 0: a tenth of the longest.")] = 0,
-    steps: Annotated[int, typer.Option(help="Steps to simulate.", min=1)] = 100,
 ) -> None:
-    """Simulate the loop of a recipe on H100 GPUs, on a virtual clock, with the schedule and the pool of real runs.
+    """Simulate the RL steps of a recipe on H100 GPUs, on a virtual clock, with the schedule and the pool of real runs.
 
     Durations are estimates from the model's size, see docs/scale.md; the ratios between settings mean more than the
-    seconds.
+    seconds. The number of steps is train.steps of the recipe.
     """
     from ansatz.loop.simulate import Faults, best_split, simulate
+    from ansatz.loop.streaming import Stream, simulate_stream
 
     config = load_recipe(recipe, overrides=context.obj)
     num_workers = max(1, rollout // worker_gpus)
     work, costs = estimates(config, train=train, worker_gpus=worker_gpus, median_tokens=median_tokens)
-    work = dataclasses.replace(work, steps=steps, lag=work.lag if lag is None else lag)
+    work = dataclasses.replace(work, steps=config.train.steps, lag=work.lag if lag is None else lag)
     outcome = simulate(work, costs, num_workers=num_workers)
     print(
         f"{train} GPUs train, {num_workers} workers x {worker_gpus} GPUs sample; lag {work.lag}, {work.steps} steps of "
@@ -53,8 +54,11 @@ def simulate(
         f"workers idle        {outcome.worker_idle:10.1%}\n"
         f"staleness           {outcome.staleness:10.2f} steps"
     )
+    stream = Stream(ahead=work.lag * work.groups, window=work.groups)
+    flowing = simulate_stream(work, costs, stream, num_workers=num_workers)
+    print(f"without draining    {flowing.mean_step_s:10.1f} s, if workers changed weights under running responses")
     if faults:
-        faulty = simulate(work, costs, num_workers=num_workers, faults=Faults(mean_s=3600 * fault_hours))
+        faulty = simulate(work, costs, num_workers=num_workers, faults=Faults(mean_s=_HOURS_TO_DEATH * 3600))
         print(
             f"with faults         {faulty.mean_step_s:10.1f} s a step, goodput {outcome.seconds / faulty.seconds:.1%}, "
             f"{faulty.deaths} deaths, {faulty.resampled} groups sampled again"

@@ -41,7 +41,8 @@ class Costs:
     """What takes how long, in seconds.
 
     update_s: the update of a step with all trainer GPUs. token_s, row_token_s: see above, for one worker.
-    publish_s: the trainer writes weights. push_s: a worker loads them. start_s: a worker starts.
+    publish_s: the trainer writes weights. push_s: a worker loads them. start_s: a worker starts. other_s: neither side
+    works on rollouts of a step, such as in evaluations and checkpoints.
     """
 
     update_s: float
@@ -50,6 +51,7 @@ class Costs:
     publish_s: float = 0.0
     push_s: float = 0.0
     start_s: float = 60.0
+    other_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,9 +47,9 @@ class StepEdge:
 class EdgeSaver:
     """Captures every step edge of a stage and writes checkpoints of them: at the steps that are due, and on signals.
 
-    step: the last step that is done; 0 at the start. restored: the stage's own state there. tracker: its rows are
-    written before a checkpoint is, and it gets an event when a checkpoint cannot be written. on_saved: called with the
-    step of a new checkpoint; the stage may set it. also_keep: see `checkpoint.save`.
+    `capture` must be called before the first step. tracker: its rows are written before a checkpoint is, and it gets an
+    event when a checkpoint cannot be written. on_saved: called with the step of a new checkpoint; the stage may set it.
+    also_keep: see `checkpoint.save`.
     """
 
     def __init__(
@@ -59,8 +59,6 @@ class EdgeSaver:
         trainer: Trainer[Any],
         stream: ProblemStream,
         settings: SaveSection,
-        step: int,
-        restored: Mapping[str, Any],
         interrupts: Interrupts,
         tracker: TrackerLike,
         also_keep: Callable[[Sequence[int]], Collection[int]] = lambda steps: (),
@@ -69,7 +67,6 @@ class EdgeSaver:
         self._settings, self._interrupts, self._also_keep = settings, interrupts, also_keep
         self._writing, self._failures, self._tracker = False, 0, tracker
         self.on_saved: Callable[[int], None] = lambda step: None
-        self.capture(step, lambda: restored)
 
     @property
     def idle(self) -> bool:
@@ -79,7 +76,8 @@ class EdgeSaver:
         self._in_step = True
 
     def capture(self, step: int, stage_state: StageState, stage_files: StageFiles | None = None) -> None:
-        """Capture the edge after `step`. Without this, a signal in the next step would find no edge to save."""
+        """Capture the edge after `step`; 0 before the first one. Without this, a signal in the next step would find no
+        edge to save."""
         self._edge = StepEdge(
             step=step,
             changes=self._trainer.changes,

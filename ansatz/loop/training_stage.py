@@ -165,12 +165,11 @@ def training_stage(
         trainer=trainer,
         stream=stream,
         settings=config.save,
-        step=step,
-        restored=state,
         interrupts=context.interrupts,
         tracker=tracker,
         also_keep=functools.partial(_also_kept, folder, watch, best=config.save.best),
     )
+    edges.capture(step, lambda: state)
     trainer.on_skip = functools.partial(_store_skipped, folder, tracker, Counter())
     with closing(tracker), context.interrupts.saving(edges):
         tracker.resume(step)

@@ -17,7 +17,7 @@ from typing import IO, Protocol
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 300.0
-"""No process and no wait of these scripts may take longer."""
+"""No process and no wait of these scripts may take longer, unless they say so."""
 COMMAND = ("-c", "from ansatz.cli.main import main; main()")
 MARKED = ("-m", "benchmarks.faults.marked")
 
@@ -35,9 +35,11 @@ class Started(Protocol):
 
 
 class OwnProcess:
-    """A command in an interpreter and a session of its own. program: COMMAND or MARKED."""
+    """A command in an interpreter and a session of its own. program: COMMAND or MARKED. limit_s: `wait` raises after
+    this time."""
 
-    def __init__(self, *arguments: str | Path, program: tuple[str, ...] = COMMAND) -> None:
+    def __init__(self, *arguments: str | Path, program: tuple[str, ...] = COMMAND, limit_s: float = LIMIT_S) -> None:
+        self._limit_s = limit_s
         self._error = tempfile.TemporaryFile()  # noqa: SIM115  (read after the process has ended)
         self.process = subprocess.Popen(
             [sys.executable, *program, *map(str, arguments)],
@@ -51,7 +53,7 @@ class OwnProcess:
         self.pid = self.process.pid
 
     def wait(self) -> int:
-        return self.process.wait(LIMIT_S)
+        return self.process.wait(self._limit_s)
 
     def error(self) -> str:
         return _text(self._error)

@@ -30,16 +30,16 @@ class FullDisk(FakeTrainer):
 
 
 def saver(folder, trainer, tracker):
-    return EdgeSaver(
+    edges = EdgeSaver(
         folder,
         trainer=trainer,
         stream=ProblemStream([problem()], seed=0),
         settings=SaveSection(keep=1),
-        step=0,
-        restored={},
         interrupts=Interrupts(folder, grace_s=1),
         tracker=tracker,
     )
+    edges.capture(0, dict)
+    return edges
 
 
 def names(folder):
