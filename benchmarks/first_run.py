@@ -31,6 +31,7 @@ CHATML = (
     "{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+CLOSING = "\n\nTime is up; I answer now.\n</think>\n\n"
 SHORT = ["--max-response-tokens", "16", "--samples-per-prompt", "2"]
 RECIPE = """name: {name}
 data:
@@ -44,7 +45,7 @@ evaluate: {{problems: 4, samples_per_prompt: 2, k: 2}}
 """
 MATH_DATA = "  unfit: {unfit}\n  train: {{source: jsonl, split: train, path: math_train.jsonl}}"
 CHAT_DATA = """  template: {name: chat, system: "You solve problems of mathematics."}
-  sft: {source: jsonl, split: train, path: chat.jsonl}
+  sft: {source: jsonl, split: train, path: chat.jsonl, each_response: true}
   train: {source: jsonl, split: train, path: chat.jsonl}"""
 
 TRANSFORMERS = """
@@ -90,8 +91,13 @@ def main() -> int:
     make_model(work / "hub" / "hub", arguments.data)
     make_files(work, arguments.data)
     walk = Walk(work, shlex.split(arguments.ansatz))
+    engines = {"native": walk.ansatz}
+    if arguments.vllm_python:
+        engines["vllm"] = [arguments.vllm_python, "-c", "from ansatz.cli.main import main; main()"]
     train_and_export(walk)
     evaluate(walk, arguments)
+    for engine, ansatz in engines.items():
+        sample(walk, engine, ansatz, arguments)
     load_elsewhere(walk, arguments)
     if arguments.recipes:
         start_recipes(walk)
@@ -107,11 +113,16 @@ class Walk:
 
     def run(self, what: str, *command: object, expect: int = 0, says: str = "") -> None:
         """A command of `ansatz`. says: text that its output must contain."""
-        self.program(what, [*self.ansatz, *map(str, command)], expect=expect, says=says)
+        line = [str(part) for part in command]
+        self.program(what, [*self.ansatz, *line], shown=line, expect=expect, says=says)
 
-    def program(self, what: str, command: list[str], *, expect: int = 0, says: str = "") -> None:
+    def program(
+        self, what: str, command: list[str], *, shown: list[str] | None = None, expect: int = 0, says: str = ""
+    ) -> None:
+        """Any command. shown: the part of it that the table shows."""
         settings = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(self.work / "hub")}
         settings |= {"VLLM_CPU_KVCACHE_SPACE": "1"}  # GiB; by default vLLM for CPUs takes half of the memory
+        settings |= {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}  # a forked copy of a process with threads can hang
         start = time.perf_counter()
         done = subprocess.run(
             command, cwd=self.work, env=os.environ | settings, capture_output=True, text=True, check=False
@@ -119,9 +130,9 @@ class Walk:
         seconds = time.perf_counter() - start
         output = done.stdout + done.stderr
         as_expected = done.returncode == expect and says in " ".join(output.split())
-        shown = shlex.join(command[len(self.ansatz) :] if command[: len(self.ansatz)] == self.ansatz else command)
+        line = shlex.join(shown or command)
         self.steps.append(
-            {"what": what, "command": shown, "code": done.returncode, "as_expected": as_expected, "seconds": seconds}
+            {"what": what, "command": line, "code": done.returncode, "as_expected": as_expected, "seconds": seconds}
         )
         print(f"{'ok ' if as_expected else 'BAD'} {seconds:6.1f} s  {what}", flush=True)
         if not as_expected:
@@ -149,7 +160,6 @@ def train_and_export(walk: Walk) -> None:
     fields = ("data", "filter", "math_train.jsonl", "--out", "clean.jsonl", "--drop", "unreadable")
     walk.run("write a file without them", *fields, says="2 dropped")
     walk.run("tag its topics", "data", "tag", "clean.jsonl", "--out", "tagged.jsonl", says="7498 rows")
-    walk.run("rate problems by a model of the hub", *_difficulty(), says="rows with pass_rate")
     walk.run("ask the model", "ask", MODEL, "What is 12 * 13?", "--answer", 156, *SHORT, says="of 2 correct")
     walk.run("train on MATH: both bad rows are named", "train", "math.yaml", expect=2, says="2 of 7500 rows")
     walk.run("train on MATH without them", "train", "math_drop.yaml", says="2")
@@ -160,19 +170,32 @@ def train_and_export(walk: Walk) -> None:
         walk.run(f"export the run {name}", "export", f"runs/{name}", f"models/{name}")
 
 
-def _difficulty() -> list[str]:
-    return ["data", "difficulty", "heldout.jsonl", "--out", "rated.jsonl", "--model", f"{MODEL}@{COMMIT}", *SHORT]
-
-
 def evaluate(walk: Walk, arguments: argparse.Namespace) -> None:
-    suites = ["--suite", SUITES, "--suites", str(arguments.data.resolve()), "--problems", "3", *SHORT]
-    walk.run("evaluate on four suites, native", "eval", "models/chat", *suites, "--out", "evals/native", says="aime24")
-    greedy = [*suites[: -len(SHORT)], "--max-response-tokens", "16", "--temperature", "0"]
+    """What only the native engine needs to show: greedy evaluation of a hub model, thinking budgets, other rewards."""
+    suites = ["--suite", SUITES, "--suites", str(arguments.data.resolve()), "--problems", "3"]
+    greedy = [*suites, "--max-response-tokens", "16", "--temperature", "0"]
     walk.run("evaluate a model of the hub", "eval", MODEL, *greedy, "--out", "evals/hub", says="aime24")
-    if arguments.vllm_python:
-        program = [arguments.vllm_python, "-c", "from ansatz.cli.main import main; main()"]
-        command = [*program, "eval", "models/chat", *suites, "--engine", "vllm", "--out", "evals/vllm"]
-        walk.program("evaluate on four suites, vLLM", command, says="aime24")
+    thoughts = ["--suite", "heldout.jsonl", "--thinking-budgets", "8,0", "--closing", CLOSING]
+    thoughts += ["--max-response-tokens", "64", "--samples-per-prompt", "4", "--out", "evals/budgets"]
+    walk.run("evaluate by thinking budget", "eval", "models/chat", *thoughts, says="none")
+    countdown = ["--suite", "countdown", "--problems", "3", *SHORT, "--out", "evals/countdown"]
+    walk.run("evaluate with Countdown's reward", "eval", "models/chat", *countdown, says="reward")
+
+
+def sample(walk: Walk, engine: str, ansatz: list[str], arguments: argparse.Namespace) -> None:
+    """Every command that samples, with one engine. ansatz: the command in an environment that has the engine."""
+    suites = ["--suite", SUITES, "--suites", str(arguments.data.resolve()), "--problems", "3"]
+    hub = f"{MODEL}@{COMMIT}"
+    rate = ["data", "difficulty", "heldout.jsonl", "--model", hub, "--out", f"rated-{engine}.jsonl"]
+    guess = ["data", "filter", "heldout.jsonl", "--drop", "guessed", "--model", hub, "--out", f"hard-{engine}.jsonl"]
+    for what, command, says in (
+        ("evaluate on four suites", ["eval", "models/chat", *suites, "--out", f"evals/{engine}"], "aime24"),
+        ("sample responses", ["sample", "models/chat", "--data", "heldout.jsonl", "--out", f"samples/{engine}"], "16"),
+        ("rate problems by a model of the hub", rate, "rows with pass_rate"),
+        ("drop problems that it guesses", guess, "8 rows"),
+    ):
+        line = [*command, *SHORT, "--engine", engine]
+        walk.program(f"{what}, {engine}", [*ansatz, *line], shown=line, says=says)
 
 
 def load_elsewhere(walk: Walk, arguments: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 from pydantic import Field
@@ -21,6 +22,12 @@ class ChatTemplate(Section):
     """Text of the system's turn; null: none, so that the tokenizer's template may add its default."""
     arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Arguments of the tokenizer's template, such as {enable_thinking: true}."""
+
+    def __str__(self) -> str:
+        """As in a recipe and on the command line, without defaults."""
+        settings = self.model_dump(exclude={"name"}, exclude_defaults=True)
+        parts = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
+        return "{" + ", ".join([f"name: {self.name}", *parts]) + "}"
 
 
 Template = str | ChatTemplate

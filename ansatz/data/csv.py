@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ansatz.data.files import lines_of, problem_files, source_name
 from ansatz.data.row_problems import row_source
-from ansatz.data.rows import Row
+from ansatz.data.rows import Row, row_of
 from ansatz.errors import ConfigError, DataError
 
 LONGEST_FIELD = 16 * 2**20  # characters; the standard library's own limit is below some worked solutions
@@ -39,7 +39,7 @@ def read_rows(file: Path, *, delimiter: str = ",") -> Iterator[Row]:
             if not names:
                 names = values
             elif values:
-                row = Row(file, start, dict(zip(names, values, strict=False)))
+                row = row_of(file, start, dict(zip(names, values, strict=False)))
                 if len(values) != len(names):
                     row.fail(
                         f"the row has {len(values)} fields, but the header names {len(names)} ({', '.join(names)}). "

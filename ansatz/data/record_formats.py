@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-CONVERSATIONS = ("messages", "conversations")
+CONVERSATIONS = ("messages", "conversations", "conversation")
 WORKED = ("solution", "solutions", "response", "completion", *CONVERSATIONS)
 """Fields that hold a worked solution or a whole response, in which the answer has to be searched for."""
 
@@ -73,7 +73,9 @@ _INSTRUCTIONS = (
     r"\s*(Please|Let's) (reason|think) step by step,? and (put your final answer|output the final answer) "
     r"(within \\{1,2}boxed\{\}|after \"####\")\.?$",
 )
-_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant"}
+_ASSISTANTS = ("assistant", "gpt", "chatgpt", "model", "bot", "ai", "bard", "bing")
+_ROLES = {"human": "user", "user": "user", **dict.fromkeys(_ASSISTANTS, "assistant")}
+_TEXT_OF_TURN = ("content", "value", "text")
 _PUZZLE = (
     "Using each of the numbers {nums} exactly once, write an expression with +, -, *, / and brackets that equals "
     "{target}."
@@ -109,16 +111,19 @@ def _bare(text: str) -> str:
 
 
 def turns_of(value: Any) -> list[Turn] | None:
-    """The turns of a chat, written as {"role", "content"} or {"from", "value"}; None if the value is not a chat."""
+    """The turns of a chat, written as {"role", "content"} or {"from", "value"}; None if the value is not a chat.
+
+    Upper and lower case are not distinguished, and the text of a turn can also be called "text".
+    """
     if not isinstance(value, list) or not value:
         return None
     turns: list[Turn] = []
     for item in cast("list[Any]", value):
-        role = item.get("role", item.get("from")) if isinstance(item, dict) else None
+        role = _field(item, "role", "from")
         if not isinstance(role, str):
             return None
-        content: Any = item.get("content", item.get("value"))
-        thought = _text_of(item.get("reasoning_content"))
+        content = _field(item, *_TEXT_OF_TURN)
+        thought = _text_of(_field(item, "reasoning_content"))
         text = f"<think>\n{thought}\n</think>\n\n{_text_of(content)}" if thought else _text_of(content)
         turns.append(Turn(_ROLES.get(role.lower(), role.lower()), text))
     return turns
@@ -128,10 +133,18 @@ def no_text_of(turn: Any) -> str | None:
     """What a turn of a chat holds besides text, such as "image_url" or "tool_calls"; None if it is all text."""
     if turn.get("tool_calls") or turn.get("function_call"):
         return "tool_calls"
-    content: Any = turn.get("content", turn.get("value"))
+    content = _field(turn, *_TEXT_OF_TURN)
     parts = cast("list[Any]", content) if isinstance(content, list) else []
     kinds = [part.get("type", "text") if isinstance(part, dict) else type(part).__name__ for part in parts]
     return next((str(kind) for kind in kinds if kind not in ("text", "input_text", "output_text")), None)
+
+
+def _field(turn: Any, *names: str) -> Any:
+    """The value of the first of the names that the turn has, in upper or lower case; None if it has none."""
+    if not isinstance(turn, dict):
+        return None
+    fields = {str(key).casefold(): item for key, item in cast("dict[Any, Any]", turn).items()}
+    return next((fields[name] for name in names if name in fields), None)
 
 
 def _text_of(content: Any) -> str:
@@ -146,18 +159,25 @@ def puzzle_of(value: Any) -> tuple[list[int], int] | None:
     """(numbers, target) of a Countdown puzzle; None if the value is not one."""
     if not isinstance(value, dict):
         return None
-    fields = cast("dict[str, Any]", value)
-    numbers, target = fields.get("nums", fields.get("numbers")), fields.get("target")
+    numbers, target = _number(_field(value, "nums", "numbers")), _number(_field(value, "target"))
     if not isinstance(numbers, list) or not isinstance(target, int):
         return None
     return cast("list[int]", numbers), target
+
+
+def _number(value: Any) -> Any:
+    """The integer, or list of integers, that a text is, as in a CSV file; any other value unchanged."""
+    if not isinstance(value, str) or not re.fullmatch(r"\s*(-?\d+|\[[\d,\s]+\])\s*", value):
+        return value
+    return [int(digits) for digits in re.findall(r"\d+", value)] if "[" in value else int(value)
 
 
 def as_object(value: Any) -> Any:
     """A row of two turns, or a bare Countdown puzzle, as an object with question and answer; other values unchanged."""
     if isinstance(value, dict):
         row = cast("dict[str, Any]", value)
-        puzzle = None if {"question", "problem", "prompt", "query"} & row.keys() else puzzle_of(row)
+        asked = {"question", "problem", "prompt", "query"} & {str(key).casefold() for key in row}
+        puzzle = None if asked else puzzle_of(row)
         if puzzle is None:
             return row
         shown = ", ".join(map(str, puzzle[0]))

@@ -224,7 +224,7 @@ def _meta(row: Row, keys: RowSettings) -> dict[str, Any]:
     meta = row.rest([*(key for key in used if key), FIELD])
     if keys.question_key and keys.keep_earlier_turns and (turns := earlier_turns(row, keys.question_key)):
         meta[FIELD] = turns
-    puzzle = puzzle_of(row.find(keys.answer_key)) if keys.answer_key else None
+    puzzle = puzzle_of(row.find(keys.answer_key) if keys.answer_key else None) or puzzle_of(row.values)
     if puzzle is not None:
         meta |= {"nums": puzzle[0], "target": puzzle[1]}
     return {**meta, "line": row.line}

@@ -1,6 +1,7 @@
 """One row of a problem file: access to its fields, with error messages that name the file and the line.
 
 A field name can be a path with dots ("reward_model.ground_truth"). Upper and lower case are not distinguished.
+Text that holds JSON, as in a CSV file, is read as what it holds.
 A question can be text, or a chat, of which the last user turn counts. A solution can be text, a list of solutions, of
 which the first counts, or a chat, of which the last assistant turn counts.
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from ansatz.data.extract import after_hashes, after_sentence, last_box
+from ansatz.data.json_fields import is_broken_chat, structured
 from ansatz.data.record_formats import HINTS, WORKED, as_object, puzzle_of, turns_of, without_instructions
 from ansatz.data.unfit import RowError, UnfitRow
 from ansatz.errors import DataError
@@ -39,13 +41,13 @@ class Row:
         raise RowError(UnfitRow(self.place, message))
 
     def find(self, key: str) -> Any:
-        """The value of the field, or ABSENT."""
+        """The value of the field, or ABSENT. The text of a chat or an object is read as such."""
         value: Any = self.values
         for part in [key] if key in self.values else key.split("."):
             name = _spelled(value, part)
             if name is None:
                 return ABSENT
-            value = value[name]
+            value = structured(value[name])
         return value
 
     def get(self, key: str, setting: str) -> Any:
@@ -72,7 +74,13 @@ class Row:
     def question(self, key: str) -> str:
         value = self.get(key, "question_key")
         if not isinstance(value, list):
-            return without_instructions(self.text(key, "question_key"))
+            text = self.text(key, "question_key")
+            if is_broken_chat(text):
+                self.fail(
+                    f"the field {key!r} begins as a list of messages, but is not valid JSON, got {short(text)}. Write "
+                    "the file as JSON lines, or repair the row."
+                )
+            return without_instructions(text)
         asked = [turn.text for turn in turns_of(value) or () if turn.role == "user"]
         if not asked or not asked[-1]:
             self.fail(

@@ -27,8 +27,7 @@ def with_template(config: Config) -> tuple[Config, str]:
         has_chat_template = bool(load_tokenizer(folder).chat_template)
         template, why = choose_template(folder, has_chat_template=has_chat_template)
     data = config.data.model_copy(update={"template": template})
-    name = template if isinstance(template, str) else template.name
-    return config.model_copy(update={"data": data}), f"data.template: {name} ({why})"
+    return config.model_copy(update={"data": data}), f"data.template: {template} ({why})"
 
 
 def choose_template(model: Path, *, has_chat_template: bool) -> tuple[Template, str]:

@@ -18,6 +18,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from ansatz.files import write_text
+from ansatz.hub import local_folder
 from ansatz.json_text import parse_json
 from ansatz.models.load import Policy
 from ansatz.types import SYSTEM_ROLES
@@ -85,9 +86,10 @@ def _jinja(value: Any) -> str:
     return "none" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def export_dtype(name: str, folder: str | Path) -> torch.dtype:
-    """The precision that `save.dtype` names. auto: that of the weights in the folder where training began."""
-    return stored_dtype(Path(folder)) if name == "auto" else _BY_NAME[name]
+def export_dtype(name: str, model: str | Path) -> torch.dtype:
+    """The precision that `save.dtype` names. auto: that of the weights where training began, a folder or a model of
+    the hub. ModelError as from `hub.local_folder`."""
+    return stored_dtype(local_folder(model)) if name == "auto" else _BY_NAME[name]
 
 
 def stored_dtype(folder: Path) -> torch.dtype:

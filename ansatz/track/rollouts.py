@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from statistics import pstdev
 
 from ansatz.ngrams import repeated_frac
@@ -64,4 +64,12 @@ def _single_rewards(groups: Sequence[Group]) -> dict[str, Measurement]:
         for member in group.members:
             for name, value in member.score.parts.items():
                 values.setdefault(name, []).append(value)
-    return {f"reward/{name}": mean_of(values[name]) for name in sorted(values)}
+    shown = _without_folders(values)
+    return {f"reward/{shown[name]}": mean_of(values[name]) for name in sorted(values)}
+
+
+def _without_folders(names: Collection[str]) -> dict[str, str]:
+    """Names of rewards for metrics: of `folder/file.py:function` only file.py:function, unless two would be alike."""
+    short = {name: name.rpartition("/")[2] if ".py:" in name else name for name in names}
+    counts = Counter(short.values())
+    return {name: text if counts[text] == 1 else name for name, text in short.items()}

@@ -28,7 +28,7 @@ def test_the_project_trains_from_another_folder_with_its_own_reward(tmp_path, mo
     )
     rows = [json.loads(line) for line in (run.folder / "rl" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2]
-    assert any(key.startswith("reward/") and key.endswith("rewards.py:brief") for key in rows[0])
+    assert "reward/rewards.py:brief" in rows[0]
 
 
 def test_the_problems_are_ten_that_the_verifier_reads_with_solutions_that_it_accepts(tmp_path):

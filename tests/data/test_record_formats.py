@@ -157,6 +157,14 @@ SHAPES: dict[str, tuple[Any, str | None]] = {  # row, solution
         BOXED,
     ),
     "capitals": ({"Problem": ASKED, "Answer": 2, "ID": "a-1"}, None),
+    "blanks_around_names": ({" Question ": ASKED, "Ground_Truth ": "2"}, None),
+    "conversation": ({"conversation": TURNS}, BOXED),
+    "chat_in_capitals": ({"Messages": [{"Role": "User", "Content": ASKED}, {"Role": "GPT", "Content": BOXED}]}, BOXED),
+    "sharegpt_text": ({"conversations": [{"from": "human", "text": ASKED}, {"from": "bot", "text": BOXED}]}, BOXED),
+    "chat_as_json": ({"messages": json.dumps(TURNS)}, BOXED),
+    "verl_as_json": ({"prompt": json.dumps(user(ASKED)), "reward_model": '{"ground_truth": "2"}'}, None),
+    "solutions_as_json": ({"prompt": ASKED, "solutions": json.dumps([BOXED])}, BOXED),
+    "chat_as_python": ({"prompt": str(user(ASKED)), "completion": str(TURNS[1:])}, BOXED),
 }
 
 
@@ -296,6 +304,40 @@ def test_a_number_can_be_boxed_without_braces(tmp_path: Path, text: str, answer:
     """Two solutions of MATH's training file write their answer in this way."""
     (problem,) = read(tmp_path, {"problem": ASKED, "solution": text})
     assert problem.answer == answer
+
+
+def test_a_list_of_numbers_is_an_answer_and_a_text_in_quotes_is_a_text(tmp_path: Path) -> None:
+    row = {"question": '{"a": 1} is a set?', "answer": "[1, 2]"}
+    assert [(each.question, each.answer) for each in read(tmp_path, row)] == [(row["question"], "[1, 2]")]
+    assert read(tmp_path, {"question": ASKED, "answer": '{"red", "blue"}'})[0].answer == '{"red", "blue"}'
+
+
+@pytest.mark.parametrize("cut", [json.dumps(TURNS)[:-1], "[{'role': 'user', 'content': 'a'}\n {'role': 'x'}]"])
+def test_a_chat_that_is_broken_json_is_not_a_question(tmp_path: Path, cut: str) -> None:
+    with pytest.raises(DataError, match="line 1: the field 'prompt' begins as a list of messages, but is not valid"):
+        read(tmp_path, {"prompt": cut, "answer": "2"})
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *PUZZLES])
+def test_a_published_shape_can_be_a_csv_file(tmp_path: Path, shape: str) -> None:
+    """Lists and objects become JSON in the cells."""
+    row = SHAPES[shape][0] if shape in SHAPES else PUZZLES[shape]
+    if not isinstance(row, dict):
+        pytest.skip("a list is not a row of a table")
+    (expected,) = read(tmp_path, row)
+    with (tmp_path / "rows.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = standard_csv.DictWriter(file, list(row))
+        writer.writeheader()
+        writer.writerow({key: json.dumps(v) if isinstance(v, list | dict) else v for key, v in row.items()})
+    (problem,) = load_problems("csv", split="train", settings={"path": str(tmp_path / "rows.csv")})
+    assert (problem.question, problem.answer, problem.solution) == (
+        expected.question,
+        expected.answer,
+        expected.solution,
+    )
+    assert [problem.meta.get(key) for key in ("nums", "target")] == [
+        expected.meta.get(key) for key in ("nums", "target")
+    ]
 
 
 GPQA = {

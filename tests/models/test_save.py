@@ -48,3 +48,17 @@ def test_a_named_precision_needs_no_folder(tmp_path: Path) -> None:
     assert export_dtype("float32", tmp_path / "nowhere") == torch.float32
     assert export_dtype("bfloat16", tmp_path / "nowhere") == torch.bfloat16
     assert export_dtype("auto", folder_of(tmp_path, {}, layer=torch.zeros(4, dtype=torch.bfloat16))) == torch.bfloat16
+
+
+def test_the_precision_of_a_model_of_the_hub_is_that_of_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, commit = tmp_path / "models--us--tiny", "c" * 40
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    (repository / "snapshots" / commit).mkdir(parents=True)
+    folder_of(repository / "snapshots" / commit, {}, layer=torch.zeros(4, dtype=torch.bfloat16))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert export_dtype("auto", "us/tiny") == torch.bfloat16
+    assert export_dtype("auto", f"us/tiny@{commit}") == torch.bfloat16

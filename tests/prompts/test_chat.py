@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from tiny_models import tokenizer
 
+from ansatz.cli.opened_model import template_of
 from ansatz.config.chat import ChatTemplate
 from ansatz.errors import ModelError
 from ansatz.prompts.render import render
@@ -65,3 +66,11 @@ def test_a_template_without_a_system_role_is_refused_and_never_drops_it(text: st
     with pytest.raises(ModelError, match=message):
         render(PROBLEM, ChatTemplate(name="chat", system="t7 t8"), words)
     assert "t5 t6" in render(PROBLEM, ChatTemplate(name="chat"), words).text
+
+
+@pytest.mark.parametrize("system", ["You solve: problems.", 'Line 1\n"Line" {2}, #3', None])
+def test_the_text_of_a_chat_template_is_what_a_command_takes(system):
+    chat = ChatTemplate(name="chat", system=system, arguments={"deep": True, "odd": {"a": [None, 1.5, "b: c"]}})
+    assert "\n" not in str(chat)
+    assert template_of(str(chat)) == chat
+    assert str(ChatTemplate(name="chat")) == "{name: chat}"

@@ -44,6 +44,17 @@ def test_reward_parts_are_means_over_the_rollouts_that_have_them():
     assert found["reward/format"] == 1.0
 
 
+def test_rewards_of_a_file_are_named_without_its_folder_unless_two_would_be_alike():
+    names = ("/home/me/p/rewards.py:brief", "a/rewards.py:long", "b/rewards.py:long", "math_answer")
+    found = rollout_metrics([group([scored(parts=dict.fromkeys(names, 1.0))])])
+    assert {name for name in found if name.startswith("reward/")} == {
+        "reward/rewards.py:brief",
+        "reward/a/rewards.py:long",
+        "reward/b/rewards.py:long",
+        "reward/math_answer",
+    }
+
+
 def test_verdict_shares_add_up_to_one():
     found = values(rollout_metrics(two_groups()))
     shares = [value for name, value in found.items() if name.startswith("rollout/verdict/")]
