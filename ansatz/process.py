@@ -33,6 +33,26 @@ def configure_process() -> None:
         library.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
+def open_standard_streams() -> None:
+    """Open the null device for each standard stream that the process was started without (`ansatz ... >&-`).
+
+    Without this, the next file to be opened would get the descriptor of the stream: a checkpoint could then receive
+    what a library prints, and Python's own stream is None, so that a flush is an error.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != descriptor:
+                os.dup2(null, descriptor)
+                os.close(null)
+            os.set_inheritable(descriptor, True)
+        if getattr(sys, name) is None:
+            stream = open(descriptor, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+
+
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
     """SIGINT (Ctrl-C), SIGTERM and SIGHUP end the block with KeyboardInterrupt or SystemExit, so that it cleans up: it

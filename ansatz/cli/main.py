@@ -11,6 +11,7 @@ import importlib
 import inspect
 import pkgutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -62,21 +63,29 @@ def _options(
 
 
 def main() -> None:
+    process.open_standard_streams()
     try:
         with process.ended_by_signals():
             renamed.check_options(sys.argv[1:])
             build_app()()
     except AnsatzError as error:
-        print(f"ansatz: {error}", file=sys.stderr)
+        _say(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
-        print(f"ansatz: {_described(error)}", file=sys.stderr)
+        _say(_described(error))
         sys.exit(2)
+
+
+def _say(sentence: str) -> None:
+    with suppress(OSError):  # of a standard error that is full or closed: the exit code still tells
+        print(f"ansatz: {sentence}", file=sys.stderr, flush=True)
 
 
 def _described(error: OSError) -> str:
     """The sentence about a file operation that failed where no code has anything better to say."""
     place = error.filename2 or error.filename
+    if place is None and error.errno in (*_STORAGE_ERRORS, errno.EPIPE, errno.EBADF):
+        return f"the output could not be written ({error.strerror}). Send it to another place."
     if error.errno in _STORAGE_ERRORS:
         return f"{not_written(Path(place or '.'), error)} Free some space and run the command again."
     what = f"{place} cannot be used: " if place is not None else ""
