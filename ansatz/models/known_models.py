@@ -140,17 +140,17 @@ KNOWN_MODELS: dict[str, ModelShape] = {
 """Published shapes, from each model's config.json."""
 
 
-def model_shape(path: str | Path) -> ModelShape:
+def model_shape(path: str | Path, *, key: str = "model.path") -> ModelShape:
     """The shape of a local folder, a known model or one in the hub's cache. ModelError for others, and for
-    other architectures."""
+    other architectures. key: the key of the recipe that gives the path."""
     named = hub_name(path)
     known = KNOWN_MODELS.get(str(path) if named is None else named.repository)
     folder = local_folder(path) if named is not None and known is None and is_stored(path) else Path(path)
     file = folder / "config.json"
     if file.is_file():
-        advice = f"model.path = {str(path)!r} is not a complete model; download it again."
+        advice = f"{key} = {str(path)!r} is not a complete model; download it again."
         try:
-            return _from_config(read_object(file, error=ModelError, advice=advice), path)
+            return _from_config(read_object(file, error=ModelError, advice=advice), path, key=key)
         except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
             raise ModelError(
                 f"{file} lacks a size or has a wrong one ({type(error).__name__}: {error}). {advice}"
@@ -158,16 +158,16 @@ def model_shape(path: str | Path) -> ModelShape:
     if known is not None:
         return known
     raise ModelError(
-        f"model.path = {str(path)!r} is neither a folder with a config.json nor a model whose shape is known."
+        f"{key} = {str(path)!r} is neither a folder with a config.json nor a model whose shape is known."
         f"{suggest(str(path), KNOWN_MODELS)} Give a local folder, or add the model to ansatz/models/known_models.py."
     )
 
 
-def _from_config(config: dict[str, Any], path: str | Path) -> ModelShape:
+def _from_config(config: dict[str, Any], path: str | Path, *, key: str = "model.path") -> ModelShape:
     kind = config.get("model_type")
     if kind not in ARCHITECTURES:
         raise ModelError(
-            f"model.path = {str(path)!r} has the architecture {kind!r}. Memory can be estimated only for "
+            f"{key} = {str(path)!r} has the architecture {kind!r}. Memory can be estimated only for "
             f"{', '.join(ARCHITECTURES)}."
         )
     heads = int(config["num_attention_heads"])

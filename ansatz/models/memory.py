@@ -1,8 +1,8 @@
 """How many bytes a run needs, by part. This is arithmetic: nothing is loaded.
 
-Letters in the formulas: P parameters, b bytes per number of the compute type, L layers, H hidden, I intermediate,
-Q = query heads x head size, K = key heads x head size, V vocabulary, S rollouts decoded at the same time, T tokens of a
-microbatch, padding included.
+Letters in the formulas: P parameters, C trained parameters of a critic, b bytes per number of the compute type, L
+layers, H hidden, I intermediate, Q = query heads x head size, K = key heads x head size, V vocabulary, S rollouts
+decoded at the same time, T tokens of a microbatch, padding included.
 
 The activations of a microbatch are what autograd saves, counted for `models.attention`, `models.norm` and
 transformers' own layers on a GPU (or in float32). The parts of a phase are added up although they peak at different
@@ -56,6 +56,9 @@ class Workload:
     shared_prompts: the cache holds a prompt once per group, not once per rollout.
     trained: number of parameters that learn; None: all.
     optimizer: adamw | adamw_8bit | adamw_offload.
+    critic: the shape of the critic's transformer; None without a critic.
+    critic_adapters: adapters that the critic trains on the frozen weights that it shares with the policy; 0: it is a
+    model of its own, which is trained as a whole.
     """
 
     shape: ModelShape
@@ -71,7 +74,8 @@ class Workload:
     optimizer: str = "adamw"
     checkpointing: bool = False
     reference: bool = False
-    critic: bool = False
+    critic: ModelShape | None = None
+    critic_adapters: int = 0
     parallel_microbatches: int = 1
 
     @property
@@ -81,6 +85,13 @@ class Workload:
     @property
     def adapters(self) -> int:
         return 0 if self.trained is None else self.trained
+
+    @property
+    def num_critic_trained(self) -> int:
+        """What a critic holds and trains of its own, with its value head; 0 without a critic."""
+        if self.critic is None:
+            return 0
+        return (self.critic_adapters or self.critic.num_parameters) + self.critic.hidden_size + 1
 
 
 def memory_parts(work: Workload) -> tuple[MemoryPart, ...]:
@@ -143,34 +154,36 @@ def _weights(work: Workload) -> list[MemoryPart]:
 
 
 def _optimizer(work: Workload) -> list[MemoryPart]:
-    trained, dtype_bytes = work.num_trained, work.dtype_bytes
-    offloaded = work.optimizer == "adamw_offload"
-    held: Phase = "host" if offloaded else "always"
-    parts: list[MemoryPart] = []
-    if dtype_bytes != 4 or offloaded:
-        parts.append(_part("float32 masters", 4 * trained, "4 P", held))
-    if work.optimizer == "adamw_8bit":
-        moments = 2 * trained + 2 * 4 * -(-trained // _BLOCK_8BIT)
-        parts.append(_part("Adam moments, 8 bit", moments, f"2 P + 8 P / {_BLOCK_8BIT}", held))
-    else:
-        parts.append(_part("Adam moments", 8 * trained, "8 P", held))
-    return [
-        *parts,
-        _part("gradient sums", 4 * trained, "4 P", "host" if offloaded else "update", is_divided=True),
-        _part(
-            "microbatch gradients", dtype_bytes * trained * work.parallel_microbatches, "b P", "update", is_divided=True
-        ),
-    ]
+    return _trained(work, work.num_trained, letter="P")
 
 
 def _critic(work: Workload) -> list[MemoryPart]:
-    if not work.critic:
+    if work.critic is None:
         return []
-    size, dtype_bytes = work.shape.num_parameters + work.shape.hidden_size + 1, work.dtype_bytes
-    kept = dtype_bytes + (4 if dtype_bytes != 4 else 0) + 8
+    trained = work.num_critic_trained
+    weights = _part("critic's weights", work.dtype_bytes * trained, "b C", "always")
+    return [weights, *_trained(work, trained, letter="C", owner="critic's ")]
+
+
+def _trained(work: Workload, trained: int, *, letter: str, owner: str = "") -> list[MemoryPart]:
+    """What the optimizer and the gradients of `trained` parameters need. letter: theirs in the formulas."""
+    dtype_bytes, offloaded = work.dtype_bytes, work.optimizer == "adamw_offload"
+    held: Phase = "host" if offloaded else "always"
+    parts: list[MemoryPart] = []
+    if dtype_bytes != 4 or offloaded:
+        parts.append(_part(f"{owner}float32 masters", 4 * trained, f"4 {letter}", held))
+    if work.optimizer == "adamw_8bit":
+        moments = 2 * trained + 2 * 4 * -(-trained // _BLOCK_8BIT)
+        formula = f"2 {letter} + 8 {letter} / {_BLOCK_8BIT}"
+        parts.append(_part(f"{owner}Adam moments, 8 bit", moments, formula, held))
+    else:
+        parts.append(_part(f"{owner}Adam moments", 8 * trained, f"8 {letter}", held))
+    summed: Phase = "host" if offloaded else "update"
+    in_parallel = dtype_bytes * trained * work.parallel_microbatches
     return [
-        _part("critic, masters and moments", kept * size, f"{kept} P", "always"),
-        _part("critic's gradients", (4 + dtype_bytes) * size, f"{4 + dtype_bytes} P", "update", is_divided=True),
+        *parts,
+        _part(f"{owner}gradient sums", 4 * trained, f"4 {letter}", summed, is_divided=True),
+        _part(f"{owner}microbatch gradients", in_parallel, f"b {letter}", "update", is_divided=True),
     ]
 
 
@@ -199,15 +212,18 @@ def _rollout(work: Workload) -> list[MemoryPart]:
 
 
 def _update(work: Workload) -> list[MemoryPart]:
+    """The activations are those of the policy or of the critic, whichever has more: one is updated after the other."""
     shape, dtype_bytes, tokens = work.shape, work.dtype_bytes, work.microbatch_tokens * work.parallel_microbatches
+    shapes = [shape] if work.critic is None else [shape, work.critic]
     formula = "T b (L H + one layer)" if work.checkpointing else "T L b (4 I + 4 H + 3 Q + 2 K)"
-    token_bytes = activation_bytes(shape, dtype_bytes, checkpointing=work.checkpointing)
-    backward = dtype_bytes * (3 * shape.intermediate_size + 2 * shape.hidden_size)
+    token_bytes = max(activation_bytes(each, dtype_bytes, checkpointing=work.checkpointing) for each in shapes)
+    backward = dtype_bytes * max(3 * each.intermediate_size + 2 * each.hidden_size for each in shapes)
+    widest = max(each.hidden_size for each in shapes)
     head = shape.vocab_size * shape.hidden_size * (4 + dtype_bytes)
     return [
         _part("microbatch activations", tokens * token_bytes, formula, "update"),
         _part("one layer's backward pass", tokens * backward, "T b (3 I + 2 H)", "update"),
-        _part("hidden states of the targets", 2 * work.targets * shape.hidden_size * dtype_bytes, "2 T b H", "update"),
+        _part("hidden states of the targets", 2 * work.targets * widest * dtype_bytes, "2 T b H", "update"),
         _part(
             "a chunk of logits",
             _LOGIT_COPIES * _chunk(shape, work.targets) * work.parallel_microbatches,

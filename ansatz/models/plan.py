@@ -108,6 +108,9 @@ def workload_of(
     if model.lora is not None:
         rank, targets = int(model.lora.get("rank", 16)), model.lora.get("targets") or tuple(shape.linears)
         trained = adapter_parameters(shape, rank=rank, targets=targets)
+    critic = None
+    if needs_values:
+        critic = shape if train.critic.path is None else model_shape(train.critic.path, key="train.critic.path")
     return Workload(
         shape=shape,
         dtype_bytes=dtype_bytes,
@@ -122,7 +125,8 @@ def workload_of(
         optimizer=str(train.optimizer.get("name", "adamw")),
         checkpointing=model.checkpointing,
         reference=needs_ref,
-        critic=needs_values,
+        critic=critic,
+        critic_adapters=trained or 0 if train.critic.path is None else 0,
         parallel_microbatches=min(num_parallel, -(-minibatch // microbatch_tokens)),
     )
 
@@ -132,11 +136,13 @@ def memory_table(work: Workload, *, hardware: Hardware | None) -> str:
     shape, parts = work.shape, memory_parts(work)
     kind = {2: "bfloat16", 4: "float32"}[work.dtype_bytes]
     trained = "all of them" if work.trained is None else f"{work.trained:,} in adapters"
+    critic = [] if work.critic is None else [f"C = {work.num_critic_trained:,} trained parameters of the critic"]
     lines = [
         f"{shape.architecture}, {shape.num_layers} layers, P = {shape.num_parameters:,} parameters, trained: {trained};"
         f" computed in {kind}",
         f"S = {work.rollouts} rollouts; microbatches of T = {work.microbatch_tokens:,} tokens, "
         f"{work.parallel_microbatches} in parallel",
+        *critic,
         "",
         f"{'part':32}{'size':>12}  {'when':8}  formula",
         *(f"{part.name:32}{format_bytes(part.bytes):>12}  {part.phase:8}  {part.formula}" for part in parts),

@@ -88,6 +88,25 @@ def test_adapters_and_a_reference_are_counted(tmp_path):
     assert "reference model" not in text
 
 
+def test_a_critic_has_the_size_of_the_model_that_it_starts_from(tmp_path):
+    recipe = toy_recipe(
+        tmp_path,
+        {
+            "model": {"path": "Qwen/Qwen2.5-3B", "tiny": {}},
+            "algorithm": {"preset": "ppo"},
+            "train": {"critic": {"path": "Qwen/Qwen2.5-0.5B"}},
+        },
+    )
+    # 494,032,768 weights of the 0.5B model as published, and a value head of 896 weights and a bias
+    assert "C = 494,033,665 trained parameters of the critic" in explained(recipe)
+    of_policy = explained(recipe, "--train.critic.path", "null")
+    assert "C = 3,085,940,737 trained parameters" in of_policy  # 3,085,938,688 and 2,048 and 1
+    with_adapters = explained(recipe, "--train.critic.path", "null", "--model.lora", "{rank: 8, targets: [q_proj]}")
+    assert f"C = {36 * 8 * (2048 + 2048) + 2049:,} trained parameters" in with_adapters
+    unknown = explained(recipe, "--train.critic.path", "nobody/knows")
+    assert unknown.startswith("not known: train.critic.path = 'nobody/knows' is neither a folder")
+
+
 def test_what_a_run_measured_stands_beside_the_arithmetic(tmp_path):
     folder = tmp_path / "mine" / "rl"
     folder.mkdir(parents=True)

@@ -9,6 +9,7 @@ from tiny_models import packed, some_sequences, tiny_policy
 from ansatz.config.schema import TrainSection
 from ansatz.models.known_models import KNOWN_MODELS, _from_config
 from ansatz.models.layers import configure_layers
+from ansatz.models.lora import add_adapters
 from ansatz.models.memory import (
     Workload,
     activation_bytes,
@@ -18,6 +19,7 @@ from ansatz.models.memory import (
     memory_parts,
     peak_bytes,
 )
+from ansatz.train.critic import Critic
 from ansatz.train.optimizers import bind_optimizer
 
 NAMES = [
@@ -145,6 +147,33 @@ def test_several_devices_divide_weights_and_gradients_but_not_activations():
 
 def test_a_critic_is_a_second_trained_model():
     plain = workload(tiny_policy(dtype=torch.bfloat16))
-    extra = peak_bytes(memory_parts(dataclasses.replace(plain, critic=True)))
+    extra = peak_bytes(memory_parts(dataclasses.replace(plain, critic=plain.shape)))
     more = extra["update"] - peak_bytes(memory_parts(plain))["update"]
     assert more == 20 * (plain.shape.num_parameters + plain.shape.hidden_size + 1)
+
+
+def test_a_critic_that_starts_from_another_model_has_the_bytes_of_its_own_tensors():
+    other = tiny_policy("llama, one key head per query head, untied")
+    work = workload(tiny_policy(), critic=shape(other))
+    assert shape(other).num_parameters != work.shape.num_parameters
+    assert part(work, "critic's weights") == sum(value.nbytes for value in Critic(other).parameters())
+
+
+def test_a_critic_on_a_policy_with_adapters_has_its_own_adapters_and_head_only():
+    policy = add_adapters(tiny_policy("qwen3, untied"), rank=4, alpha=8, targets=("q_proj",), seed=0)
+    base = shape(tiny_policy("qwen3, untied"))
+    size = adapter_parameters(base, rank=4, targets=["q_proj"])
+    work = workload(tiny_policy("qwen3, untied"), trained=size, critic=base, critic_adapters=size)
+    held = [value for value in Critic(policy).parameters() if value.requires_grad]
+    assert part(work, "critic's weights") == sum(value.nbytes for value in held)
+    assert part(work, "critic's Adam moments") == 2 * part(work, "critic's weights")
+
+
+def test_the_activations_are_those_of_the_larger_of_policy_and_critic():
+    small, large = KNOWN_MODELS["Qwen/Qwen2.5-0.5B"], KNOWN_MODELS["Qwen/Qwen2.5-7B"]
+    policy = workload(tiny_policy(), shape=small, dtype_bytes=2)
+    with_large = dataclasses.replace(policy, critic=large)
+    assert part(with_large, "microbatch activations") == 64 * activation_bytes(large, 2)
+    with_small = dataclasses.replace(policy, shape=large, critic=small)
+    assert part(with_small, "microbatch activations") == 64 * activation_bytes(large, 2)
+    assert part(with_large, "weights") == part(policy, "weights")
