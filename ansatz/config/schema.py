@@ -123,7 +123,8 @@ class CriticSection(Section):
     lr: Rate = 1e-3
     """Learning rate of the critic, with the schedule of `train.lr`. Default with `model.path`: 1e-5."""
     steps_alone: Count = 0
-    """RL steps at the start that update only the critic, so that the policy does not follow an untrained one."""
+    """RL steps at the start that update only the critic, so that the policy does not follow an untrained one. The
+    policy's warm-up begins after them."""
 
 
 class TrainSection(Section):

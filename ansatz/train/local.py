@@ -323,9 +323,9 @@ class LocalTrainer:
         The critic's gradients are computed first and applied last, so that an update in which one of the two is not
         finite can still be skipped for both.
         """
-        multiplier = self._lr_scale * self.schedule.multiplier(step)
+        waited = 0 if self.critic is None else self.settings.critic.steps_alone
         settings = UpdateSettings(
-            lr=self.lr * multiplier,
+            lr=self.lr * self._lr_scale * self.schedule.multiplier(step, waited=waited),
             max_grad_norm=self.settings.max_grad_norm,
             tokens_per_microbatch=self.settings.tokens_per_microbatch,
             temperature=self.temperature,
@@ -361,7 +361,8 @@ class LocalTrainer:
         if report.stopped:
             self._drop_critic_gradients()
             return report
-        self.critic.optimizer.step(lr=self.settings.critic.lr * multiplier, max_grad_norm=self.settings.max_grad_norm)
+        critic_lr = self.settings.critic.lr * self._lr_scale * self.schedule.multiplier(step)
+        self.critic.optimizer.step(lr=critic_lr, max_grad_norm=self.settings.max_grad_norm)
         return dataclasses.replace(report, measurements={**report.measurements, **measured})
 
     def _drop_critic_gradients(self) -> None:

@@ -161,8 +161,8 @@ class Schedule:
     decay_steps: int = 0
     total_steps: int = 0
 
-    def multiplier(self, step: int) -> float:
-        """The fraction of the full learning rate at a step, in 0..1."""
-        rise = step / (self.warmup_steps + 1)
+    def multiplier(self, step: int, *, waited: int = 0) -> float:
+        """The fraction of the full learning rate at a step, in 0..1. waited: steps after which the rise begins."""
+        rise = (step - waited) / (self.warmup_steps + 1)
         fall = (self.total_steps + 1 - step) / (self.decay_steps + 1) if self.decay_steps else 1.0
         return max(0.0, min(1.0, rise, fall))

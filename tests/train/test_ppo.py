@@ -26,14 +26,14 @@ PPO = {"preset": "ppo", "kl_coef": 0.1, "kl": {"name": "k1", "at_least": None}}
 CONTROL = {"kl_control": {"name": "adaptive", "target": 0.5, "horizon": 100}}
 
 
-def trainer_of(algorithm: dict[str, Any], **settings: Any) -> LocalTrainer:
+def trainer_of(algorithm: dict[str, Any], *, schedule: Schedule | None = None, **settings: Any) -> LocalTrainer:
     return LocalTrainer(
         tiny_policy(),
         build_objective(algorithm, max_response_tokens=8),
         settings=TrainSection(**settings),
         dtype=torch.float32,
         lr=1e-2,
-        schedule=Schedule(),
+        schedule=schedule or Schedule(),
     )
 
 
@@ -150,6 +150,15 @@ def test_while_the_critic_trains_alone_the_policy_keeps_its_weights_and_its_vers
     trainer.update(trainer.batch(rows(trainer)), step=3)
     assert trainer.version == 1
     assert not torch.equal(weights(trainer), start)
+
+
+def test_the_warm_up_of_the_policy_begins_when_the_critic_no_longer_trains_alone() -> None:
+    """Three steps of warm-up are quarters of the rate of 1e-2. Without the wait, step 3 would have three of them."""
+    schedule = Schedule(warmup_steps=3)
+    trainer = trainer_of({"preset": "ppo"}, schedule=schedule, critic=CriticSection(lr=1e-2, steps_alone=2))
+    rates = [trainer.update(trainer.batch(rows(trainer)), step=step).metrics.get("train/lr") for step in range(1, 8)]
+    assert rates[:2] == [None, None]
+    assert rates[2:] == pytest.approx([0.25e-2, 0.5e-2, 0.75e-2, 1e-2, 1e-2])
 
 
 def test_a_sampler_that_is_off_is_refused_while_the_critic_trains_alone() -> None:
