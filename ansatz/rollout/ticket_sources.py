@@ -78,7 +78,7 @@ class StoredTickets:
         self, policy: Policy, sampler: Sampler, store: WeightStore, *, on_landed: Callable[[Landed], None]
     ) -> None:
         self._policy, self._sampler, self._store, self._on_landed = policy, sampler, store, on_landed
-        self._loaded = ""
+        self._loaded: tuple[int, str] | None = None
 
     def publish(self, version: int, source: WeightSource) -> str:
         return self._store.publish(version, source)
@@ -100,7 +100,7 @@ class StoredTickets:
         self._sampler.close()
 
     def _load(self, ticket: Ticket) -> None:
-        if ticket.weights == self._loaded:
+        if (ticket.version, ticket.weights) == self._loaded:  # equal weights of another version have their own number
             return
         stored = self._store.load(ticket.version)
         if stored.fingerprint != ticket.weights:
@@ -110,4 +110,4 @@ class StoredTickets:
             )
         load_trained(self._policy, stored.tensors)
         self._sampler.load_weights(LiveWeights(policy=self._policy, version=stored.policy_version))
-        self._loaded = stored.fingerprint
+        self._loaded = ticket.version, ticket.weights

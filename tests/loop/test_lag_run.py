@@ -59,6 +59,21 @@ def test_a_run_with_open_tickets_is_resumed_to_the_same_bits(tmp_path, preset):
     assert not list((tmp_path / "a" / "runs" / "toy" / "rl" / "ledger").iterdir())
 
 
+def test_a_token_has_the_version_of_its_weights_even_if_no_update_has_changed_them(tmp_path):
+    """All rewards are equal, so no update changes a weight. Without a number of its own for each version, a resumed run
+    would report another lag than one that was left alone."""
+    changes = {
+        "data": {"sft": None},
+        "rollout": {"prompts_per_step": 2, "samples_per_prompt": 2, "max_response_tokens": 8, "lag": 1},
+        "algorithm": {"preset": "grpo", "correction": "truncate"},
+        "rewards": {"math_answer": {"weight": 0}, f"{REWARDS}:all_equal": {}},
+        "evaluate": {"problems": 2, "every": 0},
+    }
+    run = run_pipeline(toy_config(tmp_path, changes))
+    rows = read_jsonl(run / "rl" / "metrics.jsonl")
+    assert [row["rollout/version_lag"] for row in rows] == [0.0, 1.0, 1.0, 1.0]
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
