@@ -1,13 +1,14 @@
-"""Collapse by a learning rate that is too high, and its rescue by the watchdog, on the default task.
+"""Collapse by a learning rate that is too high, and its rescue by the watchdog, on the whole default recipe.
 
-    python benchmarks/watchdog.py find runs/watchdog --rates 4e-4 8e-4 1.6e-3
+    python benchmarks/watchdog.py sft runs/watchdog --seeds 0 1 2
+    python benchmarks/watchdog.py find runs/watchdog --seeds 10 --rates 4e-4 1e-3 2e-3
     python benchmarks/watchdog.py run runs/watchdog --seeds 0 1 2
     python benchmarks/watchdog.py plot runs/watchdog docs/figures/watchdog.svg
 
-All runs start from one SFT checkpoint, which the first call makes. `find` runs one seed of each rate without acting.
-`run` runs three arms of each seed: the recipe's rate, the high rate, and the high rate with watchdog.action = rollback.
-`plot` prints the table and writes the figure. Finished runs are skipped; interrupted ones resume. RL has 30 steps of 12
-prompts instead of the recipe's 60 steps of 64 (COMMON), so that a run takes a CPU-minute; --set KEY=VALUE changes this.
+Each seed has its own SFT checkpoint, from which all of its runs start. `find` runs other rates without a watchdog that
+acts. `run` runs three arms of each seed: the recipe's rate, the high rate, and the high rate with watchdog.action =
+rollback. `plot` prints the table and writes the figure. Finished runs are skipped; interrupted ones resume. Everything
+is the recipe's but the keys in ARMS; --set KEY=VALUE changes more.
 """
 
 from __future__ import annotations
@@ -23,17 +24,7 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "tiny_arithmetic_grpo_cpu.yaml"
-HIGH_RATE = "1.6e-3"
-COMMON = {
-    "rollout.prompts_per_step": "12",
-    "train.steps": "30",
-    "train.decay_steps": "15",
-    "evaluate.samples_per_prompt": "4",
-    "evaluate.k": "4",
-    "evaluate.every": "0",
-    "save.every": "3",
-    "threads": "1",
-}
+HIGH_RATE = "2e-3"
 ARMS: dict[str, dict[str, str]] = {
     "healthy": {},
     "collapse": {"train.lr": HIGH_RATE},
@@ -42,27 +33,29 @@ ARMS: dict[str, dict[str, str]] = {
 COLOURS = {"healthy": 0, "collapse": 1, "watchdog": 2}
 
 
-def sft_checkpoint(out: Path) -> str:
-    """The SFT checkpoint that all runs start from; made if it is missing. All of its settings are the recipe's."""
+def sft_checkpoint(out: Path, seed: int, threads: str) -> str:
+    """The SFT checkpoint that all runs of a seed start from; made if it is missing."""
     from ansatz.config import load_recipe
     from ansatz.loop.pipeline import run_pipeline
 
-    config = load_recipe(RECIPE, overrides={"train.steps": "0", "name": "sft", "out": str(out)})
+    names = {"name": f"sft-{seed}", "out": str(out)}
+    config = load_recipe(RECIPE, overrides={"train.steps": "0", "seed": str(seed), "threads": threads, **names})
     if not (config.run_dir / "summary.json").exists():
         run_pipeline(config, resume=config.run_dir.exists())
     return str(json.loads((config.run_dir / "summary.json").read_text(encoding="utf-8"))["model"])
 
 
 def rl_run(out: Path, name: str, seed: int, settings: Mapping[str, str]) -> None:
-    """One RL run from the SFT checkpoint, unless it is finished. A run that the watchdog stops counts as finished."""
+    """One RL run from the seed's SFT checkpoint, unless it is finished. One that the watchdog stops is finished."""
     from ansatz.config import load_recipe
     from ansatz.errors import RunStopped
     from ansatz.loop.pipeline import run_pipeline
     from ansatz.track.console import open_console
 
-    start = {"data.sft": "null", "model.path": sft_checkpoint(out), "seed": str(seed)}
+    model = sft_checkpoint(out, seed, settings.get("threads", "0"))
+    start = {"data.sft": "null", "model.path": model, "seed": str(seed)}
     names = {"name": f"{name}-{seed}", "out": str(out)}
-    config = load_recipe(RECIPE, overrides={**COMMON, **start, **settings, **names})
+    config = load_recipe(RECIPE, overrides={**start, **settings, **names})
     if (config.run_dir / "summary.json").exists() or stopped(config.run_dir):
         return
     try:
@@ -156,16 +149,19 @@ def figure(out: Path, seeds: Sequence[int]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=("find", "run", "plot"))
+    parser.add_argument("verb", choices=("sft", "find", "run", "plot"))
     parser.add_argument("out", type=Path)
     parser.add_argument("figure", type=Path, nargs="?")
-    parser.add_argument("--rates", nargs="+", default=["4e-4", "8e-4", "1.6e-3", "3.2e-3"])
+    parser.add_argument("--rates", nargs="+", default=["4e-4", "1e-3", "2e-3"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--arms", nargs="+", choices=tuple(ARMS), default=list(ARMS))
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     settings = dict(setting.split("=", 1) for setting in arguments.set)
-    if arguments.verb == "find":
+    if arguments.verb == "sft":
+        for seed in arguments.seeds:
+            sft_checkpoint(arguments.out, seed, settings.get("threads", "0"))
+    elif arguments.verb == "find":
         for rate in arguments.rates:
             rl_run(arguments.out, f"rate_{rate}", arguments.seeds[0], settings | {"train.lr": rate})
         for rate in arguments.rates:

@@ -52,12 +52,13 @@ class WatchdogSection(Section):
 
     action: Action = "warn"
     """What the rules of collapse do. ignore: nothing. warn: a line on the console and in the report. lower_lr: multiply
-    the learning rate by `watchdog.lr_factor`. rollback: return to the last checkpoint from before the alarm's window,
-    with a lower learning rate and other noise. stop: save and end the run with exit code 3. The rules of a metric's
+    the learning rate by `watchdog.lr_factor`. rollback: return to the last healthy checkpoint, with a lower learning
+    rate and other noise. stop: save and end the run with exit code 3. The rules of a metric's
     healthy range warn, unless `watchdog.rules` says otherwise."""
     rules: dict[str, RuleSettings] = Field(default_factory=dict[str, RuleSettings])
     """Changes of rules and further rules, by name: {truncated: {above: 0.5, window: 10, action: stop}}; see below."""
-    lr_factor: Annotated[Float, Field(gt=0, lt=1)] = 0.5
-    """lower_lr and rollback multiply the learning rate by this factor, each time and for the rest of the stage."""
+    lr_factor: Annotated[Float, Field(gt=0, lt=1)] = 0.25
+    """lower_lr and rollback multiply the learning rate by this factor, each time and for the rest of the stage. A rate
+    at which the policy collapses is several times too high."""
     attempts: Count = 3
     """Number of times that a stage may lower its learning rate or roll back. The next alarm then stops it."""

@@ -14,13 +14,15 @@ def rollback_target(steps: Sequence[int], *, first_bad_step: int) -> int:
     return max((step for step in steps if step + 1 < first_bad_step), default=0)
 
 
-def steps_for_rollback(steps: Sequence[int], *, step: int, window: int) -> set[int]:
-    """The checkpoints to keep for rollbacks after `step`, by alarms over at most `window` steps: one or two of them.
+def steps_for_rollback(steps: Sequence[int], *, step: int, window: int, near_best: int) -> set[int]:
+    """The checkpoints to keep for rollbacks after `step`, by alarms over at most `window` steps: up to three of them.
 
     The first is the one that an alarm in the next step would return to. The second is the oldest of those that are
     still too new for this: without it, frequent checkpoints would be removed before they are old enough, and the first
-    would never be replaced.
+    would never be replaced. The third is the one that an alarm about a metric that falls would return to.
+    near_best: the first step of the last window in which that metric was near its best; 0 without one.
     """
     old_enough = [known for known in steps if known + 1 < step + 2 - window]
     newer = [known for known in steps if known + 1 >= step + 2 - window]
-    return {*old_enough[-1:], *newer[:1]}
+    before_fall = [known for known in steps if known < near_best]
+    return {*old_enough[-1:], *newer[:1], *before_fall[-1:]}

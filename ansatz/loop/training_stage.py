@@ -158,7 +158,7 @@ def training_stage(
     if watchdog is not None:
         watch_state = state_after(rollbacks, state.get(STATE))
         watch = StageWatch(watchdog, folder=folder, trainer=trainer, tracker=tracker, state=watch_state)
-    others = int(config.save.best) + (2 if watch is not None and watch.can_roll_back else 0)
+    others = int(config.save.best) + (3 if watch is not None and watch.can_roll_back else 0)
     check_space(folder, checkpoint_bytes=trainer.checkpoint_bytes, keep=config.save.keep, others=others)
     edges = EdgeSaver(
         folder,

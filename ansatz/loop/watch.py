@@ -91,8 +91,14 @@ class StageWatch:
         """The steps of checkpoints, in rising order, that a later rollback may return to. The last is the current."""
         if not self.can_roll_back:
             return set()
-        window = max(rule.window for rule in self._rules if rule.action == "rollback")
-        return steps_for_rollback(steps, step=steps[-1], window=window)
+        rules = [rule for rule in self._rules if rule.action == "rollback"]
+        known = [self.state.rules[rule.name].near_best for rule in rules if rule.name in self.state.rules]
+        return steps_for_rollback(
+            steps,
+            step=steps[-1],
+            window=max(rule.window for rule in rules),
+            near_best=min((step for step in known if step), default=0),
+        )
 
     def observe(self, step: int, metrics: Mapping[str, float]) -> None:
         """Judge the metrics of a step. Alarms become events at once; a rollback or a stop waits for the step edge."""
@@ -123,7 +129,7 @@ class StageWatch:
             return
         assert decision.cause is not None
         steps = [checkpoint.step_of(path) for path in checkpoint.list_checkpoints(self._folder)]
-        target = rollback_target(steps, first_bad_step=decision.first_step)
+        target = rollback_target(steps, first_bad_step=decision.first_bad_step)
         rollback = Rollback(
             from_step=step,
             to_step=target,

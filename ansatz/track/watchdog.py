@@ -18,6 +18,8 @@ SPREAD = "rollout/reward_std"
 """The scale of `falls_by`."""
 REMEMBERED_WINDOWS = 10
 """`grows_by` compares with the smallest mean of this number of windows."""
+NEAR_BEST = 0.25
+"""A mean that is below its best by less than this fraction of what `falls_by` allows counts as no fall at all."""
 SEVERITY: tuple[Action, ...] = ("ignore", "warn", "lower_lr", "rollback", "stop")
 
 
@@ -26,7 +28,8 @@ class RuleState:
     """What a rule remembers.
 
     steps, values, spreads: the last `window` rows that have the metric, oldest first. means: of the last windows.
-    best, best_spread: the largest means so far. alarm: whether the last alarm still holds.
+    best, best_spread: the largest means so far. near_best: the first step of the last window whose mean was near the
+    best; 0 before the first window. alarm: whether the last alarm still holds.
     healthy: judgements in a row that were within the limit, since the alarm. was_healthy: whether the metric has been
     within its limit in this stage; before that, no rule with an absolute limit does more than warn.
     """
@@ -37,6 +40,7 @@ class RuleState:
     means: tuple[float, ...] = ()
     best: float | None = None
     best_spread: float = 0.0
+    near_best: int = 0
     alarm: bool = False
     healthy: int = 0
     was_healthy: bool = False
@@ -70,13 +74,15 @@ class WatchState:
 class Finding:
     """A rule that has raised an alarm, or whose alarm is over.
 
-    value: the mean over the steps first_step..step. action: what the rule asks for; "warn" if its metric has never been
-    within the limit.
+    value: the mean over the steps first_step..step. first_bad_step: from where on the policy cannot be trusted: the
+    first step of the window, or for `falls_by` an earlier one, after which the metric was never near its best again.
+    action: what the rule asks for; "warn" if its metric has never been within the limit.
     """
 
     rule: Rule
     step: int
     first_step: int
+    first_bad_step: int
     value: float
     text: str
     is_over: bool = False
@@ -101,14 +107,14 @@ class Decision:
     """What follows from one row. cause: the finding that asked for the action; None if there is none to take.
 
     state: after the action, except for a rollback: then only its numbers hold, as its rules return to a checkpoint.
-    first_step: the first step of the longest window among the alarms that ask for a rollback.
+    first_bad_step: the first one among the alarms that ask for more than a warning.
     """
 
     state: WatchState
     findings: tuple[Finding, ...] = ()
     action: Action = "ignore"
     cause: Finding | None = None
-    first_step: int = 0
+    first_bad_step: int = 0
 
 
 def observe(
@@ -141,7 +147,7 @@ def observe(
         findings=tuple(findings),
         action=action,
         cause=cause,
-        first_step=min(finding.first_step for finding in acting),
+        first_bad_step=min(finding.first_bad_step for finding in acting),
     )
 
 
@@ -175,7 +181,10 @@ def _with_references(rule: Rule, state: RuleState, mean: float) -> RuleState:
     """The state with what relative conditions compare with; absolute ones need nothing."""
     if rule.condition == "falls_by":
         best = mean if state.best is None else max(state.best, mean)
-        return replace(state, best=best, best_spread=max(state.best_spread, fmean(state.spreads)))
+        spread = max(state.best_spread, fmean(state.spreads))
+        is_near = mean >= best - NEAR_BEST * rule.limit * spread
+        near_best = state.steps[0] if is_near else state.near_best
+        return replace(state, best=best, best_spread=spread, near_best=near_best)
     if rule.condition == "grows_by":
         return replace(state, means=(*state.means, mean)[-REMEMBERED_WINDOWS * rule.window :])
     return state
@@ -218,6 +227,7 @@ def _finding(rule: Rule, state: RuleState, mean: float, *, is_over: bool = False
         rule=rule,
         step=last,
         first_step=first,
+        first_bad_step=min(first, state.near_best + 1) if rule.condition == "falls_by" else first,
         value=mean,
         text=text,
         is_over=is_over,

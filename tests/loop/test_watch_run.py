@@ -17,9 +17,11 @@ from ansatz.train import checkpoint
 from benchmarks.faults.fingerprint import untimed
 
 STEPS = 14
+REWARD = f"{Path(__file__).with_name('user_rewards.py')}:every_other"
 CHANGES = {
     "data": {"sft": None},
     "rollout": {"prompts_per_step": 4, "samples_per_prompt": 2, "max_response_tokens": 12},
+    "rewards": {"math_answer": {"weight": 0}, REWARD: {}},  # without a signal, all checkpoints would be equal
     "train": {"steps": STEPS, "lr": 1e-3},
     "evaluate": {"problems": 3, "every": 5},
     "save": {"every": 2, "keep": 1, "tensorboard": False},
@@ -28,9 +30,15 @@ CHANGES = {
 RULES = {"rate": {"metric": "train/lr", "above": 0.95e-3, "window": 2, "action": "rollback"}}
 
 
-def config_of(folder, **watchdog):
-    section = {"rules": RULES, **watchdog}
-    return toy_config(folder, {**CHANGES, "watchdog": section, "train": {**CHANGES["train"], "warmup_steps": 5}})
+def config_of(folder, *, lag=0, **watchdog):
+    changes = {
+        **CHANGES,
+        "watchdog": {"rules": RULES, "lr_factor": 0.5, **watchdog},
+        "train": {**CHANGES["train"], "warmup_steps": 5},
+    }
+    if lag:
+        changes |= {"rollout": {**CHANGES["rollout"], "lag": lag}, "algorithm": {"correction": "truncate"}}
+    return toy_config(folder, changes)
 
 
 class Killed(BaseException):
@@ -156,9 +164,54 @@ def test_a_kill_in_the_first_steps_after_a_rollback_repeats_them_with_the_same_n
     assert everything(rl_of(config)) == everything(rl_of(whole))
 
 
-def test_without_an_old_checkpoint_the_stage_starts_again(tmp_path):
+@pytest.fixture(scope="module")
+def whole_with_lag(tmp_path_factory):
+    """As `whole`, with rollouts of each step sampled while the one before is updated: step 5 is open in step 4."""
+    config = config_of(tmp_path_factory.mktemp("lag"), lag=1)
+    run_pipeline(config)
+    return config
+
+
+def texts(folder: Path, step: int):
+    return [row["rollout"]["token_ids"] for row in read_jsonl(folder / f"samples/step-{step:06d}.jsonl")]
+
+
+def test_with_a_lag_the_open_step_keeps_its_rollouts_and_later_ones_are_sampled_anew(whole_with_lag):
+    folder = rl_of(whole_with_lag)
+    (rollback,) = records.read_rollbacks(folder)
+    assert (rollback.from_step, rollback.to_step) == (7, 4)
+    dropped = folder / "rolled_back/1"
+    assert texts(folder, 5) == texts(dropped, 5)
+    for step in (6, 7):
+        assert texts(folder, step) != texts(dropped, step)
+    rows = read_jsonl(folder / "metrics.jsonl")
+    assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
+    assert [row["rollout/version_lag"] for row in rows] == [0.0] + [1.0] * (STEPS - 1)
+    assert not list((folder / "ledger").iterdir())
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("module", "name", "at"),
+    [place[1:] for place in PLACES if place[0] in ("record", "set aside", "metrics", "next checkpoint")],
+    ids=["record", "set aside", "metrics", "next checkpoint"],
+)
+def test_a_kill_around_a_rollback_with_a_lag_ends_in_the_same_bits(
+    whole_with_lag, tmp_path, monkeypatch, module, name, at, before
+):
+    config = config_of(tmp_path, lag=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, killing(getattr(module, name), at, before=before))
+        with pytest.raises(Killed):
+            run_pipeline(config)
+    run_pipeline(config, resume=True)
+    assert everything(rl_of(config)) == everything(rl_of(whole_with_lag))
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_without_an_old_checkpoint_the_stage_starts_again(tmp_path, lag):
     rules = {"rate": {**RULES["rate"], "above": 0.2e-3, "window": 1}}
-    config = config_of(tmp_path, rules=rules, lr_factor=0.05)
+    config = config_of(tmp_path, lag=lag, rules=rules, lr_factor=0.05)
     run_pipeline(config)
     (rollback,) = records.read_rollbacks(rl_of(config))
     assert (rollback.from_step, rollback.to_step) == (2, 0)

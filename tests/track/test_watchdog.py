@@ -14,7 +14,7 @@ from ansatz.track.metrics import METRICS
 from ansatz.track.rules import Rule, collapse_rules, rules_of
 from ansatz.track.watchdog import WatchState, observe
 
-SECTION = WatchdogSection()
+SECTION = WatchdogSection(lr_factor=0.5)
 
 
 def rule(**changes):
@@ -70,6 +70,23 @@ def test_falls_by_needs_a_spread_of_rewards():
     assert alarms(run([rule(condition="falls_by", limit=0.5)], rows)) == []
 
 
+def test_a_slow_fall_is_bad_since_the_metric_was_last_near_its_best():
+    """The best mean is 0.8 and an alarm comes below 0.6. A mean of 0.75, a quarter of the way, is still near the best:
+    the last such window has steps 4 to 6 (0.78, 0.78, 0.72)."""
+    values = [0.8, 0.8, 0.8, 0.78, 0.78, 0.72, 0.70, 0.68, 0.66, 0.64, 0.60, 0.57, 0.50]
+    decision = run([rule(condition="falls_by", limit=0.5, action="rollback")], curve(values, spread=0.4))[-1]
+    assert decision.cause is not None
+    assert (decision.action, decision.cause.first_step, decision.first_bad_step) == ("rollback", 11, 5)
+
+
+def test_a_sudden_fall_is_bad_from_its_window_on_at_the_latest():
+    """Steps 1 to 3 are near the best, and so are steps 2 to 4; the alarm's window starts with step 3."""
+    falls = [rule(condition="falls_by", limit=0.5, action="rollback")]
+    decision = run(falls, curve([0.8, 0.8, 0.8, 0.68, 0.1], spread=0.4))[-1]
+    assert decision.cause is not None
+    assert (decision.action, decision.cause.first_step, decision.first_bad_step) == ("rollback", 3, 3)
+
+
 @given(st.floats(0.01, 100), st.floats(-50, 50), st.lists(st.floats(0, 1), min_size=3, max_size=30))
 def test_falls_by_does_not_depend_on_the_scale_of_the_reward(scale, offset, values):
     falls = [rule(condition="falls_by", limit=0.5)]
@@ -110,7 +127,7 @@ def test_the_most_severe_action_wins_and_the_longest_window_decides_where_the_ba
         rule(name="mild", window=1, limit=0.05, action="lower_lr"),
     ]
     decisions = run(rules, curve([0.11] * 5 + [0.0]))
-    assert (decisions[-1].action, decisions[-1].first_step) == ("rollback", 2)
+    assert (decisions[-1].action, decisions[-1].first_bad_step) == ("rollback", 2)
     assert (decisions[-1].state.rollbacks, decisions[-1].state.attempts, decisions[-1].state.lr_scale) == (1, 1, 0.5)
 
 
