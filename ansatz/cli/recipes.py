@@ -24,7 +24,8 @@ def recipes(
         print(recipe_text(recipe_path(name)), end="")
         return
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for head in ("name", "hardware", "what it is"):
+    table.add_column("name", no_wrap=True)  # to be copied
+    for head in ("hardware", "what it is"):
         table.add_column(head, overflow="fold")
     for recipe in packaged_recipes():
         table.add_row(recipe.name, recipe.hardware.partition(" ")[0] or "CPU", recipe.summary)

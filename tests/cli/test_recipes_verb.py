@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import pytest
 import yaml
 
 from ansatz.config.packaged import OVERLAYS, packaged_recipes
 
 
-def test_recipes_lists_every_recipe_and_overlay(ansatz, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+@pytest.mark.parametrize("columns", [80, 200])
+def test_recipes_lists_every_recipe_and_overlay(ansatz, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
     code, out, _ = ansatz("recipes")
     assert code == 0
     for recipe in [*packaged_recipes(), *packaged_recipes(OVERLAYS)]:
