@@ -246,6 +246,10 @@ class SaveSection(Section):
     grace: Annotated[Float, Field(ge=0)] = 30.0
     """Seconds that a step may still take when a signal asks the run to stop. After that the step is dropped, and the
     state before it is saved, unless the weights are already changing."""
+    exact: bool = True
+    """With `rollout.lag`, checkpoints hold the older weights that sample the next steps, as many versions as the lag.
+    false: they do not, and a resumed run samples these steps with its newest weights, so it gives another result than
+    an uninterrupted one."""
     samples: bool = True
     """Write the rollouts of every RL step as JSON lines, to rl/samples."""
     samples_keep: Count = 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -31,31 +32,52 @@ def check_run_space(config: Config, *, free: Callable[[Path], int] = free_bytes)
     per_weight = 2 + (0 if config.model.lora is not None else moment_bytes)
     num_checkpoints = min(config.save.keep, -(-config.train.steps // config.save.every))
     folder = next(each for each in (config.run_dir, *config.run_dir.absolute().parents) if each.is_dir())
-    needed, available = num_checkpoints * parameters * per_weight, free(folder)
+    published = (0, 0)
+    if config.model.lora is None and (config.rollout.lag or config.cluster.workers):
+        published = published_weights(config, 2 * parameters)
+    needed, available = num_checkpoints * parameters * per_weight + math.prod(published), free(folder)
     if needed > available:
         raise NoSpaceError(
             f"{config.run_dir}: {num_checkpoints} checkpoints (save.keep = {config.save.keep}) of {parameters:,} "
-            f"weights, each with at least {per_weight} bytes per weight, need {needed / GB:.3g} GB, but only "
+            f"weights, each with at least {per_weight} bytes per weight, {_and_published(published)}need "
+            f"{needed / GB:.3g} GB, but only {available / GB:.3g} GB are free on this disk. Free some space, lower "
+            "save.keep, or write the run elsewhere with --out."
+        )
+
+
+def published_weights(config: Config, version_bytes: int) -> tuple[int, int]:
+    """How many versions of the weights samplers need on the disk at the same time, and the bytes of one."""
+    return config.rollout.lag + config.rollout.publish_every + 1, version_bytes
+
+
+def check_space(
+    folder: Path,
+    *,
+    checkpoint_bytes: int,
+    keep: int,
+    others: int = 0,
+    published: tuple[int, int] = (0, 0),
+    free: Callable[[Path], int] = free_bytes,
+) -> None:
+    """NoSpaceError, showing the sum, if the checkpoints that the stage will add to its folder do not fit on the disk.
+
+    others: checkpoints that are kept besides the newest `keep`. One more exists while a checkpoint is written, because
+    the oldest is removed after that. published: see `published_weights`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    num_new = max(keep + others + 1 - len(list_checkpoints(folder)), 1)
+    needed, available = num_new * checkpoint_bytes + math.prod(published), free(folder)
+    more = f"{others} for save.best and rollbacks, " if others else ""
+    if needed > available:
+        raise NoSpaceError(
+            f"{folder}: {num_new} checkpoints (save.keep = {keep}, {more}and one while it is written) of "
+            f"{checkpoint_bytes / GB:.3g} GB each {_and_published(published)}need {needed / GB:.3g} GB, but only "
             f"{available / GB:.3g} GB are free on this disk. Free some space, lower save.keep, or write the run "
             "elsewhere with --out."
         )
 
 
-def check_space(
-    folder: Path, *, checkpoint_bytes: int, keep: int, others: int = 0, free: Callable[[Path], int] = free_bytes
-) -> None:
-    """NoSpaceError, showing the sum, if the checkpoints that the stage will add to its folder do not fit on the disk.
-
-    others: checkpoints that are kept besides the newest `keep`. One more exists while a checkpoint is written, because
-    the oldest is removed after that.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    num_new = max(keep + others + 1 - len(list_checkpoints(folder)), 1)
-    needed, available = num_new * checkpoint_bytes, free(folder)
-    more = f"{others} for save.best and rollbacks, " if others else ""
-    if needed > available:
-        raise NoSpaceError(
-            f"{folder}: {num_new} checkpoints (save.keep = {keep}, {more}and one while it is written) of "
-            f"{checkpoint_bytes / GB:.3g} GB each need {needed / GB:.3g} GB, but only {available / GB:.3g} GB are free "
-            "on this disk. Free some space, lower save.keep, or write the run elsewhere with --out."
-        )
+def _and_published(published: tuple[int, int]) -> str:
+    versions, version_bytes = published
+    size = f"{version_bytes / GB:.3g} GB each"
+    return f"and {versions} versions of the weights for samplers of {size} " if math.prod(published) else ""

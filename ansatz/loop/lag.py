@@ -7,13 +7,20 @@ With the ratio taken against the recomputed old policy and the gap to the sample
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ansatz.config.schema import Config
 from ansatz.errors import ConfigError
+from ansatz.loop.rollout_queue import RolloutQueue
 from ansatz.loop.schedule import RolloutSchedule
+from ansatz.loop.training_stage import TrainingStage
 from ansatz.objectives.objective import Objective
+from ansatz.train.batch import TrainBatch
 
 LARGEST_LAG = 8
 """A larger lag must be requested by name."""
+ALIGN_EVERY = 10
+"""Stale samplers are checked at every step that is a multiple of this, and at the first step after a start."""
 
 
 def schedule_of(config: Config) -> RolloutSchedule:
@@ -50,6 +57,20 @@ def check_lag(config: Config, objective: Objective) -> None:
             f"{staleness} steps old. Set algorithm.anchor: old, so that it is clipped against the recomputed old "
             "policy."
         )
+
+
+def check_sampler(stage: TrainingStage, queue: RolloutQueue, batch: TrainBatch, *, step: int) -> Mapping[str, float]:
+    """Compare the sampler with the trainer on tokens of older weights, which are loaded for one microbatch.
+
+    Tokens of the current weights are compared at every step (`train.alignment`), but with a lag there are none. Returns
+    the metrics at the steps that are due in every run: the first step of a resumed run must not differ from that of an
+    uninterrupted one. AlignmentError if they disagree.
+    """
+    is_due = step % ALIGN_EVERY == 0
+    if (is_due or step == stage.first_step) and (stored := queue.sampled_with(step)) is not None:
+        aligned = stage.trainer.check_against(stored.tensors, batch, version=stored.policy_version, step=step)
+        return aligned if is_due else {}
+    return {}
 
 
 def explain_lag(config: Config) -> list[str]:

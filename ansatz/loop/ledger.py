@@ -4,7 +4,8 @@
                                 {"landed": {...}}     the rollouts of a ticket that was issued above
 
 It is only a cache: without it, tickets that a checkpoint leaves open are sampled again, with the same result. Lines are
-written at once, so they survive a kill of the process, and are flushed to disk within a second.
+written at once, so they survive a kill of the process, and are flushed to disk within a second. When the disk is full,
+the run continues without the ledger of the steps whose lines could not be written.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+from ansatz.files import not_written
 from ansatz.rollout.ticket import (
     Kind,
     Landed,
@@ -33,10 +36,15 @@ SYNC_S = 1.0
 
 
 class Ledger:
-    """The ledger in a folder, which is made when it is needed. Any thread may call it."""
+    """The ledger in a folder, which is made when it is needed. Any thread may call it.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    on_failure: called with a step and a sentence if its lines cannot be written, once for each step, from `issue`.
+    """
+
+    def __init__(self, folder: Path, *, on_failure: Callable[[int, str], None] = lambda step, text: None) -> None:
+        self._folder, self._on_failure = folder, on_failure
+        self._failed: dict[int, str] = {}  # steps whose files end before a line that could not be written
+        self._reported = set[int]()
         self._files: dict[int, TextIO] = {}
         self._unsynced = set[int]()
         self._timer: threading.Timer | None = None
@@ -46,6 +54,9 @@ class Ledger:
         """Record tickets before they are sampled."""
         for ticket in tickets:
             self._append(ticket.step, {"ticket": ticket_to_json(ticket)})
+        for step in self._failed.keys() - self._reported:
+            self._reported.add(step)
+            self._on_failure(step, f"{self._failed[step]} A kill before the next checkpoint costs time, and no result.")
 
     def land(self, landing: Landed) -> None:
         """Record what has landed. Its ticket has been issued."""
@@ -92,7 +103,8 @@ class Ledger:
         with self._lock:
             self._timer = None
             for step in self._unsynced:
-                os.fsync(self._files[step].fileno())
+                with suppress(OSError):  # a cache that may be lost
+                    os.fsync(self._files[step].fileno())
             self._unsynced.clear()
 
     def close(self) -> None:
@@ -108,10 +120,20 @@ class Ledger:
     def _append(self, step: int, row: dict[str, Any]) -> None:
         line = json.dumps(row, separators=(",", ":")) + "\n"
         with self._lock:
-            if step not in self._files:
-                self._files[step] = self._open(step)
-            self._files[step].write(line)
-            self._files[step].flush()
+            if step in self._failed:  # a landing must not follow without its ticket
+                return
+            try:
+                if step not in self._files:
+                    self._files[step] = self._open(step)
+                self._files[step].write(line)
+                self._files[step].flush()
+            except OSError as error:
+                self._failed[step] = not_written(self._folder / _name(step), error, needed=len(line))
+                self._unsynced.discard(step)
+                if (file := self._files.pop(step, None)) is not None:
+                    with suppress(OSError):  # what is left in its buffer cannot be written either
+                        file.close()
+                return
             self._unsynced.add(step)
             if self._timer is None:
                 self._timer = threading.Timer(SYNC_S / 2, self.sync)
@@ -121,8 +143,12 @@ class Ledger:
     def _open(self, step: int) -> TextIO:
         """Open a file to append to it, without the torn line that a kill may have left at its end."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"step-{step:06d}.jsonl"
+        path = self._folder / _name(step)
         if path.is_file():
             whole = path.read_bytes().rfind(b"\n") + 1
             os.truncate(path, whole)
         return path.open("a", encoding="utf-8")
+
+
+def _name(step: int) -> str:
+    return f"step-{step:06d}.jsonl"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from ansatz.loop.collect import StepCollector
 from ansatz.loop.context import RunContext
+from ansatz.loop.disk import check_space, published_weights
 from ansatz.loop.lag import schedule_of
 from ansatz.loop.ledger import Ledger
 from ansatz.loop.rollout_queue import WEIGHTS_FOLDER, RolloutQueue
@@ -26,8 +27,12 @@ def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> I
         if schedule.live and not config.cluster.workers:
             source: TicketSource = LiveTickets(context.sampler(trainer.policy))
         else:
-            store, ledger = FileWeightStore(stage.folder / "weights"), Ledger(stage.folder / "ledger")
-            stack.callback(store.close)
+            _check_room(stage)
+            store = FileWeightStore(stage.folder / "weights")
+            ledger = Ledger(
+                stage.folder / "ledger", on_failure=lambda step, text: stage.tracker.event(step, "not_saved", text)
+            )
+            stage.at_end.callback(store.close)
             stack.callback(ledger.close)
             store.close()
             if (saved := stage.restored_files) is not None and (saved / WEIGHTS_FOLDER).is_dir():
@@ -57,7 +62,34 @@ def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> I
             store=store,
             ledger=ledger,
         )
-        queue.start(trainer.weights(), done=stage.first_step - 1, state=stage.restored)
+        renewed = queue.start(trainer.weights(), done=stage.first_step - 1, state=stage.restored)
+        if renewed:
+            _report_renewed(stage, renewed)
         yield queue
         if ledger is not None:
             ledger.forget(stage.total_steps)
+
+
+def _check_room(stage: TrainingStage) -> None:
+    """NoSpaceError if checkpoints and the weights for samplers do not fit on the disk."""
+    config, trainer = stage.config, stage.trainer
+    published = published_weights(config, sum(value.nbytes for value in trainer.weights().trained().values()))
+    held = (
+        config.rollout.lag * published[1] if config.save.exact else 0
+    )  # each checkpoint keeps those of its open steps
+    check_space(
+        stage.folder,
+        checkpoint_bytes=trainer.checkpoint_bytes + held,
+        keep=config.save.keep,
+        others=int(config.save.best),
+        published=published,
+    )
+
+
+def _report_renewed(stage: TrainingStage, steps: Sequence[int]) -> None:
+    step = stage.first_step - 1
+    text = (
+        f"the checkpoint does not hold the weights that would sample steps {steps[0]} to {steps[-1]} (save.exact, or "
+        f"rollout.lag was changed), so the weights of step {step} sample them."
+    )
+    stage.tracker.event(step, "newer_weights", text)

@@ -31,7 +31,7 @@ from ansatz.rollout.ticket import (
     ticket_to_json,
 )
 from ansatz.rollout.ticket_sources import OnFinished, TicketSource
-from ansatz.rollout.weight_store import WeightStore
+from ansatz.rollout.weight_store import StoredWeights, WeightStore
 from ansatz.types import Json, Prompt, Rollout, rollout_from_json, to_json
 
 WEIGHTS_FOLDER = "rollout_weights"
@@ -101,14 +101,15 @@ class RolloutQueue:
         self._partial: tuple[PartialGroup, ...] = ()
         self._opened = self._done = self._started = 0
         self._weights: dict[int, str] = {}  # fingerprints by version
+        self._num_from_ledger = 0
         self._newest = -1  # the newest version that training uses
         self._unneeded: list[int] = []  # pins to release once the step edge after them is captured
 
-    def start(self, weights: WeightSource, *, done: int, state: Mapping[str, Any]) -> None:
+    def start(self, weights: WeightSource, *, done: int, state: Mapping[str, Any]) -> list[int]:
         """Continue after step `done` with what `state` returned then; empty at the start of the stage.
 
-        The weight store has the versions that were saved with it. A step that is open without its weights, because
-        the lag was changed in between, is sampled with the newest ones.
+        The weight store has the versions that were saved with it. A step that is open without its weights, because they
+        were not saved or the lag was changed in between, is sampled with the newest ones. Returns these steps.
         """
         self._started = done
         self._opened, self._partial = done, _partial_from_json(state.get("partial_rollouts", ()))
@@ -120,8 +121,10 @@ class RolloutQueue:
         self.publish(weights, version=done)
         if self._newest < 0:
             self._use_newest(self._available(self._schedule.newest_version_for(done + 1), otherwise=max(self._weights)))
+        renewed = [opened.step for opened in steps if opened.version not in self._weights]
         for opened in steps:
             self._add(self._with_weights(opened))
+        return renewed
 
     def open(self, through: int) -> None:
         """Take the problems of all steps up to this one, and issue their tickets.
@@ -160,6 +163,16 @@ class RolloutQueue:
         )
         self._partial = data.partial
         return data
+
+    def sampled_with(self, step: int) -> StoredWeights | None:
+        """The weights that the tickets of an open step name, if these are not the newest; see `train.alignment`."""
+        version = self._open[step].version
+        return None if self._store is None or version == self._done else self._store.load(version)
+
+    def metrics(self) -> dict[str, float]:
+        """What sampling did besides, in this process and up to now. None of it is part of a run's result."""
+        from_ledger = {} if self._ledger is None else {"perf/groups_from_ledger": float(self._num_from_ledger)}
+        return {**from_ledger, **self._source.metrics()}
 
     def publish(self, weights: WeightSource, *, version: int) -> None:
         """The step `version` is complete, and these are its weights."""
@@ -226,6 +239,7 @@ class RolloutQueue:
         for ticket in tickets:
             if (landing := self._landing(ticket)) is not None:
                 by_key[ticket.key] = landing.rollouts
+                self._num_from_ledger += 1
                 for rollout in landing.rollouts:
                     on_finished(rollout)
         new = [ticket for ticket in tickets if ticket.key not in by_key]

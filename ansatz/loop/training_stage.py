@@ -6,7 +6,7 @@ import functools
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,8 @@ class TrainingStage:
     """One training stage: its folder, what it trains, the problems to come, and the first step that is still to do.
 
     restored: what the stage itself put into the checkpoint that was resumed (`reach_edge`); empty at the start.
-    edges: saves the stage. watch: its watchdog; None for a stage without one.
+    edges: saves the stage. watch: its watchdog; None for a stage without one. at_end: what is closed after the stage
+    has been saved for the last time, such as files that its checkpoints need.
     """
 
     config: Config
@@ -53,6 +54,7 @@ class TrainingStage:
     first_step: int
     restored: Mapping[str, Any]
     watch: StageWatch | None
+    at_end: ExitStack
 
     @property
     def noise_seed(self) -> int:
@@ -171,7 +173,7 @@ def training_stage(
     )
     edges.capture(step, lambda: state)
     trainer.on_skip = functools.partial(_store_skipped, folder, tracker, Counter())
-    with closing(tracker), context.interrupts.saving(edges):
+    with closing(tracker), context.interrupts.saving(edges), ExitStack() as at_end:
         tracker.resume(step)
         try:
             yield TrainingStage(
@@ -185,6 +187,7 @@ def training_stage(
                 first_step=step + 1,
                 restored=state,
                 watch=watch,
+                at_end=at_end,
             )
         except (AlignmentError, RewardError) as error:
             saved = edges.save_edge() or "The step could not be saved, because its weights were already changing."

@@ -6,9 +6,10 @@ sampler with the trainer's own weights reports about a probe, so that a worker w
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ansatz.cluster.health import Confirmation, Weights
 from ansatz.models.threads import one_thread
@@ -91,6 +92,11 @@ class PooledTickets:
                     on_finished(rollout)
         self._done += keys
         return [groups[ticket.key] for ticket in tickets]
+
+    def metrics(self) -> Mapping[str, float]:
+        with self._changed:
+            counts = dataclasses.asdict(self._pool.counts)
+        return {f"perf/workers/{name}": float(count) for name, count in counts.items()}
 
     def close(self) -> None:
         if self._watch is not None:

@@ -7,7 +7,7 @@ too, with a policy of its own that loads the version that a ticket names.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ansatz.errors import RolloutError
@@ -35,6 +35,10 @@ class TicketSource(Protocol):
 
         on_finished: called with each rollout once it is known, one at a time.
         """
+        ...
+
+    def metrics(self) -> Mapping[str, float]:
+        """What has happened to the workers so far, under the names of docs/metrics.md; nothing without workers."""
         ...
 
     def close(self) -> None:
@@ -66,6 +70,9 @@ class LiveTickets:
                 )
         return sample_tickets(self._sampler, tickets, on_finished=on_finished)
 
+    def metrics(self) -> Mapping[str, float]:
+        return {}
+
     def close(self) -> None:
         self._sampler.close()
 
@@ -95,6 +102,9 @@ class StoredTickets:
         for ticket, rollouts in zip(tickets, groups, strict=True):
             self._on_landed(landed(ticket, rollouts, seconds=seconds))
         return groups
+
+    def metrics(self) -> Mapping[str, float]:
+        return {}
 
     def close(self) -> None:
         self._sampler.close()

@@ -26,7 +26,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, uint8
 
-from ansatz.errors import RolloutError
+from ansatz.errors import RolloutError, StorageError
+from ansatz.files import not_written
 from ansatz.json_text import read_object
 from ansatz.models.weights import WeightSource
 
@@ -52,7 +53,7 @@ class WeightStore(Protocol):
     def publish(self, version: int, source: WeightSource) -> str:
         """Store the weights that are trained, as they are now, and return their fingerprint.
 
-        A version that exists is replaced.
+        A version that exists is replaced. StorageError if the disk is full; nothing has then changed.
         """
         ...
 
@@ -149,13 +150,18 @@ class FileWeightStore(_Pins):
         tensors = {name: value.detach().cpu().contiguous() for name, value in source.trained().items()}
         meta = {"version": version, "policy_version": source.version, "fingerprint": fingerprint(tensors)}
         draft, final = self._draft(version), self.path(version)
-        draft.mkdir(parents=True)
         try:
+            draft.mkdir(parents=True)
             save_torch_state_dict(tensors, draft, max_shard_size=self._max_shard_bytes)
-        except SafetensorError as error:  # how safetensors reports a full disk
+            (draft / META_FILE).write_text(json.dumps(meta), encoding="utf-8")
+        except (OSError, SafetensorError) as error:  # safetensors reports a full disk in its own way
             shutil.rmtree(draft, ignore_errors=True)
-            raise OSError(f"{draft}: {error}") from error
-        (draft / META_FILE).write_text(json.dumps(meta), encoding="utf-8")
+            cause = error if isinstance(error, OSError) else OSError(str(error))
+            raise StorageError(
+                f"{not_written(final, cause, needed=sum(value.nbytes for value in tensors.values()))} Samplers need "
+                "these weights, so the run ends. The last checkpoint is intact. Free some space, then continue with "
+                "--resume."
+            ) from error
         self._drop(version)
         draft.rename(final)
         self._drop_unused()

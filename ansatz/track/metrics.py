@@ -471,7 +471,8 @@ METRICS: tuple[Metric, ...] = (
         name="align/mean_exp_gap",
         title="sampler-trainer gap",
         formula="mean of exp(|behavior_logp - old_logp|) over the response tokens that the policy to be updated has "
-        "sampled; stale tokens are left out (see rollout/version_lag)",
+        "sampled; stale tokens are left out (see rollout/version_lag). With rollout.lag there are no others: at every "
+        "tenth step, those of one microbatch are computed with the weights that sampled them",
         unit="1",
         healthy="1.00 to 1.05",
         meaning="Over 1.05 the sampler samples from another distribution than the trainer differentiates. Check "
@@ -490,6 +491,17 @@ METRICS: tuple[Metric, ...] = (
         healthy="under 1",
         meaning="A single large gap with a small mean is a token with a tiny probability. Many large gaps are a fault.",
         reduction=Reduction.MAX,
+    ),
+    Metric(
+        name="align/lag",
+        title="drift over the lag",
+        formula="mean of exp(|behavior_logp - old_logp|) over the stale response tokens, which earlier policies have "
+        "sampled (only with algorithm.correction)",
+        unit="1",
+        healthy="under 1.2, steady",
+        meaning="How far the policy has moved since these tokens were sampled. It grows with rollout.lag and "
+        "train.lr. The correction weights of many tokens are then cut off.",
+        weight="tokens",
     ),
     # Time and speed of one process.
     Metric(
@@ -561,6 +573,29 @@ METRICS: tuple[Metric, ...] = (
         meaning="A steady rise means longer responses, or a leak. Near the limit of the device, lower "
         "train.tokens_per_microbatch or rollout.engine.max_concurrent.",
         reduction=Reduction.MAX,
+    ),
+    Metric(
+        name="perf/groups_from_ledger",
+        title="groups from the ledger",
+        formula="groups that had landed before the run was resumed and were not sampled again, since then (only with "
+        "rollout.lag or workers)",
+        unit="groups",
+        healthy="0 without a resume",
+        meaning="After a resume, about the groups that were sampled after the last checkpoint.",
+        reduction=Reduction.SUM,
+    ),
+    Metric(
+        name="perf/workers/<count>",
+        title="events of workers",
+        formula="since the run was started or resumed (only with cluster.workers): deaths and restarts of workers, "
+        "lies (workers with other weights than they should have), groups that were reopened because a worker died or "
+        "took too long, backups (second leases), late answers, duplicates (second answers), and redrawn_differs "
+        "(second answers that differ from the first)",
+        unit="count",
+        healthy="0; some backups",
+        meaning="They change the time of a run, and no result. Each death and each suspicion is an event of the run, "
+        "with its cause. With redrawn_differs above 0, the engine's results depend on the batch.",
+        reduction=Reduction.SUM,
     ),
     # The pool of problems, after the step. Only with data.curriculum.
     Metric(

@@ -3,17 +3,27 @@
 Axes: T flat tokens, M the tokens that are compared. The measure is the mean over tokens of exp(|behavior_logp -
 old_logp|). It is 1 for equal log-probs, and a single token with a gap of several nats raises it, which a mean of gaps
 would hide. Rounding keeps it within 1 to 1.05. It costs nothing, because both log-probs are there anyway.
+
+With a lag, all tokens are stale: the policy has changed since they were sampled. `measure_with` then computes their
+log-probs with the weights that sampled them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import torch
 from torch import Tensor
 
 from ansatz.errors import AlignmentError
+from ansatz.models.load import Policy
+from ansatz.models.logps import token_logps
+from ansatz.models.weights import LiveWeights, load_trained
 from ansatz.track.measurements import Measurement, Measurements, mean, values
-from ansatz.train.batch import LossBatch
+from ansatz.train.batch import LossBatch, TrainBatch
+from ansatz.train.packed import select_rollouts, split_into_microbatches
 
-MEASURE, LARGEST = "align/mean_exp_gap", "align/max_gap"
+MEASURE, LARGEST, LAG = "align/mean_exp_gap", "align/max_gap", "align/lag"
 LARGEST_EXPONENT = 600.0
 """Larger gaps count as this one, in nats. Without it, the exponential would overflow."""
 
@@ -21,19 +31,54 @@ LARGEST_EXPONENT = 600.0
 def measure_alignment(batch: LossBatch) -> dict[str, Measurement]:
     """Both metrics, over all tokens that the policy to be updated has sampled, whether or not they count in the loss.
 
-    Stale tokens differ because the policy has changed, which is not a fault of the sampler.
+    Stale tokens differ because the policy has changed, which is not a fault of the sampler. They are measured apart, as
+    LAG, if a correction accounts for them.
     """
-    compared_T = batch.sampled_mask_T & ~batch.stale_T
-    gap_M: Tensor = (batch.behavior_logp_T - batch.old_logp_T).abs()[compared_T]
-    measured = {MEASURE: mean(float(gap_M.clamp(max=LARGEST_EXPONENT).double().exp().sum()), len(gap_M))}
+    gap_T = (batch.behavior_logp_T - batch.old_logp_T).abs()
+    measured = _measure(gap_T[batch.sampled_mask_T & ~batch.stale_T])
+    if batch.stale_corrected:
+        measured[LAG] = _mean_exp(gap_T[batch.sampled_mask_T & batch.stale_T])
+    return measured
+
+
+def measure_with(
+    policy: Policy, batch: TrainBatch, tensors: Mapping[str, Tensor], *, version: int, temperature: float, tokens: int
+) -> dict[str, Measurement]:
+    """The metrics over tokens that an earlier version of the policy has sampled, computed with its weights.
+
+    tensors: those of `WeightSource.trained`. They are loaded for one microbatch of at most `tokens` tokens; after that
+    the policy has its own weights again, bit for bit. Nothing is measured if that version sampled no token.
+    """
+    packed = batch.packed
+    segments = torch.unique(packed.segment_T[packed.mask_T & (packed.version_T == version)])
+    if not len(segments):
+        return {}
+    packed = select_rollouts(packed, segments)
+    packed = select_rollouts(packed, split_into_microbatches(packed, tokens)[0])
+    own = {name: value.detach().clone() for name, value in LiveWeights(policy=policy, version=0).trained().items()}
+    try:
+        load_trained(policy, tensors)
+        with torch.no_grad():
+            logp_T, _ = token_logps(policy, packed, temperature=temperature)
+    finally:
+        load_trained(policy, own)
+    return _measure((packed.behavior_logp_T - logp_T).abs()[packed.mask_T & (packed.version_T == version)])
+
+
+def _measure(gap_M: Tensor) -> dict[str, Measurement]:
+    measured = {MEASURE: _mean_exp(gap_M)}
     if len(gap_M):
         measured[LARGEST] = Measurement(float(gap_M.max()))
     return measured
 
 
+def _mean_exp(gap_M: Tensor) -> Measurement:
+    return mean(float(gap_M.clamp(max=LARGEST_EXPONENT).double().exp().sum()), len(gap_M))
+
+
 def check_alignment(measured: Measurements, *, limit: float, step: int) -> None:
     """AlignmentError if the measure is above the limit, or nan. No tokens to compare are no disagreement."""
-    if measured[MEASURE].weight == 0:
+    if MEASURE not in measured or measured[MEASURE].weight == 0:
         return
     metrics = values(measured)
     if metrics[MEASURE] <= limit:

@@ -167,6 +167,24 @@ class LocalTrainer:
             num_tokens=sum(report.num_tokens for report in reports),
         )
 
+    def check_against(
+        self, tensors: Mapping[str, Tensor], batch: TrainBatch, *, version: int, step: int
+    ) -> dict[str, float]:
+        """The metrics of alignment with the weights of an earlier version; see `alignment.measure_with`.
+
+        AlignmentError if they are above the limit.
+        """
+        measured = alignment.measure_with(
+            self.policy,
+            batch,
+            tensors,
+            version=version,
+            temperature=self.temperature,
+            tokens=self.settings.tokens_per_microbatch,
+        )
+        alignment.check_alignment(measured, limit=self.settings.max_logprob_gap, step=step)
+        return values(measured)
+
     @property
     def changes(self) -> int:
         """Optimiser steps of policy and critic, and updates of the reference."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import torch
 from tiny_models import some_prompts, tiny_policy
 from torch import Tensor
 
-from ansatz.errors import ModelError, RolloutError
+from ansatz.errors import ModelError, RolloutError, StorageError
 from ansatz.models.weights import LiveWeights, load_trained
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
@@ -143,3 +145,26 @@ def test_a_copy_of_the_policy_samples_the_same_bits_with_stored_weights(store: W
 def test_weights_of_another_model_are_refused() -> None:
     with pytest.raises(ModelError, match="not those of this model: a has shape"):
         load_trained(tiny_policy(), Numbers(0).trained())
+
+
+def test_a_full_disk_leaves_the_versions_as_they_were(tmp_path: Path) -> None:
+    store = FileWeightStore(tmp_path / "weights")
+    store.publish(1, Numbers(1))
+    with full_disk(), pytest.raises(StorageError, match=r"version-000002 could not be written .* are needed, .* free"):
+        store.publish(2, Numbers(2))
+    with full_disk(), pytest.raises(StorageError):
+        store.publish(1, Numbers(3))
+    assert store.versions() == (1,)
+    assert store.load(1).policy_version == 1
+    assert [path.name for path in (tmp_path / "weights").iterdir()] == ["version-000001"]
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """A limit on the size of a file stands for a full disk."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))

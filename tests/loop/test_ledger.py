@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from pathlib import Path
 
@@ -98,3 +99,26 @@ def test_lines_are_flushed_to_disk_within_a_second(tmp_path: Path, monkeypatch: 
     assert len(synced) == 1
     assert synced[0] - start < 1
     ledger.close()
+
+
+def test_on_a_full_disk_the_ledger_leaves_steps_out_and_says_so_once(tmp_path: Path) -> None:
+    failures = list[tuple[int, str]]()
+    ledger = Ledger(tmp_path, on_failure=lambda step, text: failures.append((step, text)))
+    first, second = tickets(4), tickets(5)
+    ledger.issue(first)
+    ledger.land(landing(first[0]))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (tmp_path.joinpath("step-000004.jsonl").stat().st_size + 20, hard))
+    try:
+        ledger.land(landing(first[1]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    ledger.land(landing(first[2]))  # after a line that is missing, no other may follow
+    ledger.issue(second)
+    ledger.issue(second)
+    ledger.land(landing(second[0]))
+    ledger.close()
+    assert Ledger(tmp_path).landed().keys() == {first[0].key, second[0].key}
+    ((step, text),) = failures
+    assert step == 4
+    assert "step-000004.jsonl could not be written" in text

@@ -64,6 +64,9 @@ class FakeTickets:
             self._ledger.land(landed(ticket, rollouts))
         return groups
 
+    def metrics(self) -> dict[str, float]:
+        return {}
+
     def close(self) -> None: ...
 
 
@@ -111,7 +114,7 @@ class Run:
             store=self.store,
             ledger=self.ledger,
         )
-        self.queue.start(self.weights, done=self.done, state=state)
+        self.renewed = self.queue.start(self.weights, done=self.done, state=state)
 
     @property
     def weights(self) -> Weights:
@@ -256,3 +259,19 @@ def test_a_sampler_without_memory_refuses_a_ticket_of_other_weights(tmp_path: Pa
     live.publish(7, run.weights)
     with pytest.raises(RolloutError, match="version 7"):
         live.wait(run.source.sampled[:1], lambda rollout: None)
+
+
+def test_without_the_older_weights_open_steps_are_sampled_with_the_newest(tmp_path: Path) -> None:
+    """`save.exact: false`: the checkpoint has the tickets and no weights."""
+    run = Run(tmp_path, 2, 1)
+    for _ in range(5):
+        run.step()
+    saved = run.save(tmp_path / "saved")
+    shutil.rmtree(saved / WEIGHTS_FOLDER)
+    waiting = _waiting(run)
+    resumed = Run(tmp_path, 2, 1, saved=saved)
+    assert resumed.renewed == [6, 7]
+    assert _waiting(resumed) == waiting
+    assert {row["version"] for row in resumed.queue.state()()["open_steps"]} == {5}
+    for _ in range(4):
+        resumed.step()

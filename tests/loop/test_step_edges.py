@@ -8,7 +8,7 @@ from ansatz.config.schema import SaveSection
 from ansatz.data.cursor import ProblemStream
 from ansatz.errors import CheckpointError, ConfigError, StorageError
 from ansatz.loop import disk
-from ansatz.loop.disk import check_run_space, check_space
+from ansatz.loop.disk import check_run_space, check_space, published_weights
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.step_edges import EdgeSaver
@@ -107,6 +107,19 @@ def test_a_stage_that_does_not_fit_on_the_disk_is_refused_with_the_sum(tmp_path)
     check_space(tmp_path, checkpoint_bytes=2 * 10**9, keep=2, free=lambda folder: 6 * 10**9)
     with pytest.raises(ConfigError, match=r"3 checkpoints .* of 2 GB each need 6 GB, but only 5\.99 GB are free"):
         check_space(tmp_path, checkpoint_bytes=2 * 10**9, keep=2, free=lambda folder: 5_990_000_000)
+
+
+def test_the_weights_for_samplers_need_room_too(tmp_path):
+    """3 x 2 GB, and 4 x 1 GB for a lag of 2."""
+    config = toy_config(tmp_path, {"rollout": {"lag": 2}})
+    sizes = {"checkpoint_bytes": 2 * 10**9, "keep": 2, "published": published_weights(config, 10**9)}
+    check_space(tmp_path, **sizes, free=lambda folder: 10 * 10**9)
+    with pytest.raises(ConfigError, match=r"2 GB each and 4 versions .* of 1 GB each need 10 GB, but only 9\.99"):
+        check_space(tmp_path, **sizes, free=lambda folder: 9_990_000_000)
+    parameters = recipe_shape(config).num_parameters
+    check_run_space(config, free=lambda folder: parameters * (2 * 10 + 4 * 2))
+    with pytest.raises(ConfigError, match="4 versions of the weights for samplers"):
+        check_run_space(config, free=lambda folder: parameters * (2 * 10 + 4 * 2) - 1)
 
 
 def test_a_run_that_does_not_fit_on_the_disk_is_refused_before_its_model_is_loaded(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from ansatz.errors import ConfigError
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.collect import StepData
 from ansatz.loop.context import RunContext
-from ansatz.loop.lag import check_lag, explain_lag
+from ansatz.loop.lag import check_lag, check_sampler, explain_lag
 from ansatz.loop.preset_requirements import check_requirements, requirement_lines
 from ansatz.loop.queue_setup import rollout_queue
 from ansatz.loop.rollout_queue import RolloutQueue
@@ -132,16 +132,18 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluator: Evaluator) -
         data, version = queue.gather(step), trainer.version
         start = time.perf_counter()
         batch = trainer.batch(samples_of_groups(data.groups), baseline_of_group=data.baseline_of_group)
+        aligned = check_sampler(stage, queue, batch, step=step)
         report = trainer.update(batch, step=step, seed=stage.noise_seed, check_alignment=True)
         queue.publish(trainer.weights(), version=step)
         metrics = step_metrics(data, report, version=version, update_s=time.perf_counter() - start)
+        metrics |= {**aligned, **queue.metrics()}
         stage.log(step, {**metrics, "perf/peak_memory_gb": memory.gb()})
         note = no_signal_note(data.sampled, max_response_tokens=config.rollout.max_response_tokens)
         if step == 1 and note is not None:
             stage.tracker.event(step, "no_signal", note)
         if config.save.samples:
             stage.tracker.samples(step, [member for group in data.sampled for member in group.members])
-        state, files = queue.state(), queue.files()
+        state, files = queue.state(), queue.files() if config.save.exact else None
         stage.reach_edge(step, state, files)
         _evaluate_if_due(stage, evaluator, queue, step=step)
         stage.save_if_due(step, state, files)
