@@ -195,7 +195,7 @@ class Lexer:
         elif run in FUNCTIONS:
             self._add("func", FUNCTIONS[run])
         elif (run in GREEK and len(run) > 2) or (len(run) == 1 and not upright):
-            self._add("name", run)
+            self._add("name", run.removeprefix("var"))
         elif upright or _is_word(run):
             self._add("word", run, upright=upright)
         elif run.isupper() or len(run) > 3:
@@ -237,7 +237,7 @@ class Lexer:
         elif name in FUNCTIONS:
             self._add("func", FUNCTIONS[name])
         elif name in GREEK:
-            self._add("name", name)
+            self._add("name", name.removeprefix("var"))  # varphi is another shape of the letter phi
         elif name not in _IGNORED:
             raise UnreadableAnswer(f"unknown command \\{name}")
         return after

@@ -38,6 +38,21 @@ def test_each_pair_is_settled_by_the_cheapest_stage_that_can(gold: str, answer: 
     assert verdict.stage == stage
 
 
+@pytest.mark.parametrize(
+    ("gold", "answer", "same"),
+    [
+        (r"\varphi", r"\phi", True),
+        ("2φ+1", r"2\varphi+1", True),
+        (r"\vartheta", "θ", True),
+        (r"\varepsilon^2", r"\epsilon^2", True),
+        (r"\varphi", r"\psi", False),
+        (r"\varepsilon", "e", False),
+    ],
+)
+def test_the_two_shapes_of_a_greek_letter_are_one_letter(gold: str, answer: str, same: bool):
+    assert bool(equivalent(gold, answer)) is same
+
+
 def test_answers_without_functions_start_no_worker():
     idle = WorkerPool(ALGEBRA_TARGET)
     for gold, answer in [
