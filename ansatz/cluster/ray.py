@@ -19,21 +19,25 @@ import itertools
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from ansatz.cluster.base import Answered, Died, Event, Failed, Joined, Needs, Partial, Role
 from ansatz.errors import MissingExtraError, RolloutError
 
+T = TypeVar("T")
 _OBJECT_STORE_BYTES = 100 * 2**20
 _PR_SET_PDEATHSIG = 1
+_CONNECT_S = 5.0
 _ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # leave CUDA_VISIBLE_DEVICES of workers without GPUs alone
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -48,6 +52,16 @@ def check_installed() -> None:
                 f"cluster.workers needs the package {name}, which is not installed. Install the extra with: pip "
                 "install 'ansatz-rl[ray]', or leave cluster.workers out to run in one process."
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A machine of a Ray cluster. resources: the amounts of "CPU", "GPU" and others that Ray may give away there."""
+
+    node_id: str
+    address: str
+    alive: bool
+    resources: dict[str, float]
 
 
 class _Actor:
@@ -183,6 +197,7 @@ class RayCluster:
         settings: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
         try:
             if address:
+                _check_reachable(address)
                 self._ray.init(address=address, **settings)
             else:
                 self._folder = tempfile.mkdtemp(prefix="ansatz-ray-", dir="/tmp")
@@ -201,6 +216,50 @@ class RayCluster:
             if threading.current_thread() is threading.main_thread():
                 for number, handler in handlers.items():
                     signal.signal(number, handler)
+
+    def nodes(self) -> list[Node]:
+        """The nodes that have ever joined, those that have left included."""
+        return [
+            Node(
+                node_id=node["NodeID"],
+                address=node["NodeManagerAddress"],
+                alive=node["Alive"],
+                resources={name: float(amount) for name, amount in node["Resources"].items()},
+            )
+            for node in self._ray.nodes()
+        ]
+
+    def on_each_node(self, function: Callable[..., T], *args: Any, timeout_s: float) -> dict[str, T | str]:
+        """function(*args) on every node that is alive, by its id; an error as a sentence."""
+        running = {node.node_id: self._task_on(node, function, *args) for node in self.nodes() if node.alive}
+        self._ray.wait(list(running.values()), num_returns=len(running), timeout=timeout_s)
+        results: dict[str, T | str] = {}
+        for node_id, task in running.items():
+            try:
+                results[node_id] = self._ray.get(task, timeout=0.1)
+            except self._ray.exceptions.GetTimeoutError:
+                results[node_id] = f"no answer within {timeout_s:g} s"
+            except self._ray.exceptions.RayError as error:
+                results[node_id] = _last_line(error)
+        return results
+
+    def time_transfer(self, source: Node, target: Node, num_bytes: int, *, timeout_s: float) -> float:
+        """Seconds in which num_bytes get from one node to another; infinite if they do not arrive in time."""
+        data = self._task_on(source, bytes, num_bytes)
+        self._ray.wait([data], timeout=timeout_s, fetch_local=False)
+        start = time.perf_counter()
+        arrived = self._task_on(target, len, data)
+        try:
+            self._ray.get(arrived, timeout=timeout_s)
+        except self._ray.exceptions.RayError:  # too late, or a node has left meanwhile
+            return float("inf")
+        return time.perf_counter() - start
+
+    def _task_on(self, node: Node, function: Callable[..., Any], *args: Any) -> Any:
+        strategies = importlib.import_module("ray.util.scheduling_strategies")
+        place = strategies.NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+        task = self._ray.remote(_call).options(num_cpus=0, max_retries=0, scheduling_strategy=place)
+        return task.remote(function, *args)
 
     def _check_room(self, needs: Needs, count: int) -> None:
         """RolloutError, which shows the sum, if the cluster could not hold the workers even if it were empty."""
@@ -268,6 +327,23 @@ class RayCluster:
                 member.kill()
         self._ray.kill(actor)
         self._events.append(Died(worker, cause))
+
+
+def _check_reachable(address: str) -> None:
+    """OSError if no program listens at HOST:PORT. Ray itself would try to connect for minutes."""
+    host, separator, port = address.rpartition(":")
+    if separator and port.isdecimal():
+        socket.create_connection((host.removeprefix("ray://").strip("[]"), int(port)), timeout=_CONNECT_S).close()
+
+
+def _call(function: Callable[..., T], *args: Any) -> T:
+    """Ray makes tasks of functions, but not of types and built-in functions."""
+    return function(*args)
+
+
+def _last_line(error: BaseException) -> str:
+    """Of an error that a task has raised: the lines before are its traceback."""
+    return next(line.strip() for line in reversed(str(error).splitlines()) if line.strip())
 
 
 def _first_line(error: BaseException) -> str:

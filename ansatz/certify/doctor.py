@@ -1,0 +1,383 @@
+"""What `ansatz doctor` finds out about this machine, and about the nodes of a Ray cluster.
+
+Each finding says what was found and, unless all is well, what to do. Times and rates are of one short measurement.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import os
+import platform
+import resource
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import yaml
+
+import ansatz
+from ansatz.cluster.ray import RayCluster
+from ansatz.config.load import load_recipe
+from ansatz.errors import AnsatzError
+from ansatz.locks import folder_lock
+from ansatz.loop.pipeline import run_pipeline
+from ansatz.models.load import compute_dtype
+from ansatz.track.jsonl import read_jsonl
+
+GIB = 2**30
+_PROBE_BYTES = 64 * 2**20
+_NODE_WAIT_S = 30.0
+_EXTRAS = ("ray", "vllm", "peft", "bitsandbytes", "datasets")
+_RECIPE = "tiny_arithmetic_grpo_cpu"
+_TINY: dict[str, Any] = {
+    "name": "doctor",
+    "data": {
+        "sft": None,
+        "train": {"count": 16},
+        "heldout": {"count": 4},
+    },
+    "model": {"tiny": {"hidden_size": 32, "num_layers": 2, "num_heads": 2, "num_kv_heads": 1, "head_dim": 16}},
+    "rollout": {"prompts_per_step": 2, "samples_per_prompt": 2, "max_response_tokens": 16},
+    "train": {"steps": 1, "decay_steps": 0},
+    "evaluate": {"problems": 2, "samples_per_prompt": 2, "k": 2, "every": 0},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """state: "ok"; "note" for what may slow a run down or limit it; "wrong" for what will stop it.
+
+    advice: what to do; empty if nothing.
+    """
+
+    what: str
+    state: Literal["ok", "note", "wrong"]
+    found: str
+    advice: str = ""
+
+
+def examine_machine(folder: Path) -> Iterator[Finding]:
+    """The findings about this machine, one after the other. folder: where runs are to be written; it is created."""
+    yield _versions()
+    yield _processor()
+    yield _gpus()
+    yield _memory()
+    yield _shared_memory()
+    yield _open_files()
+    yield _loopback()
+    yield from _storage(folder)
+    yield _tiny_run({})
+
+
+def examine_cluster(address: str, folder: Path) -> Iterator[Finding]:
+    """The findings about the nodes of a Ray cluster. folder: where runs are to be written; all nodes must see it."""
+    try:
+        cluster = RayCluster(address)
+    except AnsatzError as error:
+        yield Finding(
+            what="Ray cluster",
+            state="wrong",
+            found=str(error),
+            advice="Start one with `ray start --head`, and join other machines with `ray start --address=HEAD:6379`.",
+        )
+        return
+    try:
+        yield from _nodes(cluster, folder)
+    finally:
+        cluster.close()
+    yield _tiny_run({"cluster": {"workers": 1, "address": address}})
+
+
+def _versions() -> Finding:
+    found = [f"Python {platform.python_version()}", f"ansatz {ansatz.__version__}"]
+    found += [f"{name} {_version(name)}" for name in ("torch", "transformers", *_EXTRAS) if _version(name)]
+    absent = [name for name in _EXTRAS if not _version(name)]
+    return Finding(what="versions", state="ok", found=", ".join(found) + _not_installed(absent))
+
+
+def _version(name: str) -> str:
+    """Empty if the package is not installed."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _not_installed(names: list[str]) -> str:
+    return f"; optional and not installed: {', '.join(names)}" if names else ""
+
+
+def _processor() -> Finding:
+    usable, total = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    cores = f"{usable} of {total} logical cores can be used"
+    if compute_dtype("auto", torch.device("cpu")) == torch.bfloat16:
+        return Finding(what="processor", state="ok", found=f"{cores}; it multiplies bfloat16 natively")
+    return Finding(
+        what="processor",
+        state="note",
+        found=f"{cores}; it does not multiply bfloat16 natively, so models compute in float32",
+        advice="Expect CPU steps to take several times as long as on a processor with AVX512-BF16 or AMX.",
+    )
+
+
+def _gpus() -> Finding:
+    if torch.cuda.is_available():
+        cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+        named = ", ".join(f"{card.name} with {card.total_memory / GIB:.0f} GiB" for card in cards)
+        if torch.cuda.is_bf16_supported():
+            return Finding(what="GPUs", state="ok", found=named)
+        return Finding(
+            what="GPUs",
+            state="note",
+            found=f"{named}; no native bfloat16, so models compute in float32",
+            advice="Use a card of compute capability 8.0 or higher for larger models.",
+        )
+    if Path("/dev/nvidiactl").exists():
+        return Finding(
+            what="GPUs",
+            state="wrong",
+            found=f"the machine has an NVIDIA driver, but torch {torch.__version__} cannot use it",
+            advice="Install a build of torch for the driver's CUDA version (nvidia-smi shows it).",
+        )
+    return Finding(what="GPUs", state="ok", found="none; everything runs on the processor")
+
+
+def _memory() -> Finding:
+    sizes = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+    free, total = (int(sizes[name].split()[0]) * 1024 / GIB for name in ("MemAvailable", "MemTotal"))
+    found = f"{free:.1f} of {total:.1f} GiB are free"
+    if free >= 2:
+        return Finding(what="memory", state="ok", found=found)
+    return Finding(
+        what="memory", state="note", found=found, advice="Close other programs: the kernel ends a run without memory."
+    )
+
+
+def _shared_memory() -> Finding:
+    try:
+        free = shutil.disk_usage("/dev/shm").free / GIB
+    except OSError as error:
+        return Finding(
+            what="shared memory",
+            state="note",
+            found=f"/dev/shm cannot be read ({error.strerror})",
+            advice="Mount it: Ray, vLLM and NCCL pass data between processes through it.",
+        )
+    if free >= 1:
+        return Finding(what="shared memory", state="ok", found=f"{free:.1f} GiB are free in /dev/shm")
+    return Finding(
+        what="shared memory",
+        state="note",
+        found=f"only {free:.2f} GiB are free in /dev/shm",
+        advice="In a container, start it with --shm-size=8g: Ray, vLLM and NCCL pass data through /dev/shm.",
+    )
+
+
+def _open_files() -> Finding:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    found = "no limit" if limit == resource.RLIM_INFINITY else f"at most {limit:,} in one process"
+    if limit == resource.RLIM_INFINITY or limit >= 4096:
+        return Finding(what="open files", state="ok", found=found)
+    return Finding(
+        what="open files", state="note", found=found, advice="Raise it with `ulimit -n 65536` before you use workers."
+    )
+
+
+def _loopback() -> Finding:
+    """Whether two processes of this machine can talk through a port, as workers, judges and ranks do."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            with socket.create_connection(("127.0.0.1", port), timeout=5):
+                server.accept()[0].close()
+    except OSError as error:
+        return Finding(
+            what="ports",
+            state="wrong",
+            found=f"a connection to a port of this machine failed ({error})",
+            advice="Allow connections to 127.0.0.1: workers, judges and trainer ranks use them.",
+        )
+    return Finding(what="ports", state="ok", found="processes of this machine can connect to each other")
+
+
+def _storage(folder: Path) -> Iterator[Finding]:
+    """The folder of the runs: free space, speed, and whether it can be held against other processes."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".ansatz-doctor-", dir=folder) as probe, folder_lock(Path(probe)):
+            write_s, read_s = _time_file(Path(probe) / "probe")
+    except (AnsatzError, OSError) as error:
+        yield Finding(
+            what="run folder",
+            state="wrong",
+            found=f"{folder} cannot be used: {error}",
+            advice="Name another folder with --folder, and give it to runs with --out.",
+        )
+        return
+    free = shutil.disk_usage(folder).free / 10**9
+    rates = f"writes {_rate(write_s)}, reads {_rate(read_s)}"
+    slow = write_s > _PROBE_BYTES / 20e6
+    advice = "A 7B checkpoint with its optimizer takes about 100 GB. Write runs to a larger disk with --out."
+    if slow:
+        advice = "Write runs to a faster disk with --out, or save less often (save.every)."
+    yield Finding(
+        what="run folder",
+        state="note" if slow or free < 10 else "ok",
+        found=f"{folder.absolute()}: {free:.0f} GB are free, it {rates}",
+        advice=advice if slow or free < 10 else "",
+    )
+
+
+def _time_file(path: Path) -> tuple[float, float]:
+    """Seconds to write _PROBE_BYTES to the disk, and to read them (perhaps from the kernel's cache)."""
+    data = secrets.token_bytes(2**20) * (_PROBE_BYTES // 2**20)
+    start = time.perf_counter()
+    with path.open("wb") as file:
+        file.write(data)
+        os.fsync(file.fileno())
+    written = time.perf_counter()
+    path.read_bytes()
+    return written - start, time.perf_counter() - written
+
+
+def _rate(seconds: float) -> str:
+    return f"{_PROBE_BYTES / seconds / 1e6:,.0f} MB/s"
+
+
+def _tiny_run(changes: Mapping[str, Any]) -> Finding:
+    """One step of reinforcement learning at toy size, through sampler, grader, trainer and checkpoint."""
+    what = "a tiny step with a worker" if "cluster" in changes else "a tiny step"
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="ansatz-doctor-") as folder:
+        overlay = Path(folder) / "doctor.yaml"
+        overlay.write_text(yaml.safe_dump({**_TINY, **changes, "out": folder}), encoding="utf-8")
+        try:
+            run_dir = run_pipeline(load_recipe(Path(_RECIPE), overlays=[overlay]))
+        except AnsatzError as error:
+            return Finding(
+                what=what,
+                state="wrong",
+                found=f"it ended with an error: {error}",
+                advice="Correct this first: no run can work while the smallest one fails.",
+            )
+        row = read_jsonl(run_dir / "rl" / "metrics.jsonl")[0]
+    seconds = time.perf_counter() - start
+    roles = {"sampled": "rollout", "graded": "grade", "updated": "update"}
+    parts = ", ".join(f"{verb} in {row[f'time/{name}_s']:.2f} s" for verb, name in roles.items())
+    return Finding(what=what, state="ok", found=f"{parts}; {seconds:.1f} s with start and checkpoint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """What a node says about itself. token: what it read from the shared folder; None if the file is not there."""
+
+    host: str
+    versions: dict[str, str]
+    token: str | None
+    read_s: float
+    free_bytes: int
+
+
+def report_node(folder: str) -> NodeReport:
+    """Runs on a node. folder: the probe folder that the driver has written."""
+    start, token = time.perf_counter(), None
+    probe = Path(folder)
+    try:
+        (probe / "data").read_bytes()
+        token = (probe / "token").read_text(encoding="ascii")
+    except OSError:
+        pass
+    read_s = time.perf_counter() - start
+    return NodeReport(
+        host=socket.gethostname(),
+        versions=_compared_versions(),
+        token=token,
+        read_s=read_s,
+        free_bytes=shutil.disk_usage("/tmp").free,
+    )
+
+
+def _compared_versions() -> dict[str, str]:
+    """The versions that must be the same on all nodes."""
+    packages = {name: _version(name) for name in ("torch", "transformers", "ray")}
+    return {"Python": platform.python_version(), "ansatz": ansatz.__version__, **packages}
+
+
+def _nodes(cluster: RayCluster, folder: Path) -> Iterator[Finding]:
+    nodes = cluster.nodes()
+    alive, gone = [node for node in nodes if node.alive], [node for node in nodes if not node.alive]
+    sums = {name: sum(node.resources.get(name, 0.0) for node in alive) for name in ("CPU", "GPU")}
+    yield Finding(
+        what="nodes",
+        state="wrong" if gone else "ok",
+        found=f"{len(alive)} of {len(nodes)} nodes answer, with {sums['CPU']:g} CPUs and {sums['GPU']:g} GPUs"
+        + "".join(f"; {node.address} has left" for node in gone),
+        advice="Look at that machine, and join it again with `ray start --address=HEAD:6379`; or go on with fewer "
+        "cluster.workers."
+        if gone
+        else "",
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_hex(8)
+    with tempfile.TemporaryDirectory(prefix=".ansatz-doctor-", dir=folder) as probe:
+        (Path(probe) / "data").write_bytes(bytes(_PROBE_BYTES))
+        (Path(probe) / "token").write_text(token, encoding="ascii")
+        reports = cluster.on_each_node(report_node, os.path.abspath(probe), timeout_s=_NODE_WAIT_S)
+    expected = _compared_versions()
+    for node in alive:
+        yield _about_node(node.address, reports[node.node_id], token=token, expected=expected, folder=folder)
+    if len(alive) > 1:
+        source, target = alive[:2]
+        seconds = cluster.time_transfer(source, target, _PROBE_BYTES, timeout_s=_NODE_WAIT_S)
+        yield _between(source.address, target.address, seconds)
+
+
+def _between(source: str, target: str, seconds: float) -> Finding:
+    what = "between nodes"
+    if math.isinf(seconds):
+        return Finding(
+            what=what,
+            state="wrong",
+            found=f"data from {source} did not reach {target} within {_NODE_WAIT_S:g} s",
+            advice="Open the ports of Ray between the nodes (see the page `Configuring Ray`), or look for a slow link.",
+        )
+    return Finding(what=what, state="ok", found=f"{_rate(seconds)} from {source} to {target}")
+
+
+def _about_node(
+    address: str, report: NodeReport | str, *, token: str, expected: Mapping[str, str], folder: Path
+) -> Finding:
+    """report: an error, if the node did not answer."""
+    what = f"node {address}"
+    if isinstance(report, str):
+        advice = "Look at that machine. If a module is missing there, install the same packages as here."
+        return Finding(what=what, state="wrong", found=f"it gave no report: {report}", advice=advice)
+    differing = [
+        f"{name} {report.versions.get(name) or 'missing'} instead of {version}"
+        for name, version in expected.items()
+        if report.versions.get(name) != version
+    ]
+    if differing:
+        advice = "Install the same versions on all nodes."
+        return Finding(what=what, state="wrong", found=", ".join(differing), advice=advice)
+    if report.token != token:
+        return Finding(
+            what=what,
+            state="wrong",
+            found=f"it does not see the files that this machine writes in {folder.absolute()}",
+            advice="Mount one shared folder under the same path on all nodes, and name it with --folder.",
+        )
+    return Finding(
+        what=what,
+        state="ok",
+        found=f"{report.host}: the same versions; reads the shared folder at {_rate(report.read_s)}; "
+        f"{report.free_bytes / 10**9:.0f} GB are free in /tmp",
+    )

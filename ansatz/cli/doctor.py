@@ -1,0 +1,39 @@
+"""`ansatz doctor`: can this machine, or this cluster, train?"""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def doctor(
+    folder: Annotated[
+        Path, typer.Option(help="Where runs are to be written. With --cluster, all nodes must see it.")
+    ] = Path("runs"),
+    cluster: Annotated[bool, typer.Option("--cluster", help="Examine the nodes of a Ray cluster too.")] = False,
+    address: Annotated[
+        str, typer.Option(help="Of the Ray cluster, such as 10.0.0.1:6379; auto: the one that runs on this machine.")
+    ] = "auto",
+) -> None:
+    """Print what was found about versions, devices, disk, ports and nodes, and what to do where something is wrong.
+
+    It ends with one step of training at toy size through every role. Exit code 1 if something is wrong.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    from ansatz.certify.doctor import examine_cluster, examine_machine
+
+    console, wrong = Console(highlight=False, soft_wrap=True), 0
+    style = {"ok": "green", "note": "yellow", "wrong": "bold red"}
+    for finding in chain(examine_machine(folder), examine_cluster(address, folder) if cluster else ()):
+        wrong += finding.state == "wrong"
+        mark = f"[{style[finding.state]}]{finding.state:5}[/]"
+        console.print(f"{mark}  {escape(finding.what)}: {escape(finding.found)}")
+        if finding.advice:
+            console.print(f"       -> {escape(finding.advice)}")
+    console.print("Nothing is wrong." if not wrong else f"{wrong} of these findings will stop a run.")
+    raise typer.Exit(code=1 if wrong else 0)
