@@ -320,7 +320,7 @@ def _nodes(cluster: RayCluster, folder: Path) -> Iterator[Finding]:
         state="wrong" if gone else "ok",
         found=f"{len(alive)} of {len(nodes)} nodes answer, with {sums['CPU']:g} CPUs and {sums['GPU']:g} GPUs"
         + "".join(f"; {node.address} has left" for node in gone),
-        advice="Look at that machine, and join it again with `ray start --address=HEAD:6379`; or go on with fewer "
+        advice="Look at that machine, and join it again with `ray start --address=HEAD:6379`; or continue with fewer "
         "cluster.workers."
         if gone
         else "",
@@ -333,7 +333,8 @@ def _nodes(cluster: RayCluster, folder: Path) -> Iterator[Finding]:
         reports = cluster.on_each_node(report_node, os.path.abspath(probe), timeout_s=_NODE_WAIT_S)
     expected = _compared_versions()
     for node in alive:
-        yield _about_node(node.address, reports[node.node_id], token=token, expected=expected, folder=folder)
+        name = f"{node.address} ({node.node_id[:8]})"
+        yield _about_node(name, reports[node.node_id], token=token, expected=expected, folder=folder)
     if len(alive) > 1:
         source, target = alive[:2]
         seconds = cluster.time_transfer(source, target, _PROBE_BYTES, timeout_s=_NODE_WAIT_S)
@@ -353,10 +354,10 @@ def _between(source: str, target: str, seconds: float) -> Finding:
 
 
 def _about_node(
-    address: str, report: NodeReport | str, *, token: str, expected: Mapping[str, str], folder: Path
+    name: str, report: NodeReport | str, *, token: str, expected: Mapping[str, str], folder: Path
 ) -> Finding:
     """report: an error, if the node did not answer."""
-    what = f"node {address}"
+    what = f"node {name}"
     if isinstance(report, str):
         advice = "Look at that machine. If a module is missing there, install the same packages as here."
         return Finding(what=what, state="wrong", found=f"it gave no report: {report}", advice=advice)
