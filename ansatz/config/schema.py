@@ -40,6 +40,9 @@ class ModelSection(Section):
     reduced."""
     lora: dict[str, Any] | None = None
     """Train low-rank adapters instead of the weights; the settings are below. null: train every weight."""
+    quantize: Literal["nf4"] | None = None
+    """nf4: the frozen weights under the adapters have 4 bits (QLoRA), which takes the package bitsandbytes and one
+    training stage. null: they have the type of `model.dtype`."""
     checkpointing: bool = False
     """Activation checkpointing: the backward pass computes the activations of each layer again instead of keeping
     them. Takes less memory and more time, and changes no number."""

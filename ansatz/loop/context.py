@@ -108,8 +108,10 @@ class RunContext(RunSources):
         return str(model.path) if loaded else self.outputs[folder_name]
 
     def policy(self, path: str) -> Policy:
-        """A model in the recipe's compute type, to sample from."""
-        policy = _load(path)
+        """A model in the recipe's compute type, to sample from. A teacher never has weights of 4 bits."""
+        teacher = (self.config.rejection or {}).get("teacher")
+        is_teacher = path == teacher and path != self.config.model.path
+        policy = _load(path) if is_teacher else _load_base(self.config, path)
         cast(policy, compute_dtype(self.config.model.dtype, policy.device))
         return policy
 
@@ -147,7 +149,7 @@ class RunContext(RunSources):
         section: learning rate, schedule and number of steps. updates: how a step is cut into updates.
         temperature: the one that rollouts are sampled at.
         """
-        model, policy = self.config.model, _load(path)
+        model, policy = self.config.model, _load_base(self.config, path)
         use_exact_weights(policy, Path(path))
         dtype = compute_dtype(model.dtype, policy.device)
         if (add_adapters := bind_adapters(model.lora, seed=self.config.seed)) is not None:
@@ -174,15 +176,20 @@ class RunContext(RunSources):
 
 def copy_of_trained(config: Config, path: str) -> Policy:
     """See `RunContext.copy_of_trained`. A worker has the recipe, and no context."""
-    policy = _load(path)
+    policy = _load_base(config, path)
     if (add_adapters := bind_adapters(config.model.lora, seed=config.seed)) is not None:
         policy = add_adapters(policy)
     cast(policy, compute_dtype(config.model.dtype, policy.device))
     return policy
 
 
-def _load(path: str) -> Policy:
+def _load_base(config: Config, path: str) -> Policy:
+    """The model that the recipe trains, with weights of 4 bits if `model.quantize` says so."""
+    return _load(path, four_bits=config.model.quantize is not None)
+
+
+def _load(path: str, *, four_bits: bool = False) -> Policy:
     """The model of a folder; of a checkpoint, after its digests have been verified."""
     if (Path(path) / DIGESTS_FILE).is_file():
         verify_digests(Path(path))
-    return load_policy(path)
+    return load_policy(path, four_bits=four_bits)

@@ -23,7 +23,8 @@ from ansatz.errors import MissingModelError, ModelError
 from ansatz.files import check_ordinary_files
 from ansatz.hub import local_folder
 from ansatz.json_text import parse_json
-from ansatz.models import attention, norm
+from ansatz.models import attention, four_bit, norm
+from ansatz.models.families import DEQUANTIZED, check_family, max_context, quantization, sliding_window
 from ansatz.models.packing import pack, round_up
 from ansatz.models.threads import parallel_microbatches
 
@@ -32,8 +33,6 @@ transformers.utils.logging.disable_progress_bar()
 TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
 MAX_LAYERS = 10_000
 """A larger number in a config.json is a mistake, and building the layers would take hours."""
-WINDOWED = ("gemma2", "gemma3_text", "gpt_oss", "mistral", "phi3", "qwen2", "qwen3")
-"""Architectures that pass their sliding window to the attention function, see tests/models/test_families.py."""
 HEADS = ("num_attention_heads", "num_key_value_heads")
 
 _T = TypeVar("_T")
@@ -65,7 +64,7 @@ class Policy:
 
     @property
     def num_parameters(self) -> int:
-        return sum(p.numel() for p in self.model.parameters())
+        return sum(p.numel() for p in self.model.parameters()) + four_bit.num_four_bit(self.model)
 
     @property
     def parallel_microbatches(self) -> int:
@@ -171,16 +170,20 @@ def cast(policy: Policy, dtype: torch.dtype) -> None:
         parameter.data = parameter.data.to(dtype)
 
 
-def load_policy(name: str | Path, *, device: str | torch.device | None = None) -> Policy:
+def load_policy(name: str | Path, *, device: str | torch.device | None = None, four_bits: bool = False) -> Policy:
     """Load a Hugging Face folder, or a model of the hub (see `hub`): the model in float32, and its tokenizer.
 
     device: None is a GPU if there is one, otherwise the CPU. `Policy.path` is the local folder.
+    four_bits: quantise the linear layers, see `models.four_bit`.
     Raises ModelError if the folder is not a model, lacks weights, a tokenizer or an end token, or if the model's
     attention or logits do not have the form that this module requires.
     """
     path = check_folder(name)
     place = find_device(device)
-    model = load_model(path).to(place)
+    model = load_model(path)
+    if four_bits:
+        four_bit.quantize_linears(model, head=model.get_output_embeddings(), path=str(path), device=place)
+    model = model.to(place)
     tokenizer = load_tokenizer(path)
     # Callers check lengths, because they know the limits. Without this, transformers prints a warning.
     tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
@@ -191,7 +194,7 @@ def load_policy(name: str | Path, *, device: str | torch.device | None = None) -
             "eos_token in the folder's tokenizer_config.json."
         )
     policy = Policy(
-        model=model, tokenizer=tokenizer, max_context=_max_context(model.config), end_ids=end_ids, path=str(path)
+        model=model, tokenizer=tokenizer, max_context=max_context(model.config), end_ids=end_ids, path=str(path)
     )
     _check_vocabulary(policy)
     if feature := _unsupported_feature(policy):
@@ -202,10 +205,12 @@ def load_policy(name: str | Path, *, device: str | torch.device | None = None) -
 def load_model(path: str | Path) -> Any:
     """The causal LM of a folder in float32 and eval mode, with transformers' eager attention.
 
+    Weights of 4 or 8 bits in a format of `DEQUANTIZED`, such as the MXFP4 of gpt-oss, are converted exactly.
     Raises ModelError if weights are missing or not finite; transformers alone would fill missing ones with random
     numbers. Code in the folder is never run.
     """
-    _check_config(path)
+    stored_as = quantization(_checked_config(path))
+    converted = {"quantization_config": DEQUANTIZED[stored_as](dequantize=True)} if stored_as in DEQUANTIZED else {}
     try:
         model, report = transformers.AutoModelForCausalLM.from_pretrained(  # pyright: ignore[reportGeneralTypeIssues]
             path,
@@ -214,6 +219,7 @@ def load_model(path: str | Path) -> Any:
             local_files_only=True,
             output_loading_info=True,
             trust_remote_code=False,
+            **converted,
         )
     except pickle.UnpicklingError as error:
         raise ModelError(
@@ -232,6 +238,8 @@ def load_model(path: str | Path) -> Any:
                 f"model.path = {str(path)!r}: the weight {name} has values that are nan or infinite, so every response "
                 "would be noise. Give another copy, or an earlier checkpoint."
             )
+    if converted:
+        model._weight_conversions = None  # otherwise, transformers would save the weights under the names of 4 bits
     return model.eval()
 
 
@@ -269,7 +277,7 @@ def check_folder(name: str | Path, *, key: str = "model.path") -> Path:
     elif not any(file for pattern in TOKENIZER_FILES for file in folder.glob(pattern)):
         problem = "has no tokenizer"  # transformers would create an empty one
     else:
-        _check_architecture(folder, key=key)
+        check_family(folder, key=key)
         return folder
     kind = ModelError if folder.exists() else MissingModelError
     raise kind(
@@ -278,8 +286,8 @@ def check_folder(name: str | Path, *, key: str = "model.path") -> Path:
     )
 
 
-def _check_config(path: str | Path) -> None:
-    """ModelError for a config.json whose numbers would keep transformers busy for hours or divide by zero."""
+def _checked_config(path: str | Path) -> dict[str, Any]:
+    """The content of config.json. ModelError for numbers with which transformers takes hours or divides by zero."""
     try:
         config = parse_json((Path(path) / "config.json").read_bytes())
     except (OSError, ValueError) as error:
@@ -295,16 +303,7 @@ def _check_config(path: str | Path) -> None:
                 f"model.path = {str(path)!r}: {key} = {value!r:.40} in config.json, expected a whole number from 1 to "
                 f"{most}. Repair the file, or download the model again."
             )
-
-
-def _check_architecture(folder: Path, *, key: str) -> None:
-    """ModelError for an architecture that is refused, before its weights are read. Loading reports a broken config."""
-    try:
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception:  # a wrong config fails anywhere in transformers, with any kind of error
-        return
-    if setting := _unsupported_setting(config):
-        raise ModelError(f"{key} = {str(folder)!r} has {setting}, which Ansatz does not support. Use another model.")
+    return config
 
 
 def _end_ids(model: Any, tokenizer: Any, path: str | Path) -> tuple[int, ...]:
@@ -336,34 +335,9 @@ def _check_vocabulary(policy: Policy) -> None:
         )
 
 
-def _max_context(config: Any) -> int:
-    """The longest text that the model computes as transformers would.
-
-    Attention that does not tell `models.attention` about its sliding window is right only within it. Up to the original
-    context, longrope uses its factors for short texts.
-    """
-    context = int(getattr(config, "max_position_embeddings", 0)) or 2048
-    window = sliding_window(config)
-    if window and config.model_type not in WINDOWED:
-        context = min(context, window)
-    rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") == "longrope":
-        original = rope.get("original_max_position_embeddings") or config.original_max_position_embeddings
-        context = min(context, int(original))
-    return context
-
-
-def sliding_window(config: Any) -> int | None:
-    """The sliding window of the layers that have one; None if no layer has one."""
-    kinds, window = getattr(config, "layer_types", None), getattr(config, "sliding_window", None)
-    return int(window) if window and (kinds is None or "sliding_attention" in kinds) else None
-
-
 def _unsupported_feature(policy: Policy) -> str | None:
     """A feature that sampler and update would compute wrongly, or None. Installs our attention and norms."""
     model, config = policy.model, policy.model.config
-    if setting := _unsupported_setting(config):
-        return setting
     if getattr(policy.head, "bias", None) is not None:
         return "a bias on its output embedding"
     six_T = torch.arange(6, device=policy.device)
@@ -387,17 +361,6 @@ def _unsupported_feature(policy: Policy) -> str | None:
     tolerance = 1e-3 * float(expected_TV.abs().max().clamp(min=1e-6))
     if not torch.allclose(packed_TV, expected_TV[twice_T], rtol=1e-3, atol=tolerance):
         return "logits that are not its output embedding times its last hidden state, or an unusual attention"
-    return None
-
-
-def _unsupported_setting(config: Any) -> str | None:
-    """A setting whose effect a short text does not show."""
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if others := sorted(kinds - {"full_attention", "sliding_attention"}):
-        return f"layers of kind {', '.join(others)}"
-    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
-    if rope == "dynamic" or (rope == "longrope" and config.model_type != "phi3"):
-        return f"{rope} rotary positions, which depend on the longest row of a batch"
     return None
 
 

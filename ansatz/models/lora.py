@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ansatz.errors import ConfigError, MissingExtraError
+from ansatz.models.four_bit import float_weights
 from ansatz.models.load import Policy
 from ansatz.registry import bind, suggest
 
@@ -99,14 +101,14 @@ def _linear_layers(policy: Policy, targets: tuple[str, ...]) -> list[str]:
 def merge_adapters(policy: Policy, base: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The base's weights by their own names, with W + (alpha / rank) B A instead of each adapted W. Float32, CPU.
 
-    base: the parameters of `policy.base` by name. weights: the adapters' tensors by parameter name; other names are
-    ignored.
+    base: the parameters of `policy.base` by name; its weights of 4 bits are added to them. weights: the adapters'
+    tensors by parameter name; other names are ignored.
     """
     settings = policy.model.peft_config[_NAME]
     scale = settings.lora_alpha / settings.r
     merged: dict[str, Tensor] = {}
-    for name, parameter in base.items():
-        merged[name] = parameter.detach().to("cpu", torch.float32, copy=True)
+    for name, value in chain(base.items(), float_weights(policy.base)):
+        merged[name] = value.detach().to("cpu", torch.float32, copy=True)
         a, b = (weights.get(f"{name.removesuffix('.weight')}.lora_{side}.{_NAME}.weight") for side in "AB")
         if a is not None and b is not None:
             merged[name] += scale * (b.cpu() @ a.cpu())

@@ -2,7 +2,7 @@
 
 Letters in the formulas: P parameters, C trained parameters of a critic, b bytes per number of the compute type, L
 layers, H hidden, I intermediate, Q = query heads x head size, K = key heads x head size, V vocabulary, S rollouts
-decoded at the same time, T tokens of a microbatch, padding included.
+decoded at the same time, T tokens of a microbatch, padding included, Z weights of 4 bits.
 
 The activations of a microbatch are what autograd saves, counted for `models.attention`, `models.norm` and
 transformers' own layers on a GPU (or in float32). The parts of a phase are added up although they peak at different
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ansatz.models.four_bit import BLOCK, SCALE_BLOCK, TABLE_BYTES, stored_bytes
 from ansatz.models.known_models import ModelShape
 from ansatz.models.logps import CHUNK_LOGITS
 from ansatz.models.packing import round_up
@@ -51,10 +52,11 @@ class Workload:
     dtype_bytes: per number of the compute type.
     rollouts: how many are decoded at the same time.
     prefilled: prompts that are prefilled at once.
-    microbatch_tokens: tokens of one microbatch, padding included.
+    microbatch_tokens: tokens of one microbatch, padding included, Z weights of 4 bits.
     targets: tokens of a microbatch whose log-probs are computed.
     shared_prompts: the cache holds a prompt once per group, not once per rollout.
     trained: number of parameters that learn; None: all.
+    four_bits: the linear layers have weights of 4 bits (`models.four_bit`).
     optimizer: adamw | adamw_8bit | adamw_offload.
     critic: the shape of the critic's transformer; None without a critic.
     critic_adapters: adapters that the critic trains on the frozen weights that it shares with the policy; 0: it is a
@@ -71,6 +73,7 @@ class Workload:
     targets: int
     shared_prompts: bool = False
     trained: int | None = None
+    four_bits: bool = False
     optimizer: str = "adamw"
     checkpointing: bool = False
     reference: bool = False
@@ -147,10 +150,29 @@ def _bytes_per_device(part: MemoryPart, devices: int) -> int:
 
 def _weights(work: Workload) -> list[MemoryPart]:
     size, dtype_bytes = work.shape.num_parameters, work.dtype_bytes
+    if work.four_bits:
+        return _four_bit_weights(work)
     parts = [_part("weights", dtype_bytes * (size + work.adapters), "b P", "always")]
     if work.reference and work.trained is None:
         parts.append(_part("reference model", dtype_bytes * size, "b P", "always"))
     return parts
+
+
+def _four_bit_weights(work: Workload) -> list[MemoryPart]:
+    """The weights of linear layers have 4 bits each, a scale of 8 bits per 64, and a float32 per 256 scales.
+
+    A layer's weights are computed wherever it is used, first in float32.
+    """
+    linears = [inputs * outputs for inputs, outputs in work.shape.linears.values()]
+    others = work.shape.num_parameters - work.shape.num_layers * sum(linears) + work.adapters
+    stored = work.shape.num_layers * sum(map(stored_bytes, linears)) + TABLE_BYTES
+    computed = (4 + work.dtype_bytes) * max(linears)
+    return [
+        _part("weights of 4 bits", stored, f"Z (1/2 + 1/{BLOCK} + 4/{BLOCK * SCALE_BLOCK})", "always"),
+        _part("other weights and adapters", work.dtype_bytes * others, "b (P - Z)", "always"),
+        _part("one layer's weights", computed, "(4 + b) (largest linear)", "rollout"),
+        _part("one layer's weights", computed * work.parallel_microbatches, "(4 + b) (largest linear)", "update"),
+    ]
 
 
 def _optimizer(work: Workload) -> list[MemoryPart]:

@@ -122,6 +122,7 @@ def workload_of(
         microbatch_tokens=microbatch_tokens,
         targets=microbatch_tokens * rollout.max_response_tokens // span,
         trained=trained,
+        four_bits=model.quantize is not None,
         optimizer=str(train.optimizer.get("name", "adamw")),
         checkpointing=model.checkpointing,
         reference=needs_ref,
@@ -137,6 +138,7 @@ def memory_table(work: Workload, *, hardware: Hardware | None) -> str:
     kind = {2: "bfloat16", 4: "float32"}[work.dtype_bytes]
     trained = "all of them" if work.trained is None else f"{work.trained:,} in adapters"
     critic = [] if work.critic is None else [f"C = {work.num_critic_trained:,} trained parameters of the critic"]
+    kind += " on weights of 4 bits" if work.four_bits else ""
     lines = [
         f"{shape.architecture}, {shape.num_layers} layers, P = {shape.num_parameters:,} parameters, trained: {trained};"
         f" computed in {kind}",

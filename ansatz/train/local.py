@@ -18,6 +18,7 @@ from torch import Tensor
 from ansatz.config.schema import TrainSection
 from ansatz.errors import AlignmentError, ConfigError, ModelError, NonFiniteError
 from ansatz.models import lora
+from ansatz.models.four_bit import num_four_bit
 from ansatz.models.load import Policy, load_model
 from ansatz.models.save import save_model
 from ansatz.models.weights import LiveWeights
@@ -231,7 +232,8 @@ class LocalTrainer:
     @property
     def checkpoint_bytes(self) -> int:
         """About the size of a checkpoint: weights, and for each trained one the moments of AdamW in float32."""
-        num_weights = sum(value.numel() for value in (self.policy.base or self.policy.model).parameters())
+        model = self.policy.base or self.policy.model
+        num_weights = num_four_bit(model) + sum(value.numel() for value in model.parameters())
         exact = 0 if self.export_dtype == torch.float32 else 4
         total = num_weights * (self.export_dtype.itemsize + exact)
         total += 8 * sum(master.numel() for master in self.optimizer.masters.values())

@@ -7,13 +7,12 @@ values (norms) keep float32 moments, as in the paper.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ansatz.errors import MissingExtraError
+from ansatz.models.four_bit import bitsandbytes
 from ansatz.train.optim import MasterAdamW
 
 LEVELS = {"qmap1": "dynamic", "qmap2": "udynamic"}
@@ -24,7 +23,7 @@ class Adam8bit(MasterAdamW):
     """State of a parameter: (state1, absmax1) and (state2, absmax2), the indices of levels and the scales of blocks."""
 
     def _adam(self, masters: list[Tensor], *, betas: tuple[float, float], weight_decay: float) -> torch.optim.Optimizer:
-        return bitsandbytes().optim.AdamW8bit(masters, betas=betas, weight_decay=weight_decay)
+        return package().optim.AdamW8bit(masters, betas=betas, weight_decay=weight_decay)
 
     def _moments(self, state: dict[str, Any]) -> dict[str, Tensor]:
         stored = {kind: value for kind, value in state.items() if kind not in LEVELS}
@@ -38,15 +37,9 @@ class Adam8bit(MasterAdamW):
         return {**moments, **tables, "step": int(moments["step"])}
 
 
-def bitsandbytes() -> Any:
+def package() -> Any:
     """The package bitsandbytes. MissingExtraError if it is not installed."""
-    # It warns about missing kernels for inference, which are not used here.
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    try:
-        import bitsandbytes as package  # pyright: ignore[reportMissingTypeStubs, reportMissingImports]
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "train.optimizer = adamw_8bit needs the package bitsandbytes, which is not installed. Install it with "
-            "pip install 'ansatz-rl[adamw8bit]', or use adamw_offload, which needs no package."
-        ) from error
-    return package
+    return bitsandbytes(
+        advice="train.optimizer = adamw_8bit needs the package bitsandbytes, which is not installed. Install it with "
+        "pip install 'ansatz-rl[adamw8bit]', or use adamw_offload, which needs no package."
+    )

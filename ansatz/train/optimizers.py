@@ -10,7 +10,7 @@ import torch
 from ansatz.config.fields import FractionBelowOne, Rate
 from ansatz.registry import Registry
 from ansatz.train.optim import MasterAdamW
-from ansatz.train.optim_8bit import Adam8bit, bitsandbytes
+from ansatz.train.optim_8bit import Adam8bit, package
 from ansatz.train.optim_offload import OffloadedAdamW
 
 OPTIMIZERS: Registry[Callable[..., MasterAdamW]] = Registry("train.optimizer")
@@ -26,7 +26,7 @@ def bind_optimizer(settings: Mapping[str, Any]) -> Callable[[Any, torch.dtype], 
     """
     name = settings.get("name", "adamw")
     if name == "adamw_8bit":
-        bitsandbytes()
+        package()
     return OPTIMIZERS.bind(name, {key: value for key, value in settings.items() if key != "name"})
 
 

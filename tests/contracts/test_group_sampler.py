@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from tiny_models import END_ID, tiny_policy
+from tiny_models import tiny_policy
 
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.fake import FakeSampler, FakeWeights
 from ansatz.rollout.groups import GradedGroup, GroupSampler, PartialGroup, SampledGroups
 from ansatz.rollout.native import NativeSampler
 from ansatz.types import Finish, Problem, Prompt, Rollout
+from tools.families import END_ID
 
 SAMPLING = Sampling(num_samples=4, max_response_tokens=8, seed=3, step=2)
 

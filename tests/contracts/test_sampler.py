@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_models import END_ID, MAX_CONTEXT, VOCAB_SIZE, prompt, some_prompts, tiny_folder, tiny_policy
+from tiny_models import prompt, some_prompts, tiny_folder, tiny_policy
 
 from ansatz.models.load import Policy, load_policy
 from ansatz.models.weights import LiveWeights, WeightSource
@@ -21,6 +21,7 @@ from ansatz.rollout.native import NativeSampler
 from ansatz.rollout.vllm import VllmSampler
 from ansatz.rollout.vllm.fake import FakeEngine, FakePublisher
 from ansatz.types import Finish, Prompt, Rollout
+from tools.families import END_ID, MAX_CONTEXT, VOCAB_SIZE
 
 PROMPTS = some_prompts(5)
 SAMPLING = Sampling(num_samples=4, max_response_tokens=12, seed=3, step=2)

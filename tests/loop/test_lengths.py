@@ -1,5 +1,4 @@
 import pytest
-from tiny_models import MAX_CONTEXT
 from toy_runs import toy_config
 
 from ansatz.errors import DataError, ModelError
@@ -7,6 +6,7 @@ from ansatz.loop import rendering
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.types import Problem
+from tools.families import MAX_CONTEXT
 
 
 class Words:

@@ -2,67 +2,79 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from tiny_models import packed, some_prompts, tiny_folder
-from transformers import AutoModelForCausalLM
+from tiny_models import tiny_folder
 
 from ansatz.errors import ModelError
-from ansatz.models.load import check_folder, head_logits, load_policy
-from ansatz.rollout.base import Sampling
-from ansatz.rollout.native import NativeSampler
-from tools.model_reference import FAMILIES, PAGE, Family, page
+from ansatz.models.families import FAMILIES
+from ansatz.models.load import check_folder
+from tools import families, family_runs
+from tools.families import SUPPORTED, Family
+from tools.family_runs import LOGP_TOLERANCE, logp_gap, read_results
+from tools.model_reference import PAGE, page
 
-WORKING = [family for family in FAMILIES if not family.refused]
-REFUSED = [family for family in FAMILIES if family.refused]
+RECORDED = [family for family in SUPPORTED if family.name in read_results()["families"]]
+REFUSED = [family for family in families.FAMILIES if family.refused]
 
 
 def folder_of(family: Family, folder: Path) -> Path:
     return tiny_folder(folder, family.config, **family.settings)
 
 
-def own_logps(folder: Path, token_ids: list[int]) -> torch.Tensor:
-    """transformers' log-probs of each token after the first, by its own eager attention."""
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
-    with torch.no_grad():
-        logp_TV = model.eval()(input_ids=torch.tensor([token_ids])).logits[0].log_softmax(-1)
-    return logp_TV[:-1].gather(1, torch.tensor(token_ids[1:])[:, None])[:, 0]
-
-
-@pytest.mark.parametrize("family", WORKING, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", SUPPORTED, ids=lambda family: family.name)
 def test_sampler_and_training_agree_with_transformers(tmp_path: Path, family: Family) -> None:
-    folder = folder_of(family, tmp_path)
-    policy = load_policy(folder)
-    sampling = Sampling(num_samples=2, max_response_tokens=24)
-    with closing(NativeSampler(policy, max_concurrent=6)) as sampler:
-        rollouts = sampler.generate(some_prompts(3, longest=12), sampling)
-    texts = [[*rollout.prompt.token_ids, *rollout.token_ids] for rollout in rollouts]
-    with torch.no_grad():
-        hidden_TH = policy.packed_hidden(*packed(texts))
-        logp_TV = head_logits(hidden_TH, policy.head.weight, softcap=policy.softcap).log_softmax(-1)
-    start = 0
-    for rollout, text in zip(rollouts, texts, strict=True):
-        expected = own_logps(folder, text)
-        own = logp_TV[start : start + len(text) - 1].gather(1, torch.tensor(text[1:])[:, None])[:, 0]
-        torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-4)
-        behavior = torch.tensor(rollout.behavior_logps)
-        torch.testing.assert_close(behavior, expected[-len(behavior) :], rtol=1e-4, atol=1e-4)
-        start += len(text)
+    assert logp_gap(folder_of(family, tmp_path)) < LOGP_TOLERANCE
+
+
+def test_a_gap_of_the_sampler_or_of_training_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tiny_folder(tmp_path)
+    honest = family_runs.transformers_logps
+    monkeypatch.setattr(family_runs, "transformers_logps", lambda *given: 1.001 * honest(*given))
+    assert logp_gap(folder) > LOGP_TOLERANCE
 
 
 @pytest.mark.parametrize("family", REFUSED, ids=lambda family: family.name)
 def test_a_refused_family_is_refused_by_name_before_its_weights_are_read(tmp_path: Path, family: Family) -> None:
     folder = folder_of(family, tmp_path)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match="which Ansatz does not support") as caught:
-        check_folder(folder)
-    assert family.refused in str(caught.value)
+    with pytest.raises(ModelError, match=r"does not support. Use a model of one of these families: Llama 2 ") as caught:
+        check_folder(folder, key="rejection.teacher")
+    assert str(caught.value).startswith(f"rejection.teacher = {str(folder)!r} has the model type {family.refused}")
     assert "\n" not in str(caught.value)
 
 
-def test_the_page_lists_every_family() -> None:
+@pytest.mark.parametrize("kind", ["a_family_of_next_year", "opt", "mixtral", "gemma3", "phi", "stablelm", ""])
+def test_a_model_type_that_is_not_listed_is_refused_whether_or_not_transformers_knows_it(
+    tmp_path: Path, kind: str
+) -> None:
+    config = tiny_folder(tmp_path) / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": kind}))
+    with pytest.raises(ModelError, match=f"has the model type '{kind}', which Ansatz does not support"):
+        check_folder(tmp_path)
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq", "bitsandbytes", "compressed-tensors", "of next year", None])
+def test_weights_in_a_format_that_is_not_converted_are_refused_by_name(tmp_path: Path, method: str | None) -> None:
+    config = tiny_folder(tmp_path) / "config.json"
+    settings = {"quant_method": method, "bits": 4}
+    config.write_text(json.dumps({**json.loads(config.read_text()), "quantization_config": settings}))
+    with pytest.raises(ModelError, match=f"has weights that were quantised by '{method}', which Ansatz does not load"):
+        check_folder(tmp_path)
+
+
+def test_every_supported_model_type_is_tested() -> None:
+    assert {family.model_type for family in SUPPORTED} == FAMILIES.keys()
+
+
+@pytest.mark.parametrize("family", RECORDED, ids=lambda family: family.name)
+def test_the_recorded_results_are_those_of_this_toy_model_and_within_the_tolerances(family: Family) -> None:
+    results = family_runs.Results(**read_results()["families"][family.name])
+    assert results.settings == family_runs.digest(family), "run: python -m tools.family_runs NAME"
+    family_runs.check_results(results)
+
+
+def test_the_page_is_current() -> None:
     assert PAGE.read_text(encoding="utf-8") == page()

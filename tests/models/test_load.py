@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_models import ARCHITECTURES, END_ID, LATENT, MAX_CONTEXT, VOCAB_SIZE, tiny_folder, tiny_policy
+from tiny_models import ARCHITECTURES, tiny_folder, tiny_policy
 from transformers import AutoModelForCausalLM
 
 from ansatz.errors import ModelError
+from ansatz.models import families
 from ansatz.models.load import cast, check_folder, compute_dtype, head_logits, load_policy
 from ansatz.models.save import save_model
 from ansatz.models.token_counts import token_counter
+from tools.families import END_ID, LATENT, MAX_CONTEXT, MIXTURE, VOCAB_SIZE
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -118,7 +120,9 @@ BROKEN: dict[Callable[[Path], object], str] = {
     a_weight_of_another_shape: "does not load as a causal LM",
     lambda folder: (folder / "config.json").unlink(): "has no config.json. Give",
     lambda folder: (folder / "config.json").write_text("{"): "not a valid JSON file",
-    lambda folder: (folder / "config.json").write_text('{"model_type": "t5"}'): "does not load as a causal LM",
+    lambda folder: (folder / "config.json").write_text('{"model_type": "t5"}'): "has the model type 't5'",
+    lambda folder: (folder / "config.json").write_text('{"model_type": 3}'): "does not load as a causal LM",
+    lambda folder: edit_json(folder / "config.json", quantization_config="x"): "quantised by 'x', which",
     lambda folder: (folder / "model.safetensors").unlink(): "no file named model.safetensors",
     lambda folder: (folder / "tokenizer.json").write_text("{}"): "the tokenizer does not load",
     lambda folder: (folder / "tokenizer.json").write_text("[]"): "the tokenizer does not load",
@@ -189,7 +193,7 @@ def test_code_in_a_folder_is_never_run_whatever_standard_input_says(
 ODD: dict[str, tuple[str, dict[str, Any], str]] = {
     "scaled logits": ("GraniteConfig", {"logits_scaling": 4.0}, "logits that are not"),
     "other scaled logits": ("CohereConfig", {}, "logits that are not"),
-    "a recurrent model": ("MambaConfig", {}, "layers of kind linear_attention"),
+    "layers of another kind": ("Qwen3Config", {"layer_types": ["chunked_attention"] * 2}, "layers of kind chunked"),
     "a head bias": ("PhiConfig", {}, "a bias on its output embedding"),
     "unusual attention": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "attention that cannot be replaced"),
     "positions that depend on the batch": (
@@ -197,11 +201,27 @@ ODD: dict[str, tuple[str, dict[str, Any], str]] = {
         {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}},
         "dynamic rotary positions",
     ),
+    "positions of one kind of layer that depend on the batch": (
+        "Gemma3TextConfig",
+        {
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+                "full_attention": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0},
+            }
+        },
+        "dynamic rotary positions",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_a_model_that_would_be_computed_wrongly_is_refused(tmp_path: Path, case: str) -> None:
+def test_a_model_that_would_be_computed_wrongly_is_refused(
+    tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if its family were supported."""
+    monkeypatch.setattr(
+        families, "FAMILIES", {**families.FAMILIES, "granite": "", "cohere": "", "phi": "", "bloom": ""}
+    )
     name, settings, message = ODD[case]
     with pytest.raises(ModelError, match=f"has {message}") as caught:
         load_policy(tiny_folder(tmp_path, name, **settings))
@@ -212,7 +232,9 @@ def test_a_model_that_would_be_computed_wrongly_is_refused(tmp_path: Path, case:
 def test_a_sliding_window_that_attention_is_not_told_limits_the_context(
     tmp_path: Path, window: int, context: int
 ) -> None:
-    assert load_policy(tiny_folder(tmp_path / "a", "Starcoder2Config", sliding_window=window)).max_context == context
+    mixture = {**MIXTURE, "shared_expert_intermediate_size": 16, "use_sliding_window": True, "max_window_layers": 2}
+    folder = tiny_folder(tmp_path / "a", "Qwen2MoeConfig", **mixture, sliding_window=window)
+    assert load_policy(folder).max_context == context
     assert load_policy(tiny_folder(tmp_path / "b", "MistralConfig", sliding_window=window)).max_context == MAX_CONTEXT
 
 

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import VOCAB_SIZE, FlatTokens, packed, some_sequences, tiny_policy
+from tiny_models import FlatTokens, packed, some_sequences, tiny_policy
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ansatz.models import logps
 from ansatz.models.logps import chunked_kl, chunked_logps, token_logps
+from tools.families import VOCAB_SIZE
 
 TOKENS, VOCAB, HIDDEN = 37, 101, 16
 

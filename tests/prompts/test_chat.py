@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from tiny_models import tokenizer
 
 from ansatz.cli.opened_model import template_of
 from ansatz.config.chat import ChatTemplate
@@ -9,6 +8,7 @@ from ansatz.errors import ModelError
 from ansatz.prompts.render import render
 from ansatz.prompts.templates import STEP_BY_STEP
 from ansatz.types import Problem
+from tools.families import tokenizer
 
 PROBLEM = Problem(id="p", question="t5 t6", answer="5", source="test", split="train")
 TURNS = "{% for m in messages %}"

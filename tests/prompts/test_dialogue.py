@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 from test_chat import TEMPLATES, with_template
-from tiny_models import tokenizer
 
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import load_recipe
@@ -18,6 +17,7 @@ from ansatz.prompts.render import render, render_demonstration
 from ansatz.prompts.templates import STEP_BY_STEP
 from ansatz.prompts.templates import TEMPLATES as TEXTS
 from ansatz.types import Problem
+from tools.families import tokenizer
 
 SYSTEM = {"role": "system", "content": "t7 t8"}
 TURNS = [{"role": "user", "content": "t9"}, {"role": "assistant", "content": "t10 t11"}]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from decoding import at_each_step
-from tiny_models import END_ID, some_prompts, tiny_policy
+from tiny_models import some_prompts, tiny_policy
 from torch import Tensor
 
 from ansatz.models.load import Policy
@@ -16,6 +16,7 @@ from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler, sampler
 from ansatz.rollout.native.cache import SPAN_STEP, SlotCache, free_bytes, slots_that_fit, token_bytes
 from ansatz.rollout.native.graphs import GraphedStep
+from tools.families import END_ID
 
 PROMPTS = some_prompts(40)
 SAMPLING = Sampling(num_samples=3, max_response_tokens=60, seed=7, step=4)

@@ -9,17 +9,7 @@ import pytest
 import torch
 from decoding import at_each_step
 from test_sampling import filtered_probabilities
-from tiny_models import (
-    ARCHITECTURES,
-    END_ID,
-    MAX_CONTEXT,
-    VOCAB_SIZE,
-    FlatTokens,
-    packed,
-    prompt,
-    some_prompts,
-    tiny_policy,
-)
+from tiny_models import ARCHITECTURES, FlatTokens, packed, prompt, some_prompts, tiny_policy
 
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy
@@ -29,6 +19,7 @@ from ansatz.rollout.base import Sampling
 from ansatz.rollout.fake import FakeWeights
 from ansatz.rollout.native import NativeSampler, forward, slots
 from ansatz.types import Finish, Prompt, Rollout
+from tools.families import END_ID, MAX_CONTEXT, VOCAB_SIZE
 
 PROMPTS = some_prompts(11)
 SAMPLING = Sampling(num_samples=3, max_response_tokens=20, seed=7, step=4)

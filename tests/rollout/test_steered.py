@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from test_native import assert_same
-from tiny_models import END_ID, VOCAB_SIZE, some_prompts, tiny_policy
+from tiny_models import some_prompts, tiny_policy
 
 from ansatz.errors import ConfigError
 from ansatz.models.load import Policy
@@ -19,6 +19,7 @@ from ansatz.train.logps import logps_of
 from ansatz.train.packed import pack_rollouts
 from ansatz.train.sample import TrainSample
 from ansatz.types import Finish, Prompt, Rollout
+from tools.families import END_ID, VOCAB_SIZE
 
 PROMPTS = some_prompts(9)
 SAMPLING = Sampling(num_samples=3, max_response_tokens=24, seed=7, step=4)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_models import VOCAB_SIZE, some_prompts, tiny_policy
+from tiny_models import some_prompts, tiny_policy
 from toy_runs import toy_config
 
 from ansatz.errors import ConfigError, ModelError, RolloutError
@@ -21,6 +21,7 @@ from ansatz.rollout.vllm.fake import FakeEngine, FakePublisher
 from ansatz.rollout.vllm.sampler import VllmSampler
 from ansatz.rollout.vllm.server import flags
 from ansatz.rollout.vllm.weights import FilePublisher, confirm_push
+from tools.families import VOCAB_SIZE
 
 POLICY = tiny_policy()
 PROMPTS = some_prompts(5)

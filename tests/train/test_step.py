@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from tiny_models import VOCAB_SIZE, some_sequences, tiny_policy
+from tiny_models import some_sequences, tiny_policy
 from torch import Tensor
 
 from ansatz.errors import AlignmentError, NonFiniteError
@@ -19,6 +19,7 @@ from ansatz.train.optim import MasterAdamW
 from ansatz.train.packed import pack_rollouts
 from ansatz.train.sample import TrainSample
 from ansatz.train.step import UpdateReport, UpdateSettings, train_step
+from tools.families import VOCAB_SIZE
 
 CPU = torch.device("cpu")
 

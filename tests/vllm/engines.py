@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tiny_models import VOCAB_SIZE, prompt, tiny_folder
+from tiny_models import prompt, tiny_folder
 
 from ansatz.models.load import Policy, load_policy
 from ansatz.rollout.base import Sampling
@@ -19,6 +19,7 @@ from ansatz.train.logps import logps_of
 from ansatz.train.packed import pack_rollouts
 from ansatz.train.sample import TrainSample
 from ansatz.types import Prompt, Rollout
+from tools.families import VOCAB_SIZE
 
 SAMPLING = Sampling(num_samples=4, max_response_tokens=24, seed=5, step=1)
 

@@ -8,11 +8,13 @@ from functools import partial
 from pathlib import Path
 
 from ansatz.config.schema import Config
+from ansatz.errors import ConfigError
 from ansatz.loop.builders import model_builder, tokenizer_texts
 from ansatz.loop.context import RunContext
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages import find_stage
 from ansatz.loop.stages.stage import Stage
+from ansatz.models.four_bit import check_four_bit
 from ansatz.models.load import Policy, check_folder
 from ansatz.models.lora import bind_adapters
 from ansatz.rollout.engines import check_engine
@@ -23,11 +25,14 @@ class ModelStage(Stage):
     name = "model"
 
     def check(self, config: Config) -> None:
-        """The settings of `model.tiny`, `model.lora` and `rollout.engine` are known ones."""
+        """The settings of `model.tiny`, `model.lora` and `rollout.engine` are known ones, `model.quantize` fits."""
         if config.model.path is None:
             model_builder(config)
         bind_adapters(config.model.lora, seed=config.seed)
         check_engine(config.rollout)
+        if config.model.quantize is not None:
+            check_four_bit(has_adapters=config.model.lora is not None)
+            _check_quantized_run(config)
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
         """The model folder contains a model, or the sizes of the model to be built are known."""
@@ -60,6 +65,22 @@ class ModelStage(Stage):
             tracker.evaluation(evaluator.run(sampler, stage=folder.name, step=0))
             tracker.flush()
         return folder
+
+
+def _check_quantized_run(config: Config) -> None:
+    """ConfigError for what a base of 4 bits cannot do."""
+    training = [name for stage in config.stages[2:] for name in find_stage(stage).folders(config)]
+    if len(training) > 1:
+        raise ConfigError(
+            f"model.quantize = nf4 with {len(training)} training stages ({', '.join(training)}): each would start from "
+            "the merged weights of the one before, and rounding those to 4 bits again would undo what it learned. "
+            "Leave model.quantize out, or train one stage."
+        )
+    if (engine := config.rollout.engine.get("name", "native")) != "native":
+        raise ConfigError(
+            f"model.quantize = nf4 with rollout.engine.name = {engine}: only the native engine samples from weights of "
+            "4 bits. Set rollout.engine.name to native, or leave model.quantize out."
+        )
 
 
 STAGE = ModelStage()

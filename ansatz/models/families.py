@@ -1,0 +1,127 @@
+"""The families of models that Ansatz trains, and what of them it refuses by name before any weights are read.
+
+docs/models.md lists the families with what was tested. A model type that is not in `FAMILIES` is refused: its log-probs
+have not been compared with transformers'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers.utils.quantization_config import FineGrainedFP8Config, Mxfp4Config
+
+from ansatz.errors import ModelError
+from ansatz.json_text import parse_json
+
+FAMILIES: dict[str, str] = {
+    "llama": "Llama 2 and 3",
+    "mistral": "Mistral",
+    "qwen2": "Qwen2 and 2.5, R1-distill",
+    "qwen2_moe": "Qwen2 mixture of experts",
+    "qwen3": "Qwen3",
+    "qwen3_moe": "Qwen3 mixture of experts",
+    "gemma": "Gemma",
+    "gemma2": "Gemma 2",
+    "gemma3_text": "Gemma 3 (text)",
+    "phi3": "Phi-3 and 4",
+    "olmo2": "OLMo 2",
+    "smollm3": "SmolLM 3",
+    "gpt2": "GPT-2",
+    "gpt_neox": "Pythia",
+    "gpt_oss": "gpt-oss",
+    "deepseek_v2": "DeepSeek-V2",
+    "deepseek_v3": "DeepSeek-V3 and R1",
+}
+"""transformers' model types, with the names under which people know them."""
+
+WINDOWED = ("gemma2", "gemma3_text", "gpt_oss", "mistral", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3")
+"""Model types that pass their sliding window to the attention function, see tests/models/test_family_shapes.py."""
+
+
+def check_family(folder: Path, *, key: str) -> None:
+    """ModelError for a family, a layer or stored weights that are refused, before any weights are read.
+
+    key: what the folder is the value of, for messages. Loading reports a config.json that is broken.
+    """
+    try:
+        stored = parse_json((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return
+    if not isinstance(stored, Mapping):
+        return
+    kind = stored.get("model_type")
+    if isinstance(kind, str) and kind not in FAMILIES:
+        raise ModelError(
+            f"{key} = {str(folder)!r} has the model type {kind!r:.60}, which Ansatz does not support. Use a model of "
+            f"one of these families: {', '.join(FAMILIES.values())}."
+        )
+    if (method := quantization(stored)) not in (None, *DEQUANTIZED):
+        raise ModelError(
+            f"{key} = {str(folder)!r} has weights that were quantised by {method!r:.60}, which Ansatz does not load. "
+            "Give the model as it was before; model.quantize: nf4 quantises it when it is loaded."
+        )
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception:  # a wrong config fails anywhere in transformers, with any kind of error
+        return
+    if setting := unsupported_setting(config):
+        raise ModelError(f"{key} = {str(folder)!r} has {setting}, which Ansatz does not support. Use another model.")
+
+
+DEQUANTIZED: dict[str, Any] = {
+    "mxfp4": Mxfp4Config,
+    "fp8": FineGrainedFP8Config,
+}
+"""Formats of stored weights that are converted when a model is loaded, with transformers' class of their settings."""
+
+
+def quantization(stored: Mapping[str, Any]) -> str | None:
+    """The method that the weights of a folder were quantised by, out of its config.json; None if they were not."""
+    settings = stored.get("quantization_config")
+    return str(settings.get("quant_method") if isinstance(settings, Mapping) else settings) if settings else None
+
+
+def unsupported_setting(config: Any) -> str | None:
+    """A setting whose effect a short text does not show."""
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if others := sorted(kinds - {"full_attention", "sliding_attention"}):
+        return f"layers of kind {', '.join(others)}"
+    for rope in _rope_settings(config):
+        kind = rope.get("rope_type")
+        if kind == "dynamic" or (kind == "longrope" and config.model_type != "phi3"):
+            return f"{kind} rotary positions, which depend on the longest row of a batch"
+    return None
+
+
+def max_context(config: Any) -> int:
+    """The longest text that the model computes as transformers would.
+
+    Attention that does not tell `models.attention` about its sliding window is right only within it. Up to the original
+    context, longrope uses its factors for short texts.
+    """
+    context = int(getattr(config, "max_position_embeddings", 0)) or 2048
+    window = sliding_window(config)
+    if window and config.model_type not in WINDOWED:
+        context = min(context, window)
+    for rope in _rope_settings(config):
+        if rope.get("rope_type") == "longrope":
+            original = rope.get("original_max_position_embeddings") or config.original_max_position_embeddings
+            context = min(context, int(original))
+    return context
+
+
+def sliding_window(config: Any) -> int | None:
+    """The sliding window of the layers that have one; None if no layer has one."""
+    kinds, window = getattr(config, "layer_types", None), getattr(config, "sliding_window", None)
+    return int(window) if window and (kinds is None or "sliding_attention" in kinds) else None
+
+
+def _rope_settings(config: Any) -> Iterator[Mapping[str, Any]]:
+    """The settings of rotary positions: one mapping, or one for each kind of layer (Gemma 3)."""
+    settings = getattr(config, "rope_parameters", None)
+    if isinstance(settings, Mapping):
+        yield settings
+        yield from (value for value in settings.values() if isinstance(value, Mapping))
