@@ -14,7 +14,9 @@ from ansatz.cli.sampling_options import ModelSampling, takes_sampling
 
 @takes_sampling(samples_per_prompt=1)
 def ask(
-    model: Annotated[Path, typer.Argument(help="A Hugging Face model folder, such as a checkpoint.")],
+    model: Annotated[
+        Path, typer.Argument(help="A Hugging Face model folder, such as a checkpoint, or a model of the hub.")
+    ],
     question: Annotated[str, typer.Argument(help="The question, in quotes.")],
     *,
     sampling: ModelSampling,

@@ -96,7 +96,9 @@ def _checked(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, boo
 @app.command()
 def peek(
     files: Files,
-    tokenizer: Annotated[Path | None, typer.Option(help="Folder of a tokenizer; lengths are then in tokens.")] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="A model, whose tokenizer then counts lengths in tokens.")
+    ] = None,
     show: Annotated[int, typer.Option(help="Number of suspicious rows to print.")] = 20,
     rows: Annotated[int, typer.Option(help="Number of rows to print in full, from the first.")] = 2,
     question_key: QuestionKey = None,
@@ -170,7 +172,7 @@ def dedup(
     ngram: Annotated[int, typer.Option(help="Words per n-gram for the overlap.")] = 3,
     near: Annotated[bool, typer.Option(help="Also drop near duplicates, or only exact ones.")] = True,
     embeddings: Annotated[
-        str | None, typer.Option(help="Folder of a sentence-transformers model; also drops paraphrases.")
+        str | None, typer.Option(help="A sentence-transformers model, a folder or of the hub; also drops paraphrases.")
     ] = None,
     min_cosine: Annotated[float, typer.Option(help="Cosine from which questions are paraphrases, 0.85 to 1.")] = 0.95,
     question_key: QuestionKey = None,

@@ -53,8 +53,10 @@ def filter_rows(
     max_question_tokens: Annotated[
         int | None, typer.Option(min=1, help="Drop questions with more tokens (needs --tokenizer).")
     ] = None,
-    tokenizer: Annotated[Path | None, typer.Option(help="Folder of a tokenizer.")] = None,
-    model: Annotated[Path | None, typer.Option(help="Model that guesses, for --drop guessed.")] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="A model whose tokenizer counts.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Model that guesses, for --drop guessed: a folder, or of the hub.")
+    ] = None,
     work: Work = None,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,

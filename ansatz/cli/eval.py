@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 @takes_sampling(temperature=0.7, top_p=0.95)
 def eval(
-    model: Annotated[Path | None, typer.Argument(help="A Hugging Face model folder, such as a checkpoint.")] = None,
+    model: Annotated[
+        Path | None, typer.Argument(help="A Hugging Face model folder, such as a checkpoint, or a model of the hub.")
+    ] = None,
     suite: Annotated[
         str,
         typer.Option(

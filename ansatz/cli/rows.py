@@ -29,7 +29,7 @@ AnswerFrom = Annotated[
     str, typer.Option(help="Form of the answer field: auto, field, #### (the text after it) or boxed (the last box).")
 ]
 IdKey = Annotated[str | None, typer.Option(help="Field of the id; file and line by default.")]
-Model = Annotated[Path, typer.Option(help="A Hugging Face model folder, such as a checkpoint.")]
+Model = Annotated[Path, typer.Option(help="A Hugging Face model folder, such as a checkpoint, or a model of the hub.")]
 Work = Annotated[
     Path | None,
     typer.Option(help="Folder for the responses; OUT.responses by default. A second run resumes from it."),

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @takes_sampling(samples_per_prompt=16)
 def sample(
-    model: Annotated[Path, typer.Argument(help="A Hugging Face model folder, such as a checkpoint.")],
+    model: Annotated[
+        Path, typer.Argument(help="A Hugging Face model folder, such as a checkpoint, or a model of the hub.")
+    ],
     data: Annotated[Path, typer.Option(help="A problem file: .jsonl, .json, .csv, .tsv or .parquet.")],
     *,
     sampling: ModelSampling,

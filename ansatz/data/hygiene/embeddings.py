@@ -23,6 +23,7 @@ import numpy as np
 from ansatz.data.files import missing_extra
 from ansatz.data.hygiene.buckets import Buckets, mixed
 from ansatz.errors import ConfigError
+from ansatz.hub import hub_name
 from ansatz.types import Problem
 
 BANDS, PLANES = 24, 10
@@ -87,23 +88,28 @@ def cosine(left: Any, right: Any) -> float:
     return float(left @ right) / size if size else 0.0
 
 
-def sentence_encoder(folder: str) -> Encode:
-    """The encoder in a folder that sentence-transformers wrote. ConfigError if it does not load; MissingExtraError
-    without the package."""
-    if not Path(folder).is_dir():
+def sentence_encoder(name: str) -> Encode:
+    """The encoder in a folder that sentence-transformers wrote, or of the hub. ConfigError if it does not load;
+    MissingExtraError without the package."""
+    parts = hub_name(name)
+    if parts is None and not Path(name).is_dir():
         raise ConfigError(
-            f"--embeddings = {folder!r} is not a folder; expected one with a sentence-transformers model."
+            f"--embeddings = {name!r} is not a folder; expected one with a sentence-transformers model, or the name of "
+            "such a model on the hub."
         )
     try:
         package: Any = importlib.import_module("sentence_transformers")
     except ImportError as error:
         missing_extra("dedup by embeddings", "sentence-transformers", "embeddings", error)
     try:
-        model = package.SentenceTransformer(folder)
+        if parts is None:
+            model = package.SentenceTransformer(name)
+        else:
+            model = package.SentenceTransformer(parts.repository, revision=parts.revision)
     except Exception as error:  # each model format has its own errors
         raise ConfigError(
-            f"--embeddings = {folder!r} does not contain a model that sentence-transformers can load "
-            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). Choose another folder."
+            f"--embeddings = {name!r} is not a model that sentence-transformers can load "
+            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). Choose another one."
         ) from error
     return lambda texts: model.encode(list(texts), show_progress_bar=False)
 

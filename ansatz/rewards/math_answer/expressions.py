@@ -207,7 +207,7 @@ class Expressions(Commands):
             return v.Name(token.text)
         if token.kind == "word" and token.upright and len(token.text) == 1:
             return v.Name(token.text)
-        raise UnreadableAnswer(f"unexpected {token.text!r}")
+        raise UnreadableAnswer(f"unexpected {token.shown}")
 
     def _name(self, token: Token) -> Value:
         if token.text == "nan":

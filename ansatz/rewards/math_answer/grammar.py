@@ -34,7 +34,7 @@ class Parser(Expressions):
             if label and isinstance(value, v.Quantity):
                 return value
         if self.token.kind != "end":
-            raise UnreadableAnswer(f"unexpected {self.token.text!r}")
+            raise UnreadableAnswer(f"unexpected {self.token.shown}")
         return value
 
     def _trailing_words(self) -> str:

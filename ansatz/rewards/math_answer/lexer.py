@@ -35,6 +35,11 @@ class Token(NamedTuple):
     number: Num | None = None
     upright: bool = False
 
+    @property
+    def shown(self) -> str:
+        """As a message shows it."""
+        return "end of the answer" if self.kind == "end" else repr(self.text)
+
 
 _GAP = r"(?:\s*,\s?\\[!,;:]\s*|\{,\}|\\[,;:!]|\\ |~)"
 _MARKED = r"\(\d+\)|\\overline\{\d+\}|\\bar\{\d+\}|\\dot\{\d+\}|\.\.\.|\s?\\l?dots"

@@ -42,7 +42,7 @@ class TokenStream:
     def expect_close(self, *texts: str) -> str:
         token = self.token
         if token.kind != "close" or token.text not in texts:
-            raise UnreadableAnswer(f"expected {texts[0]!r}, got {token.text!r}")
+            raise UnreadableAnswer(f"expected {texts[0]!r}, got {token.shown}")
         self.at += 1
         return token.text
 

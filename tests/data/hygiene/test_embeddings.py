@@ -102,3 +102,17 @@ def test_without_a_folder_or_the_package_one_sentence_says_what_to_do(
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(MissingExtraError, match=r"'sentence-transformers'.* pip install 'ansatz-rl\[embeddings\]'"):
         sentence_encoder(str(tmp_path))
+
+
+def test_a_model_can_be_a_folder_or_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[tuple[str, str | None]] = []
+
+    class Package:
+        class SentenceTransformer:
+            def __init__(self, name: str, revision: str | None = None) -> None:
+                loaded.append((name, revision))
+
+    monkeypatch.setitem(sys.modules, "sentence_transformers", Package)
+    for name in (str(tmp_path), "us/minilm", "us/minilm@v2"):
+        sentence_encoder(name)
+    assert loaded == [(str(tmp_path), None), ("us/minilm", None), ("us/minilm", "v2")]

@@ -14,10 +14,16 @@ def problem(id: str, answer: str, **meta: object) -> Problem:
 
 def test_unreadable_golds_are_found_with_their_line_and_reason():
     found = unreadable_golds(
-        [problem("a", "5"), problem("b", ""), problem("c", r"\frac{0}{0}", line=77), problem("d", "5 6")]
-    )
-    assert [(gold.id, gold.line) for gold in found] == [("b", 2), ("c", 77), ("d", 4)]
-    assert [gold.why for gold in found][:2] == ["empty", "division by zero"]
+        [problem("a", "5"), problem("b", ""), problem("c", r"\frac{0}{0}", line=77), problem("d", "5 6"),
+         problem("e", r"\frac{")]
+    )  # fmt: skip
+    assert [(gold.id, gold.line) for gold in found] == [("b", 2), ("c", 77), ("d", 4), ("e", 5)]
+    assert [gold.why for gold in found] == [
+        "empty",
+        "division by zero",
+        "unexpected '6'",
+        "unexpected end of the answer",
+    ]
 
 
 def test_an_unreadable_gold_is_a_data_error_that_names_the_row():
