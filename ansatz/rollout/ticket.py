@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ansatz.errors import RolloutError
 from ansatz.rollout.base import Sampler, Sampling
-from ansatz.types import Json, Problem, Prompt, Rollout, rollout_from_json, to_json
+from ansatz.types import Json, Problem, Prompt, Rollout, rollout_from_json
 
 
 class Kind(StrEnum):
@@ -170,11 +170,10 @@ def in_call_order(tickets: Sequence[Ticket], groups: Sequence[Sequence[Rollout]]
 
 def ticket_to_json(ticket: Ticket) -> Json:
     """A ticket as plain JSON."""
-    data = {field.name: getattr(ticket, field.name) for field in dataclasses.fields(ticket)}
     return {
-        **data,
-        "sampling": to_json(ticket.sampling),
-        "prompt": to_json(ticket.prompt),
+        **_fields(ticket),
+        "sampling": _fields(ticket.sampling),
+        "prompt": {**_fields(ticket.prompt), "problem": _fields(ticket.prompt.problem)},
         "entries": list(ticket.entries),
         "unfinished": [_without_prompt(rollout) for rollout in ticket.unfinished],
     }
@@ -220,4 +219,11 @@ def landed_from_json(data: Json) -> Landed:
 
 def _without_prompt(rollout: Rollout) -> Json:
     """A rollout as JSON, without the prompt that its ticket has."""
-    return {field.name: getattr(rollout, field.name) for field in dataclasses.fields(rollout) if field.name != "prompt"}
+    fields = _fields(rollout)
+    del fields["prompt"]
+    return fields
+
+
+def _fields(record: Any) -> Json:
+    """The fields of a dataclass. `types.to_json` would copy all that is in them."""
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}

@@ -24,13 +24,14 @@ class Limits:
 
     probe: to answer a probe. lease: to sample a group, at least; the limit is four times the 99th percentile of the
     durations if that is longer. start: until a worker has joined, and until it has loaded weights. idle: a worker that
-    has been idle for this long is probed.
+    has been idle for this long is probed. restarts: of one worker within an hour (`cluster.budget`).
     """
 
     probe: float = 10.0
     lease: float = 60.0
     start: float = 300.0
     idle: float = 30.0
+    restarts: int = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +120,7 @@ class WorkerSet:
         self._order = itertools.count()
         now = cluster.now()
         self._slots = [
-            Slot(index, worker, Health(now), RestartBudget(), heard=now)
+            Slot(index, worker, Health(now), RestartBudget(restarts=limits.restarts), heard=now)
             for index, worker in enumerate(cluster.start(role, num_workers))
         ]
         self._slot_of = {slot.worker: slot for slot in self._slots}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from workers import LIMITS, Workers, collect_all, probe, rollouts_of, ticket, weights
+from pool_workers import LIMITS, Workers, collect_all, probe, rollouts_of, ticket, weights
 
 from ansatz.cluster.health import State
 from ansatz.errors import RolloutError

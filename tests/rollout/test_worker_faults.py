@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from workers import LIMITS, Workers, probe, rollouts_of, ticket, weights
+from pool_workers import LIMITS, Workers, probe, rollouts_of, ticket, weights
 
 from ansatz.rollout.ticket import Landed
 

@@ -65,6 +65,7 @@ class Workers:
     """Scripted hosts. seconds_of: how long a worker takes for a ticket; the tickets of a call come one by one.
 
     keeps_weights: workers that acknowledge a push and keep their weights. rewrite: changes what a worker answers.
+    repeat: whether an answer is sent twice.
     """
 
     def __init__(self, seconds_of: Callable[[str, Ticket], float | None] = lambda worker, ticket: 1.0) -> None:
@@ -72,6 +73,8 @@ class Workers:
         self.keeps_weights = set[str]()
         self.rewrite: Callable[[str, Ticket, tuple[Rollout, ...]], tuple[Rollout, ...]] | None = None
         self.version_of: dict[str, int] = {}
+        self.push_s = 0.5
+        self.repeat: Callable[[], bool] = lambda: False
         self.calls: list[tuple[str, str, Any]] = []
         self.cluster = FakeCluster(self.script)
 
@@ -83,7 +86,7 @@ class Workers:
             claimed = Confirmation(
                 policy_version=probe(args[0]).policy_version, logps=probe(self.version_of[worker]).logps
             )
-            return Plan(seconds=0.5, value=claimed)
+            return Plan(seconds=self.push_s, value=claimed)
         if method == "probe":
             return Plan(seconds=0.1, value=probe(self.version_of[worker]))
         emits, time = list[tuple[float, Any]](), 0.0
@@ -93,11 +96,12 @@ class Workers:
                 return Plan(seconds=None, emits=emits)
             time += seconds
             rollouts = rollouts_of(ticket)
-            emits.append((time, (ticket.key, self.rewrite(worker, ticket, rollouts) if self.rewrite else rollouts)))
+            answer = ticket.key, self.rewrite(worker, ticket, rollouts) if self.rewrite else rollouts
+            emits += [(time, answer)] * (1 + self.repeat())
         return Plan(seconds=time, emits=emits)
 
-    def pool(self, count: int, **settings: Any) -> Pool:
-        return Pool(self.cluster, Role(name="w", target=""), num_workers=count, limits=LIMITS, **settings)
+    def pool(self, count: int, *, limits: Limits = LIMITS, **settings: Any) -> Pool:
+        return Pool(self.cluster, Role(name="w", target=""), num_workers=count, limits=limits, **settings)
 
     def leased(self, worker: str) -> list[Ticket]:
         """Everything that a worker has been asked to sample."""
