@@ -52,9 +52,9 @@ class ProblemsStage(Stage):
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config = context.config
-        _note_untaught_responses(context)
         for split in context.splits:
             write_problems(folder / f"{split}.jsonl", context.source(split))
+        _note_untaught_responses(context)
         context.write_unfit(folder)
         trained_on = {split: provenance(getattr(config.data, split)) for split in context.splits if split != "heldout"}
         write_text(folder / "decontamination.json", json.dumps(trained_on, indent=2))
@@ -66,7 +66,7 @@ def _note_untaught_responses(context: RunContext) -> None:
     section = context.config.data.sft
     if context.console is None or section is None or _names_setting(section, "each_response"):
         return
-    problems = context.source("sft")
+    problems = context.problems("sft")
     count = sum(any(turn["role"] == "assistant" for turn in problem.earlier_turns) for problem in problems)
     if count:
         context.console.note(
