@@ -19,6 +19,15 @@ HALF_CHARACTERS = "replace"
 """What happens to half characters in files that Ansatz writes: the error handler of `str.encode`."""
 
 
+def has_half_character(text: str) -> bool:
+    """Whether it holds a lone surrogate, which no tokenizer and no UTF-8 file can take."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[TextIO]:
     """Open a UTF-8 draft of `path`; the draft becomes `path` when the block ends without an error.

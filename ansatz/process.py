@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import signal
 import sys
@@ -33,11 +34,12 @@ def configure_process() -> None:
         library.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def open_standard_streams() -> None:
-    """Open the null device for each standard stream that the process was started without (`ansatz ... >&-`).
+def prepare_standard_streams() -> None:
+    """Make the standard streams usable, however the process was started.
 
-    Without this, the next file to be opened would get the descriptor of the stream: a checkpoint could then receive
-    what a library prints, and Python's own stream is None, so that a flush is an error.
+    The null device stands in for a stream that is closed (`ansatz ... >&-`). Without this, the next file to be opened
+    would get the stream's descriptor: a checkpoint could then receive what a library prints, and Python's own stream is
+    None, so that a flush is an error. Characters that the encoding of the output lacks are printed as question marks.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -51,6 +53,9 @@ def open_standard_streams() -> None:
         if getattr(sys, name) is None:
             stream = open(descriptor, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False)  # noqa: SIM115
             setattr(sys, name, stream)
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="replace")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,7 @@ def ask(
     from ansatz.rollout.base import Sampling
     from ansatz.types import Problem
 
+    question = os.fsencode(question).decode(errors="replace")  # UTF-8, whatever the locale and its encoding
     problem = Problem(id="asked", question=question, answer=answer or "", source="command line", split="all")
     with open_model(model, sampling) as opened:
         prompt = render(problem, opened.template, opened.policy.tokenizer)

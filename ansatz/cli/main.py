@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import importlib
 import inspect
+import os
 import pkgutil
 import sys
 from contextlib import suppress
@@ -20,7 +21,7 @@ import typer
 from ansatz import __version__, process
 from ansatz.cli.recipe import RecipeCommand
 from ansatz.config import renamed
-from ansatz.errors import AnsatzError
+from ansatz.errors import AnsatzError, ConfigError
 from ansatz.files import not_written
 
 process.configure_process()
@@ -63,9 +64,10 @@ def _options(
 
 
 def main() -> None:
-    process.open_standard_streams()
+    process.prepare_standard_streams()
     try:
         with process.ended_by_signals():
+            _check_current_folder()
             renamed.check_options(sys.argv[1:])
             build_app()()
     except AnsatzError as error:
@@ -74,6 +76,14 @@ def main() -> None:
     except OSError as error:
         _say(_described(error))
         sys.exit(2)
+
+
+def _check_current_folder() -> None:
+    """ConfigError if it has been deleted: the mathematics library of torch would end the process."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise ConfigError("the current folder has been deleted. Change to another one and start again.") from error
 
 
 def _say(sentence: str) -> None:

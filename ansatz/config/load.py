@@ -22,7 +22,7 @@ from ansatz.config.paths import beside_recipe
 from ansatz.config.schema import Config
 from ansatz.config.toy import changes, toy_layer
 from ansatz.errors import ConfigError
-from ansatz.files import check_ordinary_files
+from ansatz.files import check_ordinary_files, has_half_character
 from ansatz.json_text import MAX_INTEGER
 from ansatz.registry import suggest
 
@@ -96,6 +96,8 @@ def _check_values(value: Any) -> None:
         for item in level:
             if isinstance(item, int) and abs(item) >= MAX_INTEGER:
                 raise ConfigError("it has an integer of more than 300 digits.")
+            if isinstance(item, str) and has_half_character(item):
+                raise ConfigError(f"it has {item!a:.60}, in which half of a character is missing.")
             if item is not None and not isinstance(item, str | int | float | list | dict):
                 raise ConfigError(
                     f"it has {str(item)!r:.60}, which YAML reads as a {type(item).__name__}. Put it in quotes."

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from ansatz.config.fields import Count, Fraction, Positive, PositiveFraction, Rate, Section
+from ansatz.files import has_half_character
 
 THOUGHT_START, THOUGHT_END = "<think>", "</think>"
 
@@ -47,6 +48,14 @@ class SamplingOptions(Section):
                 f"temperature = 0 with samples_per_prompt = {self.samples_per_prompt}: every response would be the "
                 "same; use samples_per_prompt = 1 or a temperature above 0"
             )
+        return self
+
+    @model_validator(mode="after")
+    def texts_are_whole(self) -> SamplingOptions:
+        for name, texts in (("closing", (self.closing,)), ("stop", self.stop)):
+            for text in texts:
+                if has_half_character(text):
+                    raise ValueError(f"{name} = {text!a} is not valid UTF-8; write it in UTF-8")
         return self
 
     @model_validator(mode="after")

@@ -203,6 +203,8 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
     )
     for name in ("id", "question", "answer", "solution", "level"):
         _check_characters(row, name, getattr(problem, name) or "")
+    for turn in problem.earlier_turns:
+        _check_characters(row, "conversation", turn["content"])
     return with_choices(problem, row, keys.answer_key)
 
 
