@@ -110,14 +110,27 @@ OPTION_VALUES = (
     ".",
     "{}",
     "true",
+    "x" * 300,
+    "x/" * 3000 + "x",
+    "/proc/none/x",
+    "/proc/self/mem",
+    "/dev/full",
+    "/dev/null/x",
 )
+LINKS = {
+    "device": "/dev/zero",
+    "memory": "/proc/self/mem",
+    "unreadable": "/proc/self/attr/current",
+}
+"""What nobody can read or write, not even root, for whom a file without permission is like any other. Nothing here may
+be harmed by a command that appends to it."""
 
 
 def odd_file(rng: random.Random, path: Path) -> str:
     """Damage the file, or replace it; returns what was done."""
     as_text = path.suffix in (".json", ".jsonl", ".yaml", ".yml")
-    instead = ("folder", "missing", "link", "pipe", "device")
-    kind = rng.choice(("bytes", "bytes", "values", "values", "values", "values", "cut", "flip", *instead))
+    instead = ("folder", "missing", "link", "dangling link", "pipe", *LINKS)
+    kind = rng.choice((*["bytes"] * 3, *["values"] * 9, "cut", "flip", *instead))
     if kind == "bytes" or not path.is_file():
         name, content = rng.choice(ODD_BYTES)
         _remove(path)
@@ -131,8 +144,10 @@ def odd_file(rng: random.Random, path: Path) -> str:
             path.symlink_to(path)
         elif kind == "pipe":
             os.mkfifo(path)
-        elif kind == "device":
-            path.symlink_to("/dev/zero")
+        elif kind == "dangling link":
+            path.symlink_to(path.with_name("nothing"))
+        elif kind in LINKS:
+            path.symlink_to(LINKS[kind])
         return kind
     content = path.read_bytes()
     if kind == "cut":

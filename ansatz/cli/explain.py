@@ -13,6 +13,7 @@ from ansatz.config.load import dump
 from ansatz.config.packaged import is_packaged, recipe_path
 from ansatz.errors import ConfigError, ModelError
 from ansatz.files import check_ordinary_files
+from ansatz.track.checked_rows import metrics_rows
 from ansatz.track.jsonl import read_jsonl
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ def memory_arithmetic(config: Config, objective: Objective, hardware: Hardware |
 def measured_memory(run: Path) -> str:
     """The highest perf/peak_memory_gb of a run's RL stage."""
     check_ordinary_files(run / "rl")
-    rows = read_jsonl(run / "rl" / "metrics.jsonl")
+    path = run / "rl" / "metrics.jsonl"
+    rows = metrics_rows(read_jsonl(path), path)
     peaks = [row["perf/peak_memory_gb"] for row in rows if "perf/peak_memory_gb" in row]
     if not peaks:
         raise ConfigError(f"--run {run}: its rl/metrics.jsonl has no perf/peak_memory_gb. Give a run with an RL stage.")

@@ -18,6 +18,7 @@ from ansatz.files import write_text
 from ansatz.json_text import read_object
 from ansatz.loop.run_record import RECIPE_FILE, RUN_FILE
 from ansatz.prompts.templates import CHAT, STEP_BY_STEP
+from ansatz.track.checked_rows import evaluation_rows, metrics_rows
 from ansatz.track.jsonl import read_jsonl
 from ansatz.train.checkpoint import step_of
 
@@ -64,19 +65,20 @@ def _start(config: Config) -> str:
 def _scores(run: Path, config: Config, checkpoint: Path) -> str:
     """The last evaluation of every stage up to the exported checkpoint."""
     stage, step = checkpoint.parents[1].name, step_of(checkpoint)
-    evaluations = (row for path in run.glob("*/evaluations.jsonl") for row in read_jsonl(path))
+    evaluations = (row for path in run.glob("*/evaluations.jsonl") for row in evaluation_rows(read_jsonl(path), path))
     last = {row["stage"]: row for row in evaluations if row["stage"] != stage or row["step"] <= step}
-    last_step = max((row["step"] for row in read_jsonl(run / stage / "metrics.jsonl")), default=step)
+    metrics = run / stage / "metrics.jsonl"
+    last_step = max((row["step"] for row in metrics_rows(read_jsonl(metrics), metrics)), default=step)
     rows = [
         [
             row["stage"],
             row["step"],
-            row["num_problems"],
-            row["samples_per_prompt"],
+            row.get("num_problems", ""),
+            row.get("samples_per_prompt", ""),
             _percent(row["pass@1"]),
-            " to ".join(_percent(bound) for bound in row["pass@1_interval"]),
+            " to ".join(_percent(bound) for bound in row.get("pass@1_interval") or ()),
             "" if row["greedy"] is None else _percent(row["greedy"]),
-            f"{_percent(row['maj@k'])} (k = {row['k']})",
+            "" if row["maj@k"] is None else f"{_percent(row['maj@k'])} (k = {row.get('k', '')})",
         ]
         for row in sorted(last.values(), key=lambda row: _order(row["stage"], config))
     ]

@@ -22,6 +22,7 @@ from ansatz.loop.step_edges import EdgeSaver, StageFiles, StageState
 from ansatz.loop.watch import STATE, StageWatch, apply_rollbacks, noise_seed, state_after, stop_error
 from ansatz.track.base import TrackerLike
 from ansatz.track.best import best_evaluation
+from ansatz.track.checked_rows import evaluation_rows
 from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.tracker import Tracker
 from ansatz.track.watchdog import WatchState
@@ -210,7 +211,8 @@ def _also_kept(folder: Path, watch: StageWatch | None, steps: Sequence[int], *, 
 
 def _evaluations(folder: Path) -> list[Row]:
     """The evaluations of the stage on its held-out problems."""
-    return [row for row in read_jsonl(folder / "evaluations.jsonl") if row["stage"] == folder.name]
+    path = folder / "evaluations.jsonl"
+    return [row for row in evaluation_rows(read_jsonl(path), path) if row["stage"] == folder.name]
 
 
 def _steps(folder: Path) -> list[int]:

@@ -30,6 +30,13 @@ def metrics_rows(rows: list[Row], path: Path) -> list[Row]:
     return rows
 
 
+def step_rows(rows: list[Row], path: Path) -> list[Row]:
+    """Rows of any file. DataError unless each has a step."""
+    for number, row in enumerate(rows, start=1):
+        _check(row, {"step": _is_step}, f"{path}, line {number}")
+    return rows
+
+
 def event_rows(rows: list[Row], path: Path) -> list[Row]:
     """The rows of events.jsonl. DataError unless each has a step, a kind and a text."""
     for number, row in enumerate(rows, start=1):

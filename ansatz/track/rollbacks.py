@@ -19,6 +19,7 @@ from typing import Any
 from ansatz.errors import CheckpointError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
+from ansatz.track.checked_rows import event_rows, step_rows
 from ansatz.track.jsonl import Row, read_jsonl, write_jsonl
 
 FILE, FOLDER = "rollbacks.json", "rolled_back"
@@ -91,22 +92,31 @@ def set_aside(folder: Path, rollbacks: Sequence[Rollback]) -> None:
         if match and int(match[1]) > after:
             path.rename(target / "samples" / path.name)
     for name in ("evaluations.jsonl", "events.jsonl", "metrics.jsonl"):
-        write_jsonl(target / name, [row for row in read_jsonl(folder / name) if row["step"] > after])
+        rows = step_rows(read_jsonl(folder / name), folder / name)
+        write_jsonl(target / name, [row for row in rows if row["step"] > after])
 
 
 def seconds_logged(folder: Path) -> float:
     """Seconds that the stage had spent when its last row was logged, dropped steps included."""
     paths = [folder / "metrics.jsonl", *(folder / FOLDER).glob("*/metrics.jsonl")]
-    return max((float(rows[-1]["seconds"]) for path in paths if (rows := read_jsonl(path))), default=0.0)
+    return max((_seconds(rows[-1], path) for path in paths if (rows := read_jsonl(path))), default=0.0)
+
+
+def _seconds(row: Row, path: Path) -> float:
+    try:
+        return float(row["seconds"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: the last row has no seconds ({row!r:.60}). Restore the file, or remove the row."
+        ) from error
 
 
 def event_history(folder: Path) -> list[Event]:
     """All events of a stage in the order in which they happened, those of dropped steps included."""
     rollbacks = read_rollbacks(folder)
-    events = [Event(row=row) for row in read_jsonl(folder / "events.jsonl")]
+    events = [Event(row=row) for row in _events(folder)]
     for number in range(1, len(rollbacks) + 1):
-        rows = read_jsonl(folder / FOLDER / str(number) / "events.jsonl")
-        events += [Event(row=row, dropped_by=number) for row in rows]
+        events += [Event(row=row, dropped_by=number) for row in _events(folder / FOLDER / str(number))]
 
     def attempt(event: Event) -> int:
         """The number of rollbacks before the event: a rollback to an earlier step would have dropped it."""
@@ -115,3 +125,8 @@ def event_history(folder: Path) -> list[Event]:
         return max(before, default=0)
 
     return sorted(events, key=lambda event: (attempt(event), event.row["step"]))
+
+
+def _events(folder: Path) -> list[Row]:
+    path = folder / "events.jsonl"
+    return event_rows(read_jsonl(path), path)

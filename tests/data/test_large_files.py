@@ -77,6 +77,21 @@ def test_a_parquet_file_that_expands_beyond_reason_is_refused(tmp_path):
     assert "expand to more than 100 times as many" in message(path)
 
 
+@pytest.mark.parametrize("as_dictionary", [True, False])
+def test_a_text_that_a_parquet_file_holds_once_for_many_rows_is_refused(tmp_path, as_dictionary):
+    """Its footer says how much the file holds, not how much the rows do."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "rows.parquet"
+    texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 2000, pyarrow.int32()), ["1 + 1?" + "x" * 50_000])
+    table = pyarrow.table({"question": texts, "answer": ["2"] * 2000})
+    parquet.write_table(table, path, store_schema=as_dictionary)
+    with parquet.ParquetFile(path) as file:
+        assert file.metadata.row_group(0).total_byte_size < 2 << 20
+    assert "expand to more than 100 times as many" in message(path)
+
+
 @pytest.mark.parametrize(
     "content", [b"\x1f\x8b rubbish", b"not compressed", b"\x1f\x8b\x08\x00" + b"\0" * 6 + b"\xff" * 50]
 )

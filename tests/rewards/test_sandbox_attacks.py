@@ -28,11 +28,13 @@ CALLS = {
     "signals": (
         "kill 62 PARENT 0, tkill 200 PARENT 0, tgkill 234 PARENT PARENT 0, rt_sigqueueinfo 129 PARENT 0 SPACE, "
         "rt_tgsigqueueinfo 297 PARENT PARENT 0 SPACE, pidfd_open 434 PARENT 0, pidfd_send_signal 424 1 0 0 0, "
-        "pidfd_getfd 438 1 0 0, timer_create 222 1 0 SPACE, setitimer 38 9 0 0, alarm 37 0"
+        "pidfd_getfd 438 1 0 0, timer_create 222 1 0 SPACE, setitimer 38 9 0 0, alarm 37 0, timer_settime 223 0 0 "
+        "SPACE 0, mq_notify 244 -1 SPACE"
     ),
     "signals by I/O": (
-        "F_SETOWN 72 1 8 PARENT, F_SETSIG 72 1 10 9, F_SETOWN_EX 72 1 15 SPACE, F_NOTIFY 72 1 1026 0, F_SETFL 72 "
-        "1 4 0, FIOASYNC 16 1 0x5452 SPACE, FIOSETOWN 16 1 0x8901 SPACE, SIOCSPGRP 16 1 0x8902 SPACE"
+        "F_SETOWN 72 1 8 PARENT, F_SETSIG 72 1 10 9, F_SETOWN_EX 72 1 15 SPACE, F_NOTIFY 72 1 1026 0, F_SETFL 72 1 "
+        "4 0, F_GETOWN 72 1 9 0, F_CANCELLK 72 0 1029 SPACE, FIOASYNC 16 1 0x5452 SPACE, FIOSETOWN 16 1 0x8901 "
+        "SPACE, SIOCSPGRP 16 1 0x8902 SPACE"
     ),
     "terminals": (
         "TIOCSTI 16 0 0x5412 SPACE, TIOCSCTTY 16 0 0x540E 0, TIOCSPGRP 16 0 0x5410 SPACE, TIOCLINUX 16 0 0x541C "
@@ -41,62 +43,66 @@ CALLS = {
     "memory of others": (
         "ptrace 101 16 PARENT 0 0, process_vm_readv 310 PARENT SPACE 1 SPACE 1 0, process_vm_writev 311 PARENT "
         "SPACE 1 SPACE 1 0, process_madvise 440 1 SPACE 1 4 0, process_mrelease 448 1 0, kcmp 312 PARENT PARENT 1 "
-        "0 0, move_pages 279 PARENT 0 0 0 0 0, migrate_pages 256 PARENT 0 0 0, userfaultfd 323 0, membarrier 324 "
-        "1 0 0, get_robust_list 274 PARENT SPACE SPACE, set_robust_list 273 SPACE 24, perf_event_open 298 SPACE "
+        "0 0, move_pages 279 PARENT 0 0 0 0 0, migrate_pages 256 PARENT 0 0 0, userfaultfd 323 0, membarrier 324 1 "
+        "0 0, get_robust_list 274 PARENT SPACE SPACE, set_robust_list 273 SPACE 24, perf_event_open 298 SPACE "
         "PARENT -1 -1 0"
     ),
     "locks that involve others": (
-        "FUTEX_LOCK_PI 202 OWNED 6 0 SPACE, FUTEX_LOCK_PI_PRIVATE 202 OWNED 134 0 SPACE, FUTEX_TRYLOCK_PI 202 OWNED 8, "
-        "FUTEX_LOCK_PI2 202 OWNED 13 0 SPACE, FUTEX_CMP_REQUEUE_PI 202 OWNED 12 0 SPACE, FUTEX_WAIT_REQUEUE_PI 202 "
-        "OWNED 11 0 SPACE, shared FUTEX_WAKE 202 OWNED 1 1, futex_waitv 449 SPACE 0 0 0 0, flock 73 0 6, F_SETLK 72 0 "
-        "6 SPACE, F_OFD_SETLK 72 0 37 SPACE, F_SETLEASE 72 0 1024 0"
+        "FUTEX_LOCK_PI 202 OWNED 6 0 SPACE, FUTEX_LOCK_PI_PRIVATE 202 OWNED 134 0 SPACE, FUTEX_TRYLOCK_PI 202 "
+        "OWNED 8, FUTEX_LOCK_PI2 202 OWNED 13 0 SPACE, FUTEX_CMP_REQUEUE_PI 202 OWNED 12 0 SPACE, "
+        "FUTEX_WAIT_REQUEUE_PI 202 OWNED 11 0 SPACE, shared FUTEX_WAKE 202 OWNED 1 1, futex_wake 454 OWNED 1 1 2, "
+        "futex_waitv 449 SPACE 0 0 0 0, flock 73 0 6, F_SETLK 72 0 6 SPACE, F_OFD_SETLK 72 0 37 SPACE, F_SETLEASE "
+        "72 0 1024 0"
     ),
     "scheduling of others": (
         "setpriority 141 0 PARENT 0, sched_setaffinity 203 PARENT 0 SPACE, sched_setscheduler 144 PARENT 0 SPACE, "
-        "sched_setparam 142 PARENT SPACE, sched_setattr 314 PARENT SPACE 0, ioprio_set 251 1 PARENT 0, prlimit "
-        "302 PARENT 7 0 SPACE, new limit 302 0 7 SPACE 0, high half 302 0 7 0x100000000 0, setrlimit 160 7 SPACE, "
-        "clock of another 228 CLOCK SPACE, its resolution 229 CLOCK SPACE, sleep by it 230 CLOCK 1 SPACE 0"
+        "sched_setparam 142 PARENT SPACE, sched_setattr 314 PARENT SPACE 0, ioprio_set 251 1 PARENT 0, prlimit 302 "
+        "PARENT 7 0 SPACE, new limit 302 0 7 SPACE 0, high half 302 0 7 0x100000000 0, setrlimit 160 7 SPACE, core "
+        "scheduling 157 62 1 PARENT 0 0, getpriority 140 0 PARENT, sched_getattr 315 PARENT SPACE 56 0, clock of "
+        "another 228 CLOCK SPACE, its resolution 229 CLOCK SPACE, sleep by it 230 CLOCK 1 SPACE 0"
     ),
     "processes": (
         "clone 56 0xFFFFFFFF 0 0 0 0, clone3 435 SPACE 0, execve 59 0 0 0, execveat 322 -1 0 0 0 0, memfd_create "
         "319 SPACE 0, memfd_secret 447 0, setsid 112, setpgid 109 0 0, prctl 157 4 1 0 0 0, arch_prctl 158 0x1001 "
-        "0, personality 135 0xFFFFFFFF, seccomp 317 0 1 0, unshare 272 0, setns 308 -1 0, wait4 61 -1 SPACE 1 0"
+        "0, personality 135 0xFFFFFFFF, modify_ldt 154 0 SPACE 16, lsm_set_self_attr 460 100 SPACE 32 0, seccomp "
+        "317 0 1 0, unshare 272 0, setns 308 -1 0, wait4 61 -1 SPACE 1 0"
     ),
     "privileges": (
-        "setuid 105 0, setgid 106 0, setresuid 117 -1 -1 -1, setgroups 116 0 0, capset 126 SPACE SPACE, chroot "
-        "161 0, pivot_root 155 0 0, mount 165 0 0 0 0 0, umount2 166 0 0, fsopen 430 0 0, open_tree 428 -1 0 0, "
+        "setuid 105 0, setgid 106 0, setresuid 117 -1 -1 -1, setgroups 116 0 0, capset 126 SPACE SPACE, chroot 161 "
+        "0, pivot_root 155 0 0, mount 165 0 0 0 0 0, umount2 166 0 0, fsopen 430 0 0, open_tree 428 -1 0 0, "
         "move_mount 429 -1 0 -1 0 0, landlock_create_ruleset 444 0 0 1, landlock_restrict_self 446 -1 0, bpf 321 "
         "-1 0 0, add_key 248 0 0 0 0 0, request_key 249 0 0 0 0, keyctl 250 -1 0 0 0 0, init_module 175 0 0 0, "
         "iopl 172 0, quotactl 179 -1 0 0 0, acct 163 1, sethostname 170 0 -1, settimeofday 164 1 1, clock_settime "
         "227 -1 0, syslog 103 10 0 0, name_to_handle_at 303 -1 0 0 0 0, open_by_handle_at 304 -1 SPACE 0"
     ),
     "sockets": (
-        "AF_INET 41 2 1 0, AF_UNIX 41 1 1 0, AF_NETLINK 41 16 3 0, AF_ALG 41 38 5 0, AF_VSOCK 41 40 1 0, "
-        "AF_PACKET 41 17 3 0, socketpair 53 1 1 0 SPACE, connect 42 1 SPACE 0, bind 49 1 SPACE 0, sendto 44 1 "
-        "SPACE 0 0 0 0, sendmsg 46 1 SPACE 0, recvmsg 47 0 SPACE 0"
+        "AF_INET 41 2 1 0, AF_UNIX 41 1 1 0, AF_NETLINK 41 16 3 0, AF_ALG 41 38 5 0, AF_VSOCK 41 40 1 0, AF_PACKET "
+        "41 17 3 0, socketpair 53 1 1 0 SPACE, connect 42 1 SPACE 0, bind 49 1 SPACE 0, sendto 44 1 SPACE 0 0 0 0, "
+        "sendmsg 46 1 SPACE 0, recvmsg 47 0 SPACE 0"
     ),
     "objects of the kernel": (
         "io_uring_setup 425 1 SPACE, io_uring_enter 426 -1 0 0 0 0, io_setup 206 1 SPACE, pipe2 293 SPACE 0, "
         "epoll_create1 291 0, eventfd2 290 0 0, signalfd4 289 -1 SPACE 8 0, timerfd_create 283 1 0, inotify_init1 "
-        "294 0, fanotify_init 300 0 0, shmget 29 0 4096 0x380, semget 64 0 1 0x380, msgget 68 0 0x380, mq_open "
-        "240 SPACE 0x42 384 0, splice 275 0 0 1 0 0 0, tee 276 0 1 0 0, vmsplice 278 1 SPACE 0 0, sendfile 40 1 0 "
-        "0 0, copy_file_range 326 0 0 1 0 0 0, F_SETPIPE_SZ 72 1 1031 1048576"
+        "294 0, fanotify_init 300 0 0, shmget 29 0 4096 0x380, semget 64 0 1 0x380, msgget 68 0 0x380, mq_open 240 "
+        "SPACE 0x42 384 0, splice 275 0 0 1 0 0 0, tee 276 0 1 0 0, vmsplice 278 1 SPACE 0 0, sendfile 40 1 0 0 0, "
+        "copy_file_range 326 0 0 1 0 0 0, F_SETPIPE_SZ 72 1 1031 1048576, F_GETPIPE_SZ 72 1 1032 0, close_range "
+        "436 50 60 0, sendmmsg 307 1 SPACE 0 0, statmount 457 SPACE SPACE 4096 0"
     ),
     "files": (
         "openat2 437 -1 0 0 0, creat 85 0 0, rename 82 0 0, unlink 87 0, link 86 0 0, symlink 88 0 0, mkdir 83 0 "
         "0, mknod 133 0 0 0, chmod 90 0 0, chown 92 0 0 0, fchmod 91 0 384, truncate 76 0 0, ftruncate 77 0 0, "
         "fallocate 285 0 0 0 1, utimensat 280 -1 0 0 0, setxattr 188 0 0 0 0 0, pwrite64 18 0 SPACE 0 0, pwritev "
         "296 0 SPACE 0 0 0, sync 162, O_TMPFILE 257 -100 SPACE 0x410002 384, O_TRUNC 2 SPACE 512 0, chdir 80 0, "
-        "fadvise64 221 0 0 0 0"
+        "fadvise64 221 0 0 0 0, pwritev2 328 1 SPACE 0 0 0 0, readahead 187 0 0 4096, cachestat 451 0 SPACE SPACE "
+        "0, F_ADD_SEALS 72 0 1033 1, F_SET_RW_HINT 72 0 1036 SPACE, FICLONE 16 0 0x40049409 1, FS_IOC_SETFLAGS 16 "
+        "0 0x40086602 SPACE, quotactl_fd 443 0 0 0 0, mount_setattr 442 -1 SPACE 0 SPACE 32"
     ),
     "memory of the machine": (
         "MADV_HWPOISON 28 0 0 100, MADV_SOFT_OFFLINE 28 0 0 101, MADV_MERGEABLE 28 0 0 12, MADV_REMOVE 28 0 0 9, "
-        "MAP_LOCKED 9 0 4096 3 0x2022 -1 0, MAP_HUGETLB 9 0 2097152 3 0x40022 -1 0, mlock 149 SPACE 0, mlockall "
-        "151 0, swapon 167 0 0, mbind 237 0 0 0 0 0 0, remap_file_pages 216 0 0 0 0 0"
+        "MADV_PAGEOUT 28 0 0 21, MAP_LOCKED 9 0 4096 3 0x2022 -1 0, MAP_HUGETLB 9 0 2097152 3 0x40022 -1 0, mlock "
+        "149 SPACE 0, mlockall 151 0, swapon 167 0 0, mbind 237 0 0 0 0 0 0, remap_file_pages 216 0 0 0 0 0"
     ),
-    "the x32 numbers": (
-        "write 0x40000001 1 SPACE 0, kill 0x4000003E PARENT 0, rt_sigqueueinfo 0x4000020C PARENT 0 SPACE"
-    ),
+    "the x32 numbers": "write 0x40000001 1 SPACE 0, kill 0x4000003E PARENT 0, rt_sigqueueinfo 0x4000020C PARENT 0 SPACE",
 }
 
 PLACES = [

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansatz.track.jsonl import read_jsonl, write_jsonl
+import pytest
+
+from ansatz.errors import CheckpointError, DataError
+from ansatz.track.jsonl import Row, read_jsonl, write_jsonl
 from ansatz.track.rollbacks import Rollback, event_history, read_rollbacks, seconds_logged, set_aside, write_rollbacks
 
 
@@ -61,3 +64,19 @@ def test_samples_move_once_and_a_second_call_finds_the_rest(tmp_path: Path):
     assert names == ["step-000001.jsonl"]
     moved = sorted(path.name for path in (tmp_path / "rolled_back/1/samples").iterdir())
     assert moved == ["step-000002.jsonl", "step-000003.jsonl"]
+
+
+@pytest.mark.parametrize("name", ["metrics", "events", "evaluations"])
+@pytest.mark.parametrize("row", [{}, {"step": "x"}, {"step": None, "seconds": []}])
+def test_a_damaged_row_is_refused_by_its_place_whoever_reads_it(tmp_path: Path, name: str, row: Row):
+    log(tmp_path, range(1, 6), attempt=0)
+    write_jsonl(tmp_path / f"{name}.jsonl", [row])
+    write_rollbacks(tmp_path, [rollback(5, 3)])
+    with pytest.raises(DataError, match=rf"{name}\.jsonl, line 1: 'step' is "):
+        set_aside(tmp_path, read_rollbacks(tmp_path))
+    if name == "events":
+        with pytest.raises(DataError, match=r"events\.jsonl, line 1: 'step' is "):
+            event_history(tmp_path)
+    if name == "metrics":
+        with pytest.raises(CheckpointError, match=r"metrics\.jsonl: the last row has no seconds"):
+            seconds_logged(tmp_path)
