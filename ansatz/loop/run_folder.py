@@ -14,7 +14,7 @@ from ansatz.errors import CheckpointError, ConfigError
 from ansatz.files import write_text
 from ansatz.json_text import parse_json
 from ansatz.locks import LOCK_FILE
-from ansatz.loop.run_record import RUN_FILE, is_run_folder, read_record, record_of, resumed_record
+from ansatz.loop.run_record import RUN_FILE, is_marked, is_run_folder, read_record, record_of, resumed_record
 from ansatz.loop.selection import sampling_seconds
 from ansatz.track.rollbacks import seconds_logged
 
@@ -33,9 +33,10 @@ def resume_config(run_dir: str | Path, overrides: Mapping[str, str] | None = Non
 def check_run_dir(run_dir: Path, *, fresh: bool) -> None:
     """ConfigError if a new run may not use the folder: it holds files of others, or a run and `fresh` is not set."""
     others = _files(run_dir)
-    if others and not is_run_folder(run_dir):
+    if others and not is_marked(run_dir):
+        why = f"its {RUN_FILE} is not one of Ansatz" if is_run_folder(run_dir) else f"it has no {RUN_FILE}"
         raise ConfigError(
-            f"{run_dir} exists and is not an Ansatz run folder (it has no {RUN_FILE}); its files were not touched. "
+            f"{run_dir} exists and is not an Ansatz run folder ({why}); its files were not touched. "
             "Choose another name with --name NAME."
         )
     if others and not fresh:

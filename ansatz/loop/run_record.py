@@ -1,7 +1,8 @@
 """run.json: the mark of a run folder, and the recipe that the run was started with.
 
-Only a folder with this file is ever deleted, and only by `--fresh`. A resumed run must have the recorded recipe, apart
-from the keys that cannot change its result (`MAY_CHANGE`), or be told to accept the changes, which are then recorded.
+Only a folder with such a file of Ansatz is ever deleted, and only by `--fresh`. A resumed run must have the recorded
+recipe, apart from the keys that cannot change its result (`MAY_CHANGE`), or be told to accept the changes, which are
+then recorded.
 """
 
 from __future__ import annotations
@@ -41,6 +42,16 @@ class RunRecord:
 
 def is_run_folder(folder: Path) -> bool:
     return (folder / RUN_FILE).is_file()
+
+
+def is_marked(folder: Path) -> bool:
+    """Whether Ansatz wrote the folder's run.json: other programs have files of that name too, and a damaged one marks
+    nothing."""
+    try:
+        content = parse_json((folder / RUN_FILE).read_bytes(), own=True)
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and {"recipe", "changes"} <= content.keys()
 
 
 def read_record(run_dir: Path) -> RunRecord | None:

@@ -174,7 +174,7 @@ def test_an_existing_run_is_neither_overwritten_nor_deleted_unasked(refused, ans
     run = tmp_path / "runs" / "toy"
     (run / "model").mkdir(parents=True)
     (run / "config.yaml").write_text("name: toy\n")
-    (run / "run.json").write_text("{}")
+    (run / "run.json").write_text('{"recipe": {}, "changes": []}')
     (run / "model" / "done.json").write_text('{"output": ".", "seconds": 1}')
     err = refused({})
     assert (
@@ -205,6 +205,17 @@ def test_a_folder_that_is_no_run_is_never_touched(refused, tmp_path, fresh):
     assert mine.read_text() == "years of work"
 
 
+@pytest.mark.parametrize("content", ["{}", "[]", '{"recipe": {}}', "binary", '{"changes": [], "command": "x"}'])
+def test_a_folder_with_a_run_json_of_another_program_is_never_touched(refused, tmp_path, content):
+    mine = tmp_path / "runs" / "toy"
+    mine.mkdir(parents=True)
+    (mine / "run.json").write_text(content)
+    (mine / "thesis.txt").write_text("years of work")
+    for fresh in ([], ["--fresh"]):
+        assert "is not an Ansatz run folder (its run.json is not one of Ansatz); its files" in refused({}, *fresh)
+    assert sorted(path.name for path in mine.iterdir()) == ["run.json", "thesis.txt"]
+
+
 @pytest.mark.parametrize("name", ["..", ".", "a/../b", "/elsewhere", ""])
 def test_a_run_cannot_be_named_out_of_its_folder(refused, name):
     assert "name = " in refused({}, f"--name={name}")
@@ -214,7 +225,7 @@ def test_a_wrong_input_leaves_the_old_run_even_with_fresh(refused, tmp_path):
     run = tmp_path / "runs" / "toy"
     run.mkdir(parents=True)
     (run / "config.yaml").write_text("name: toy\n")
-    (run / "run.json").write_text("{}")
+    (run / "run.json").write_text('{"recipe": {}, "changes": []}')
     refused({"data": {"train": jsonl(tmp_path / "gone.jsonl")}}, "--fresh")
     assert (run / "config.yaml").exists()
 

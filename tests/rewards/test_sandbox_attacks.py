@@ -102,7 +102,9 @@ CALLS = {
         "MADV_PAGEOUT 28 0 0 21, MAP_LOCKED 9 0 4096 3 0x2022 -1 0, MAP_HUGETLB 9 0 2097152 3 0x40022 -1 0, mlock "
         "149 SPACE 0, mlockall 151 0, swapon 167 0 0, mbind 237 0 0 0 0 0 0, remap_file_pages 216 0 0 0 0 0"
     ),
-    "the x32 numbers": "write 0x40000001 1 SPACE 0, kill 0x4000003E PARENT 0, rt_sigqueueinfo 0x4000020C PARENT 0 SPACE",
+    "the x32 numbers": (
+        "write 0x40000001 1 SPACE 0, kill 0x4000003E PARENT 0, rt_sigqueueinfo 0x4000020C PARENT 0 SPACE"
+    ),
 }
 
 PLACES = [
