@@ -21,6 +21,9 @@ from ansatz.rollout.ticket import Landed
 from ansatz.rollout.weight_store import FileWeightStore
 from ansatz.rollout.worker_set import Limits
 
+HOST = "ansatz.loop.workers:build_host"
+"""The function that builds what a worker hosts."""
+
 
 def check_workers(config: Config) -> None:
     """MissingExtraError if the recipe asks for workers and Ray is not installed."""
@@ -48,7 +51,7 @@ def pooled_tickets(
     config, cluster = stage.config, stage.config.cluster
     role = Role(
         name="sampler",
-        target="ansatz.loop.workers:build_host",
+        target=HOST,
         settings={
             "recipe": config.model_dump(mode="json"),
             "model": os.path.abspath(model),

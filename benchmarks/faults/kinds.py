@@ -93,6 +93,12 @@ KINDS: dict[str, dict[str, Any]] = {
         "algorithm": {"preset": "grpo", "correction": "truncate"},
         "rollout": {"lag": 2, "partial_rollout_tokens": 12, "stop": ["e"]},
     },
+    "lag 2 on two workers": {
+        **_NO_SFT,
+        "algorithm": {"preset": "grpo", "correction": "truncate"},
+        "rollout": {"lag": 2, "partial_rollout_tokens": 12, "stop": ["e"]},
+        "cluster": {"workers": 2},
+    },
     "rollback": {
         **_NO_SFT,
         "train": {"warmup_steps": 5},  # the rule sees the whole rate at steps 6 and 7, and the half of it never

@@ -36,6 +36,8 @@ CALLS = {
     "grading": ["ansatz.rewards.grader:RewardGrader.score"],
     "batch": ["ansatz.train.local:LocalTrainer.batch"],
     "update": ["ansatz.train.local:LocalTrainer.update"],
+    "publishing weights": ["ansatz.rollout.weight_store:FileWeightStore.publish"],
+    "writing the ledger": ["ansatz.loop.ledger:Ledger._append"],
     "evaluation": ["ansatz.evaluate.evaluate:Evaluator.run"],
     "saving": ["ansatz.train.checkpoint:save"],
     "samples": ["ansatz.track.tracker:Tracker.samples"],

@@ -7,6 +7,8 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,13 @@ import psutil
 import pytest
 from toy_runs import REPOSITORY, toy_config
 
+from ansatz.cluster.ray import RayCluster
+from ansatz.loop import workers as workers_module
+from ansatz.loop.ledger import Ledger
 from ansatz.loop.pipeline import run_pipeline
+from ansatz.rollout.ticket import Landed, TicketKey
 from ansatz.track.jsonl import read_jsonl
+from ansatz.train.checkpoint import list_checkpoints
 from benchmarks.faults.fingerprint import untimed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
@@ -29,20 +36,44 @@ CHANGES: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def ray() -> Iterator[None]:
+    """One Ray for all runs of this file: a run uses the Ray that its process is connected to."""
+    owner = RayCluster()
+    yield
+    owner.close()
+
+
 def run(folder: Path, changes: dict[str, Any]) -> tuple[dict[str, str], list[Any]]:
     """Hashes of the last model and of all rollouts, and the metrics without times."""
     run_dir = run_pipeline(toy_config(folder, {**CHANGES, **changes}))
     stage = run_dir / "rl"
-    files = [stage / "checkpoints" / "step-000008" / "model.safetensors", *sorted((stage / "samples").iterdir())]
+    files = [list_checkpoints(stage)[-1] / "model.safetensors", *sorted((stage / "samples").iterdir())]
     hashes = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     return hashes, untimed(read_jsonl(stage / "metrics.jsonl"))
 
 
+@contextmanager
+def recorded_landings() -> Iterator[list[TicketKey]]:
+    """The keys of all tickets that land, in the order of landing."""
+    order, land = list[TicketKey](), Ledger.land
+
+    def record(self: Ledger, landing: Landed) -> None:
+        order.append(landing.ticket.key)
+        land(self, landing)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ledger, "land", record)
+        yield order
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory):
-    hashes, metrics = run(tmp_path_factory.mktemp("inline"), {})
+    """The results in one process, and the order of landings."""
+    with recorded_landings() as order:
+        hashes, metrics = run(tmp_path_factory.mktemp("inline"), {})
     assert len(set(hashes.values())) == 9
-    return hashes, metrics
+    return (hashes, metrics), order
 
 
 def workers_of_this_process() -> list[psutil.Process]:
@@ -56,9 +87,18 @@ def workers_of_this_process() -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_workers_give_the_bits_of_one_process(tmp_path: Path, undisturbed, workers: int):
-    assert run(tmp_path, {"cluster": {"workers": workers}}) == undisturbed
+def test_delays_change_the_order_of_landings_and_no_bit(tmp_path: Path, undisturbed, monkeypatch):
+    """Five runs each on one, two and three workers, which wait 0 to 200 ms before they report a group."""
+    monkeypatch.setattr(workers_module, "HOST", "delayed_host:build_host")
+    results, order = undisturbed
+    num_other_orders = 0
+    for attempt in range(5):
+        for workers in (1, 2, 3):
+            with recorded_landings() as landed:
+                assert run(tmp_path / f"{attempt}-{workers}", {"cluster": {"workers": workers}}) == results
+            assert sorted(landed) == sorted(order)
+            num_other_orders += landed != order
+    assert num_other_orders >= 12, "the landings came in the same order, so this proves nothing"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -76,7 +116,7 @@ def test_a_worker_that_is_killed_or_stopped_changes_no_bit(tmp_path: Path, undis
     thread = threading.Thread(target=harm)
     thread.start()
     limits = {"workers": 2, "probe": 1.0, "lease": 3.0, "start": 120.0, "stall": 400.0}
-    assert run(tmp_path, {"cluster": limits}) == undisturbed
+    assert run(tmp_path, {"cluster": limits}) == undisturbed[0]
     thread.join()
     assert hit
     assert not psutil.pid_exists(hit[0]) or psutil.Process(hit[0]).status() == psutil.STATUS_ZOMBIE

@@ -67,7 +67,7 @@ def test_published_times_of_marin_at_allowances_2_to_4_within_15_percent(in_flig
     """benchmarks/simulator.py fits the two numbers of decoding to allowances 0 and 1 of both branches, and says where
     the others are from."""
     work = Work(groups=32, samples=4, median_tokens=1.0, max_tokens=5.0, steps=100)
-    costs = Costs(update_s=7.9, token_s=7.99, row_token_s=0.0924, publish_s=COPY_S[in_flight], other_s=10.5)
+    costs = Costs(update_s=7.9, token_s=7.85, row_token_s=0.0857, publish_s=COPY_S[in_flight], other_s=10.5)
     for allowance in (2, 3, 4):
         stream = oldest_first(work, allowance, max_in_flight=in_flight)
         predicted = step_s(work, costs, stream, num_workers=8)
@@ -77,8 +77,8 @@ def test_published_times_of_marin_at_allowances_2_to_4_within_15_percent(in_flig
 @pytest.mark.parametrize(("threshold", "published_s"), [(0.1, 171.30), (0.3, 146.11), (0.5, 150.63)])
 def test_published_times_of_verl_with_stale_samples_within_20_percent(threshold: float, published_s: float):
     """An eighth of its 64 trainers, 64 samplers and 512 groups: four updates with 16 groups each, as they land."""
-    work = Work(groups=16, samples=16, median_tokens=1.0, max_tokens=14.0, steps=10)
-    costs = Costs(update_s=98.77, token_s=13.26, row_token_s=0.0188, publish_s=4.1)
+    work = Work(groups=16, samples=16, median_tokens=1.0, max_tokens=13.0, steps=10)
+    costs = Costs(update_s=98.77, token_s=14.0, row_token_s=0.0571, publish_s=4.1)
     stream = Stream(ahead=round(64 * threshold), window=math.inf, updates_per_publish=4)
     assert step_s(work, costs, stream, num_workers=8) == pytest.approx(published_s, rel=0.2)
 
