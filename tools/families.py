@@ -5,6 +5,7 @@ tests/models/test_families.py, tests/e2e/test_family_runs.py and docs/models.md 
 
 from __future__ import annotations
 
+import copy
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -148,7 +149,7 @@ def build_folder(folder: Path, config: str, *, seed: int = 0, letters: bool = Fa
     sizes = {key: value for key, value in {**SIZES, **settings}.items() if value is not LEFT_OUT}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = kind.from_config(getattr(transformers, config)(**sizes))
+        model = kind.from_config(getattr(transformers, config)(**copy.deepcopy(sizes)))  # it adds to mappings in them
         for parameter in model.parameters():  # also biases and norms, which start as zeros and ones
             parameter.data += 0.1 * torch.randn_like(parameter)
     model.save_pretrained(folder)

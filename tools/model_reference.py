@@ -40,7 +40,8 @@ Each family was tested with random weights at toy size, in float32:
   that the sampler drew and of all tokens as training computes them.
 - *check*: the rows of `ansatz check` that passed, and the largest measurement of a row as a share
   of its tolerance.
-- *RL*: training steps with a gradient, in which sampler and trainer agreed.
+- *RL*: steps of three with a gradient (without one, all rewards were equal by chance), in which
+  sampler and trainer agreed.
 - *resume*: a run that stopped after step 2 and was resumed ended with the same bits.
 - *reload*: the largest difference of a log-prob, in nats, between transformers and Ansatz on the
   last checkpoint.

@@ -2,8 +2,9 @@
 
 Toy size is a layer of the config between the recipe with its overlays and the overrides, so `--train.steps 9` still
 has an effect. The model keeps its architecture (see `models.known_models`) and gets random weights. Sizes are lowered
-to the caps below and never raised. Generated problems replace those of the hub and of missing files. What changed is
-printed and kept as `model.toy` in the config.yaml of the run.
+to the caps below and never raised. Generated problems replace those of the hub and of missing files. Rejection sampling
+teaches wrong responses if there are no correct ones. What changed is printed and kept as `model.toy` in the config.yaml
+of the run.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ def toy_layer(config: Config) -> dict[str, Any]:
         layer.setdefault("train", {})["critic"] = {"path": None, "steps_alone": min(1, config.train.critic.steps_alone)}
     if rewards := _rewards(config, layer.get("rollout", {}).get("max_response_tokens")):
         layer["rewards"] = rewards
+    if rejection := _rejection(config.rejection or {}):
+        layer["rejection"] = rejection
     if config.model.path is None:
         layer["model"] = {"tiny": {**config.model.tiny, **TINY}}
     return layer
@@ -121,6 +124,27 @@ def _missing(section: Mapping[str, Any]) -> bool:
     if not isinstance(parts, list):
         return False
     return any(_missing(part) for part in cast("list[dict[str, Any]]", parts))
+
+
+def _rejection(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Rounds, and what a round says of sampling and of fine-tuning instead of `rollout` and `sft`, with their caps."""
+    sampling, fine_tuning = _over_caps(settings, "rollout"), _over_caps(settings.get("sft"), "sft")
+    rounds = settings.get("rounds")
+    fewer: dict[str, Any] = {"rounds": 2} if isinstance(rounds, int) and rounds > 2 else {}
+    return fewer | sampling | ({"sft": fine_tuning} if fine_tuning else {})
+
+
+def _over_caps(settings: Any, section: str) -> dict[str, Any]:
+    """The caps of a section's keys that the settings exceed. A wrong value is left to the check of the stage."""
+    if not isinstance(settings, Mapping):
+        return {}
+    values = cast("Mapping[str, Any]", settings)
+    caps = {key: CAPS.get(f"{section}.{key}") for key in values}
+    return {key: cap for key, cap in caps.items() if cap is not None and _is_over(values[key], cap)}
+
+
+def _is_over(value: Any, cap: int) -> bool:
+    return isinstance(value, int) and value > cap
 
 
 def _rewards(config: Config, limit: int | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ansatz.json_text import read_object
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.track.base import ConsoleSink
-from ansatz.types import Problem, Prompt
+from ansatz.types import Finish, Problem, Prompt
 
 
 def sample_responses(
@@ -76,13 +77,18 @@ def write_selection(
     seed: int,
     fits: Callable[[Problem], bool],
     seconds: float,
+    any_will_do: bool = False,
 ) -> None:
     """Write folder/selected.jsonl and, before it, its report.
 
     fits: whether a problem with a response as its solution is within the limits of the recipe. seconds: what the
-    sampling took, for the report. Raises DataError if nothing is left to teach.
+    sampling took, for the report. any_will_do: if nothing is left to teach, choose as if every response were correct
+    and had ended after half of its text. Raises DataError if nothing is left to teach.
     """
-    chosen = selection.choose(responses, seed=seed, filters=(_unfit(fits, problems),))
+    filters = (_unfit(fits, problems),)
+    chosen = selection.choose(responses, seed=seed, filters=filters)
+    if not chosen.kept and any_will_do:
+        chosen = selection.choose([_as_if_correct(response) for response in responses], seed=seed, filters=filters)
     if not chosen.kept:
         counts = ", ".join(f"{reason} {count}" for reason, count in chosen.kinds.items())
         raise DataError(
@@ -133,6 +139,14 @@ def _unfit(fits: Callable[[Problem], bool], problems: Sequence[Problem]) -> Reje
         return None if fits(problem) else "no_fit"
 
     return reject
+
+
+def _as_if_correct(response: Response) -> Response:
+    verdicts = {name: replace(verdict, correct=True) for name, verdict in response.verdicts.items()}
+    half = response.response[
+        : len(response.response) // 2
+    ]  # with its end token, a response that was cut off is too long
+    return replace(response, verdicts=verdicts, finish=Finish.STOP, response=half)
 
 
 def _rates(responses: Sequence[Response]) -> dict[str, float]:

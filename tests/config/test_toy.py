@@ -40,6 +40,22 @@ def test_work_is_capped_and_never_raised(tmp_path):
     assert config.train.lr == load_recipe(toy_recipe(tmp_path, BIG)).train.lr
 
 
+def test_rounds_of_rejection_sampling_are_capped_like_sampling_and_fine_tuning(tmp_path):
+    sft = {"steps": 660, "batch_size": 64, "lr": 4e-3, "decay_steps": 260, "warmup_steps": 0}
+    rejection = {"rounds": 9, "samples_per_prompt": 16, "per_prompt": 8, "max_response_tokens": 900, "sft": sft}
+    assert at_toy_size(tmp_path, {"rejection": rejection}).rejection == {
+        "rounds": 2,
+        "samples_per_prompt": 4,
+        "per_prompt": 8,
+        "max_response_tokens": 64,
+        "sft": {"steps": 3, "batch_size": 8, "lr": 4e-3, "decay_steps": 1, "warmup_steps": 0},
+    }
+    small = {"rounds": 1, "samples_per_prompt": 2, "sft": {"steps": 1}}
+    assert at_toy_size(tmp_path, {"rejection": small}).rejection == small
+    wrong = {"rounds": "x", "sft": 3}
+    assert at_toy_size(tmp_path, {"rejection": wrong}).rejection == wrong  # the stage refuses it
+
+
 def test_rewards_of_length_and_step_keep_their_proportion(tmp_path):
     rewards = at_toy_size(tmp_path).rewards
     assert rewards["overlong"] == {"max_tokens": 64, "buffer": 12}  # 4096 of 20480 is a fifth

@@ -10,7 +10,7 @@ from toy_runs import toy_config
 
 from ansatz.config.load import check
 from ansatz.data.hygiene.select import Candidate
-from ansatz.errors import ConfigError, DataError
+from ansatz.errors import ConfigError, DataError, ModelError
 from ansatz.loop.context import RunContext
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.pipeline import run_pipeline
@@ -232,7 +232,7 @@ def test_no_round_shares_its_noise_with_another_or_with_a_step_of_rl(tmp_path):
 def test_wrong_settings_are_refused_before_anything_is_written(tmp_path, rejection, sentence):
     with pytest.raises(Exception, match=sentence) as error:
         run_pipeline(toy_config(tmp_path, {"rejection": rejection}))
-    assert type(error.value).__name__ in ("ConfigError", "ModelError")
+    assert isinstance(error.value, ConfigError | ModelError)
     assert not (tmp_path / "runs").exists()
 
 
@@ -280,6 +280,19 @@ def test_a_response_over_a_limit_of_the_recipe_is_rejected(tmp_path, ending):
     assert problems is not None
     assert sorted(problem.solution or "" for problem in problems) == ["a0", "b0", "b1"]
     assert json.loads((tmp_path / "selected.report.json").read_text())["kinds"] == {"no_fit": 1}
+
+
+def test_at_toy_size_wrong_responses_are_taught_if_none_is_correct(tmp_path):
+    """Random weights answer nothing correctly, and a toy run is to go through every stage."""
+    recipe = config(tmp_path, rewards={"math_answer": {}})
+    with pytest.raises(DataError, match="can be taught"):
+        run_pipeline(recipe)
+    toy = recipe.model_copy(update={"name": "small", "model": recipe.model.model_copy(update={"toy": ("all",)})})
+    run = run_pipeline(toy)
+    report = json.loads((run / "rejection_1" / "selected.report.json").read_text())
+    assert report["kept"] == 10
+    assert report["pass_rate"] == 0
+    assert [row["step"] for row in read_jsonl(run / "rejection_1" / "metrics.jsonl")] == [0, 1, 2, 3, 4]
 
 
 def test_a_demonstration_that_is_one_token_too_long_does_not_fit(tmp_path):
