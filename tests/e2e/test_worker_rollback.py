@@ -10,6 +10,7 @@ from toy_runs import toy_config
 
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.track.jsonl import read_jsonl
+from ansatz.track.rollbacks import read_rollbacks
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
@@ -22,14 +23,14 @@ def test_a_run_on_workers_has_their_counts_as_metrics_and_rolls_back_to_the_bits
         "algorithm": {"preset": "grpo", "correction": "truncate"},
         "evaluate": {"every": 0, "problems": 3},
         "rollout": {"lag": 1, "prompts_per_step": 4},
-        "train": {"steps": 9, "lr": 1e-3, "warmup_steps": 5},  # the rule sees the whole rate once, and half of it never
+        "train": {"steps": 12, "lr": 1e-3, "warmup_steps": 5},  # the rule sees the whole rate once, and half of it never
         "watchdog": {"rules": {"rate": rate}},
         "save": {"every": 3},
     }
     inline = run_pipeline(toy_config(tmp_path / "inline", changes))
     on_workers = run_pipeline(toy_config(tmp_path / "workers", {**changes, "cluster": {"workers": 2}}))
     assert results(on_workers) == results(inline)
-    assert any(row["kind"] == "rollback" for row in read_jsonl(on_workers / "rl" / "events.jsonl"))
+    assert len(read_rollbacks(on_workers / "rl")) == 1
     counts = read_jsonl(on_workers / "rl" / "metrics.jsonl")[-1]
     assert {name: counts[f"perf/workers/{name}"] for name in ("deaths", "lies", "redrawn_differs")} == {
         "deaths": 0,
