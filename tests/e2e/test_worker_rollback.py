@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
 
 def test_a_run_on_workers_has_their_counts_as_metrics_and_rolls_back_to_the_bits_of_one_process(tmp_path: Path):
+    # The rule sees the whole rate in steps 6 and 7, and a lower one after the rollback.
     rate = {"metric": "train/lr", "above": 0.95e-3, "window": 2, "action": "rollback"}
     changes = {
         "data": {"sft": None},
@@ -23,7 +24,11 @@ def test_a_run_on_workers_has_their_counts_as_metrics_and_rolls_back_to_the_bits
         "algorithm": {"preset": "grpo", "correction": "truncate"},
         "evaluate": {"every": 0, "problems": 3},
         "rollout": {"lag": 1, "prompts_per_step": 4},
-        "train": {"steps": 12, "lr": 1e-3, "warmup_steps": 5},  # the rule sees the whole rate once, and half of it never
+        "train": {
+            "steps": 12,
+            "lr": 1e-3,
+            "warmup_steps": 5,
+        },
         "watchdog": {"rules": {"rate": rate}},
         "save": {"every": 3},
     }
