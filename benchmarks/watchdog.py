@@ -140,8 +140,9 @@ def figure(out: Path, seeds: Sequence[int]) -> str:
     series = list[Series]()
     for arm in ARMS:
         for seed in seeds:
-            for curve in reward_curves(out / f"{arm}-{seed}" / "rl"):
-                name = arm if not any(each.name == arm for each in series) else ""
+            *dropped, kept = reward_curves(out / f"{arm}-{seed}" / "rl")
+            named = not any(each.name == arm for each in series)
+            for curve, name in [*((curve, "") for curve in dropped), (kept, arm if named else "")]:
                 series.append(Series(name=name, points=curve, colour=COLOURS[arm], dashed=arm == "healthy"))
     chart = Chart(title="Training reward (mean of a step)", series=series, x_label="updates", is_fraction=True)
     return line_chart(chart, width=760, height=380, standalone=True)

@@ -25,7 +25,8 @@ MAX_POINTS = 400  # per series; more cannot be distinguished
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One line. band: (x, low, high). labels: what the pointer shows for each point instead of its x."""
+    """One line. name: empty for a line that is a part of another one, which has no entry of its own in the legend.
+    band: (x, low, high). labels: what the pointer shows for each point instead of its x."""
 
     name: str
     points: Sequence[Point]
@@ -66,7 +67,7 @@ def line_chart(chart: Chart, *, width: int = 440, height: int = 240, standalone:
     parts = [box.legend(), box.axes()]
     parts += [_band(box, series, _colour(series, index)) for index, series in enumerate(drawn) if series.band]
     parts += [_line(box, series, _colour(series, index)) for index, series in enumerate(drawn)]
-    ends = "; ".join(f"{series.name} ends at {box.y_text(series.points[-1][1])}" for series in drawn)
+    ends = "; ".join(f"{series.name} ends at {box.y_text(series.points[-1][1])}" for series in drawn if series.name)
     label = f"{chart.title}: {ends}"
     namespace = ' xmlns="http://www.w3.org/2000/svg"' if standalone else ""
     frame = f'<style>{SVG_STYLE}</style><rect class="surface" width="{width}" height="{height}" rx="8"/>'
@@ -127,6 +128,8 @@ class _Box:
         entries: list[tuple[Series, int, int, float]] = []
         row, x = 0, self.left
         for index, series in enumerate(self.series):
+            if not series.name:
+                continue
             width = 24 + CHAR * len(series.name) + 16
             if entries and x + width > self.right:
                 row, x = row + 1, self.left

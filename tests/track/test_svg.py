@@ -152,3 +152,13 @@ def test_the_running_mean_is_that_of_each_window_and_takes_linear_time():
     start = time.process_time()
     running_mean([(float(index), 0.1 * index) for index in range(20_000)])
     assert time.process_time() - start < 0.5
+
+
+def test_a_series_without_a_name_is_drawn_and_has_no_entry_in_the_legend():
+    points = ((1.0, 0.0), (2.0, 1.0))
+    named = [Series(name=name, points=points, colour=0) for name in ("one", "", "two")]
+    text = line_chart(Chart(title="reward", series=named))
+    assert text.count('stroke-dasharray="5 3"') == 0
+    assert text.count("<text") == line_chart(Chart(title="reward", series=[named[0], named[2]])).count("<text")
+    assert 'aria-label="reward: one ends at 1; two ends at 1"' in text
+    assert text.count("<path") == 3
