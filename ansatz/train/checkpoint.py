@@ -210,10 +210,13 @@ def _damage(checkpoint: Path) -> str | None:
                 return f"{name} is missing"
             if _digest(checkpoint / name) != digest:
                 return f"{name} is not as it was written (its SHA-256 differs)"
+        files = (path for path in sorted(checkpoint.rglob("*")) if path.suffix in (".json", ".safetensors"))
+        for path in files:  # which are read, so without a digest damage to them would pass
+            if path.is_file() and str(path.relative_to(checkpoint)) not in expected:
+                return f"{DIGESTS_FILE} does not list {path.relative_to(checkpoint)}"
     except (OSError, ValueError) as error:
         return f"{DIGESTS_FILE} cannot be read ({error})"
-    state_file = _state_file(checkpoint)
-    return None if state_file in expected else f"{DIGESTS_FILE} does not list {state_file}"
+    return None if _state_file(checkpoint) in expected else f"{DIGESTS_FILE} does not list the training state"
 
 
 def _format_1(checkpoint: Path) -> bool:

@@ -447,6 +447,19 @@ def test_a_cut_list_of_digests_is_damage(tmp_path: Path) -> None:
         checkpoint.restore(path, trainer=make_trainer())
 
 
+def test_a_list_of_digests_that_has_lost_a_line_is_damage(tmp_path: Path) -> None:
+    """Otherwise damage to the file that is not listed any more would pass."""
+    path = save(make_trainer(), tmp_path, 1)
+    sums = path / "SHA256SUMS"
+    whole = sums.read_text().splitlines(keepends=True)
+    for number, line in enumerate(whole):
+        sums.write_text("".join(whole[:number] + whole[number + 1 :]))
+        name = line.split()[1]
+        if name.endswith((".json", ".safetensors")):
+            with pytest.raises(CheckpointError, match=f"is damaged: SHA256SUMS does not list {name}"):
+                checkpoint.verify_digests(path)
+
+
 def test_a_damaged_checkpoint_names_the_newest_undamaged_one(tmp_path: Path) -> None:
     trainer = make_trainer()
     paths = [save(trainer, tmp_path, step) for step in (1, 2, 3)]
