@@ -99,6 +99,8 @@ def test_files_that_are_there_stay_and_a_part_that_is_not_replaces_the_mixture(t
     mixed = {"source": "mixture", "split": "heldout", "parts": [own, {"source": "hub", "dataset": "some/where"}]}
     config = at_toy_size(tmp_path, {**BIG, "data": {"sft": None, "train": own, "heldout": mixed}})
     assert config.data.train == own
+    assert config.data.unfit == "drop"  # with a toy's tokenizer, a row can be longer than the recipe allows
+    assert at_toy_size(tmp_path).data.unfit == "error"
     assert config.data.heldout["source"] == "word_problems"
     assert "parts" not in config.data.heldout
 
