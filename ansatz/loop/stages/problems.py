@@ -64,7 +64,7 @@ class ProblemsStage(Stage):
 def _note_untaught_responses(context: RunContext) -> None:
     """Say on the console that only the last response of a conversation is taught, unless the recipe decides it."""
     section = context.config.data.sft
-    if context.console is None or section is None or _names_setting(section, "each_response"):
+    if context.console is None or "sft" not in context.splits or _names_setting(section, "each_response"):
         return
     problems = context.problems("sft")
     count = sum(any(turn["role"] == "assistant" for turn in problem.earlier_turns) for problem in problems)
