@@ -77,7 +77,7 @@ def resumed_record(record: RunRecord | None, config: Config, *, allow_changes: b
     """The record of a run that is resumed with `config`.
 
     ConfigError, naming the keys, if values differ that decide results or if there is no record, unless `allow_changes`
-    is set.
+    is set. A key that is newer than the run, and that the recipe leaves at its default, is no difference.
     """
     now = record_of(config)
     if record is None and not allow_changes:
@@ -88,7 +88,10 @@ def resumed_record(record: RunRecord | None, config: Config, *, allow_changes: b
     if record is None:
         return now
     old, new = _by_text(record.recipe), _by_text(now.recipe)
-    values = {key: [old.get(key, _ABSENT), new.get(key, _ABSENT)] for key in {**old, **new}}
+    given = flat_keys(config.model_dump(mode="json", exclude_unset=True))
+    values = {
+        key: [old.get(key, _ABSENT), new.get(key, _ABSENT)] for key in {**old, **new} if key in old or key in given
+    }
     changed = {key: pair for key, pair in values.items() if pair[0] != pair[1]}
     decisive = sorted(key for key in changed if not _may_change(key))
     if decisive and not allow_changes:

@@ -77,12 +77,14 @@ def test_every_key_of_the_schema_and_every_setting_of_a_component_is_part_of_the
     for key in leaves(Config):
         assert any(name == key or name.startswith(f"{key}.") for name in recipe), key
     assert set(flat_keys(COMPONENTS)) <= recipe.keys()
+    given = flat_keys(config.model_dump(mode="json", exclude_unset=True))
     for key in recipe:
         changed = RunRecord(recipe={**recipe, key: other(recipe[key])})
         removed = RunRecord(recipe={name: value for name, value in recipe.items() if name != key})
         for record in (changed, removed):
             message = refusal(record, config)
             may = key in ("name", "out", "train.steps") or key.startswith(("save.", "cluster."))
+            may |= record is removed and key not in given
             assert may if message is None else f"{key} was " in message
 
 
@@ -131,6 +133,18 @@ def test_a_run_in_use_is_neither_resumed_nor_deleted(run):
             thread.join()
     assert len(refusals) == 2
     assert all("is in use by the process with pid" in refusal for refusal in refusals)
+
+
+def test_a_key_that_is_newer_than_the_run_is_a_change_only_if_it_is_set(tmp_path):
+    config = toy_config(tmp_path)
+    recipe = dict(record_of(config).recipe)
+    del recipe["model.quantize"], recipe["train.warmup_steps"]
+    older = RunRecord(recipe=recipe)
+    assert refusal(older, config) is None
+    assert resumed_record(older, config, allow_changes=False).changes == ()
+    message = refusal(older, toy_config(tmp_path, {"train": {"warmup_steps": 3}}))
+    assert message is not None
+    assert "train.warmup_steps was (not set), now 3." in message
 
 
 def test_without_a_record_a_run_is_resumed_only_if_changes_are_allowed(tmp_path):
