@@ -77,7 +77,7 @@ def resumed_record(record: RunRecord | None, config: Config, *, allow_changes: b
     """The record of a run that is resumed with `config`.
 
     ConfigError, naming the keys, if values differ that decide results or if there is no record, unless `allow_changes`
-    is set. A key that is newer than the run, and that the recipe leaves at its default, is no difference.
+    is set. A key that is newer than the run, and that the recipe leaves at its default, does not differ.
     """
     now = record_of(config)
     if record is None and not allow_changes:
