@@ -111,7 +111,8 @@ def test_what_a_run_measured_stands_beside_the_arithmetic(tmp_path):
     folder = tmp_path / "mine" / "rl"
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text(
-        '{"step": 1, "perf/peak_memory_gb": 1.5}\n{"step": 2, "perf/peak_memory_gb": 3.0}\n'
+        '{"step": 1, "seconds": 1.0, "perf/peak_memory_gb": 1.5}\n'
+        '{"step": 2, "seconds": 2.0, "perf/peak_memory_gb": 3.0}\n'
     )
     assert "measured by mine: 2.79 GiB peak" in explained(toy_recipe(tmp_path), "--run", tmp_path / "mine")
     with pytest.raises(ConfigError, match=r"--run .*/other: its rl/metrics\.jsonl has no perf/peak_memory_gb"):
