@@ -9,14 +9,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansatz import __version__
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import dump
 from ansatz.config.schema import Config
-from ansatz.errors import CheckpointError, ModelError
+from ansatz.errors import ModelError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
-from ansatz.loop.run_record import RECIPE_FILE, RUN_FILE
+from ansatz.loop.run_record import RECIPE_FILE, read_record, record_of
 from ansatz.prompts.templates import CHAT, STEP_BY_STEP
 from ansatz.track.checked_rows import evaluation_rows, metrics_rows
 from ansatz.track.jsonl import read_jsonl
@@ -29,19 +28,18 @@ def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path) -> 
     """README.md, and recipe.yaml with which the run can be repeated. folder: has the model of `checkpoint` already."""
     recipe = dump(config)
     write_text(folder / RECIPE_FILE, recipe)
-    record = read_object(run / RUN_FILE, error=CheckpointError, advice="Restore the file from a backup.")
-    version = record.get("ansatz", __version__)
+    record = read_record(run) or record_of(config)
     config_json = read_object(folder / "config.json", error=ModelError, advice="Export another checkpoint.")
     dtype = config_json.get("dtype", "float32")
     stages = [name for name in config.stages if name not in ("problems", "model")]
     sections = [
         _front_matter(config),
-        f"# {config.name}\n\nTrained with Ansatz {version} (stages: {', '.join(stages)}), from {_start(config)}. "
-        f"The weights are {dtype}.",
+        f"# {config.name}\n\nTrained with Ansatz {record.version} (stages: {', '.join(stages)}), from "
+        f"{_start(config)}. The weights are {dtype}.",
         _scores(run, config, checkpoint),
         _data(run, config),
         _prompt(config),
-        _repetition(config, version=version, num_changes=len(record.get("changes", []))),
+        _repetition(config, version=record.version, num_changes=len(record.changes)),
         f"## Recipe\n\n```yaml\n{recipe.rstrip()}\n```",
     ]
     write_text(folder / "README.md", "\n\n".join(sections) + "\n")

@@ -30,10 +30,14 @@ _ABSENT = "(not set)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """recipe: resolved values by dotted key, as they are now in force. changes: accepted ones, oldest first."""
+    """recipe: resolved values by dotted key, as they are now in force. changes: accepted ones, oldest first.
+
+    version: of Ansatz, that wrote the record.
+    """
 
     recipe: Mapping[str, Any]
     changes: tuple[Mapping[str, Any], ...] = ()
+    version: str = __version__
 
     def write(self, run_dir: Path) -> None:
         content = {"ansatz": __version__, "recipe": dict(self.recipe), "changes": list(self.changes)}
@@ -61,7 +65,8 @@ def read_record(run_dir: Path) -> RunRecord | None:
         return None
     try:
         content = parse_json(path.read_bytes(), own=True)
-        return RunRecord(recipe=dict(content["recipe"]), changes=tuple(content["changes"]))
+        recipe, changes = dict(content["recipe"]), tuple(content["changes"])
+        return RunRecord(recipe=recipe, changes=changes, version=str(content.get("ansatz", __version__)))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{path} is damaged ({type(error).__name__}: {error}), so it is not known which recipe the run had. "
