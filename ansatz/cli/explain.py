@@ -59,10 +59,16 @@ def explain(
 
 def objectives_of_stages(config: Config) -> str:
     """What each stage of the recipe optimises, in the order of the stages."""
-    from ansatz.loop.stages import find_stage
+    from ansatz.loop.stages.plan import planned_stages
 
-    texts = {name: find_stage(name).explain(config) for name in config.stages}
-    return "\n\n".join(f"Stage {name}:\n{text}" for name, text in texts.items() if text)
+    stage_of_text: dict[str, str] = {}
+    paragraphs: list[str] = []
+    for entry in planned_stages(config):
+        if text := entry.stage.explain(entry.config):
+            first = stage_of_text.setdefault(text, entry.title)
+            shown = text if first == entry.title else f"as stage {first}, from the model of the stage before it"
+            paragraphs.append(f"Stage {entry.title}:\n{shown}")
+    return "\n\n".join(paragraphs)
 
 
 def _named_hardware(recipe: Path, overlays: Sequence[Path], config: Config) -> Hardware | None:

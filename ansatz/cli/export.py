@@ -69,15 +69,16 @@ def _with_own_files(config: Config) -> Config:
 def final_model(run: Path, config: Config) -> Path:
     """The checkpoint with which the last stage of a run ended. ConfigError if a stage is unfinished or none trains."""
     from ansatz.loop.run_folder import read_done
-    from ansatz.loop.stages import find_stage
+    from ansatz.loop.stages.plan import planned_stages
 
-    folders = [run / name for stage in config.stages for name in find_stage(stage).folders(config)]
+    stages = planned_stages(config)
+    folders = [run / name for entry in stages for name in entry.folders]
     done = {folder: read_done(folder) for folder in folders}
     if unfinished := [folder.name for folder, output in done.items() if output is None]:
         raise ConfigError(
             f"{run} is not finished: its stage {unfinished[0]} is not done. Finish it with ansatz train --resume {run}."
         )
-    last = folders[-1]
+    last = [run / name for entry in stages if entry.stage.makes_policy for name in entry.folders][-1]
     if last.name == "model":
         raise ConfigError(f"{run} has no training stage, so there is nothing to export. Give a run that trains.")
     output = done[last]
@@ -90,10 +91,10 @@ def best_model(run: Path, config: Config) -> Path:
 
     The run need not be finished. ConfigError if no checkpoint has been evaluated.
     """
-    from ansatz.loop.stages import find_stage
+    from ansatz.loop.stages.plan import planned_stages
     from ansatz.loop.training_stage import best_checkpoint
 
-    folders = [run / name for stage in config.stages for name in find_stage(stage).folders(config)]
+    folders = [run / name for entry in planned_stages(config) if entry.stage.makes_policy for name in entry.folders]
     found = (best_checkpoint(folder) for folder in reversed(folders))
     if (best := next((path for path in found if path is not None), None)) is None:
         raise ConfigError(f"{run} has no checkpoint that was evaluated on held-out problems. Leave out --best.")

@@ -11,11 +11,12 @@ from typing import Any
 
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import dump
-from ansatz.config.schema import Config
+from ansatz.config.schema import FIRST_STAGES, Config
 from ansatz.errors import ModelError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
 from ansatz.loop.run_record import RECIPE_FILE, read_record, record_of
+from ansatz.loop.stages.plan import folder_names
 from ansatz.prompts.templates import CHAT, STEP_BY_STEP
 from ansatz.track.checked_rows import evaluation_rows, metrics_rows
 from ansatz.track.jsonl import read_jsonl
@@ -31,7 +32,7 @@ def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path) -> 
     record = read_record(run) or record_of(config)
     config_json = read_object(folder / "config.json", error=ModelError, advice="Export another checkpoint.")
     dtype = config_json.get("dtype", "float32")
-    stages = [name for name in config.stages if name not in ("problems", "model")]
+    stages = config.stage_names[len(FIRST_STAGES) :]
     sections = [
         _front_matter(config),
         f"# {config.name}\n\nTrained with Ansatz {record.version} (stages: {', '.join(stages)}), from "
@@ -61,7 +62,8 @@ def _start(config: Config) -> str:
 
 
 def _scores(run: Path, config: Config, checkpoint: Path) -> str:
-    """The last evaluation of every stage up to the exported checkpoint."""
+    """The last evaluation of every stage up to the exported checkpoint, in the order of the stages."""
+    order = {name: place for place, name in enumerate(folder_names(config))}
     stage, step = checkpoint.parents[1].name, step_of(checkpoint)
     evaluations = (row for path in run.glob("*/evaluations.jsonl") for row in evaluation_rows(read_jsonl(path), path))
     last = {row["stage"]: row for row in evaluations if row["stage"] != stage or row["step"] <= step}
@@ -78,7 +80,7 @@ def _scores(run: Path, config: Config, checkpoint: Path) -> str:
             "" if row["greedy"] is None else _percent(row["greedy"]),
             "" if row["maj@k"] is None else f"{_percent(row['maj@k'])} (k = {row.get('k', '')})",
         ]
-        for row in sorted(last.values(), key=lambda row: _order(row["stage"], config))
+        for row in sorted(last.values(), key=lambda row: order.get(row["stage"], -1))
     ]
     names = ["after stage", "step", "problems", "samples", "pass@1 in %", "95 % interval", "greedy", "maj@k"]
     evaluate = config.evaluate
@@ -96,12 +98,6 @@ _BEST = (
     " The model is the checkpoint of step {step} of {last_step}, because it had the best pass@1 of all evaluations of "
     "the stage. Its score is therefore a little higher than on new problems."
 )
-
-
-def _order(stage: str, config: Config) -> tuple[int, int]:
-    """The place of a stage's folder in the run; rounds (rejection_2) by number."""
-    name, _, number = stage.partition("_")
-    return config.stages.index(name) if name in config.stages else -1, int(number or 0)
 
 
 def _data(run: Path, config: Config) -> str:

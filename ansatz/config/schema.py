@@ -19,7 +19,11 @@ from ansatz.config.sampling import SamplingOptions
 from ansatz.config.watchdog import WatchdogSection
 
 STAGES = ("problems", "model", "sft", "rejection", "rl")
-"""Every stage that a run can have, in order. Each is a module `loop.stages.<name>`."""
+"""Every stage that a run can have. Each is a module `loop.stages.<name>`. Without `stages`, this is their order."""
+FIRST_STAGES = ("problems", "model")
+"""Every run begins with these, so a recipe does not list them."""
+OPTIONAL_SECTIONS = ("rejection",)
+"""Sections without which their stage does not run."""
 
 
 class ModelSection(Section):
@@ -315,6 +319,12 @@ class Config(Section):
     """CPU threads of torch; 0: one for each core. Bit-identical repetition needs the same number."""
     grader_workers: Annotated[Positive, Field(le=1024)] = 1
     """Groups that are graded at the same time, and processes for the algebra of grading."""
+    stages: tuple[str | dict[str, Any], ...] | None = None
+    """The training stages in the order in which they run, such as [sft, rl]. A stage can be listed several times: each
+    entry continues with the model of the one before, in a folder of its own (rl, rl_2, ...). An entry can also be
+    {stage: rl, train: {steps: 30}}: the sections sft, rollout, algorithm, rejection, train and watchdog that it
+    contains change the recipe for this entry. When a run is resumed, entries can be added at the end. null: every stage
+    that its section gives something to do, in the order sft, rejection, rl."""
     data: DataSection
     model: ModelSection = ModelSection()
     sft: SftSection = SftSection()
@@ -344,19 +354,38 @@ class Config(Section):
         object.__setattr__(self, "evaluate", evaluate)
         return self
 
+    @model_validator(mode="after")
+    def stages_have_names(self) -> Config:
+        trainable = [name for name in STAGES if name not in FIRST_STAGES]
+        for place, entry in enumerate(self.stages or (), start=1):
+            name = stage_name(entry)
+            if name not in trainable:
+                raise ValueError(
+                    f"stages, entry {place} = {entry!r}: expected one of {', '.join(trainable)}, or a mapping such as "
+                    "{stage: rl, train: {steps: 30}}"
+                )
+        return self
+
     @property
     def run_dir(self) -> Path:
         return Path(self.out) / self.name
 
     @property
-    def stages(self) -> tuple[str, ...]:
-        """The stages of this recipe, in order. A stage without steps or without its section is left out."""
-        used = {
-            "sft": self.data.sft is not None and self.sft.trains,
-            "rejection": self.rejection is not None,
-            "rl": self.train.steps > 0,
-        }
-        return tuple(name for name in STAGES if used.get(name, True))
+    def stage_names(self) -> tuple[str, ...]:
+        """The stages of this recipe, in order. Without a list, a stage that has nothing to do is left out."""
+        listed = None if self.stages is None else [stage_name(entry) for entry in self.stages]
+        return (*FIRST_STAGES, *(filter(self.has_work, STAGES[len(FIRST_STAGES) :]) if listed is None else listed))
+
+    def has_work(self, stage: str) -> bool:
+        """Whether the recipe has the sections, and more than 0 steps, of a training stage."""
+        if stage == "sft":
+            return self.data.sft is not None and self.sft.trains
+        return self.train.steps > 0 if stage == "rl" else getattr(self, stage) is not None
+
+
+def stage_name(entry: str | Mapping[str, Any]) -> str:
+    """The name in an entry of `stages`; empty if it has none."""
+    return entry if isinstance(entry, str) else str(entry.get("stage", ""))
 
 
 def count_keys(section: type[BaseModel]) -> int:

@@ -76,6 +76,8 @@ def toy_layer(config: Config) -> dict[str, Any]:
         layer["rewards"] = rewards
     if rejection := _rejection(config.rejection or {}):
         layer["rejection"] = rejection
+    if stages := _stages(config):
+        layer["stages"] = stages
     if config.model.path is None:
         layer["model"] = {"tiny": {**config.model.tiny, **TINY}}
     return layer
@@ -135,6 +137,26 @@ def _rejection(settings: Mapping[str, Any]) -> dict[str, Any]:
     rounds = settings.get("rounds")
     fewer: dict[str, Any] = {"rounds": 2} if isinstance(rounds, int) and rounds > 2 else {}
     return fewer | sampling | ({"sft": fine_tuning} if fine_tuning else {})
+
+
+def _stages(config: Config) -> list[Any]:
+    """The list of stages if an entry changes something, with the caps of what it changes; otherwise empty."""
+    entries = list(config.stages or ())
+    if not any(isinstance(entry, dict) for entry in entries):
+        return []
+    return [entry if isinstance(entry, str) else _capped(entry, _entry_caps(entry)) for entry in entries]
+
+
+def _entry_caps(entry: Mapping[str, Any]) -> dict[str, Any]:
+    caps = {section: _over_caps(values, section) for section, values in entry.items() if section != "rejection"}
+    caps["rejection"] = _rejection(entry.get("rejection", {}))
+    return {section: values for section, values in caps.items() if values}
+
+
+def _capped(values: Mapping[str, Any], caps: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with the caps, which name only keys that the values have."""
+    lower = {key: _capped(values[key], cap) if isinstance(cap, Mapping) else cap for key, cap in caps.items()}
+    return {**values, **lower}
 
 
 def _over_caps(settings: Any, section: str) -> dict[str, Any]:

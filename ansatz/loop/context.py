@@ -38,15 +38,18 @@ class RunContext(RunSources):
     """One run of a recipe. Problems are read once and rendered once, whichever stages use them.
 
     outputs: the output path of each stage that is done, by folder name, in order. The folder of a stage with several
-    rounds appears once for each round.
+    rounds appears once for each round. model: the newest model folder of the policy; start_model: that with which the
+    entry of the list of stages that is running began.
     """
 
     def __init__(self, config: Config, *, grader: Grader, console: ConsoleSink | None, interrupts: Interrupts) -> None:
         super().__init__(config)
         self.grader, self.console, self.interrupts = grader, console, interrupts
         self.outputs: dict[str, str] = {}
+        self.model = self.start_model = ""
+        self._run_seed = config.seed
         self._problems: dict[str, Sequence[Problem]] = {}
-        self._renderer: PromptRenderer | None = None
+        self._renderers: dict[tuple[int, int], PromptRenderer] = {}
 
     def problems(self, split: str) -> Sequence[Problem]:
         """The problems that the stage `problems` has stored."""
@@ -85,27 +88,20 @@ class RunContext(RunSources):
 
     def renderer(self, policy: Policy) -> PromptRenderer:
         """The renderer of the run. All policies of a run have one tokenizer; a teacher needs a renderer of its own."""
-        if self._renderer is None:
-            self._renderer = PromptRenderer(policy.tokenizer, self.config)
-        return self._renderer
+        limits = (self.config.rollout.max_prompt_tokens, self.config.rollout.max_response_tokens)
+        if limits not in self._renderers:
+            self._renderers[limits] = PromptRenderer(policy.tokenizer, self.config)
+        return self._renderers[limits]
 
     def lengths(self, policy: Policy) -> LengthChecker:
         return LengthChecker(self.renderer(policy), self.config, max_context=policy.max_context)
 
-    def model_before(self, stage: str) -> str:
-        """The model folder that the stages before `stage` have made. Rounds of `stage` itself do not count."""
-        return self._model_of([name for name in self.outputs if not name.startswith(f"{stage}_")][-1])
-
-    @property
-    def model(self) -> str:
-        """The newest model folder."""
-        return self._model_of(list(self.outputs)[-1])
-
-    def _model_of(self, folder_name: str) -> str:
-        """The stage `model` leaves a model in its folder only if it builds one."""
-        model = self.config.model
-        loaded = folder_name == "model" and not model.built
-        return str(model.path) if loaded else self.outputs[folder_name]
+    def add_output(self, folder_name: str, path: str, *, is_policy: bool) -> None:
+        """Record what a stage has made. The stage `model` leaves a model in its folder only if it builds one."""
+        self.outputs[folder_name] = path
+        if is_policy:
+            loaded = folder_name == "model" and not self.config.model.built
+            self.model = str(self.config.model.path) if loaded else path
 
     def policy(self, path: str) -> Policy:
         """A model in the recipe's compute type, to sample from. A teacher never has weights of 4 bits."""
@@ -129,7 +125,7 @@ class RunContext(RunSources):
         return Evaluator(
             prompts=self.renderer(policy).prompts(problems),
             grader=self.grader,
-            sampling=Sampling.of(evaluate, seed=self.config.seed),
+            sampling=Sampling.of(evaluate, seed=self._run_seed),  # the same in every stage, so that they compare
             k=evaluate.k,
             split="heldout",
             grader_threads=self.config.grader_workers,

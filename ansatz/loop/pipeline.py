@@ -3,6 +3,7 @@
     runs/NAME/config.yaml  run.json  summary.json  report.html
     runs/NAME/problems/    {sft,train,heldout}.jsonl
     runs/NAME/model/  sft/  rejection_1/ ...  rl/    see `loop.stages`, `track.tracker` and `train.checkpoint`
+    runs/NAME/rl_2/ ...                              of a stage that the recipe lists more than once
 
 A finished stage leaves done.json. A resumed run skips stages that are done and continues an unfinished one from its
 last checkpoint.
@@ -34,7 +35,7 @@ from ansatz.loop.run_folder import (
     write_done,
 )
 from ansatz.loop.run_inputs import record_or_verify_inputs
-from ansatz.loop.stages import find_stage
+from ansatz.loop.stages.plan import PlannedStage, check_order, planned_stages
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.start_checks import check_inputs, check_recipe
 from ansatz.loop.template_choice import with_template
@@ -66,12 +67,11 @@ def run_pipeline(
     with interrupts.installed():
         check_recipe(config)
         set_threads(config.threads)
-        stages = [find_stage(name) for name in config.stages]
         grader = build_grader(config.rewards, workers=config.grader_workers)
         context = RunContext(config, grader=grader, console=console, interrupts=interrupts)
         if not resume:
             check_run_dir(run_dir, fresh=fresh)
-            check_inputs(context, config.stages)
+            check_inputs(context)
             if not fresh:  # the old run that is deleted makes room
                 check_run_space(config)
             config, note = with_template(with_commits(config))
@@ -81,22 +81,26 @@ def run_pipeline(
         with folder_lock(run_dir), context.grader:
             if resume:
                 prepare_resume(run_dir, config, allow_changes=allow_changes)
-                check_inputs(context, [stage.name for stage in stages if not _is_done(stage, config)])
+                check_order(run_dir, planned_stages(config))
+                check_inputs(context, [entry for entry in planned_stages(config) if not _is_done(entry, run_dir)])
             else:
                 prepare_run_dir(run_dir, config, fresh=fresh)
             write_config(config, run_dir)
-            for stage in stages:
-                for name in stage.folders(config):
-                    context.outputs[name] = _run_stage(stage, context, run_dir / name)
-                if stage.name == "model":
+            for entry in planned_stages(config):
+                context.start_model = context.model
+                with context.using(entry.config):
+                    for name in entry.folders:
+                        output = _run_stage(entry.stage, context, run_dir / name)
+                        context.add_output(name, output, is_policy=entry.stage.makes_policy)
+                if entry.stage.name == "model":
                     record_or_verify_inputs(run_dir)
             write_text(run_dir / "summary.json", json.dumps(_summary(context), indent=2))
             write_report(run_dir)
     return run_dir
 
 
-def _is_done(stage: Stage, config: Config) -> bool:
-    return all(_finished(stage, config, config.run_dir / name) is not None for name in stage.folders(config))
+def _is_done(entry: PlannedStage, run_dir: Path) -> bool:
+    return all(_finished(entry.stage, entry.config, run_dir / name) is not None for name in entry.folders)
 
 
 def _finished(stage: Stage, config: Config, folder: Path) -> dict[str, Any] | None:

@@ -21,6 +21,6 @@ def repeat_skipped_update(folder: str | Path) -> UpdateReport:
     Objectives that compare whole distributions with the reference cannot be repeated, as it is not stored.
     """
     stage = Path(folder).resolve().parents[1]
-    objective_of = rl.objective_of if stage.name == "rl" else sft.objective_of
+    objective_of = rl.objective_of if stage.name.split("_")[0] == "rl" else sft.objective_of
     objective = objective_of(load_run(stage))
     return repeat_update(Path(folder), objective)

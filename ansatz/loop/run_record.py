@@ -98,7 +98,7 @@ def resumed_record(record: RunRecord | None, config: Config, *, allow_changes: b
         key: [old.get(key, _ABSENT), new.get(key, _ABSENT)] for key in {**old, **new} if key in old or key in given
     }
     changed = {key: pair for key, pair in values.items() if pair[0] != pair[1]}
-    decisive = sorted(key for key in changed if not _may_change(key))
+    decisive = sorted(key for key in changed if not _may_change(key) and not _adds_stages(key, record, now))
     if decisive and not allow_changes:
         listed = "; ".join(f"{key} was {changed[key][0]}, now {changed[key][1]}" for key in decisive)
         raise ConfigError(
@@ -113,6 +113,14 @@ def resumed_record(record: RunRecord | None, config: Config, *, allow_changes: b
 
 def _may_change(key: str) -> bool:
     return any(key.startswith(name) if name.endswith(".") else key == name for name in MAY_CHANGE)
+
+
+def _adds_stages(key: str, record: RunRecord, now: RunRecord) -> bool:
+    """Whether the list of stages only has new entries at its end."""
+    if key != "stages":
+        return False
+    old, new = record.recipe.get(key), now.recipe[key]
+    return isinstance(old, list) and isinstance(new, list) and new[: len(old)] == old
 
 
 def _by_text(recipe: Mapping[str, Any]) -> dict[str, str]:

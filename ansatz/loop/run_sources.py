@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ansatz.config.schema import Config
 from ansatz.data.generated import LazyProblems
@@ -17,17 +18,29 @@ GENERATED = 1000
 
 
 class RunSources:
-    """The recipe of a run and the problems of its sections of `data`. unfit: those that were left out."""
+    """The recipe of a run and the problems of its sections of `data`. unfit: those that were left out.
+
+    config: the recipe; while a stage runs or is checked, the one of its entry in the list of stages.
+    """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.unfit = UnfitProblems(config.data.unfit)
         self._sources: dict[str, Sequence[Problem]] = {}
 
+    @contextmanager
+    def using(self, config: Config) -> Iterator[None]:
+        """Within it, `config` is the recipe of an entry of the list of stages."""
+        before, self.config = self.config, config
+        try:
+            yield
+        finally:
+            self.config = before
+
     @property
     def splits(self) -> tuple[str, ...]:
         """The sections of `data` that the stages of the recipe use."""
-        return ("sft", "train", "heldout") if "sft" in self.config.stages else ("train", "heldout")
+        return ("sft", "train", "heldout") if "sft" in self.config.stage_names else ("train", "heldout")
 
     def source(self, split: str) -> Sequence[Problem]:
         """The problems that a section of `data` names, before the stage `problems` has stored them."""

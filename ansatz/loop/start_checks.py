@@ -13,6 +13,7 @@ from itertools import chain
 from ansatz.config.schema import STAGES, Config
 from ansatz.errors import (
     AnsatzError,
+    ConfigError,
     MissingExtraError,
     MissingFileError,
     MissingModelError,
@@ -23,6 +24,7 @@ from ansatz.hub import stored_only
 from ansatz.loop.disk import check_run_space
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages import find_stage
+from ansatz.loop.stages.plan import PlannedStage, planned_stages
 from ansatz.loop.template_choice import with_template
 
 ELSEWHERE = (MissingFileError, MissingModelError, MissingExtraError, NoSpaceError)
@@ -38,18 +40,28 @@ def check_recipe(config: Config) -> None:
 
 
 def recipe_checks(config: Config) -> Iterable[Check]:
-    return [partial(find_stage(name).check, config) for name in STAGES]
+    """The checks of every stage with the recipe, then those of the entries in its list of stages that change it."""
+    yield from [partial(find_stage(name).check, config) for name in STAGES]
+    yield from [partial(_check_entry, entry) for entry in planned_stages(config) if entry.config is not config]
 
 
-def check_inputs(sources: RunSources, stages: Sequence[str]) -> None:
-    """Raise if something is missing or wrong that these stages read: problems, models, files."""
+def _check_entry(entry: PlannedStage) -> None:
+    try:
+        entry.stage.check(entry.config)
+    except ConfigError as error:
+        raise ConfigError(f"stages, {entry.title}: {error}") from error
+
+
+def check_inputs(sources: RunSources, stages: Sequence[PlannedStage] | None = None) -> None:
+    """Raise if something is missing or wrong that these stages read: problems, models, files. None: all stages."""
     for check in input_checks(sources, stages):
         check()
 
 
-def input_checks(sources: RunSources, stages: Sequence[str]) -> Iterable[Check]:
-    for name in stages:
-        yield from find_stage(name).input_checks(sources)
+def input_checks(sources: RunSources, stages: Sequence[PlannedStage] | None = None) -> Iterable[Check]:
+    for entry in planned_stages(sources.config) if stages is None else stages:
+        with sources.using(entry.config):
+            yield from entry.stage.input_checks(sources)
 
 
 def explained(config: Config, *, elsewhere: bool) -> tuple[Config, list[str]]:
@@ -61,7 +73,7 @@ def explained(config: Config, *, elsewhere: bool) -> tuple[Config, list[str]]:
     """
     may_miss = (NotStoredError, *(ELSEWHERE if elsewhere else ()))
     missing = list[str]()
-    inputs = input_checks(RunSources(config), config.stages)
+    inputs = input_checks(RunSources(config))
     with stored_only():
         for check in chain(recipe_checks(config), inputs, [partial(check_run_space, config)]):
             with _collecting(missing, may_miss):

@@ -37,7 +37,7 @@ def test_every_stage_of_every_recipe_that_trains_states_its_objective(recipe):
     config = load_recipe(recipe)
     text = objectives_of_stages(config)
     sections = dict(re.findall(r"^Stage (\w+):\n(.*?)(?=^Stage |\Z)", text, re.M | re.S))
-    assert list(sections) == [name for name in config.stages if name not in ("problems", "model")]
+    assert list(sections) == [name for name in config.stage_names if name not in ("problems", "model")]
     for name, body in sections.items():
         assert len(re.findall(r"^\w*:? ?loss = ", body, re.MULTILINE)) == 1, name
         wanted = ("advantage", "ratio", "surrogate") if name == "rl" else ("responses", "updates")

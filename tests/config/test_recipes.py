@@ -126,7 +126,7 @@ def test_an_override_may_be_a_whole_mapping_or_null(tmp_path):
     config = load(tmp_path, **{"rewards": "{format: {weight: 0.1}}", "data.sft": "null", "model.path": "some/dir"})
     assert config.rewards["format"] == {"weight": 0.1}
     assert config.data.sft is None
-    assert config.stages == ("problems", "model", "rl")
+    assert config.stage_names == ("problems", "model", "rl")
     assert config.model.path == "some/dir"
 
 

@@ -90,8 +90,8 @@ def test_every_published_run_takes_its_steps_at_toy_size(tmp_path: Path, hub: Pa
     if name is not None:
         assert architecture_of(run) == KNOWN_MODELS[name].architecture
     trained = {path.parent.name.partition("_")[0] for path in run.glob("*/metrics.jsonl")}
-    assert trained - {"model"} == {stage for stage in config.stages if stage in ("sft", "rejection", "rl")}
-    if "rl" in config.stages:
+    assert trained - {"model"} == {stage for stage in config.stage_names if stage in ("sft", "rejection", "rl")}
+    if "rl" in config.stage_names:
         three_steps(run)
 
 

@@ -35,7 +35,7 @@ from ansatz.types import Group, Problem, Prompt, ScoredRollout, rollout_from_jso
 def run_synchronously(stage_of_rl: RlStage, context: RunContext, folder: Path) -> Path:
     config = context.config
     trainer = context.trainer(
-        context.model_before(stage_of_rl.name),
+        context.start_model,
         objective_of(config),
         section=config.train,
         updates=config.train,

@@ -7,12 +7,12 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from ansatz.config.schema import Config
+from ansatz.config.schema import FIRST_STAGES, Config
 from ansatz.errors import ConfigError
 from ansatz.loop.builders import model_builder, tokenizer_texts
 from ansatz.loop.context import RunContext
 from ansatz.loop.run_sources import RunSources
-from ansatz.loop.stages import find_stage
+from ansatz.loop.stages.plan import folder_names, planned_stages
 from ansatz.loop.stages.stage import Stage
 from ansatz.models.four_bit import check_four_bit
 from ansatz.models.load import Policy, check_folder
@@ -54,8 +54,9 @@ class ModelStage(Stage):
             model_builder(config)(folder, texts=texts)
             path = str(folder)
         policy = context.policy(path)
-        for name in config.stages:
-            find_stage(name).check_problems(context, policy)
+        for entry in planned_stages(config):
+            with context.using(entry.config):
+                entry.stage.check_problems(context, policy)
         num_problems = min(config.evaluate.problems, len(context.problems("heldout")))
         if config.model.built:  # random weights rarely end a response, so each takes long and all are alike
             num_problems = -(-num_problems // 4)
@@ -69,7 +70,7 @@ class ModelStage(Stage):
 
 def _check_quantized_run(config: Config) -> None:
     """ConfigError for what a base of 4 bits cannot do."""
-    training = [name for stage in config.stages[2:] for name in find_stage(stage).folders(config)]
+    training = folder_names(config)[len(FIRST_STAGES) :]
     if len(training) > 1:
         raise ConfigError(
             f"model.quantize = nf4 with {len(training)} training stages ({', '.join(training)}): each would start from "

@@ -30,6 +30,7 @@ from ansatz.rewards.grader import build_grader
 
 class ProblemsStage(Stage):
     name = "problems"
+    makes_policy = False
 
     def check(self, config: Config) -> None:
         """Data sources, template, curriculum and rewards exist and have the settings that the recipe gives."""

@@ -95,8 +95,8 @@ class RejectionSettings(Selection):
 class RejectionStage(Stage):
     name = "rejection"
 
-    def folders(self, config: Config) -> Sequence[str]:
-        return [round_name(number) for number in range(1, _settings(config).rounds + 1)]
+    def folders(self, config: Config, *, before: int = 0) -> Sequence[str]:
+        return [round_name(before + number) for number in range(1, _settings(config).rounds + 1)]
 
     def explain(self, config: Config) -> str:
         settings, samples = _settings(config), rejection_options(config).samples_per_prompt
@@ -131,7 +131,7 @@ class RejectionStage(Stage):
 
     def run(self, context: RunContext, folder: Path) -> Path:
         settings = _settings(context.config)
-        trained_from = context.model_before(self.name) if settings.from_start else context.model
+        trained_from = context.start_model if settings.from_start else context.model
         if selected(folder) is None:
             _sample_and_select(
                 context, folder, sampled_from=settings.teacher or context.model, trained_from=trained_from

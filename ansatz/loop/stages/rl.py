@@ -68,7 +68,7 @@ class RlStage(Stage):
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config = context.config
-        model = context.model_before(self.name)
+        model = context.start_model
         trainer = context.trainer(
             model,
             objective_of(config),

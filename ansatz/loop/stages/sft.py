@@ -41,7 +41,7 @@ class SftStage(Stage):
             _heldout_samples(context, policy)
 
     def run(self, context: RunContext, folder: Path) -> Path:
-        start, problems = context.model_before(self.name), context.problems("sft")
+        start, problems = context.start_model, context.problems("sft")
         return fine_tune(context, folder, config=context.config, model_path=start, problems=problems)
 
 

@@ -13,13 +13,21 @@ from ansatz.models.load import Policy
 
 
 class Stage:
-    """One stage of a run. name: as in `config.schema.STAGES`, and the name of its module."""
+    """One stage of a run. name: as in `config.schema.STAGES`, and the name of its module.
+
+    makes_policy: whether the output is the policy that later stages start from.
+    `config` is always the recipe of the stage's entry in the list of stages.
+    """
 
     name: ClassVar[str]
+    makes_policy: ClassVar[bool] = True
 
-    def folders(self, config: Config) -> Sequence[str]:
-        """The names of the folders that the stage makes, in order. `run` is called once for each of them."""
-        return (self.name,)
+    def folders(self, config: Config, *, before: int = 0) -> Sequence[str]:
+        """The names of the folders that an entry of the stage makes, in order. `run` is called once for each of them.
+
+        before: folders of earlier entries of the same stage.
+        """
+        return (self.name if before == 0 else f"{self.name}_{before + 1}",)
 
     def steps(self, config: Config) -> int | None:
         """The number of steps that the recipe asks for, if a finished stage may be extended; else None."""

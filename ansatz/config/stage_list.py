@@ -1,0 +1,100 @@
+"""The list of stages of a recipe: what `stages` may contain, and the recipe that each entry runs with.
+
+Without a list, a stage runs if its section gives it something to do, in the order of `schema.STAGES`. With a list, its
+entries run in their own order, and a stage can be repeated:
+
+    stages: [sft, preference, preference]
+    stages: [sft, {stage: rl, train: {steps: 30}}, {stage: rl, train: {steps: 30, lr: 1e-4}}]
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansatz.config.load import check, merge
+from ansatz.config.schema import FIRST_STAGES, OPTIONAL_SECTIONS, Config, stage_name
+from ansatz.errors import ConfigError
+from ansatz.registry import suggest
+
+CHANGEABLE = ("sft", "rollout", "algorithm", "rejection", "train", "watchdog")
+"""Sections that an entry can change. Data, model, rewards and evaluation are those of the run, so that stages can be
+compared and problems are read once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageEntry:
+    """One stage of a run.
+
+    number: counts the entries of the same stage, from 1. config: the recipe with the sections that the entry changes.
+    From the second entry of a stage on it has a seed of its own, so that a repeated stage takes its problems in another
+    order and samples other responses.
+    """
+
+    name: str
+    number: int
+    config: Config
+
+    @property
+    def title(self) -> str:
+        return self.name if self.number == 1 else f"{self.name}_{self.number}"
+
+
+def stage_entries(config: Config) -> list[StageEntry]:
+    """The stages of a recipe in the order in which they run. ConfigError for an entry that cannot run."""
+    entries, count = list[StageEntry](), Counter[str]()
+    listed = config.stages if config.stages is not None else config.stage_names[len(FIRST_STAGES) :]
+    for name in FIRST_STAGES:
+        entries.append(StageEntry(name=name, number=1, config=config))
+    for place, entry in enumerate(listed, start=1):
+        changes = {} if isinstance(entry, str) else {key: value for key, value in entry.items() if key != "stage"}
+        name = stage_name(entry)
+        count[name] += 1
+        try:
+            changed = _changed(config, changes)
+            _check_work(name, changed)
+        except ConfigError as error:
+            raise ConfigError(f"stages, entry {place} ({name}): {error}") from error
+        if count[name] > 1:
+            changed = changed.model_copy(update={"seed": repeated_seed(config.seed, name, count[name])})
+        entries.append(StageEntry(name=name, number=count[name], config=changed))
+    if config.stages is not None:
+        _check_unused(config, count)
+    return entries
+
+
+def repeated_seed(seed: int, name: str, number: int) -> int:
+    """The seed of the entry of a stage with this number, from 2."""
+    digest = hashlib.blake2b(f"{seed}/{name}/{number}".encode(), digest_size=6).digest()
+    return int.from_bytes(digest, "little")
+
+
+def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    for key in changes:
+        if key not in CHANGEABLE:
+            raise ConfigError(
+                f"it changes {key!r}, but an entry can change only {', '.join(CHANGEABLE)}.{suggest(key, CHANGEABLE)}"
+            )
+    return check(merge(config.model_dump(), changes)) if changes else config
+
+
+def _check_work(name: str, config: Config) -> None:
+    if config.has_work(name):
+        return
+    needs = {"sft": "data.sft and sft.steps or sft.epochs above 0", "rl": "train.steps above 0"}
+    raise ConfigError(
+        f"the stage has nothing to do. It needs {needs.get(name, f'the section {name!r}')}; or take it out of the list."
+    )
+
+
+def _check_unused(config: Config, listed: Counter[str]) -> None:
+    """ConfigError for a section that is given although no entry uses it."""
+    for name in OPTIONAL_SECTIONS:
+        if getattr(config, name) is not None and not listed[name]:
+            raise ConfigError(
+                f"the section {name!r} has no effect, because stages does not list {name!r}. Add it to the list, or "
+                "leave the section out."
+            )

@@ -1,0 +1,62 @@
+"""The stages of a run with their folders, as the recipe's list of stages says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ansatz.config.schema import Config
+from ansatz.config.stage_list import stage_entries
+from ansatz.errors import ConfigError
+from ansatz.loop.run_folder import read_done
+from ansatz.loop.stages import find_stage
+from ansatz.loop.stages.stage import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStage:
+    """One entry of the list of stages. config: the recipe with what the entry changes. folders: that it makes, in
+    order; the first entry of a stage has the folder `rl`, the second `rl_2`."""
+
+    stage: Stage
+    title: str
+    config: Config
+    folders: Sequence[str]
+
+
+def planned_stages(config: Config) -> list[PlannedStage]:
+    """The stages of a recipe in the order in which they run. ConfigError for an entry that cannot run."""
+    planned, num_folders = list[PlannedStage](), Counter[str]()
+    for entry in stage_entries(config):
+        stage = find_stage(entry.name)
+        folders = stage.folders(entry.config, before=num_folders[entry.name])
+        num_folders[entry.name] += len(folders)
+        planned.append(PlannedStage(stage=stage, title=entry.title, config=entry.config, folders=folders))
+    return planned
+
+
+def folder_names(config: Config) -> list[str]:
+    """The names of all folders of a run, in the order in which its stages make them."""
+    return [name for entry in planned_stages(config) for name in entry.folders]
+
+
+def check_order(run_dir: Path, stages: Sequence[PlannedStage]) -> None:
+    """ConfigError if a stage has not begun, or is to be extended, although a later one has begun from its output."""
+    folders = [(entry, run_dir / name) for entry in stages for name in entry.folders]
+    begun = [(folder / "config.yaml").is_file() for _, folder in folders]
+    last = max((place for place, has_begun in enumerate(begun) if has_begun), default=0)
+    later = folders[last][1]
+    for place, (entry, folder) in enumerate(folders[:last]):
+        if not begun[place]:
+            raise ConfigError(
+                f"the stage {folder.name} has not begun, but {later.name}, which comes after it, has. Entries can be "
+                "added only at the end of stages. Restore the list, or start a new run with --name NAME."
+            )
+        done, steps = read_done(folder), entry.stage.steps(entry.config)
+        if done is not None and steps is not None and (done["steps"] or 0) < steps:
+            raise ConfigError(
+                f"the stage {folder.name} is finished, and {later.name} has begun from its model, so its steps cannot "
+                f"become {steps}. Extend the last stage, or start a new run with --name NAME."
+            )

@@ -1,0 +1,82 @@
+"""A stage that the recipe lists twice: its folders, what it starts from, and how such a run is resumed and extended."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from toy_runs import toy_config
+
+from ansatz.errors import ConfigError
+from ansatz.loop.pipeline import run_pipeline
+from ansatz.track.samples import read_samples
+
+SMALL = {
+    "sft": {"steps": 0},
+    "train": {"steps": 2},
+    "rollout": {"max_response_tokens": 16},
+    "evaluate": {"every": 0},
+    "save": {"tensorboard": False},
+    "rewards": {"math_answer": {"weight": 0}, f"{Path(__file__).with_name('user_rewards.py')}:every_other": {}},
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("twice")
+    return folder, run_pipeline(toy_config(folder, {**SMALL, "stages": ["rl", "rl"]}))
+
+
+def digest(path):
+    return hashlib.sha256((path / "model.safetensors").read_bytes()).hexdigest()
+
+
+def prompts(run, stage):
+    return [each.rollout.prompt.problem.id for each in read_samples(run / stage / "samples" / "step-000001.jsonl")]
+
+
+def test_a_repeated_stage_has_a_folder_of_its_own_and_continues_with_the_model_before(finished) -> None:
+    _, run = finished
+    assert (run / "rl_2" / "checkpoints" / "step-000002").is_dir()
+    assert json.loads((run / "summary.json").read_text())["model"].endswith("rl_2/checkpoints/step-000002")
+    assert digest(run / "rl_2" / "checkpoints" / "step-000002") != digest(run / "rl" / "checkpoints" / "step-000002")
+    evaluations = json.loads((run / "summary.json").read_text())["evaluations"]
+    assert [row["stage"] for row in evaluations] == ["model", "rl", "rl_2"]
+
+
+def test_a_repeated_stage_takes_its_problems_in_another_order(finished) -> None:
+    _, run = finished
+    assert prompts(run, "rl") != prompts(run, "rl_2")
+
+
+def test_the_first_entry_is_the_run_without_a_list(finished, tmp_path) -> None:
+    _, run = finished
+    alone = run_pipeline(toy_config(tmp_path, SMALL))
+    last = "rl/checkpoints/step-000002"
+    assert digest(alone / last) == digest(run / last)
+
+
+def test_a_run_that_is_extended_by_an_entry_equals_one_with_the_whole_list(finished, tmp_path) -> None:
+    _, run = finished
+    run_pipeline(toy_config(tmp_path, {**SMALL, "stages": ["rl"]}))
+    extended = run_pipeline(toy_config(tmp_path, {**SMALL, "stages": ["rl", "rl"]}), resume=True)
+    last = "rl_2/checkpoints/step-000002"
+    assert digest(extended / last) == digest(run / last)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"stages": ["sft", "rl", "rl"], "sft": {"steps": 1}}, "the stage sft has not begun, but rl_2, which comes"),
+        ({"stages": ["rl", "rl"], "train": {"steps": 3}}, "the stage rl is finished, and rl_2 has begun from its"),
+    ],
+)
+def test_what_earlier_stages_did_cannot_be_changed_by_resuming(finished, tmp_path, changes, sentence) -> None:
+    folder, _ = finished
+    shutil.copytree(folder / "runs", tmp_path / "runs")
+    with pytest.raises(ConfigError) as error:
+        run_pipeline(toy_config(tmp_path, {**SMALL, **changes}), resume=True, allow_changes=True)
+    assert sentence in str(error.value)
