@@ -78,7 +78,7 @@ def disturb(command: list[str | Path], run: Path, *, worker_at: int, run_at: int
     process = start(*command)
     wait_for_rows(run, worker_at, process)
     tree = psutil.Process(process.pid).children(recursive=True)
-    worker = next(each for each in tree if each.name().startswith("ray::_Actor"))
+    worker = next(each for each in tree if each.name().startswith("ray::Actor"))
     os.kill(worker.pid, signal.SIGKILL)
     kills = [{"killed": "a worker", "rows": num_rows(run)}]
     wait_for_rows(run, run_at, process)

@@ -15,7 +15,7 @@ from ansatz.rollout.worker_set import Limits
 from ansatz.types import Finish, Problem, Prompt, Rollout
 
 SAMPLING = Sampling(num_samples=2, max_response_tokens=4)
-LIMITS = Limits(probe=1.0, lease=5.0, start=20.0, idle=30.0)
+LIMITS = Limits(probe=1.0, lease=5.0, start=20.0, idle=30.0, patience=60.0)
 
 
 def probe(version: int) -> Confirmation:

@@ -33,13 +33,15 @@ class Role:
     """What workers of one kind host.
 
     target: "package.module:function". It is called in the worker's process with `settings`, which must be picklable,
-    and returns the host.
+    and returns the host. together: workers of one call of `start` are placed all at once or not at all, as trainer
+    ranks must be, and on as few nodes as possible. Otherwise each is placed on its own.
     """
 
     name: str
     target: str
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     needs: Needs = Needs()
+    together: bool = False
 
     def build(self) -> Any:
         """The host, in this process."""
@@ -109,9 +111,14 @@ class Cluster(Protocol):
     def start(self, role: Role, count: int) -> list[str]:
         """Begin to start workers, and return their names. `Joined` or `Died` follows for each.
 
-        Names are never used again: a worker that replaces another has a name of its own. RolloutError, which shows the
-        sum, if the workers can never be placed.
+        Names are never used again: a worker that replaces another has a name of its own. A worker that has no room now
+        starts when there is room, perhaps on a node that joins later. Workers of a role that starts together do not
+        wait: RolloutError, which shows the sum, if they have no room within a few seconds.
         """
+        ...
+
+    def waits_for_room(self, worker: str) -> str:
+        """Why the worker has no place on a node yet, with the sum. Empty once it has one."""
         ...
 
     def call(self, worker: str, method: str, *args: Any) -> int:

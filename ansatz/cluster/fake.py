@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,13 +46,18 @@ class _FakeWorker:
 
 class FakeCluster:
     """start_s: seconds until a worker has joined. fails_to_start: called with the name of each worker that starts; if
-    it returns a cause, the worker dies instead of joining."""
+    it returns a cause, the worker dies instead of joining.
+
+    Every worker has a place, until `set_room` limits them. Workers without one wait, in the order of their start, until
+    others have died or there is more room.
+    """
 
     def __init__(
         self, script: Script, *, start_s: float = 1.0, fails_to_start: Callable[[str], str | None] | None = None
     ) -> None:
         self._script, self._start_s, self._fails_to_start = script, start_s, fails_to_start
-        self._now = 0.0
+        self._now, self._room = 0.0, math.inf
+        self._unplaced = deque[str]()
         self._workers: dict[str, _FakeWorker] = {}
         self._heap: list[tuple[float, int, Event]] = []
         self._order, self._names, self._calls = itertools.count(), itertools.count(), itertools.count(1)
@@ -67,10 +74,18 @@ class FakeCluster:
     def start(self, role: Role, count: int) -> list[str]:
         names = [f"{role.name}-{next(self._names)}" for _ in range(count)]
         for name in names:
-            self._workers[name] = _FakeWorker(busy_until=self._now + self._start_s)
-            cause = self._fails_to_start(name) if self._fails_to_start else None
-            self._at(self._now + self._start_s, Joined(name) if cause is None else Died(name, cause))
+            self._workers[name] = _FakeWorker()
+            self._unplaced.append(name)
+        self._place()
         return names
+
+    def waits_for_room(self, worker: str) -> str:
+        return f"{len(self.alive)} workers, and there is room for {self._room:g}" if worker in self._unplaced else ""
+
+    def set_room(self, workers: float) -> None:
+        """Change how many workers have a place. Those that have one keep it: let some `die` as well."""
+        self._room = workers
+        self._place()
 
     def call(self, worker: str, method: str, *args: Any) -> int:
         number, target = next(self._calls), self._workers[worker]
@@ -129,6 +144,13 @@ class FakeCluster:
     def _at(self, time: float, event: Event) -> None:
         heapq.heappush(self._heap, (time, next(self._order), event))
 
+    def _place(self) -> None:
+        while self._unplaced and len(self.alive) - len(self._unplaced) < self._room:
+            name = self._unplaced.popleft()
+            self._workers[name].busy_until = self._now + self._start_s
+            cause = self._fails_to_start(name) if self._fails_to_start else None
+            self._at(self._now + self._start_s, Joined(name) if cause is None else Died(name, cause))
+
     def _deliver(self, event: Event) -> list[Event]:
         worker = self._workers[event.worker]
         if not worker.alive:
@@ -136,6 +158,9 @@ class FakeCluster:
         if isinstance(event, Died):  # also if it is stopped: the system sees the end of a stopped process
             worker.alive = False
             worker.held.clear()
+            if event.worker in self._unplaced:
+                self._unplaced.remove(event.worker)
+            self._place()
         elif worker.stopped:
             worker.held.append(event)
             return []

@@ -31,6 +31,9 @@ class InlineCluster:
         self._events.append(Joined(worker))
         return [worker]
 
+    def waits_for_room(self, worker: str) -> str:
+        return ""
+
     def call(self, worker: str, method: str, *args: Any) -> int:
         self._num_calls += 1
         self._calls.append((worker, self._num_calls, method, args))

@@ -7,17 +7,18 @@ own (`cluster.reaper`) kills the others, such as Ray's agents, which would live 
 
 Ray has habits that this file undoes. It replaces the handler of SIGTERM, which would lose the run's own. It changes
 CUDA_VISIBLE_DEVICES of workers without GPUs. Killing an actor reaches neither the processes that it has started nor a
-process that is stopped, so processes of this machine are killed as trees, by their ids.
+process that is stopped, so processes are killed as trees, by their ids: on this machine by this process, on others by
+a task on their node.
+
+What a worker takes is reserved as a placement group: one for each worker, or one for all of a role that starts
+`together`. Ray keeps a group that has no room until there is some, also on a node that joins later.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import importlib.util
 import itertools
 import os
-import queue
 import signal
 import socket
 import subprocess
@@ -25,19 +26,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ansatz.cluster.actor import Actor, ProcessId, kill_tree
 from ansatz.cluster.base import Answered, Died, Event, Failed, Joined, Needs, Partial, Role
+from ansatz.cluster.room import Request, shortage
 from ansatz.errors import MissingExtraError, RolloutError
 
 T = TypeVar("T")
 _OBJECT_STORE_BYTES = 100 * 2**20
-_PR_SET_PDEATHSIG = 1
 _CONNECT_S = 5.0
+_TOGETHER_S = 5.0
+"""Processes of a role that starts together must have their room within this time."""
+_TAKEN = "there would be room for all of this run on empty nodes, so other processes take it"
 _ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # leave CUDA_VISIBLE_DEVICES of workers without GPUs alone
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -64,36 +68,17 @@ class Node:
     resources: dict[str, float]
 
 
-class _Actor:
-    """The process of one worker. Calls run in a thread of their own, and the actor passes on what they emit."""
+@dataclass(slots=True, kw_only=True)
+class _Worker:
+    """actor, group: Ray's. bundle: the worker's part of its group. group: None if the worker takes nothing that is
+    counted. placed: it has its resources."""
 
-    def __init__(self, role: Role, *, dies_with_parent: bool) -> None:
-        if dies_with_parent and sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="call")
-        self._host = self._thread.submit(role.build).result()
-
-    def joined(self) -> int:
-        return os.getpid()
-
-    def call(self, method: str, args: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
-        """("emitted", value) for each value, then ("answered", value) or ("failed", (error, fatal))."""
-        messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-
-        def run() -> None:
-            try:
-                value = getattr(self._host, method)(*args, lambda item: messages.put(("emitted", item)))
-                messages.put(("answered", value))
-            except Exception as error:  # whatever a host raises belongs to the caller
-                failed = Failed.of("", 0, error)
-                messages.put(("failed", (failed.error, failed.fatal)))
-
-        self._thread.submit(run)
-        while True:
-            message = messages.get()
-            yield message
-            if message[0] != "emitted":
-                return
+    role: Role
+    actor: Any
+    group: Any
+    bundle: int
+    placed: bool
+    process: ProcessId | None = None
 
 
 class RayCluster:
@@ -108,14 +93,14 @@ class RayCluster:
         check_installed()
         os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
         self._ray = importlib.import_module("ray")
-        self._psutil = importlib.import_module("psutil")
+        self._groups = importlib.import_module("ray.util.placement_group")
+        self._strategies = importlib.import_module("ray.util.scheduling_strategies")
         self._local, self._folder = not address, ""
         self._reaper: subprocess.Popen[bytes] | None = None
         self._owns_ray = not self._ray.is_initialized()
         if self._owns_ray:
             self._connect(address)
-        self._actors: dict[str, Any] = {}
-        self._processes: dict[str, Any] = {}
+        self._workers: dict[str, _Worker] = {}
         self._pending: dict[Any, tuple[str, int]] = {}  # Ray's references, or generators of them -> worker and call
         self._events = deque[Event]()
         self._lock = threading.RLock()
@@ -124,37 +109,89 @@ class RayCluster:
     def now(self) -> float:
         return time.monotonic()
 
+    def resources(self, needs: Needs) -> dict[str, float]:
+        """What a worker takes of its node. On one machine, threads may exceed cores."""
+        taken = {"CPU": 0.0 if self._local else float(needs.threads), "GPU": float(needs.gpus)}
+        return {name: amount for name, amount in taken.items() if amount}
+
+    def check_room(self, requests: Sequence[Request]) -> None:
+        """RolloutError, which shows the sum, if the nodes could not hold these processes even if they were empty."""
+        if short := shortage(self._node_resources(), requests):
+            raise RolloutError(
+                f"the run does not fit on the Ray cluster: {short}. Ask for less in the section cluster of the recipe, "
+                "or join more nodes first ('ansatz doctor --cluster' lists them)."
+            )
+
     def start(self, role: Role, count: int) -> list[str]:
-        self._check_room(role.needs, count)
         path = os.pathsep.join(entry for entry in sys.path if entry)
         environment = {"OMP_NUM_THREADS": str(role.needs.threads), "MKL_NUM_THREADS": str(role.needs.threads)}
         options = {
-            "num_cpus": 0 if self._local else role.needs.threads,  # on one machine, threads may exceed cores
+            "num_cpus": 0 if self._local else role.needs.threads,
             "num_gpus": role.needs.gpus,
             "max_restarts": 0,
             "runtime_env": {"env_vars": {**environment, **({"PYTHONPATH": path} if self._local else {})}},
         }
-        actor_class = self._ray.remote(_Actor)
+        actor_class = self._ray.remote(Actor)
         names = [f"{role.name}-{next(self._names)}" for _ in range(count)]
         with self._lock:
-            for name in names:
-                actor = actor_class.options(**options).remote(role, dies_with_parent=self._local)
-                self._actors[name] = actor
+            for name, (group, bundle) in zip(names, self._reserve(role, count), strict=True):
+                actor = actor_class.options(**options, **self._place(group, bundle)).remote(role)
+                self._workers[name] = _Worker(role=role, actor=actor, group=group, bundle=bundle, placed=group is None)
                 self._pending[actor.joined.remote()] = (name, 0)
         return names
+
+    def waits_for_room(self, worker: str) -> str:
+        with self._lock:
+            found = self._workers.get(worker)
+            if found is None or found.placed:
+                return ""
+            found.placed = self._groups.placement_group_table(found.group)["state"] == "CREATED"
+            return "" if found.placed else shortage(self._node_resources(), self._held()) or _TAKEN
+
+    def _reserve(self, role: Role, count: int) -> list[tuple[Any, int]]:
+        """For each worker its placement group and its part of the group."""
+        taken, reserve = self.resources(role.needs), self._groups.placement_group
+        if not taken:
+            return [(None, 0)] * count
+        if not role.together:
+            return [(reserve([taken], strategy="STRICT_PACK"), 0) for _ in range(count)]
+        request = Request(name=f"{role.name} processes", count=count, each=taken)
+        self.check_room([*self._held(), request])
+        group = reserve([taken] * count, strategy="PACK")
+        if not group.wait(_TOGETHER_S):
+            self._groups.remove_placement_group(group)
+            raise RolloutError(f"{count} {request.name} have no room on the Ray cluster: {_TAKEN}.")
+        return [(group, bundle) for bundle in range(count)]
+
+    def _place(self, group: Any, bundle: int) -> dict[str, Any]:
+        if group is None:
+            return {}
+        strategy = self._strategies.PlacementGroupSchedulingStrategy
+        return {"scheduling_strategy": strategy(placement_group=group, placement_group_bundle_index=bundle)}
+
+    def _held(self) -> list[Request]:
+        """What all workers take, or wait for."""
+        counts = Counter((worker.role.name, worker.role.needs) for worker in self._workers.values())
+        return [
+            Request(name=f"{name} processes", count=count, each=self.resources(needs))
+            for (name, needs), count in counts.items()
+        ]
+
+    def _node_resources(self) -> list[tuple[str, dict[str, float]]]:
+        return [(node.address, node.resources) for node in self.nodes() if node.alive]
 
     def call(self, worker: str, method: str, *args: Any) -> int:
         number = next(self._calls)
         with self._lock:
-            actor = self._actors.get(worker)
-            if actor is not None:
-                generator = actor.call.options(num_returns="streaming").remote(method, args)
+            found = self._workers.get(worker)
+            if found is not None:
+                generator = found.actor.call.options(num_returns="streaming").remote(method, args)
                 self._pending[generator] = (worker, number)
         return number
 
     def kill(self, worker: str) -> None:
         with self._lock:
-            if worker in self._actors:
+            if worker in self._workers:
                 self._remove(worker, "killed")
 
     def events(self, timeout_s: float) -> list[Event]:
@@ -183,7 +220,7 @@ class RayCluster:
 
     def close(self) -> None:
         with self._lock:
-            for worker in list(self._actors):
+            for worker in list(self._workers):
                 self._remove(worker, "closed")
             self._pending.clear()
             self._events.clear()
@@ -231,7 +268,7 @@ class RayCluster:
 
     def on_each_node(self, function: Callable[..., T], *args: Any, timeout_s: float) -> dict[str, T | str]:
         """function(*args) on every node that is alive, by its id; an error as a sentence."""
-        running = {node.node_id: self._task_on(node, function, *args) for node in self.nodes() if node.alive}
+        running = {node.node_id: self._task_on(node.node_id, function, *args) for node in self.nodes() if node.alive}
         self._ray.wait(list(running.values()), num_returns=len(running), timeout=timeout_s)
         results: dict[str, T | str] = {}
         for node_id, task in running.items():
@@ -245,46 +282,32 @@ class RayCluster:
 
     def time_transfer(self, source: Node, target: Node, num_bytes: int, *, timeout_s: float) -> float:
         """Seconds in which num_bytes get from one node to another; infinite if they do not arrive in time."""
-        data = self._task_on(source, bytes, num_bytes)
+        data = self._task_on(source.node_id, bytes, num_bytes)
         self._ray.wait([data], timeout=timeout_s, fetch_local=False)
         start = time.perf_counter()
-        arrived = self._task_on(target, len, data)
+        arrived = self._task_on(target.node_id, len, data)
         try:
             self._ray.get(arrived, timeout=timeout_s)
         except self._ray.exceptions.RayError:  # too late, or a node has left meanwhile
             return float("inf")
         return time.perf_counter() - start
 
-    def _task_on(self, node: Node, function: Callable[..., Any], *args: Any) -> Any:
-        strategies = importlib.import_module("ray.util.scheduling_strategies")
-        place = strategies.NodeAffinitySchedulingStrategy(node.node_id, soft=False)
+    def _task_on(self, node_id: str, function: Callable[..., Any], *args: Any) -> Any:
+        place = self._strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
         task = self._ray.remote(_call).options(num_cpus=0, max_retries=0, scheduling_strategy=place)
         return task.remote(function, *args)
-
-    def _check_room(self, needs: Needs, count: int) -> None:
-        """RolloutError, which shows the sum, if the cluster could not hold the workers even if it were empty."""
-        total = self._ray.cluster_resources()
-        wanted = {"GPU": needs.gpus * count, "CPU": 0 if self._local else needs.threads * count}
-        for name, amount in wanted.items():
-            if amount > total.get(name, 0.0):
-                each = needs.gpus if name == "GPU" else needs.threads
-                raise RolloutError(
-                    f"{count} workers x {each:g} {name} = {amount:g} {name}, but the Ray cluster has "
-                    f"{total.get(name, 0.0):g}. Use fewer cluster.workers, or a larger cluster."
-                )
 
     def _receive(self, reference: Any) -> None:
         """Turn what is ready into events."""
         worker, call = self._pending.get(reference, ("", 0))
-        if worker not in self._actors:
+        if worker not in self._workers:
             self._pending.pop(reference, None)
             return
         try:
             if call == 0:
-                pid = self._ray.get(reference)
+                self._workers[worker].process = self._ray.get(reference)
+                self._workers[worker].placed = True
                 del self._pending[reference]
-                if self._local:
-                    self._processes[worker] = self._psutil.Process(pid)
                 self._events.append(Joined(worker))
                 return
             kind, value = self._ray.get(next(reference))
@@ -292,8 +315,6 @@ class RayCluster:
             del self._pending[reference]
         except self._ray.exceptions.RayError as error:
             self._remove(worker, _first_line(error))
-        except self._psutil.NoSuchProcess:
-            self._remove(worker, "its process ended while it joined")
         else:
             if kind == "emitted":
                 self._events.append(Partial(worker, call, value))
@@ -304,29 +325,23 @@ class RayCluster:
 
     def _notice_deaths(self) -> None:
         """Without this, the death of an idle worker would be noticed only when it is called."""
-        for worker, process in list(self._processes.items()):
-            if not self._is_alive(process):
-                self._remove(worker, "its process has ended")
+        for name, worker in list(self._workers.items()):
+            if worker.process is not None and worker.process.is_here and not worker.process.is_alive():
+                self._remove(name, "its process has ended")
 
-    def _is_alive(self, process: Any) -> bool:
-        try:
-            return process.is_running() and process.status() != self._psutil.STATUS_ZOMBIE
-        except self._psutil.NoSuchProcess:
-            return False
-
-    def _remove(self, worker: str, cause: str) -> None:
+    def _remove(self, name: str, cause: str) -> None:
         """Kill what is left of a worker, and report its death."""
-        actor, process = self._actors.pop(worker), self._processes.pop(worker, None)
-        self._pending = {reference: owner for reference, owner in self._pending.items() if owner[0] != worker}
-        tree = list[Any]()
-        if process is not None:
-            with contextlib.suppress(self._psutil.NoSuchProcess):
-                tree = [*process.children(recursive=True), process]
-        for member in tree:
-            with contextlib.suppress(self._psutil.NoSuchProcess):
-                member.kill()
-        self._ray.kill(actor)
-        self._events.append(Died(worker, cause))
+        worker = self._workers.pop(name)
+        self._pending = {reference: owner for reference, owner in self._pending.items() if owner[0] != name}
+        if worker.process is not None and worker.process.is_here:
+            kill_tree(worker.process)
+        elif worker.process is not None:
+            nodes = self._groups.placement_group_table(worker.group)["bundles_to_node_id"]
+            self._task_on(nodes[worker.bundle], kill_tree, worker.process)
+        self._ray.kill(worker.actor)
+        if worker.group is not None and not any(other.group is worker.group for other in self._workers.values()):
+            self._groups.remove_placement_group(worker.group)
+        self._events.append(Died(name, cause))
 
 
 def _check_reachable(address: str) -> None:

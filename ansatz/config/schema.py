@@ -276,8 +276,10 @@ class ClusterSection(Section):
     """CPU threads of each worker."""
     gpus: Annotated[Float, Field(ge=0)] = 0.0
     """GPUs that Ray reserves for each worker."""
-    min_workers: Positive = 1
-    """The run stops when fewer workers are left. A worker that dies is replaced, at most five times in an hour."""
+    min_workers: Annotated[Count, Field(le=4096)] = 0
+    """The run starts if this many workers have room on the cluster, and stops when fewer are left; the others start as
+    soon as there is room. A worker that dies is replaced, at most five times in an hour. 0: all must have room at the
+    start, and later at least one."""
     address: str = ""
     """Address of a Ray cluster that runs already, such as auto or 10.0.0.1:6379. Empty: start one on this machine."""
     probe: Annotated[Float, Field(gt=0)] = 10.0
@@ -287,13 +289,15 @@ class ClusterSection(Section):
     limit is four times their 99th percentile if that is longer."""
     start: Annotated[Float, Field(gt=0)] = 300.0
     """Time that a worker has to start, and to load weights."""
+    patience: Annotated[Float, Field(gt=0)] = 500.0
+    """If nodes have left and fewer than min_workers have room, the run waits this long for nodes, and then stops."""
     stall: Annotated[Float, Field(gt=0)] = 600.0
     """If nothing is sampled and no step ends for this long, the run prints who waits for whom, with all stacks. After
     twice this time it saves if possible, and ends."""
 
     @model_validator(mode="after")
     def times_nest(self) -> ClusterSection:
-        for shorter, longer in (("probe", "lease"), ("lease", "stall"), ("start", "stall")):
+        for shorter, longer in (("probe", "lease"), ("lease", "stall"), ("start", "stall"), ("patience", "stall")):
             if getattr(self, shorter) >= getattr(self, longer):
                 raise ValueError(
                     f"{shorter} = {getattr(self, shorter):g} must be less than {longer} = {getattr(self, longer):g}; "

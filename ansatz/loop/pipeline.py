@@ -40,6 +40,7 @@ from ansatz.loop.stages.stage import Stage
 from ansatz.loop.start_checks import check_inputs, check_recipe
 from ansatz.loop.template_choice import with_template
 from ansatz.loop.watch import RolledBack
+from ansatz.loop.workers import check_room
 from ansatz.models.threads import set_threads
 from ansatz.rewards.grader import build_grader
 from ansatz.track.base import ConsoleSink
@@ -78,6 +79,7 @@ def run_pipeline(
             context.config = config
             if note and console is not None:
                 console.note(note)
+        check_room(config)
         with folder_lock(run_dir), context.grader:
             if resume:
                 prepare_resume(run_dir, config, allow_changes=allow_changes)

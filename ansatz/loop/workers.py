@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from ansatz.cluster.base import Needs, Role
 from ansatz.cluster.ray import RayCluster, check_installed
+from ansatz.cluster.room import Request
 from ansatz.config.schema import Config
 from ansatz.loop.context import copy_of_trained
 from ansatz.loop.training_stage import TrainingStage
@@ -31,16 +33,37 @@ def check_workers(config: Config) -> None:
         check_installed()
 
 
+def check_room(config: Config) -> None:
+    """RolloutError, with the sum, if the Ray cluster of the recipe could not hold the workers even if it were empty.
+
+    A Ray of this machine is started when it is needed, and checked then.
+    """
+    section = config.cluster
+    if section.workers and section.address:
+        with closing(RayCluster(section.address)) as cluster:
+            cluster.check_room([_request(config, cluster)])
+
+
+def _needs(config: Config) -> Needs:
+    return Needs(threads=config.cluster.threads, gpus=config.cluster.gpus)
+
+
+def _request(config: Config, cluster: RayCluster) -> Request:
+    each, minimum = cluster.resources(_needs(config)), config.cluster.min_workers or None
+    return Request(name="rollout workers", count=config.cluster.workers, each=each, minimum=minimum)
+
+
 def explain_workers(config: Config) -> list[str]:
     """What the workers do, in a sentence; nothing without any."""
     cluster = config.cluster
     if not cluster.workers:
         return []
     where = f"the Ray cluster at {cluster.address}" if cluster.address else "a Ray of this machine"
+    fewest = max(1, cluster.min_workers)
     while_updating = "also while a step is updated" if config.rollout.lag else "and wait while a step is updated"
     return [
         f"{cluster.workers} workers on {where} sample the rollouts, with {cluster.threads} threads each, "
-        f"{while_updating}. They change no result. The run stops when fewer than {cluster.min_workers} are left."
+        f"{while_updating}. They change no result. The run stops when fewer than {fewest} are left."
     ]
 
 
@@ -58,14 +81,16 @@ def pooled_tickets(
             "weights": os.path.abspath(store.folder),
             "folder": os.getcwd(),
         },
-        needs=Needs(threads=cluster.threads, gpus=cluster.gpus),
+        needs=_needs(config),
     )
+    ray = RayCluster(cluster.address)
+    ray.check_room([_request(config, ray)])
     pool = Pool(
-        RayCluster(cluster.address),
+        ray,
         role,
         num_workers=cluster.workers,
-        min_workers=cluster.min_workers,
-        limits=Limits(probe=cluster.probe, lease=cluster.lease, start=cluster.start),
+        min_workers=max(1, cluster.min_workers),
+        limits=Limits(probe=cluster.probe, lease=cluster.lease, start=cluster.start, patience=cluster.patience),
         exact=config.rollout.engine.get("name", "native") == "native" and stage.trainer.policy.device.type == "cpu",
     )
     return PooledTickets(

@@ -17,6 +17,11 @@ from ansatz.cluster.budget import RestartBudget
 from ansatz.cluster.health import Confirmation, Health, State, Weights, contradiction
 from ansatz.errors import RolloutError
 
+_ROOM_INTERVAL_S = 1.0
+"""A worker that waits for room on the cluster is looked at in this interval."""
+_ROOM_NOTICE_S = 5.0
+"""A worker that has waited for this long is reported."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -24,7 +29,8 @@ class Limits:
 
     probe: to answer a probe. lease: to sample a group, at least; the limit is four times the 99th percentile of the
     durations if that is longer. start: until a worker has joined, and until it has loaded weights. idle: a worker that
-    has been idle for this long is probed. restarts: of one worker within an hour (`cluster.budget`).
+    has been idle for this long is probed. restarts: of one worker within an hour (`cluster.budget`). patience: how long
+    fewer than the least number of workers may have room on the cluster.
     """
 
     probe: float = 10.0
@@ -32,6 +38,7 @@ class Limits:
     start: float = 300.0
     idle: float = 30.0
     restarts: int = 5
+    patience: float = 500.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +56,7 @@ class Slot:
     """A place for one worker. A worker that dies is replaced by another; the budget stays.
 
     expected: what the engine must report until the next push. before: what was pushed last, and what was reported.
+    no_room: why the worker has no place on a node; empty if it has one.
     """
 
     index: int
@@ -59,6 +67,7 @@ class Slot:
     call: Call | None = None
     expected: Confirmation | None = None
     before: tuple[Confirmation, Confirmation] | None = None
+    no_room: str = ""
 
 
 @dataclass(slots=True)
@@ -115,6 +124,7 @@ class WorkerSet:
         self.idle: dict[Weights, dict[int, Slot]] = {}
         """Workers that are ready and have nothing to do, by weights, then by index."""
         self._num_retired = 0
+        self._short_since: float | None = None
         self._without_weights = list[Slot]()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -176,9 +186,7 @@ class WorkerSet:
                 slot.health.state,
                 slot.health.weights,
                 now - (slot.call.since if slot.call else slot.health.since),
-                f"{slot.call.method} with weights {slot.call.weights.version}"
-                if slot.call
-                else slot.health.reason or "idle",
+                _doing(slot),
             )
             for slot in self._slots
         ]
@@ -213,6 +221,7 @@ class WorkerSet:
         return None
 
     def _joined(self, slot: Slot) -> None:
+        slot.no_room = ""
         weights = self._first_weights()
         if weights is None and self.published:
             weights = max(self.published)
@@ -282,6 +291,7 @@ class WorkerSet:
         if slot in self._without_weights:
             self._without_weights.remove(slot)
         slot.call = slot.expected = slot.before = None
+        slot.no_room = ""
         reopened = self._on_lost(slot.worker)
         slot.health.died(reason, now)
         self.counts.deaths += 1
@@ -314,14 +324,49 @@ class WorkerSet:
         self._expect_start(slot)
 
     def _expect_start(self, slot: Slot) -> None:
-        worker = slot.worker
+        """The time to start begins when the worker has its place on a node. Until then, look again every second."""
+        worker, waited = slot.worker, slot.no_room
+
+        def is_starting() -> bool:
+            waits_for_weights = slot in self._without_weights
+            return slot.worker == worker and slot.health.state is State.STARTING and not waits_for_weights
+
+        def look_again() -> None:
+            if is_starting():
+                self._expect_start(slot)
+                self._check_room(slot)
 
         def overdue() -> None:
-            waiting = slot in self._without_weights
-            if slot.worker == worker and slot.health.state is State.STARTING and not waiting:
+            if is_starting():
                 self.give_up(slot, f"it did not start within {self.limits.start:g} s")
 
+        slot.no_room = self._cluster.waits_for_room(worker)
+        if slot.no_room:
+            self._at(self._cluster.now() + _ROOM_INTERVAL_S, look_again)
+            return
+        if waited and self._waits_long(slot):
+            self._on_event(f"{worker} has room again.")
         self._at(self._cluster.now() + self.limits.start, overdue)
+
+    def _check_room(self, slot: Slot) -> None:
+        """Report a worker that waits for room. RolloutError after the patience, if too few others have room."""
+        now = self._cluster.now()
+        if slot.no_room and self._waits_long(slot) and now - slot.health.since < _ROOM_NOTICE_S + _ROOM_INTERVAL_S:
+            self._on_event(f"{slot.worker} waits for room: {slot.no_room}.")
+        left = self.num_left - sum(bool(each.no_room) for each in self._slots)
+        if left >= self._min_workers:
+            self._short_since = None
+            return
+        self._short_since = now if self._short_since is None else self._short_since
+        if now - self._short_since >= self.limits.patience:
+            raise RolloutError(
+                f"for {self.limits.patience:g} s, only {left} of {self._num_workers} rollout workers have had room on "
+                f"the cluster, and at least {self._min_workers} must have it: {slot.no_room}. Join nodes, or ask for "
+                "less in the section cluster of the recipe; then continue with --resume."
+            )
+
+    def _waits_long(self, slot: Slot) -> bool:
+        return self._cluster.now() - slot.health.since >= _ROOM_NOTICE_S
 
     def _set_idle(self, slot: Slot) -> None:
         assert slot.health.weights is not None
@@ -339,4 +384,4 @@ class WorkerSet:
 def _doing(slot: Slot) -> str:
     if slot.call is not None:
         return f"{slot.call.method} with weights {slot.call.weights.version}"
-    return slot.health.reason or "idle"
+    return slot.no_room or slot.health.reason or "idle"

@@ -87,8 +87,9 @@ def test_the_death_of_an_idle_worker_is_noticed(cluster: RayCluster):
 
 def test_a_worker_without_a_gpu_to_run_on_is_refused_with_the_sum(cluster: RayCluster):
     begun = time.monotonic()
-    with pytest.raises(RolloutError, match=r"3 workers x 2 GPU = 6 GPU, but the Ray cluster has 0"):
-        cluster.start(Role(name="test", target="doubling:Host", needs=Needs(gpus=2)), 3)
+    role = Role(name="test", target="doubling:Host", needs=Needs(gpus=2), together=True)
+    with pytest.raises(RolloutError, match=r"3 test processes x 2 = 6 GPU, and the cluster has 0 GPU"):
+        cluster.start(role, 3)
     assert time.monotonic() - begun < 5.0
 
 

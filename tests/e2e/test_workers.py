@@ -80,7 +80,7 @@ def workers_of_this_process() -> list[psutil.Process]:
     found = list[psutil.Process]()
     for process in psutil.Process().children(recursive=True):
         try:
-            if process.name().startswith("ray::_Actor"):
+            if process.name().startswith("ray::Actor"):
                 found.append(process)
         except psutil.NoSuchProcess:
             continue

@@ -47,7 +47,7 @@ def cluster(ray: RayCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayClu
 
 
 def pids_of(cluster: RayCluster) -> dict[int, str]:
-    return {process.pid: worker for worker, process in cluster._processes.items()}
+    return {worker.process.pid: name for name, worker in cluster._workers.items() if worker.process is not None}
 
 
 def is_alive(pid: int) -> bool:
