@@ -196,12 +196,17 @@ def scored_from_json(data: Json) -> ScoredRollout:
     )
 
 
-def rollout_from_json(data: Json) -> Rollout:
-    """The inverse of `to_json` for a Rollout."""
+def prompt_from_json(data: Json) -> Prompt:
+    """The inverse of `to_json` for a Prompt."""
+    prompt: Json = dict(data)
+    return Prompt(problem=Problem(**prompt.pop("problem")), token_ids=tuple(prompt.pop("token_ids")), **prompt)
+
+
+def rollout_from_json(data: Json, prompt: Prompt | None = None) -> Rollout:
+    """The inverse of `to_json` for a Rollout. prompt: if the data leave it out."""
     rollout: Json = dict(data)
-    prompt: Json = dict(rollout.pop("prompt"))
     return Rollout(
-        prompt=Prompt(problem=Problem(**prompt.pop("problem")), token_ids=tuple(prompt.pop("token_ids")), **prompt),
+        prompt=prompt_from_json(rollout.pop("prompt")) if prompt is None else prompt,
         token_ids=tuple(rollout.pop("token_ids")),
         behavior_logps=tuple(rollout.pop("behavior_logps")),
         num_candidates=tuple(rollout.pop("num_candidates")),

@@ -123,6 +123,8 @@ def print_counts(results: dict[str, list[Any]]) -> None:
             print(f"{len(faults)} {what} in {len(runs)} runs, of which {same} ended in the same bits")
             print(f"  processes left: {sum(len(fault['orphans']) for fault in faults)}")
             print(f"  in progress: {dict(Counter(phase for fault in faults for phase in fault['phases']))}")
+            if what == "kills" and (landed := sum(run["landed"] for run in runs)):
+                print(f"  reused of the groups that had landed: {sum(run['reused'] for run in runs)} of {landed}")
             if what == "signals":
                 print(f"  exit codes: {dict(Counter(fault['code'] for fault in faults))}")
                 print(f"  in time: {sum(fault['in_time'] for fault in faults)}")

@@ -20,7 +20,6 @@ from typing import Any, TextIO
 
 from ansatz.files import not_written
 from ansatz.rollout.ticket import (
-    Kind,
     Landed,
     Ticket,
     TicketKey,
@@ -60,8 +59,7 @@ class Ledger:
 
     def land(self, landing: Landed) -> None:
         """Record what has landed. Its ticket has been issued."""
-        line = landed_to_json(landing)
-        self._append(landing.ticket.step, {"landed": {**line, "ticket": list(landing.ticket.key)}})
+        self._append(landing.ticket.step, {"landed": landed_to_json(landing)})
 
     def landed(self) -> dict[TicketKey, Landed]:
         """What has landed, by key; of two tickets with one key, for the one that was issued last.
@@ -79,11 +77,9 @@ class Ledger:
                         tickets[ticket.key] = ticket
                         by_key.pop(ticket.key, None)
                         continue
-                    kind, *numbers = row["landed"]["ticket"]
-                    key = TicketKey(Kind(kind), *numbers)
-                    landing = landed_from_json({**row["landed"], "ticket": ticket_to_json(tickets[key])})
+                    landing = landed_from_json(row["landed"], tickets)
                     if digest(landing.rollouts) == landing.digest:
-                        by_key[key] = landing
+                        by_key[landing.ticket.key] = landing
                 except (ValueError, KeyError, TypeError):
                     continue
         return by_key

@@ -7,9 +7,10 @@ and the keys of the noise. Whoever samples it, whenever and however often, the s
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ansatz.errors import RolloutError
 from ansatz.rollout.base import Sampler, Sampling
-from ansatz.types import Json, Problem, Prompt, Rollout, rollout_from_json
+from ansatz.types import Json, Prompt, Rollout, prompt_from_json, rollout_from_json
 
 
 class Kind(StrEnum):
@@ -182,21 +183,21 @@ def ticket_to_json(ticket: Ticket) -> Json:
 def ticket_from_json(data: Json) -> Ticket:
     """The inverse of `ticket_to_json`."""
     fields = dict(data)
-    prompt, sampling = dict(fields.pop("prompt")), dict(fields.pop("sampling"))
+    prompt, sampling = prompt_from_json(fields.pop("prompt")), dict(fields.pop("sampling"))
     return Ticket(
         kind=Kind(fields.pop("kind")),
         sampling=Sampling(stop=tuple(sampling.pop("stop")), **sampling),
-        prompt=Prompt(problem=Problem(**prompt.pop("problem")), token_ids=tuple(prompt.pop("token_ids")), **prompt),
+        prompt=prompt,
         entries=tuple(fields.pop("entries")),
-        unfinished=tuple(rollout_from_json({**row, "prompt": data["prompt"]}) for row in fields.pop("unfinished")),
+        unfinished=tuple(rollout_from_json(row, prompt) for row in fields.pop("unfinished")),
         **fields,
     )
 
 
 def landed_to_json(landing: Landed) -> Json:
-    """A landing as plain JSON. The prompt is written once, with the ticket."""
+    """A landing as plain JSON, with the key of its ticket instead of the ticket."""
     return {
-        "ticket": ticket_to_json(landing.ticket),
+        "ticket": list(landing.ticket.key),
         "rollouts": [_without_prompt(rollout) for rollout in landing.rollouts],
         "digest": landing.digest,
         "worker": landing.worker,
@@ -204,13 +205,13 @@ def landed_to_json(landing: Landed) -> Json:
     }
 
 
-def landed_from_json(data: Json) -> Landed:
-    """The inverse of `landed_to_json`."""
-    ticket = ticket_from_json(data["ticket"])
-    prompt = data["ticket"]["prompt"]
+def landed_from_json(data: Json, tickets: Mapping[TicketKey, Ticket]) -> Landed:
+    """The inverse of `landed_to_json`, with the tickets by key. KeyError: its ticket is not among them."""
+    kind, *numbers = data["ticket"]
+    ticket = tickets[TicketKey(Kind(kind), *numbers)]
     return Landed(
         ticket=ticket,
-        rollouts=tuple(rollout_from_json({**row, "prompt": prompt}) for row in data["rollouts"]),
+        rollouts=tuple(rollout_from_json(row, ticket.prompt) for row in data["rollouts"]),
         digest=data["digest"],
         worker=data["worker"],
         seconds=data["seconds"],
@@ -226,4 +227,9 @@ def _without_prompt(rollout: Rollout) -> Json:
 
 def _fields(record: Any) -> Json:
     """The fields of a dataclass. `types.to_json` would copy all that is in them."""
-    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    return {name: getattr(record, name) for name in _field_names(type(record))}
+
+
+@functools.cache
+def _field_names(of: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(of))

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from ansatz.loop.ledger import Ledger
+from ansatz.train.checkpoint import list_checkpoints, step_of
+
+from .damage import STAGE
 from .moments import DisturbedRuns
 from .processes import descendants, kill, kill_tree, left_alive
 
@@ -26,18 +33,26 @@ class Kill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KilledRun:
-    """A run that was killed several times. differences: the files in which it differs from the undisturbed run."""
+    """A run that was killed several times. differences: the files in which it differs from the undisturbed run.
+
+    landed: the groups that the ledger had for the steps after the checkpoint when the run was continued for the last
+    time. reused: how many of them were not sampled again.
+    """
 
     kind: str
     kills: tuple[Kill, ...]
     differences: tuple[str, ...]
+    landed: int
+    reused: int
 
 
 def killed_run(runs: DisturbedRuns, name: str, aims: Sequence[str], draw: random.Random) -> KilledRun:
     """A run that is killed once in each of these phases, at random moments, and then finished.
 
     Either the command alone is killed, as the kernel does when memory is short, or all that it has started as well.
+    In one run of four, the ledger is removed after each kill.
     """
+    without_ledger = draw.random() < 0.25
     run, kills = runs.new_run(name), list[Kill]()
     for reached in runs.reach(run, aims, draw):
         below = descendants(reached.process.pid)
@@ -47,4 +62,21 @@ def killed_run(runs: DisturbedRuns, name: str, aims: Sequence[str], draw: random
         if code:
             orphans = left_alive(below, within_s=5)
             kills.append(Kill(aimed=reached.aimed, phases=reached.phases(), rows=reached.rows(), orphans=orphans))
-    return KilledRun(kind=runs.kind, kills=tuple(kills), differences=runs.finish(run))
+            if without_ledger:
+                shutil.rmtree(run / STAGE / "ledger", ignore_errors=True)
+    landed = _landed(run / STAGE)
+    differences = runs.finish(run)
+    reused = _reused(run / STAGE) if landed else 0
+    return KilledRun(kind=runs.kind, kills=tuple(kills), differences=differences, landed=landed, reused=reused)
+
+
+def _landed(stage: Path) -> int:
+    """The groups in the ledger that no checkpoint covers."""
+    saved = max(map(step_of, list_checkpoints(stage)), default=0)
+    return sum(key.step > saved for key in Ledger(stage / "ledger").landed())
+
+
+def _reused(stage: Path) -> int:
+    """The groups that the last command of a run took from the ledger."""
+    last = (stage / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1]
+    return int(json.loads(last)["perf/groups_from_ledger"])

@@ -1,20 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from toy_runs import TOY
 
 from ansatz.cli.ask import _verdict
-from ansatz.data.base import load_problems
-from ansatz.models.tiny import build_tiny_model
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    stories = load_problems("word_problems", split="train", settings={"count": 40})
-    build_tiny_model(folder, texts=[story.question for story in stories], **TOY["model"]["tiny"])
-    return folder
-
 
 OPTIONS = ("--template", "tiny", "--threads", 1, "--max-response-tokens", 6)
 

@@ -5,29 +5,18 @@ from __future__ import annotations
 import json
 
 import pytest
-from toy_runs import TOY, toy_config
+from toy_runs import toy_config
 
 from ansatz.config.load import dump
-from ansatz.data.base import load_problems
 from ansatz.errors import ConfigError
 from ansatz.locks import folder_lock
 from ansatz.loop.run_record import record_of
 from ansatz.loop.template_choice import choose_template
-from ansatz.models.tiny import build_tiny_model
 from ansatz.rollout import engines
 from ansatz.rollout.vllm.fake import FakeEngine, FakePublisher
 from ansatz.rollout.vllm.sampler import VllmSampler
 
 HOW = ("--threads", 1, "--batch", 2, "--samples-per-prompt", 2, "--max-response-tokens", 8)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    folder.mkdir()
-    stories = load_problems("word_problems", split="train", settings={"count": 40})
-    build_tiny_model(folder, texts=[story.question for story in stories], **TOY["model"]["tiny"])
-    return folder
 
 
 @pytest.fixture

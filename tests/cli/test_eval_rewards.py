@@ -6,24 +6,12 @@ import json
 
 import pytest
 import yaml
-from toy_runs import TOY
 
-from ansatz.data.base import load_problems
-from ansatz.models.tiny import build_tiny_model
 from ansatz.rollout import engines
 from ansatz.rollout.fake import FakeSampler
 from tests.rewards.chat_server import ChatServer
 
 HOW = ("--threads", 1, "--samples-per-prompt", 2, "--max-response-tokens", 200)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    folder.mkdir()
-    stories = load_problems("word_problems", split="train", settings={"count": 40})
-    build_tiny_model(folder, texts=[story.question for story in stories], **TOY["model"]["tiny"])
-    return folder
 
 
 @pytest.fixture

@@ -34,21 +34,21 @@ def shell(
     return seen.returncode, seen.stdout.decode(errors="replace"), seen.stderr.decode(errors="replace")
 
 
-def fine(code: int, out: str, err: str) -> None:
+def assert_fine(code: int, out: str, err: str) -> None:
     assert code == 0, (out, err)
     for word in ("Traceback", "Exception ignored", "FATAL"):
         assert word not in out + err
 
 
 def test_a_run_without_any_stream_writes_nothing_of_its_output_into_its_files(tmp_path):
-    fine(*shell("<&- >&- 2>&-", "train", toy_recipe(tmp_path, SHORT), folder=tmp_path))
+    assert_fine(*shell("<&- >&- 2>&-", "train", toy_recipe(tmp_path, SHORT), folder=tmp_path))
     rows = (tmp_path / "runs/toy/rl/metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["step"] for row in rows] == [1]
 
 
 def test_a_run_without_a_home_a_temporary_folder_or_a_terminal_of_any_width(tmp_path):
     odd = {"TMPDIR": "/proc/none", "HF_HOME": "/proc/none", "COLUMNS": "0", "LINES": "0", "FORCE_COLOR": "1"}
-    fine(*shell("", "train", toy_recipe(tmp_path, SHORT), folder=tmp_path, without="HOME", **odd))
+    assert_fine(*shell("", "train", toy_recipe(tmp_path, SHORT), folder=tmp_path, without="HOME", **odd))
 
 
 ASCII = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -58,7 +58,7 @@ def test_characters_that_the_output_cannot_show_are_question_marks(tmp_path):
     (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "caf\u00e9 \u2265 1?", "answer": "1"}) + "\n")
     for variables in (ASCII, {"PYTHONIOENCODING": "ascii"}):
         code, out, err = shell("", "data", "peek", "rows.jsonl", "--show", "1", folder=tmp_path, **variables)
-        fine(code, out, err)
+        assert_fine(code, out, err)
         assert "caf? ? 1?" in out
 
 

@@ -5,23 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from toy_runs import TOY
 
 from ansatz.data.base import load_problems
 from ansatz.evaluate import answer_only as guess_module
 from ansatz.evaluate import responses as responses_module
-from ansatz.models.tiny import build_tiny_model
 from ansatz.types import Reason, Verdict
 
 HOW = ("--template", "tiny", "--threads", 1, "--batch", 2)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    stories = load_problems("word_problems", split="train", settings={"count": 40})
-    build_tiny_model(folder, texts=[story.question for story in stories], **TOY["model"]["tiny"])
-    return folder
 
 
 @pytest.fixture

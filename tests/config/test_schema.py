@@ -55,16 +55,16 @@ def test_flat_keys_are_dotted_names():
 def test_every_section_and_every_key_is_described(section):
     """docs/config.md and the help of the commands are generated from these docstrings."""
     assert section.__doc__
-    described(section)
+    assert_described(section)
 
 
 def test_every_key_outside_the_sections_is_described():
-    described(Config)
+    assert_described(Config)
 
 
-def described(model):
+def assert_described(model):
     for name, field in model.model_fields.items():
         if model is not Config and is_section(field.annotation):
             assert field.annotation.__doc__
-            described(field.annotation)
+            assert_described(field.annotation)
         assert is_section(field.annotation) or (field.description or "").endswith("."), name

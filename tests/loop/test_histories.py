@@ -12,6 +12,9 @@ import os
 import random
 import shutil
 import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -147,9 +150,9 @@ class History:
         self._end()
 
 
-def run_histories(count: int, num_events: int) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for seed in range(count):
+def run_histories(seeds: Iterable[int], num_events: int) -> Counter[str]:
+    totals = Counter[str]()
+    for seed in seeds:
         draw = random.Random(seed)
         with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
             history = History(Path(folder), draw)
@@ -157,17 +160,21 @@ def run_histories(count: int, num_events: int) -> dict[str, int]:
                 history.happen(draw.choice(EVENTS))
             history.finish()
         assert sorted(history.trained) == list(range(1, len(history.trained) + 1))
-        for name, value in {**history.counts, "steps": len(history.trained)}.items():
-            totals[name] = totals.get(name, 0) + value
+        totals.update({**history.counts, "steps": len(history.trained)})
     return totals
 
 
-def test_every_ticket_is_trained_once_and_in_order_in_sixty_histories():
-    totals = run_histories(60, 200)
+def assert_everything_happened(totals: Mapping[str, int]) -> None:
     assert all(totals[name] > 50 for name in ("deaths", "reopened", "late", "retrained", "reused")), totals
     assert totals["duplicates"] > 0, totals
 
 
+def test_every_ticket_is_trained_once_and_in_order_in_sixty_histories():
+    assert_everything_happened(run_histories(range(60), 200))
+
+
 @pytest.mark.cluster
 def test_every_ticket_is_trained_once_and_in_order_in_two_thousand_histories():
-    run_histories(2000, 200)
+    with ProcessPoolExecutor(2) as processes:
+        halves = processes.map(run_histories, (range(1000), range(1000, 2000)), (200, 200))
+    assert_everything_happened(sum(halves, Counter()))

@@ -1,4 +1,4 @@
-"""The pool on real processes: kills, stops and lies, with the times that they take; and the simulator beside them."""
+"""The pool on real processes: kills, stops and lies, and how long each takes, compared with the simulator."""
 
 from __future__ import annotations
 

@@ -53,7 +53,8 @@ def test_tickets_and_landings_survive_json() -> None:
     subject = resumed("p", 0, 4)
     assert ticket_from_json(json.loads(json.dumps(ticket_to_json(subject)))) == subject
     landing = landed(subject, sample_tickets(sampler(), [subject])[0], worker="w1", seconds=0.5)
-    assert landed_from_json(json.loads(json.dumps(landed_to_json(landing)))) == landing
+    tickets = {subject.key: subject}
+    assert landed_from_json(json.loads(json.dumps(landed_to_json(landing))), tickets) == landing
 
 
 def test_the_tickets_of_a_round_are_sampled_as_in_one_call() -> None:
