@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from faults.damage import STAGE, damaged_runs, flipped_bytes
-from faults.full_disk import full_disks
+from faults.full_disk import CASES, full_disks
 from faults.judge_server import judge_server
 from faults.kills import KilledRun, killed_run
 from faults.kinds import KINDS
@@ -65,15 +65,15 @@ def main() -> None:
                     some = disturbed(runs, disturb, what=what, count=shares_of[what][kind], draw=draw)
                     results.setdefault(what, []).extend(map(asdict, some))
                     arguments.out.write_text(json.dumps(results, indent=2), encoding="utf-8")
-        if arguments.damage or arguments.disk:
+        if arguments.damage:
             with disturbed_runs("grpo", Path(name) / "damage", interpreters=arguments.interpreters) as runs:
                 draw = random.Random(f"{arguments.seed} damage")
-                if arguments.damage:
-                    newest = list_checkpoints(runs.whole / STAGE)[-1]
-                    results["unnoticed flips"] = flipped_bytes(newest, arguments.damage, draw)
-                    results["damage"] = [printed(asdict(each)) for each in damaged_runs(runs, draw)]
-                if arguments.disk:
-                    results["disk"] = [printed(asdict(each)) for each in full_disks(runs)]
+                newest = list_checkpoints(runs.whole / STAGE)[-1]
+                results["unnoticed flips"] = flipped_bytes(newest, arguments.damage, draw)
+                results["damage"] = [printed(asdict(each)) for each in damaged_runs(runs, draw)]
+        for kind in CASES if arguments.disk else ():
+            with disturbed_runs(kind, Path(name) / "disk" / kind, interpreters=arguments.interpreters) as runs:
+                results.setdefault("disk", []).extend(printed(asdict(each)) for each in full_disks(runs))
         arguments.out.write_text(json.dumps(results, indent=2), encoding="utf-8")
     print_counts(results)
 

@@ -14,17 +14,25 @@ from .moments import DisturbedRuns
 
 ALWAYS = 1_000_000
 CASES = {
-    "a checkpoint, once": ("checkpoint:save", 1),
-    "a checkpoint, always": ("checkpoint:save", ALWAYS),
-    "metrics, once": ("metrics.jsonl", 1),
-    "metrics, always": ("metrics.jsonl", ALWAYS),
-    "samples, twice": ("/samples/", 2),
-    "samples, always": ("/samples/", ALWAYS),
-    "evaluations, once": ("rl/evaluations.jsonl", 1),
-    "evaluations, always": ("rl/evaluations.jsonl", ALWAYS),
-    "the end of the stage": ("rl/done.json", ALWAYS),
+    "grpo": {
+        "a checkpoint, once": ("checkpoint:save", 1),
+        "a checkpoint, always": ("checkpoint:save", ALWAYS),
+        "metrics, once": ("metrics.jsonl", 1),
+        "metrics, always": ("metrics.jsonl", ALWAYS),
+        "samples, twice": ("/samples/", 2),
+        "samples, always": ("/samples/", ALWAYS),
+        "evaluations, once": ("rl/evaluations.jsonl", 1),
+        "evaluations, always": ("rl/evaluations.jsonl", ALWAYS),
+        "the end of the stage": ("rl/done.json", ALWAYS),
+    },
+    "lag 2 with partial rollouts": {
+        "weights for samplers, once": ("FileWeightStore.publish", 1),
+        "weights for samplers, always": ("FileWeightStore.publish", ALWAYS),
+        "the ledger, once": ("Ledger._append", 1),
+        "the ledger, always": ("Ledger._append", ALWAYS),
+    },
 }
-"""The write that fails, from the eighth step of RL on, and how often."""
+"""By kind of run: the write that fails, from the fourth step before the end on, and how often."""
 _SENTENCE = re.compile(r"could not be written \(.+; (.+ are needed, )?.+ are free on this disk\)")
 
 
@@ -48,10 +56,10 @@ class FullDisk:
 
 
 def full_disks(runs: DisturbedRuns, *, only: Sequence[str] = ()) -> Iterator[FullDisk]:
-    """Each of the CASES in a run of its own. only: the names of some of them."""
+    """Each of the CASES of this kind in a run of its own. only: the names of some of them."""
     first = max(moment.rows for moment in runs.moments) - 4
-    for name in only or CASES:
-        write, times = CASES[name]
+    for name in only or CASES[runs.kind]:
+        write, times = CASES[runs.kind][name]
         run = runs.new_run(name)
         process = runs.resume(run, full={"write": write, "rows": first, "times": times})
         code, message = process.wait(), process.error().strip().replace(f"{run.parent}/", "")

@@ -61,8 +61,11 @@ WRITES = (
     "ansatz.track.row_writer:write_text",
     "ansatz.loop.run_folder:write_text",
     "ansatz.loop.training_stage:write_skipped",
+    "ansatz.rollout.weight_store:FileWeightStore.publish",
+    "ansatz.loop.ledger:Ledger._append",
 )
-"""Calls that write to a path, their first argument. A limit on the size of a file stands for a full disk."""
+"""Calls that write to a path, their first argument, or where their object says. A limit on the size of a file stands
+for a full disk."""
 LIMIT_BYTES = 50
 PHASES = (*CALLS, *HELD)
 SIZE = len(PHASES) + 1
@@ -115,15 +118,15 @@ class Marks:
 
     def _limited(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(call)
-        def limited(path: Path, *arguments: Any, **options: Any) -> Any:
+        def limited(*arguments: Any, **options: Any) -> Any:
             full = self._full or {}
-            if full["write"] not in f"{name} {path}" or not full["times"] or self._num_rows() < full["rows"]:
-                return call(path, *arguments, **options)
+            if full["write"] not in f"{name} {arguments[0]}" or not full["times"] or self._num_rows() < full["rows"]:
+                return call(*arguments, **options)
             full["times"] -= 1
             _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
             resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT_BYTES, hard))
             try:
-                return call(path, *arguments, **options)
+                return call(*arguments, **options)
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
