@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 Json = dict[str, Any]
 
@@ -85,6 +85,19 @@ class Problem:
     def earlier_turns(self) -> Sequence[Mapping[str, str]]:
         """The conversation before the question, such as a system prompt: {role, content} each. Usually empty."""
         return self.meta.get("earlier_turns", ())
+
+    @property
+    def tools(self) -> Sequence[Mapping[str, Any]]:
+        """JSON schemas of the functions that a response can call, for the chat template. Usually empty."""
+        value = self.meta.get("tools")
+        schemas = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
+        return schemas if all(isinstance(schema, Mapping) for schema in schemas) else ()
+
+    @property
+    def template_arguments(self) -> Mapping[str, Any]:
+        """Arguments of the chat template for this problem, such as enable_thinking. Usually empty."""
+        value = self.meta.get("chat_template_kwargs")
+        return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
     @property
     def dialogue(self) -> str:

@@ -102,7 +102,11 @@ def best_model(run: Path, config: Config) -> Path:
 
 
 def write_generation_config(folder: Path, config: Config) -> None:
-    """Sampling as in the run's evaluations, with the end tokens that the model had before."""
+    """Sampling as in the run's evaluations, with the end tokens that the model had before. With a chat template, the
+    token that ends a turn is an end token too: the policy was trained to end its responses by it."""
+    from ansatz.end_of_turn import end_of_turn
+    from ansatz.models.load import load_tokenizer
+
     path = folder / "generation_config.json"
     before = read_object(path, error=ModelError, advice="Remove the file.") if path.is_file() else {}
     kept = {key: value for key, value in before.items() if key.endswith("_token_id") or key == "transformers_version"}
@@ -112,6 +116,11 @@ def write_generation_config(folder: Path, config: Config) -> None:
         sampling = {"do_sample": True, "temperature": evaluate.temperature, "top_p": evaluate.top_p}
         sampling |= {"top_k": evaluate.top_k}  # 0 switches it off; without the key, transformers would use 50
         sampling |= {"min_p": evaluate.min_p} if evaluate.min_p else {}
+    ends = kept.get("eos_token_id")
+    known = ends if isinstance(ends, list) else [ends]
+    turn_end = end_of_turn(load_tokenizer(folder))
+    if turn_end is not None and turn_end not in known:
+        kept["eos_token_id"] = [*(token for token in known if token is not None), turn_end]
     settings = {**kept, **sampling, "max_new_tokens": evaluate.max_response_tokens}
     write_text(path, json.dumps(settings, indent=2, sort_keys=True) + "\n")
 
@@ -126,8 +135,9 @@ def write_chat_template(folder: Path, template: Template) -> None:
     from ansatz.prompts.templates import CHAT, QUESTION, template_text
 
     if isinstance(template, ChatTemplate):
-        if template.system is not None or template.arguments:
-            add_to_chat_template(folder, system=template.system, arguments=template.arguments)
+        if template.system is not None or template.arguments or template.tools:
+            arguments = {**template.arguments, **({"tools": template.tools} if template.tools else {})}
+            add_to_chat_template(folder, system=template.system, arguments=arguments)
     elif template != CHAT:
         text = template_text(template)
         before, after = text.split(QUESTION)

@@ -20,8 +20,14 @@ class ChatTemplate(Section):
     name: Literal["chat"]
     system: str | None = None
     """Text of the system's turn; null: none, so that the tokenizer's template may add its default."""
+    user: str = "boxed"
+    """The text of the user's turn: the name of a prompt template without turns of its own, such as boxed, none or
+    program, or the path of a .txt file that contains {question}."""
+    tools: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
+    """JSON schemas of functions that a response can call. A row's field `tools` replaces them."""
     arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """Arguments of the tokenizer's template, such as {enable_thinking: true}."""
+    """Arguments of the tokenizer's template, such as {enable_thinking: true}. A row's field `chat_template_kwargs` has
+    precedence."""
 
     def __str__(self) -> str:
         """As in a recipe and on the command line, without defaults."""

@@ -181,6 +181,10 @@ class SftSection(Section):
     that often, the last step filled up from another pass. 0: the stage has `sft.steps` steps."""
     batch_size: Positive = 64
     """Demonstrations in one step."""
+    responses: Literal["last", "all"] = "last"
+    """Which responses of a conversation are taught. last: the one to the last question; the earlier ones are context.
+    all: every response to a user or a tool, in one pass over the conversation, and no token of the other turns. A chat
+    template that renders earlier responses differently, as those do that drop their thoughts, is refused."""
     weights: Literal["token", "sequence"] = "token"
     """What counts the same in the loss of a step. token: every response token, so long demonstrations count for more.
     sequence: every demonstration, whatever its length."""

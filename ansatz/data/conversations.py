@@ -59,6 +59,27 @@ def earlier_turns(row: Row, question_key: str) -> list[dict[str, str]]:
     ]
 
 
+def template_fields(row: Row) -> dict[str, Any]:
+    """What a row gives to the chat template besides messages, as TRL names it, by the key of a problem's `meta`.
+
+    tools: JSON schemas of functions. chat_template_kwargs: arguments of the template. Both can also be JSON text. Of
+    another form, they are fields like any other.
+    """
+    return {
+        name: value
+        for name, of_form in (("tools", _are_schemas), ("chat_template_kwargs", _are_arguments))
+        if of_form(value := row.find(name))
+    }
+
+
+def _are_schemas(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in cast("list[Any]", value))
+
+
+def _are_arguments(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value)
+
+
 def earlier_responses(problem: Problem) -> Iterator[Problem]:
     """A problem for each response before the question: the user turn before it, and the response as its solution.
 

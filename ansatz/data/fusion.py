@@ -6,8 +6,9 @@ both modes, so a sampler can also force a direct answer by inserting the empty b
     QUESTION /think        <think>\\nREASONING\\n</think>\\n\\nANSWER
     QUESTION /no_think     <think>\\n\\n</think>\\n\\nANSWER
 
-Thinking is the default, so some of the thinking problems have no flag. A hash of the seed and the problem's id decides
-the mode, so the mode of a row does not change when other rows are added or removed.
+Thinking is the default, so some of the thinking problems have no flag. With `switch: template`, the mode is not a flag
+in the question but the argument `enable_thinking` of the tokenizer's chat template, which must have it. A hash of the
+seed and the problem's id decides the mode, so the mode of a row does not change when other rows are added or removed.
 
     sft: {source: fusion, split: train, of: {source: jsonl, path: solved.jsonl}, think_frac: 0.7}
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.data.mapped import MappedProblems, inner_source
@@ -35,6 +36,7 @@ def fusion(
     think_frac: float = 0.5,
     unmarked_frac: float = 0.1,
     answer_form: str = "\\boxed{{answer}}",
+    switch: Literal["flag", "template"] = "flag",
     seed: int = 0,
 ) -> Sequence[Problem]:
     """The problems of another source, each in one of the two modes. `meta["mode"]` is "think" or "no_think".
@@ -44,6 +46,7 @@ def fusion(
     unmarked_frac: expected fraction of these that have no flag (the paper says "some").
     answer_form: the text after the thought, with {answer} where the answer goes. If the solution already contains a
     <think> block, the text after that block is kept instead.
+    switch: "flag" ends the question with /think or /no_think; "template" sets enable_thinking of the chat template.
 
     ConfigError for a setting outside its range. DataError for a thinking problem without a solution, or whose block is
     not closed.
@@ -56,10 +59,11 @@ def fusion(
 
     def fused(problem: Problem) -> Problem:
         rng = KeyedRandom("fusion", seed, problem.id)
-        if rng.uniform() < think_frac:
-            flag = "" if rng.uniform() < unmarked_frac else THINK
-            return in_mode(problem, thinks=True, flag=flag, answer_form=answer_form)
-        return in_mode(problem, thinks=False, flag=NO_THINK, answer_form=answer_form)
+        thinks = rng.uniform() < think_frac
+        marked = not thinks or rng.uniform() >= unmarked_frac
+        flag = (THINK if thinks else NO_THINK) if marked and switch == "flag" else ""
+        in_its_mode = in_mode(problem, thinks=thinks, flag=flag, answer_form=answer_form)
+        return _switched(in_its_mode, thinks=thinks) if marked and switch == "template" else in_its_mode
 
     return MappedProblems(inner_source(of, split=split, what="fusion"), fused)
 
@@ -84,6 +88,11 @@ def in_mode(problem: Problem, *, thinks: bool, flag: str, answer_form: str) -> P
         solution=f"{block}\n\n{final_text or answer_form.replace(ANSWER, problem.answer)}",
         meta={**problem.meta, "mode": "think" if thinks else "no_think"},
     )
+
+
+def _switched(problem: Problem, *, thinks: bool) -> Problem:
+    arguments = {**problem.template_arguments, "enable_thinking": thinks}
+    return replace(problem, meta={**problem.meta, "chat_template_kwargs": arguments})
 
 
 def parts_of(problem: Problem) -> tuple[str, str]:

@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from ansatz.data.choices import with_choices
-from ansatz.data.conversations import FIELD, check_one_response, check_turns_after, earlier_responses, earlier_turns
+from ansatz.data.conversations import (
+    FIELD,
+    check_one_response,
+    check_turns_after,
+    earlier_responses,
+    earlier_turns,
+    template_fields,
+)
 from ansatz.data.extract import after_sentence, last_box
 from ansatz.data.files import problem_files, source_name
 from ansatz.data.record_formats import CONVERSATIONS, WORKED, puzzle_of, recognised
@@ -41,7 +48,8 @@ class RowSettings:
     last "The answer is" (MetaMath). "auto" uses the form that most of the first 20 rows show. If the answer is
     extracted from a worked solution, that solution is the problem's solution unless solution_key names another one.
     id_key: if None, the field `id`, `uuid` or `unique_id`; a row without one has file and line as its id.
-    keep_earlier_turns: False leaves out the system prompt and all other turns before the question.
+    keep_earlier_turns: False leaves out the system prompt and all other turns before the question, and what the row
+    gives to the chat template (`tools`, `chat_template_kwargs`).
     each_response: True adds a problem for every earlier response of a conversation, with the turns before it as its
     context, so that SFT teaches all of them. Earlier responses have no gold answer, so this is only for data.sft.
     limit: maximum number of rows to read.
@@ -224,6 +232,11 @@ def _meta(row: Row, keys: RowSettings) -> dict[str, Any]:
     """The unused fields, the line, the turns before the question, and the numbers of a Countdown puzzle."""
     used = (keys.question_key, keys.answer_key, keys.id_key, keys.level_key, keys.solution_key)
     meta = row.rest([*(key for key in used if key), FIELD])
+    of_template = template_fields(row)
+    if keys.keep_earlier_turns:
+        meta |= of_template
+    else:
+        meta = {name: value for name, value in meta.items() if name not in of_template}
     if keys.question_key and keys.keep_earlier_turns and (turns := earlier_turns(row, keys.question_key)):
         meta[FIELD] = turns
     puzzle = puzzle_of(row.find(keys.answer_key) if keys.answer_key else None) or puzzle_of(row.values)

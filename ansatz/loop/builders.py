@@ -6,13 +6,14 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansatz.config.chat import ChatTemplate, Template
+from ansatz.config.chat import Template
 from ansatz.config.schema import Config
 from ansatz.data.base import bind_source, load_problems
 from ansatz.errors import ConfigError
 from ansatz.models.plan import recipe_shape
 from ansatz.models.tiny import build_random_model, build_tiny_model
-from ansatz.prompts.templates import CHAT, QUESTION, template_text
+from ansatz.prompts.chat import spelled_out
+from ansatz.prompts.templates import QUESTION, template_text
 from ansatz.registry import bind
 from ansatz.types import Problem
 
@@ -34,7 +35,8 @@ def model_builder(config: Config) -> Callable[..., Any]:
 
 def tokenizer_texts(problems: Sequence[Problem], template: Template) -> list[str]:
     """Prompts and solutions as the policy will see them, enough of them to learn a tokenizer from."""
-    text = template_text("boxed" if isinstance(template, ChatTemplate) or template == CHAT else template)
+    template = spelled_out(template)
+    text = template_text(template if isinstance(template, str) else template.user)
     return [
         text.replace(QUESTION, problem.question) + (problem.solution or "") for problem in problems[:TOKENIZER_PROBLEMS]
     ]

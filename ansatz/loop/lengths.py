@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ansatz.config.chat import ChatTemplate
 from ansatz.config.schema import Config
 from ansatz.errors import ModelError
 from ansatz.loop.rendering import PromptRenderer
-from ansatz.prompts.templates import CHAT, QUESTION, template_text
+from ansatz.prompts.chat import spelled_out
+from ansatz.prompts.templates import QUESTION, template_text
 from ansatz.types import Problem, Prompt
 
 SPECIAL_TOKENS = 4  # the most that a tokenizer adds to a text: begin, end, a leading space
@@ -24,11 +24,8 @@ class LengthChecker:
 
     def __init__(self, renderer: PromptRenderer, config: Config, *, max_context: int) -> None:
         self._renderer, self._rollout, self._max_context = renderer, config.rollout, max_context
-        template = renderer.template
-        if isinstance(template, ChatTemplate) or template == CHAT:
-            self._frame = None
-        else:
-            self._frame = template_text(template).replace(QUESTION, "")
+        template = spelled_out(renderer.template)
+        self._frame = template_text(template).replace(QUESTION, "") if isinstance(template, str) else None
 
     def check_prompts(self, problems: Iterable[Problem], *, max_response_tokens: int | None = None) -> None:
         """Each prompt is within rollout.max_prompt_tokens, and the context has room for the longest response to it.
@@ -42,14 +39,17 @@ class LengthChecker:
                 prompt = self._renderer.prompt(problem)
                 self._check_context(prompt, max_response_tokens, "max_response_tokens =")
 
-    def check_demonstrations(self, problems: Iterable[Problem]) -> None:
-        """Each prompt and each response is within its limit, and both together are within the context."""
+    def check_demonstrations(self, problems: Iterable[Problem], *, every_response: bool = False) -> None:
+        """Each prompt and each response is within its limit, and both together are within the context.
+
+        every_response: see `render_demonstration`.
+        """
         longest_prompt, longest_response = self._rollout.max_prompt_tokens, self._rollout.max_response_tokens
         for problem in problems:
             room = self._max_context - len(problem.solution or "") - SPECIAL_TOKENS
             short = problem.solution is not None and _is_short(problem.solution, longest_response)
             if not (short and self._is_short_prompt(problem, min(room, longest_prompt))):
-                demonstration = self._renderer.demonstration(problem)
+                demonstration = self._renderer.demonstration(problem, every_response=every_response)
                 self._check_context(demonstration.prompt, len(demonstration.response_ids), "its demonstration of")
 
     def fits_demonstration(self, problem: Problem) -> bool:
@@ -61,7 +61,7 @@ class LengthChecker:
         return True
 
     def _is_short_prompt(self, problem: Problem, limit: int) -> bool:
-        if self._frame is None or problem.earlier_turns:
+        if self._frame is None or problem.earlier_turns or problem.tools:
             return False
         return _is_short(self._frame + problem.question, limit)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from ansatz.config.chat import Template
 from ansatz.config.schema import Config
-from ansatz.prompts.render import Demonstration, Tokenizer, render, render_demonstration
+from ansatz.prompts.render import Demonstration, render, render_demonstration
+from ansatz.prompts.tokenizer import Tokenizer
 from ansatz.types import Problem, Prompt
 
 T = TypeVar("T")
@@ -32,19 +34,21 @@ class PromptRenderer:
     def prompts(self, problems: Sequence[Problem]) -> list[Prompt]:
         return [self.prompt(problem) for problem in problems]
 
-    def demonstration(self, problem: Problem) -> Demonstration:
-        return _kept(self._demonstrations, problem, self._render_demonstration)
+    def demonstration(self, problem: Problem, *, every_response: bool = False) -> Demonstration:
+        """every_response: see `render_demonstration`. A problem is always asked for in the same way."""
+        return _kept(self._demonstrations, problem, partial(self._render_demonstration, every_response))
 
     def _render(self, problem: Problem) -> Prompt:
         return render(problem, self.template, self._tokenizer, max_prompt_tokens=self._limits.max_prompt_tokens)
 
-    def _render_demonstration(self, problem: Problem) -> Demonstration:
+    def _render_demonstration(self, every_response: bool, problem: Problem) -> Demonstration:
         return render_demonstration(
             problem,
             self.template,
             self._tokenizer,
             max_prompt_tokens=self._limits.max_prompt_tokens,
             max_response_tokens=self._limits.max_response_tokens,
+            every_response=every_response,
         )
 
 

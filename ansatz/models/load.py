@@ -19,6 +19,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import MissingModelError, ModelError
 from ansatz.files import check_ordinary_files
 from ansatz.hub import local_folder
@@ -307,7 +308,8 @@ def _checked_config(path: str | Path) -> dict[str, Any]:
 
 
 def _end_ids(model: Any, tokenizer: Any, path: str | Path) -> tuple[int, ...]:
-    """The end tokens of the generation config and the tokenizer. ModelError for an id that no token has."""
+    """The tokens that end a response: those of the generation config and the tokenizer, and the one that ends a turn in
+    the chat template. ModelError for an id that no token has."""
     configured = getattr(model.generation_config, "eos_token_id", None)
     ids = configured if isinstance(configured, list) else [configured]
     named = [token for token in [*ids, tokenizer.eos_token_id] if token is not None]
@@ -318,6 +320,9 @@ def _end_ids(model: Any, tokenizer: Any, path: str | Path) -> tuple[int, ...]:
                 f"model.path = {str(path)!r}: eos_token_id = {token!r:.40}, expected the id of a token, from 0 to "
                 f"{size - 1}. Repair generation_config.json, config.json or the tokenizer."
             )
+    turn_end = end_of_turn(tokenizer)
+    if turn_end is not None and turn_end < size:
+        named.append(turn_end)
     return tuple(sorted(set(named)))
 
 

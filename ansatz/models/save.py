@@ -64,7 +64,7 @@ def add_to_chat_template(folder: Path, *, system: str | None, arguments: Mapping
     """
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     start = "".join(
-        f"{{%- if {name} is not defined %}}{{%- set {name} = {_jinja(value)} %}}{{%- endif %}}"
+        f"{{%- if {name} is not defined or {name} is none %}}{{%- set {name} = {_jinja(value)} %}}{{%- endif %}}"
         for name, value in arguments.items()
     )
     if system is not None:

@@ -7,8 +7,10 @@ that rewards a guess does not teach reasoning.
 from __future__ import annotations
 
 from ansatz.config.chat import ChatTemplate, Template
-from ansatz.prompts.render import Tokenizer, chat_text, check_shows_all
-from ansatz.prompts.templates import CHAT, QUESTION, template_text
+from ansatz.prompts.chat import ChatRenderer, spelled_out
+from ansatz.prompts.render import check_shows_all
+from ansatz.prompts.templates import QUESTION, template_text
+from ansatz.prompts.tokenizer import Tokenizer
 from ansatz.types import Problem, Prompt
 
 GUESS = "guess"
@@ -22,9 +24,9 @@ def render_guess(problem: Problem, template: Template, tokenizer: Tokenizer) -> 
     template: "guess", "chat" (the same text in the tokenizer's chat template), a name in `templates.TEMPLATES`, or a
     .txt file. Raises the same errors as `render`.
     """
-    if isinstance(template, ChatTemplate) or template == CHAT:
-        chat = template if isinstance(template, ChatTemplate) else None
-        text = chat_text(GUESS_TEXT, problem, tokenizer, chat)
+    template = spelled_out(template)
+    if isinstance(template, ChatTemplate):
+        text = ChatRenderer(tokenizer, template).prompt(problem, user_text=GUESS_TEXT)
         ids = tokenizer.encode(text, add_special_tokens=False)
     else:
         check_shows_all(problem, template)

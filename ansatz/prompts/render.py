@@ -1,37 +1,34 @@
 """Renders a Problem as a Prompt, and a Problem with its worked solution as a Demonstration.
 
-The response of a demonstration is tokenised separately from its prompt. Without this, a token could span the boundary,
-and the policy would be trained on prompt tokens that it never sees during sampling.
+No token spans the end of a prompt. Without this, the policy would be trained on prompt tokens that it never sees during
+sampling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from ansatz.config.chat import ChatTemplate, Template
 from ansatz.errors import DataError, ModelError
-from ansatz.prompts.templates import CHAT, QUESTION, TEMPLATES, template_text
-from ansatz.types import SYSTEM_ROLES, Problem, Prompt
-
-
-class Tokenizer(Protocol):
-    """The part of the transformers tokenizer interface that is used here."""
-
-    eos_token_id: Any
-    chat_template: Any
-
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
-    def apply_chat_template(self, conversation: Any, **settings: Any) -> Any: ...
+from ansatz.prompts.chat import ChatRenderer, spelled_out
+from ansatz.prompts.chat_responses import Part, all_responses, last_response
+from ansatz.prompts.templates import QUESTION, template_text
+from ansatz.prompts.tokenizer import Tokenizer
+from ansatz.types import Problem, Prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
-    """A prompt and the response to learn from; response_ids end with the end-of-sequence token."""
+    """A prompt and the response to learn from; response_ids end with the token that ends a response.
+
+    assistant_mask: with all responses of a conversation, False for the turns of others between them, which are not
+    taught; empty if every token is taught.
+    """
 
     prompt: Prompt
     response_ids: tuple[int, ...]
+    assistant_mask: tuple[bool, ...] = ()
 
 
 def render(
@@ -44,9 +41,9 @@ def render(
     ConfigError for an unknown template. ModelError if the template is "chat" and the tokenizer has no chat template, if
     the template cannot show the whole conversation, or if the prompt has more than max_prompt_tokens tokens.
     """
-    if isinstance(template, ChatTemplate) or template == CHAT:
-        chat = template if isinstance(template, ChatTemplate) else ChatTemplate(name="chat")
-        text = chat_text(TEMPLATES["boxed"], problem, tokenizer, chat)
+    template = spelled_out(template)
+    if isinstance(template, ChatTemplate):
+        text = ChatRenderer(tokenizer, template).prompt(problem)
         ids = tokenizer.encode(text, add_special_tokens=False)  # the chat template contains them already
     else:
         check_shows_all(problem, template)
@@ -70,11 +67,16 @@ def render_demonstration(
     *,
     max_prompt_tokens: int | None = None,
     max_response_tokens: int | None = None,
+    every_response: bool = False,
 ) -> Demonstration:
     """The problem's prompt and its solution, encoded for supervised learning.
 
+    every_response: the responses of the conversation before the question are taught too. The prompt then ends where
+    the first of them begins, and the limits hold for the last response and for everything before it.
+
     Raises the same errors as `render`. DataError for a problem without a solution. ModelError if the tokenizer has no
-    end token, or if the response, including its end token, has more than max_response_tokens tokens.
+    end token, if the chat template cannot show the responses (see `chat_responses`), or if the response, including its
+    end token, has more than max_response_tokens tokens.
     """
     if problem.solution is None:
         raise DataError(
@@ -84,17 +86,47 @@ def render_demonstration(
     if tokenizer.eos_token_id is None:
         raise ModelError("the tokenizer has no end token (eos_token). Set one in its tokenizer_config.json.")
     prompt = render(problem, template, tokenizer, max_prompt_tokens=max_prompt_tokens)
-    response = (*tokenizer.encode(problem.solution, add_special_tokens=False), int(tokenizer.eos_token_id))
-    if max_response_tokens is not None and len(response) > max_response_tokens:
+    template = spelled_out(template)
+    if isinstance(template, str):
+        ids = tokenizer.encode(problem.solution, add_special_tokens=False)
+        parts = [Part(list(prompt.token_ids), False), Part([*ids, int(tokenizer.eos_token_id)], True)]
+    else:
+        parts_of = all_responses if every_response else last_response
+        parts = parts_of(ChatRenderer(tokenizer, template), problem, prompt.text, problem.solution)
+    num_tokens = len(parts[-1].ids)
+    if max_response_tokens is not None and num_tokens > max_response_tokens:
         raise ModelError(
-            f"the demonstration of problem {problem.id!r} has {len(response)} tokens, but the limit is "
+            f"the demonstration of problem {problem.id!r} has {num_tokens} tokens, but the limit is "
             f"{max_response_tokens}. Raise rollout.max_response_tokens, or remove the problem."
         )
-    return Demonstration(prompt=prompt, response_ids=response)
+    return _demonstration(prompt, parts)
+
+
+def _demonstration(prompt: Prompt, parts: Sequence[Part]) -> Demonstration:
+    """Everything after the first part is the response. The prompt's text remains that of the last question."""
+    first, *rest = parts
+    mask = tuple(part.is_response for part in rest for _ in part.ids)
+    return Demonstration(
+        prompt=replace(prompt, token_ids=tuple(first.ids)),
+        response_ids=tuple(token for part in rest for token in part.ids),
+        assistant_mask=() if all(mask) else mask,
+    )
 
 
 def check_shows_all(problem: Problem, template: str) -> None:
-    """ModelError if there are turns before the question, which only the template "chat" can show."""
+    """ModelError if there is something that only the template "chat" can show: turns before the question, tools, or
+    arguments of the chat template."""
+    if problem.template_arguments:
+        raise ModelError(
+            f"problem {problem.id!r} sets {', '.join(problem.template_arguments)} of the chat template, which the "
+            f"prompt template {template!r} does not have. Use the template chat, or leave it out with the data setting "
+            "keep_earlier_turns: false (of the source fusion: switch: flag)."
+        )
+    if problem.tools:
+        raise ModelError(
+            f"problem {problem.id!r} has {len(problem.tools)} tools, which the prompt template {template!r} cannot "
+            "show. Use the template chat, or leave them out with the data setting keep_earlier_turns: false."
+        )
     if problem.earlier_turns:
         roles = ", ".join(turn["role"] for turn in problem.earlier_turns)
         raise ModelError(
@@ -102,56 +134,3 @@ def check_shows_all(problem: Problem, template: str) -> None:
             f"prompt template {template!r} cannot show. Use the template chat, or leave these turns out with the data "
             "setting keep_earlier_turns: false."
         )
-
-
-def chat_text(template: str, problem: Problem, tokenizer: Tokenizer, chat: ChatTemplate | None = None) -> str:
-    """The conversation in the tokenizer's chat template. The question, in the template's text, is the last user turn.
-
-    chat: a system prompt and arguments, if there are any. A system prompt of the problem itself replaces that of the
-    recipe: it belongs to this question, and the recipe's is for all questions without one.
-
-    ModelError if the tokenizer has no chat template, if its template refuses the conversation, as some refuse a system
-    prompt, or if it leaves out a turn.
-    """
-    if not tokenizer.chat_template:
-        raise ModelError(
-            "prompt template 'chat' needs a tokenizer with a chat template, but this one has none. "
-            f"Use one of {', '.join(map(repr, TEMPLATES))}, or a model folder with a chat template."
-        )
-    turns = [*problem.earlier_turns, {"role": "user", "content": template.replace(QUESTION, problem.question)}]
-    if chat is not None and chat.system is not None and not any(turn["role"] in SYSTEM_ROLES for turn in turns):
-        turns.insert(0, {"role": "system", "content": chat.system})
-    arguments = {} if chat is None else chat.arguments
-    try:
-        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **arguments)
-    except Exception as error:  # a template is a program, which can raise anything
-        raise ModelError(
-            f"the tokenizer's chat template refuses the prompt of problem {problem.id!r}: {error}. Leave out "
-            "data.template.system, or change data.template.arguments."
-            + (_WITHOUT_TURNS if problem.earlier_turns else "")
-        ) from error
-    if not isinstance(text, str):
-        raise ModelError(f"the tokenizer's chat template gives {text!r:.60}, expected text. Correct the template.")
-    _check_complete(text, turns, problem)
-    return text
-
-
-_WITHOUT_TURNS = " The data setting keep_earlier_turns: false leaves out the turns before the question."
-
-
-def _check_complete(text: str, turns: Sequence[Mapping[str, str]], problem: Problem) -> None:
-    """ModelError if a turn is not in the text, in its place. A template may put a system prompt anywhere (Mistral's
-    put it into the last user turn), and may leave out the thought of an earlier response."""
-    end = 0
-    for turn in turns:
-        system = turn["role"] in SYSTEM_ROLES
-        said = turn["content"].rpartition("</think>")[2].strip()
-        start = text.find(said, 0 if system else end)
-        if start < 0:
-            what = "system prompt" if system else f"{turn['role']}'s turn {said[:40]!r}"
-            raise ModelError(
-                f"the tokenizer's chat template drops the {what} of problem {problem.id!r}. Leave out "
-                "data.template.system, or put its text into a template of your own (a .txt file)."
-                + (_WITHOUT_TURNS if problem.earlier_turns else "")
-            )
-        end = end if system else start + len(said)

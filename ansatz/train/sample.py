@@ -20,7 +20,8 @@ class TrainSample:
     num_candidates: how many tokens were left to sample from after top-k, top-p and min-p, for each response token;
     empty if it was always the whole vocabulary.
     min_response_tokens: end-of-sequence tokens were masked out for the first N response tokens.
-    sampled_mask: False where a token was forced (the end of a thought, a tool's output); empty if all were sampled.
+    sampled_mask: False where a token was forced (the end of a thought, a tool's output) or is not the assistant's, and
+    so is not taught; empty if all are.
     versions: the policy version that sampled each token; empty if all come from the policy that is to be updated.
     group: a number that the samples of one prompt share. truncated: the response did not come to its own end.
     components: the unweighted rewards before they are added up.
@@ -73,6 +74,7 @@ class TrainSample:
             prompt_ids=demonstration.prompt.token_ids,
             token_ids=demonstration.response_ids,
             behavior_logps=[0.0] * len(demonstration.response_ids),
+            sampled_mask=demonstration.assistant_mask,
             group=group,
             reward=1.0,
         )

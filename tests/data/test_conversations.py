@@ -87,6 +87,23 @@ def test_reasoning_of_a_response_is_its_thought(tmp_path: Path) -> None:
     assert problem.solution == f"<think>\nTwo and two.\n</think>\n\n{BOXED}"
 
 
+SCHEMA = {"type": "function", "function": {"name": "add"}}
+
+
+@pytest.mark.parametrize("as_text", [False, True], ids=["as objects", "as JSON text"])
+def test_tools_and_arguments_of_the_chat_template_are_read(tmp_path: Path, as_text: bool) -> None:
+    """TRL's columns; a parquet file has tools as JSON text."""
+    fields = {"tools": [SCHEMA], "chat_template_kwargs": {"enable_thinking": False}}
+    stored = {name: json.dumps(value) if as_text else value for name, value in fields.items()}
+    row = {"messages": [user(ASKED), said(BOXED)], **stored}
+    (problem,) = read(tmp_path, row)
+    assert (problem.tools, problem.template_arguments) == ([SCHEMA], {"enable_thinking": False})
+    (without,) = read(tmp_path, row, keep_earlier_turns=False)
+    assert (without.tools, without.template_arguments) == ((), {})
+    (other,) = read(tmp_path, {**row, "tools": "a calculator", "chat_template_kwargs": ""})
+    assert (other.tools, other.template_arguments, other.meta["tools"]) == ((), {}, "a calculator")
+
+
 UNFIT = {
     "go on after the last question with 3 turns": {
         "messages": [user(ASKED), said("Wait."), {"role": "tool", "content": "4"}, said(BOXED)]

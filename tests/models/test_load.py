@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import ARCHITECTURES, tiny_folder, tiny_policy
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ansatz.errors import ModelError
 from ansatz.models import families
@@ -49,6 +49,16 @@ def test_end_tokens_are_those_of_generation_config_and_tokenizer_together(tmp_pa
     tiny_folder(tmp_path)
     edit_json(tmp_path / "generation_config.json", eos_token_id=[5, 9])
     assert load_policy(tmp_path).end_ids == (END_ID, 5, 9)
+
+
+def test_the_token_that_ends_a_turn_in_the_chat_template_is_an_end_token(tmp_path: Path) -> None:
+    """A base model of Qwen2.5 has another end token than its chat template, and would not stop in a chat."""
+    tiny_folder(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["t9"]})
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }} t9 {% endfor %}"
+    tokenizer.save_pretrained(tmp_path)
+    assert load_policy(tmp_path).end_ids == (END_ID, 9)
 
 
 def edit_json(path: Path, **values: Any) -> None:

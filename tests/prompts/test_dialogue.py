@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from test_chat import TEMPLATES, with_template
+from chat_families import FAMILIES, template_ids
+from chat_families import tokenizer as family_tokenizer
+from test_chat import with_template
 
 from ansatz.config.chat import ChatTemplate
 from ansatz.config.load import load_recipe
@@ -13,7 +15,7 @@ from ansatz.errors import ModelError
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.prompts.answer_only import GUESS_TEXT, render_guess
-from ansatz.prompts.render import render, render_demonstration
+from ansatz.prompts.render import render
 from ansatz.prompts.templates import STEP_BY_STEP
 from ansatz.prompts.templates import TEMPLATES as TEXTS
 from ansatz.types import Problem
@@ -32,30 +34,23 @@ def question(text: str = TEXTS["boxed"]) -> dict[str, str]:
     return {"role": "user", "content": text.replace("{question}", "t5 t6")}
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_the_whole_conversation_has_the_token_ids_of_the_tokenizers_own_template(name) -> None:
-    words = with_template(TEMPLATES[name])
+    words = family_tokenizer(name)
     prompt = render(after(SYSTEM, *TURNS), "chat", words)
-    expected = words.apply_chat_template([SYSTEM, *TURNS, question()], add_generation_prompt=True, return_dict=False)
-    assert list(prompt.token_ids) == expected
+    assert list(prompt.token_ids) == template_ids(words, [SYSTEM, *TURNS, question()])
 
 
 def test_the_data_has_the_last_word_on_the_system_prompt() -> None:
-    words = with_template(TEMPLATES["Qwen2.5"])
+    words = family_tokenizer("Qwen2.5")
     chat = ChatTemplate(name="chat", system="t20")
     assert "t20" not in render(after(SYSTEM), chat, words).text
     assert "t7 t8" in render(after(SYSTEM), chat, words).text
     assert render(after(*TURNS), chat, words).text.startswith("<|im_start|>system\nt20<|im_end|>")
 
 
-def test_a_demonstration_teaches_the_last_response_only() -> None:
-    demonstration = render_demonstration(after(*TURNS), "chat", with_template(TEMPLATES["Qwen3"]))
-    assert demonstration.response_ids == (12, 13, tokenizer().eos_token_id)
-    assert "t10 t11" in demonstration.prompt.text
-
-
 def test_guesses_are_asked_for_within_the_conversation() -> None:
-    words = with_template(TEMPLATES["Qwen3"])
+    words = family_tokenizer("Qwen3")
     text = words.apply_chat_template([*TURNS, question(GUESS_TEXT)], add_generation_prompt=True, tokenize=False)
     assert render_guess(after(*TURNS), "chat", words).text == text + "\\boxed{"
 
@@ -117,4 +112,4 @@ def test_a_run_checks_such_problems_before_it_starts() -> None:
 
 
 def test_the_instruction_about_the_box_is_in_the_last_turn_only() -> None:
-    assert render(after(*TURNS), "chat", with_template(TEMPLATES["Qwen3"])).text.count(STEP_BY_STEP) == 1
+    assert render(after(*TURNS), "chat", family_tokenizer("Qwen3")).text.count(STEP_BY_STEP) == 1

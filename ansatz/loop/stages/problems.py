@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ansatz.config.chat import AUTO, ChatTemplate
+from ansatz.config.chat import AUTO
 from ansatz.config.schema import Config
 from ansatz.data.curriculum import curriculum_settings
 from ansatz.data.hygiene.report import provenance
@@ -24,7 +24,8 @@ from ansatz.loop.builders import check_source
 from ansatz.loop.context import RunContext
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
-from ansatz.prompts.templates import CHAT, template_text
+from ansatz.prompts.chat import spelled_out
+from ansatz.prompts.templates import template_text
 from ansatz.rewards.grader import build_grader
 
 
@@ -37,9 +38,9 @@ class ProblemsStage(Stage):
         for split in ("sft", "train", "heldout"):
             if (section := getattr(config.data, split)) is not None:
                 check_source(section, key=f"data.{split}")
-        template = config.data.template
-        if not isinstance(template, ChatTemplate) and template not in (AUTO, CHAT):
-            template_text(template)
+        template = spelled_out(config.data.template)
+        if template != AUTO:
+            template_text(template if isinstance(template, str) else template.user)
         if config.data.curriculum is not None:
             curriculum_settings(config.data.curriculum)
         build_grader(config.rewards, workers=config.grader_workers).close()
@@ -65,14 +66,15 @@ class ProblemsStage(Stage):
 def _note_untaught_responses(context: RunContext) -> None:
     """Say on the console that only the last response of a conversation is taught, unless the recipe decides it."""
     section = context.config.data.sft
-    if context.console is None or "sft" not in context.splits or _names_setting(section, "each_response"):
+    decided = context.config.sft.responses == "all" or _names_setting(section, "each_response")
+    if context.console is None or "sft" not in context.splits or decided:
         return
     problems = context.problems("sft")
     count = sum(any(turn["role"] == "assistant" for turn in problem.earlier_turns) for problem in problems)
     if count:
         context.console.note(
             f"data.sft: {count} of {len(problems)} rows are conversations with earlier responses, which are context "
-            "only. each_response: true teaches them too."
+            "only. sft.responses: all, or each_response: true in data.sft, teaches them too."
         )
 
 

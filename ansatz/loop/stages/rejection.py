@@ -84,7 +84,7 @@ class RejectionSettings(Selection):
 
     def fine_tuning_config(self, config: Config) -> Config:
         """The recipe with the `sft` section of a round. ConfigError for a wrong key, or if it has no steps."""
-        changed = check({**config.model_dump(), "sft": {**config.sft.model_dump(), **self.sft}})
+        changed = check({**config.model_dump(), "sft": {**config.sft.model_dump(), "responses": "last", **self.sft}})
         if not changed.sft.trains:
             raise ConfigError(
                 "rejection: a round with 0 steps of fine-tuning learns nothing. Set rejection.sft.steps or sft.steps."

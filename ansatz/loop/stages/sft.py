@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from ansatz.config.schema import Config
@@ -36,7 +37,8 @@ class SftStage(Stage):
         return explain_fine_tuning(config, "the worked solutions of data.sft")
 
     def check_problems(self, context: RunContext, policy: Policy) -> None:
-        context.drop_unfit("sft", context.lengths(policy).check_demonstrations)
+        check = context.lengths(policy).check_demonstrations
+        context.drop_unfit("sft", partial(check, every_response=context.config.sft.responses == "all"))
         if context.config.sft.heldout_every:
             _heldout_samples(context, policy)
 
@@ -97,13 +99,14 @@ def fine_tune(
 
 def _train(context: RunContext, stage: TrainingStage) -> None:
     trainer = stage.trainer
-    renderer = context.renderer(trainer.policy)
+    responses = stage.config.sft.responses
+    render_one = partial(context.renderer(trainer.policy).demonstration, every_response=responses == "all")
     every, heldout = stage.config.sft.heldout_every, None
     if every:
         heldout = pack_rollouts(_heldout_samples(context, trainer.policy), device=trainer.policy.device)
     for step in stage.steps:
         start = time.perf_counter()
-        demonstrations = map(renderer.demonstration, stage.stream.take(stage.config.sft.batch_size))
+        demonstrations = map(render_one, stage.stream.take(stage.config.sft.batch_size))
         samples = [TrainSample.from_demonstration(each, group=index) for index, each in enumerate(demonstrations)]
         rendered = time.perf_counter()
         report = trainer.update(trainer.batch(samples), step=step)

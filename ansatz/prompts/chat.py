@@ -1,0 +1,124 @@
+"""Prompts in the tokenizer's own chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansatz.config.chat import ChatTemplate, Template
+from ansatz.errors import ModelError
+from ansatz.prompts.templates import CHAT, QUESTION, TEMPLATES, template_text
+from ansatz.prompts.tokenizer import Tokenizer
+from ansatz.types import SYSTEM_ROLES, Problem
+
+THOUGHT, THOUGHT_END = "<think>", "</think>"
+_WITHOUT_TURNS = " The data setting keep_earlier_turns: false leaves out the turns before the question."
+
+
+def spelled_out(template: Template) -> Template:
+    """The template, with the plain name "chat" as the settings that it stands for. Other names are as they were."""
+    return ChatTemplate(name="chat") if template == CHAT else template
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRenderer:
+    """A tokenizer's chat template with a recipe's settings."""
+
+    tokenizer: Tokenizer
+    chat: ChatTemplate
+
+    def prompt(self, problem: Problem, *, user_text: str | None = None) -> str:
+        """The conversation up to the place where the response begins.
+
+        user_text: the text of the last user turn, with {question}; None: as the recipe's settings say.
+
+        ModelError if the tokenizer has no chat template, if its template refuses the conversation, as some refuse a
+        system prompt, or if it leaves out a turn or the tools.
+        """
+        if not self.tokenizer.chat_template:
+            raise ModelError(
+                "prompt template 'chat' needs a tokenizer with a chat template, but this one has none. "
+                f"Use one of {', '.join(map(repr, TEMPLATES))}, or a model folder with a chat template."
+            )
+        source = str(self.tokenizer.chat_template)
+        if unused := [name for name in problem.template_arguments if name not in source]:
+            raise ModelError(
+                f"the tokenizer's chat template does not use {', '.join(unused)}, which problem {problem.id!r} sets. "
+                "Leave out the field chat_template_kwargs of the data (of the source fusion: switch: template)."
+            )
+        turns = self.turns(problem, user_text=user_text)
+        text = self.apply(turns, problem, for_response=True)
+        _check_complete(text, turns, problem)
+        if self._tools(problem) and text == self.apply(turns, problem, for_response=True, with_tools=False):
+            raise ModelError(
+                f"the tokenizer's chat template does not show the tools of problem {problem.id!r}. Leave them out "
+                "(data.template.tools, or the field tools of the data), or describe them in data.template.system."
+            )
+        return text
+
+    def turns(self, problem: Problem, *, user_text: str | None = None) -> list[dict[str, Any]]:
+        """The messages: the turns before the question, and the question in its text as the last user turn.
+
+        A system prompt of the problem replaces that of the recipe: it belongs to this question, and the recipe's is for
+        all questions without one.
+        """
+        text = template_text(self.chat.user) if user_text is None else user_text
+        turns = [
+            *map(dict, problem.earlier_turns),
+            {"role": "user", "content": text.replace(QUESTION, problem.question)},
+        ]
+        if self.chat.system is not None and not any(turn["role"] in SYSTEM_ROLES for turn in turns):
+            turns.insert(0, {"role": "system", "content": self.chat.system})
+        return turns
+
+    def apply(
+        self, turns: Sequence[Mapping[str, Any]], problem: Problem, *, for_response: bool, with_tools: bool = True
+    ) -> str:
+        """The turns as text. for_response: with the beginning of a response after them. ModelError if the template
+        refuses them."""
+        settings = {**self.chat.arguments, **problem.template_arguments}
+        if with_tools and (tools := self._tools(problem)):
+            settings["tools"] = list(tools)
+        try:
+            text = self.tokenizer.apply_chat_template(
+                list(turns), tokenize=False, add_generation_prompt=for_response, **settings
+            )
+        except Exception as error:  # a template is a program, which can raise anything
+            raise ModelError(
+                f"the tokenizer's chat template refuses the prompt of problem {problem.id!r}: {error}. Leave out "
+                "data.template.system, or change data.template.arguments."
+                + (_WITHOUT_TURNS if problem.earlier_turns else "")
+            ) from error
+        if not isinstance(text, str):
+            raise ModelError(f"the tokenizer's chat template gives {text!r:.60}, expected text. Correct the template.")
+        return text
+
+    def _tools(self, problem: Problem) -> Sequence[Mapping[str, Any]]:
+        return problem.tools or self.chat.tools
+
+
+def shows(text: str, content: str) -> bool:
+    """Whether a rendered response has the thought and the answer of `content`, in this order."""
+    thought, _, answer = content.rpartition(THOUGHT_END)
+    thought = thought.rpartition(THOUGHT)[2].strip()
+    start = text.find(thought)
+    return start >= 0 and answer.strip() in text[start + len(thought) :]
+
+
+def _check_complete(text: str, turns: Sequence[Mapping[str, Any]], problem: Problem) -> None:
+    """ModelError if a turn is not in the text, in its place. A template may put a system prompt anywhere (Mistral's
+    put it into the last user turn), and may leave out the thought of an earlier response."""
+    end = 0
+    for turn in turns:
+        system = turn["role"] in SYSTEM_ROLES
+        said = turn["content"].rpartition(THOUGHT_END)[2].strip()
+        start = text.find(said, 0 if system else end)
+        if start < 0:
+            what = "system prompt" if system else f"{turn['role']}'s turn {said[:40]!r}"
+            raise ModelError(
+                f"the tokenizer's chat template drops the {what} of problem {problem.id!r}. Leave out "
+                "data.template.system, or put its text into a template of your own (a .txt file)."
+                + (_WITHOUT_TURNS if problem.earlier_turns else "")
+            )
+        end = end if system else start + len(said)

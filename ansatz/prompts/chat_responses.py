@@ -1,0 +1,111 @@
+"""The responses of a conversation as SFT teaches them, in the tokenizer's own chat template.
+
+What is taught after a prompt is what the policy should sample after it: the rest of the text that the template renders
+for the whole conversation, up to the token that ends the turn. Some templates render a response differently than it was
+sampled. DeepSeek-R1's opens the thought in the prompt and leaves the thought out of the response; the response is then
+the text as it is, without the part that the prompt already has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ansatz.end_of_turn import end_of_turn
+from ansatz.errors import ModelError
+from ansatz.prompts.chat import THOUGHT, THOUGHT_END, ChatRenderer, shows
+from ansatz.prompts.tokenizer import Tokenizer, ids_of_parts
+from ansatz.types import Problem
+
+_LONGEST_OPENING = 100  # characters with which a template begins a response
+
+
+class Part(NamedTuple):
+    """A part of a conversation: its token ids, and whether the assistant says it."""
+
+    ids: list[int]
+    is_response: bool
+
+
+def last_response(renderer: ChatRenderer, problem: Problem, prompt: str, solution: str) -> list[Part]:
+    """The prompt, and the problem's solution as the response to it.
+
+    ModelError if the prompt begins a thought and the solution has none, or the other way round.
+    """
+    turns = [*renderer.turns(problem), {"role": "assistant", "content": solution}]
+    whole = renderer.apply(turns, problem, for_response=False)
+    end = _end_text(renderer.tokenizer)
+    response = _up_to(end, whole[len(prompt) :]) if end and whole.startswith(prompt) else ""
+    if not shows(response, solution):
+        response = _continued(prompt, solution, problem) + end
+    return _parts(renderer.tokenizer, [prompt, response])
+
+
+def all_responses(renderer: ChatRenderer, problem: Problem, prompt: str, solution: str) -> list[Part]:
+    """The conversation with every response to a user or a tool, in one text.
+
+    ModelError if the template renders a response in another way once the conversation goes on, so that one text does
+    not have every response after the prompt that sampling would give it.
+    """
+    turns = [*renderer.turns(problem), {"role": "assistant", "content": solution}]
+    whole, end = renderer.apply(turns, problem, for_response=False), _end_text(renderer.tokenizer)
+    texts, start = list[str](), 0
+    for index, turn in enumerate(turns):
+        if turn["role"] != "assistant" or index == 0 or turns[index - 1]["role"] not in ("user", "tool"):
+            continue
+        asked = prompt if turn is turns[-1] else renderer.apply(turns[:index], problem, for_response=True)
+        said = _up_to(end, whole[len(asked) :]) if end and whole.startswith(asked) else ""
+        if start > len(asked) or not said.endswith(end or " ") or not shows(said, turn["content"]):
+            raise _differs(problem, turn)
+        texts += [whole[start : len(asked)], said]
+        start = len(asked) + len(said)
+    return _parts(renderer.tokenizer, texts)
+
+
+def _parts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Part]:
+    """Texts of the conversation and of responses in turn. The last response gets an end token if it has none."""
+    ids = ids_of_parts(tokenizer, texts)
+    if end_of_turn(tokenizer) is None:
+        ids[-1].append(int(tokenizer.eos_token_id))
+    return [Part(part, bool(index % 2)) for index, part in enumerate(ids)]
+
+
+def _end_text(tokenizer: Any) -> str:
+    """The text of the token that ends a turn; empty if the template has none."""
+    token = end_of_turn(tokenizer)
+    return "" if token is None else tokenizer.added_tokens_decoder[token].content
+
+
+def _up_to(end: str, text: str) -> str:
+    """The text through the first `end`."""
+    before, found, _ = text.partition(end)
+    return before + found
+
+
+def _continued(prompt: str, solution: str, problem: Problem) -> str:
+    """The solution without the beginning that the prompt already has, such as <think>."""
+    longest = min(len(prompt), len(solution), _LONGEST_OPENING)
+    overlap = next(size for size in range(longest, -1, -1) if prompt.endswith(solution[:size]))
+    rest = solution[overlap:] if THOUGHT in solution[:overlap] else solution
+    where = f"the solution of problem {problem.id!r} of {problem.source!r}"
+    if prompt.rstrip().endswith(THOUGHT) and THOUGHT_END not in rest:
+        raise ModelError(
+            f"the chat template opens a thought ({THOUGHT}) at the end of the prompt, but {where} closes none, so its "
+            f"answer would be taught as a part of the thought. Write {THOUGHT_END} between thought and answer, or use "
+            "the data source fusion, which makes the solution the thought."
+        )
+    if prompt.rstrip().endswith((THOUGHT, THOUGHT_END)) and THOUGHT in rest:
+        raise ModelError(
+            f"the chat template ends the prompt with a thought of its own, but {where} has another one. Leave out "
+            "enable_thinking: false in data.template.arguments, or remove the thought from the solution."
+        )
+    return rest
+
+
+def _differs(problem: Problem, turn: Any) -> ModelError:
+    return ModelError(
+        f"the tokenizer's chat template renders the response {turn['content'][:40]!r} of problem {problem.id!r} "
+        "differently when the conversation goes on (for example without its thought), so that not all responses can be "
+        "taught in one text. Set sft.responses: last, and each_response: true in data.sft, which teaches each of them "
+        "after a prompt of its own."
+    )
