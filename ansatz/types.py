@@ -61,11 +61,16 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The reward of a rollout. value: the weighted sum of all rewards. parts: each reward by name, not weighted."""
+    """The reward of a rollout. value: the weighted sum of all rewards. parts: each reward by name, not weighted.
+
+    steps: (characters of the response up to the end of a reasoning step, weighted reward of that step), in rising
+    order; empty if no reward of the recipe rewards steps. Rewards of the whole response are added to the last step.
+    """
 
     value: float
     parts: Mapping[str, float]
     verdict: Verdict
+    steps: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,16 +201,20 @@ class Group:
 
 def to_json(value: Any) -> Json:
     """Any type above as plain JSON. Read back, it is equal, except that tuples in `meta` become lists."""
-    return dataclasses.asdict(value)
+    data = dataclasses.asdict(value)
+    if isinstance(value, ScoredRollout) and not value.score.steps:
+        del data["score"]["steps"]
+    return data
 
 
 def scored_from_json(data: Json) -> ScoredRollout:
     """The inverse of `to_json` for a ScoredRollout."""
     score: Json = dict(data["score"])
     verdict: Json = dict(score.pop("verdict"))
+    steps = tuple((end, reward) for end, reward in score.pop("steps", ()))
     return ScoredRollout(
         rollout=rollout_from_json(data["rollout"]),
-        score=Score(verdict=Verdict(reason=Reason(verdict.pop("reason")), **verdict), **score),
+        score=Score(verdict=Verdict(reason=Reason(verdict.pop("reason")), **verdict), steps=steps, **score),
     )
 
 

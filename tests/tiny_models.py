@@ -96,3 +96,15 @@ def packed(sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tens
 def some_sequences(*lengths: int, seed: int = 0) -> list[list[int]]:
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(2, VOCAB_SIZE, (length,), generator=generator).tolist() for length in lengths]
+
+
+def tiny_token_classifier(folder: Path) -> str:
+    """The folder of a process reward model with random weights and a tokenizer of bytes."""
+    from transformers import AutoModelForTokenClassification
+
+    from ansatz.models.tiny import build_tiny_model
+
+    build_tiny_model(folder, texts=["12+3=15"], hidden_size=16, num_layers=1, num_heads=1, num_kv_heads=1)
+    torch.manual_seed(0)
+    AutoModelForTokenClassification.from_pretrained(folder, num_labels=1).save_pretrained(folder)
+    return str(folder)

@@ -16,6 +16,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from ansatz.config.reward_model import RewardModelSection
 from ansatz.config.sampling import SamplingOptions
 from ansatz.config.schema import Config
 from ansatz.config.watchdog import RuleSettings
@@ -112,6 +113,7 @@ def render() -> str:
         "rollout": _registry("rollout.engine", "Engines", ENGINES),
         "algorithm": _algorithm(),
         "rejection": _rejection(),
+        "reward_model": _reward_model(),
         "train": _registry("train.optimizer", "Optimizers", OPTIMIZERS),
         "rewards": _rewards(),
         "watchdog": [
@@ -138,7 +140,8 @@ def render() -> str:
 
 def _is_section(name: str) -> bool:
     kind = Config.model_fields[name].annotation
-    return (isinstance(kind, type) and issubclass(kind, BaseModel)) or name in ("algorithm", "rejection", "rewards")
+    named = ("algorithm", "rejection", "reward_model", "rewards")
+    return (isinstance(kind, type) and issubclass(kind, BaseModel)) or name in named
 
 
 def _docstring(section: type[BaseModel]) -> list[str]:
@@ -284,6 +287,13 @@ def _rejection() -> list[str]:
     lines = [*items, ""]
     shared = ", ".join(f"`{name}`" for name in SamplingOptions.model_fields)
     return [*lines, paragraph(f"The options of `rollout` that say how to sample can also stand here: {shared}."), ""]
+
+
+def _reward_model() -> list[str]:
+    own = _fields(RewardModelSection, prefix="reward_model.", skip=SamplingOptions.model_fields.__contains__)
+    shared = ", ".join(f"`{name}`" for name in SamplingOptions.model_fields)
+    options = f"The options of `rollout` that say how to sample can also stand here: {shared}."
+    return [*_docstring(RewardModelSection), *own, "", paragraph(options), ""]
 
 
 def _rewards() -> list[str]:

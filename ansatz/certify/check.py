@@ -20,6 +20,7 @@ from ansatz.certify.gradients import Gradients
 from ansatz.certify.ranks import two_rank_gradient
 from ansatz.config.schema import Config, RolloutSection
 from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
+from ansatz.loop.own_reward_model import rewards_before
 from ansatz.loop.template_choice import with_template
 from ansatz.models.load import Policy, load_policy
 from ansatz.models.threads import set_threads
@@ -27,7 +28,7 @@ from ansatz.objectives import checks
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.prompts.render import render
-from ansatz.rewards.base import Grader
+from ansatz.rewards.base import Grader, rewards
 from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.groups import GroupSampler
@@ -72,14 +73,18 @@ def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[
         render(problem, config.data.template, policy.tokenizer, max_prompt_tokens=config.rollout.max_prompt_tokens)
         for problem in problems[:num_prompts]
     ]
-    with build_grader(config.rewards, workers=config.grader_workers) as grader:
+    with build_grader(rewards_before(config), workers=config.grader_workers) as grader:
         yield from check_policy(config, policy, prompts, grader)
 
 
 def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grader: Grader) -> Iterator[CheckResult]:
     """Sample the prompts once and yield one result after the other. policy: in float32, loaded from a folder."""
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
-    checks.check_recipe(objective, samples_per_prompt=config.rollout.samples_per_prompt)
+    checks.check_recipe(
+        objective,
+        samples_per_prompt=config.rollout.samples_per_prompt,
+        rewards_steps=any(map(rewards.gives_steps, config.rewards)),
+    )
     sampler = NativeSampler(policy, max_concurrent=config.rollout.engine.get("max_concurrent", 256))
     sampling = Sampling(
         num_samples=config.rollout.samples_per_prompt,

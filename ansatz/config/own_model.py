@@ -16,8 +16,12 @@ OWN_MODEL: dict[str, dict[str, Any]] = {
     "rollout": {"max_prompt_tokens": 1024},
     "train": {"lr": 1e-6, "critic": {"lr": 1e-5}},
     "sft": {"lr": 1e-5},
+    "reward_model": {"lr": 1e-5},
 }
 """By section and key. Learning rates of the tiny model (1e-4 and more) destroy a pretrained one in a few steps."""
+
+OPTIONAL = ("reward_model",)
+"""Sections that switch their stage on, so that one that is not given stays away."""
 
 
 def with_own_model_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,7 +32,7 @@ def with_own_model_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
     model = data.get("model")
     if not isinstance(model, Mapping) or cast("Mapping[str, Any]", model).get("path") is None:
         return dict(data)
-    sections = {name: data.get(name, {}) for name in OWN_MODEL}
+    sections = {name: data.get(name, {}) for name in OWN_MODEL if name in data or name not in OPTIONAL}
     filled = {
         name: _filled(OWN_MODEL[name], cast("Mapping[str, Any]", section))
         for name, section in sections.items()

@@ -15,14 +15,15 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from ansatz.config.chat import Template
 from ansatz.config.fields import Count, Float, Positive, Rate, Section
+from ansatz.config.reward_model import RewardModelSection
 from ansatz.config.sampling import SamplingOptions
 from ansatz.config.watchdog import WatchdogSection
 
-STAGES = ("problems", "model", "sft", "rejection", "rl")
+STAGES = ("problems", "model", "sft", "rejection", "reward_model", "rl")
 """Every stage that a run can have. Each is a module `loop.stages.<name>`. Without `stages`, this is their order."""
 FIRST_STAGES = ("problems", "model")
 """Every run begins with these, so a recipe does not list them."""
-OPTIONAL_SECTIONS = ("rejection",)
+OPTIONAL_SECTIONS = ("rejection", "reward_model")
 """Sections without which their stage does not run."""
 
 
@@ -330,9 +331,9 @@ class Config(Section):
     stages: tuple[str | dict[str, Any], ...] | None = None
     """The training stages in the order in which they run, such as [sft, rl]. A stage can be listed several times: each
     entry continues with the model of the one before, in a folder of its own (rl, rl_2, ...). An entry can also be
-    {stage: rl, train: {steps: 30}}: the sections sft, rollout, algorithm, rejection, train and watchdog that it
-    contains change the recipe for this entry. When a run is resumed, entries can be added at the end. null: every stage
-    that its section gives something to do, in the order sft, rejection, rl."""
+    {stage: rl, train: {steps: 30}}: the sections sft, rollout, algorithm, rejection, reward_model, train and watchdog
+    that it contains change the recipe for this entry. When a run is resumed, entries can be added at the end. null:
+    every stage that its section gives something to do, in the order sft, rejection, reward_model, rl."""
     data: DataSection
     model: ModelSection = ModelSection()
     sft: SftSection = SftSection()
@@ -342,6 +343,8 @@ class Config(Section):
     rejection: dict[str, Any] | None = None
     """Rejection sampling, between SFT and RL: sample responses, keep correct ones, and fine-tune on them. null: no such
     stage."""
+    reward_model: RewardModelSection | None = None
+    """Train a reward model on responses of the policy. null: no such stage."""
     train: TrainSection = TrainSection()
     rewards: dict[str, dict[str, Any]] = Field(default_factory=lambda: {"math_answer": {}})
     """The rewards by name, each with its settings and its `weight` (default 1.0). The reward of a rollout is their
@@ -360,6 +363,13 @@ class Config(Section):
             message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
             raise ValueError(f"evaluate.{message} (what evaluate leaves out is as in rollout)") from error
         object.__setattr__(self, "evaluate", evaluate)
+        return self
+
+    @model_validator(mode="after")
+    def complete_reward_model(self) -> Config:
+        """The same for the sampling options of `reward_model`."""
+        if self.reward_model is not None:
+            object.__setattr__(self, "reward_model", self.reward_model.completed(self.rollout))
         return self
 
     @model_validator(mode="after")

@@ -27,6 +27,14 @@ CAPS: dict[str, int] = {
     "rollout.max_response_tokens": 64,
     "rollout.min_response_tokens": 4,
     "rollout.thinking_budget": 16,
+    "reward_model.problems": 16,
+    "reward_model.samples_per_prompt": 4,
+    "reward_model.steps": 3,
+    "reward_model.batch_size": 4,
+    "reward_model.warmup_steps": 1,
+    "reward_model.decay_steps": 1,
+    "reward_model.heldout_problems": 4,
+    "reward_model.heldout_samples": 4,
     "train.steps": 3,
     "train.warmup_steps": 1,
     "train.decay_steps": 1,
@@ -63,6 +71,8 @@ def toy_layer(config: Config) -> dict[str, Any]:
     has_demonstrations = config.data.sft is not None and "source" not in data.get("sft", {})
     for key, cap in CAPS.items():
         section, _, name = key.partition(".")
+        if key not in flat:  # of a section that the recipe does not have
+            continue
         unused = section == "sft" and config.data.sft is None
         needed = key == "rollout.max_response_tokens" and has_demonstrations  # the demonstrations must fit
         as_rollout = (  # an option that follows rollout gets the cap of rollout

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,19 @@ from ansatz.files import write_text
 from ansatz.json_text import read_object
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.lengths import LengthChecker
+from ansatz.loop.own_reward_model import STAGE as REWARD_MODEL
+from ansatz.loop.own_reward_model import own_rewards, rewards_with
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.unfit import Check
 from ansatz.models.layers import configure_layers
 from ansatz.models.load import Policy, cast, compute_dtype, load_policy
 from ansatz.models.lora import bind_adapters
+from ansatz.models.reward_model import load_reward_model
 from ansatz.models.save import export_dtype
 from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import Grader
+from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
@@ -31,6 +36,7 @@ from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
 from ansatz.train.exact_weights import use_exact_weights
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
+from ansatz.train.reward_trainer import RewardTrainer, reads
 from ansatz.types import Problem
 
 
@@ -118,6 +124,16 @@ class RunContext(RunSources):
     def sampler(self, policy: Policy) -> Sampler:
         return engine_of(self.config.rollout.engine)(policy)
 
+    @contextmanager
+    def rl_grader(self) -> Iterator[Grader]:
+        """What rewards RL: the grader of the run, or one with the newest reward model that the run has trained."""
+        if not own_rewards(self.config.rewards):
+            yield self.grader
+            return
+        newest = [path for name, path in self.outputs.items() if name.startswith(REWARD_MODEL)][-1]
+        with build_grader(rewards_with(self.config, newest), workers=self.config.grader_workers) as grader:
+            yield grader
+
     def evaluator(self, policy: Policy, *, num_problems: int | None = None) -> Evaluator:
         """The held-out evaluation of the recipe. num_problems: fewer of its problems, from the first."""
         evaluate = self.config.evaluate
@@ -168,6 +184,27 @@ class RunContext(RunSources):
             configure_layers(critic, checkpointing=model.checkpointing, compiled=model.compile)
             trainer.start_critic_from(critic)
         return trainer
+
+    def reward_trainer(self, path: str) -> RewardTrainer:
+        """A trainer of the reward model of the recipe, which starts from the model at `path`: a policy, or a reward
+        model of the same kind."""
+        section = self.config.reward_model
+        assert section is not None
+        if (Path(path) / DIGESTS_FILE).is_file():
+            verify_digests(Path(path))
+        model = load_reward_model(path, reads=reads(section.kind))
+        configure_layers(model, checkpointing=self.config.model.checkpointing, compiled=self.config.model.compile)
+        return RewardTrainer(
+            model,
+            kind=section.kind,
+            settings=self.config.train,
+            dtype=compute_dtype(self.config.model.dtype, model.device),
+            lr=section.lr,
+            schedule=Schedule(
+                warmup_steps=section.warmup_steps, decay_steps=section.decay_steps, total_steps=section.steps
+            ),
+            export_dtype=export_dtype(self.config.save.dtype, path),
+        )
 
 
 def copy_of_trained(config: Config, path: str) -> Policy:

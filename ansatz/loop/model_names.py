@@ -6,6 +6,7 @@ from typing import Any
 
 from ansatz.config.schema import Config
 from ansatz.hub import pinned
+from ansatz.rewards.learned import LEARNED
 
 
 def with_commits(config: Config) -> Config:
@@ -23,7 +24,12 @@ def with_commits(config: Config) -> Config:
     if config.rejection is not None and config.rejection.get("teacher"):
         teacher = pinned(config.rejection["teacher"], key="rejection.teacher")
         changes["rejection"] = {**config.rejection, "teacher": teacher}
-    if (learned := config.rewards.get("learned")) is not None and isinstance(learned.get("model"), str):
-        model = pinned(learned["model"], key="rewards.learned.model")
-        changes["rewards"] = {**config.rewards, "learned": {**learned, "model": model}}
+    if config.reward_model is not None and config.reward_model.path is not None:
+        path = pinned(config.reward_model.path, key="reward_model.path")
+        changes["reward_model"] = config.reward_model.model_copy(update={"path": path})
+    for name in LEARNED:
+        settings = config.rewards.get(name, {})
+        if isinstance(settings.get("model"), str):
+            model = pinned(settings["model"], key=f"rewards.{name}.model")
+            changes["rewards"] = {**changes.get("rewards", config.rewards), name: {**settings, "model": model}}
     return config.model_copy(update=changes)

@@ -25,6 +25,7 @@ from ansatz.loop.context import RunContext
 from ansatz.loop.disk import check_run_space
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.model_names import with_commits
+from ansatz.loop.own_reward_model import rewards_before
 from ansatz.loop.run_folder import (
     check_run_dir,
     prepare_resume,
@@ -68,7 +69,7 @@ def run_pipeline(
     with interrupts.installed():
         check_recipe(config)
         set_threads(config.threads)
-        grader = build_grader(config.rewards, workers=config.grader_workers)
+        grader = build_grader(rewards_before(config), workers=config.grader_workers)
         context = RunContext(config, grader=grader, console=console, interrupts=interrupts)
         if not resume:
             check_run_dir(run_dir, fresh=fresh)

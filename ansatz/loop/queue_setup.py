@@ -48,7 +48,7 @@ def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> I
             StepCollector(
                 stream=stage.stream,
                 prompt_of=context.renderer(trainer.policy).prompt,
-                grader=context.grader,
+                grader=stack.enter_context(context.rl_grader()),
                 num_prompts=config.rollout.prompts_per_step,
                 needs_greedy=trainer.needs_greedy,
                 grader_threads=config.grader_workers,

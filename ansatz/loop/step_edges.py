@@ -19,7 +19,7 @@ from ansatz.files import not_written
 from ansatz.loop.interrupts import Interrupts
 from ansatz.track.base import TrackerLike
 from ansatz.train import checkpoint
-from ansatz.train.trainer import Trainer
+from ansatz.train.trainer import Checkpointed
 
 StageState = Callable[[], Mapping[str, Any]]
 """JSON that only the stage understands, made when it is needed from objects that do not change."""
@@ -56,7 +56,7 @@ class EdgeSaver:
         self,
         folder: Path,
         *,
-        trainer: Trainer[Any],
+        trainer: Checkpointed,
         stream: ProblemStream,
         settings: SaveSection,
         interrupts: Interrupts,

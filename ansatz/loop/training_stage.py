@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ansatz.config.schema import Config
 from ansatz.config.watchdog import WatchdogSection
@@ -29,15 +29,18 @@ from ansatz.track.watchdog import WatchState
 from ansatz.train import checkpoint
 from ansatz.train.local import LocalTrainer
 from ansatz.train.skipped import SkippedUpdate, write_skipped
-from ansatz.train.trainer import TRAINING
+from ansatz.train.trainer import TRAINING, Checkpointed
 from ansatz.types import Problem
 
 SKIPPED_KEPT = 5
 """Newest updates in `skipped/` that are kept: each takes the space of the weights."""
 
 
+AnyTrainer = TypeVar("AnyTrainer", bound=Checkpointed)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingStage:
+class TrainingStage(Generic[AnyTrainer]):
     """One training stage: its folder, what it trains, the problems to come, and the first step that is still to do.
 
     restored: what the stage itself put into the checkpoint that was resumed (`reach_edge`); empty at the start.
@@ -48,7 +51,7 @@ class TrainingStage:
     config: Config
     folder: Path
     edges: EdgeSaver
-    trainer: LocalTrainer
+    trainer: AnyTrainer
     stream: ProblemStream
     tracker: TrackerLike
     total_steps: int
@@ -127,12 +130,12 @@ def training_stage(
     config: Config,
     folder: Path,
     *,
-    trainer: LocalTrainer,
+    trainer: AnyTrainer,
     problems: Sequence[Problem],
     total_steps: int,
     curriculum: CurriculumSettings | None = None,
     watchdog: WatchdogSection | None = None,
-) -> Iterator[TrainingStage]:
+) -> Iterator[TrainingStage[AnyTrainer]]:
     """The stage at its start, or at the latest checkpoint in its folder. Its tracker is closed at the end.
 
     A RewardError or an AlignmentError ends the stage after the last step edge has been saved. Without this, the steps
@@ -158,7 +161,7 @@ def training_stage(
         samples_keep=config.save.samples_keep,
     )
     watch = None
-    if watchdog is not None:
+    if watchdog is not None and isinstance(trainer, LocalTrainer):
         watch_state = state_after(rollbacks, state.get(STATE))
         watch = StageWatch(watchdog, folder=folder, trainer=trainer, tracker=tracker, state=watch_state)
     others = int(config.save.best) + (3 if watch is not None and watch.can_roll_back else 0)
@@ -173,7 +176,8 @@ def training_stage(
         also_keep=functools.partial(_also_kept, folder, watch, best=config.save.best),
     )
     edges.capture(step, lambda: state)
-    trainer.on_skip = functools.partial(_store_skipped, folder, tracker, Counter())
+    if isinstance(trainer, LocalTrainer):
+        trainer.on_skip = functools.partial(_store_skipped, folder, tracker, Counter())
     with closing(tracker), context.interrupts.saving(edges), ExitStack() as at_end:
         tracker.resume(step)
         try:

@@ -10,13 +10,9 @@ from ansatz.errors import ConfigError
 from ansatz.objectives.components import INPUTS, Component
 from ansatz.objectives.objective import Objective
 
-TRAINING_INPUTS = frozenset(INPUTS) - {"step_reward_T", "step_end_T"}
-"""The inputs that a training run supplies. No reward of a recipe gives rewards to reasoning steps."""
-
-_INSTEAD = {
-    "step_reward_T": 'Use preset = "grpo", which rewards the whole response, or call Objective.advantages with step '
-    "rewards that you compute yourself."
-}
+STEP_INPUTS = frozenset({"step_reward_T", "step_end_T"})
+TRAINING_INPUTS = frozenset(INPUTS) - STEP_INPUTS
+"""The inputs that every training run supplies. Those of steps need a reward that rewards reasoning steps."""
 
 
 def missing_inputs(objective: Objective, supplied: Collection[str]) -> list[tuple[Component, str]]:
@@ -26,12 +22,17 @@ def missing_inputs(objective: Objective, supplied: Collection[str]) -> list[tupl
     ]
 
 
-def check_recipe(objective: Objective, *, samples_per_prompt: int) -> None:
-    """ConfigError if a training run lacks an input of the objective, or if every advantage would be 0."""
-    for component, name in missing_inputs(objective, TRAINING_INPUTS):
+def check_recipe(objective: Objective, *, samples_per_prompt: int, rewards_steps: bool = False) -> None:
+    """ConfigError if a training run lacks an input of the objective, or if every advantage would be 0.
+
+    rewards_steps: whether a reward of the recipe rewards reasoning steps.
+    """
+    supplied = TRAINING_INPUTS | STEP_INPUTS if rewards_steps else TRAINING_INPUTS
+    for component, name in missing_inputs(objective, supplied):
         raise ConfigError(
             f"algorithm.{component.kind} = {component.name!r} needs {INPUTS.get(name, name)} ({name}), which no reward "
-            f"of a recipe supplies. {_INSTEAD.get(name, '')}".rstrip()
+            "of the recipe supplies. Add a reward of steps (process, exact_steps, or your own with GIVES_STEPS = "
+            'True), or use preset = "grpo", which rewards the whole response.'
         )
     check_group_size(objective, samples_per_prompt)
 

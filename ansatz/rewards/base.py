@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -35,10 +36,15 @@ verdicts runs after all that do not."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardResult:
-    """What one reward gives one rollout. value: finite, unweighted. verdict: only from rewards that grade answers."""
+    """What one reward gives one rollout. value: finite, unweighted. verdict: only from rewards that grade answers.
+
+    steps: only from rewards of reasoning steps: (characters of the response up to the end of a step, its reward), in
+    rising order. `rewards.reasoning_steps.step_ends` gives the ends.
+    """
 
     value: float
     verdict: Verdict | None = None
+    steps: tuple[tuple[int, float], ...] = ()
 
 
 class Grader(Protocol):
@@ -97,6 +103,11 @@ class RewardRegistry:
         if ":" in name:
             return True
         return getattr(importlib.import_module(self.get(name).__module__), "CAN_HANG", False)
+
+    def gives_steps(self, name: str) -> bool:
+        """Whether the reward can reward reasoning steps: its module, or the user's file, says `GIVES_STEPS = True`."""
+        function = load_attribute(name, kind="reward") if ":" in name else self.get(name)
+        return getattr(sys.modules.get(function.__module__), "GIVES_STEPS", False)
 
     def gold_check(self, name: str) -> Callable[..., None] | None:
         """`check_golds(problems)` of a built-in reward: DataError for unreadable golds. None if it has none."""

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import math
 import traceback
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -175,7 +176,20 @@ class RewardGrader:
             verdict = Verdict(correct=value > 0, reason=reason, stage="grader")
         if rollout.truncated and verdict.reason is Reason.NO_ANSWER:
             verdict = dataclasses.replace(verdict, reason=Reason.TRUNCATED)
-        return Score(value=value, parts={name: result.value for name, result in results.items()}, verdict=verdict)
+        parts = {name: result.value for name, result in results.items()}
+        return Score(value=value, parts=parts, verdict=verdict, steps=self._steps(results))
+
+    def _steps(self, results: Mapping[str, RewardResult]) -> tuple[tuple[int, float], ...]:
+        """The weighted rewards of the steps; those of the whole response are added to the last one."""
+        rewards = defaultdict[int, float](float)
+        for part in self._parts:
+            for end, reward in results[part.name].steps:
+                rewards[end] += part.weight * reward
+        if not rewards:
+            return ()
+        whole = (part.weight * results[part.name].value for part in self._parts if not results[part.name].steps)
+        rewards[max(rewards)] += sum(whole)
+        return tuple(sorted(rewards.items()))
 
 
 def _call(part: WeightedReward, group: Sequence[Rollout], settings: Mapping[str, Any]) -> Sequence[RewardResult]:

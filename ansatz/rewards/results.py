@@ -44,7 +44,20 @@ def _result(value: Any, what: str, where: str) -> RewardResult:
     verdict = value.verdict if isinstance(value, RewardResult) else None
     if verdict is not None and not isinstance(cast(Any, verdict), Verdict):
         raise RewardError(f"{what} {_shown(verdict)} as the verdict on a rollout of {where}. Return a Verdict or None.")
-    return RewardResult(value=float(number), verdict=verdict)
+    steps = _steps(value.steps, what, where) if isinstance(value, RewardResult) else ()
+    return RewardResult(value=float(number), verdict=verdict, steps=steps)
+
+
+def _steps(steps: Any, what: str, where: str) -> tuple[tuple[int, float], ...]:
+    """Ends in rising order with finite rewards. RewardError for anything else."""
+    pairs = tuple((int(end), float(reward)) for end, reward in steps)
+    ends = [end for end, _ in pairs]
+    if not all(math.isfinite(reward) for _, reward in pairs) or ends != sorted(set(ends)) or min(ends, default=1) < 1:
+        raise RewardError(
+            f"{what} the steps {_shown(pairs)} for a rollout of {where}. Return (characters up to the end of the step, "
+            "finite reward) pairs in rising order."
+        )
+    return pairs
 
 
 def _shown(value: Any) -> str:

@@ -276,6 +276,73 @@ METRICS: tuple[Metric, ...] = (
         meaning="Falls below rejection/solved_frac where filters drop every correct response of a problem.",
         weight="problems",
     ),
+    # Reward models: the last five are measured once, after the last step, on responses to held-out problems.
+    Metric(
+        name="reward_model/train_accuracy",
+        title="accuracy of the reward model in training",
+        formula="fraction of labels on the right side of score 0; with bradley_terry, of pairs in the right order",
+        unit="fraction",
+        healthy="rises, and stays near reward_model/pair_accuracy",
+        meaning="Far above the held-out accuracy, the model memorises: sample more problems or train fewer epochs.",
+        weight="labels or pairs",
+    ),
+    Metric(
+        name="reward_model/pair_accuracy",
+        title="held-out pairs in the right order",
+        formula="fraction of pairs of a correct and a wrong response to one problem that the scores order rightly",
+        unit="fraction",
+        healthy="over 0.75",
+        meaning="0.5 is chance. A model below 0.75 chooses hardly better than a vote.",
+        weight="pairs",
+    ),
+    Metric(
+        name="reward_model/calibration_error",
+        title="calibration error",
+        formula="mean over ten bins, by their size, of |mean predicted probability - frequency| (arXiv:1706.04599)",
+        unit="fraction",
+        healthy="below 0.1",
+        meaning="Predictions are of a response being correct; with bradley_terry, of the higher score of a pair being "
+        "the correct one. A large error makes scores incomparable between problems, although their order may be right.",
+        weight="predictions",
+    ),
+    Metric(
+        name="reward_model/first_error_f1",
+        title="first wrong step found",
+        formula="harmonic mean of the accuracies on solutions with and without a wrong step (arXiv:2412.06559)",
+        unit="fraction",
+        healthy="over 0.8",
+        meaning="Only of process models, with reward_model.slips. The first step with a probability below one half is "
+        "the predicted error.",
+        weight="solutions",
+    ),
+    Metric(
+        name="reward_model/best_of_<n>",
+        title="best of n",
+        formula="probability that the response with the highest score among n is correct, mean over problems",
+        unit="fraction",
+        healthy="above reward_model/maj_<n>, and rises with n",
+        meaning="If it falls with n, the highest scores are errors of the model, and RL would find them too.",
+        weight="problems",
+    ),
+    Metric(
+        name="reward_model/weighted_vote_<n>",
+        title="weighted vote of n",
+        formula="probability that the answer with the largest sum of weights among n responses is correct; the weight "
+        "is the predicted probability, or with bradley_terry exp(score)",
+        unit="fraction",
+        healthy="at least reward_model/maj_<n>",
+        meaning="Between best_of_n and a majority. It forgives single wrong scores.",
+        weight="problems",
+    ),
+    Metric(
+        name="reward_model/maj_<n>",
+        title="majority of n",
+        formula="maj@n of the same responses",
+        unit="fraction",
+        healthy="rises with n",
+        meaning="What choosing costs nothing for: a reward model must beat it.",
+        weight="problems",
+    ),
     # Supervised fine-tuning: worked solutions of held-out problems, only with sft.heldout_every.
     Metric(
         name="sft/heldout_loss",

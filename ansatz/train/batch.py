@@ -185,6 +185,8 @@ def build_batch(
     }
     inputs |= {"old_logp_T": old_logp_T, "ref_logp_T": ref_logp_T, "full_kl_T": full_kl_T}
     inputs |= {"value_T": value_T, "baseline_N": baseline_N}
+    if packed.rewards_steps and objective.advantage.per_token:
+        inputs["token_reward_T"] = packed.step_reward_T  # for GAE and rewards to go
     tokens = {"segment_T": packed.segment_T, "mask_T": packed.mask_T}
     advantages = objective.advantages(packed.reward_N, packed.group_N, **tokens, **inputs)
     mask_T = objective.loss_mask(**tokens, **inputs)

@@ -34,7 +34,7 @@ from safetensors import SafetensorError
 from ansatz.errors import CheckpointError
 from ansatz.files import sync, write_text
 from ansatz.json_text import parse_json
-from ansatz.train.trainer import TRAINING, Trainer, incomplete
+from ansatz.train.trainer import TRAINING, Checkpointed, incomplete
 
 STATE_FILE, DIGESTS_FILE = f"{TRAINING}/state.json", "SHA256SUMS"
 _NAME = re.compile(r"step-[0-9]{6,}")
@@ -44,7 +44,7 @@ number, no digests, and other names in the loop's state."""
 _OLD_STATE_FILE = "state.json"  # of formats 1 and 2
 
 
-def capture(trainer: Trainer[Any]) -> dict[str, Any]:
+def capture(trainer: Checkpointed) -> dict[str, Any]:
     """The small part of a training state, as JSON: counters and random generators. Weights are not part of it."""
     return {"trainer": trainer.state(), "random": random_states()}
 
@@ -58,7 +58,7 @@ def save(
     folder: Path,
     *,
     step: int,
-    trainer: Trainer[Any],
+    trainer: Checkpointed,
     state: Mapping[str, Any],
     keep: int,
     also_keep: Callable[[Sequence[int]], Collection[int]] = lambda steps: (),
@@ -109,7 +109,7 @@ def remove(path: Path) -> None:
 
 
 def _write(
-    draft: Path, *, step: int, trainer: Trainer[Any], state: Mapping[str, Any], captured: Mapping[str, Any] | None
+    draft: Path, *, step: int, trainer: Checkpointed, state: Mapping[str, Any], captured: Mapping[str, Any] | None
 ) -> None:
     """Write every file of a checkpoint and flush it to disk."""
     trainer.save(draft)
@@ -139,7 +139,7 @@ def latest(folder: Path) -> Path | None:
     return paths[-1] if paths else None
 
 
-def restore(checkpoint: Path, *, trainer: Trainer[Any]) -> tuple[int, dict[str, Any]]:
+def restore(checkpoint: Path, *, trainer: Checkpointed) -> tuple[int, dict[str, Any]]:
     """Restore trainer and random generators, bit for bit; returns the step and the loop's state.
 
     CheckpointError, before anything has changed, for a damaged folder, another format or another model.

@@ -58,6 +58,11 @@ class PackedRollouts:
         return len(self.reward_N)
 
     @property
+    def rewards_steps(self) -> bool:
+        """Whether any rollout has several rewarded steps. Without step rewards, each is a single step."""
+        return int(self.step_end_T.sum()) > self.num_rollouts
+
+    @property
     def num_tokens(self) -> int:
         """Prompt and response tokens, with the prompt counted once for each of its rollouts."""
         return len(self.token_T)

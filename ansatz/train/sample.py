@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ansatz.prompts.render import Demonstration
+from ansatz.train.step_tokens import StepTokens
 from ansatz.types import Group, Rollout
 
 
@@ -80,11 +81,18 @@ class TrainSample:
         )
 
 
-def samples_of_groups(groups: Sequence[Group]) -> list[TrainSample]:
-    """Every scored rollout of the groups; `group` is the group's index in the sequence."""
+def samples_of_groups(groups: Sequence[Group], step_tokens: StepTokens | None = None) -> list[TrainSample]:
+    """Every scored rollout of the groups; `group` is the group's index in the sequence.
+
+    step_tokens: finds the tokens at which rewarded steps end; None: every response counts as a single step.
+    """
     return [
         TrainSample.from_rollout(
-            member.rollout, group=index, reward=member.score.value, components=tuple(member.score.parts.values())
+            member.rollout,
+            group=index,
+            reward=member.score.value,
+            components=tuple(member.score.parts.values()),
+            steps=() if step_tokens is None else step_tokens(member.rollout, member.score.steps),
         )
         for index, group in enumerate(groups)
         for member in group.members

@@ -40,17 +40,49 @@ class StepReport:
         return values(self.measurements)
 
 
-class Trainer(Protocol[Batch]):
-    """Updates a policy on batches of samples. Between steps, `save` and `state` hold everything that it knows."""
-
-    @property
-    def version(self) -> int:
-        """The version of the policy: the number of optimizer steps so far."""
-        ...
+class Checkpointed(Protocol):
+    """What a checkpoint needs of a trainer, whatever it trains. Between steps, `save` and `state` hold everything."""
 
     @property
     def changes(self) -> int:
         """Number of changes of the weights that have begun. While it keeps its value, the weights are as they were."""
+        ...
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """About the size of what `save` writes."""
+        ...
+
+    def set_lr_scale(self, scale: float) -> None:
+        """Multiply every learning rate by `scale` from the next update on. The caller keeps the number: it is not part
+        of `state`."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write the model into `folder`, as an ordinary Hugging Face folder, and the rest into its subfolder TRAINING.
+
+        The subfolder exists.
+        """
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """The small part of the training state, as JSON."""
+        ...
+
+    def restore(self, folder: Path, state: Mapping[str, Any]) -> None:
+        """The inverse of `save` and `state`, bit for bit.
+
+        CheckpointError, before anything has changed, if the files are incomplete or belong to another model.
+        """
+        ...
+
+
+class Trainer(Checkpointed, Protocol[Batch]):
+    """Updates a policy on batches of samples."""
+
+    @property
+    def version(self) -> int:
+        """The version of the policy: the number of optimizer steps so far."""
         ...
 
     @property
@@ -73,36 +105,8 @@ class Trainer(Protocol[Batch]):
         """
         ...
 
-    def set_lr_scale(self, scale: float) -> None:
-        """Multiply every learning rate by `scale` from the next update on. The caller keeps the number: it is not part
-        of `state`."""
-        ...
-
     def weights(self) -> WeightSource:
         """The policy's current weights, for samplers."""
-        ...
-
-    def save(self, folder: Path) -> None:
-        """Write the policy into `folder`, as an ordinary Hugging Face folder, and the rest into its subfolder TRAINING.
-
-        The subfolder exists.
-        """
-        ...
-
-    @property
-    def checkpoint_bytes(self) -> int:
-        """About the size of what `save` writes."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """The small part of the training state, as JSON."""
-        ...
-
-    def restore(self, folder: Path, state: Mapping[str, Any]) -> None:
-        """The inverse of `save` and `state`, bit for bit.
-
-        CheckpointError, before anything has changed, if the files are incomplete or belong to another model.
-        """
         ...
 
 

@@ -225,7 +225,8 @@ def test_a_preset_without_its_input_is_refused_and_still_works_where_the_input_i
         ConfigError, match=r"'process' needs a reward at the last token of each reasoning step"
     ) as error:
         check_recipe(objective, samples_per_prompt=8)
-    assert 'Use preset = "grpo"' in str(error.value)
+    assert 'use preset = "grpo"' in str(error.value)
+    check_recipe(objective, samples_per_prompt=8, rewards_steps=True)
     assert {name for _, name in missing_inputs(objective, TRAINING_INPUTS)} == {"step_reward_T", "step_end_T"}
     assert missing_inputs(objective, INPUTS) == []
     for preset in set(PRESETS) - {"grpo_process"}:

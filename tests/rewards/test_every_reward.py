@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from chat_server import ChatServer
+from tiny_models import tiny_token_classifier
 
 from ansatz.registry import settings_of
 from ansatz.rewards.base import INJECTED, rewards
@@ -22,7 +23,7 @@ NEEDED = {
     "cosine_length": {"max_tokens": 8},
     "judge": {"model": "m"},
 }
-META = {"nums": [2, 3], "target": 5, "tests": ["assert f(2) == 4"]}
+META = {"nums": [2, 3], "target": 5, "tests": ["assert f(2) == 4"], "steps": [[2, "+", 3, 5]]}
 
 
 def recipe(name: str, server: ChatServer, folder: Path) -> dict:
@@ -32,6 +33,8 @@ def recipe(name: str, server: ChatServer, folder: Path) -> dict:
     if name == "learned":
         (folder / "flat.py").write_text("class Flat:\n    def score(self, rollouts): return [0.5] * len(rollouts)\n")
         settings["model"] = f"{folder}/flat.py:Flat"
+    if name == "process":
+        settings["model"] = tiny_token_classifier(folder)
     return {"math_answer": {}, name: settings}
 
 

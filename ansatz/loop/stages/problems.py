@@ -22,6 +22,7 @@ from ansatz.errors import ConfigError
 from ansatz.files import write_text
 from ansatz.loop.builders import check_source
 from ansatz.loop.context import RunContext
+from ansatz.loop.own_reward_model import check_own_rewards, rewards_before
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
 from ansatz.prompts.chat import spelled_out
@@ -43,7 +44,8 @@ class ProblemsStage(Stage):
             template_text(template if isinstance(template, str) else template.user)
         if config.data.curriculum is not None:
             curriculum_settings(config.data.curriculum)
-        build_grader(config.rewards, workers=config.grader_workers).close()
+        check_own_rewards(config)
+        build_grader(rewards_before(config), workers=config.grader_workers).close()
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
         """Every split can be read, its gold answers are readable, and a curriculum has enough problems for a step."""

@@ -27,12 +27,14 @@ from ansatz.objectives.build import build_objective
 from ansatz.objectives.checks import check_recipe as check_objective
 from ansatz.objectives.explain import explain as explain_objective
 from ansatz.objectives.objective import Objective
+from ansatz.rewards.base import rewards
 from ansatz.track.measurements import values
 from ansatz.track.no_signal import no_signal_note
 from ansatz.track.rollouts import rollout_metrics, version_lag
 from ansatz.track.rules import rules_of
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.sample import samples_of_groups
+from ansatz.train.step_tokens import StepTokens
 from ansatz.train.trainer import StepReport
 
 
@@ -53,7 +55,11 @@ class RlStage(Stage):
         check_requirements(config)
         _check_critic(config)
         objective = objective_of(config)
-        check_objective(objective, samples_per_prompt=config.rollout.samples_per_prompt)
+        check_objective(
+            objective,
+            samples_per_prompt=config.rollout.samples_per_prompt,
+            rewards_steps=any(map(rewards.gives_steps, config.rewards)),
+        )
         check_lag(config, objective)
         check_workers(config)
         bind_optimizer(config.train.optimizer)
@@ -126,12 +132,13 @@ def _critic_lines(config: Config) -> list[str]:
 def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluator: Evaluator) -> None:
     config, trainer = stage.config, stage.trainer
     memory = PeakMemory(trainer.policy.device)
+    step_tokens = StepTokens(partial(trainer.policy.tokenizer.decode, skip_special_tokens=True))
     _evaluate_if_due(stage, evaluator, queue, step=stage.first_step - 1)  # a signal may have cut it off
     for step in stage.steps:
         queue.open(through=step + config.rollout.lag)
         data, version = queue.gather(step), trainer.version
         start = time.perf_counter()
-        batch = trainer.batch(samples_of_groups(data.groups), baseline_of_group=data.baseline_of_group)
+        batch = trainer.batch(samples_of_groups(data.groups, step_tokens), baseline_of_group=data.baseline_of_group)
         aligned = check_sampler(stage, queue, batch, step=step)
         report = trainer.update(batch, step=step, seed=stage.noise_seed, check_alignment=True)
         queue.publish(trainer.weights(), version=step)

@@ -1,0 +1,131 @@
+"""The data of a reward model: responses with a label for each, or for each of their reasoning steps.
+
+labelled.jsonl    one line per problem: its prompt, its responses, and their labels
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ansatz.data.keyed_random import KeyedRandom
+from ansatz.evaluate.responses import Response
+from ansatz.files import write_text
+from ansatz.rewards.reasoning_steps import encode_steps, exact_labels, step_ends
+from ansatz.track.jsonl import read_jsonl
+from ansatz.train.sample import TrainSample
+from ansatz.types import Problem, Prompt
+
+FILE = "labelled.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledGroup:
+    """The responses to one problem. labels: of each response, one number in 0..1, or one for each reasoning step."""
+
+    id: str
+    prompt: str
+    responses: Sequence[str]
+    labels: Sequence[Sequence[float]]
+
+    @property
+    def has_both(self) -> bool:
+        """Whether labels differ, so that a pair can be made."""
+        return len({tuple(each) for each in self.labels}) > 1
+
+
+def outcome_labels(responses: Sequence[Response]) -> list[list[float]]:
+    return [[float(response.verdicts["reward"].correct)] for response in responses]
+
+
+def checked_labels(problem: Problem, responses: Sequence[Response]) -> list[list[float]]:
+    """By the generator's own steps."""
+    return [[float(right) for right in exact_labels(problem, response.response)] for response in responses]
+
+
+@dataclass(frozen=True, slots=True)
+class StepPrefixes:
+    """The distinct beginnings of responses from which completions are sampled (Math-Shepherd, arXiv:2312.08935, sec.
+    3.3): a response up to the end of each of its steps but the last, whose label is the verdict of the response."""
+
+    prompts: Sequence[Prompt]
+    id_of: Mapping[tuple[str, str], str]
+    prefix_of: Mapping[str, str]
+
+    @staticmethod
+    def of(
+        prompts: Sequence[Prompt], responses: Sequence[Sequence[Response]], encode: Callable[[str], Sequence[int]]
+    ) -> StepPrefixes:
+        """encode: tokens of a text without special tokens."""
+        extended, id_of, prefix_of = list[Prompt](), dict[tuple[str, str], str](), dict[str, str]()
+        for prompt, members in zip(prompts, responses, strict=True):
+            for response in members:
+                for end in step_ends(response.response)[:-1]:
+                    prefix, problem = response.response[:end], prompt.problem
+                    if (problem.id, prefix) in id_of:
+                        continue
+                    name = f"{problem.id}>{len(extended)}"
+                    id_of[problem.id, prefix], prefix_of[name] = name, prefix
+                    extended.append(_extended(prompt, name, prefix, encode(prefix)))
+        return StepPrefixes(extended, id_of, prefix_of)
+
+    def labels(self, response: Response, correct_frac: Mapping[str, float], *, hard: bool) -> list[float]:
+        """The labels of the steps of a response. correct_frac: by the id of a prefix, the fraction of correct
+        completions."""
+        ends = step_ends(response.response)
+        fractions = [correct_frac[self.id_of[response.id, response.response[:end]]] for end in ends[:-1]]
+        if ends:
+            fractions.append(float(response.verdicts["reward"].correct))
+        return [float(frac > 0) for frac in fractions] if hard else fractions
+
+
+def _extended(prompt: Prompt, name: str, prefix: str, prefix_ids: Sequence[int]) -> Prompt:
+    problem = replace(prompt.problem, id=name)
+    return Prompt(problem=problem, text=prompt.text + prefix, token_ids=(*prompt.token_ids, *prefix_ids))
+
+
+def write_labelled(folder: Path, groups: Sequence[LabelledGroup]) -> None:
+    lines = [json.dumps(asdict(group), ensure_ascii=False) + "\n" for group in groups]
+    write_text(folder / FILE, "".join(lines))
+
+
+def read_labelled(folder: Path) -> list[LabelledGroup] | None:
+    """What `write_labelled` wrote; None before that."""
+    path = folder / FILE
+    return [LabelledGroup(**row) for row in read_jsonl(path)] if path.is_file() else None
+
+
+def with_replay(
+    groups: Sequence[LabelledGroup], earlier: Sequence[LabelledGroup], *, frac: float, key: Sequence[object]
+) -> list[LabelledGroup]:
+    """The groups, and earlier ones that make up the fraction `frac` of the whole if there are enough (iterative GRPO,
+    arXiv:2402.03300, alg. 1). The key determines which."""
+    count = min(round(len(groups) * frac / (1 - frac)), len(earlier))
+    drawn = KeyedRandom(*key).shuffled(range(len(earlier)))[:count]
+    return [*groups, *(earlier[index] for index in sorted(drawn))]
+
+
+def samples_of(group: LabelledGroup, tokenizer: Any, *, number: int, by_step: bool) -> list[TrainSample]:
+    """The group's responses for a `RewardTrainer`. number: of the group within the batch. A response without a step is
+    left out, because a model would have nothing to read."""
+    samples = list[TrainSample]()
+    for response, labels in zip(group.responses, group.labels, strict=True):
+        encoded = encode_steps(tokenizer, group.prompt, response)
+        token_ids = encoded.token_ids[encoded.num_prompt :]
+        if not encoded.at:
+            continue
+        at = encoded.at if by_step else (len(encoded.token_ids) - 1,)
+        samples.append(
+            TrainSample(
+                prompt_ids=encoded.token_ids[: encoded.num_prompt],
+                token_ids=token_ids,
+                behavior_logps=[0.0] * len(token_ids),
+                group=number,
+                reward=labels[-1],
+                steps=[(index - encoded.num_prompt, label) for index, label in zip(at, labels, strict=True)],
+            )
+        )
+    return samples

@@ -1,0 +1,65 @@
+"""Rewards whose model this run trains itself: `learned` and `process` without a `model`, after a stage `reward_model`.
+
+Until the stage has made a model, these rewards are left out, and the other rewards of the recipe give the verdicts. RL
+is rewarded by the newest reward model; evaluations and the labels of later rounds stay with the verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansatz.config.schema import Config
+from ansatz.errors import ConfigError
+from ansatz.rewards.base import rewards
+from ansatz.rewards.learned import LEARNED
+
+STAGE = "reward_model"
+Recipe = Mapping[str, Mapping[str, Any]]
+
+
+def own_rewards(recipe: Recipe) -> list[str]:
+    """The rewards of a recipe that use the run's own model."""
+    return [name for name in LEARNED if name in recipe and recipe[name].get("model") is None]
+
+
+def rewards_before(config: Config) -> Recipe:
+    """The rewards of the recipe without those that wait for a model of the run."""
+    own = own_rewards(config.rewards)
+    return {name: settings for name, settings in config.rewards.items() if name not in own}
+
+
+def rewards_with(config: Config, model: str) -> Recipe:
+    """The rewards of the recipe with the model that the run has trained."""
+    own = own_rewards(config.rewards)
+    return {name: {**each, "model": model} if name in own else each for name, each in config.rewards.items()}
+
+
+def check_own_rewards(config: Config) -> None:
+    """ConfigError if the recipe has a reward that waits for a model of the run, and no such model can come in time."""
+    for name in own_rewards(config.rewards):
+        settings = {key: value for key, value in config.rewards[name].items() if key not in ("weight", "deadline_s")}
+        rewards.bind(name, settings)
+        section = config.reward_model
+        if section is None:
+            raise ConfigError(
+                f"rewards.{name} names no model, and the recipe has no stage reward_model that trains one. Set "
+                f"rewards.{name}.model, or add the section reward_model."
+            )
+        if (section.kind == "process") != (name == "process"):
+            other = "learned" if name == "process" else "process"
+            raise ConfigError(
+                f"rewards.{name} names no model, and reward_model.kind = {section.kind!r} trains one for the reward "
+                f"{other!r}. Use that reward, or another kind."
+            )
+        if not rewards_before(config):
+            raise ConfigError(
+                f"rewards has only {name!r}, whose model is trained by this run. Its responses need verdicts: add a "
+                "reward that grades answers, such as math_answer: {weight: 0}."
+            )
+        names = config.stage_names
+        if "rl" in names and (STAGE not in names or names.index("rl") < names.index(STAGE)):
+            raise ConfigError(
+                f"rewards.{name} names no model, and RL comes before the stage reward_model that trains one. List "
+                "reward_model before rl."
+            )

@@ -1,0 +1,62 @@
+"""A process reward: a model that reads prompt and response and gives each reasoning step a number.
+
+For GRPO with process supervision (DeepSeekMath, arXiv:2402.03300, sec. 4.1.3). The stage `reward_model` with
+kind: process trains such a model.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import Literal
+
+from ansatz.config.fields import Positive
+from ansatz.rewards.base import RewardResult
+from ansatz.rewards.classifiers import Classifier
+from ansatz.rewards.learned import checked_model, sigmoid
+from ansatz.rewards.reasoning_steps import encode_steps, step_ends
+from ansatz.types import Rollout
+
+CAN_HANG = True
+"""The model can be slow on the device that the recipe names."""
+GIVES_STEPS = True
+
+WHOLE: dict[str, Callable[[Sequence[float]], float]] = {
+    "min": min,
+    "mean": fmean,
+    "product": math.prod,
+    "last": lambda values: values[-1],
+}
+
+
+def process(
+    rollouts: Sequence[Rollout],
+    *,
+    model: str | None = None,
+    whole: Literal["min", "mean", "product", "last"] = "min",
+    batch_size: Positive = 8,
+    device: str = "cpu",
+) -> list[RewardResult]:
+    """The probability of each step (a line of the response) that it is right, and one number for the whole response.
+
+    model: a token classifier of one label (a Hugging Face folder or a model of the hub), whose logit at the last token
+    of a step is the log-odds of the step; null: the newest reward model of this run, from the stage reward_model.
+    whole: how the probabilities of the steps become the value of the response; 0 for a response without a step.
+    batch_size, device: of the forward passes.
+    """
+    classifier = _classifier(checked_model("process", model), batch_size, device)
+    encoded = [encode_steps(classifier.tokenizer, rollout.prompt.text, rollout.text) for rollout in rollouts]
+    rows = [index for index, each in enumerate(encoded) if each.at]
+    results = [RewardResult(value=0.0) for _ in rollouts]
+    for index, logits in zip(rows, classifier.logits([encoded[row].token_ids for row in rows]), strict=True):
+        values = [sigmoid(logits[at]) for at in encoded[index].at]
+        steps = tuple(zip(step_ends(rollouts[index].text), values, strict=True))
+        results[index] = RewardResult(value=WHOLE[whole](values), steps=steps)
+    return results
+
+
+@functools.cache
+def _classifier(folder: str, batch_size: int, device: str) -> Classifier:
+    return Classifier(folder, key="rewards.process.model", by_token=True, batch_size=batch_size, device=device)

@@ -1,0 +1,171 @@
+"""The stage reward_model in whole toy runs: what it writes, that it resumes to the same bits, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_runs import toy_config, toy_recipe
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+
+from ansatz.cli.explain import explain
+from ansatz.errors import AnsatzError
+from ansatz.evaluate.responses import Response
+from ansatz.loop.labelled_responses import LabelledGroup, StepPrefixes, read_labelled, with_replay
+from ansatz.loop.pipeline import run_pipeline
+from ansatz.track.jsonl import read_jsonl
+from ansatz.types import Finish, Problem, Prompt, Reason, Verdict
+
+EVERY_OTHER = f"{Path(__file__).with_name('user_rewards.py')}:every_other"
+SMALL = {
+    "samples_per_prompt": 4,
+    "problems": 6,
+    "steps": 4,
+    "batch_size": 3,
+    "heldout_problems": 3,
+    "heldout_samples": 4,
+    "batch": 2,
+}
+SLIPS = {"source": "word_problems", "split": "heldout", "count": 8, "slip_rate": 0.5, "max_value": 50}
+SHORT = {"stop": ["a", "e", "i", "o"]}  # random weights rarely end a response themselves
+
+
+def changes(kind: str, reward: str, **settings: Any) -> dict[str, Any]:
+    return {
+        "sft": {"steps": 1},
+        "rollout": SHORT,
+        "reward_model": {**SMALL, "kind": kind, **settings},
+        "rewards": {EVERY_OTHER: {}, reward: {}},
+        "train": {"steps": 2},
+        "evaluate": {"problems": 2, "samples_per_prompt": 2, "k": 2, "every": 0},
+        "save": {"tensorboard": False},
+    }
+
+
+@pytest.fixture(scope="module")
+def outcome_run(tmp_path_factory) -> Path:
+    config = toy_config(tmp_path_factory.mktemp("outcome"), changes("bradley_terry", "learned"))
+    return run_pipeline(config)
+
+
+def test_an_outcome_model_is_trained_evaluated_and_rewards_rl(outcome_run):
+    groups = read_labelled(outcome_run / "reward_model")
+    assert groups is not None
+    assert len(groups) == 6
+    assert list(groups[0].labels) == [[0.0], [1.0], [0.0], [1.0]]
+    rows = read_jsonl(outcome_run / "reward_model" / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert {"reward_model/best_of_4", "reward_model/maj_4", "reward_model/pair_accuracy"} <= rows[-1].keys()
+    assert "reward_model/maj_4" not in rows[0]
+    checkpoint = outcome_run / "reward_model" / "checkpoints" / "step-000004"
+    assert AutoModelForSequenceClassification.from_pretrained(checkpoint).config.num_labels == 1
+    learned = [row["reward/learned"] for row in read_jsonl(outcome_run / "rl" / "metrics.jsonl")]
+    assert len(learned) == 2
+    assert all(learned)
+
+
+def scores(run: Path) -> list[dict[str, Any]]:
+    """The scores of all rollouts of RL."""
+    lines = [line for path in sorted((run / "rl" / "samples").iterdir()) for line in path.open()]
+    return [{**score, "verdict": None} for score in (json.loads(line)["score"] for line in lines)]
+
+
+@pytest.mark.parametrize("cut", ["while it samples", "while it trains"])
+def test_a_stage_that_is_cut_off_ends_in_the_same_bytes(outcome_run, tmp_path, cut):
+    run = tmp_path / "runs" / "toy"
+    shutil.copytree(outcome_run, run)
+    stage = run / "reward_model"
+    (stage / "done.json").unlink()
+    shutil.rmtree(run / "rl")
+    shutil.rmtree(stage / "checkpoints" / "step-000004")
+    if cut == "while it samples":
+        shutil.rmtree(stage / "checkpoints")
+        (stage / "labelled.jsonl").unlink()
+        responses = stage / "responses" / "rollouts.jsonl"
+        responses.write_text("".join(responses.read_text().splitlines(keepends=True)[:5]))
+    run_pipeline(toy_config(tmp_path, changes("bradley_terry", "learned")), resume=True)
+    for name in ("model.safetensors", "training/optimizer.safetensors"):
+        path = Path("reward_model", "checkpoints", "step-000004", name)
+        assert (run / path).read_bytes() == (outcome_run / path).read_bytes(), name
+    samples = sorted((outcome_run / "rl" / "samples").iterdir())
+    rewards = [[json.loads(line)["score"]["value"] for line in path.open()] for path in samples]
+    again = [
+        [json.loads(line)["score"]["value"] for line in (run / "rl" / "samples" / path.name).open()] for path in samples
+    ]
+    assert again == rewards
+
+
+@pytest.mark.parametrize("labels", ["exact", "soft"])
+def test_a_process_model_rewards_the_steps_of_rl(tmp_path, labels):
+    recipe = changes("process", "process", labels=labels, slips=SLIPS)
+    recipe |= {"algorithm": {"preset": "grpo_process"}, "train": {"steps": 1}}
+    if labels == "soft":  # completions need responses of several lines
+        recipe |= {"sft": {"steps": 40, "lr": 1e-2}, "rollout": {}}
+    run = run_pipeline(toy_config(tmp_path, recipe))
+    row = read_jsonl(run / "reward_model" / "metrics.jsonl")[-1]
+    assert {"reward_model/first_error_f1", "reward_model/calibration_error"} <= row.keys()
+    checkpoint = run / "reward_model" / "checkpoints" / "step-000004"
+    assert AutoModelForTokenClassification.from_pretrained(checkpoint).config.num_labels == 1
+    assert (run / "reward_model" / "steps").exists() == (labels == "soft")
+    steps = [score.get("steps", []) for score in scores(run)]
+    assert sum(map(len, steps)) > 0
+    assert all(reward > 0 for each in steps for _, reward in each)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "sentence"),
+    [
+        ({"rewards": {"learned": {}}}, "names no model, and the recipe has no stage reward_model"),
+        (changes("process", "learned"), "trains one for the reward 'process'"),
+        ({**changes("bradley_terry", "learned"), "rewards": {"learned": {}}}, "Its responses need verdicts"),
+        (changes("bradley_terry", "learned", labels="hard"), "labels has no effect with kind: bradley_terry"),
+        (changes("bradley_terry", "learned", samples_per_prompt=1), "bradley_terry compares responses"),
+        (changes("correctness", "learned", path="nowhere"), "reward_model.path"),
+        ({**changes("process", "process"), "rewards": {"process": {"whole": "max"}, "math_answer": {}}}, "whole"),
+        ({"algorithm": {"preset": "grpo_process"}}, "Add a reward of steps"),
+    ],
+    ids=str,
+)
+def test_a_recipe_that_could_not_be_rewarded_is_refused(tmp_path, recipe, sentence):
+    class Context:
+        obj: dict[str, str] = {}  # noqa: RUF012
+
+    with pytest.raises(AnsatzError) as error:
+        explain(Context(), toy_recipe(tmp_path, recipe))
+    assert sentence in str(error.value)
+
+
+def group(name: str) -> LabelledGroup:
+    return LabelledGroup(id=name, prompt="?", responses=["a"], labels=[[1.0]])
+
+
+def test_replay_is_the_given_fraction_of_the_whole():
+    new, old = [group(f"n{index}") for index in range(18)], [group(f"o{index}") for index in range(30)]
+    mixed = with_replay(new, old, frac=0.1, key=(0,))
+    assert mixed[:18] == new
+    assert len(mixed) == 20
+    assert {each.id for each in mixed[18:]} <= {each.id for each in old}
+    assert with_replay(new, old, frac=0.1, key=(0,)) == mixed != with_replay(new, old, frac=0.1, key=(1,))
+    assert with_replay(new, [], frac=0.1, key=(0,)) == new
+
+
+def test_labels_from_completions_share_prefixes_and_the_last_step_has_the_verdict():
+    problem = Problem(id="p", question="?", answer="5", source="test", split="train")
+
+    def response(text: str, sample: int, *, correct: bool) -> Response:
+        verdict = Verdict(correct=correct, reason=Reason.EQUAL if correct else Reason.DIFFERENT)
+        fields = {"level": "", "subject": "", "question": "?", "answer": "5", "tokens": 3, "finish": Finish.STOP}
+        return Response(id="p", sample=sample, response=text, verdicts={"reward": verdict}, **fields)
+
+    right, wrong = response("a\nb\n5", 0, correct=True), response("a\nc\n6", 1, correct=False)
+    prefixes = StepPrefixes.of([Prompt(problem=problem, text="?", token_ids=(1,))], [[right, wrong]], lambda text: [9])
+    assert [prompt.text for prompt in prefixes.prompts] == ["?a\n", "?a\nb\n", "?a\nc\n"]
+    assert prefixes.prompts[0].token_ids == (1, 9)
+    names = [prompt.problem.id for prompt in prefixes.prompts]
+    fractions = dict(zip(names, (0.5, 1.0, 0.0), strict=True))
+    assert prefixes.labels(right, fractions, hard=False) == [0.5, 1.0, 1.0]
+    assert prefixes.labels(wrong, fractions, hard=False) == [0.5, 0.0, 0.0]
+    assert prefixes.labels(wrong, fractions, hard=True) == [1.0, 0.0, 0.0]

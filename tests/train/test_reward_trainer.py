@@ -1,0 +1,153 @@
+"""Reward models are trained on packed responses, and are ordinary classifiers of transformers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from safetensors.torch import load_file, save_file
+
+from ansatz.config.schema import TrainSection
+from ansatz.errors import ModelError, NonFiniteError
+from ansatz.models.reward_model import HEAD, load_reward_model
+from ansatz.train.optim import Schedule
+from ansatz.train.reward_trainer import RewardTrainer, reads
+from ansatz.train.sample import TrainSample
+from tests.tiny_models import some_sequences, tiny_folder
+
+PROMPTS = [(5, 6, 7), (8, 9)]
+
+
+def samples() -> list[TrainSample]:
+    """Two prompts with three responses each; the second prompt has one correct response."""
+    responses, labels = some_sequences(4, 7, 5, 6, 3, 8), [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]
+    return [
+        TrainSample(
+            prompt_ids=PROMPTS[index // 3],
+            token_ids=response,
+            behavior_logps=[0.0] * len(response),
+            group=index // 3,
+            reward=label,
+        )
+        for index, (response, label) in enumerate(zip(responses, labels, strict=True))
+    ]
+
+
+def with_steps(sample: TrainSample) -> TrainSample:
+    return dataclasses.replace(sample, steps=((1, 0.25), (len(sample.token_ids) - 1, sample.reward)))
+
+
+def trainer(folder: Path, kind, *, seed: int = 1, **settings) -> RewardTrainer:
+    model = load_reward_model(folder, reads=reads(kind), device="cpu")
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in getattr(model.model, HEAD).parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator)
+    return RewardTrainer(
+        model, kind=kind, settings=TrainSection(**settings), dtype=torch.float32, lr=1e-2, schedule=Schedule()
+    )
+
+
+@pytest.fixture(scope="module")
+def policy_folder(tmp_path_factory) -> Path:
+    return tiny_folder(tmp_path_factory.mktemp("policy"))
+
+
+CLASSES = {
+    "bradley_terry": transformers.AutoModelForSequenceClassification,
+    "process": transformers.AutoModelForTokenClassification,
+}
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_transformers_loads_the_folder_and_gives_the_same_scores(policy_folder, tmp_path, kind):
+    ours = trainer(policy_folder, kind)
+    labelled = [with_steps(sample) for sample in samples()] if kind == "process" else samples()
+    ours.update(ours.batch(labelled), step=1)
+    (tmp_path / "training").mkdir()
+    ours.save(tmp_path)
+    theirs = CLASSES[kind].from_pretrained(tmp_path).eval()
+    for sample in labelled:
+        packed = ours.batch([sample]).packed
+        ids = torch.tensor([[*sample.prompt_ids, *sample.token_ids]])
+        logits = theirs(input_ids=ids).logits
+        read = [index + len(sample.prompt_ids) for index, _ in sample.steps]
+        expected = logits[0, read, 0] if kind == "process" else logits[0]
+        torch.testing.assert_close(ours.scores(packed), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_that_starts_from_a_policy_scores_everything_0_and_needs_all_other_weights(policy_folder, tmp_path):
+    model = load_reward_model(policy_folder, reads="response", device="cpu")
+    assert not model.model.score.weight.any()
+    shutil.copytree(policy_folder, tmp_path, dirs_exist_ok=True)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["model.norm.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"lacks 1 weights, such as model\.norm\.weight"):
+        load_reward_model(tmp_path, reads="response", device="cpu")
+
+
+def expected_loss(ours: RewardTrainer, labelled: list[TrainSample]) -> float:
+    """The loss from single forward passes, in float64 and with plain loops."""
+    scores, labels, groups = [], [], []
+    for sample in labelled:
+        values = ours.scores(ours.batch([sample]).packed).detach().double()
+        scores += list(values)
+        labels += [label for _, label in sample.steps] or [sample.reward]
+        groups += [sample.group] * len(values)
+    if ours.kind == "bradley_terry":
+        pairs = [
+            -F.logsigmoid(scores[i] - scores[j])
+            for i in range(len(scores))
+            for j in range(len(scores))
+            if groups[i] == groups[j] and labels[i] > labels[j]
+        ]
+        assert len(pairs) == 4  # two from the first prompt, two from the second
+        return float(sum(pairs) / len(pairs))
+    terms = [-(t * F.logsigmoid(s) + (1 - t) * F.logsigmoid(-s)) for s, t in zip(scores, labels, strict=True)]
+    return float(sum(terms) / len(terms))
+
+
+@pytest.mark.parametrize("kind", ["bradley_terry", "correctness", "process"])
+@pytest.mark.parametrize("tokens", [16, 16384])
+def test_the_loss_is_that_of_a_loop_whatever_the_microbatches(policy_folder, kind, tokens):
+    ours = trainer(policy_folder, kind, tokens_per_microbatch=tokens)
+    labelled = [with_steps(sample) for sample in samples()] if kind == "process" else samples()
+    expected = expected_loss(ours, labelled)
+    report = ours.update(ours.batch(labelled), step=1)
+    assert report.metrics["train/loss"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bradley_terry", "process"])
+def test_training_separates_the_labels_and_a_resumed_trainer_continues_with_the_same_bits(
+    policy_folder, tmp_path, kind
+):
+    ours, labelled = trainer(policy_folder, kind), samples()
+    batch = ours.batch(labelled)
+    for step in range(1, 21):
+        if step == 11:
+            (tmp_path / "training").mkdir()
+            ours.save(tmp_path)
+            state = ours.state()
+        report = ours.update(batch, step=step)
+    assert report.metrics["reward_model/train_accuracy"] == 1.0
+    again = trainer(policy_folder, kind, seed=2)
+    again.restore(tmp_path, state)
+    for step in range(11, 21):
+        again.update(again.batch(labelled), step=step)
+    assert again.version == ours.version == 20
+    for name, weight in ours.optimizer.weights().items():
+        assert torch.equal(weight, again.optimizer.weights()[name]), name
+
+
+def test_an_update_that_is_not_finite_changes_nothing(policy_folder):
+    ours = trainer(policy_folder, "correctness")
+    before = {name: value.clone() for name, value in ours.optimizer.weights().items()}
+    with pytest.raises(NonFiniteError, match="step 3"):
+        ours.update(ours.batch([dataclasses.replace(samples()[0], reward=math.nan)]), step=3)
+    assert all(torch.equal(value, before[name]) for name, value in ours.optimizer.weights().items())
