@@ -24,6 +24,7 @@ from ansatz.data.base import find_source, source_names
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.generated import Source as GeneratedSource
 from ansatz.data.row_problems import RowSettings
+from ansatz.environments.base import TurnSettings, environment_names, find_environment
 from ansatz.evaluate.selection import Selection
 from ansatz.loop.stages.rejection import RejectionSettings
 from ansatz.models.lora import add_adapters
@@ -111,6 +112,7 @@ def render() -> str:
         ],
         "data": [*_templates(), *_sources(), *_function("data.curriculum", CurriculumSettings, CURRICULUM)],
         "rollout": _registry("rollout.engine", "Engines", ENGINES),
+        "environment": _environments(),
         "algorithm": _algorithm(),
         "rejection": _rejection(),
         "reward_model": _reward_model(),
@@ -140,7 +142,7 @@ def render() -> str:
 
 def _is_section(name: str) -> bool:
     kind = Config.model_fields[name].annotation
-    named = ("algorithm", "rejection", "reward_model", "rewards")
+    named = ("algorithm", "environment", "rejection", "reward_model", "rewards")
     return (isinstance(kind, type) and issubclass(kind, BaseModel)) or name in named
 
 
@@ -241,6 +243,15 @@ def _registry(key: str, title: str, registry: Registry[Any]) -> list[str]:
     lines = [f"### {title}", "", paragraph(f"Settings of `{key}`, by `name`."), ""]
     for name in registry.names():
         lines += _function(name, registry.get(name), level=4)
+    return lines
+
+
+def _environments() -> list[str]:
+    """What every environment has, then the settings of each."""
+    prose, items = _described(TurnSettings)
+    lines = [paragraph(text) for text in prose] + ["", *items, ""]
+    for name in environment_names():
+        lines += _function(name, find_environment(name), without=settings_of(TurnSettings))
     return lines
 
 

@@ -338,6 +338,9 @@ class Config(Section):
     model: ModelSection = ModelSection()
     sft: SftSection = SftSection()
     rollout: RolloutSection = RolloutSection()
+    environment: dict[str, Any] | None = None
+    """What a response interacts with while it is sampled, in training and in evaluations, with its settings:
+    {name: calculator, turns: 4, timeout_s: 5}. null: a response is one turn."""
     algorithm: dict[str, Any] = Field(default_factory=lambda: {"preset": "grpo"})
     """The objective of RL: a preset, and the components that replace its own."""
     rejection: dict[str, Any] | None = None

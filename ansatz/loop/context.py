@@ -10,6 +10,7 @@ from typing import Any
 
 from ansatz.config.schema import Config, SftSection, TrainSection
 from ansatz.data.store import read_problems, write_problems
+from ansatz.environments.base import bind_environment
 from ansatz.errors import DataError
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.files import write_text
@@ -122,7 +123,7 @@ class RunContext(RunSources):
         return copy_of_trained(self.config, path)
 
     def sampler(self, policy: Policy) -> Sampler:
-        return engine_of(self.config.rollout.engine)(policy)
+        return engine_of(self.config.rollout.engine, bind_environment(self.config.environment))(policy)
 
     @contextmanager
     def rl_grader(self) -> Iterator[Grader]:

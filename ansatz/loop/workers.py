@@ -12,6 +12,7 @@ from ansatz.cluster.base import Needs, Role
 from ansatz.cluster.ray import RayCluster, check_installed
 from ansatz.cluster.room import Request
 from ansatz.config.schema import Config
+from ansatz.environments.base import bind_environment
 from ansatz.loop.context import copy_of_trained
 from ansatz.loop.training_stage import TrainingStage
 from ansatz.models.threads import set_threads
@@ -108,4 +109,5 @@ def build_host(recipe: Mapping[str, Any], *, model: str, weights: str, folder: s
     config = Config.model_validate(recipe)
     set_threads(config.cluster.threads)
     policy = copy_of_trained(config, model)
-    return SamplerHost(policy, engine_of(config.rollout.engine)(policy), FileWeightStore(Path(weights)))
+    sampler = engine_of(config.rollout.engine, bind_environment(config.environment))(policy)
+    return SamplerHost(policy, sampler, FileWeightStore(Path(weights)))

@@ -81,12 +81,6 @@ class Sampling:
         )
 
 
-Tool = Callable[[str], str | None]
-"""A tool. It receives the text of a response that has reached a stop string, and returns what to append to it; the
-response then continues. None ends the response. The result should depend only on the text: otherwise a response
-depends on the batch that it is in."""
-
-
 def first_samples(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[Rollout] = ()) -> list[int]:
     """The index of each prompt's first sample.
 

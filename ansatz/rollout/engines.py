@@ -1,16 +1,20 @@
 """The engines that a recipe can name under `rollout.engine`: {name: NAME, ...settings}. The default is native.
 
 A name with a colon (`path/to/file.py:function`) is a user's own engine:
-`function(policy, *, ...settings) -> Sampler`.
+`function(policy, *, ...settings) -> Sampler`, or `function(policy, environment, *, ...settings)` if it supports the
+recipe's environment (`environments.base`), which is None if there is none.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from ansatz.config.fields import Count, Positive
 from ansatz.config.schema import RolloutSection
+from ansatz.environments.base import EnvironmentSpec
 from ansatz.errors import ConfigError
 from ansatz.models.load import Policy
 from ansatz.registry import Registry, bind
@@ -21,18 +25,30 @@ _MODE_SETTINGS = {"colocated": {"sleep"}, "server": {"devices", "timeout_s", "st
 ENGINES: Registry[Callable[..., Sampler]] = Registry("rollout.engine")
 
 
-def engine_of(engine: Mapping[str, Any]) -> Callable[[Policy], Sampler]:
-    """The recipe's engine with its settings bound. Raises ConfigError for an unknown setting or a wrong type."""
+def engine_of(engine: Mapping[str, Any], environment: EnvironmentSpec | None = None) -> Callable[[Policy], Sampler]:
+    """The recipe's engine with its settings and its environment bound.
+
+    Raises ConfigError for an unknown setting, a wrong type, or an engine that cannot take the environment.
+    """
     settings = {key: value for key, value in engine.items() if key != "name"}
     name = engine.get("name", "native")
     if not isinstance(name, str):
         raise ConfigError(f"rollout.engine.name = {name!r}: expected one of: {', '.join(ENGINES.names())}.")
-    return bind(ENGINES.get(name), settings, what=f"rollout.engine {name!r}")
+    function, what = ENGINES.get(name), f"rollout.engine {name!r}"
+    create = bind(function, settings, what=what)
+    if environment is None:
+        return create
+    if "environment" not in inspect.signature(function).parameters:
+        raise ConfigError(
+            f"{what} takes no environment, but the recipe has the environment {environment.name!r}. Give its function "
+            "a second parameter `environment`, or use another engine."
+        )
+    return functools.partial(create, environment=environment)
 
 
-def check_engine(rollout: RolloutSection) -> None:
+def check_engine(rollout: RolloutSection, environment: EnvironmentSpec | None = None) -> None:
     """Raise ConfigError if the engine cannot sample what the recipe needs. Runs before anything has started."""
-    engine_of(rollout.engine)
+    engine_of(rollout.engine, environment)
     if rollout.engine.get("name") != "vllm":
         return
     mode = rollout.engine.get("mode", "colocated")
@@ -52,17 +68,18 @@ def check_engine(rollout: RolloutSection) -> None:
 
 
 @ENGINES.register()
-def native(policy: Policy, *, max_concurrent: Count = 256) -> Sampler:
+def native(policy: Policy, environment: EnvironmentSpec | None = None, *, max_concurrent: Count = 256) -> Sampler:
     """max_concurrent: rollouts decoded at the same time. It bounds the cache and changes no result. On a GPU the number
     is lower if free memory would not hold that many responses of maximum length; 0 means as many as fit."""
     from ansatz.rollout.native import NativeSampler
 
-    return NativeSampler(policy, max_concurrent=max_concurrent)
+    return NativeSampler(policy, max_concurrent=max_concurrent, environment=environment)
 
 
 @ENGINES.register()
 def vllm(
     policy: Policy,
+    environment: EnvironmentSpec | None = None,
     *,
     mode: Literal["colocated", "server"] = "colocated",
     max_concurrent: Positive = 256,
@@ -120,4 +137,5 @@ def vllm(
         max_context=context,
         seeded=seeded,
         max_restarts=max_restarts,
+        environment=environment,
     )

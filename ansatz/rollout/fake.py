@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ansatz.rollout.base import Sampling, Tool, first_samples
+from ansatz.environments.base import EnvironmentSpec
+from ansatz.environments.calls import EnvironmentCalls, environment_calls
+from ansatz.rollout.base import Sampling, first_samples
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
 from ansatz.types import Finish, Prompt, Rollout
 
@@ -42,8 +44,14 @@ class FakeSampler:
     loaded last.
     """
 
-    def __init__(self, respond: Callable[[Prompt, int], str], *, version: int = 0, tool: Tool | None = None) -> None:
-        self._respond, self._tool = respond, tool
+    def __init__(
+        self,
+        respond: Callable[[Prompt, int], str],
+        *,
+        version: int = 0,
+        environment: EnvironmentSpec | None = None,
+    ) -> None:
+        self._respond, self._environment = respond, environment
         self.version = version
         self.weights: WeightSource | None = None
         self.closed = False
@@ -69,25 +77,35 @@ class FakeSampler:
             for sample in range(first, first + sampling.num_samples)
         ]
         wanted += [(rollout.prompt, rollout.sample, rollout) for rollout in unfinished]
-        rules = ResponseRules(sampling, end_ids={END}, encode=str.encode, decode=_decode, tool=self._tool)
+        rules = ResponseRules(sampling, end_ids={END}, encode=str.encode, decode=_decode, environment=self._environment)
         rollouts: list[Rollout] = []
-        for prompt, sample, partial in wanted:
-            rollouts.append(self._rollout(prompt, sample, partial, sampling, rules))
-            if on_finished:
-                on_finished(rollouts[-1])
+        with environment_calls(self._environment) as calls:
+            for prompt, sample, partial in wanted:
+                rollouts.append(self._rollout(prompt, sample, partial, sampling, rules, calls))
+                if on_finished:
+                    on_finished(rollouts[-1])
         return rollouts
 
     def _rollout(
-        self, prompt: Prompt, sample: int, partial: Rollout | None, sampling: Sampling, rules: ResponseRules
+        self,
+        prompt: Prompt,
+        sample: int,
+        partial: Rollout | None,
+        sampling: Sampling,
+        rules: ResponseRules,
+        calls: EnvironmentCalls | None,
     ) -> Rollout:
         greedy = sampling.temperature == 0
         script = self._respond(prompt, 0 if greedy else sample).encode()
-        state = ResponseState(rules, partial.token_ids if partial else ())
+        state = ResponseState(rules, prompt.problem, partial)
         num_old, num_sampled = len(state.token_ids), sum(state.is_sampled)
         rest = iter((*script.ljust(sampling.min_response_tokens), END)[num_sampled:])
         limit = min(sampling.max_response_tokens, num_old + (sampling.max_call_tokens or sampling.max_response_tokens))
         while not state.ended and len(state.token_ids) < limit:
             state.append(next(rest) if state.forced_token < 0 else state.forced_token)
+            if state.waiting and calls and state.episode:
+                state.observe(calls.answer(state.episode, state.turn_text))
+                limit = min(max(limit, state.num_tokens_with_forced), sampling.max_response_tokens)
         token_ids, logp = tuple(state.token_ids), 0.0 if greedy else -1.0
         is_partial = state.finish is Finish.LENGTH and len(token_ids) < sampling.max_response_tokens
         return Rollout(

@@ -1,4 +1,4 @@
-"""The rules that shape a response while it grows: stop strings, tools and the thinking budget.
+"""The rules that shape a response while it grows: stop strings, turns with an environment and the thinking budget.
 
 All samplers share these rules. They know the tokenizer only by two functions, and they need no torch.
 """
@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
 
+from ansatz.environments.base import EnvironmentSpec
+from ansatz.environments.episode import Episode
 from ansatz.errors import ConfigError
-from ansatz.rollout.base import Sampling, Tool
-from ansatz.types import Finish
+from ansatz.rollout.base import Sampling
+from ansatz.types import Finish, Problem
 
 _SPARE_TOKENS = 8  # in addition to one token per byte of the longest stop string: a cut text may decode differently
 
@@ -19,7 +22,7 @@ class ResponseRules:
     """The rules of one call of `generate`.
 
     encode, decode: text to token ids and back, special tokens included.
-    tool: called when a response reaches a stop string. None: stop strings end a response.
+    environment: answers the turns of a response. None: a response is one turn.
     Raises ConfigError if the thinking budget and the closing sentence leave no room for an answer.
     """
 
@@ -30,13 +33,16 @@ class ResponseRules:
         end_ids: Collection[int],
         encode: Callable[[str], Sequence[int]],
         decode: Callable[[Sequence[int]], str],
-        tool: Tool | None,
+        environment: EnvironmentSpec | None = None,
     ) -> None:
         self.end_ids = frozenset(end_ids)
-        self.thinking_budget = sampling.thinking_budget
-        self._stop, self._thought_end = sampling.stop, sampling.thought_end
-        self._encode, self._decode, self._tool = encode, decode, tool
-        self._window = max((len(stop.encode()) for stop in self._stop), default=0) + _SPARE_TOKENS
+        self.thinking_budget, self.environment = sampling.thinking_budget, environment
+        self.stop, self._thought_end = sampling.stop, sampling.thought_end
+        self.turn_ends = () if environment is None else tuple(environment.sample.turn_ends)
+        self._encode, self._decode = encode, decode
+        self._window = max((len(stop.encode()) for stop in self.stop + self.turn_ends), default=0) + _SPARE_TOKENS
+        self._last_characters = frozenset(stop[-1] for stop in self.stop + self.turn_ends)
+        self._may_complete: dict[int, bool] = {}  # by token
         self._closing = tuple(encode(sampling.closing)) if self.thinking_budget else ()
         if self.thinking_budget and self.thinking_budget + len(self._closing) >= sampling.max_response_tokens:
             raise ConfigError(
@@ -45,48 +51,82 @@ class ResponseRules:
                 f"{sampling.max_response_tokens}. Lower rollout.thinking_budget or raise rollout.max_response_tokens."
             )
 
-    def has_stop_string(self, token_ids: Sequence[int], *, from_index: int) -> bool:
-        """Whether the text of the tokens from `from_index` on contains a stop string.
-
-        Only the last tokens are decoded, so call this after every token.
+    def text_to_check(self, token_ids: Sequence[int], *, from_index: int) -> str:
+        """The end of the text of the tokens from `from_index` on, which contains a stop string or the end of a turn if
+        the last token has completed one. Empty if it cannot have. Call this after every token.
         """
-        if not self._stop:
-            return False
-        text = self._decode(token_ids[max(from_index, len(token_ids) - self._window) :])
-        return any(stop in text for stop in self._stop)
+        if not self._last_characters or not self._completes(token_ids[-1]):
+            return ""
+        return self._decode(token_ids[max(from_index, len(token_ids) - self._window) :])
 
-    def call_tool(self, token_ids: Sequence[int]) -> Sequence[int] | None:
-        """The tokens that the tool appends to a response at a stop string. None: the response ends."""
-        observation = None if self._tool is None else self._tool(self._decode(token_ids))
-        return None if observation is None else self._encode(observation)
+    def _completes(self, token: int) -> bool:
+        """Whether the token may be the last one of a stop string. Few are, and decoding the text takes time."""
+        if token not in self._may_complete:
+            text = self._decode([token])
+            odd = "\ufffd" in text or any(not last.isascii() or last.isspace() for last in self._last_characters)
+            self._may_complete[token] = odd or any(last in text for last in self._last_characters)
+        return self._may_complete[token]
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        return self._decode(token_ids)
+
+    def observation_ids(self, observation: str) -> Sequence[int]:
+        """The tokens that an observation adds to a response."""
+        return self._encode(observation)
 
     def closing_of(self, token_ids: Sequence[int]) -> Sequence[int]:
         """The closing sentence if the thought is still open; no tokens if the response has closed it itself."""
         return () if self._thought_end in self._decode(token_ids) else self._closing
 
 
+class Prefix(Protocol):
+    """The part of `Rollout` that a resumed response starts with."""
+
+    @property
+    def token_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def sampled_mask(self) -> tuple[bool, ...]: ...
+
+
 class ResponseState:
     """One growing response: its tokens, which of them the policy sampled, and which tokens are forced in next.
 
-    prefix_ids: the tokens that a resumed response already has.
+    When a turn ends, the response is `waiting` until `observe` is called with what the environment says about
+    `turn_text`. Until then it has no next token.
+
+    problem: of the response. prefix: what a resumed response already has, the answers of its environment included.
     """
 
-    def __init__(self, rules: ResponseRules, prefix_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        rules: ResponseRules,
+        problem: Problem,
+        prefix: Prefix | None = None,
+    ) -> None:
         self._rules = rules
         self.token_ids: list[int] = []
         self.is_sampled: list[bool] = []
-        self.ended = False
+        self.ended = self.waiting = False
+        self.episode = None if rules.environment is None else Episode(rules.environment, problem)
+        self.turn_text = ""
+        self._num_turns = self._turn_start = 0
         self._forced_queue: deque[int] = deque()
         self._from_index = 0  # stop strings count from here, which is after the last forced token
         self._budget_checked = rules.thinking_budget == 0
         self._thought_closed_by_force = False
-        for token in prefix_ids:
-            self.append(token)
+        if prefix is not None:
+            self._resume(prefix.token_ids, prefix.sampled_mask or (True,) * len(prefix.token_ids))
 
     @property
     def forced_token(self) -> int:
         """The next token if it is forced, -1 if the policy samples it."""
         return self._forced_queue[0] if self._forced_queue else -1
+
+    @property
+    def num_tokens_with_forced(self) -> int:
+        """Tokens of the response once those that are forced in next have been appended."""
+        return len(self.token_ids) + len(self._forced_queue)
 
     @property
     def sampled_mask(self) -> tuple[bool, ...]:
@@ -108,17 +148,45 @@ class ResponseState:
             self._from_index = len(self.token_ids)
         else:
             self._apply_stops(token)
-        if self.ended or self._forced_queue or self._budget_checked:
+        if self.ended or self.waiting or self._forced_queue or self._budget_checked:
             return
         if len(self.token_ids) >= self._rules.thinking_budget:
             self._forced_queue.extend(self._rules.closing_of(self.token_ids))
             self._budget_checked, self._thought_closed_by_force = True, bool(self._forced_queue)
 
+    def observe(self, observation: str | None) -> None:
+        """Continue after the end of a turn with what the environment has answered. None: the response is done."""
+        self._continue(None if observation is None else self._rules.observation_ids(observation))
+
+    def _continue(self, observation_ids: Sequence[int] | None) -> None:
+        self.waiting, self._num_turns = False, self._num_turns + 1
+        environment = self._rules.environment
+        assert environment is not None
+        self.ended = not observation_ids or self._num_turns == environment.settings.turns
+        if not self.ended:
+            self._forced_queue.extend(observation_ids or ())
+            self._from_index = len(self.token_ids)
+            self._turn_start = len(self.token_ids) + len(self._forced_queue)
+
+    def _resume(self, prefix_ids: Sequence[int], prefix_mask: Sequence[bool]) -> None:
+        for index, token in enumerate(prefix_ids):
+            self.append(token)
+            if self.waiting and index + 1 < len(prefix_ids):
+                self._recall(prefix_ids[index + 1 :], prefix_mask[index + 1 :])
+
+    def _recall(self, following_ids: Sequence[int], following_mask: Sequence[bool]) -> None:
+        """Continue after a turn whose observation is among the tokens that follow it."""
+        assert self.episode is not None
+        self.episode.replay(self.turn_text)
+        num_forced = following_mask.index(True) if True in following_mask else len(following_mask)
+        self._continue(following_ids[:num_forced])
+
     def _apply_stops(self, sampled_token: int) -> None:
-        self.ended = sampled_token in self._rules.end_ids
-        if self.ended or not self._rules.has_stop_string(self.token_ids, from_index=self._from_index):
-            return
-        observation_ids = self._rules.call_tool(self.token_ids)
-        self.ended = observation_ids is None
-        self._forced_queue.extend(observation_ids or ())
-        self._from_index = len(self.token_ids)
+        rules = self._rules
+        text = rules.text_to_check(self.token_ids, from_index=self._from_index)
+        turn_ended = sampled_token in rules.end_ids or (text and any(end in text for end in rules.turn_ends))
+        self.ended = bool(text) and any(stop in text for stop in rules.stop)
+        if turn_ended and not self.ended:
+            self.ended, self.waiting = self.episode is None, self.episode is not None
+            if self.waiting:
+                self.turn_text = rules.text(self.token_ids[self._turn_start :])

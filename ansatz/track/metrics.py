@@ -186,6 +186,26 @@ METRICS: tuple[Metric, ...] = (
         advice="Look for loops in the rollouts. `save.best` keeps the best checkpoint.",
     ),
     Metric(
+        name="rollout/observed_frac",
+        title="with observations",
+        formula="fraction of rollouts with at least one observation of the environment (only with `environment`)",
+        unit="fraction",
+        healthy="rises while the policy learns to use a tool that helps",
+        meaning="If it falls towards 0, the policy does without the environment: its answers do not help, or calls are "
+        "longer than rollout.max_response_tokens allows.",
+        weight="rollouts",
+    ),
+    Metric(
+        name="rollout/observations",
+        title="observations",
+        formula="mean over rollouts of the number of observations (only with `environment`)",
+        unit="1",
+        healthy="below environment.turns - 1 for most rollouts",
+        meaning="If it comes near environment.turns - 1, responses run out of turns. Raise environment.turns, or look "
+        "for calls that are repeated.",
+        weight="rollouts",
+    ),
+    Metric(
         name="rollout/verdict/timeout",
         title="grader timeouts",
         formula="fraction of rollouts that the grader gave up on after its time limit",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from statistics import pstdev
 
 from ansatz.ngrams import repeated_frac
 from ansatz.track.measurements import Measurement, mean
-from ansatz.types import Group, Reason
+from ansatz.types import Group, Reason, Rollout
 
 
 def rollout_metrics(groups: Sequence[Group]) -> dict[str, Measurement]:
@@ -33,6 +34,19 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, Measurement]:
         **{f"rollout/verdict/{reason.value}": mean(reasons[reason], count) for reason in Reason},
         **_single_rewards(groups),
     }
+
+
+def environment_metrics(groups: Sequence[Group]) -> dict[str, Measurement]:
+    """How often the environment has answered. A run of forced tokens is one observation."""
+    counts = [_num_observations(member.rollout) for group in groups for member in group.members]
+    return {
+        "rollout/observed_frac": mean(sum(count > 0 for count in counts), len(counts)),
+        "rollout/observations": mean(sum(counts), len(counts)),
+    }
+
+
+def _num_observations(rollout: Rollout) -> int:
+    return sum(before and not after for before, after in pairwise(rollout.sampled_mask))
 
 
 def version_lag(groups: Sequence[Group], *, version: int) -> Measurement:

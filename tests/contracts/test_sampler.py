@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from scripted import scripted
 from tiny_models import prompt, some_prompts, tiny_folder, tiny_policy
 
+from ansatz.environments.base import EnvironmentSpec
 from ansatz.models.load import Policy, load_policy
 from ansatz.models.weights import LiveWeights, WeightSource
-from ansatz.rollout.base import Sampler, Sampling, Tool
+from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.rollout.fake import END, FakeSampler, FakeWeights
 from ansatz.rollout.native import NativeSampler
@@ -38,22 +40,22 @@ def live(policy: Policy) -> WeightsAt:
     return lambda version: LiveWeights(policy=policy, version=version)
 
 
-def native(tool: Tool | None = None) -> Subject:
+def native(environment: EnvironmentSpec | None = None) -> Subject:
     policy = dataclasses.replace(POLICY, end_ids=(END_ID, 5, 9, 13))
-    return NativeSampler(policy, max_concurrent=8, tool=tool), live(policy), set(policy.end_ids)
+    return NativeSampler(policy, max_concurrent=8, environment=environment), live(policy), set(policy.end_ids)
 
 
-def fake(tool: Tool | None = None) -> Subject:
+def fake(environment: EnvironmentSpec | None = None) -> Subject:
     def respond(prompt: Prompt, sample: int) -> str:
         return f"{prompt.problem.id}: " + "x" * (3 * sample)
 
-    return FakeSampler(respond, tool=tool), lambda version: FakeWeights(version=version), {END}
+    return FakeSampler(respond, environment=environment), lambda version: FakeWeights(version=version), {END}
 
 
-def vllm_without_vllm(tool: Tool | None = None) -> Subject:
+def vllm_without_vllm(environment: EnvironmentSpec | None = None) -> Subject:
     policy = dataclasses.replace(POLICY, end_ids=(END_ID, 5, 9, 13))
     engine, publisher = FakeEngine(vocab_size=VOCAB_SIZE), FakePublisher()
-    sampler = VllmSampler(policy, engine=engine, publisher=publisher, max_context=MAX_CONTEXT, tool=tool)
+    sampler = VllmSampler(policy, engine=engine, publisher=publisher, max_context=MAX_CONTEXT, environment=environment)
     return sampler, live(policy), set(policy.end_ids)
 
 
@@ -68,9 +70,9 @@ def running_vllm() -> VllmSampler:
     return sampler
 
 
-def vllm(tool: Tool | None = None) -> Subject:
+def vllm(environment: EnvironmentSpec | None = None) -> Subject:
     sampler = running_vllm()
-    sampler.tool = tool
+    sampler.environment = environment
     weights_at = live(sampler.policy)
     sampler.load_weights(weights_at(0))
     return sampler, weights_at, set(sampler.policy.end_ids)
@@ -160,17 +162,17 @@ def test_an_open_thought_is_closed_at_its_budget_by_forced_tokens(make: Make) ->
 
 
 @SAMPLERS
-def test_a_tool_is_called_at_stop_strings_and_its_tokens_are_forced(make: Make) -> None:
-    texts: list[str] = []
+@pytest.mark.parametrize("delay_s", [None, 0.0])
+def test_an_environment_answers_each_turn_and_its_tokens_are_forced(make: Make, delay_s: float | None) -> None:
+    turns: list[str] = []
 
-    def tool(text: str) -> str | None:
-        texts.append(text)
-        return "t7 t7" if "t7" not in text else None
+    def answer(turn: str) -> str | None:
+        turns.append(turn)
+        return "t7 t7" if any(stop in turn for stop in STOP) else None
 
-    sampler, _, _ = make(tool)
-    rollouts = sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, max_response_tokens=30, stop=STOP))
-    assert texts
-    assert all(any(stop in text for stop in STOP) for text in texts)
+    sampler, _, _ = make(scripted(answer, turn_ends=STOP, turns=2, delay_s=delay_s))
+    rollouts = sampler.generate(PROMPTS, dataclasses.replace(SAMPLING, max_response_tokens=30))
+    assert turns
     observed = [rollout for rollout in rollouts if rollout.sampled_mask]
     assert len(observed) > 3
     for rollout in observed:

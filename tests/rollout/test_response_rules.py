@@ -1,31 +1,39 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
+from scripted import scripted
 
 from ansatz.errors import ConfigError
-from ansatz.rollout.base import Sampling, Tool
+from ansatz.rollout.base import Sampling
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
-from ansatz.types import Finish
+from ansatz.types import Finish, Problem
 
 END = 0x110000  # tokens are characters here
 SAMPLING = Sampling(num_samples=1, max_response_tokens=200)
+PROBLEM = Problem(id="p", question="", answer="", source="test", split="train")
 
 
 def decode(token_ids: Sequence[int]) -> str:
     return "".join(chr(token) for token in token_ids if token != END)
 
 
-def state_after(sampled_text: str, *, tool: Tool | None = None, **settings: object) -> ResponseState:
-    """The final state if the policy samples this text and then the end token."""
+def state_after(
+    sampled_text: str, *, answer: Callable[[str], str | None] | None = None, turns: int = 9, **settings: object
+) -> ResponseState:
+    """The final state if the policy samples this text and then the end token. answer: to a turn, which `;` ends."""
     sampling = dataclasses.replace(SAMPLING, **settings)
     encode = lambda text: [ord(character) for character in text]  # noqa: E731
-    state = ResponseState(ResponseRules(sampling, end_ids={END}, encode=encode, decode=decode, tool=tool))
+    environment = scripted(answer, turn_ends=(";",), turns=turns) if answer else None
+    rules = ResponseRules(sampling, end_ids={END}, encode=encode, decode=decode, environment=environment)
+    state = ResponseState(rules, PROBLEM)
     rest = [*encode(sampled_text), END]
-    while rest and not state.ended and len(state.token_ids) < sampling.max_response_tokens:
+    while (rest or state.forced_token >= 0) and not state.ended and len(state.token_ids) < sampling.max_response_tokens:
         state.append(rest.pop(0) if state.forced_token < 0 else state.forced_token)
+        if state.waiting:
+            state.observe(answer(state.turn_text))
     return state
 
 
@@ -49,34 +57,70 @@ def test_a_stop_string_of_any_length_is_found_anywhere(length: int) -> None:
         assert decode(state.token_ids) == "." * before + stop
 
 
-def test_a_tool_gets_the_text_and_its_observation_is_forced_in() -> None:
-    texts: list[str] = []
+def test_the_environment_gets_each_turn_and_its_observation_is_forced_in() -> None:
+    turns: list[str] = []
 
-    def tool(text: str) -> str | None:
-        texts.append(text)
-        return {1: "5;", 2: ""}.get(len(texts))
+    def answer(turn: str) -> str | None:
+        turns.append(turn)
+        return {1: "5;", 2: "!"}.get(len(turns))
 
-    state = state_after("a=2+3; b=1; c; d", stop=(";",), tool=tool)
-    assert decode(state.token_ids) == "a=2+3;5; b=1; c;"
-    assert texts == ["a=2+3;", "a=2+3;5; b=1;", "a=2+3;5; b=1; c;"]
-    assert forced(state) == "5;"
+    state = state_after("a=2+3; b=1; c; d", answer=answer)
+    assert decode(state.token_ids) == "a=2+3;5; b=1;! c;"
+    assert turns == ["a=2+3;", " b=1;", " c;"]
+    assert forced(state) == "5;!"
     assert state.finish is Finish.STOP
 
 
+def test_the_last_turn_gets_no_observation() -> None:
+    state = state_after("a;b;c;", answer=lambda turn: "!", turns=2)
+    assert (decode(state.token_ids), state.ended) == ("a;!b;", True)
+
+
+def test_an_end_token_ends_a_turn_too() -> None:
+    turns: list[str] = []
+    state = state_after("abc", answer=lambda turn: turns.append(turn) if turns else turns.append(turn) or "more")
+    assert turns == ["abc"]
+    assert forced(state) == "more"
+    assert not state.ended  # the scripted policy has nothing left to say
+
+
+def test_a_stop_string_ends_a_response_with_an_environment_too() -> None:
+    assert decode(state_after("a;b.c;", answer=lambda turn: "!", stop=(".",)).token_ids) == "a;!b."
+
+
 def test_a_stop_string_that_is_partly_forced_does_not_count() -> None:
-    state = state_after("x;b c;", stop=("ab", ";"), tool=lambda text: "a" if text == "x;" else None)
+    state = state_after("x;b c;", stop=("ab",), answer=lambda turn: "a" if turn == "x;" else None)
     assert decode(state.token_ids) == "x;ab c;"
 
 
+def test_only_tokens_that_can_complete_a_stop_string_are_looked_at() -> None:
+    decoded: list[Sequence[int]] = []
+    rules = ResponseRules(
+        dataclasses.replace(SAMPLING, stop=("ab",)),
+        end_ids={END},
+        encode=str.encode,
+        decode=lambda token_ids: decoded.append(token_ids) or decode(token_ids),
+    )
+    state = ResponseState(rules, PROBLEM)
+    for token in b"ccccccccccab":
+        state.append(token)
+    assert state.ended
+    assert decoded == [[99], [97], [98], [99] * 8 + [97, 98]]
+
+
 def test_a_forced_end_token_does_not_end_a_response() -> None:
-    sampling = dataclasses.replace(SAMPLING, stop=(";",))
-    rules = {"end_ids": {END}, "encode": lambda text: [END], "decode": decode, "tool": lambda text: "end"}
-    state = ResponseState(ResponseRules(sampling, **rules))
+    environment = scripted(lambda turn: "end", turn_ends=(";",), turns=2)
+    rules = {"end_ids": {END}, "encode": lambda text: [END], "decode": decode, "environment": environment}
+    state = ResponseState(ResponseRules(SAMPLING, **rules), PROBLEM)
     for token in (ord("x"), ord(";"), END, ord("y")):
         state.append(token)
+        if state.waiting:
+            state.observe("end")
         assert not state.ended
     assert state.sampled_mask == (True, True, False, True)
     state.append(END)
+    assert (state.waiting, state.ended) == (True, False)
+    state.observe("end")
     assert state.ended
 
 
@@ -106,7 +150,11 @@ def test_a_closing_can_be_longer_than_the_thought_end_and_is_forced_once() -> No
 
 def test_the_closing_waits_until_an_observation_is_complete() -> None:
     state = state_after(
-        "aaaaaaaa;bb", stop=(";",), tool=lambda text: "12345", thinking_budget=11, thought_end="]", closing="]"
+        "aaaaaaaa;bb",
+        answer=lambda turn: "12345" if ";" in turn else None,
+        thinking_budget=11,
+        thought_end="]",
+        closing="]",
     )
     assert decode(state.token_ids) == "aaaaaaaa;12345]bb"
     assert forced(state) == "12345]"

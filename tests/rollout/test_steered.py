@@ -1,19 +1,22 @@
-"""Stop strings, thinking budgets and tools in the native sampler, compared with sampling without them."""
+"""Stop strings, thinking budgets and environments in the native sampler, compared with sampling without them."""
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
+from scripted import scripted
 from test_native import assert_same
 from tiny_models import some_prompts, tiny_policy
 
+from ansatz.environments.base import EnvironmentSpec
 from ansatz.errors import ConfigError
 from ansatz.models.load import Policy
-from ansatz.rollout.base import Sampling, Tool
+from ansatz.rollout.base import Sampling
 from ansatz.rollout.native import NativeSampler
 from ansatz.train.logps import logps_of
 from ansatz.train.packed import pack_rollouts
@@ -42,10 +45,10 @@ def generate(
     prompts: Sequence[Prompt] = PROMPTS,
     *,
     max_concurrent: int = 1000,
-    tool: Tool | None = None,
+    environment: EnvironmentSpec | None = None,
     **settings: Any,
 ) -> list[Rollout]:
-    sampler = NativeSampler(policy, max_concurrent=max_concurrent, tool=tool)
+    sampler = NativeSampler(policy, max_concurrent=max_concurrent, environment=environment)
     return sampler.generate(prompts, dataclasses.replace(SAMPLING, **settings))
 
 
@@ -65,10 +68,14 @@ def assert_aligned(policy: Policy, rollouts: Sequence[Rollout], *, temperature: 
     assert (logp_T - layout.behavior_logp_T).abs().max() < 1e-4
 
 
-def tool(text: str) -> str | None:
-    """Append a word and two end tokens to a response with an even number of words. End the others."""
-    words = text.split()
+def answer(turn: str) -> str | None:
+    """Append a word and two end tokens to a turn with an even number of words. End the others."""
+    words = turn.split()
     return f"t{20 + len(words)} t5 <|end|>" if len(words) % 2 == 0 else None
+
+
+INSTANT = scripted(answer, turn_ends=STOP)
+SLOW = scripted(lambda turn: time.sleep(len(turn) % 3 / 100) or answer(turn), turn_ends=STOP, delay_s=0.001)
 
 
 def test_a_stop_string_only_shortens_a_response(policy: Policy) -> None:
@@ -123,32 +130,33 @@ def test_an_end_token_after_a_forced_closing_gives_the_finish_budget(policy: Pol
     assert {rollout.finish for rollout in rollouts} == set(Finish) - {Finish.ABORT}
 
 
-def test_a_response_continues_after_the_observation_of_a_tool(policy: Policy) -> None:
-    rollouts = generate(policy, stop=STOP, tool=tool)
+def test_a_response_continues_after_an_observation(policy: Policy) -> None:
+    rollouts = generate(policy, environment=INSTANT)
     observed = [rollout for rollout in rollouts if rollout.sampled_mask]
     assert len(observed) > 3
     for rollout in observed:
         start = rollout.sampled_mask.index(False)
         before = text_of(policy, rollout.token_ids[:start])
-        assert any(stop in before for stop in STOP)
-        observation = policy.tokenizer.encode(tool(before), add_special_tokens=False)
+        assert any(stop in before for stop in STOP) or rollout.token_ids[start - 1] in policy.end_ids
+        observation = policy.tokenizer.encode(answer(before), add_special_tokens=False)
         assert rollout.token_ids[start : start + 3] == tuple(observation[: 24 - start])
         assert rollout.sampled_mask[start : start + 3] == (False,) * len(observation[: 24 - start])
     assert max(rollout.num_tokens - rollout.sampled_mask.index(False) for rollout in observed) > 4
     assert max(rollout.sampled_mask.count(False) for rollout in observed) > 3  # some have two observations
     for rollout in rollouts:
         if rollout.finish is Finish.STOP and rollout.token_ids[-1] not in policy.end_ids:
-            assert len(text_of(policy, rollout.token_ids).split()) % 2 == 1
+            last = rollout.num_tokens - (rollout.sampled_mask or (False,))[::-1].index(False)
+            last = last if rollout.sampled_mask else 0
+            assert len(text_of(policy, rollout.token_ids[last:]).split()) % 2 == 1
 
 
 FEATURES = {
     "stop": {"stop": STOP},
     "thinking": THINKING,
-    "tool": {"stop": STOP, "tool": tool},
+    "environment": {"environment": INSTANT},
     "all": {
         **THINKING,
-        "stop": STOP,
-        "tool": tool,
+        "environment": SLOW,
         "min_response_tokens": 4,
         "min_p": 0.02,
         "top_p": 0.9,
@@ -175,7 +183,32 @@ def test_a_response_with_rules_does_not_depend_on_its_batch(policy: Policy, sett
 def test_the_trainers_log_probs_of_sampled_tokens_equal_the_samplers(policy: Policy, settings: dict[str, Any]) -> None:
     rollouts = generate(policy, max_concurrent=7, **settings)
     assert_aligned(policy, rollouts, temperature=settings.get("temperature", 1.0))
-    assert any(rollout.sampled_mask for rollout in rollouts) == ("tool" in settings or "thinking_budget" in settings)
+    assert any(rollout.sampled_mask for rollout in rollouts) == (
+        "environment" in settings or "thinking_budget" in settings
+    )
+
+
+def test_a_slow_environment_changes_no_bit(policy: Policy) -> None:
+    instant = generate(policy, environment=INSTANT)
+    assert max(rollout.sampled_mask.count(False) for rollout in instant) > 3
+    for max_concurrent in (7, 1000):
+        assert generate(policy, environment=SLOW, max_concurrent=max_concurrent) == instant
+
+
+@pytest.mark.parametrize("environment", [INSTANT, SLOW], ids=["instant", "slow"])
+def test_a_resumed_response_keeps_its_observations(policy: Policy, environment: EnvironmentSpec) -> None:
+    sampler = NativeSampler(policy, max_concurrent=7, environment=environment)
+    whole = sampler.generate(PROMPTS, SAMPLING)
+    sampling = dataclasses.replace(SAMPLING, max_call_tokens=5)
+    rollouts, calls = sampler.generate(PROMPTS, sampling), 1
+    while unfinished := [rollout for rollout in rollouts if rollout.finish is Finish.ABORT]:
+        assert all(rollout.num_tokens < 24 for rollout in unfinished)
+        resumed = iter(sampler.generate([], sampling, unfinished=unfinished))
+        rollouts = [next(resumed) if rollout.finish is Finish.ABORT else rollout for rollout in rollouts]
+        calls += 1
+    assert calls > 3
+    assert_same(rollouts, whole)
+    assert [rollout.sampled_mask for rollout in rollouts] == [rollout.sampled_mask for rollout in whole]
 
 
 def test_greedy_sampling_keeps_stop_strings_and_thinking_budget(never_ending: Policy) -> None:

@@ -30,7 +30,7 @@ from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import rewards
 from ansatz.track.measurements import values
 from ansatz.track.no_signal import no_signal_note
-from ansatz.track.rollouts import rollout_metrics, version_lag
+from ansatz.track.rollouts import environment_metrics, rollout_metrics, version_lag
 from ansatz.track.rules import rules_of
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.sample import samples_of_groups
@@ -144,6 +144,8 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluator: Evaluator) -
         queue.publish(trainer.weights(), version=step)
         metrics = step_metrics(data, report, version=version, update_s=time.perf_counter() - start)
         metrics |= {**aligned, **queue.metrics()}
+        if config.environment is not None:
+            metrics |= values(environment_metrics(data.sampled))
         stage.log(step, {**metrics, "perf/peak_memory_gb": memory.gb()})
         note = no_signal_note(data.sampled, max_response_tokens=config.rollout.max_response_tokens)
         if step == 1 and note is not None:

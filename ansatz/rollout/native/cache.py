@@ -7,6 +7,7 @@ prompt, p counts from the end of that prompt. Cells beyond a row's length hold s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -142,6 +143,16 @@ class SlotCache(Cache):
         for key_SKPD, value_SKPD in self._kv:
             key_SKPD[target_M, :, :length] = key_SKPD[source_M, :, :length]
             value_SKPD[target_M, :, :length] = value_SKPD[source_M, :, :length]
+
+    def copy_out(self, slot_M: Tensor, length: int) -> list[tuple[Tensor, Tensor]]:
+        """The first `length` keys and values of some slots in the host's memory, for each layer [M, K, length, D]."""
+        return [(key[slot_M, :, :length].cpu(), value[slot_M, :, :length].cpu()) for key, value in self._kv]
+
+    def copy_in(self, slot: int, layers_kv: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Write what `copy_out` gave for one slot, [K, length, D] for each layer, into a slot."""
+        for stored, copied in zip(self._kv, layers_kv, strict=True):
+            for stored_SKPD, copied_KLD in zip(stored, copied, strict=True):
+                stored_SKPD[slot, :, : copied_KLD.shape[1]] = copied_KLD
 
     @property
     def window_mask(self) -> Tensor | None:

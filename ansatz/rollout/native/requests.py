@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ansatz.environments.episode import Episode
 from ansatz.rollout.base import first_samples
-from ansatz.types import Finish, Prompt, Rollout
+from ansatz.types import Finish, Problem, Prompt, Rollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +17,7 @@ class PartialResponse:
     token_ids: tuple[int, ...]
     behavior_logps: tuple[float, ...]
     num_candidates: tuple[int, ...]
+    sampled_mask: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +25,7 @@ class SampleRequest:
     """Samples of one prompt, or one rollout to resume. index: its position among the requests of the call."""
 
     index: int
-    problem_id: str
+    problem: Problem
     prompt_ids: tuple[int, ...]
     samples: range
     partial: PartialResponse | None = None
@@ -45,7 +47,10 @@ class SampleRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedResponse:
-    """A response that has left its slot, with all its tokens, resumed ones included. Fields as in `Rollout`."""
+    """A response that has left its slot, with all its tokens, resumed ones included. Fields as in `Rollout`.
+
+    episode: its environment; None without one.
+    """
 
     request_index: int
     sample: int
@@ -54,6 +59,7 @@ class FinishedResponse:
     num_candidates: tuple[int, ...]
     sampled_mask: tuple[bool, ...]
     finish: Finish
+    episode: Episode | None
 
 
 def build_requests(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[Rollout]) -> list[SampleRequest]:
@@ -62,7 +68,7 @@ def build_requests(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequ
     new = [
         SampleRequest(
             index=index,
-            problem_id=prompt.problem.id,
+            problem=prompt.problem,
             prompt_ids=prompt.token_ids,
             samples=range(first, first + num_samples),
         )
@@ -71,13 +77,14 @@ def build_requests(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequ
     resumed = [
         SampleRequest(
             index=index,
-            problem_id=rollout.prompt.problem.id,
+            problem=rollout.prompt.problem,
             prompt_ids=rollout.prompt.token_ids,
             samples=range(rollout.sample, rollout.sample + 1),
             partial=PartialResponse(
                 token_ids=rollout.token_ids,
                 behavior_logps=rollout.behavior_logps,
                 num_candidates=rollout.num_candidates or (0,) * rollout.num_tokens,
+                sampled_mask=rollout.sampled_mask,
             ),
         )
         for index, rollout in enumerate(unfinished, len(prompts))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ansatz.environments.base import EnvironmentSpec
+from ansatz.environments.calls import environment_calls
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy
 from ansatz.models.weights import LiveWeights, WeightSource
-from ansatz.rollout.base import Sampling, Tool
+from ansatz.rollout.base import Sampling
 from ansatz.rollout.native.cache import free_bytes, slots_that_fit, token_bytes
+from ansatz.rollout.native.decoding import decode, rules_for
 from ansatz.rollout.native.forward import FastDecodeStep, choose_decode_step
 from ansatz.rollout.native.graphs import Capture, GraphedStep, capture_graph
 from ansatz.rollout.native.requests import FinishedResponse, SampleRequest, build_requests
-from ansatz.rollout.native.slots import decode, rules_for
 from ansatz.types import Prompt, Rollout
 
 DEFAULT_SLOTS = 256
@@ -23,7 +25,7 @@ class NativeSampler:
 
     max_concurrent: decoding slots, at least the samples of one prompt. It bounds the cache and changes no result. On a
         GPU the number is lower if responses of maximum length would not fit in free memory; 0 means as many as fit.
-    tool: see `rollout.base.Tool`. Every decoding row waits while it runs.
+    environment: what responses interact with; None: a response is one turn.
     capture: how decode steps are captured; on a GPU the default is CUDA graphs.
     """
 
@@ -33,13 +35,13 @@ class NativeSampler:
         *,
         max_concurrent: int,
         version: int = 0,
-        tool: Tool | None = None,
+        environment: EnvironmentSpec | None = None,
         capture: Capture | None = None,
     ) -> None:
         self.policy = policy
         self.max_concurrent = max_concurrent
         self.version = version
-        self.tool = tool
+        self.environment = environment
         self._step = choose_decode_step(policy)
         on_gpu = policy.device.type == "cuda"
         self._token_bytes = token_bytes(policy) if on_gpu else 0
@@ -76,14 +78,19 @@ class NativeSampler:
             return []
         was_training = self.policy.model.training
         self.policy.model.eval()
-        rules = rules_for(self.policy, sampling, self.tool)
+        rules = rules_for(self.policy, sampling, self.environment)
         step = GraphedStep(self._step, self._capture) if self._capture else self._step
         max_slots = self._max_slots(requests, sampling)
-        for response in decode(self.policy, step, sampling, requests, max_slots=max_slots, rules=rules):
-            rollout = self._rollout(sources[response.request_index], response, sampling)
-            rollouts[response.request_index, response.sample] = rollout
-            if on_finished:
-                on_finished(rollout)
+        with environment_calls(self.environment) as calls:
+            for response in decode(
+                self.policy, step, sampling, requests, max_slots=max_slots, rules=rules, calls=calls
+            ):
+                rollout = self._rollout(sources[response.request_index], response, sampling)
+                rollouts[response.request_index, response.sample] = rollout
+                if calls and response.episode:
+                    calls.end(response.episode)
+                if on_finished:
+                    on_finished(rollout)
         self.policy.model.train(was_training)
         return [rollouts[request.index, sample] for request in requests for sample in request.samples]
 

@@ -9,7 +9,8 @@ so the batch stays dense; waiting requests enter once enough slots are free.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from torch import Tensor
 from ansatz.models.load import Policy, head_logits
 from ansatz.models.logps import CHUNK_LOGITS, mask_end_tokens
 from ansatz.models.packing import round_up
-from ansatz.rollout.base import Sampling, Tool
+from ansatz.rollout.base import Sampling
 from ansatz.rollout.native.cache import ROW_STEP, SPAN_STEP, PrefillCache, SlotCache
 from ansatz.rollout.native.forward import DecodeStep
 from ansatz.rollout.native.requests import FinishedResponse, PartialResponse, SampleRequest
@@ -40,41 +41,33 @@ _COLUMNS = (
 )
 
 
-def rules_for(policy: Policy, sampling: Sampling, tool: Tool | None = None) -> ResponseRules | None:
-    """The rules of a call. None if only end tokens and the length limit shape a response."""
-    if not sampling.needs_rules:
-        return None
-    tokenizer = policy.tokenizer
-    return ResponseRules(
-        sampling,
-        end_ids=policy.end_ids,
-        encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
-        decode=tokenizer.decode,
-        tool=tool,
-    )
+@dataclass(kw_only=True, slots=True, eq=False)
+class ParkedRow:
+    """A row that waits outside the slots for its environment. values: its entries of `Slots.column`.
 
+    token_N, logp_N, num_candidates_N: what has been sampled so far. layers_kv: keys and values of its own slot, each
+    [K, P, D], in the host's memory.
+    """
 
-@torch.inference_mode()
-def decode(
-    policy: Policy,
-    step: DecodeStep,
-    sampling: Sampling,
-    requests: Sequence[SampleRequest],
-    *,
-    max_slots: int,
-    rules: ResponseRules | None,
-) -> Iterator[FinishedResponse]:
-    """Yield each response as soon as it ends."""
-    waiting = list(requests)[::-1]
-    num_rows, group_size = sum(request.num_rows for request in waiting), max(request.num_rows for request in waiting)
-    num_slots = min(max(max_slots, group_size), num_rows)
-    slots = Slots(policy, step, sampling, num_slots=num_slots, group_size=group_size, rules=rules)
-    while waiting or slots.active:
-        if entering := slots.take_entering(waiting):
-            slots.admit(entering)
-        else:
-            slots.decode()
-        yield from slots.take_finished()
+    state: ResponseState
+    values: dict[str, int]
+    token_N: Tensor
+    logp_N: Tensor
+    num_candidates_N: Tensor
+    layers_kv: list[tuple[Tensor, Tensor]]
+
+    def finished(self, finish: Finish) -> FinishedResponse:
+        """The response, if it has ended while it was parked."""
+        return FinishedResponse(
+            request_index=self.values["request"],
+            sample=self.values["sample"],
+            token_ids=tuple(self.token_N.tolist()),
+            behavior_logps=tuple(self.logp_N.tolist()),
+            num_candidates=tuple(self.num_candidates_N.tolist()),
+            sampled_mask=self.state.sampled_mask,
+            finish=finish,
+            episode=self.state.episode,
+        )
 
 
 class Slots:
@@ -82,6 +75,7 @@ class Slots:
     `num_candidates_SN` what has been sampled so far.
 
     states: one per active row if the call has rules. Without rules it is empty, and no row is handled on its own.
+    parked: rows that have left their slots for as long as their environments take (`parking.ParkingLot`).
     """
 
     def __init__(
@@ -98,6 +92,7 @@ class Slots:
         self.step = step
         self.policy, self.sampling, self.num_slots = policy, sampling, num_slots
         self.rules, self.states = rules, list[ResponseState]()
+        self.parked: list[ParkedRow] = []
         num_rows = round_up(num_slots, ROW_STEP)
         self.cache = SlotCache(num_rows, group_size=group_size)
         self.active = 0
@@ -172,14 +167,63 @@ class Slots:
         self.column["shared"][slot_B] = length_R[source_B].masked_fill(~is_group_B, 0)
 
     def _store_prompts(self, added_R: Tensor, prefill: PrefillCache | None = None) -> int:
-        """Keep the prompts that active rows share, append those of a prefill, and return how many were kept."""
-        prompt_B = self.column["prompt"][: self.active]
+        """Keep the prompts that rows share, append those of a prefill, and return how many were kept."""
+        prompt_B = self._prompts_of_rows()
         kept_R = prompt_B[prompt_B >= 0].unique()
         self.cache.set_prompts(kept_R, added_R, prefill)
-        self.column["prompt"][: self.active] = torch.where(
-            prompt_B >= 0, torch.searchsorted(kept_R, prompt_B.clamp(min=0)), -1
-        )
+        prompt_B = torch.where(prompt_B >= 0, torch.searchsorted(kept_R, prompt_B.clamp(min=0)), -1)
+        self.column["prompt"][: self.active] = prompt_B[: self.active]
+        for row, prompt in zip(self.parked, prompt_B[self.active :].tolist(), strict=True):
+            row.values["prompt"] = prompt
         return len(kept_R)
+
+    def _prompts_of_rows(self) -> Tensor:
+        """The prompt of each active row, then of each parked row."""
+        prompt_B = self.column["prompt"][: self.active]
+        if not self.parked:
+            return prompt_B
+        return torch.cat((prompt_B, prompt_B.new_tensor([row.values["prompt"] for row in self.parked])))
+
+    def park(self, slots: Sequence[int]) -> list[ParkedRow]:
+        """Move active rows out of their slots, into `parked`."""
+        slot_M = torch.tensor(slots, device=self.policy.device)
+        columns = {name: column[slot_M].tolist() for name, column in self.column.items()}
+        stores = [store_SN[slot_M].cpu() for store_SN in (self.token_SN, self.logp_SN, self.num_candidates_SN)]
+        lengths = [length - shared for length, shared in zip(columns["length"], columns["shared"], strict=True)]
+        layers_kv = self.cache.copy_out(slot_M, max(lengths))
+        rows = [
+            ParkedRow(
+                state=self.states[slot],
+                values=(values := {name: column[index] for name, column in columns.items()}),
+                token_N=stores[0][index, : values["num_tokens"]],
+                logp_N=stores[1][index, : values["num_tokens"]],
+                num_candidates_N=stores[2][index, : values["num_tokens"]],
+                layers_kv=[(key[index, :, :length], value[index, :, :length]) for key, value in layers_kv],
+            )
+            for index, (slot, length) in enumerate(zip(slots, lengths, strict=True))
+        ]
+        self.parked += rows
+        is_parked_B = torch.zeros(self.active, dtype=torch.bool, device=self.policy.device)
+        is_parked_B[slot_M] = True
+        self._compact(is_parked_B)
+        return rows
+
+    def unpark(self, rows: Sequence[ParkedRow]) -> None:
+        """Put parked rows into free slots, after the active rows."""
+        device, span = self.policy.device, max(row.values["length"] - row.values["shared"] for row in rows)
+        self.cache.resize(max(self.cache.span, round_up(span + 1, SPAN_STEP)))
+        slot_M = torch.arange(self.active, self.active + len(rows), device=device)
+        for name, column in self.column.items():
+            column[slot_M] = torch.tensor([row.values[name] for row in rows], device=device)
+        for slot, row in enumerate(rows, self.active):
+            stores = (self.token_SN, self.logp_SN, self.num_candidates_SN)
+            for store_SN, values_N in zip(stores, (row.token_N, row.logp_N, row.num_candidates_N), strict=True):
+                store_SN[slot, : len(values_N)] = values_N
+            self.cache.copy_in(slot, row.layers_kv)
+        self.states += [row.state for row in rows]
+        self.active += len(rows)
+        returned = {id(row) for row in rows}
+        self.parked = [row for row in self.parked if id(row) not in returned]
 
     def _start_rows(self, requests: Sequence[SampleRequest], slot_B: Tensor, length_B: Tensor) -> None:
         sampling = self.sampling
@@ -189,7 +233,7 @@ class Slots:
             num_tokens = len(request.prefix_ids)
             max_tokens = min(num_tokens + budget, sampling.max_response_tokens)
             for sample in request.samples:
-                key = noise_key(sampling.seed, sampling.step, request.problem_id, sample)
+                key = noise_key(sampling.seed, sampling.step, request.problem.id, sample)
                 rows.append((request.index, sample, key, num_tokens, max_tokens))
             if request.partial:
                 self._restore(self.active + len(rows) - 1, request.partial)
@@ -200,7 +244,9 @@ class Slots:
         self.active += len(rows)
         if self.rules:
             self.states += [
-                ResponseState(self.rules, request.prefix_ids) for request in requests for _ in request.samples
+                ResponseState(self.rules, request.problem, request.partial)
+                for request in requests
+                for _ in request.samples
             ]
 
     def _restore(self, slot: int, partial: PartialResponse) -> None:
@@ -260,6 +306,7 @@ class Slots:
                 num_candidates=tuple(num_candidates[:num_tokens]),
                 sampled_mask=state.sampled_mask if state else (),
                 finish=self._finish(ended, num_tokens, state),
+                episode=state.episode if state else None,
             )
             for request_index, sample, ended, num_tokens, token_ids, logps, num_candidates, state in zip(
                 self.column["request"][done].tolist(),
@@ -330,7 +377,7 @@ class Slots:
 
     def _ended(self) -> Tensor:
         if self.rules:
-            return torch.tensor([state.ended for state in self.states], device=self.policy.device)
+            return torch.tensor([state.ended for state in self.states], dtype=torch.bool, device=self.policy.device)
         return torch.isin(self.column["last_token"][: self.active], self.end_ids)
 
     def _compact(self, done_B: Tensor) -> None:
@@ -349,5 +396,5 @@ class Slots:
             del self.states[kept:]
         self.column["prompt"][kept : self.active] = -1
         self.active = kept
-        if self.cache.num_prompts > 2 * len(self.column["prompt"][:kept].unique()):
+        if self.cache.num_prompts > 2 * len(self._prompts_of_rows().unique()):
             self._store_prompts(torch.empty(0, dtype=torch.long, device=done_B.device))

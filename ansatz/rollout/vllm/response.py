@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansatz.environments.calls import EnvironmentCalls
 from ansatz.errors import RolloutError
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
@@ -40,7 +41,9 @@ class EngineOutput:
     num_candidates: Sequence[int]
 
 
-def shared_params(sampling: Sampling, *, end_ids: Sequence[int], vocab_size: int) -> dict[str, Any]:
+def shared_params(
+    sampling: Sampling, *, end_ids: Sequence[int], vocab_size: int, turn_ends: Sequence[str] = ()
+) -> dict[str, Any]:
     """The settings that all requests of one call share.
 
     logprobs: how many of the most likely tokens the engine reports besides the sampled one. It is enough to count the
@@ -52,7 +55,7 @@ def shared_params(sampling: Sampling, *, end_ids: Sequence[int], vocab_size: int
         "top_k": sampling.top_k,
         "top_p": sampling.top_p,
         "min_p": sampling.min_p,
-        "stop": list(sampling.stop),
+        "stop": [*sampling.stop, *turn_ends],
         "stop_token_ids": [token for token in end_ids if token < vocab_size],
         "skip_special_tokens": False,  # without this, a stop string that contains a special token is never found
         "logprobs": reported,
@@ -78,7 +81,7 @@ class PendingResponse:
     ) -> None:
         self._prompt, self._sample, self._sampling, self._rules = prompt, sample, sampling, rules
         self._params, self._seed, self._partial = params, seed, partial
-        self._state = ResponseState(rules, partial.token_ids if partial else ())
+        self._state = ResponseState(rules, prompt.problem, partial)
         self._behavior_logps = list(partial.behavior_logps if partial else ())
         self._num_candidates = list(partial.num_candidates if partial else ())
         max_tokens = sampling.max_response_tokens
@@ -110,10 +113,18 @@ class PendingResponse:
         for token, logp, num_candidates in zip(
             output.token_ids, output.behavior_logps, output.num_candidates, strict=True
         ):
-            if self.done or self._state.forced_token >= 0:
+            if self.done or self._state.waiting or self._state.forced_token >= 0:
                 break
             self._append(token, 0.0 if greedy else min(logp, 0.0), 1 if greedy else num_candidates)
         self._append_forced()
+
+    def answer_turn(self, calls: EnvironmentCalls) -> None:
+        """If a turn has ended, ask the environment, and append what it answers."""
+        state = self._state
+        if state.waiting and state.episode:
+            state.observe(calls.answer(state.episode, state.turn_text))
+            self._limit = min(max(self._limit, state.num_tokens_with_forced), self._sampling.max_response_tokens)
+            self._append_forced()
 
     def rollout(self, *, text: Callable[[Sequence[int]], str], version: int) -> Rollout:
         is_counted = self._params["logprobs"] > 0 or self._sampling.temperature == 0

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ansatz.environments.base import EnvironmentSpec
+from ansatz.environments.calls import EnvironmentCalls, environment_calls
 from ansatz.errors import ModelError, RolloutError
 from ansatz.models.load import Policy
 from ansatz.models.weights import LiveWeights, WeightSource
-from ansatz.rollout.base import Sampling, Tool, first_samples
+from ansatz.rollout.base import Sampling, first_samples
 from ansatz.rollout.response_rules import ResponseRules
 from ansatz.rollout.sampling import noise_key
 from ansatz.rollout.vllm.engine import Engine, EngineLost, OnOutput
@@ -40,9 +42,9 @@ class VllmSampler:
         seeded: bool = True,
         max_restarts: int = 3,
         version: int = 0,
-        tool: Tool | None = None,
+        environment: EnvironmentSpec | None = None,
     ) -> None:
-        self.policy, self.version, self.tool = policy, version, tool
+        self.policy, self.version, self.environment = policy, version, environment
         self._engine, self._publisher = engine, publisher
         self._max_context, self._seeded, self._max_restarts = max_context, seeded, max_restarts
         self._num_published = 0
@@ -71,13 +73,23 @@ class VllmSampler:
         self._check_lengths([*prompts, *(rollout.prompt for rollout in unfinished)], sampling)
         if not self._tag:
             self._publish(LiveWeights(policy=self.policy, version=self.version))
-        responses = self._responses(prompts, sampling, unfinished)
+        with environment_calls(self.environment) as calls:
+            return self._generate(self._responses(prompts, sampling, unfinished), calls, on_finished)
+
+    def _generate(
+        self,
+        responses: Sequence[PendingResponse],
+        calls: EnvironmentCalls | None,
+        on_finished: Callable[[Rollout], None] | None,
+    ) -> list[Rollout]:
         waiting: dict[int, EngineRequest] = {}
         finished: dict[int, Rollout] = {}
 
         def next_request(index: int) -> EngineRequest | None:
             response = responses[index]
             waiting.pop(index, None)
+            if calls:
+                response.answer_turn(calls)
             if not response.done:
                 waiting[index] = response.request()
                 return waiting[index]
@@ -115,9 +127,14 @@ class VllmSampler:
             end_ids=self.policy.end_ids,
             encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
             decode=tokenizer.decode,
-            tool=self.tool,
+            environment=self.environment,
         )
-        params = shared_params(sampling, end_ids=self.policy.end_ids, vocab_size=self.policy.head.weight.shape[0])
+        params = shared_params(
+            sampling,
+            end_ids=self.policy.end_ids,
+            vocab_size=self.policy.head.weight.shape[0],
+            turn_ends=rules.turn_ends,
+        )
         firsts = first_samples(prompts, sampling.num_samples, unfinished)
         wanted: list[tuple[Prompt, int, Rollout | None]] = [
             (prompt, sample, None)

@@ -1,0 +1,107 @@
+"""Short stories with numbers that are too long to compute with in the head, for training with a calculator.
+
+Some demonstrations call the calculator (`environments/calculator.py`), the others write down each result at once. A
+small model learns the form of both, but it can get only the first kind right. The level is the number of equations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ansatz.data.generated import LazyProblems, split_of
+from ansatz.data.keyed_random import KeyedRandom
+from ansatz.data.stories import CONTAINERS, NAMES, THINGS
+from ansatz.errors import ConfigError
+from ansatz.types import Problem
+
+MAX_STEPS = 4
+MAX_DIGITS = 6
+_GAINS = ("Then {p} buys {a} more.", "Then {p} finds {a} more.", "Then {p} gets {a} more.")
+_LOSSES = ("Then {p} sells {a}.", "Then {p} loses {a}.", "Then {p} gives away {a}.")
+
+
+def long_numbers(
+    *,
+    split: str,
+    count: int = 50_000,
+    seed: int = 0,
+    max_steps: int = 2,
+    digits: int = 3,
+    call_rate: float = 0.2,
+) -> Sequence[Problem]:
+    """Stories about a product of two long numbers and what is then added or taken away, each computed when accessed.
+
+    count: number of problems. seed: another seed gives other problems.
+    max_steps: largest number of equations, up to 4; it is uniform from 1 on.
+    digits: of each factor, 2 to 6. Later terms have up to twice as many.
+    call_rate: fraction (0 to 1) of the demonstrations that call the calculator for every equation. The rate changes no
+    question. `meta["observations"]` holds where in `solution` the answers of the calculator are: [start, end] each.
+
+    ConfigError for a setting outside its range.
+    """
+    for name, value, low, high in (
+        ("max_steps", max_steps, 1, MAX_STEPS),
+        ("digits", digits, 2, MAX_DIGITS),
+        ("call_rate", call_rate, 0, 1),
+    ):
+        if not low <= value <= high:
+            raise ConfigError(f"long_numbers: {name} = {value}, expected {low} to {high}.")
+    return _LongNumbers((max_steps, digits, call_rate), split=split, size=count, seed=seed)
+
+
+class _LongNumbers(LazyProblems):
+    def __init__(self, settings: tuple[int, int, float], *, split: str, size: int, seed: int) -> None:
+        super().__init__("long_numbers", split=split, size=size, seed=seed)
+        self._max_steps, self._digits, self._call_rate = settings
+
+    def make(self, index: int) -> Problem:
+        rng = KeyedRandom(self.source, self.seed, self.split, index)
+        num_steps = rng.between(1, self._max_steps)
+        while True:
+            equations, sentences = _story(rng, num_steps=num_steps, digits=self._digits)
+            if split_of("\n".join(f"{expression}={value}" for expression, value in equations)) == self.split:
+                break
+        calls = rng.uniform() < self._call_rate
+        solution, observations = _called(equations) if calls else _by_hand(equations)
+        return Problem(
+            id=self.id_of(index),
+            question=" ".join(sentences),
+            answer=str(equations[-1][1]),
+            source=self.source,
+            split=self.split,
+            level=str(num_steps),
+            solution=solution,
+            meta={"observations": observations, "calls": calls},
+        )
+
+
+def _story(rng: KeyedRandom, *, num_steps: int, digits: int) -> tuple[list[tuple[str, int]], list[str]]:
+    """The equations as (expression, value), and the sentences of the question."""
+    low, high = 10 ** (digits - 1), 10**digits - 1
+    person, thing, container = rng.choice(NAMES), rng.choice(THINGS), rng.choice(CONTAINERS)
+    many, each = rng.between(low, high), rng.between(low, high)
+    amount = many * each
+    equations = [(f"{many}*{each}", amount)]
+    sentences = [f"{person} has {many} {container}s with {each} {thing}s each."]
+    for _ in range(num_steps - 1):
+        term, gains = rng.between(low, amount - 1), rng.uniform() < 0.5
+        equations.append((f"{amount}{'+' if gains else '-'}{term}", amount + term if gains else amount - term))
+        sentences.append(rng.choice(_GAINS if gains else _LOSSES).format(p=person, a=term))
+        amount = equations[-1][1]
+    return equations, [*sentences, f"How many {thing}s does {person} have?"]
+
+
+def _by_hand(equations: Sequence[tuple[str, int]]) -> tuple[str, list[list[int]]]:
+    lines = [f"{expression}={value}" for expression, value in equations]
+    return "\n".join([*lines, f"\\boxed{{{equations[-1][1]}}}"]), []
+
+
+def _called(equations: Sequence[tuple[str, int]]) -> tuple[str, list[list[int]]]:
+    """The solution with calls of the calculator, and the places of its answers."""
+    text, observations = "", list[list[int]]()
+    for expression, value in equations:
+        text += f"<calc>{expression}</calc>"
+        start = len(text)
+        text += f"<result>{value}</result>\n"
+        observations.append([start, len(text)])
+    return f"{text}\\boxed{{{equations[-1][1]}}}", observations

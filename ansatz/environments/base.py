@@ -1,0 +1,141 @@
+"""What an environment is, and how a recipe's name finds one.
+
+An environment talks with the policy in turns. The policy samples a turn, the environment reads its text and answers
+with an observation, and the policy continues after it, until the environment says that the response is done. A recipe
+names it as `environment: {name: calculator, turns: 4, timeout_s: 5, ...settings}`. It is found by name: the module
+`ansatz/environments/<name>.py` holds a function or class `<name>`, whose keyword-only parameters are the settings. A
+name with a colon refers to the user's own code: `path/to/file.py:Name` or `package.module:Name`.
+
+Without a journal, a response can be sampled again with the same result only if the environment is pure: what it answers
+depends on nothing but the problem and the turns. What others answered is kept with the response, whose tokens are the
+journal: a resumed response is not answered again, and the ledger of a run holds whole responses.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ansatz.config.fields import Positive
+from ansatz.errors import ConfigError
+from ansatz.registry import bind, load_attribute, settings_of, suggest
+from ansatz.types import Problem
+
+
+class Environment:
+    """What one response interacts with; each response has an environment of its own. Subclass it, and write `step`.
+
+    All methods may be plain or `async`. Plain methods run in threads, so that none delays another response. An `async`
+    method must not block. Every call has the deadline `timeout_s` of the recipe. A call that raises or misses its
+    deadline gives the observation `show("error: ...")`; after a missed deadline the environment is started anew.
+
+    turn_ends: strings that end a turn of the policy. An end-of-sequence token always ends one.
+    instant: the methods are plain and return at once, so they run in the thread that samples.
+    parallel: how many calls may run at the same time, over all responses.
+    """
+
+    turn_ends: Sequence[str] = ()
+    instant: bool = False
+    parallel: int = 256
+
+    def reset(self, problem: Problem) -> Any:
+        """Start with a problem."""
+
+    def step(self, response: str) -> Any:
+        """The observation after a turn with this text (special tokens included). None or "": the response is done."""
+        raise NotImplementedError
+
+    def show(self, observation: str) -> str:
+        """How an observation looks to the policy, after it has been cut to `max_observation_chars`."""
+        return observation
+
+    def close(self) -> None:
+        """Release what the environment holds. Called once, when the response has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSettings:
+    """The settings that every environment has in a recipe, besides its name and its own.
+
+    turns: most turns of the policy in a response; the last one gets no observation.
+    timeout_s: seconds that one call of the environment may take; after that the observation is an error.
+    max_observation_chars: a longer observation is cut in the middle.
+    """
+
+    turns: Positive = 4
+    timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
+    max_observation_chars: Positive = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentSpec:
+    """An environment as a recipe names it. make: creates the environment of one response.
+
+    sample: an environment that is never started, for what all have in common.
+    """
+
+    name: str
+    make: Callable[[], Environment]
+    settings: TurnSettings
+    sample: Environment
+
+
+def environment_names() -> list[str]:
+    """The environments of this package: every module that holds a function or class with the name of the module."""
+    package = importlib.import_module(__package__ or "ansatz.environments")
+    return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if _in_module(m.name) is not None)
+
+
+def find_environment(name: str) -> Callable[..., Environment]:
+    """The function or class with this name. ConfigError for an unknown name, with the nearest known one."""
+    if ":" in name:
+        return load_attribute(name, kind="environment")
+    names = environment_names()
+    if name not in names:
+        raise ConfigError(f"environment {name!r} is unknown.{suggest(name, names)}")
+    function = _in_module(name)
+    assert function is not None
+    return function
+
+
+def bind_environment(section: Mapping[str, Any] | None) -> EnvironmentSpec | None:
+    """The environment that a recipe's section `environment` names; None without one.
+
+    ConfigError for an unknown name, for an unknown, missing or wrong setting, and for what cannot run here.
+    """
+    if section is None:
+        return None
+    settings = dict(section)
+    name = settings.pop("name", None)
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"environment.name = {name!r}: expected one of: {', '.join(environment_names())}, or file.py:Name."
+        )
+    common = {key: settings.pop(key) for key in settings_of(TurnSettings) if key in settings}
+    function, what = find_environment(name), f"environment {name!r}"
+    own = settings_of(function)
+    for key, parameter in own.items():
+        if parameter.default is inspect.Parameter.empty and key not in (*settings, *common):
+            raise ConfigError(f"{what} needs the setting {key!r}. Give it in the recipe.")
+    turns = bind(TurnSettings, common, what="environment")()
+    settings |= {key: getattr(turns, key) for key in settings_of(TurnSettings) if key in own}
+    make = bind(function, settings, what=what)
+    try:
+        sample = make()
+    except ConfigError:
+        raise
+    except Exception as error:  # code of a user can raise anything
+        raise ConfigError(f"{what} cannot be created ({type(error).__name__}: {error}). Correct it.") from error
+    if not isinstance(sample, Environment):
+        raise ConfigError(f"{what} gives {sample!r:.60}, which is not an ansatz.environments.Environment. Subclass it.")
+    return EnvironmentSpec(name=name, make=make, settings=turns, sample=sample)
+
+
+def _in_module(name: str) -> Callable[..., Environment] | None:
+    return getattr(importlib.import_module(f"ansatz.environments.{name}"), name, None)

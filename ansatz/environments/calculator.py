@@ -1,0 +1,93 @@
+"""A calculator for exact arithmetic: `<calc>347*582</calc>` is answered by `<result>201954</result>`."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from fractions import Fraction
+
+from ansatz.environments.tags import TagEnvironment
+
+_MAX_DIGITS = 400
+_OPERATIONS: dict[type[ast.AST], Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: lambda left, right: Fraction(left // right),
+    ast.Mod: operator.mod,
+}
+
+
+class CalculationError(ValueError):
+    """An expression that cannot be computed. The message is for the policy."""
+
+
+def calculator(*, call: str = "calc", result: str = "result") -> TagEnvironment:
+    """Answers arithmetic with whole numbers, decimals, + - * / // % ** and brackets, exactly.
+
+    call: the tag around an expression. result: the tag around its value.
+    """
+    return TagEnvironment(_answer, call=call, result=result, instant=True)
+
+
+def calculate(expression: str) -> str:
+    """The value as a whole number, a terminating decimal or otherwise a fraction. CalculationError if there is none."""
+    if len(expression) > 2 * _MAX_DIGITS:
+        raise CalculationError("the expression is too long")
+    try:
+        tree = ast.parse(expression.strip().replace("^", "**"), mode="eval")
+        return _written(_value(tree.body))
+    except ZeroDivisionError:
+        raise CalculationError("division by zero") from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, CalculationError):
+            raise
+        raise CalculationError("not an arithmetic expression") from None
+
+
+def _answer(expression: str) -> str:
+    try:
+        return calculate(expression)
+    except CalculationError as error:
+        return f"error: {error}"
+
+
+def _value(node: ast.AST) -> Fraction:
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        return Fraction(str(node.value))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        value = _value(node.operand)
+        return -value if isinstance(node.op, ast.USub) else value
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left), _value(node.right)
+        value = _power(left, right) if isinstance(node.op, ast.Pow) else _operation(node.op)(left, right)
+        if max(value.numerator.bit_length(), value.denominator.bit_length()) > 4 * _MAX_DIGITS:
+            raise CalculationError("the value is too large")
+        return value
+    raise CalculationError("not an arithmetic expression")
+
+
+def _operation(node: ast.AST) -> Callable[[Fraction, Fraction], Fraction]:
+    if type(node) not in _OPERATIONS:
+        raise CalculationError("not an arithmetic expression")
+    return _OPERATIONS[type(node)]
+
+
+def _power(base: Fraction, exponent: Fraction) -> Fraction:
+    if exponent.denominator != 1:
+        raise CalculationError("the exponent is not a whole number")
+    size = max(base.numerator.bit_length(), base.denominator.bit_length())
+    if size * abs(exponent) > 4 * _MAX_DIGITS:
+        raise CalculationError("the value is too large")
+    return base ** int(exponent)
+
+
+def _written(value: Fraction) -> str:
+    """A whole number, a terminating decimal with at most 12 places, or numerator/denominator."""
+    scaled = value * 10**12
+    if value.denominator == 1 or scaled.denominator != 1:
+        return str(value)
+    sign, digits = "-" if scaled < 0 else "", str(abs(scaled.numerator)).rjust(13, "0")
+    return f"{sign}{digits[:-12]}.{digits[-12:].rstrip('0')}"

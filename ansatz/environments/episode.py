@@ -1,0 +1,109 @@
+"""One response in its environment: the calls of its turns, and what becomes of errors, deadlines and long outputs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ansatz.environments.base import Environment, EnvironmentSpec
+from ansatz.types import Problem
+
+_CUT = "\n[... {} characters left out ...]\n"
+
+
+class Episode:
+    """The environment of one response. It is created at the first call, and again after a missed deadline."""
+
+    def __init__(self, spec: EnvironmentSpec, problem: Problem) -> None:
+        self._spec, self._problem = spec, problem
+        self._environment: Environment | None = None
+        self._earlier: list[str] = []
+
+    def replay(self, turn: str) -> None:
+        """A turn of a resumed response, whose observation is known. Before its next turn, the environment sees it."""
+        self._earlier.append(turn)
+
+    def answer_at_once(self, turn: str) -> str | None:
+        """`answer` of an instant environment, in this thread."""
+        try:
+            self.answer(turn).send(None)
+        except StopIteration as finished:
+            return finished.value
+        raise AssertionError("an instant environment has waited")
+
+    async def answer(self, turn: str) -> str | None:
+        """What the policy sees after a turn. None: the response is done. Errors become observations."""
+        settings, show = self._spec.settings, self._spec.sample.show
+        try:
+            observation = await self._step(turn)
+            if observation is None or isinstance(observation, str):
+                return show(cut(observation, settings.max_observation_chars)) if observation else None
+            problem = f"the environment gave {type(observation).__name__}, expected text or None"
+        except TimeoutError:
+            self._environment = None  # what a late call still does to it must not reach later turns
+            problem = f"no result within {settings.timeout_s:g} s"
+        except (Exception, SystemExit) as error:
+            problem = f"{type(error).__name__}: {error}"
+        return show(cut(f"error: {problem}", settings.max_observation_chars))
+
+    async def close(self) -> None:
+        """Close the environment. An error of a user's `close` is of no use to anyone by then."""
+        environment, self._environment = self._environment, None
+        if environment is not None:
+            with contextlib.suppress(Exception):
+                await self._call(environment.close)
+
+    async def _step(self, turn: str) -> Any:
+        if self._environment is None:
+            self._environment = self._spec.make()
+            await self._call(self._environment.reset, self._problem)
+        while self._earlier:
+            await self._call(self._environment.step, self._earlier[0])
+            del self._earlier[0]
+        return await self._call(self._environment.step, turn)
+
+    async def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        if self._spec.sample.instant:
+            return method(*arguments)
+        async with asyncio.timeout(self._spec.settings.timeout_s):
+            if inspect.iscoroutinefunction(method):
+                return await method(*arguments)
+            return await in_thread(lambda: method(*arguments))
+
+
+async def in_thread(function: Callable[[], Any]) -> Any:
+    """The result of a function that may block, or never return. Its thread does not keep the process alive."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Any] = loop.create_future()
+
+    def report(result: Any, error: BaseException | None) -> None:
+        if outcome.done():  # nobody waits for it any more
+            return
+        if error is None:
+            outcome.set_result(result)
+        else:
+            outcome.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = function()
+        except BaseException as raised:  # also SystemExit: a user's code calls exit()
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(report, result, error)
+
+    threading.Thread(target=run, name="environment", daemon=True).start()
+    return await outcome
+
+
+def cut(text: str, max_chars: int) -> str:
+    """The text, without its middle if it is longer than max_chars."""
+    if len(text) <= max_chars:
+        return text
+    head = max_chars // 2
+    return text[:head] + _CUT.format(len(text) - max_chars) + text[len(text) - (max_chars - head) :]

@@ -1,0 +1,60 @@
+"""The decoding loop: requests enter, rows decode, and rows whose environment takes its time wait outside the slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from ansatz.environments.base import EnvironmentSpec
+from ansatz.environments.calls import EnvironmentCalls
+from ansatz.models.load import Policy
+from ansatz.rollout.base import Sampling
+from ansatz.rollout.native.forward import DecodeStep
+from ansatz.rollout.native.parking import ParkingLot
+from ansatz.rollout.native.requests import FinishedResponse, SampleRequest
+from ansatz.rollout.native.slots import Slots
+from ansatz.rollout.response_rules import ResponseRules
+
+
+def rules_for(policy: Policy, sampling: Sampling, environment: EnvironmentSpec | None = None) -> ResponseRules | None:
+    """The rules of a call. None if only end tokens and the length limit shape a response."""
+    if not sampling.needs_rules and environment is None:
+        return None
+    tokenizer = policy.tokenizer
+    return ResponseRules(
+        sampling,
+        end_ids=policy.end_ids,
+        encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
+        decode=tokenizer.decode,
+        environment=environment,
+    )
+
+
+@torch.inference_mode()
+def decode(
+    policy: Policy,
+    step: DecodeStep,
+    sampling: Sampling,
+    requests: Sequence[SampleRequest],
+    *,
+    max_slots: int,
+    rules: ResponseRules | None,
+    calls: EnvironmentCalls | None = None,
+) -> Iterator[FinishedResponse]:
+    """Yield each response as soon as it ends. calls: what answers the turns of responses; None without environment."""
+    waiting = list(requests)[::-1]
+    num_rows, group_size = sum(request.num_rows for request in waiting), max(request.num_rows for request in waiting)
+    num_slots = min(max(max_slots, group_size), num_rows)
+    slots = Slots(policy, step, sampling, num_slots=num_slots, group_size=group_size, rules=rules)
+    parking = None if calls is None else ParkingLot(slots, calls)
+    while waiting or slots.active or slots.parked:
+        if parking:
+            yield from parking.return_rows(wait=not slots.active and (parking.full or not waiting))
+        if (parking is None or not parking.full) and (entering := slots.take_entering(waiting)):
+            slots.admit(entering)
+        elif slots.active:
+            slots.decode()
+        if parking:
+            parking.answer_turns()
+        yield from slots.take_finished()

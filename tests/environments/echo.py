@@ -1,0 +1,16 @@
+"""A user's own environment, in a file that recipes of tests name."""
+
+from ansatz.environments import Environment
+
+
+class Echo(Environment):
+    """Repeats the last three characters of a turn, as long as there are enough turns. Plain, so it runs in threads."""
+
+    turn_ends = ("e", "o", "1")
+
+    def __init__(self, *, repeats: int = 9) -> None:
+        self.left = repeats
+
+    def step(self, response: str) -> str | None:
+        self.left -= 1
+        return f"<{response[-3:]}>" if response and self.left >= 0 else None

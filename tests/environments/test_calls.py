@@ -1,0 +1,178 @@
+"""What environments may do wrong: none of it ends a run or delays another response."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ansatz.environments.base import Environment, EnvironmentSpec, TurnSettings, bind_environment
+from ansatz.environments.calls import EnvironmentCalls, environment_calls
+from ansatz.environments.episode import Episode, cut
+from ansatz.errors import ConfigError
+from ansatz.types import Problem
+
+PROBLEM = Problem(id="p", question="?", answer="7", source="test", split="train")
+
+
+class Counting(Environment):
+    """Says how many turns it has seen since it was started. A turn that names a fault has it."""
+
+    closed = 0
+
+    def __init__(self, *, start: int = 0) -> None:
+        self.turns = start
+
+    def reset(self, problem: Problem) -> None:
+        self.answer = problem.answer
+
+    def step(self, response: str) -> Any:
+        self.turns += 1
+        faults: dict[str, Callable[[], Any]] = {
+            "raise": lambda: 1 / 0,
+            "exit": lambda: exit(3),
+            "hang": lambda: time.sleep(30),
+            "odd": lambda: 5,
+            "flood": lambda: "x" * 10**6,
+            "done": lambda: None,
+            "empty": lambda: "",
+        }
+        return faults.get(response, lambda: f"{self.answer}:{self.turns}")()
+
+    def show(self, observation: str) -> str:
+        return f"[{observation}]"
+
+    def close(self) -> None:
+        Counting.closed += 1
+
+
+class AsyncCounting(Counting):
+    async def step(self, response: str) -> Any:
+        if response == "hang":
+            await asyncio.sleep(30)
+        return super().step(response)
+
+
+def spec_of(make: Callable[[], Environment], *, timeout_s: float = 5.0) -> EnvironmentSpec:
+    settings = TurnSettings(timeout_s=timeout_s, max_observation_chars=60)
+    return EnvironmentSpec(name="test", make=make, settings=settings, sample=make())
+
+
+BOTH = pytest.mark.parametrize("make", [Counting, AsyncCounting])
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("fault", "observation"),
+    [
+        ("raise", "[error: ZeroDivisionError: division by zero]"),
+        ("exit", "[error: "),
+        ("odd", "[error: the environment gave int, expected text or None]"),
+        ("done", None),
+        ("empty", None),
+    ],
+)
+def test_a_fault_is_an_observation_and_the_environment_continues(
+    make: type[Environment], fault: str, observation: str | None
+) -> None:
+    with environment_calls(spec_of(make)) as calls:
+        assert calls
+        episode = Episode(calls.spec, PROBLEM)
+        answer = calls.answer(episode, fault)
+        assert answer == observation or (observation and answer and answer.startswith(observation))
+        assert calls.answer(episode, "next") == "[7:2]"
+
+
+@BOTH
+def test_a_missed_deadline_is_an_observation_and_the_environment_starts_anew(make: type[Environment]) -> None:
+    with environment_calls(spec_of(make, timeout_s=0.1)) as calls:
+        assert calls
+        episode = Episode(calls.spec, PROBLEM)
+        assert calls.answer(episode, "first") == "[7:1]"
+        assert calls.answer(episode, "hang") == "[error: no result within 0.1 s]"
+        assert calls.answer(episode, "next") == "[7:1]"
+
+
+def test_a_flood_is_cut_in_the_middle() -> None:
+    with environment_calls(spec_of(Counting)) as calls:
+        assert calls
+        answer = calls.answer(Episode(calls.spec, PROBLEM), "flood")
+    assert answer == "[" + "x" * 30 + "\n[... 999940 characters left out ...]\n" + "x" * 30 + "]"
+    assert cut("abcde", 5) == "abcde"
+    assert cut("abcdef", 3) == "a\n[... 3 characters left out ...]\nef"
+
+
+@BOTH
+def test_calls_run_side_by_side(make: type[Environment]) -> None:
+    class Slow(make):  # pyright: ignore[reportGeneralTypeIssues]
+        def reset(self, problem: Problem) -> None:
+            super().reset(problem)
+            time.sleep(0.2)
+
+    calls, start = EnvironmentCalls(spec_of(Slow)), time.monotonic()
+    for number in range(20):
+        calls.submit(number, Episode(calls.spec, PROBLEM), "turn")
+    answers: list[tuple[int, str | None]] = []
+    while len(answers) < 20:
+        answers += calls.finished(wait=True)
+    assert time.monotonic() - start < 1.5  # one after the other they take 4 s
+    assert sorted(answers) == [(number, "[7:1]") for number in range(20)]
+    assert calls.finished(wait=True) == []
+    calls.close()
+
+
+def test_a_replayed_turn_is_seen_but_not_answered() -> None:
+    with environment_calls(spec_of(Counting)) as calls:
+        assert calls
+        episode = Episode(calls.spec, PROBLEM)
+        episode.replay("a")
+        episode.replay("b")
+        assert calls.answer(episode, "c") == "[7:3]"
+
+
+def test_environments_are_closed_and_no_thread_is_left() -> None:
+    Counting.closed = 0
+    with environment_calls(spec_of(Counting)) as calls:
+        assert calls
+        episodes = [Episode(calls.spec, PROBLEM) for _ in range(3)]
+        for episode in episodes:
+            calls.answer(episode, "turn")
+        calls.end(episodes[0])
+        calls.end(episodes[0])
+    assert Counting.closed == 3
+    deadline = time.monotonic() + 5
+    while any(thread.name == "environments" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_an_environment_is_found_by_name_or_in_a_file() -> None:
+    spec = bind_environment({"name": "calculator", "turns": 3, "call": "c"})
+    assert spec
+    assert (spec.settings.turns, spec.settings.timeout_s, spec.sample.turn_ends) == (3, 5.0, ("</c>",))
+    own = bind_environment({"name": f"{__file__}:Counting", "start": 4, "timeout_s": 2})
+    assert own
+    assert own.make().turns == 4
+    assert bind_environment(None) is None
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"turns": 3}, r"environment.name = None: expected one of: calculator"),
+        ({"name": "calculater"}, r"environment 'calculater' is unknown. Did you mean 'calculator'\?"),
+        ({"name": "calculator", "turn": 3}, r"environment 'calculator' has no setting 'turn'"),
+        ({"name": "calculator", "turns": 0}, r"environment: turns = 0: input should be greater than 0"),
+        ({"name": "calculator", "timeout_s": "x"}, r"environment: timeout_s = 'x'"),
+        ({"name": f"{__file__}:spec_of"}, r"cannot be created \(TypeError: spec_of\(\) missing"),
+        ({"name": f"{__file__}:Problem"}, r"needs the setting 'id'"),
+        ({"name": f"{__file__}:threading"}, r"not a function"),
+    ],
+)
+def test_a_wrong_section_is_refused_in_a_sentence(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        bind_environment(section)
