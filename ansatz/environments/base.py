@@ -38,11 +38,13 @@ class Environment:
     turn_ends: strings that end a turn of the policy. An end-of-sequence token always ends one.
     instant: the methods are plain and return at once, so they run in the thread that samples.
     parallel: how many calls may run at the same time, over all responses.
+    grace_s: time beyond `timeout_s` that a call gets, for an environment that keeps the deadline itself.
     """
 
     turn_ends: Sequence[str] = ()
     instant: bool = False
     parallel: int = 256
+    grace_s: float = 0.0
 
     def reset(self, problem: Problem) -> Any:
         """Start with a problem."""

@@ -73,7 +73,7 @@ class EnvironmentCalls:
 
     def _next(self) -> tuple[Any, str | None]:
         settings = self.spec.settings
-        limit = settings.timeout_s * (settings.turns + 1) + _GRACE_S
+        limit = (settings.timeout_s + self.spec.sample.grace_s) * (settings.turns + 1) + _GRACE_S
         try:
             return self._answers.get(timeout=limit)
         except queue.Empty:

@@ -69,7 +69,7 @@ class Episode:
     async def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         if self._spec.sample.instant:
             return method(*arguments)
-        async with asyncio.timeout(self._spec.settings.timeout_s):
+        async with asyncio.timeout(self._spec.settings.timeout_s + self._spec.sample.grace_s):
             if inspect.iscoroutinefunction(method):
                 return await method(*arguments)
             return await in_thread(lambda: method(*arguments))

@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from ansatz.environments.base import Environment
 
 
 class TagEnvironment(Environment):
-    """answer: what the tool says about the text of a call. call, result: the tags around calls and observations.
+    """tool: answers the text of a call. call, result: the tags around calls and observations.
 
     A turn without a complete call is the last one.
     """
 
-    def __init__(self, answer: Callable[[str], str], *, call: str, result: str, instant: bool = False) -> None:
-        self._answer, self._call, self._result = answer, call, result
+    def __init__(self, tool: Callable[[str], Any], *, call: str, result: str, instant: bool = False) -> None:
+        self.tool, self._call, self._result = tool, call, result
         self.turn_ends, self.instant = (f"</{call}>",), instant
 
-    def step(self, response: str) -> str | None:
-        before, closed, _ = response.rpartition(f"</{self._call}>")
+    def step(self, response: str) -> Any:
+        text = self.call_in(response)
+        return None if text is None else self.tool(text)
+
+    def call_in(self, turn: str) -> str | None:
+        """The text of the last call that the turn completes; None if there is no call."""
+        before, closed, _ = turn.rpartition(f"</{self._call}>")
         _, opened, text = before.rpartition(f"<{self._call}>")
-        return self._answer(text) if opened and closed else None
+        return text if opened and closed else None
 
     def show(self, observation: str) -> str:
         return f"<{self._result}>{observation}</{self._result}>\n"
+
+
+class AsyncTagEnvironment(TagEnvironment):
+    """The same with an `async` tool. close: called when the response has ended."""
+
+    def __init__(
+        self, tool: Callable[[str], Awaitable[str]], *, call: str, result: str, close: Callable[[], None]
+    ) -> None:
+        super().__init__(tool, call=call, result=result)
+        self.close = close
+
+    async def step(self, response: str) -> str | None:
+        text = self.call_in(response)
+        return None if text is None else await self.tool(text)

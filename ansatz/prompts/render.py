@@ -22,8 +22,8 @@ from ansatz.types import Problem, Prompt
 class Demonstration:
     """A prompt and the response to learn from; response_ids end with the token that ends a response.
 
-    assistant_mask: with all responses of a conversation, False for the turns of others between them, which are not
-    taught; empty if every token is taught.
+    assistant_mask: False for what is not taught: the observations in a response and, with all responses of a
+    conversation, the turns of others between them; empty if every token is taught.
     """
 
     prompt: Prompt
@@ -88,12 +88,12 @@ def render_demonstration(
     prompt = render(problem, template, tokenizer, max_prompt_tokens=max_prompt_tokens)
     template = spelled_out(template)
     if isinstance(template, str):
-        ids = tokenizer.encode(problem.solution, add_special_tokens=False)
-        parts = [Part(list(prompt.token_ids), False), Part([*ids, int(tokenizer.eos_token_id)], True)]
+        parts = [Part(list(prompt.token_ids), False), *_solution_parts(problem, problem.solution, tokenizer)]
+        num_tokens = sum(len(part.ids) for part in parts[1:])
     else:
         parts_of = all_responses if every_response else last_response
         parts = parts_of(ChatRenderer(tokenizer, template), problem, prompt.text, problem.solution)
-    num_tokens = len(parts[-1].ids)
+        num_tokens = len(parts[-1].ids)
     if max_response_tokens is not None and num_tokens > max_response_tokens:
         raise ModelError(
             f"the demonstration of problem {problem.id!r} has {num_tokens} tokens, but the limit is "
@@ -111,6 +111,20 @@ def _demonstration(prompt: Prompt, parts: Sequence[Part]) -> Demonstration:
         response_ids=tuple(token for part in rest for token in part.ids),
         assistant_mask=() if all(mask) else mask,
     )
+
+
+def _solution_parts(problem: Problem, solution: str, tokenizer: Tokenizer) -> list[Part]:
+    """The solution and the end token. What an environment has answered is not taught: `meta["observations"]` holds
+    [start, end] of each answer in the solution, in order.
+
+    No token spans the end of an observation, because none does in a sampled response.
+    """
+    parts, end = list[Part](), 0
+    for start, stop in [*problem.meta.get("observations", ()), [len(solution), len(solution)]]:
+        parts.append(Part(tokenizer.encode(solution[end:start], add_special_tokens=False), True))
+        parts.append(Part(tokenizer.encode(solution[start:stop], add_special_tokens=False), False))
+        end = stop
+    return [*parts, Part([int(tokenizer.eos_token_id)], True)]
 
 
 def check_shows_all(problem: Problem, template: str) -> None:

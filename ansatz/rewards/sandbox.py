@@ -46,7 +46,7 @@ _THREADS = (
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
 )  # threads are not allowed: libraries must not ask for any
-_START_LIMIT_S = 20.0  # a loaded machine may need seconds to start an interpreter
+START_LIMIT_S = 20.0  # a loaded machine may need seconds to start an interpreter
 
 
 class Ended(StrEnum):
@@ -101,15 +101,14 @@ def run(
     """
     begin = time.monotonic()
     limits = limits or SandboxLimits()
-    restrictions = {"limits": _rlimits(limits), "full": isolation == "full", **_access(packages)}
-    job = json.dumps({"source": source, "parent": os.getpid(), **restrictions})
+    job = job_of(source, limits, cpu_s=limits.timeout_s, packages=packages, isolation=isolation)
     try:
         with (
             tempfile.TemporaryDirectory(prefix="sandbox") as folder,
-            _holding(job) as job_file,
-            _holding(stdin) as input_file,
-            _pipe() as (ready, ready_write),
-            _start(folder, job_file, input_file, ready_write) as process,
+            holding(job) as job_file,
+            holding(stdin) as input_file,
+            pipe() as (ready, ready_write),
+            start(folder, job_file, input_file, ready_write) as process,
         ):
             try:
                 ended, stdout, stderr = _collect_output(process, limits, ready)
@@ -130,7 +129,7 @@ def require(isolation: Isolation) -> None:
         raise ConfigError(
             f"the sandbox needs Linux; this is {sys.platform}. Use rewards that run programs on a Linux machine."
         )
-    trial = run("print(1)", isolation=isolation, limits=SandboxLimits(timeout_s=_START_LIMIT_S))
+    trial = run("print(1)", isolation=isolation, limits=SandboxLimits(timeout_s=START_LIMIT_S))
     if trial.stdout == "1\n":
         return
     missing = trial.stderr.strip().rpartition("\n")[2] or f"a trial program ended with {trial.ended}"
@@ -141,14 +140,26 @@ def require(isolation: Isolation) -> None:
     )
 
 
-def _start(folder: str, job: IO[bytes], stdin: IO[bytes], ready: int) -> subprocess.Popen[bytes]:
+def job_of(source: str | None, limits: SandboxLimits, *, cpu_s: float, packages: bool, isolation: Isolation) -> str:
+    """What `sandbox_child` gets. source: None runs the programs that arrive on its input. cpu_s: CPU time in all."""
+    restrictions = {"limits": _rlimits(limits, cpu_s), "full": isolation == "full", **_access(packages)}
+    return json.dumps({"source": source, "parent": os.getpid(), **restrictions})
+
+
+def start(
+    folder: str, job: IO[bytes], stdin: IO[bytes] | int, ready: int, *, stderr: int = subprocess.PIPE
+) -> subprocess.Popen[bytes]:
+    """The child in a folder that is empty. It is killed when the thread that calls this ends.
+
+    ready: a descriptor that gets a byte once all restrictions are in place.
+    """
     # -P -s -S -B and our own environment do what -I does, but keep PYTHONHASHSEED, so that runs repeat exactly.
     flags = ["-P", "-s", "-S", "-B", "-X", "utf8"]
     return subprocess.Popen(
         [sys.executable, *flags, str(_CHILD), str(job.fileno()), str(ready)],
         stdin=stdin,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         pass_fds=(job.fileno(), ready),
         cwd=folder,
         env={"PYTHONHASHSEED": "0", **dict.fromkeys(_THREADS, "1")},
@@ -164,7 +175,7 @@ def _collect_output(process: subprocess.Popen[bytes], limits: SandboxLimits, rea
     assert process.stderr is not None
     texts = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
     still_open = set(texts)
-    ended, started, deadline = Ended.EXIT_OK, False, time.monotonic() + _START_LIMIT_S
+    ended, started, deadline = Ended.EXIT_OK, False, time.monotonic() + START_LIMIT_S
     with selectors.DefaultSelector() as selector:
         for descriptor in (ready, *texts):
             selector.register(descriptor, selectors.EVENT_READ)
@@ -202,7 +213,7 @@ def _has_ended(process: subprocess.Popen[bytes], deadline: float) -> bool:
 
 
 @contextlib.contextmanager
-def _pipe() -> Generator[tuple[int, int]]:
+def pipe() -> Generator[tuple[int, int]]:
     """Both ends of a pipe, which are closed afterwards."""
     ends = os.pipe()
     try:
@@ -213,7 +224,7 @@ def _pipe() -> Generator[tuple[int, int]]:
 
 
 @contextlib.contextmanager
-def _holding(text: str) -> Generator[IO[bytes]]:
+def holding(text: str) -> Generator[IO[bytes]]:
     """A nameless file that holds the text, open for reading only: a program can map its input into its memory."""
     with tempfile.TemporaryFile() as file:
         file.write(text.encode(errors="replace"))
@@ -222,9 +233,9 @@ def _holding(text: str) -> Generator[IO[bytes]]:
             yield reading
 
 
-def _rlimits(limits: SandboxLimits) -> dict[str, int]:
+def _rlimits(limits: SandboxLimits, cpu_s: float) -> dict[str, int]:
     return {
-        "RLIMIT_CPU": int(limits.timeout_s) + 1,
+        "RLIMIT_CPU": int(cpu_s) + 1,
         "RLIMIT_AS": limits.memory_mb << 20,
         "RLIMIT_FSIZE": 0,
         "RLIMIT_NOFILE": 64,

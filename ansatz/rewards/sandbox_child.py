@@ -2,10 +2,14 @@
 
 argv: [a descriptor with the job as JSON, a descriptor that gets one byte when all restrictions are in place]. No
 restriction needs privileges, and the program cannot remove any of them.
+
+A job without a source is a session: each line of the standard input is a program as JSON. All run in one namespace, as
+the cells of a notebook do, and after each the second descriptor gets another byte.
 """
 
 from __future__ import annotations
 
+import ast
 import builtins
 import ctypes
 import json
@@ -14,6 +18,7 @@ import resource
 import stat
 import struct
 import sys
+import traceback
 import types
 from typing import Any
 
@@ -37,10 +42,56 @@ def main() -> None:
     sys.modules["__main__"] = program
     sys.argv, sys.path = ["program.py"], job["path"]
     builtins.exit = builtins.quit = sys.exit  # the site module, which defines them, is not loaded
+    cells = None if job["source"] is not None else _take_input()
     _restrict(job)
     os.write(ready_descriptor, b"1")
+    if cells is not None:
+        return _run_cells(cells, program.__dict__, ready_descriptor)
     os.close(ready_descriptor)
-    exec(compile(job["source"], "program.py", "exec", dont_inherit=True), program.__dict__)
+    return exec(compile(job["source"], "program.py", "exec", dont_inherit=True), program.__dict__)
+
+
+def _take_input() -> Any:
+    """The standard input as a file for `_run_cells` alone. Programs find an empty input instead."""
+    cells = os.fdopen(os.dup(0), "rb")
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    return cells
+
+
+def _run_cells(cells: Any, namespace: dict[str, Any], done_descriptor: int) -> None:
+    """A program that exits, or closes the output, ends the session."""
+    try:
+        for line in cells:
+            try:
+                _run_cell(json.loads(line), namespace)
+            except BaseException as error:
+                if isinstance(error, SystemExit):
+                    raise
+                print(_described(error))
+            sys.stdout.flush()
+            os.write(done_descriptor, b"1")
+    except BaseException:
+        os._exit(1)  # without this, Python would print a traceback through this file
+
+
+def _run_cell(source: str, namespace: dict[str, Any]) -> None:
+    """Run a program. The value of an expression in its last line is printed, unless it is None."""
+    tree = ast.parse(source, "cell")
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "cell", "exec", dont_inherit=True), namespace)
+    if last is not None:
+        value = eval(compile(ast.Expression(last.value), "cell", "eval", dont_inherit=True), namespace)
+        if value is not None:
+            print(repr(value))
+
+
+def _described(error: BaseException) -> str:
+    """The error in a line, with the line of the program that raised it."""
+    text = "".join(traceback.format_exception_only(error)).strip().rpartition("\n")[2]
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "cell"]
+    return f"{text} (line {lines[-1]})" if lines else text
 
 
 def _restrict(job: dict[str, Any]) -> None:

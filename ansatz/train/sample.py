@@ -78,6 +78,7 @@ class TrainSample:
             sampled_mask=demonstration.assistant_mask,
             group=group,
             reward=1.0,
+            sampled_mask=demonstration.assistant_mask,
         )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -72,6 +73,23 @@ def test_a_demonstration_is_the_sampled_prompt_then_the_solution_then_the_end() 
     assert demonstration.prompt == render(problem(), "tiny", tokenizer)
     assert text_of(demonstration.response_ids[:-1]) == "1+1=2"
     assert demonstration.response_ids[-1] == END
+
+
+def test_observations_in_a_demonstration_are_tokenised_on_their_own_and_not_taught() -> None:
+    class PairTokenizer(ByteTokenizer):
+        """Two bytes make a token, so that where a text is cut decides about its tokens."""
+
+        def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+            return [ord(text[n]) * 1000 + ord(text[n + 1 : n + 2] or " ") for n in range(0, len(text), 2)]
+
+    solution = "a1+1b=2\nc"
+    shown = dataclasses.replace(problem(solution=solution), meta={"observations": [[5, 8]]})
+    tokenizer = PairTokenizer()
+    demonstration = render_demonstration(shown, "tiny", tokenizer)
+    parts = [tokenizer.encode(text) for text in ("a1+1b", "=2\n", "c")]
+    assert demonstration.response_ids == (*parts[0], *parts[1], *parts[2], END)
+    assert demonstration.assistant_mask == (*[True] * 3, *[False] * 2, True, True)
+    assert render_demonstration(problem(solution=solution), "tiny", tokenizer).assistant_mask == ()
 
 
 def test_a_demonstration_needs_a_solution_an_end_token_and_room() -> None:

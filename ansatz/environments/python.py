@@ -1,0 +1,60 @@
+"""A Python interpreter that keeps its variables: `<code>` is answered by `<interpreter>` with what it printed."""
+
+from __future__ import annotations
+
+import os
+
+from ansatz.config.fields import Positive
+from ansatz.environments.episode import in_thread
+from ansatz.environments.tags import AsyncTagEnvironment
+from ansatz.rewards import sandbox
+from ansatz.rewards.sandbox import Ended, Isolation, SandboxLimits
+from ansatz.rewards.sandbox_session import SandboxSession
+
+
+class Interpreter:
+    """The tool of one response. Its process starts with the first program and ends with the response."""
+
+    def __init__(self, session: SandboxSession, *, timeout_s: float) -> None:
+        self._session, self._timeout_s = session, timeout_s
+
+    async def __call__(self, source: str) -> str:
+        """What the program printed, and how it ended if it did not end well."""
+        if not self._session.started:
+            self._session.start()  # in this thread, with which the process ends
+        run = await in_thread(lambda: self._session.run(source))
+        text = run.stdout.rstrip("\n")
+        if run.ended is Ended.EXIT_OK:
+            return text or "(no output)"
+        if run.ended is Ended.NEVER_RAN:
+            return f"error: {text}"
+        faults = {Ended.TIMEOUT: f"no result within {self._timeout_s:g} s", Ended.OUTPUT: "too much output"}
+        fault = faults.get(run.ended, "the interpreter has exited")
+        return f"{text}\nerror: {fault}. The next call starts a new interpreter without variables.".lstrip("\n")
+
+
+def python(
+    *,
+    call: str = "code",
+    result: str = "interpreter",
+    turns: int = 4,
+    timeout_s: float = 5.0,
+    memory_mb: Positive = 512,
+    packages: bool = False,
+    isolation: Isolation = "full",
+) -> AsyncTagEnvironment:
+    """Runs Python programs in the sandbox (`rewards/sandbox.py`). All programs of a response share their variables. The
+    value of an expression in the last line is shown, as in a notebook.
+
+    call: the tag around a program. result: the tag around its output.
+    timeout_s: wall time of a program; the CPU time of a response is that of all its turns.
+    memory_mb, packages, isolation: see `sandbox.run`. ConfigError if the sandbox is not available.
+    """
+    sandbox.require(isolation)
+    limits = SandboxLimits(timeout_s=timeout_s, memory_mb=memory_mb)
+    session = SandboxSession(limits=limits, cpu_s=turns * timeout_s, packages=packages, isolation=isolation)
+    tool = Interpreter(session, timeout_s=timeout_s)
+    environment = AsyncTagEnvironment(tool, call=call, result=result, close=session.close)
+    environment.parallel = len(os.sched_getaffinity(0))
+    environment.grace_s = sandbox.START_LIMIT_S + 2.0
+    return environment
