@@ -42,13 +42,14 @@ def main() -> None:
     sys.modules["__main__"] = program
     sys.argv, sys.path = ["program.py"], job["path"]
     builtins.exit = builtins.quit = sys.exit  # the site module, which defines them, is not loaded
-    cells = None if job["source"] is not None else _take_input()
+    source = job["source"]
+    cells = _take_input() if source is None else None
     _restrict(job)
     os.write(ready_descriptor, b"1")
     if cells is not None:
         return _run_cells(cells, program.__dict__, ready_descriptor)
     os.close(ready_descriptor)
-    return exec(compile(job["source"], "program.py", "exec", dont_inherit=True), program.__dict__)
+    return exec(compile(source, "program.py", "exec", dont_inherit=True), program.__dict__)
 
 
 def _take_input() -> Any:
@@ -79,9 +80,11 @@ def _run_cells(cells: Any, namespace: dict[str, Any], done_descriptor: int) -> N
 def _run_cell(source: str, namespace: dict[str, Any]) -> None:
     """Run a program. The value of an expression in its last line is printed, unless it is None."""
     tree = ast.parse(source, "cell")
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    last = tree.body[-1] if tree.body else None
+    if isinstance(last, ast.Expr):
+        tree.body.pop()
     exec(compile(tree, "cell", "exec", dont_inherit=True), namespace)
-    if last is not None:
+    if isinstance(last, ast.Expr):
         value = eval(compile(ast.Expression(last.value), "cell", "eval", dont_inherit=True), namespace)
         if value is not None:
             print(repr(value))

@@ -78,7 +78,6 @@ class TrainSample:
             sampled_mask=demonstration.assistant_mask,
             group=group,
             reward=1.0,
-            sampled_mask=demonstration.assistant_mask,
         )
 
 

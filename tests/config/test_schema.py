@@ -11,9 +11,9 @@ def is_section(annotation):
 
 def test_the_common_path_has_at_most_ninety_three_keys():
     """61, two of the critic (the model it starts from, steps alone), four of SFT (epochs, weights, responses, held-out
-    loss), how many steps of samples are kept, three of the lag (lag, publish_every and long_lag), save.best, save.exact,
-    four of the watchdog (action, rules, lr_factor, attempts), model.quantize, ten of cluster, which a run in one process
-    does not need, and the list of stages with a section for each stage that is left out without it, and the
+    loss), how many steps of samples are kept, three of the lag (lag, publish_every and long_lag), save.best,
+    save.exact, four of the watchdog (action, rules, lr_factor, attempts), model.quantize, ten of cluster, which a run
+    in one process does not need, the list of stages with a section for each stage that is left out without it, and the
     environment."""
     assert 40 < count_keys(Config) <= 93
 
