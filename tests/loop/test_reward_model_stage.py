@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from toy_runs import toy_config, toy_recipe
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
@@ -113,6 +115,24 @@ def test_a_process_model_rewards_the_steps_of_rl(tmp_path, labels):
     steps = [score.get("steps", []) for score in scores(run)]
     assert sum(map(len, steps)) > 0
     assert all(reward > 0 for each in steps for _, reward in each)
+
+
+def test_a_second_round_trains_the_model_on_with_replay_and_rl_renews_its_reference(tmp_path):
+    """18 new problems, of which 2 more are 10 % of the whole; the first round has 18 to draw them from."""
+    recipe = changes("correctness", "learned", problems=18, batch=18, steps=1)
+    recipe |= {"stages": ["sft", "reward_model", "rl", "reward_model", "rl"], "train": {"steps": 1}}
+    recipe["algorithm"] = {"preset": "grpo", "kl_coef": 0.1}
+    run = run_pipeline(toy_config(tmp_path, recipe))
+    first, second = ("reward_model", "reward_model_2")
+    model = {name: run / name / "checkpoints" / "step-000001" for name in (first, second, "rl", "rl_2")}
+    state = json.loads((model[second] / "training" / "state.json").read_text())["loop"]["stream"]
+    assert state["size"] == 20
+    assert state["last_id"].endswith("@reward_model")
+    weights = {name: load_file(path / "model.safetensors") for name, path in model.items()}
+    moved = max(float((weights[second][name] - value).abs().max()) for name, value in weights[first].items())
+    assert 0 < moved < 1e-3 / 11 * 1.02  # one step of the warm-up (lr 1e-3), from the weights of the first round
+    reference = load_file(model["rl_2"] / "training" / "reference.safetensors")
+    assert all(torch.equal(value, weights["rl"][name]) for name, value in reference.items())
 
 
 @pytest.mark.parametrize(

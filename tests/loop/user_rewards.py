@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 from ansatz.rewards.base import RewardResult
+from ansatz.types import Reason, Verdict
 
 
 def every_other(rollouts):
@@ -47,3 +48,16 @@ def waits(rollouts, *, step, at, unless):
 def nothing_at(rollouts, *, step, at, unless):
     """The values of `every_other`, but None at one step unless the file `unless` exists."""
     return None if step == at and not Path(unless).exists() else every_other(rollouts)
+
+
+def long_enough(rollouts, *, tokens=4):
+    """A verifier: correct with at least this number of tokens."""
+    verdicts = [Verdict(correct=rollout.num_tokens >= tokens, reason=Reason.DIFFERENT) for rollout in rollouts]
+    return [RewardResult(value=float(verdict.correct), verdict=verdict) for verdict in verdicts]
+
+
+class Brevity:
+    """A reward model that can be hacked: short responses have the best scores, correct or not."""
+
+    def score(self, rollouts):
+        return [-rollout.num_tokens / 4 for rollout in rollouts]
