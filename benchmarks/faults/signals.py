@@ -92,4 +92,4 @@ def _newest_checkpoint(run: Path) -> Path | None:
 
 
 def _grace(run: Path) -> float:
-    return float(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))["save"]["grace"])
+    return float(yaml.safe_load((run.parent / "recipe.yaml").read_text(encoding="utf-8"))["save"]["grace"])
