@@ -122,7 +122,8 @@ class DisturbedRuns:
 
     def _draw(self, phase: str, draw: random.Random) -> Moment:
         if phase == ANY:  # by a call, not by the clock: the disturbed run may be faster than the undisturbed one
-            time_s = draw.uniform(0, max(each.at for each in self.moments))
+            starts = [each.at for each in self.moments]
+            time_s = draw.uniform(min(starts), max(starts))
             return max((each for each in self.moments if each.at <= time_s), key=lambda each: each.at)
         return draw.choice([moment for moment in self.moments if moment.phase == phase])
 
