@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,6 @@ from typing import Any
 
 from faults.damage import STAGE, damaged_runs, flipped_bytes
 from faults.full_disk import CASES, full_disks
-from faults.judge_server import judge_server
 from faults.kills import KilledRun, killed_run
 from faults.kinds import KINDS
 from faults.marked import HELD
@@ -31,6 +31,9 @@ from faults.processes import Forks
 from faults.signals import SignalledRun, signalled_run
 
 from ansatz.train.checkpoint import list_checkpoints
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+from judge_server import judge_server
 
 FAULTS_PER_RUN = 4
 """How often a run is disturbed before it is continued to its end and another one is begun."""
@@ -55,7 +58,7 @@ def main() -> None:
     arguments = parser.parse_args()
     shares_of = {what: shares(getattr(arguments, what), arguments.kinds) for what in ("kills", "signals")}
     results: dict[str, list[Any]] = {}
-    with tempfile.TemporaryDirectory() as name, judge_server() as url:
+    with tempfile.TemporaryDirectory() as name, judge_server(error_frac=0.5) as url:
         for kind in arguments.kinds:
             if not any(share[kind] for share in shares_of.values()):
                 continue

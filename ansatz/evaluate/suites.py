@@ -43,8 +43,8 @@ HUB_PARTS = {  # where the problems are in the hub's data set: its configuration
 }
 """Suites that can be read from the hub as they are published there. The others need a file: olympiadbench lists its
 answers, and svamp splits its questions over two fields and its problems over two splits."""
-REWARDS = {"countdown": "countdown"}
-"""The reward that grades a suite without gold answers, by the suite's name."""
+REWARDS = {"countdown": "countdown", "code_tasks": "code_tests"}
+"""The reward that grades a suite whose answers the verifier cannot compare, by the suite's name."""
 _COMPRESSED = (".gz", ".zst")
 _FILE_OF_FOLDER = re.compile(r"(test|validation|data)(-\d+-of-\d+)?")
 
@@ -101,6 +101,7 @@ _CARDS = (
     _generated("fractions", "integer or fraction", "levels 1 to 4, seed 0"),
     _generated("linear_equations", "number, or two of them", "levels 1 to 5, seed 0"),
     _generated("number_theory", "integer", "levels 1 to 5, seed 0"),
+    _generated("code_tasks", "a function that passes tests", "levels 1 to 3, seed 0"),
     _generated("countdown", "any expression with the target's value", "levels 1 to 4, seed 0"),
 )
 SUITES = {card.name: card for card in _CARDS}

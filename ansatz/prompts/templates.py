@@ -45,6 +45,13 @@ TEMPLATES = {
         "Reason step by step and write the final number on the last line after '#### '.\n"
         "Answer:\n"
     ),
+    # Program of thought (arXiv:2211.12588), for the reward program.
+    "program": (
+        "{question}\nWrite a Python program that computes the answer and prints it on its last line. "
+        "Put it in a block that begins with ```python and ends with ```.\n"
+    ),
+    # Code that tests call, for the reward code_tests.
+    "code": "{question}\nPut the Python code in a block that begins with ```python and ends with ```.\n",
     # For models trained from scratch; short, because every prompt pays for its tokens.
     "tiny": "Question: {question}\nAnswer:\n",
 }

@@ -28,10 +28,11 @@ from ansatz.types import Rollout, ScoredRollout, Verdict
 
 RewardFunction = Callable[..., Sequence["RewardResult"]]
 
-INJECTED = ("step", "pool", "verdicts")
+VERDICTS = ("verdicts", "all_verdicts")
+INJECTED = ("step", "pool", *VERDICTS)
 """Parameters that a reward can declare and the grader fills in. step: the training step (int, from 0). pool: the worker
-pool. verdicts: one Verdict per rollout, from the recipe's first reward that grades answers. A reward that takes
-verdicts runs after all that do not."""
+pool. verdicts: one Verdict per rollout, from the recipe's first reward that grades answers. all_verdicts: the same for
+every reward that grades answers, by its name. A reward that takes verdicts runs after all that do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansatz.errors import AnsatzError, ConfigError, RewardError
-from ansatz.rewards.base import Grader, RewardFunction, RewardResult, rewards
+from ansatz.rewards.base import VERDICTS, Grader, RewardFunction, RewardResult, rewards
 from ansatz.rewards.guarded_calls import CallsCancelled, DeadlineMissed, GuardedCalls
 from ansatz.rewards.math_answer import ALGEBRA_TARGET
 from ansatz.rewards.pool import WorkerPool
 from ansatz.rewards.results import as_results
 from ansatz.types import Problem, Reason, Rollout, Score, ScoredRollout, Verdict
 
-_FOR_CHECK: dict[str, Any] = {"step": 0, "pool": None, "verdicts": ()}
+_FOR_CHECK: dict[str, Any] = {"step": 0, "pool": None, "verdicts": (), "all_verdicts": {}}
 """What a built-in reward gets, with an empty group, to check its settings."""
 _DEADLINE_S = 600.0
 """Of one call of a user's own reward, if the recipe sets no deadline_s."""
@@ -43,6 +43,10 @@ class WeightedReward:
     guarded: bool
     deadline_s: float | None
 
+    @property
+    def takes_verdicts(self) -> bool:
+        return not self.injected.isdisjoint(VERDICTS)
+
 
 def build_grader(recipe: Mapping[str, Mapping[str, Any]], *, workers: int = 1, timeout_s: float = 1.0) -> RewardGrader:
     """The grader of a recipe's `rewards` section: name -> settings, including `weight` (default 1.0).
@@ -57,7 +61,7 @@ def build_grader(recipe: Mapping[str, Mapping[str, Any]], *, workers: int = 1, t
             "rewards is empty, so there is nothing to learn from. Name one, such as rewards: {math_answer: {}}."
         )
     parts = [_weighted(name, dict(settings)) for name, settings in recipe.items()]
-    if all("verdicts" in part.injected for part in parts):
+    if all(part.takes_verdicts for part in parts):
         raise _ungraded(parts[0].name)
     return RewardGrader(parts, workers, timeout_s)
 
@@ -96,7 +100,7 @@ class RewardGrader:
     """Scores rollouts with weighted rewards. Use it as a context manager, or call `close`."""
 
     def __init__(self, parts: Sequence[WeightedReward], workers: int, timeout_s: float) -> None:
-        self._parts = tuple(sorted(parts, key=lambda part: "verdicts" in part.injected))
+        self._parts = tuple(sorted(parts, key=lambda part: part.takes_verdicts))
         self._pool = WorkerPool(ALGEBRA_TARGET, workers=workers, timeout_s=timeout_s)
         self._guard = GuardedCalls()
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="grader") if workers > 1 else None
@@ -135,10 +139,11 @@ class RewardGrader:
         injected: dict[str, Any] = {"step": step, "pool": self._pool}
         columns: dict[str, Sequence[RewardResult]] = {}
         for part in self._parts:
-            if "verdicts" in part.injected and "verdicts" not in injected:
+            if part.takes_verdicts and "verdicts" not in injected:
                 injected["verdicts"] = [_verdict(row) for row in zip(*columns.values(), strict=True)]
                 if None in injected["verdicts"]:
                     raise _ungraded(part.name)
+                injected["all_verdicts"] = _all_verdicts(columns)
             settings = {key: injected[key] for key in part.injected}
             columns[part.name] = self._guarded(part, group, settings) if part.guarded else _call(part, group, settings)
         return [
@@ -205,6 +210,16 @@ def _described(error: BaseException) -> str:
     except Exception:  # the class of a user can raise anything
         message = ""
     return f"{type(error).__name__}{': ' if message else ''}{message}{place}"
+
+
+def _all_verdicts(columns: Mapping[str, Sequence[RewardResult]]) -> dict[str, list[Verdict]]:
+    """The verdicts of each reward that grades answers, by its name."""
+    verdicts = {name: [result.verdict for result in column] for name, column in columns.items()}
+    return {
+        name: [verdict for verdict in column if verdict is not None]
+        for name, column in verdicts.items()
+        if None not in column
+    }
 
 
 def _verdict(results: Iterable[RewardResult]) -> Verdict | None:

@@ -14,7 +14,7 @@ from ansatz.errors import ConfigError, DataError, MissingExtraError
 from ansatz.evaluate.suites import SUITES, load_suite
 from ansatz.rewards.math_answer.verify import verify
 
-MADE = ["word_problems", "arithmetic", "fractions", "linear_equations", "number_theory", "countdown"]
+MADE = ["word_problems", "arithmetic", "fractions", "linear_equations", "number_theory", "countdown", "code_tasks"]
 GPQA = {"Question": "Which?", "Correct Answer": "1 eV", "High-level domain": "Physics", "Record ID": "rec1"}
 GPQA |= {"Incorrect Answer 1": "2 eV", "Incorrect Answer 2": "3 eV\n", "Incorrect Answer 3": "4 eV"}
 

@@ -1,0 +1,107 @@
+"""Program-of-thought demonstrations from worked solutions: the calculations of a solution as a Python program.
+
+Two forms of calculation are read: GSM8K's annotations, as in "48/2 = <<48/2=24>>24 clips", and lines that are an
+equation, as in the solutions of `word_problems`. Each becomes a line of the program. A number that an earlier line
+computed becomes its variable, so that the program follows the reasoning and not only its last sum:
+
+    a = 48/2
+    b = 48+a
+    print(b)
+
+    sft: {source: programs, split: train, of: {source: jsonl, path: gsm8k_train.jsonl, answer_from: "####"}}
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from string import ascii_lowercase
+from typing import Any
+
+from ansatz.data.mapped import inner_source
+from ansatz.errors import DataError
+from ansatz.types import Problem
+
+_ANNOTATION = re.compile(r"<<([^<>=]+)=([^<>=]+)>>")
+_EQUATION = re.compile(r"^([^=\n]*[-+*/][^=\n]*)=([^=\n]+)$", re.MULTILINE)
+_NUMBER = re.compile(r"(?<![\w.])(?:\d+\.?\d*|\.\d+)(?![\w.])")
+_EXPRESSION = re.compile(r"[\d.+\-*/() ]+")
+_LONGEST_EXPRESSION = 200  # characters
+_MOST_LINES = len(ascii_lowercase)
+
+
+def programs(*, split: str, of: Mapping[str, Any]) -> Sequence[Problem]:
+    """The problems of another source, each with a Python program as its solution.
+
+    of: {source, ...settings of that source}. Problems whose calculations cannot be read, or do not end with the gold
+    answer, are left out. DataError if none remains.
+    """
+    inner = inner_source(of, split=split, what="programs")
+    made = ((problem, program_of(problem.solution or "", problem.answer)) for problem in inner)
+    kept = [replace(problem, solution=f"```python\n{source}\n```") for problem, source in made if source is not None]
+    if not kept:
+        raise DataError(
+            f"programs: none of the {len(inner)} solutions has calculations that end with the gold answer. Use a "
+            "source with GSM8K's annotations (<<48/2=24>>), or with lines such as 48/2 = 24."
+        )
+    return kept
+
+
+def program_of(solution: str, answer: str) -> str | None:
+    """The program that computes the answer as the solution does; None if there is no such program."""
+    gold = _number(answer)
+    lines: list[str] = []
+    names: dict[Fraction, str] = {}
+    value = None
+    for expression, result in _calculations(solution):
+        value = _value(expression)
+        if value is None or value != _number(result) or len(lines) == _MOST_LINES:
+            return None
+        name = ascii_lowercase[len(lines)]
+        lines.append(f"{name} = {_NUMBER.sub(lambda match: names.get(Fraction(match[0]), match[0]), expression)}")
+        names[value] = name
+    if value is None or value != gold:
+        return None
+    return "\n".join([*lines, f"print({ascii_lowercase[len(lines) - 1]})"])
+
+
+def _calculations(solution: str) -> Iterator[tuple[str, str]]:
+    """Expression and result of each calculation, in order."""
+    pattern = _ANNOTATION if _ANNOTATION.search(solution) else _EQUATION
+    return ((expression.strip(), result.strip()) for expression, result in pattern.findall(solution))
+
+
+def _number(text: str) -> Fraction | None:
+    try:
+        return Fraction(text.strip().replace(",", "").removeprefix("$"))
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _value(expression: str) -> Fraction | None:
+    """The exact value of a sum, difference, product or quotient of numbers; None for anything else."""
+    if len(expression) > _LONGEST_EXPRESSION or not _EXPRESSION.fullmatch(expression):
+        return None
+    try:
+        return _evaluated(ast.parse(expression, mode="eval").body, expression)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
+        return None
+
+
+def _evaluated(node: ast.expr, text: str) -> Fraction:
+    match node:
+        case ast.Constant(value=int() | float()):
+            return Fraction(ast.get_source_segment(text, node) or "")
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_evaluated(operand, text)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as op, right=right):
+            a, b = _evaluated(left, text), _evaluated(right, text)
+            if isinstance(op, ast.Add):
+                return a + b
+            if isinstance(op, ast.Sub):
+                return a - b
+            return a * b if isinstance(op, ast.Mult) else a / b
+    raise ValueError(f"no arithmetic: {ast.dump(node)}")
