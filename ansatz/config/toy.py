@@ -135,6 +135,8 @@ def _missing(section: Mapping[str, Any]) -> bool:
         return not Path(str(section["dataset"])).exists()
     if "path" in section:
         return not Path(str(section["path"])).is_file()
+    if isinstance(section.get("of"), Mapping):
+        return _missing(section["of"])
     parts = section.get("parts")
     if not isinstance(parts, list):
         return False

@@ -19,6 +19,7 @@ from ansatz.config import load_run
 from ansatz.config.schema import Config
 from ansatz.models.known_models import KNOWN_MODELS
 from ansatz.track.jsonl import read_jsonl
+from examples.judge_server import judge_server
 from tools.families import SUPPORTED
 
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.yaml"))
@@ -87,7 +88,10 @@ def test_every_published_run_takes_its_steps_at_toy_size(tmp_path: Path, hub: Pa
     if "teacher" in settings.get("rejection", {}):
         put(hub, "us/teacher", "qwen3")
         more = ["--rejection.teacher", "us/teacher", "--rollout.max_prompt_tokens", "512"]
-    run, config = toy_run(tmp_path, recipe, *more)
+    with judge_server() as url:
+        if "judge" in settings.get("rewards", {}):
+            more = ["--rewards.judge.url", url, "--rewards.judge.cache", str(tmp_path / "judge.sqlite")]
+        run, config = toy_run(tmp_path, recipe, *more)
     if name is not None:
         assert architecture_of(run) == KNOWN_MODELS[name].architecture
     trained = {re.sub(r"_\d+$", "", path.parent.name) for path in run.glob("*/metrics.jsonl")}  # rounds have numbers
