@@ -27,12 +27,13 @@ from ansatz.errors import RolloutError
 from ansatz.json_text import parse_json
 from ansatz.rollout.vllm.access import KEY_VARIABLE, RequireKey
 from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, OnOutput, environment, vllm_platform
-from ansatz.rollout.vllm.processes import descendants, end, shared_memory
+from ansatz.rollout.vllm.processes import all_alive, descendants, end, shared_memory
 from ansatz.rollout.vllm.response import EngineOutput, EngineRequest
 
 HOST = "127.0.0.1"
 _IMPOSSIBLE = -9000.0  # the HTTP API writes -9999 for a log-prob of minus infinity
 _LOG_TAIL = 2000  # characters
+_WATCH_S = 1.0  # between two looks at the server's processes while no request ends
 
 
 class ServerEngine:
@@ -103,7 +104,7 @@ class ServerEngine:
                     submit(index, request)
                     outstanding += 1
                 while outstanding:
-                    index, done = outputs.get()
+                    index, done = self._next_of(outputs)
                     next_request = on_output(index, done.result())
                     outstanding -= 1
                     if next_request is not None:
@@ -113,6 +114,18 @@ class ServerEngine:
                 self._end_processes()  # without this, running requests keep the pool open until they end
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+
+    def _next_of(
+        self, outputs: queue.SimpleQueue[tuple[int, Future[EngineOutput]]]
+    ) -> tuple[int, Future[EngineOutput]]:
+        """The next request that has ended. EngineLost if a process of the server has died, because the server can then
+        keep a request open for ever."""
+        while True:
+            try:
+                return outputs.get(timeout=_WATCH_S)
+            except queue.Empty:
+                if not all_alive(self._children):
+                    raise EngineLost("one of its processes has died") from None
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         self._control("POST", "/init_weight_transfer_engine", {"init_info": init_info})
