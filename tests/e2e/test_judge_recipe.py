@@ -17,7 +17,7 @@ QUICK = [
 ]
 
 
-@pytest.mark.e2e
+@pytest.mark.slow
 def test_the_judge_recipe_ends_with_the_same_bits_when_it_is_killed_and_resumed(tmp_path):
     with judge_server(error_frac=0.3) as url:
 
