@@ -16,7 +16,7 @@ _NAMED = 4
 class Request:
     """count processes, each of which takes `each` from a single node. name: what they are called in messages, plural.
 
-    minimum: so many must fit. None: all of them.
+    minimum: the number that must fit. None: all of them.
     """
 
     name: str
