@@ -16,6 +16,7 @@ import yaml
 from ansatz.config.load import check, merge
 from ansatz.config.schema import Config
 from ansatz.track.jsonl import read_jsonl
+from benchmarks.faults.fingerprint import differences
 from benchmarks.faults.processes import COMMAND, environment
 from benchmarks.faults.tiny_recipe import TINY
 
@@ -76,6 +77,11 @@ def command(*arguments: str | Path, timeout_s: float = 240) -> tuple[int, str, s
     finally:
         process.kill()
     return process.returncode, out, err
+
+
+def different_results(left: Path, right: Path) -> list[str]:
+    """The files that differ between two finished runs, except their recipes: the section cluster changes no result."""
+    return [name for name in differences(left, right) if Path(name).name not in ("config.yaml", "run.json")]
 
 
 def kill_in(stage: Path, *, after: int, arguments: Sequence[str | Path]) -> list[int]:

@@ -35,6 +35,7 @@ from ansatz.track.jsonl import read_jsonl
 GIB = 2**30
 _PROBE_BYTES = 64 * 2**20
 _NODE_WAIT_S = 30.0
+_JOIN_S = 120.0
 _EXTRAS = ("ray", "vllm", "peft", "bitsandbytes", "datasets")
 _RECIPE = "tiny_arithmetic_grpo_cpu"
 _TINY: dict[str, Any] = {
@@ -77,8 +78,11 @@ def examine_machine(folder: Path) -> Iterator[Finding]:
     yield _tiny_run({})
 
 
-def examine_cluster(address: str, folder: Path) -> Iterator[Finding]:
-    """The findings about the nodes of a Ray cluster. folder: where runs are to be written; all nodes must see it."""
+def examine_cluster(address: str, folder: Path, *, num_nodes: int = 1) -> Iterator[Finding]:
+    """The findings about the nodes of a Ray cluster. folder: where runs are to be written; all nodes must see it.
+
+    num_nodes: how many must answer, the head included. They have two minutes to join.
+    """
     try:
         cluster = RayCluster(address)
     except AnsatzError as error:
@@ -90,7 +94,8 @@ def examine_cluster(address: str, folder: Path) -> Iterator[Finding]:
         )
         return
     try:
-        yield from _nodes(cluster, folder)
+        _wait_for_nodes(cluster, num_nodes)
+        yield from _nodes(cluster, folder, num_nodes)
     finally:
         cluster.close()
     yield _tiny_run({"cluster": {"workers": 1, "address": address}})
@@ -311,18 +316,25 @@ def _compared_versions() -> dict[str, str]:
     return {"Python": platform.python_version(), "ansatz": ansatz.__version__, **packages}
 
 
-def _nodes(cluster: RayCluster, folder: Path) -> Iterator[Finding]:
+def _wait_for_nodes(cluster: RayCluster, num_nodes: int) -> None:
+    deadline = time.monotonic() + _JOIN_S
+    while sum(node.alive for node in cluster.nodes()) < num_nodes and time.monotonic() < deadline:
+        time.sleep(0.5)
+
+
+def _nodes(cluster: RayCluster, folder: Path, num_nodes: int) -> Iterator[Finding]:
     nodes = cluster.nodes()
     alive, gone = [node for node in nodes if node.alive], [node for node in nodes if not node.alive]
     sums = {name: sum(node.resources.get(name, 0.0) for node in alive) for name in ("CPU", "GPU")}
+    asked = max(num_nodes, len(nodes))
     yield Finding(
         what="nodes",
-        state="wrong" if gone else "ok",
-        found=f"{len(alive)} of {len(nodes)} nodes answer, with {sums['CPU']:g} CPUs and {sums['GPU']:g} GPUs"
+        state="wrong" if gone or len(alive) < num_nodes else "ok",
+        found=f"{len(alive)} of {asked} nodes answer, with {sums['CPU']:g} CPUs and {sums['GPU']:g} GPUs"
         + "".join(f"; {node.address} has left" for node in gone),
         advice="Look at that machine, and join it again with `ray start --address=HEAD:6379`; or continue with fewer "
         "cluster.workers."
-        if gone
+        if gone or len(alive) < num_nodes
         else "",
     )
     folder.mkdir(parents=True, exist_ok=True)

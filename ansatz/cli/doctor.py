@@ -17,6 +17,9 @@ def doctor(
     address: Annotated[
         str, typer.Option(help="Of the Ray cluster, such as 10.0.0.1:6379; auto: the one that runs on this machine.")
     ] = "auto",
+    nodes: Annotated[
+        int, typer.Option(help="With --cluster: nodes that must answer, with the head. They have 2 minutes.", min=1)
+    ] = 1,
 ) -> None:
     """Print what was found about versions, devices, disk, ports and nodes, and what to do where something is wrong.
 
@@ -29,7 +32,8 @@ def doctor(
 
     console, wrong = Console(highlight=False, soft_wrap=True), 0
     style = {"ok": "green", "note": "yellow", "wrong": "bold red"}
-    for finding in chain(examine_machine(folder), examine_cluster(address, folder) if cluster else ()):
+    of_cluster = examine_cluster(address, folder, num_nodes=nodes) if cluster else ()
+    for finding in chain(examine_machine(folder), of_cluster):
         wrong += finding.state == "wrong"
         mark = f"[{style[finding.state]}]{finding.state:5}[/]"
         console.print(f"{mark}  {escape(finding.what)}: {escape(finding.found)}")

@@ -85,7 +85,7 @@ def test_no_cluster_at_the_address_is_said_with_how_to_start_one(tmp_path: Path)
 
 
 @pytest.mark.cluster
-def test_the_nodes_of_a_cluster_pass_and_a_missing_one_is_named(tmp_path: Path):
+def test_the_nodes_of_a_cluster_pass_and_a_missing_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -98,8 +98,11 @@ def test_the_nodes_of_a_cluster_pass_and_a_missing_one_is_named(tmp_path: Path):
         assert "2 of 2 nodes answer, with 2 CPUs" in whole["nodes"].found
         assert "MB/s from " in whole["between nodes"].found
         assert "sampled in" in whole["a tiny step with a worker"].found
-        cluster.remove_node(second, allow_graceful=False)
         deadline = time.monotonic() + 120
+        monkeypatch.setattr(doctor, "_JOIN_S", 0.5)
+        missing = next(examine_cluster(cluster.address, tmp_path, num_nodes=3))
+        assert (missing.state, missing.found[:20]) == ("wrong", "2 of 3 nodes answer,")
+        cluster.remove_node(second, allow_graceful=False)
         while (nodes := next(examine_cluster(cluster.address, tmp_path))).state == "ok":  # until Ray has noticed
             assert time.monotonic() < deadline
             time.sleep(1)
