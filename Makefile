@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-slow test-cluster test-vllm test-trainers bench bench-gpu docs check
+.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers bench bench-gpu docs check
 
 env: .venv/.ready
 
@@ -24,6 +24,10 @@ test-slow: env
 # Workers, trainer ranks and local clusters, for up to 15 minutes.
 test-cluster: env
 	$(BIN)/python -m pytest -m cluster
+
+# On a machine with a CUDA GPU, in 5 minutes. With the environment's own torch, which must be a build for CUDA.
+test-gpu: env
+	$(BIN)/python -m pytest -m gpu
 
 # vLLM for CPUs, in an environment of its own; the three packages taken out are built for another torch than its own.
 .venv-vllm/.ready: pyproject.toml
@@ -54,9 +58,10 @@ test-trainers: env .venv-trl/.ready .venv-verifiers/.ready
 bench: env .venv-trl/.ready .venv-vllm/.ready
 	$(BIN)/python benchmarks/speed/run.py all --out docs/benchmarks.json --page docs/benchmarks.md
 
-# On a machine with a GPU: keep its file under the card's name.
+# On a machine with a GPU: keep its files in docs/gpu under the card's name.
 bench-gpu: env
 	$(BIN)/python benchmarks/gpu.py --out gpu.json
+	$(BIN)/python benchmarks/gpu_run.py --out gpu_run.json
 
 # The pages of docs/ that are generated from the schema and the commands.
 docs: env

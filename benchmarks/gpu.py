@@ -1,6 +1,6 @@
 """How well the sampler and the update use one GPU: fractions of its memory bandwidth and of its bfloat16 matrix rate.
 
-    python benchmarks/gpu.py --model Qwen/Qwen2.5-1.5B --out gpu.json
+    python benchmarks/gpu.py --model Qwen/Qwen2.5-1.5B --out gpu.json [--profile kernels.txt]
 
 The model has the published shape and random weights, so nothing is downloaded. Decoding is compared with the least that
 a decode step must read: the weights once, and the keys and values of each prompt and each response once. Training is
@@ -68,6 +68,17 @@ def bandwidth(device: torch.device, size: int) -> float:
     return 2 * size / seconds(lambda: target.copy_(source), repeats=5)
 
 
+def kernels(work: Callable[[], Any], *, title: str) -> str:
+    """The operations and kernels of a run that took the most time on the GPU."""
+    on_gpu = torch.cuda.is_available()
+    activities = [torch.profiler.ProfilerActivity.CUDA if on_gpu else torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities) as profiler:
+        work()
+        synchronize()
+    order = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
+    return f"{title}\n{profiler.key_averages().table(sort_by=order, row_limit=60, max_name_column_width=90)}\n"
+
+
 def prompts_of(policy: Policy, count: int, length: int) -> list[Prompt]:
     generator = random.Random(0)
     vocabulary = policy.head.weight.shape[0]
@@ -82,15 +93,21 @@ def prompts_of(policy: Policy, count: int, length: int) -> list[Prompt]:
 
 
 def decoding(
-    policy: Policy, prompts: list[Prompt], sampling: Sampling, bytes_per_s: float
+    policy: Policy, prompts: list[Prompt], sampling: Sampling, bytes_per_s: float, profile: list[str] | None
 ) -> tuple[dict[str, float], list[Rollout]]:
-    """Seconds of a decode step and the least that the card's bandwidth allows; and the rollouts."""
+    """Seconds of a decode step and the least that the card's bandwidth allows; and the rollouts.
+
+    profile: takes a table of the kernels of a shorter call.
+    """
     rows = len(prompts) * sampling.num_samples
     sampler = NativeSampler(policy, max_concurrent=rows)
     rollouts: list[Rollout] = []
     whole = seconds(lambda: rollouts.__setitem__(slice(None), sampler.generate(prompts, sampling)), repeats=2)
     one_token = dataclasses.replace(sampling, max_response_tokens=1, min_response_tokens=0)
     prefill = seconds(lambda: sampler.generate(prompts, one_token), repeats=2)
+    if profile is not None:
+        shorter = dataclasses.replace(sampling, max_response_tokens=33, min_response_tokens=33)
+        profile.append(kernels(lambda: sampler.generate(prompts, shorter), title="a prefill and 32 decode steps"))
     config, size = policy.model.config, policy.model.dtype.itemsize
     weights = sum(value.numel() for value in policy.model.parameters()) * size
     heads = config.num_key_value_heads * getattr(config, "head_dim", config.hidden_size // config.num_attention_heads)
@@ -102,7 +119,11 @@ def decoding(
 
 
 def training(
-    policy: Policy, rollouts: list[Rollout], flop_per_s: float, tokens_per_microbatch: int
+    policy: Policy,
+    rollouts: list[Rollout],
+    flop_per_s: float,
+    tokens_per_microbatch: int,
+    profile: list[str] | None,
 ) -> dict[str, float]:
     """Seconds of an update on the rollouts, its fraction of the card's matrix rate, and the first step's alignment."""
     samples = [
@@ -120,13 +141,23 @@ def training(
     alignments: list[float] = []
 
     def update() -> None:
+        trainer.version = 0  # the version of the rollouts; tokens of an earlier one are not compared
         report = trainer.update(trainer.batch(samples), step=len(alignments) + 1)
         alignments.append(report.metrics["align/mean_exp_gap"])
 
     spent = seconds(update, repeats=3)
+    if profile is not None:
+        samples = samples[: len(samples) // 8]
+        profile.append(kernels(update, title="an update on an eighth of the rollouts"))
+    memory_gb = torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else 0.0
     tokens = sum(len(rollout.prompt.token_ids) + rollout.num_tokens for rollout in rollouts)
     flop = 6 * policy.num_parameters * tokens
-    return {"update_s": spent, "matrix_rate_frac": flop / spent / flop_per_s, "alignment": alignments[0]}
+    return {
+        "update_s": spent,
+        "matrix_rate_frac": flop / spent / flop_per_s,
+        "alignment": alignments[0],
+        "peak_memory_gb": memory_gb,
+    }
 
 
 def main() -> None:
@@ -137,9 +168,10 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--response-tokens", type=int, default=512)
-    parser.add_argument("--tokens-per-microbatch", type=int, default=16384)
+    parser.add_argument("--tokens-per-microbatch", type=int, default=12288)
     parser.add_argument("--matrix", type=int, default=8192, help="size of the matrices that measure the card")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--profile", type=Path, help="a file for tables of the kernels that take the most time")
     options = parser.parse_args()
     process.configure_process()
     shape = dataclasses.replace(
@@ -157,11 +189,15 @@ def main() -> None:
         min_response_tokens=options.response_tokens,
     )
     prompts = prompts_of(policy, options.prompts, options.prompt_tokens)
-    decoded, rollouts = decoding(policy, prompts, sampling, rates["bytes_per_s"])
-    trained = training(policy, rollouts, rates["matrix_flops"], options.tokens_per_microbatch)
+    profile = None if options.profile is None else list[str]()
+    decoded, rollouts = decoding(policy, prompts, sampling, rates["bytes_per_s"], profile)
+    print(json.dumps(rates | decoded), flush=True)
+    trained = training(policy, rollouts, rates["matrix_flops"], options.tokens_per_microbatch, profile)
+    if profile is not None:
+        options.profile.write_text("\n".join(profile), encoding="utf-8")
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     report = {"card": name, "torch": torch.__version__, **vars(options), **rates, **decoded, **trained}
-    report["out"] = str(options.out)
+    report |= {"out": str(options.out), "profile": str(options.profile)}
     print(json.dumps(report, indent=1))
     if options.out:
         options.out.write_text(json.dumps(report, indent=1), encoding="utf-8")

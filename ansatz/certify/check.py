@@ -127,7 +127,8 @@ def _invariances(
     else:
         cut = gradients.of(*whole.microbatches(512))
         yield _compare("size of microbatches", expected, cut, "microbatches of at most 512 tokens")
-        reversed_rollouts = [whole.select_rollouts(index[None]) for index in torch.arange(whole.num_rollouts).flip(0)]
+        last_first_N = torch.arange(whole.num_rollouts, device=whole.mask_T.device).flip(0)
+        reversed_rollouts = [whole.select_rollouts(index) for index in last_first_N.split(1)]
         backwards = gradients.of(*reversed_rollouts)
         yield _compare("accumulation in another order", expected, backwards, "one rollout at a time, last first")
         yield _compare(

@@ -50,7 +50,7 @@ class Gradients:
 
     def _logps(self, batch: TrainBatch, *, packed: bool) -> tuple[Tensor, Tensor]:
         rollouts = batch.packed
-        indices = [torch.tensor([index]) for index in range(rollouts.num_rollouts)]
+        indices = torch.arange(rollouts.num_rollouts, device=rollouts.token_T.device).split(1)
         passes = [rollouts] if packed else [select_rollouts(rollouts, index) for index in indices]
         logps = [token_logps(self.policy, part, temperature=self.temperature) for part in passes]
         return torch.cat([logp_T for logp_T, _ in logps]), torch.cat([entropy_T for _, entropy_T in logps])
@@ -61,7 +61,7 @@ class Gradients:
         columns = int(length_N.max())
         shift_T = (columns - length_N)[rollouts.segment_T] if side == "left" else torch.zeros_like(rollouts.segment_T)
         cell = rollouts.segment_T, rollouts.position_T + shift_T
-        token_NL = torch.zeros(len(length_N), columns, dtype=torch.long)
+        token_NL = torch.zeros(len(length_N), columns, dtype=torch.long, device=length_N.device)
         token_NL[cell] = rollouts.token_T
         seen_NL = torch.zeros_like(token_NL)
         seen_NL[cell] = 1

@@ -23,6 +23,7 @@ from ansatz.models.packing import round_up
 from ansatz.objectives.kl import exact_kl
 
 CHUNK_LOGITS = 2**23  # logits of a chunk: 32 MB in float32
+GPU_CHUNK_LOGITS = 2**26  # 256 MB. Products of fewer rows would leave most of a GPU idle
 
 
 class PackedTokens(Protocol):
@@ -72,7 +73,7 @@ class _ChunkedLogps(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         logp_M = hidden_MH.new_empty(len(target_M), dtype=torch.float32)
         entropy_M = torch.empty_like(logp_M)
-        for rows in _chunks(len(target_M), len(weight_VH)):
+        for rows in _chunks(len(target_M), weight_VH):
             logits_CV = head_logits(hidden_MH[rows], weight_VH, settings.temperature, settings.softcap)
             logp_CV = _chunk_logps(logits_CV, target_M, num_candidates_M, no_eos_M, settings.end_ids, rows)
             logp_M[rows] = logp_CV.gather(-1, target_M[rows, None]).squeeze(-1)
@@ -91,7 +92,7 @@ class _ChunkedLogps(torch.autograd.Function):
         grad_hidden_MH = torch.empty_like(hidden_MH)
         grad_sum_VH = torch.zeros_like(weight_VH, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         has_entropy_grad = bool(grad_entropy_M.any())
-        for rows in _chunks(len(target_M), len(weight_VH)):
+        for rows in _chunks(len(target_M), weight_VH):
             logits_CV = head_logits(hidden_MH[rows], weight_VH, temperature, softcap)
             logp_CV = _chunk_logps(logits_CV, target_M, num_candidates_M, no_eos_M, settings.end_ids, rows)
             p_CV = logp_CV.exp()
@@ -136,11 +137,13 @@ def _chunk_logps(
     return logits_CV.log_softmax(-1)
 
 
-def mask_end_tokens(logits_CV: Tensor, no_eos_C: Tensor, end_ids: Sequence[int]) -> Tensor:
+def mask_end_tokens(logits_CV: Tensor, no_eos_C: Tensor, end_ids: Sequence[int], *, in_place: bool = False) -> Tensor:
     """The logits with -inf for end tokens in the rows of no_eos_C. Sampler and trainer both use this function."""
-    column_E = [token for token in end_ids if token < logits_CV.shape[-1]]
-    logits_CV = logits_CV.clone()
-    logits_CV[:, column_E] = logits_CV[:, column_E].masked_fill(no_eos_C[:, None], -torch.inf)
+    if not in_place:
+        logits_CV = logits_CV.clone()
+    for token in end_ids:  # not by one index: copying that to a GPU could not be captured in a graph
+        if token < logits_CV.shape[-1]:
+            logits_CV[:, token].masked_fill_(no_eos_C, -torch.inf)
     return logits_CV
 
 
@@ -177,7 +180,7 @@ def most_likely(hidden_MH: Tensor, weight_VH: Tensor) -> Tensor:
     """The most likely token after each hidden state [M]; of equally likely ones, the first. Without gradient."""
     with torch.no_grad():
         chunks = [
-            head_logits(hidden_MH[rows], weight_VH, 1.0).argmax(-1) for rows in _chunks(len(hidden_MH), len(weight_VH))
+            head_logits(hidden_MH[rows], weight_VH, 1.0).argmax(-1) for rows in _chunks(len(hidden_MH), weight_VH)
         ]
     return torch.cat(chunks) if chunks else torch.zeros(0, dtype=torch.long, device=hidden_MH.device)
 
@@ -204,7 +207,7 @@ def chunked_kl(
 
     chunks = [
         checkpoint(kl, hidden_MH[rows], ref_hidden_MH[rows], use_reentrant=False)
-        for rows in _chunks(len(hidden_MH), len(weight_VH))
+        for rows in _chunks(len(hidden_MH), weight_VH)
     ]
     return torch.cat(chunks) if chunks else hidden_MH.new_zeros(0, dtype=torch.float32)  # pyright: ignore
 
@@ -234,6 +237,11 @@ def _token_logps(policy: Policy, packed: PackedTokens, temperature: float) -> tu
     return zero_T.masked_scatter(mask_T, policy_logp_M), zero_T.masked_scatter(mask_T, entropy_M)
 
 
-def _chunks(num_tokens: int, vocab_size: int) -> list[slice]:
-    size = max(1, CHUNK_LOGITS // vocab_size)
+def rows_per_chunk(vocab_size: int, *, on_gpu: bool) -> int:
+    """How many rows of logits exist at once."""
+    return max(1, (GPU_CHUNK_LOGITS if on_gpu else CHUNK_LOGITS) // vocab_size)
+
+
+def _chunks(num_tokens: int, weight_VH: Tensor) -> list[slice]:
+    size = rows_per_chunk(len(weight_VH), on_gpu=weight_VH.is_cuda)
     return [slice(start, start + size) for start in range(0, num_tokens, size)]

@@ -17,7 +17,7 @@ from typing import Literal
 
 from ansatz.models.four_bit import BLOCK, SCALE_BLOCK, TABLE_BYTES, stored_bytes
 from ansatz.models.known_models import ModelShape
-from ansatz.models.logps import CHUNK_LOGITS
+from ansatz.models.logps import CHUNK_LOGITS, GPU_CHUNK_LOGITS, rows_per_chunk
 from ansatz.models.packing import round_up
 
 Phase = Literal["always", "rollout", "update", "host"]
@@ -27,7 +27,6 @@ USABLE_FRACTION = 0.92
 
 _LOGIT_COPIES = 5  # logits, log-probs, probabilities, their gradient, one temporary
 _SAMPLING_COPIES = 4  # logits, probabilities, their running sum, one temporary
-_CHUNK_FORMULA = f"at most {4 * CHUNK_LOGITS // 2**20} MiB, "
 _BLOCK_8BIT = 256  # values that share a float32 scale
 
 
@@ -61,6 +60,7 @@ class Workload:
     critic: the shape of the critic's transformer; None without a critic.
     critic_adapters: adapters that the critic trains on the frozen weights that it shares with the policy; 0: it is a
     model of its own, which is trained as a whole.
+    on_gpu: logits are computed in larger chunks there.
     """
 
     shape: ModelShape
@@ -80,6 +80,7 @@ class Workload:
     critic: ModelShape | None = None
     critic_adapters: int = 0
     parallel_microbatches: int = 1
+    on_gpu: bool = False
 
     @property
     def num_trained(self) -> int:
@@ -226,8 +227,8 @@ def _rollout(work: Workload) -> list[MemoryPart]:
         _part("prefill", prefill_tokens * (token_bytes + working), "prompts (2 L K + 3 I + 4 H + 2 Q) b", "rollout"),
         _part(
             "logits to sample from",
-            _SAMPLING_COPIES * _chunk(shape, work.rollouts),
-            _CHUNK_FORMULA + "4 copies",
+            _SAMPLING_COPIES * _chunk(work, work.rollouts),
+            _chunk_formula(work, _SAMPLING_COPIES),
             "rollout",
         ),
     ]
@@ -248,17 +249,22 @@ def _update(work: Workload) -> list[MemoryPart]:
         _part("hidden states of the targets", 2 * work.targets * widest * dtype_bytes, "2 T b H", "update"),
         _part(
             "a chunk of logits",
-            _LOGIT_COPIES * _chunk(shape, work.targets) * work.parallel_microbatches,
-            _CHUNK_FORMULA + "5 copies",
+            _LOGIT_COPIES * _chunk(work, work.targets) * work.parallel_microbatches,
+            _chunk_formula(work, _LOGIT_COPIES),
             "update",
         ),
         _part("output embedding's sums", head * work.parallel_microbatches, "V H (4 + b)", "update"),
     ]
 
 
-def _chunk(shape: ModelShape, rows: int) -> int:
+def _chunk(work: Workload, rows: int) -> int:
     """Bytes of the float32 logits that exist at once, out of `rows` rows."""
-    return min(rows, max(1, CHUNK_LOGITS // shape.vocab_size)) * shape.vocab_size * 4
+    vocab_size = work.shape.vocab_size
+    return min(rows, rows_per_chunk(vocab_size, on_gpu=work.on_gpu)) * vocab_size * 4
+
+
+def _chunk_formula(work: Workload, copies: int) -> str:
+    return f"at most {4 * (GPU_CHUNK_LOGITS if work.on_gpu else CHUNK_LOGITS) // 2**20} MiB, {copies} copies"
 
 
 def _part(name: str, size: int, formula: str, phase: Phase, *, is_divided: bool | None = None) -> MemoryPart:

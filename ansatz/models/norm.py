@@ -33,7 +33,8 @@ class _RmsNorm(torch.autograd.Function):
 
 
 def rms_norm(x_H: Tensor, weight_H: Tensor, epsilon: float) -> Tensor:
-    if not torch.is_grad_enabled():  # the same bits in two operations instead of eight
+    # The same bits in two operations instead of eight. On a GPU, torch's own backward pass is the faster one.
+    if x_H.is_cuda or not torch.is_grad_enabled():
         return nn.functional.rms_norm(x_H, x_H.shape[-1:], eps=epsilon) * weight_H
     return _RmsNorm.apply(x_H, weight_H, epsilon)  # pyright: ignore[reportReturnType]
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ansatz.models.determinism import any_order
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaddedLayout:
@@ -172,9 +174,10 @@ class _ToCells(torch.autograd.Function):
         placed_CHD = (
             value_THD[: len(layout.cell_C)] if layout.token_C is None else value_THD.index_select(0, layout.token_C)
         )
-        cells_NHD.index_copy_(0, layout.cell_C, placed_CHD)
-        if len(layout.copy_cell_K):
-            cells_NHD.index_copy_(0, layout.copy_cell_K, value_THD.index_select(0, layout.copied_K))
+        with any_order(cells_NHD.device):
+            cells_NHD.index_copy_(0, layout.cell_C, placed_CHD)
+            if len(layout.copy_cell_K):
+                cells_NHD.index_copy_(0, layout.copy_cell_K, value_THD.index_select(0, layout.copied_K))
         return cells_NHD
 
     @staticmethod

@@ -129,6 +129,7 @@ def workload_of(
         critic=critic,
         critic_adapters=trained or 0 if train.critic.path is None else 0,
         parallel_microbatches=min(num_parallel, -(-minibatch // microbatch_tokens)),
+        on_gpu=hardware is not None,
     )
 
 

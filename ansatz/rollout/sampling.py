@@ -17,6 +17,7 @@ from torch import Tensor
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
+_BLOCK = 2048  # tokens of a vocabulary that are searched at once
 
 
 def noise_key(seed: int, step: int, problem_id: str, sample: int) -> int:
@@ -62,21 +63,56 @@ def filter_logits(logits_BV: Tensor, *, top_k: int, top_p: float, min_p: float =
 
 
 def sample_tokens(
-    logits_BV: Tensor, uniform_B: Tensor, *, top_k: int, top_p: float, min_p: float = 0.0, greedy: bool
+    logits_BV: Tensor,
+    uniform_B: Tensor,
+    *,
+    top_k: int,
+    top_p: float,
+    min_p: float = 0.0,
+    greedy: bool,
+    count: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(token_B, behavior_logp_B, num_candidates_B): one token per row, its log-prob (float32) under the distribution
     that it was sampled from, and the number of tokens that distribution could give.
 
     logits_BV: float32, already divided by the temperature.
     greedy: take the largest logit, with log-prob 0 and 1 candidate.
+    count: False: the number of tokens is 0, which saves reading all logits once more.
     """
     if greedy:
         token_B = logits_BV.argmax(-1)
         return token_B, logits_BV.new_zeros(len(token_B)), torch.ones_like(token_B)
     logits_BV = filter_logits(logits_BV, top_k=top_k, top_p=top_p, min_p=min_p)
     logp_BV = logits_BV.log_softmax(-1)
-    mass_BV = logp_BV.exp().cumsum(-1, dtype=torch.float64)
-    target_B1 = uniform_B[:, None] * mass_BV[:, -1:]
-    token_B1 = torch.searchsorted(mass_BV, target_B1, right=True).clamp(max=mass_BV.shape[-1] - 1)
-    num_candidates_B = (logits_BV > -torch.inf).sum(-1)
-    return token_B1.squeeze(-1), logp_BV.gather(-1, token_B1).squeeze(-1), num_candidates_B
+    token_B1 = _invert(logp_BV.exp(), uniform_B[:, None])
+    logp_B1 = logp_BV.gather(-1, token_B1)
+    num_candidates_B = (logits_BV > -torch.inf).sum(-1) if count else token_B1.new_zeros(len(token_B1))
+    return token_B1.squeeze(-1), logp_B1.squeeze(-1), num_candidates_B
+
+
+def _invert(mass_BV: Tensor, uniform_B1: Tensor) -> Tensor:
+    """The token [B, 1] at which the running sum of each row passes uniform times the row's sum.
+
+    A large vocabulary is first searched by blocks: running sums of all its tokens would take most of the time.
+    """
+    num_tokens = mass_BV.shape[-1]
+    if num_tokens <= _BLOCK:
+        return _first_beyond(mass_BV, uniform_B1)[0]
+    num_whole = num_tokens // _BLOCK
+    whole_BN = mass_BV[:, : num_whole * _BLOCK].unflatten(-1, (num_whole, _BLOCK)).sum(-1, dtype=torch.float64)
+    rest_B1 = mass_BV[:, num_whole * _BLOCK :].sum(-1, keepdim=True, dtype=torch.float64)
+    block_B1, within_B1 = _first_beyond(torch.cat((whole_BN, rest_B1), -1), uniform_B1)
+    place_BC = block_B1 * _BLOCK + torch.arange(_BLOCK, device=mass_BV.device)
+    chosen_BC = mass_BV.gather(-1, place_BC.clamp(max=num_tokens - 1)).masked_fill(place_BC >= num_tokens, 0.0)
+    return (block_B1 * _BLOCK + _first_beyond(chosen_BC, within_B1)[0]).clamp(max=num_tokens - 1)
+
+
+def _first_beyond(mass_BC: Tensor, fraction_B1: Tensor) -> tuple[Tensor, Tensor]:
+    """(index_B1, within_B1): the first entry at which the running sum passes fraction times the whole sum, and how far
+    into that entry the bound is, as a fraction of it."""
+    sum_BC = mass_BC.cumsum(-1, dtype=torch.float64)
+    target_B1 = fraction_B1 * sum_BC[:, -1:]
+    index_B1 = torch.searchsorted(sum_BC, target_B1, right=True).clamp(max=mass_BC.shape[-1] - 1)
+    size_B1 = mass_BC.gather(-1, index_B1).double()
+    before_B1 = sum_BC.gather(-1, index_B1) - size_B1
+    return index_B1, ((target_B1 - before_B1) / size_B1).clamp(0.0, 1 - 1e-12)  # below 1: the last entry may be 0

@@ -18,6 +18,7 @@ from torch import Tensor
 from ansatz.config.schema import TrainSection
 from ansatz.errors import AlignmentError, ConfigError, ModelError, NonFiniteError
 from ansatz.models import lora
+from ansatz.models.determinism import same_bits
 from ansatz.models.four_bit import num_four_bit
 from ansatz.models.load import Policy, load_model
 from ansatz.models.save import save_model
@@ -113,8 +114,10 @@ class LocalTrainer:
         baseline_of_group: the reward of a greedy response to each prompt, if `needs_greedy`. Old log-probs are computed
         only if a second update, or a component outside the loss, will need them.
         """
-        packed = pack_rollouts(samples, device=self.policy.device)
-        baselines = baseline_of_group or {}
+        with same_bits(self.policy.device):
+            return self._batch(pack_rollouts(samples, device=self.policy.device), baseline_of_group or {})
+
+    def _batch(self, packed: PackedRollouts, baselines: Mapping[int, float]) -> TrainBatch:
         return build_batch(
             packed,
             self._objective,
@@ -139,6 +142,10 @@ class LocalTrainer:
         train.max_logprob_gap. If the old log-probs are known, the whole step is checked; otherwise there is a single
         update, which checks its own forward pass.
         """
+        with same_bits(self.policy.device):
+            return self._update(batch, step=step, seed=seed, check_alignment=check_alignment)
+
+    def _update(self, batch: TrainBatch, *, step: int, seed: int, check_alignment: bool) -> StepReport:
         reports = list[UpdateReport]()
         max_gap = self.settings.max_logprob_gap if check_alignment else math.inf
         critic_alone = self.critic is not None and step <= self.settings.critic.steps_alone

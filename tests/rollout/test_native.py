@@ -12,12 +12,13 @@ from test_sampling import filtered_probabilities
 from tiny_models import ARCHITECTURES, FlatTokens, packed, prompt, some_prompts, tiny_policy
 
 from ansatz.errors import ModelError
+from ansatz.models import logps
 from ansatz.models.load import Policy
 from ansatz.models.logps import token_logps
 from ansatz.models.weights import LiveWeights
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.fake import FakeWeights
-from ansatz.rollout.native import NativeSampler, forward, slots
+from ansatz.rollout.native import NativeSampler, forward, slots, step_choice
 from ansatz.types import Finish, Prompt, Rollout
 from tools.families import END_ID, MAX_CONTEXT, VOCAB_SIZE
 
@@ -288,7 +289,7 @@ def test_an_update_in_place_takes_effect_at_once() -> None:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_fast_path_is_used_for_models_with_llamas_layout(name: str) -> None:
-    step = forward.choose_decode_step(tiny_policy(name))
+    step = step_choice.choose_decode_step(tiny_policy(name))
     assert isinstance(step, forward.FastDecodeStep) == (
         not name.startswith(("gemma", "qwen3 mixture", "gpt-oss", "deepseek"))
     )
@@ -298,7 +299,7 @@ def test_the_fast_path_is_not_used_if_its_bits_differ(policy: Policy, monkeypatc
     attention = policy.model.base_model.layers[0].self_attn
     plain = attention.forward
     monkeypatch.setattr(attention, "forward", lambda *args, **kwargs: (2 * plain(*args, **kwargs)[0], None))
-    assert isinstance(forward.choose_decode_step(policy), forward.ReferenceDecodeStep)
+    assert isinstance(step_choice.choose_decode_step(policy), forward.ReferenceDecodeStep)
 
 
 def test_both_decode_paths_sample_the_same_rollouts(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,7 +343,7 @@ def test_resumed_rollouts_do_not_depend_on_new_groups_in_the_batch(policy: Polic
 def test_sampling_in_chunks_gives_the_same_tokens(policy: Policy, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     whole, sizes = generate(policy), list[int]()
     sample_tokens = slots.sample_tokens
-    monkeypatch.setattr(slots, "CHUNK_LOGITS", rows * VOCAB_SIZE + 1)
+    monkeypatch.setattr(logps, "CHUNK_LOGITS", rows * VOCAB_SIZE + 1)
     monkeypatch.setattr(
         slots,
         "sample_tokens",

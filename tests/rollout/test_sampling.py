@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ansatz.rollout import sampling
 from ansatz.rollout.sampling import filter_logits, noise_key, sample_tokens, uniforms
 
 NUM_SAMPLES = 100_000
@@ -179,3 +180,18 @@ def test_greedy_takes_the_largest_logit_with_log_prob_zero() -> None:
     assert logp_B.dtype == torch.float32
     assert not logp_B.any()
     assert set(num_candidates_B.tolist()) == {1}
+
+
+@pytest.mark.parametrize("num_tokens", [7, 8, 9, 40, 43])
+def test_a_large_vocabulary_that_is_searched_by_blocks_gives_the_same_tokens(
+    monkeypatch: pytest.MonkeyPatch, num_tokens: int
+) -> None:
+    """Of tokens that fill whole blocks, and of a last block that is not full; a third of them are impossible."""
+    generator = torch.Generator().manual_seed(num_tokens)
+    logits_BV = torch.randn(500, num_tokens, generator=generator)
+    logits_BV[:, 1::3] = -torch.inf
+    uniform_B = torch.rand(500, generator=generator, dtype=torch.float64)
+    whole = sample_tokens(logits_BV, uniform_B, top_k=0, top_p=1.0, greedy=False)
+    monkeypatch.setattr(sampling, "_BLOCK", 8)
+    blocks = sample_tokens(logits_BV, uniform_B, top_k=0, top_p=1.0, greedy=False)
+    assert all(left.equal(right) for left, right in zip(whole, blocks, strict=True))

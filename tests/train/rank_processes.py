@@ -35,9 +35,10 @@ def make_trainer(
     adapters: bool = False,
     dtype: torch.dtype = torch.float32,
     export_dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
     **settings: Any,
 ) -> LocalTrainer:
-    policy = load_policy(model)
+    policy = load_policy(model, device=device)
     if adapters:
         policy = lora.add_adapters(policy, seed=0, rank=4)
     return LocalTrainer(
@@ -76,17 +77,18 @@ def model_folder(folder: Path) -> Path:
 Work = Callable[..., Any]
 
 
-def on_ranks(size: int, work: Work, *arguments: Any) -> Any:
-    """work(placement, *arguments) on every rank; what it returned on the first."""
+def on_ranks(size: int, work: Work, *arguments: Any, device: str = "cpu") -> Any:
+    """work(placement, *arguments) on every rank; what it returned on the first. On GPUs, NCCL connects the ranks."""
     with tempfile.TemporaryDirectory() as folder:
-        spawn(_rank, args=(size, folder, work, arguments), nprocs=size)
+        spawn(_rank, args=(size, folder, work, arguments, device), nprocs=size)
         return torch.load(Path(folder) / "result.pt", weights_only=False)
 
 
-def _rank(rank: int, size: int, folder: str, work: Work, arguments: tuple[Any, ...]) -> None:
+def _rank(rank: int, size: int, folder: str, work: Work, arguments: tuple[Any, ...], device: str) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=size)
-    result = work(ShardedPlacement(init_device_mesh("cpu", (size,))), *arguments)
+    backend = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, init_method=f"file://{folder}/rendezvous", rank=rank, world_size=size)
+    result = work(ShardedPlacement(init_device_mesh(device, (size,))), *arguments)
     if rank == 0:
         torch.save(result, Path(folder) / "result.pt")
     dist.barrier()  # a rank that ends while others still talk to it ends them

@@ -57,6 +57,18 @@ class WriteIndex(NamedTuple):
     window_mask_B11X: Tensor
 
 
+class RowPlaces(NamedTuple):
+    """What each row sees in a decode step, for `native.fused`.
+
+    place_B: where its token is written in the row's own slot, so it sees place + 1 positions there. prompt_B: the
+    shared prompt, -1 for none. shared_B: how many positions of that prompt it sees.
+    """
+
+    place_B: Tensor
+    prompt_B: Tensor
+    shared_B: Tensor
+
+
 class SlotCache(Cache):
     """The decode cache. `begin_step` sets the rows and positions of the next forward pass, which has one token per row.
 
@@ -64,18 +76,21 @@ class SlotCache(Cache):
     be sliced along positions instead, but the slice is not contiguous, so every batched product would copy it.
 
     group_size: the largest number of rows that share a prompt.
+    least_span: the cache never has fewer positions, so that a step that reads only what it needs has fixed memory.
+    rows: see `RowPlaces`.
     reallocations: how often stored values have moved to other memory.
     position_bound: larger than every position of the current step, shared prompts included.
     """
 
-    def __init__(self, num_slots: int, *, group_size: int = 1) -> None:
+    def __init__(self, num_slots: int, *, group_size: int = 1, least_span: int = 0) -> None:
         super().__init__(layers=[])
-        self.num_slots, self.group_size = num_slots, group_size
+        self.num_slots, self.group_size, self.least_span = num_slots, group_size, least_span
         self.span = self.position_bound = self.reallocations = 0
         self._kv: list[tuple[Tensor, Tensor]] = []
         self._prompts: list[tuple[Tensor, Tensor]] = []
         empty = torch.empty(0, dtype=torch.long)
         self.write_index = WriteIndex(empty, empty, empty, empty, empty)
+        self.rows = RowPlaces(empty, empty, empty)
 
     @property
     def num_heads(self) -> int:
@@ -93,6 +108,7 @@ class SlotCache(Cache):
 
     def resize(self, span: int) -> None:
         """Hold at least `span` positions per slot, and at most twice as many."""
+        span = max(span, self.least_span)
         if span <= self.span <= 2 * span:
             return
         kept = min(span, self.span)
@@ -125,6 +141,14 @@ class SlotCache(Cache):
             (_concat_padded(old[0][kept_R], new[0][source_R]), _concat_padded(old[1][kept_R], new[1][source_R]))
             for old, new in zip(before, added, strict=True)
         ]
+
+    def stored(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of all slots, [S, K, P, D]."""
+        return self._kv[layer]
+
+    def stored_prompts(self, layer: int) -> tuple[Tensor, Tensor] | None:
+        """Keys and values of the shared prompts, [R, K, C, D]; None if there are none."""
+        return self._prompts[layer] if self.num_prompts else None
 
     def shared_prompts(self, layer: int) -> SharedPrompts | None:
         if not self.num_prompts:

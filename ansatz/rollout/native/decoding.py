@@ -11,6 +11,7 @@ from ansatz.environments.calls import EnvironmentCalls
 from ansatz.models.load import Policy
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native.forward import DecodeStep
+from ansatz.rollout.native.graphs import Capture
 from ansatz.rollout.native.parking import ParkingLot
 from ansatz.rollout.native.requests import FinishedResponse, SampleRequest
 from ansatz.rollout.native.slots import Slots
@@ -41,12 +42,14 @@ def decode(
     max_slots: int,
     rules: ResponseRules | None,
     calls: EnvironmentCalls | None = None,
+    capture: Capture | None = None,
 ) -> Iterator[FinishedResponse]:
-    """Yield each response as soon as it ends. calls: what answers the turns of responses; None without environment."""
+    """Yield each response as soon as it ends. calls: what answers the turns of responses; None without environment.
+
+    capture: makes graphs of decode steps; None: they run as they are.
+    """
     waiting = list(requests)[::-1]
-    num_rows, group_size = sum(request.num_rows for request in waiting), max(request.num_rows for request in waiting)
-    num_slots = min(max(max_slots, group_size), num_rows)
-    slots = Slots(policy, step, sampling, num_slots=num_slots, group_size=group_size, rules=rules)
+    slots = Slots(policy, step, sampling, waiting, max_slots=max_slots, rules=rules, capture=capture)
     parking = None if calls is None else ParkingLot(slots, calls)
     while waiting or slots.active or slots.parked:
         if parking:

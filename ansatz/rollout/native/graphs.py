@@ -10,48 +10,34 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ansatz.rollout.native.cache import SlotCache, WriteIndex
-from ansatz.rollout.native.forward import DecodeStep
-
-Capture = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
+Work = Callable[[], tuple[Tensor, ...]]
+Capture = Callable[[Work], Work]
 """Captures work and returns a function that replays it on the same memory."""
 
 
-class GraphedStep:
-    """A decode step for the steps of one `generate` call. While the shapes stay the same, weights and cache must not
-    move.
+class StepGraph:
+    """Runs the work of the decode steps of one `generate` call. While the shape stays the same, the tensors that the
+    work reads must not move.
 
-    A shape (number of rows, place and length of the cache) is captured the second time it occurs. Few shapes occur,
-    because rows and spans are rounded up to multiples. The next call overwrites the tensor that a call returned.
+    A shape is captured the second time in a row that it occurs. Few shapes occur, because rows and spans are rounded up
+    to multiples. The next call overwrites the tensors that a call returned.
     """
 
-    def __init__(self, step: DecodeStep, capture: Capture) -> None:
-        self.step, self.capture = step, capture
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
         self._shape: tuple[int, ...] | None = None
-        self._inputs: tuple[Tensor, ...] = ()
-        self._replay: Callable[[], Tensor] | None = None
+        self._replay: Work | None = None
 
-    def __call__(self, token_B: Tensor, position_B: Tensor, cache: SlotCache, mask_B11X: Tensor) -> Tensor:
-        inputs = (token_B, position_B, mask_B11X, *cache.write_index)
-        shape = len(token_B), cache.reallocations, cache.position_bound
+    def __call__(self, shape: tuple[int, ...], work: Work) -> tuple[Tensor, ...]:
         if shape != self._shape:  # drop the old graph first: without this, both graphs hold memory at the same time
-            self._shape, self._replay, self._inputs = shape, None, ()
-            return self.step(token_B, position_B, cache, mask_B11X)
+            self._shape, self._replay = shape, None
+            return work()
         if self._replay is None:
-            self._inputs = tuple(value.clone() for value in inputs)
-            token_B, position_B, mask_B11X, *write_index = self._inputs
-
-            def work() -> Tensor:
-                cache.write_index = WriteIndex(*write_index)
-                return self.step(token_B, position_B, cache, mask_B11X)
-
             self._replay = self.capture(work)
-        for captured, value in zip(self._inputs, inputs, strict=True):
-            captured.copy_(value)
         return self._replay()
 
 
-def capture_graph(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+def capture_graph(work: Work) -> Work:
     """Capture work as a CUDA graph. The result is valid only after a replay.
 
     The work runs once on the graph's stream before the capture, because libraries initialise themselves when they are
@@ -65,7 +51,7 @@ def capture_graph(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         out = work()
 
-    def replay() -> Tensor:
+    def replay() -> tuple[Tensor, ...]:
         graph.replay()
         return out
 

@@ -12,9 +12,10 @@ from ansatz.models.weights import LiveWeights, WeightSource
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native.cache import free_bytes, slots_that_fit, token_bytes
 from ansatz.rollout.native.decoding import decode, rules_for
-from ansatz.rollout.native.forward import FastDecodeStep, choose_decode_step
-from ansatz.rollout.native.graphs import Capture, GraphedStep, capture_graph
+from ansatz.rollout.native.forward import ReferenceDecodeStep
+from ansatz.rollout.native.graphs import Capture, capture_graph
 from ansatz.rollout.native.requests import FinishedResponse, SampleRequest, build_requests
+from ansatz.rollout.native.step_choice import choose_decode_step
 from ansatz.types import Prompt, Rollout
 
 DEFAULT_SLOTS = 256
@@ -45,7 +46,9 @@ class NativeSampler:
         self._step = choose_decode_step(policy)
         on_gpu = policy.device.type == "cuda"
         self._token_bytes = token_bytes(policy) if on_gpu else 0
-        self._capture = capture or (capture_graph if on_gpu and isinstance(self._step, FastDecodeStep) else None)
+        self._capture = capture or (
+            capture_graph if on_gpu and not isinstance(self._step, ReferenceDecodeStep) else None
+        )
 
     def load_weights(self, source: WeightSource) -> None:
         """Take the version. The trainer has updated the shared weights in place, so there is nothing to copy.
@@ -78,13 +81,18 @@ class NativeSampler:
             return []
         was_training = self.policy.model.training
         self.policy.model.eval()
-        rules = rules_for(self.policy, sampling, self.environment)
-        step = GraphedStep(self._step, self._capture) if self._capture else self._step
-        max_slots = self._max_slots(requests, sampling)
         with environment_calls(self.environment) as calls:
-            for response in decode(
-                self.policy, step, sampling, requests, max_slots=max_slots, rules=rules, calls=calls
-            ):
+            responses = decode(
+                self.policy,
+                self._step,
+                sampling,
+                requests,
+                max_slots=self._max_slots(requests, sampling),
+                rules=rules_for(self.policy, sampling, self.environment),
+                calls=calls,
+                capture=self._capture,
+            )
+            for response in responses:
                 rollout = self._rollout(sources[response.request_index], response, sampling)
                 rollouts[response.request_index, response.sample] = rollout
                 if calls and response.episode:

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from ansatz.models.load import Policy, head_logits
-from ansatz.models.logps import CHUNK_LOGITS, mask_end_tokens
+from ansatz.models.logps import mask_end_tokens, rows_per_chunk
 from ansatz.models.packing import round_up
 from ansatz.rollout.base import Sampling
-from ansatz.rollout.native.cache import ROW_STEP, SPAN_STEP, PrefillCache, SlotCache
-from ansatz.rollout.native.forward import DecodeStep
+from ansatz.rollout.native.cache import ROW_STEP, SPAN_STEP, PrefillCache, RowPlaces, SlotCache
+from ansatz.rollout.native.forward import DecodeStep, FastDecodeStep, ReferenceDecodeStep
+from ansatz.rollout.native.graphs import Capture, StepGraph
 from ansatz.rollout.native.requests import FinishedResponse, PartialResponse, SampleRequest
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
 from ansatz.rollout.sampling import noise_key, sample_tokens, uniforms
@@ -83,18 +84,27 @@ class Slots:
         policy: Policy,
         step: DecodeStep,
         sampling: Sampling,
+        requests: Sequence[SampleRequest],
         *,
-        num_slots: int,
-        group_size: int,
+        max_slots: int,
         rules: ResponseRules | None,
+        capture: Capture | None,
     ) -> None:
         device = policy.device
         self.step = step
-        self.policy, self.sampling, self.num_slots = policy, sampling, num_slots
+        self.policy, self.sampling = policy, sampling
         self.rules, self.states = rules, list[ResponseState]()
         self.parked: list[ParkedRow] = []
-        num_rows = round_up(num_slots, ROW_STEP)
-        self.cache = SlotCache(num_rows, group_size=group_size)
+        group_size = max(request.num_rows for request in requests)
+        self.num_slots = min(max(max_slots, group_size), sum(request.num_rows for request in requests))
+        num_rows = round_up(self.num_slots, ROW_STEP)
+        self.graph = None if capture is None else StepGraph(capture)
+        # Steps that read only the positions they need get the largest cache at once, so few graphs are captured.
+        self.reads_lengths = not isinstance(step, FastDecodeStep | ReferenceDecodeStep)
+        self.longest = max(len(request.prompt_ids) for request in requests) + sampling.max_response_tokens
+        span = sampling.max_response_tokens if all(request.num_rows > 1 for request in requests) else self.longest
+        least_span = round_up(span, SPAN_STEP) if self.reads_lengths else 0
+        self.cache = SlotCache(num_rows, group_size=group_size, least_span=least_span)
         self.active = 0
         self.end_ids = torch.tensor(policy.end_ids, device=device)
         self.column = {name: torch.zeros(num_rows, dtype=torch.long, device=device) for name in _COLUMNS}
@@ -262,13 +272,49 @@ class Slots:
         Rows that only round the batch up compute on what they last held, and nothing reads their results.
         """
         num_rows = round_up(self.active, ROW_STEP)
-        length_B = self.column["length"][:num_rows]
-        shared_B, prompt_B = self.column["shared"][:num_rows], self.column["prompt"][:num_rows]
-        position_B = length_B - shared_B  # in the row's own slot
-        ends = torch.stack((length_B[: self.active].max(), position_B[: self.active].max())).tolist()
-        position_bound = round_up(ends[0] + 1, 8 * SPAN_STEP)  # the rotary tables are small, so large steps are cheap
+        position_bound = self._make_room()
+        if self.graph is None:
+            drawn = self._next_tokens(num_rows, position_bound, num_sampled=self.active)
+        else:
+            shape = num_rows, self.cache.reallocations, position_bound
+            drawn = self.graph(shape, lambda: self._next_tokens(num_rows, position_bound, num_sampled=num_rows))
+        self.column["length"][: self.active] += 1
+        token_B, logp_B, num_candidates_B = (value[: self.active] for value in drawn)
+        self._store(torch.arange(self.active, device=token_B.device), token_B, logp_B, num_candidates_B)
+
+    def _make_room(self) -> int:
+        """Let the cache hold one more token of each active row. Returns a bound of their positions.
+
+        A step that reads only the positions it needs has room for all of them, so that the GPU need not be asked.
+        """
+        if self.reads_lengths:
+            return round_up(self.longest, SPAN_STEP)
+        length_B, shared_B = self.column["length"][: self.active], self.column["shared"][: self.active]
+        ends = torch.stack((length_B.max(), (length_B - shared_B).max())).tolist()
         self.cache.resize(round_up(ends[1] + 1, SPAN_STEP))
-        position_B = position_B.clamp(max=self.cache.span - 1)
+        return round_up(ends[0] + 1, 8 * SPAN_STEP)  # the rotary tables are small, so large steps are cheap
+
+    def _next_tokens(self, num_rows: int, position_bound: int, *, num_sampled: int) -> tuple[Tensor, Tensor, Tensor]:
+        """What `sample_tokens` returns for the first num_sampled rows. It changes nothing but the cache."""
+        length_B, shared_B = self.column["length"][:num_rows], self.column["shared"][:num_rows]
+        position_B = (length_B - shared_B).clamp(max=self.cache.span - 1)  # in the row's own slot
+        mask_B11X = self._begin_step(length_B, shared_B, position_B, position_bound)
+        token_B, length_B = self.column["last_token"][:num_rows], length_B.clamp(max=position_bound - 1)
+        hidden_BH = self.step(token_B, length_B, self.cache, mask_B11X)
+        chunk = rows_per_chunk(len(self.policy.head.weight), on_gpu=hidden_BH.is_cuda)
+        if num_sampled <= chunk:
+            return self._draw(slice(num_sampled), self._logits(hidden_BH)[:num_sampled])
+        slices = [slice(first, min(first + chunk, num_sampled)) for first in range(0, num_sampled, chunk)]
+        drawn = [self._draw(rows, self._logits(hidden_BH[rows])) for rows in slices]
+        token_B, logp_B, num_candidates_B = (torch.cat(parts) for parts in zip(*drawn, strict=True))
+        return token_B, logp_B, num_candidates_B
+
+    def _begin_step(self, length_B: Tensor, shared_B: Tensor, position_B: Tensor, position_bound: int) -> Tensor | None:
+        """Set in the cache what the rows of this step write and see. Returns the mask of a step that needs one."""
+        prompt_B = self.column["prompt"][: len(length_B)]
+        if self.reads_lengths:
+            self.cache.rows, self.cache.position_bound = RowPlaces(position_B, prompt_B, shared_B), position_bound
+            return None
         column_X = torch.arange(-self.cache.prompt_columns, self.cache.span, device=position_B.device)
         in_prompt_BX = column_X < (shared_B - self.cache.prompt_columns)[:, None]
         seen_BX = torch.where(column_X < 0, in_prompt_BX, column_X <= position_B[:, None])
@@ -280,15 +326,11 @@ class Slots:
         self.cache.begin_step(
             position_B,
             prompt_B,
-            self.column["member"][:num_rows],
+            self.column["member"][: len(length_B)],
             position_bound=position_bound,
             window_mask=window_mask,
         )
-        token_B, length_B = self.column["last_token"][:num_rows], length_B.clamp(max=position_bound - 1)
-        hidden_BH = self.step(token_B, length_B, self.cache, mask_B11X)
-        self.column["length"][: self.active] += 1
-        active_B = torch.arange(self.active, device=self.policy.device)
-        self._sample(active_B, hidden_BH, active_B)
+        return mask_B11X
 
     def take_finished(self) -> list[FinishedResponse]:
         """Remove and return the rows that have ended or reached the limit of this call."""
@@ -331,30 +373,39 @@ class Slots:
     def _sample(self, slot_B: Tensor, hidden_RH: Tensor, source_B: Tensor) -> None:
         """Sample a token for each slot from hidden_RH[source_B], in chunks, so that memory does not grow with rows x
         vocabulary. source_B must be ascending."""
-        weight_VH, softcap = self.policy.head.weight, self.policy.softcap
-        temperature = self.sampling.temperature or 1.0
-        chunk = max(1, CHUNK_LOGITS // len(weight_VH))
+        chunk = rows_per_chunk(len(self.policy.head.weight), on_gpu=hidden_RH.is_cuda)
         if len(slot_B) <= chunk:
-            return self._sample_rows(slot_B, head_logits(hidden_RH, weight_VH, temperature, softcap)[source_B])
+            return self._store(slot_B, *self._draw(slot_B, self._logits(hidden_RH)[source_B]))
         for slot_C, source_C in zip(slot_B.split(chunk), source_B.split(chunk), strict=True):
             used_R, used_C = source_C.unique_consecutive(return_inverse=True)
-            self._sample_rows(slot_C, head_logits(hidden_RH[used_R], weight_VH, temperature, softcap)[used_C])
+            self._store(slot_C, *self._draw(slot_C, self._logits(hidden_RH[used_R])[used_C]))
         return None
 
-    def _sample_rows(self, slot_B: Tensor, logits_BV: Tensor) -> None:
-        position_B = self.column["num_tokens"][slot_B]
-        uniform_B = uniforms(self.column["noise_key"][slot_B], position_B)
+    def _logits(self, hidden_CH: Tensor) -> Tensor:
+        temperature = self.sampling.temperature or 1.0
+        return head_logits(hidden_CH, self.policy.head.weight, temperature, self.policy.softcap)
+
+    def _draw(self, slots: Tensor | slice, logits_BV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What `sample_tokens` returns for the next token of these slots."""
+        position_B = self.column["num_tokens"][slots]
+        uniform_B = uniforms(self.column["noise_key"][slots], position_B)
         sampling = self.sampling
         if sampling.min_response_tokens:
-            logits_BV = mask_end_tokens(logits_BV, position_B < sampling.min_response_tokens, self.policy.end_ids)
-        token_B, logp_B, num_candidates_B = sample_tokens(
+            no_eos_B = position_B < sampling.min_response_tokens
+            logits_BV = mask_end_tokens(logits_BV, no_eos_B, self.policy.end_ids, in_place=True)
+        return sample_tokens(
             logits_BV,
             uniform_B,
             top_k=sampling.top_k,
             top_p=sampling.top_p,
             min_p=sampling.min_p,
             greedy=sampling.temperature == 0,
+            count=sampling.limits_candidates,
         )
+
+    def _store(self, slot_B: Tensor, token_B: Tensor, logp_B: Tensor, num_candidates_B: Tensor) -> None:
+        """Append the sampled tokens to their rows, or the tokens that the rules force."""
+        position_B = self.column["num_tokens"][slot_B]
         if self.rules:
             is_sampled_B, token_B = self._apply_rules(slot_B, token_B)
             logp_B = logp_B.masked_fill(~is_sampled_B, 0.0)

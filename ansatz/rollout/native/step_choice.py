@@ -1,0 +1,103 @@
+"""Which forward pass decodes a model: each faster one is tried on a few tokens before it is used."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ansatz.models import norm
+from ansatz.models.load import Policy
+from ansatz.rollout.native.cache import PrefillCache, RowPlaces, SlotCache
+from ansatz.rollout.native.forward import DecodeStep, FastDecodeStep, ReferenceDecodeStep
+
+_NORMS = ("input_layernorm", "post_attention_layernorm")
+_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+_MLP = ("gate_proj", "up_proj", "down_proj")
+
+
+def choose_decode_step(policy: Policy) -> DecodeStep:
+    """The fast path if this model gives the same bits with it, otherwise the reference path. On an NVIDIA GPU the fused
+    step replaces the fast path, of which it may differ by rounding."""
+    reference = ReferenceDecodeStep(policy)
+    if not _has_llama_layout(policy.model.base_model):
+        return reference
+    fast = FastDecodeStep(policy)
+    if not _probe(policy, fast).equal(_probe(policy, reference)):
+        return reference
+    if _can_fuse(policy):
+        from ansatz.rollout.native.fused import FusedDecodeStep
+
+        fused = FusedDecodeStep(policy)
+        with _first_layers(policy.model.base_model):
+            expected, found = _probe(policy, fast), _probe(policy, fused)
+        if _differ_by_rounding(found, expected):
+            return fused
+    return fast
+
+
+@contextmanager
+def _first_layers(base: Any) -> Iterator[None]:
+    """Two layers of the model. Through all of them, the rounding of bfloat16 grows to several percent."""
+    layers = base.layers
+    base.layers = layers[:2]
+    try:
+        yield
+    finally:
+        base.layers = layers
+
+
+def _differ_by_rounding(found: Tensor, expected: Tensor) -> bool:
+    """By ||found - expected|| / ||expected||."""
+    tolerance = 1e-4 if expected.dtype == torch.float32 else 0.02
+    return bool((found.float() - expected.float()).norm() <= tolerance * expected.float().norm())
+
+
+def _can_fuse(policy: Policy) -> bool:
+    """Whether the kernels can run: on a GPU with triton, and without a sliding window."""
+    has_triton = importlib.util.find_spec("triton") is not None
+    return policy.device.type == "cuda" and torch.version.cuda is not None and has_triton and policy.window is None
+
+
+def _has_llama_layout(base: Any) -> bool:
+    """Whether a model has Llama's modules, each of the plain kind. How it combines them is left to `_probe`."""
+    parts = (getattr(base, name, None) for name in ("embed_tokens", "layers", "norm", "rotary_emb"))
+    if any(part is None for part in parts) or not norm.is_installed(base.norm):
+        return False
+    return all(_has_plain_modules(layer) for layer in base.layers)
+
+
+def _has_plain_modules(layer: Any) -> bool:
+    attention, mlp = getattr(layer, "self_attn", None), getattr(layer, "mlp", None)
+    linears = [getattr(attention, name, None) for name in _ATTENTION] + [getattr(mlp, name, None) for name in _MLP]
+    norms = [getattr(layer, name, None) for name in _NORMS]
+    norms += [getattr(attention, name) for name in ("q_norm", "k_norm") if hasattr(attention, name)]
+    return (
+        all(type(linear) is nn.Linear for linear in linears)
+        and all(norm.is_installed(module) for module in norms)
+        and all(hasattr(attention, name) for name in ("head_dim", "scaling"))
+    )
+
+
+@torch.inference_mode()
+def _probe(policy: Policy, step: DecodeStep) -> Tensor:
+    """Last hidden states of the third and fourth token of two rows, decoded by this step."""
+    device = policy.device
+    token_B = torch.arange(2, device=device)
+    prefill, cache = PrefillCache(), SlotCache(2)
+    first_two_BL = torch.arange(2, device=device).expand(2, 2)
+    policy.hidden(first_two_BL, first_two_BL, past_key_values=prefill, use_cache=True)
+    cache.resize(4)
+    cache.write_prefill(token_B, token_B, prefill)
+    hidden_states = list[Tensor]()
+    for position in (2, 3):
+        position_B = torch.full_like(token_B, position)
+        cache.begin_step(position_B, torch.full_like(token_B, -1), token_B, position_bound=4)
+        cache.rows = RowPlaces(position_B, torch.full_like(token_B, -1), torch.zeros_like(token_B))
+        mask_L = torch.zeros(4, device=device).masked_fill(torch.arange(4, device=device) > position, -torch.inf)
+        hidden_states.append(step(token_B, position_B, cache, mask_L.expand(2, 1, 1, 4)))
+    return torch.cat(hidden_states)
