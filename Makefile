@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers bench bench-gpu docs check
+.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers test-reasoning-gym bench bench-gpu docs check
 
 env: .venv/.ready
 
@@ -50,6 +50,15 @@ test-vllm: .venv-vllm/.ready
 	$(PYTHON) -m venv .venv-verifiers
 	.venv-verifiers/bin/python -m pip install --quiet verifiers==0.1.14 numpy pydantic pyyaml sympy
 	touch $@
+
+.venv-reasoning-gym/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-reasoning-gym
+	.venv-reasoning-gym/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[reasoning-gym]' pytest hypothesis
+	touch $@
+
+# The source and the reward on the real package, which needs more than twenty others.
+test-reasoning-gym: .venv-reasoning-gym/.ready
+	.venv-reasoning-gym/bin/python -m pytest tests/data/test_reasoning_gym.py
 
 test-trainers: env .venv-trl/.ready .venv-verifiers/.ready
 	$(BIN)/python -m pytest -m slow tests/e2e/test_trainers.py

@@ -1,0 +1,76 @@
+"""Tasks of reasoning-gym (arXiv:2505.24760): more than 100 generators of problems, each with its own scorer.
+
+Needs the extra `reasoning-gym`. The reward `reasoning_gym` scores the answers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ansatz.config.fields import Count
+from ansatz.data.generated import LazyProblems
+from ansatz.errors import ConfigError, MissingExtraError
+from ansatz.registry import suggest
+from ansatz.types import Problem
+
+_HELDOUT_SEED = 10**9  # the seeds of the two splits never meet
+
+
+def reasoning_gym(
+    *, split: str, task: str, count: int = 10_000, seed: Count = 0, settings: dict[str, Any] | None = None
+) -> Sequence[Problem]:
+    """Problems of one task, each computed when it is accessed.
+
+    task: its name in reasoning-gym, such as chain_sum or countdown.
+    count: number of problems. seed: another seed gives other problems. The splits have different seeds, so that their
+    problems differ except by chance; a task with few possible problems has some in both.
+    settings: of the task, such as {min_terms: 2, max_terms: 3}.
+
+    MissingExtraError without the package. ConfigError for an unknown task or a wrong setting.
+    """
+    gym = load()
+    names = gym.factory.DATASETS
+    if task not in names:
+        raise ConfigError(f"reasoning_gym: task = {task!r} is unknown.{suggest(task, names)}")
+    if seed >= _HELDOUT_SEED:
+        raise ConfigError(f"reasoning_gym: seed = {seed}, expected less than {_HELDOUT_SEED}.")
+    task_seed = seed + (_HELDOUT_SEED if split == "heldout" else 0)
+    try:
+        dataset = gym.create_dataset(task, size=max(count, 1), seed=task_seed, **(settings or {}))
+    except (AssertionError, TypeError, ValueError) as error:
+        raise ConfigError(f"reasoning_gym: task {task!r} refuses settings = {settings}: {error}.") from error
+    return _TaskProblems(dataset, task, split=split, size=count, seed=seed)
+
+
+def load() -> Any:
+    """The package. MissingExtraError if it is not installed."""
+    try:
+        return importlib.import_module("reasoning_gym")
+    except ImportError as error:
+        raise MissingExtraError(
+            f"reasoning_gym needs the package reasoning-gym ({error}): pip install 'ansatz-rl[reasoning-gym]'."
+        ) from error
+
+
+class _TaskProblems(LazyProblems):
+    def __init__(self, dataset: Any, task: str, *, split: str, size: int, seed: int) -> None:
+        super().__init__("reasoning_gym", split=split, size=size, seed=seed)
+        self._dataset, self._task = dataset, task
+
+    def make(self, index: int) -> Problem:
+        entry = self._dataset[index]
+        answer = "" if entry["answer"] is None else str(entry["answer"])
+        return Problem(
+            id=f"{self._task}-{self.split}-{self.seed}-{index}",
+            question=entry["question"],
+            answer=answer,
+            source=self.source,
+            split=self.split,
+            level=self._task,
+            solution=f"\\boxed{{{answer}}}" if answer else None,
+            # The scorer needs the entry. As text, it survives being stored with the problem.
+            meta={"task": self._task, "entry": json.dumps(entry, default=str)},
+        )

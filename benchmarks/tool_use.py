@@ -1,0 +1,63 @@
+"""Draws docs/figures/tool_use.svg from runs of `tiny_arithmetic_tool_use_cpu` with and without its environment.
+
+    ansatz train tiny_arithmetic_tool_use_cpu --seed 0 --out runs/tool_use --name tool_0
+    ansatz train tiny_arithmetic_tool_use_cpu --seed 0 --out runs/tool_use --name none_0 --environment null
+    python benchmarks/tool_use.py runs/tool_use docs/figures/tool_use.svg
+
+The runs are called tool_SEED and none_SEED.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from statistics import fmean
+
+from ansatz.track.jsonl import read_jsonl
+from ansatz.track.svg import Chart, Point, Series, line_chart
+
+
+def pass_at_1(runs: list[Path]) -> list[Point]:
+    """The mean over runs of pass@1 after SFT (step 0) and at each evaluation of RL that all have."""
+    curves = [
+        {
+            row["step"] if stage == "rl" else 0: row["pass@1"]
+            for stage in ("sft", "rl")
+            for row in _evaluations(run, stage)
+        }
+        for run in runs
+    ]
+    steps = sorted(set.intersection(*(set(curve) for curve in curves)))
+    return [(float(step), fmean(curve[step] for curve in curves)) for step in steps]
+
+
+def calls(runs: list[Path]) -> list[Point]:
+    """The mean over runs of the fraction of rollouts with an observation."""
+    rows = [read_jsonl(run / "rl" / "metrics.jsonl") for run in runs]
+    return [
+        (float(same[0]["step"]), fmean(row["rollout/observed_frac"] for row in same))
+        for same in zip(*rows, strict=False)
+    ]
+
+
+def _evaluations(run: Path, stage: str) -> list[dict[str, float]]:
+    return read_jsonl(run / stage / "evaluations.jsonl")
+
+
+def main() -> None:
+    folder, out = Path(sys.argv[1]), Path(sys.argv[2])
+    with_tool, without = (sorted(folder.glob(f"{name}_*")) for name in ("tool", "none"))
+    chart = Chart(
+        title="GRPO learns to call the calculator",
+        series=[
+            Series(name="rollouts that call", points=calls(with_tool)),
+            Series(name="pass@1", points=pass_at_1(with_tool), dots=True),
+            Series(name="pass@1 without the tool", points=pass_at_1(without), dots=True, dashed=True),
+        ],
+        is_fraction=True,
+    )
+    out.write_text(line_chart(chart, width=560, height=300, standalone=True), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
