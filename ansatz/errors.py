@@ -12,6 +12,7 @@ AnsatzError
 |-- StorageError       a file of a run cannot be written, because the disk is full or fails
 |-- AlignmentError     sampler and trainer disagree about log-probs
 |-- RolloutError       the sampling engine does not start, dies repeatedly, or is not the one that was requested
+|-- TrainerError       the ranks of a trainer do not start, die repeatedly, or disagree
 |-- RewardError        a reward raised, did not return in time, or returned something other than one number per rollout
 |   `-- RewardUnavailable  what a reward needs, such as a judge, does not answer; a resumed run may succeed (code 75)
 |-- NonFiniteError     a loss or gradient is nan or inf; raised before the optimizer step
@@ -73,6 +74,10 @@ class AlignmentError(AnsatzError):
 
 
 class RolloutError(AnsatzError):
+    pass
+
+
+class TrainerError(AnsatzError):
     pass
 
 

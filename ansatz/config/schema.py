@@ -285,6 +285,16 @@ class ClusterSection(Section):
     """The run starts if this many workers have room on the cluster, and stops when fewer are left; the others start as
     soon as there is room. A worker that dies is replaced, at most five times in an hour. 0: all must have room at the
     start, and later at least one."""
+    trainers: Annotated[Count, Field(le=4096)] = 0
+    """Ranks that train together in processes of their own, with the weights sharded over them. Their number changes a
+    result only by rounding; the same number gives the same bits. 0: training runs in the run's own process."""
+    min_trainers: Annotated[Count, Field(le=4096)] = 0
+    """Ranks that are enough if there is no room for more, such as after the loss of a node. 0: all of them, so that the
+    bits of a run stay the same."""
+    trainer_threads: Annotated[Positive, Field(le=1024)] = 1
+    """CPU threads of each rank."""
+    trainer_gpus: Annotated[Float, Field(ge=0)] = 0.0
+    """GPUs that Ray reserves for each rank."""
     address: str = ""
     """Address of a Ray cluster that runs already, such as auto or 10.0.0.1:6379. Empty: start one on this machine."""
     probe: Annotated[Float, Field(gt=0)] = 10.0
@@ -296,13 +306,17 @@ class ClusterSection(Section):
     """Time that a worker has to start, and to load weights."""
     patience: Annotated[Float, Field(gt=0)] = 500.0
     """If nodes have left and fewer than min_workers have room, the run waits this long for nodes, and then stops."""
+    update: Annotated[Float, Field(gt=0)] = 500.0
+    """Time that the ranks of a trainer have for one call, such as the update of a step or a checkpoint. After that,
+    all of them are started again from the last checkpoint."""
     stall: Annotated[Float, Field(gt=0)] = 600.0
     """If nothing is sampled and no step ends for this long, the run prints who waits for whom, with all stacks. After
     twice this time it saves if possible, and ends."""
 
     @model_validator(mode="after")
     def times_nest(self) -> ClusterSection:
-        for shorter, longer in (("probe", "lease"), ("lease", "stall"), ("start", "stall"), ("patience", "stall")):
+        times = ("probe", "lease"), ("lease", "stall"), ("start", "stall"), ("patience", "stall"), ("update", "stall")
+        for shorter, longer in times:
             if getattr(self, shorter) >= getattr(self, longer):
                 raise ValueError(
                     f"{shorter} = {getattr(self, shorter):g} must be less than {longer} = {getattr(self, longer):g}; "
@@ -310,6 +324,8 @@ class ClusterSection(Section):
                 )
         if self.workers and self.min_workers > self.workers:
             raise ValueError(f"min_workers = {self.min_workers} is more than workers = {self.workers}")
+        if self.trainers and self.min_trainers > self.trainers:
+            raise ValueError(f"min_trainers = {self.min_trainers} is more than trainers = {self.trainers}")
         return self
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from ansatz.cluster.ray import RayCluster
 from ansatz.config.schema import Config, SftSection, TrainSection
 from ansatz.data.store import read_problems, write_problems
 from ansatz.environments.base import bind_environment
@@ -21,10 +22,10 @@ from ansatz.loop.own_reward_model import STAGE as REWARD_MODEL
 from ansatz.loop.own_reward_model import own_rewards, rewards_with
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources
+from ansatz.loop.trainers import TrainerSpec, copy_of_trained, load, load_base, on_ranks
 from ansatz.loop.unfit import Check
 from ansatz.models.layers import configure_layers
-from ansatz.models.load import Policy, cast, compute_dtype, load_policy
-from ansatz.models.lora import bind_adapters
+from ansatz.models.load import Policy, cast, compute_dtype
 from ansatz.models.reward_model import load_reward_model
 from ansatz.models.save import export_dtype
 from ansatz.objectives.objective import Objective
@@ -34,11 +35,17 @@ from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
 from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
-from ansatz.train.exact_weights import use_exact_weights
-from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 from ansatz.train.reward_trainer import RewardTrainer, reads
+from ansatz.train.trainer import Trainer
 from ansatz.types import Problem
+
+
+class HasTokenizer(Protocol):
+    """A policy or its trainer."""
+
+    @property
+    def tokenizer(self) -> Any: ...
 
 
 class RunContext(RunSources):
@@ -57,6 +64,7 @@ class RunContext(RunSources):
         self._run_seed = config.seed
         self._problems: dict[str, Sequence[Problem]] = {}
         self._renderers: dict[tuple[int, int], PromptRenderer] = {}
+        self._cluster: RayCluster | None = None
 
     def problems(self, split: str) -> Sequence[Problem]:
         """The problems that the stage `problems` has stored."""
@@ -93,11 +101,11 @@ class RunContext(RunSources):
         if rows:
             write_text(path, json.dumps(rows, indent=2))
 
-    def renderer(self, policy: Policy) -> PromptRenderer:
+    def renderer(self, source: HasTokenizer) -> PromptRenderer:
         """The renderer of the run. All policies of a run have one tokenizer; a teacher needs a renderer of its own."""
         limits = (self.config.rollout.max_prompt_tokens, self.config.rollout.max_response_tokens)
         if limits not in self._renderers:
-            self._renderers[limits] = PromptRenderer(policy.tokenizer, self.config)
+            self._renderers[limits] = PromptRenderer(source.tokenizer, self.config)
         return self._renderers[limits]
 
     def lengths(self, policy: Policy) -> LengthChecker:
@@ -114,7 +122,7 @@ class RunContext(RunSources):
         """A model in the recipe's compute type, to sample from. A teacher never has weights of 4 bits."""
         teacher = (self.config.rejection or {}).get("teacher")
         is_teacher = path == teacher and path != self.config.model.path
-        policy = _load(path) if is_teacher else _load_base(self.config, path)
+        policy = load(path) if is_teacher else load_base(self.config, path)
         cast(policy, compute_dtype(self.config.model.dtype, policy.device))
         return policy
 
@@ -135,12 +143,12 @@ class RunContext(RunSources):
         with build_grader(rewards_with(self.config, newest), workers=self.config.grader_workers) as grader:
             yield grader
 
-    def evaluator(self, policy: Policy, *, num_problems: int | None = None) -> Evaluator:
+    def evaluator(self, source: HasTokenizer, *, num_problems: int | None = None) -> Evaluator:
         """The held-out evaluation of the recipe. num_problems: fewer of its problems, from the first."""
         evaluate = self.config.evaluate
         problems = self.problems("heldout")[: evaluate.problems][:num_problems]
         return Evaluator(
-            prompts=self.renderer(policy).prompts(problems),
+            prompts=self.renderer(source).prompts(problems),
             grader=self.grader,
             sampling=Sampling.of(evaluate, seed=self._run_seed),  # the same in every stage, so that they compare
             k=evaluate.k,
@@ -151,40 +159,33 @@ class RunContext(RunSources):
     def trainer(
         self,
         path: str,
-        objective: Objective,
+        objective_of: Callable[[Config], Objective],
         *,
+        config: Config,
         section: TrainSection | SftSection,
         updates: TrainSection,
+        folder: Path,
         temperature: float = 1.0,
-    ) -> LocalTrainer:
-        """A trainer of the model at `path`.
+    ) -> Trainer[Any]:
+        """A trainer of the model at `path`: in this process, or on the ranks that `cluster.trainers` asks for.
 
-        section: learning rate, schedule and number of steps. updates: how a step is cut into updates.
-        temperature: the one that rollouts are sampled at.
+        objective_of: the objective of a recipe, a function of a module. config: the recipe. section: learning rate,
+        schedule and number of steps. updates: how a step is cut into updates. folder: that of the stage. temperature:
+        the one that rollouts are sampled at.
         """
-        model, policy = self.config.model, _load_base(self.config, path)
-        use_exact_weights(policy, Path(path))
-        dtype = compute_dtype(model.dtype, policy.device)
-        if (add_adapters := bind_adapters(model.lora, seed=self.config.seed)) is not None:
-            policy = add_adapters(policy)
-        configure_layers(policy, checkpointing=model.checkpointing, compiled=model.compile)
-        trainer = LocalTrainer(
-            policy,
-            objective,
-            settings=updates,
-            dtype=dtype,
-            lr=section.lr,
-            schedule=Schedule(
-                warmup_steps=section.warmup_steps, decay_steps=section.decay_steps, total_steps=section.steps
-            ),
+        spec = TrainerSpec(
+            config=config,
+            path=path,
+            objective_of=objective_of,
+            section=section,
+            updates=updates,
             temperature=temperature,
-            export_dtype=export_dtype(self.config.save.dtype, path),
         )
-        if updates.critic.path is not None and objective.needs_values:
-            critic = _load(updates.critic.path)
-            configure_layers(critic, checkpointing=model.checkpointing, compiled=model.compile)
-            trainer.start_critic_from(critic)
-        return trainer
+        if not config.cluster.trainers:
+            return spec.build()
+        if self._cluster is None:
+            self._cluster = RayCluster(config.cluster.address)
+        return on_ranks(spec, self._cluster, folder)
 
     def reward_trainer(self, path: str) -> RewardTrainer:
         """A trainer of the reward model of the recipe, which starts from the model at `path`: a policy, or a reward
@@ -207,23 +208,8 @@ class RunContext(RunSources):
             export_dtype=export_dtype(self.config.save.dtype, path),
         )
 
-
-def copy_of_trained(config: Config, path: str) -> Policy:
-    """See `RunContext.copy_of_trained`. A worker has the recipe, and no context."""
-    policy = _load_base(config, path)
-    if (add_adapters := bind_adapters(config.model.lora, seed=config.seed)) is not None:
-        policy = add_adapters(policy)
-    cast(policy, compute_dtype(config.model.dtype, policy.device))
-    return policy
-
-
-def _load_base(config: Config, path: str) -> Policy:
-    """The model that the recipe trains, with weights of 4 bits if `model.quantize` says so."""
-    return _load(path, four_bits=config.model.quantize is not None)
-
-
-def _load(path: str, *, four_bits: bool = False) -> Policy:
-    """The model of a folder; of a checkpoint, after its digests have been verified."""
-    if (Path(path) / DIGESTS_FILE).is_file():
-        verify_digests(Path(path))
-    return load_policy(path, four_bits=four_bits)
+    def close(self) -> None:
+        """Release what the stages share."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None

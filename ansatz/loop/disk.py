@@ -33,7 +33,7 @@ def check_run_space(config: Config, *, free: Callable[[Path], int] = free_bytes)
     num_checkpoints = min(config.save.keep, -(-config.train.steps // config.save.every))
     folder = next(each for each in (config.run_dir, *config.run_dir.absolute().parents) if each.is_dir())
     published = (0, 0)
-    if config.model.lora is None and (config.rollout.lag or config.cluster.workers):
+    if config.model.lora is None and (config.rollout.lag or config.cluster.workers or config.cluster.trainers):
         published = published_weights(config, 2 * parameters)
     needed, available = num_checkpoints * parameters * per_weight + math.prod(published), free(folder)
     if needed > available:

@@ -8,6 +8,7 @@ With the ratio taken against the recomputed old policy and the gap to the sample
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ansatz.config.schema import Config
 from ansatz.errors import ConfigError
@@ -15,7 +16,6 @@ from ansatz.loop.rollout_queue import RolloutQueue
 from ansatz.loop.schedule import RolloutSchedule
 from ansatz.loop.training_stage import TrainingStage
 from ansatz.objectives.objective import Objective
-from ansatz.train.batch import TrainBatch
 
 LARGEST_LAG = 8
 """A larger lag must be requested by name."""
@@ -59,7 +59,7 @@ def check_lag(config: Config, objective: Objective) -> None:
         )
 
 
-def check_sampler(stage: TrainingStage, queue: RolloutQueue, batch: TrainBatch, *, step: int) -> Mapping[str, float]:
+def check_sampler(stage: TrainingStage, queue: RolloutQueue, batch: Any, *, step: int) -> Mapping[str, float]:
     """Compare the sampler with the trainer on tokens of older weights, which are loaded for one microbatch.
 
     Tokens of the current weights are compared at every step (`train.alignment`), but with a lag there are none. Returns
@@ -67,8 +67,8 @@ def check_sampler(stage: TrainingStage, queue: RolloutQueue, batch: TrainBatch, 
     uninterrupted one. AlignmentError if they disagree.
     """
     is_due = step % ALIGN_EVERY == 0
-    if (is_due or step == stage.first_step) and (stored := queue.sampled_with(step)) is not None:
-        aligned = stage.trainer.check_against(stored.tensors, batch, version=stored.policy_version, step=step)
+    if (is_due or step == stage.first_step) and (load := queue.sampled_with(step)) is not None:
+        aligned = stage.trainer.check_against(load, batch, step=step)
         return aligned if is_due else {}
     return {}
 

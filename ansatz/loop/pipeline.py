@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import json
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def run_pipeline(
             if note and console is not None:
                 console.note(note)
         check_room(config)
-        with folder_lock(run_dir), context.grader:
+        with folder_lock(run_dir), context.grader, closing(context):
             if resume:
                 prepare_resume(run_dir, config, allow_changes=allow_changes)
                 check_order(run_dir, planned_stages(config))

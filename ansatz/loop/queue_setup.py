@@ -24,7 +24,7 @@ def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> I
     config, trainer, schedule = stage.config, stage.trainer, schedule_of(stage.config)
     store = ledger = None
     with ExitStack() as stack:
-        if schedule.live and not config.cluster.workers:
+        if schedule.live and not config.cluster.workers and trainer.policy is not None:
             source: TicketSource = LiveTickets(context.sampler(trainer.policy))
         else:
             _check_room(stage)
@@ -47,7 +47,7 @@ def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> I
         queue = RolloutQueue(
             StepCollector(
                 stream=stage.stream,
-                prompt_of=context.renderer(trainer.policy).prompt,
+                prompt_of=context.renderer(trainer).prompt,
                 grader=stack.enter_context(context.rl_grader()),
                 num_prompts=config.rollout.prompts_per_step,
                 needs_greedy=trainer.needs_greedy,
@@ -73,7 +73,7 @@ def rollout_queue(context: RunContext, stage: TrainingStage, *, model: str) -> I
 def _check_room(stage: TrainingStage) -> None:
     """NoSpaceError if checkpoints and the weights for samplers do not fit on the disk."""
     config, trainer = stage.config, stage.trainer
-    published = published_weights(config, sum(value.nbytes for value in trainer.weights().trained().values()))
+    published = published_weights(config, trainer.published_bytes)
     held = (
         config.rollout.lag * published[1] if config.save.exact else 0
     )  # each checkpoint keeps those of its open steps

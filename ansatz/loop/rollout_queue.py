@@ -9,6 +9,7 @@ When and where a ticket is sampled changes no result.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,10 +165,13 @@ class RolloutQueue:
         self._partial = data.partial
         return data
 
-    def sampled_with(self, step: int) -> StoredWeights | None:
-        """The weights that the tickets of an open step name, if these are not the newest; see `train.alignment`."""
+    def sampled_with(self, step: int) -> Callable[[], StoredWeights] | None:
+        """Loads the weights that the tickets of an open step name, if these are not the newest; see `train.alignment`.
+
+        None if they are.
+        """
         version = self._open[step].version
-        return None if self._store is None or version == self._done else self._store.load(version)
+        return None if self._store is None or version == self._done else functools.partial(self._store.load, version)
 
     def metrics(self) -> dict[str, float]:
         """What sampling did besides, in this process and up to now. None of it is part of a run's result."""

@@ -27,9 +27,7 @@ from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.tracker import Tracker
 from ansatz.track.watchdog import WatchState
 from ansatz.train import checkpoint
-from ansatz.train.local import LocalTrainer
-from ansatz.train.skipped import SkippedUpdate, write_skipped
-from ansatz.train.trainer import TRAINING, Checkpointed
+from ansatz.train.trainer import TRAINING, Checkpointed, Skipped, Trainer
 from ansatz.types import Problem
 
 SKIPPED_KEPT = 5
@@ -161,7 +159,7 @@ def training_stage(
         samples_keep=config.save.samples_keep,
     )
     watch = None
-    if watchdog is not None and isinstance(trainer, LocalTrainer):
+    if watchdog is not None and isinstance(trainer, Trainer):
         watch_state = state_after(rollbacks, state.get(STATE))
         watch = StageWatch(watchdog, folder=folder, trainer=trainer, tracker=tracker, state=watch_state)
     others = int(config.save.best) + (3 if watch is not None and watch.can_roll_back else 0)
@@ -176,8 +174,9 @@ def training_stage(
         also_keep=functools.partial(_also_kept, folder, watch, best=config.save.best),
     )
     edges.capture(step, lambda: state)
-    if isinstance(trainer, LocalTrainer):
+    if isinstance(trainer, Trainer):
         trainer.on_skip = functools.partial(_store_skipped, folder, tracker, Counter())
+        trainer.on_event = lambda at_step, text: tracker.event(at_step, "ranks", text)
     with closing(tracker), context.interrupts.saving(edges), ExitStack() as at_end:
         tracker.resume(step)
         try:
@@ -227,7 +226,7 @@ def _with_watch(stage_state: StageState, state: WatchState) -> dict[str, Any]:
     return {**stage_state(), STATE: state.to_json()}
 
 
-def _store_skipped(folder: Path, tracker: TrackerLike, num_in_step: Counter[int], skipped: SkippedUpdate) -> None:
+def _store_skipped(folder: Path, tracker: TrackerLike, num_in_step: Counter[int], skipped: Skipped) -> None:
     """Store an update that is skipped, and tell the user. num_in_step: of this process, by step.
 
     A step that is made again after a kill stores its updates under the same names.
@@ -235,7 +234,7 @@ def _store_skipped(folder: Path, tracker: TrackerLike, num_in_step: Counter[int]
     path = folder / "skipped" / f"step-{skipped.step:06d}-{num_in_step[skipped.step]}"
     num_in_step[skipped.step] += 1
     try:
-        write_skipped(path, skipped)
+        skipped.write(path)
         for old in sorted((folder / "skipped").glob("step-*"), key=lambda each: each.stat().st_mtime_ns)[
             :-SKIPPED_KEPT
         ]:

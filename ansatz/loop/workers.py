@@ -13,7 +13,7 @@ from ansatz.cluster.ray import RayCluster, check_installed
 from ansatz.cluster.room import Request
 from ansatz.config.schema import Config
 from ansatz.environments.base import bind_environment
-from ansatz.loop.context import copy_of_trained
+from ansatz.loop.trainers import copy_of_trained, rank_needs
 from ansatz.loop.training_stage import TrainingStage
 from ansatz.models.threads import set_threads
 from ansatz.rollout.engines import engine_of
@@ -30,28 +30,42 @@ HOST = "ansatz.loop.workers:build_host"
 
 def check_workers(config: Config) -> None:
     """MissingExtraError if the recipe asks for workers and Ray is not installed."""
-    if config.cluster.workers:
+    if config.cluster.workers or config.cluster.trainers:
         check_installed()
 
 
 def check_room(config: Config) -> None:
-    """RolloutError, with the sum, if the Ray cluster of the recipe could not hold the workers even if it were empty.
+    """RolloutError, with the sum, if the Ray cluster of the recipe could not hold the workers and the
+    trainer ranks even if it were empty.
 
     A Ray of this machine is started when it is needed, and checked then.
     """
     section = config.cluster
-    if section.workers and section.address:
+    if (section.workers or section.trainers) and section.address:
         with closing(RayCluster(section.address)) as cluster:
-            cluster.check_room([_request(config, cluster)])
+            cluster.check_room(_requests(config, cluster))
 
 
 def _needs(config: Config) -> Needs:
     return Needs(threads=config.cluster.threads, gpus=config.cluster.gpus)
 
 
-def _request(config: Config, cluster: RayCluster) -> Request:
-    each, minimum = cluster.resources(_needs(config)), config.cluster.min_workers or None
-    return Request(name="rollout workers", count=config.cluster.workers, each=each, minimum=minimum)
+def _requests(config: Config, cluster: RayCluster) -> list[Request]:
+    """What the ranks of the trainer and the workers take together."""
+    section = config.cluster
+    trainers = Request(
+        name="trainer ranks",
+        count=section.trainers,
+        each=cluster.resources(rank_needs(config)),
+        minimum=section.min_trainers or None,
+    )
+    workers = Request(
+        name="rollout workers",
+        count=section.workers,
+        each=cluster.resources(_needs(config)),
+        minimum=section.min_workers or None,
+    )
+    return [request for request in (trainers, workers) if request.count]
 
 
 def explain_workers(config: Config) -> list[str]:
@@ -85,14 +99,14 @@ def pooled_tickets(
         needs=_needs(config),
     )
     ray = RayCluster(cluster.address)
-    ray.check_room([_request(config, ray)])
+    ray.check_room(_requests(config, ray))
     pool = Pool(
         ray,
         role,
         num_workers=cluster.workers,
         min_workers=max(1, cluster.min_workers),
         limits=Limits(probe=cluster.probe, lease=cluster.lease, start=cluster.start, patience=cluster.patience),
-        exact=config.rollout.engine.get("name", "native") == "native" and stage.trainer.policy.device.type == "cpu",
+        exact=config.rollout.engine.get("name", "native") == "native" and stage.trainer.device.type == "cpu",
     )
     return PooledTickets(
         pool,

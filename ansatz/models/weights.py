@@ -6,11 +6,14 @@ or machine. A sampler that shares the trainer's module recognises `LiveWeights` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
-from torch import Tensor
+from safetensors.torch import save_file
+from torch import Tensor, uint8
 
 from ansatz.errors import ModelError
 from ansatz.models import lora
@@ -34,6 +37,20 @@ class WeightSource(Protocol):
 
         `load_trained` gives them to a copy of the policy, which then computes the same bits.
         """
+        ...
+
+
+@runtime_checkable
+class SelfStoringWeights(Protocol):
+    """Weights that other processes hold, and that are best written to files where they are."""
+
+    @property
+    def num_bytes(self) -> int:
+        """About what `store` writes."""
+        ...
+
+    def store(self, folder: Path, *, max_shard_bytes: int) -> str:
+        """What `store_tensors` does with the trained parameters, in the type that the model computes in."""
         ...
 
 
@@ -76,6 +93,36 @@ def load_trained(policy: Policy, tensors: Mapping[str, Tensor]) -> None:
         )
     for name, parameter in parameters.items():
         parameter.data.copy_(tensors[name])
+
+
+def fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """Digest of names, types and bits of the tensors: equal for equal weights, whoever computes it."""
+    digest = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        _add_to_digest(digest, name, value.detach().cpu().contiguous())
+    return digest.hexdigest()[:16]
+
+
+def store_tensors(tensors: Iterable[tuple[str, Tensor]], folder: Path, *, max_shard_bytes: int) -> str:
+    """Write tensors into safetensors files of at most max_shard_bytes each (or one tensor), and return the fingerprint.
+
+    tensors: with their names, in ascending order of names. Only one file's tensors are held at a time.
+    """
+    digest, shard, number = hashlib.sha256(), dict[str, Tensor](), 1
+    for name, value in tensors:
+        value = value.detach().cpu().contiguous()
+        _add_to_digest(digest, name, value)
+        if shard and sum(each.nbytes for each in shard.values()) + value.nbytes > max_shard_bytes:
+            save_file(shard, folder / f"model-{number:05d}.safetensors")
+            shard, number = {}, number + 1
+        shard[name] = value
+    save_file(shard, folder / f"model-{number:05d}.safetensors")
+    return digest.hexdigest()[:16]
+
+
+def _add_to_digest(digest: Any, name: str, value: Tensor) -> None:
+    digest.update(f"{name} {value.dtype} {list(value.shape)}\n".encode())
+    digest.update(value.view(-1).view(uint8).numpy().data)
 
 
 def _trained(policy: Policy) -> dict[str, Tensor]:

@@ -4,13 +4,11 @@ A version is the step after which the weights were published. Open tickets pin t
 other old versions are dropped. The newest version always stays.
 
     weights/version-000012/     version.json (version, policy version, fingerprint)
-                                model.safetensors, or model-00001-of-00004.safetensors, ... with
-                                model.safetensors.index.json
+                                model-00001.safetensors, model-00002.safetensors, ...
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -21,15 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor, uint8
+from torch import Tensor
 
 from ansatz.errors import RolloutError, StorageError
 from ansatz.files import not_written
 from ansatz.json_text import read_object
-from ansatz.models.weights import WeightSource
+from ansatz.models.weights import SelfStoringWeights, WeightSource, fingerprint, store_tensors
 
 META_FILE = "version.json"
 MAX_SHARD_BYTES = 5_000_000_000
@@ -90,16 +87,6 @@ class WeightStore(Protocol):
         ...
 
 
-def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """Digest of names, types and bits of the tensors: equal for equal weights, whoever computes it."""
-    total = hashlib.sha256()
-    for name, value in sorted(tensors.items()):
-        data = value.detach().cpu().contiguous()
-        total.update(f"{name} {data.dtype} {list(data.shape)}\n".encode())
-        total.update(data.view(-1).view(uint8).numpy().data)
-    return total.hexdigest()[:16]
-
-
 class _Pins(ABC):
     """Counts pins; the part that both stores share."""
 
@@ -147,25 +134,28 @@ class FileWeightStore(_Pins):
         return self._folder / f"version-{version:06d}"
 
     def publish(self, version: int, source: WeightSource) -> str:
-        tensors = {name: value.detach().cpu().contiguous() for name, value in source.trained().items()}
-        meta = {"version": version, "policy_version": source.version, "fingerprint": fingerprint(tensors)}
         draft, final = self._draft(version), self.path(version)
         try:
             draft.mkdir(parents=True)
-            save_torch_state_dict(tensors, draft, max_shard_size=self._max_shard_bytes)
+            stored = self._store(source, draft)
+            meta = {"version": version, "policy_version": source.version, "fingerprint": stored}
             (draft / META_FILE).write_text(json.dumps(meta), encoding="utf-8")
         except (OSError, SafetensorError) as error:  # safetensors reports a full disk in its own way
             shutil.rmtree(draft, ignore_errors=True)
             cause = error if isinstance(error, OSError) else OSError(str(error))
             raise StorageError(
-                f"{not_written(final, cause, needed=sum(value.nbytes for value in tensors.values()))} Samplers need "
-                "these weights, so the run ends. The last checkpoint is intact. Free some space, then continue with "
-                "--resume."
+                f"{not_written(final, cause, needed=_num_bytes(source))} Samplers need these weights, so the run ends. "
+                "The last checkpoint is intact. Free some space, then continue with --resume."
             ) from error
         self._drop(version)
         draft.rename(final)
         self._drop_unused()
-        return str(meta["fingerprint"])
+        return stored
+
+    def _store(self, source: WeightSource, folder: Path) -> str:
+        if isinstance(source, SelfStoringWeights):
+            return source.store(folder.absolute(), max_shard_bytes=self._max_shard_bytes)
+        return store_tensors(sorted(source.trained().items()), folder, max_shard_bytes=self._max_shard_bytes)
 
     def load(self, version: int) -> StoredWeights:
         meta = self._meta(version)
@@ -295,6 +285,12 @@ class _Stored:
 
     def trained(self) -> Mapping[str, Tensor]:
         return self.stored.tensors
+
+
+def _num_bytes(source: WeightSource) -> int:
+    if isinstance(source, SelfStoringWeights):
+        return source.num_bytes
+    return sum(value.nbytes for value in source.trained().values())
 
 
 def _versions_in(folder: Path) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from ansatz.models.weights import LiveWeights, load_trained
 from ansatz.track.measurements import Measurement, Measurements, mean, values
 from ansatz.train.batch import LossBatch, TrainBatch
 from ansatz.train.packed import select_rollouts, split_into_microbatches
+from ansatz.train.placement import placed_like
 
 MEASURE, LARGEST, LAG = "align/mean_exp_gap", "align/max_gap", "align/lag"
 LARGEST_EXPONENT = 600.0
@@ -55,9 +56,10 @@ def measure_with(
         return {}
     packed = select_rollouts(packed, segments)
     packed = select_rollouts(packed, split_into_microbatches(packed, tokens)[0])
-    own = {name: value.detach().clone() for name, value in LiveWeights(policy=policy, version=0).trained().items()}
+    trained = LiveWeights(policy=policy, version=0).trained()
+    own = {name: value.detach().clone() for name, value in trained.items()}
     try:
-        load_trained(policy, tensors)
+        load_trained(policy, {name: placed_like(value, trained.get(name)) for name, value in tensors.items()})
         with torch.no_grad():
             logp_T, _ = token_logps(policy, packed, temperature=temperature)
     finally:

@@ -174,6 +174,12 @@ def loop_state(path: Path) -> dict[str, Any]:
         return {}
 
 
+def trainer_state(path: Path) -> dict[str, Any]:
+    """The trainer's state in a checkpoint, after its digests have been verified; see `restore`."""
+    verify_digests(path)
+    return json.loads((path / STATE_FILE).read_text(encoding="utf-8"))["trainer"]
+
+
 def write_digests(folder: Path) -> None:
     """SHA256SUMS of every file in the folder, as the command sha256sum writes it."""
     lines = [f"{_digest(path)}  {path.relative_to(folder)}\n" for path in sorted(folder.rglob("*")) if path.is_file()]

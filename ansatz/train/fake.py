@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ansatz.errors import AlignmentError
 from ansatz.json_text import parse_json
 from ansatz.track.measurements import Measurement, mean
 from ansatz.train.sample import TrainSample
-from ansatz.train.trainer import TRAINING, StepReport, incomplete
+from ansatz.train.trainer import TRAINING, Skipped, StepReport, StoredWeights, incomplete
 
 _FILE = "fake_policy.json"
 
@@ -47,7 +47,11 @@ class FakeTrainer:
     """A policy of one number. Every update adds the mean reward of the batch times the scale of the learning rate.
 
     updates: every batch that it was updated on, by step. sampler_gap: what the alignment check finds, in nats.
+    tokenizer: what it offers for rendering prompts.
     """
+
+    policy = None
+    device = torch.device("cpu")
 
     def __init__(
         self,
@@ -56,7 +60,11 @@ class FakeTrainer:
         needs_greedy: bool = False,
         sampler_gap: float = 0.0,
         max_logprob_gap: float = 1.05,
+        tokenizer: Any = None,
     ) -> None:
+        self.tokenizer = tokenizer
+        self.on_skip: Callable[[Skipped], None] = lambda skipped: None
+        self.on_event: Callable[[int, str], None] = lambda step, text: None
         self.version, self.value, self.lr_scale = 0, 0.0, 1.0
         self.needs_greedy = needs_greedy
         self.updates: dict[int, FakeBatch] = {}
@@ -75,7 +83,7 @@ class FakeTrainer:
             raise KeyError(min(missing))
         return FakeBatch(samples=tuple(samples), baseline_of_group=baselines)
 
-    def update(self, batch: FakeBatch, *, step: int, check_alignment: bool = False) -> StepReport:
+    def update(self, batch: FakeBatch, *, step: int, seed: int = 0, check_alignment: bool = False) -> StepReport:
         measured = {"align/mean_exp_gap": mean(math.exp(self._gap), 1)}
         if check_alignment and math.exp(self._gap) > self._max_gap:
             raise AlignmentError(f"step {step}: sampler and trainer disagree about log-probs by {self._gap} nats.")
@@ -98,6 +106,12 @@ class FakeTrainer:
             num_tokens=(prompt + response) * self._updates_per_step,
         )
 
+    def check_against(self, load: Callable[[], StoredWeights], batch: FakeBatch, *, step: int) -> dict[str, float]:
+        return {}
+
+    def measure_demonstrations(self, samples: Sequence[TrainSample]) -> dict[str, float]:
+        return {}
+
     def set_lr_scale(self, scale: float) -> None:
         self.lr_scale = scale
 
@@ -106,6 +120,16 @@ class FakeTrainer:
 
     def save(self, folder: Path) -> None:
         (folder / TRAINING / _FILE).write_text(json.dumps({"value": self.value}), encoding="utf-8")
+
+    @property
+    def published_bytes(self) -> int:
+        return 4
+
+    def watch_memory(self) -> Callable[[], float]:
+        return lambda: 0.0
+
+    def close(self) -> None:
+        """Nothing was started."""
 
     @property
     def checkpoint_bytes(self) -> int:

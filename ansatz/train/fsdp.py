@@ -10,12 +10,13 @@ in `_sum_gradients` are needed, because gloo refuses the operation that the firs
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -131,15 +132,23 @@ class ShardedPlacement:
         critic.shard(shard(critic, _layers(critic.transformer), self._mesh, dtype=dtype))
         return critic
 
-    def whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """On the CPU. Each tensor is gathered on its own, and freed before the next where it is not kept."""
-        whole: dict[str, Tensor] = {}
-        for name, value in tensors.items():
+    def gathered(self, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        """On the CPU."""
+        for name, value in tensors:
             full = value.full_tensor() if isinstance(value, DTensor) else value
             if self.ranks.rank == 0:
-                whole[name] = full.detach().cpu()
-        return whole
+                yield name, full.detach().cpu()
+
+    def whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return dict(self.gathered(tensors.items()))
 
     def write(self, folder: Path, name: str, tensors: Mapping[str, Tensor]) -> None:
-        """A folder of that name in the format of torch.distributed.checkpoint, which any number of ranks can load."""
-        save(dict(tensors), checkpoint_id=folder / name)
+        """A folder of that name in the format of torch.distributed.checkpoint, which any number of ranks can load.
+
+        OSError on every rank if one of them cannot write.
+        """
+        try:
+            save(dict(tensors), checkpoint_id=folder / name)
+        except CheckpointException as error:
+            cause = next(iter(error.failures.values()))[0]
+            raise cause if isinstance(cause, OSError) else OSError(str(cause)) from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from ansatz.models import lora
 from ansatz.models.determinism import same_bits
 from ansatz.models.four_bit import num_four_bit
 from ansatz.models.load import Policy, load_model
+from ansatz.models.peak_memory import PeakMemory
 from ansatz.models.save import save_model
-from ansatz.models.weights import LiveWeights
+from ansatz.models.weights import LiveWeights, store_tensors
 from ansatz.objectives.coefficients import adapt_entropy_coef, adapt_kl_coef
 from ansatz.objectives.objective import Objective
 from ansatz.track.measurements import Measurement, Measurements, merge, values
@@ -30,16 +32,18 @@ from ansatz.train import alignment
 from ansatz.train.batch import LossBatch, TrainBatch, build_batch
 from ansatz.train.critic import Critic, TrainedCritic
 from ansatz.train.exact_weights import EXACT_WEIGHTS, has_exact_weights
+from ansatz.train.imitation import measure_demonstrations
 from ansatz.train.logps import exact_kl, logps_of, without_gradient
 from ansatz.train.measure import measure_batch
 from ansatz.train.optim import Schedule
 from ansatz.train.packed import PackedRollouts, pack_rollouts
 from ansatz.train.placement import ONE_PROCESS, Placement, placed_like, read_tensors
+from ansatz.train.ranks import on_first_rank
 from ansatz.train.reference import frozen_copy
 from ansatz.train.sample import TrainSample
 from ansatz.train.skipped import SkippedUpdate, Trained, stop_if_too_many
 from ansatz.train.step import UpdateReport, UpdateSettings, train_step
-from ansatz.train.trainer import TRAINING, StepReport, incomplete
+from ansatz.train.trainer import TRAINING, Skipped, StepReport, StoredWeights, incomplete
 
 
 class LocalTrainer:
@@ -74,8 +78,9 @@ class LocalTrainer:
         self._lr_scale = 1.0
         self._reference_updates = 0
         self._skipped_in_a_row = 0
-        self.on_skip: Callable[[SkippedUpdate], None] = lambda skipped: None
-        self._dtype = dtype
+        self.on_skip: Callable[[Skipped], None] = lambda skipped: None
+        self.on_event: Callable[[int, str], None] = lambda step, text: None  # nothing in one process can be survived
+        self.dtype = dtype
         self.entropy_coef, self.kl_coef = objective.entropy_coef, objective.kl_coef
         if policy.base is not None and settings.reference_update_interval and objective.needs_ref:
             raise ConfigError(
@@ -102,8 +107,8 @@ class LocalTrainer:
         self.critic = self._trained(Critic(model))
 
     def _trained(self, critic: Critic) -> TrainedCritic:
-        placed = self.placement.critic(critic, self._dtype)
-        optimizer = self.placement.optimizer(self.settings.optimizer)(placed, self._dtype)
+        placed = self.placement.critic(critic, self.dtype)
+        optimizer = self.placement.optimizer(self.settings.optimizer)(placed, self.dtype)
         return TrainedCritic(placed, optimizer, self.settings.tokens_per_microbatch, self.ranks)
 
     def batch(
@@ -175,23 +180,38 @@ class LocalTrainer:
             num_tokens=sum(report.num_tokens for report in reports),
         )
 
-    def check_against(
-        self, tensors: Mapping[str, Tensor], batch: TrainBatch, *, version: int, step: int
-    ) -> dict[str, float]:
-        """The metrics of alignment with the weights of an earlier version; see `alignment.measure_with`.
-
-        AlignmentError if they are above the limit.
-        """
+    def check_against(self, load: Callable[[], StoredWeights], batch: TrainBatch, *, step: int) -> dict[str, float]:
+        """See `alignment.measure_with`."""
+        stored = load()
         measured = alignment.measure_with(
             self.policy,
             batch,
-            tensors,
-            version=version,
+            stored.tensors,
+            version=stored.policy_version,
             temperature=self.temperature,
             tokens=self.settings.tokens_per_microbatch,
         )
         alignment.check_alignment(measured, limit=self.settings.max_logprob_gap, step=step)
         return values(measured)
+
+    def measure_demonstrations(self, samples: Sequence[TrainSample]) -> dict[str, float]:
+        packed = pack_rollouts(samples, device=self.device)
+        limit = self.settings.tokens_per_microbatch
+        return values(measure_demonstrations(self.policy, packed, tokens_per_microbatch=limit, ranks=self.ranks))
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.policy.tokenizer
+
+    @property
+    def device(self) -> torch.device:
+        return self.policy.device
+
+    def watch_memory(self) -> Callable[[], float]:
+        return PeakMemory(self.device).gb
+
+    def close(self) -> None:
+        """Nothing was started."""
 
     @property
     def changes(self) -> int:
@@ -211,6 +231,32 @@ class LocalTrainer:
         """The live module: a sampler in this process copies nothing. See `LiveWeights` for how long it is valid."""
         return LiveWeights(policy=self.policy, version=self.version)
 
+    @property
+    def published_bytes(self) -> int:
+        return sum(master.numel() for master in self.optimizer.masters.values()) * self.dtype.itemsize
+
+    def store_weights(self, folder: Path, *, max_shard_bytes: int) -> str:
+        """Store what samplers need: `store_tensors` of `weights().trained()`, gathered one tensor at a time.
+
+        Returns the fingerprint on the first rank, and nothing on the others. OSError on all ranks if the first cannot
+        write.
+        """
+        trained = sorted(self.weights().trained().items())
+        gathered = ((name, value.to(self.dtype)) for name, value in self.placement.gathered(trained))
+        stored = ""
+
+        def store() -> None:
+            nonlocal stored
+            try:
+                stored = store_tensors(gathered, folder, max_shard_bytes=max_shard_bytes)
+            finally:
+                deque(gathered, maxlen=0)  # otherwise the other ranks would wait for this one
+
+        if self.ranks.rank != 0:
+            deque(gathered, maxlen=0)
+        on_first_rank(store, self.ranks)
+        return stored
+
     def save(self, folder: Path) -> None:
         """A Hugging Face folder (adapters merged), `adapter/`, and in TRAINING a file per `tensors` entry.
 
@@ -218,10 +264,13 @@ class LocalTrainer:
         """
         weights = self._merged_weights()
         adapters = {} if self.policy.base is None else self.placement.whole(self.optimizer.weights())
-        if self.ranks.rank == 0:
+
+        def save_folder() -> None:
             save_model(self.policy, folder, state=weights, dtype=self.export_dtype)
             if self.policy.base is not None:
                 lora.save_adapters(self.policy, folder / lora.FOLDER, weights=adapters)
+
+        on_first_rank(save_folder, self.ranks)
         if self.export_dtype != torch.float32:
             exact = weights if self.policy.base is not None else self.optimizer.weights()
             self.placement.write(folder / TRAINING, EXACT_WEIGHTS, exact)
@@ -402,7 +451,7 @@ class LocalTrainer:
     ) -> UpdateReport:
         """Report an update that is not made. NonFiniteError for the third in a row."""
         self._skipped_in_a_row += 1
-        dtype, weights = str(self._dtype).removeprefix("torch."), self._merged_weights()
+        dtype, weights = str(self.dtype).removeprefix("torch."), self._merged_weights()
         if self.ranks.rank == 0:
             self.on_skip(
                 SkippedUpdate(

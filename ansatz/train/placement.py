@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -16,10 +16,12 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ansatz.models.load import Policy
-from ansatz.train.critic import Critic
 from ansatz.train.optim import MasterAdamW
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.ranks import ONE_RANK, Ranks
+
+if TYPE_CHECKING:
+    from ansatz.train.critic import Critic
 
 
 class Placement(Protocol):
@@ -37,6 +39,13 @@ class Placement(Protocol):
         ...
 
     def critic(self, critic: Critic, dtype: torch.dtype) -> Critic: ...
+
+    def gathered(self, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        """The tensors as wholes, one after the other, on the rank that writes files (rank 0). Nothing on other ranks.
+
+        Every rank must use up the iterator.
+        """
+        ...
 
     def whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors as wholes, on the rank that writes model folders (rank 0). Empty on other ranks."""
@@ -60,6 +69,9 @@ class OneProcess:
 
     def critic(self, critic: Critic, dtype: torch.dtype) -> Critic:
         return critic
+
+    def gathered(self, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        return iter(tensors)
 
     def whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return dict(tensors)

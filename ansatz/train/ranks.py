@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 from torch import Tensor
 
 from ansatz.train.packed import PackedRollouts, select_rollouts, split_into_microbatches
@@ -59,6 +60,21 @@ class ProcessGroupRanks:
         gathered: list[T] = [value] * self.size
         dist.all_gather_object(gathered, value)
         return gathered
+
+
+def on_first_rank(function: Callable[[], None], ranks: Ranks) -> None:
+    """Call a function that writes files, on the first rank only. OSError on every rank if it cannot write there.
+
+    Without this, the other ranks would wait for the first one in the next operation that they share.
+    """
+    error: OSError | None = None
+    if ranks.rank == 0:
+        try:
+            function()
+        except (OSError, SafetensorError) as caught:
+            error = caught if isinstance(caught, OSError) else OSError(str(caught))
+    if (failed := ranks.gather(error)[0]) is not None:
+        raise failed
 
 
 def deal_rollouts(length_N: Tensor, size: int) -> list[Tensor]:

@@ -49,6 +49,10 @@ class SkippedUpdate:
     dtype: str
     save_policy: Callable[[Path], None]
 
+    def write(self, folder: Path) -> None:
+        """See `write_skipped`."""
+        write_skipped(folder, self)
+
 
 def stop_if_too_many(in_a_row: int, cause: str) -> None:
     """NonFiniteError for the last of MAX_IN_A_ROW skipped updates in a row."""

@@ -2,17 +2,21 @@
 
 A trainer turns samples into a batch, and a batch into optimizer steps. Samplers get its weights through a
 `WeightSource`, never as a module, so that sampling and training can live in different processes. `LocalTrainer` trains
-a model in this process; `FakeTrainer` needs no model at all.
+a model in this process, `DistributedTrainer` on ranks in other processes; `FakeTrainer` needs no model at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor
 
 from ansatz.errors import CheckpointError
+from ansatz.models.load import Policy
 from ansatz.models.weights import WeightSource
 from ansatz.track.measurements import Measurements, values
 from ansatz.train.sample import TrainSample
@@ -77,8 +81,63 @@ class Checkpointed(Protocol):
         ...
 
 
+class StoredWeights(Protocol):
+    """An earlier version of the trained weights. policy_version: the number of optimizer steps that led to them."""
+
+    @property
+    def policy_version(self) -> int: ...
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]: ...
+
+
+class Skipped(Protocol):
+    """An update that was not made, because its loss or gradient was nan or inf."""
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def cause(self) -> str: ...
+
+    def write(self, folder: Path) -> None:
+        """Store the update in a folder of its own. An older folder of that name is replaced.
+
+        OSError if the disk is full.
+        """
+        ...
+
+
+@runtime_checkable
 class Trainer(Checkpointed, Protocol[Batch]):
-    """Updates a policy on batches of samples."""
+    """Updates a policy on batches of samples.
+
+    on_skip: called with each update that is skipped. on_event: called with a step and a sentence about each fault that
+    the trainer has survived. The loop sets both.
+    """
+
+    on_skip: Callable[[Skipped], None]
+    on_event: Callable[[int, str], None]
+
+    @property
+    def tokenizer(self) -> Any:
+        """The policy's tokenizer."""
+        ...
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy, if all of it is in this process, so that samplers can share it. None: they need a copy."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where the policy is trained."""
+        ...
+
+    @property
+    def published_bytes(self) -> int:
+        """The size of the weights that samplers need."""
+        ...
 
     @property
     def version(self) -> int:
@@ -97,16 +156,36 @@ class Trainer(Checkpointed, Protocol[Batch]):
         """
         ...
 
-    def update(self, batch: Batch, *, step: int, check_alignment: bool = False) -> StepReport:
+    def update(self, batch: Batch, *, step: int, seed: int = 0, check_alignment: bool = False) -> StepReport:
         """Make all optimizer steps on a batch. `version` grows by the number of updates. Steps count from 1.
 
-        check_alignment: raise AlignmentError, before anything has changed, if sampler and trainer disagree about the
-        log-probs of tokens that the current version has sampled. NonFiniteError for a loss or gradient of nan or inf.
+        seed: deals the prompts into minibatches. check_alignment: raise AlignmentError, before anything has changed,
+        if sampler and trainer disagree about the log-probs of tokens that the current version has sampled.
+        NonFiniteError for a loss or gradient of nan or inf.
         """
+        ...
+
+    def check_against(self, load: Callable[[], StoredWeights], batch: Batch, *, step: int) -> Mapping[str, float]:
+        """The metrics of alignment with the weights of an earlier version, which sampled tokens of the batch.
+
+        load: returns these weights; it can be pickled. AlignmentError if they are above the limit.
+        """
+        ...
+
+    def measure_demonstrations(self, samples: Sequence[TrainSample]) -> Mapping[str, float]:
+        """How well the policy predicts demonstrations; see `train.imitation`."""
         ...
 
     def weights(self) -> WeightSource:
         """The policy's current weights, for samplers."""
+        ...
+
+    def watch_memory(self) -> Callable[[], float]:
+        """A function that returns the peak memory of a process of the trainer since this call, in 10^9 bytes."""
+        ...
+
+    def close(self) -> None:
+        """End what the trainer itself has started. It is not used afterwards."""
         ...
 
 

@@ -120,7 +120,7 @@ def test_a_checkpoint_holds_the_versions_that_it_needs(store: WeightStore, tmp_p
 def test_a_damaged_file_is_noticed(tmp_path: Path) -> None:
     store = FileWeightStore(tmp_path)
     store.publish(1, Numbers(1))
-    file = store.path(1) / "model.safetensors"
+    file = store.path(1) / "model-00001.safetensors"
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)

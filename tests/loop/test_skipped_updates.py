@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 from ansatz.loop import training_stage
 from ansatz.track.fake import MemoryTracker
@@ -12,9 +13,11 @@ class Skipped:
     step: int
     cause: str = "nan."
 
+    def write(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
 
-def test_the_newest_skipped_updates_are_kept_under_names_of_their_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(training_stage, "write_skipped", lambda path, skipped: path.mkdir(parents=True))
+
+def test_the_newest_skipped_updates_are_kept_under_names_of_their_own(tmp_path):
     numbers = Counter[int]()
     for step in (1, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3):
         training_stage._store_skipped(tmp_path, MemoryTracker(), numbers, Skipped(step))

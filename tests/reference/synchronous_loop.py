@@ -36,7 +36,9 @@ def run_synchronously(stage_of_rl: RlStage, context: RunContext, folder: Path) -
     config = context.config
     trainer = context.trainer(
         context.start_model,
-        objective_of(config),
+        objective_of,
+        config=config,
+        folder=folder,
         section=config.train,
         updates=config.train,
         temperature=config.rollout.temperature,
@@ -51,7 +53,8 @@ def run_synchronously(stage_of_rl: RlStage, context: RunContext, folder: Path) -
         total_steps=config.train.steps,
         curriculum=None if recipe is None else curriculum_settings(recipe),
     )
-    evaluator = context.evaluator(trainer.policy)
+    assert trainer.policy is not None
+    evaluator = context.evaluator(trainer)
     with closing(context.sampler(trainer.policy)) as sampler, stage as running:
         _train(context, running, sampler=sampler, evaluator=evaluator)
         running.tracker.evaluation(evaluator.run(sampler, stage=folder.name, step=running.total_steps))
@@ -62,7 +65,7 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
     config, trainer = stage.config, stage.trainer
     collector = StepCollector(
         stream=stage.stream,
-        prompt_of=context.renderer(trainer.policy).prompt,
+        prompt_of=context.renderer(trainer).prompt,
         sampler=sampler,
         grader=context.grader,
         num_prompts=config.rollout.prompts_per_step,
@@ -70,7 +73,7 @@ def _train(context: RunContext, stage: TrainingStage, *, sampler: Sampler, evalu
         grader_threads=config.grader_workers,
     )
     partial = _partial_from_json(stage.restored.get("partial_rollouts", ()))
-    memory = PeakMemory(trainer.policy.device)
+    memory = PeakMemory(trainer.device)
     sampler.load_weights(trainer.weights())
     _evaluate_if_due(stage, evaluator, sampler, step=stage.first_step - 1)  # a signal may have cut it off
     for step in stage.steps:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.loop.workers import check_workers, explain_workers
 from ansatz.models.load import Policy, check_folder
-from ansatz.models.peak_memory import PeakMemory
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.checks import check_recipe as check_objective
 from ansatz.objectives.explain import explain as explain_objective
@@ -77,9 +77,11 @@ class RlStage(Stage):
         model = context.start_model
         trainer = context.trainer(
             model,
-            objective_of(config),
+            objective_of,
+            config=config,
             section=config.train,
             updates=config.train,
+            folder=folder,
             temperature=config.rollout.temperature,
         )
         recipe = config.data.curriculum
@@ -93,8 +95,8 @@ class RlStage(Stage):
             curriculum=None if recipe is None else curriculum_settings(recipe),
             watchdog=config.watchdog,
         )
-        evaluator = context.evaluator(trainer.policy)
-        with stage as running, rollout_queue(context, running, model=model) as queue:
+        evaluator = context.evaluator(trainer)
+        with closing(trainer), stage as running, rollout_queue(context, running, model=model) as queue:
             _train(running, queue=queue, evaluator=evaluator)
             _evaluate(running, evaluator, queue, step=running.total_steps)
             return running.output
@@ -131,8 +133,8 @@ def _critic_lines(config: Config) -> list[str]:
 
 def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluator: Evaluator) -> None:
     config, trainer = stage.config, stage.trainer
-    memory = PeakMemory(trainer.policy.device)
-    step_tokens = StepTokens(partial(trainer.policy.tokenizer.decode, skip_special_tokens=True))
+    peak_gb = trainer.watch_memory()
+    step_tokens = StepTokens(partial(trainer.tokenizer.decode, skip_special_tokens=True))
     _evaluate_if_due(stage, evaluator, queue, step=stage.first_step - 1)  # a signal may have cut it off
     for step in stage.steps:
         queue.open(through=step + config.rollout.lag)
@@ -146,7 +148,7 @@ def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluator: Evaluator) -
         metrics |= {**aligned, **queue.metrics()}
         if config.environment is not None:
             metrics |= values(environment_metrics(data.sampled))
-        stage.log(step, {**metrics, "perf/peak_memory_gb": memory.gb()})
+        stage.log(step, {**metrics, "perf/peak_memory_gb": peak_gb()})
         note = no_signal_note(data.sampled, max_response_tokens=config.rollout.max_response_tokens)
         if step == 1 and note is not None:
             stage.tracker.event(step, "no_signal", note)

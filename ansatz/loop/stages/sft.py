@@ -20,9 +20,6 @@ from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.load import Policy
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
-from ansatz.track.measurements import values
-from ansatz.train.imitation import measure_demonstrations
-from ansatz.train.packed import pack_rollouts
 from ansatz.train.sample import TrainSample
 from ansatz.types import Problem
 
@@ -84,26 +81,30 @@ def fine_tune(
     """
     config = config.model_copy(update={"sft": config.sft.resolved(len(problems))})
     one_update = config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
-    trainer = context.trainer(model_path, objective_of(config), section=config.sft, updates=one_update)
+    trainer = context.trainer(
+        model_path, objective_of, config=config, section=config.sft, updates=one_update, folder=folder
+    )
     stage = training_stage(context, config, folder, trainer=trainer, problems=problems, total_steps=config.sft.steps)
-    with stage as running:
+    heldout: list[TrainSample] = []
+    if config.sft.heldout_every:
+        heldout = _heldout_samples(context, trainer.policy or context.policy(model_path))
+    with closing(trainer), stage as running:
         if first_metrics is not None and running.first_step == 1:
             running.tracker.resume(-1)  # without this, step 0 of a run that was killed early would be logged twice
             running.tracker.log(0, first_metrics)
-        _train(context, running)
-        with closing(context.sampler(trainer.policy)) as sampler:
-            row = context.evaluator(trainer.policy).run(sampler, stage=folder.name, step=running.total_steps)
+        _train(context, running, heldout)
+        policy = trainer.policy or context.policy(str(running.output))
+        with closing(context.sampler(policy)) as sampler:
+            row = context.evaluator(trainer).run(sampler, stage=folder.name, step=running.total_steps)
         running.tracker.evaluation(row)
         return running.output
 
 
-def _train(context: RunContext, stage: TrainingStage) -> None:
+def _train(context: RunContext, stage: TrainingStage, heldout: Sequence[TrainSample]) -> None:
     trainer = stage.trainer
     responses = stage.config.sft.responses
-    render_one = partial(context.renderer(trainer.policy).demonstration, every_response=responses == "all")
-    every, heldout = stage.config.sft.heldout_every, None
-    if every:
-        heldout = pack_rollouts(_heldout_samples(context, trainer.policy), device=trainer.policy.device)
+    render_one = partial(context.renderer(trainer).demonstration, every_response=responses == "all")
+    every = stage.config.sft.heldout_every
     for step in stage.steps:
         start = time.perf_counter()
         demonstrations = map(render_one, stage.stream.take(stage.config.sft.batch_size))
@@ -117,9 +118,8 @@ def _train(context: RunContext, stage: TrainingStage) -> None:
             "time/step_s": ended - start,
             "perf/train_tokens_per_s": report.num_tokens / (ended - rendered),
         }
-        if heldout is not None and (step % every == 0 or step == stage.total_steps):
-            limit = stage.config.train.tokens_per_microbatch
-            metrics |= values(measure_demonstrations(trainer.policy, heldout, tokens_per_microbatch=limit))
+        if heldout and (step % every == 0 or step == stage.total_steps):
+            metrics |= trainer.measure_demonstrations(heldout)
         stage.tracker.log(step, metrics | speed)
         stage.save_if_due(step)
 

@@ -1,0 +1,116 @@
+"""Trainers of a run, in this process or as ranks in workers of a cluster, and policies that trained weights fit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ansatz.cluster.base import Cluster, Needs, Role
+from ansatz.config.schema import Config, SftSection, TrainSection
+from ansatz.models.layers import configure_layers
+from ansatz.models.load import Policy, cast, compute_dtype, load_policy, load_tokenizer
+from ansatz.models.lora import bind_adapters
+from ansatz.models.save import export_dtype
+from ansatz.models.threads import set_threads
+from ansatz.objectives.objective import Objective
+from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
+from ansatz.train.distributed import DistributedTrainer, scratch_folder
+from ansatz.train.exact_weights import use_exact_weights
+from ansatz.train.local import LocalTrainer
+from ansatz.train.optim import Schedule
+from ansatz.train.placement import ONE_PROCESS, Placement
+from ansatz.train.rank_group import RankGroup, RankLimits
+from ansatz.train.rank_host import RankHost
+
+HOST = "ansatz.loop.trainers:build_rank"
+"""The function that builds what a rank hosts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerSpec:
+    """What a trainer is built from; see `RunContext.trainer`. It can be pickled."""
+
+    config: Config
+    path: str
+    objective_of: Callable[[Config], Objective]
+    section: TrainSection | SftSection
+    updates: TrainSection
+    temperature: float
+
+    def build(self, placement: Placement = ONE_PROCESS) -> LocalTrainer:
+        """The trainer, or one rank of it."""
+        model, policy = self.config.model, load_base(self.config, self.path)
+        use_exact_weights(policy, Path(self.path))
+        dtype = compute_dtype(model.dtype, policy.device)
+        if (add_adapters := bind_adapters(model.lora, seed=self.config.seed)) is not None:
+            policy = add_adapters(policy)
+        configure_layers(policy, checkpointing=model.checkpointing, compiled=model.compile)
+        objective, section = self.objective_of(self.config), self.section
+        trainer = LocalTrainer(
+            policy,
+            objective,
+            settings=self.updates,
+            dtype=dtype,
+            lr=section.lr,
+            schedule=Schedule(
+                warmup_steps=section.warmup_steps, decay_steps=section.decay_steps, total_steps=section.steps
+            ),
+            temperature=self.temperature,
+            export_dtype=export_dtype(self.config.save.dtype, self.path),
+            placement=placement,
+        )
+        if self.updates.critic.path is not None and objective.needs_values:
+            critic = load(self.updates.critic.path)
+            configure_layers(critic, checkpointing=model.checkpointing, compiled=model.compile)
+            trainer.start_critic_from(critic)
+        return trainer
+
+
+def on_ranks(spec: TrainerSpec, cluster: Cluster, folder: Path) -> DistributedTrainer:
+    """The trainer on the ranks that `cluster.trainers` asks for. folder: that of the stage."""
+    section = spec.config.cluster
+    role = Role(
+        name="trainer",
+        target=HOST,
+        settings={"spec": spec, "scratch": str(scratch_folder(folder).absolute()), "folder": os.getcwd()},
+        needs=rank_needs(spec.config),
+        together=True,
+    )
+    limits = RankLimits(start=section.start, call=section.update, patience=section.patience)
+    min_size = section.min_trainers or section.trainers
+    group = RankGroup(cluster, role, size=section.trainers, min_size=min_size, limits=limits)
+    return DistributedTrainer(group, tokenizer=load_tokenizer(Path(spec.path)), stage_folder=folder)
+
+
+def rank_needs(config: Config) -> Needs:
+    return Needs(threads=config.cluster.trainer_threads, gpus=config.cluster.trainer_gpus)
+
+
+def build_rank(spec: TrainerSpec, *, scratch: str, folder: str) -> RankHost:
+    """What a rank hosts; called in its process. folder: that of the driver, from which paths of the recipe start."""
+    os.chdir(folder)
+    set_threads(spec.config.cluster.trainer_threads)
+    return RankHost(build=spec.build, scratch=Path(scratch), timeout_s=spec.config.cluster.update)
+
+
+def copy_of_trained(config: Config, path: str) -> Policy:
+    """A policy built like that of a trainer, which the trained weights of any of its versions fit."""
+    policy = load_base(config, path)
+    if (add_adapters := bind_adapters(config.model.lora, seed=config.seed)) is not None:
+        policy = add_adapters(policy)
+    cast(policy, compute_dtype(config.model.dtype, policy.device))
+    return policy
+
+
+def load_base(config: Config, path: str) -> Policy:
+    """The model that the recipe trains, with weights of 4 bits if `model.quantize` says so."""
+    return load(path, four_bits=config.model.quantize is not None)
+
+
+def load(path: str, *, four_bits: bool = False) -> Policy:
+    """The model of a folder; of a checkpoint, after its digests have been verified."""
+    if (Path(path) / DIGESTS_FILE).is_file():
+        verify_digests(Path(path))
+    return load_policy(path, four_bits=four_bits)

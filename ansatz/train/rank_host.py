@@ -1,0 +1,197 @@
+"""What a trainer rank hosts: a `LocalTrainer` that keeps its share of the weights, and its place in the process group.
+
+All ranks get the same calls in the same order. Errors of the user, and those of a full disk, are found by all ranks
+together and are answers. Anything else that a rank raises ends all of them (`train.rank_group`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+from torch.distributed.device_mesh import init_device_mesh
+
+from ansatz.cluster.base import Emit
+from ansatz.errors import AnsatzError
+from ansatz.train.batch import TrainBatch
+from ansatz.train.fsdp import ShardedPlacement
+from ansatz.train.local import LocalTrainer
+from ansatz.train.placement import Placement
+from ansatz.train.sample import TrainSample
+from ansatz.train.trainer import Skipped, StepReport, StoredWeights
+
+ADDRESS = "ANSATZ_NODE_ADDRESS"
+"""The environment variable with the address at which other nodes reach this one, where it cannot be found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What the driver knows about the trainer between two calls. It is the same on every rank."""
+
+    version: int
+    changes: int
+    state: Mapping[str, Any]
+    checkpoint_bytes: int
+    published_bytes: int
+    needs_greedy: bool
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankAnswer:
+    """The answer of one rank. error: what the call raised, if the driver must raise it too.
+
+    agreed: what all ranks must give alike. own: what only one of them knows. peak_gb: the rank's peak memory.
+    """
+
+    status: Status
+    agreed: Any = None
+    own: Any = None
+    error: AnsatzError | OSError | None = None
+    peak_gb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSkip:
+    """A skipped update that the first rank has stored. error: why it could not."""
+
+    step: int
+    cause: str
+    folder: Path
+    error: OSError | None
+
+    def write(self, folder: Path) -> None:
+        """Move it to its place."""
+        if self.error is not None:
+            raise self.error
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        self.folder.rename(folder)
+
+
+@dataclass(slots=True)
+class RankHost:
+    """build: the trainer with a placement of its weights. timeout_s: until ranks stop to wait for each other.
+
+    scratch: a folder that the driver can read, where skipped updates are stored.
+    """
+
+    build: Callable[[Placement], LocalTrainer]
+    scratch: Path
+    timeout_s: float
+    _store: TCPStore | None = None
+    _trainer: LocalTrainer | None = None
+    _batch: TrainBatch | None = None
+    _peak_gb: Callable[[], float] = lambda: 0.0
+    _skipped: list[StoredSkip] = field(default_factory=list[StoredSkip])
+
+    def open_store(self, emit: Emit) -> tuple[str, int]:
+        """On the first rank: open the store through which ranks find each other. Returns its address."""
+        self._store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False, timeout=self._timeout)
+        return os.environ.get(ADDRESS) or _own_address(), self._store.port
+
+    def join(self, rank: int, size: int, address: tuple[str, int], emit: Emit) -> RankAnswer:
+        """Join the process group and build the trainer."""
+        store = self._store or TCPStore(*address, is_master=False, timeout=self._timeout)
+        on_gpu = torch.cuda.is_available()
+        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=self._timeout)
+        placement = ShardedPlacement(init_device_mesh("cuda" if on_gpu else "cpu", (size,)))
+        self._trainer = self.build(placement)
+        self._trainer.on_skip = self._store_skipped
+        self._peak_gb = self._trainer.watch_memory()
+        return self._answer(None)
+
+    def leave(self, emit: Emit) -> None:
+        """Leave the process group, so that the process can join another."""
+        dist.destroy_process_group()
+
+    def restore(self, folder: Path, state: Mapping[str, Any], emit: Emit) -> RankAnswer:
+        return self._call(lambda trainer: trainer.restore(folder, state))
+
+    def save(self, folder: Path, emit: Emit) -> RankAnswer:
+        return self._call(lambda trainer: trainer.save(folder))
+
+    def store_weights(self, folder: Path, max_shard_bytes: int, emit: Emit) -> RankAnswer:
+        """The own value of the first rank is the fingerprint."""
+        return self._call(lambda trainer: trainer.store_weights(folder, max_shard_bytes=max_shard_bytes), agreed=False)
+
+    def batch(self, samples: Sequence[TrainSample], baselines: Mapping[int, float], emit: Emit) -> RankAnswer:
+        """Build the batch that `check_against` and `update` use."""
+
+        def build(trainer: LocalTrainer) -> None:
+            self._batch = trainer.batch(samples, baseline_of_group=baselines)
+
+        return self._call(build)
+
+    def check_against(self, load: Callable[[], StoredWeights], step: int, emit: Emit) -> RankAnswer:
+        return self._call(lambda trainer: trainer.check_against(load, self._built, step=step))
+
+    def update(self, step: int, seed: int, check_alignment: bool, lr_scale: float, emit: Emit) -> RankAnswer:
+        """Agreed is the report. The own value of the first rank is the list of skipped updates."""
+
+        def update(trainer: LocalTrainer) -> StepReport:
+            trainer.set_lr_scale(lr_scale)
+            return trainer.update(self._built, step=step, seed=seed, check_alignment=check_alignment)
+
+        self._skipped = []
+        return self._call(update)
+
+    def measure_demonstrations(self, samples: Sequence[TrainSample], emit: Emit) -> RankAnswer:
+        return self._call(lambda trainer: trainer.measure_demonstrations(samples))
+
+    @property
+    def _timeout(self) -> timedelta:
+        return timedelta(seconds=self.timeout_s)
+
+    @property
+    def _built(self) -> TrainBatch:
+        assert self._batch is not None, "a batch comes before its update"
+        return self._batch
+
+    def _call(self, function: Callable[[LocalTrainer], Any], *, agreed: bool = True) -> RankAnswer:
+        assert self._trainer is not None, "a rank joins before anything else"
+        try:
+            value = function(self._trainer)
+        except (AnsatzError, OSError) as error:
+            return self._answer(None, error=error)
+        return self._answer(value) if agreed else self._answer(None, own=value)
+
+    def _answer(self, agreed: Any, *, own: Any = None, error: AnsatzError | OSError | None = None) -> RankAnswer:
+        trainer = self._trainer
+        assert trainer is not None
+        status = Status(
+            version=trainer.version,
+            changes=trainer.changes,
+            state=trainer.state(),
+            checkpoint_bytes=trainer.checkpoint_bytes,
+            published_bytes=trainer.published_bytes,
+            needs_greedy=trainer.needs_greedy,
+            device=trainer.device.type,
+        )
+        return RankAnswer(status=status, agreed=agreed, own=own or self._skipped, error=error, peak_gb=self._peak_gb())
+
+    def _store_skipped(self, skipped: Skipped) -> None:
+        folder, error = self.scratch / f"skipped-{len(self._skipped)}", None
+        try:
+            skipped.write(folder)
+        except OSError as caught:
+            error = caught
+        self._skipped.append(StoredSkip(step=skipped.step, cause=skipped.cause, folder=folder, error=error))
+
+
+def _own_address() -> str:
+    """The address of this machine on the network that leads to others. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address that is reserved for documentation
+        except OSError:
+            return "127.0.0.1"
+        return probe.getsockname()[0]
