@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ansatz.cluster.base import Cluster, Needs, Role
 from ansatz.config.schema import Config, SftSection, TrainSection
+from ansatz.errors import ConfigError
 from ansatz.models.layers import configure_layers
 from ansatz.models.load import Policy, cast, compute_dtype, load_policy, load_tokenizer
 from ansatz.models.lora import bind_adapters
@@ -18,6 +19,7 @@ from ansatz.objectives.objective import Objective
 from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
 from ansatz.train.distributed import DistributedTrainer, scratch_folder
 from ansatz.train.exact_weights import use_exact_weights
+from ansatz.train.fsdp import check_sharded_optimizer
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 from ansatz.train.placement import ONE_PROCESS, Placement
@@ -66,6 +68,31 @@ class TrainerSpec:
             configure_layers(critic, checkpointing=model.checkpointing, compiled=model.compile)
             trainer.start_critic_from(critic)
         return trainer
+
+
+def check_trainers(config: Config) -> None:
+    """ConfigError for what trainer ranks cannot do, in any stage."""
+    if not config.cluster.trainers:
+        return
+    check_sharded_optimizer(config.train.optimizer)
+    if config.model.quantize is not None:
+        raise ConfigError(
+            f"cluster.trainers = {config.cluster.trainers} with model.quantize = {config.model.quantize}: weights of 4 "
+            "bits cannot be sharded over ranks. Leave one of the two out."
+        )
+
+
+def explain_trainers(config: Config) -> list[str]:
+    """What the trainer ranks do, in a sentence; nothing without any."""
+    section = config.cluster
+    if not section.trainers:
+        return []
+    copy = "" if section.workers else " The run's own process samples, with a copy of the model."
+    return [
+        f"{section.trainers} ranks with {section.trainer_threads} threads each train together, with the weights "
+        "sharded over them. Their number changes the result only by rounding. If one is lost, all are started again "
+        f"from the last checkpoint.{copy}"
+    ]
 
 
 def on_ranks(spec: TrainerSpec, cluster: Cluster, folder: Path) -> DistributedTrainer:

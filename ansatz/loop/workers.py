@@ -13,7 +13,7 @@ from ansatz.cluster.ray import RayCluster, check_installed
 from ansatz.cluster.room import Request
 from ansatz.config.schema import Config
 from ansatz.environments.base import bind_environment
-from ansatz.loop.trainers import copy_of_trained, rank_needs
+from ansatz.loop.trainers import check_trainers, copy_of_trained, rank_needs
 from ansatz.loop.training_stage import TrainingStage
 from ansatz.models.threads import set_threads
 from ansatz.rollout.engines import engine_of
@@ -29,7 +29,9 @@ HOST = "ansatz.loop.workers:build_host"
 
 
 def check_workers(config: Config) -> None:
-    """MissingExtraError if the recipe asks for workers and Ray is not installed."""
+    """MissingExtraError if the recipe asks for workers or ranks and Ray is not installed. ConfigError for what ranks
+    cannot do."""
+    check_trainers(config)
     if config.cluster.workers or config.cluster.trainers:
         check_installed()
 

@@ -98,6 +98,16 @@ class ShardedAdamW(MasterAdamW):
         )
 
 
+def check_sharded_optimizer(settings: Mapping[str, Any]) -> None:
+    """ConfigError for a section train.optimizer whose optimizer has no sharded form."""
+    bind_optimizer(settings)
+    if settings.get("name", "adamw") != "adamw":
+        raise ConfigError(
+            f"train.optimizer.name = {settings['name']}: trainer ranks support only adamw, whose state they share. "
+            "Set it to adamw, or leave cluster.trainers out."
+        )
+
+
 class ShardedPlacement:
     """Weights, gradients and moments are sharded over the ranks of a mesh.
 
@@ -111,12 +121,7 @@ class ShardedPlacement:
 
     def optimizer(self, settings: Mapping[str, Any]) -> Callable[[Any, torch.dtype], MasterAdamW]:
         """ConfigError for an optimizer that has no sharded form."""
-        bind_optimizer(settings)
-        if settings.get("name", "adamw") != "adamw":
-            raise ConfigError(
-                f"train.optimizer.name = {settings['name']}: several trainer ranks support only adamw, whose state "
-                "they share. Set it to adamw, or train on one rank."
-            )
+        check_sharded_optimizer(settings)
         options = {"betas": (0.9, 0.99), "weight_decay": 0.0, **settings}
         betas, weight_decay = options["betas"], options["weight_decay"]
         # The masters are the sharded float32 parameters, whatever type the layers compute in.

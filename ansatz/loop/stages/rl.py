@@ -20,6 +20,7 @@ from ansatz.loop.queue_setup import rollout_queue
 from ansatz.loop.rollout_queue import RolloutQueue
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
+from ansatz.loop.trainers import explain_trainers
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.loop.workers import check_workers, explain_workers
 from ansatz.models.load import Policy, check_folder
@@ -47,7 +48,14 @@ class RlStage(Stage):
     def explain(self, config: Config) -> str:
         text = explain_objective(objective_of(config), max_response_tokens=config.rollout.max_response_tokens)
         return "\n".join(
-            [text, *_critic_lines(config), *requirement_lines(config), *explain_lag(config), *explain_workers(config)]
+            [
+                text,
+                *_critic_lines(config),
+                *requirement_lines(config),
+                *explain_lag(config),
+                *explain_trainers(config),
+                *explain_workers(config),
+            ]
         )
 
     def check(self, config: Config) -> None:
