@@ -315,8 +315,8 @@ class ClusterSection(Section):
 
     @model_validator(mode="after")
     def times_nest(self) -> ClusterSection:
-        times = ("probe", "lease"), ("lease", "stall"), ("start", "stall"), ("patience", "stall"), ("update", "stall")
-        for shorter, longer in times:
+        times = [("probe", "lease"), ("lease", "stall"), ("start", "stall"), ("patience", "stall")]
+        for shorter, longer in [*times, *([("update", "stall")] if self.trainers else [])]:
             if getattr(self, shorter) >= getattr(self, longer):
                 raise ValueError(
                     f"{shorter} = {getattr(self, shorter):g} must be less than {longer} = {getattr(self, longer):g}; "
