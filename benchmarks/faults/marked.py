@@ -42,7 +42,7 @@ CALLS = {
     "saving": ["ansatz.train.checkpoint:save"],
     "samples": ["ansatz.track.tracker:Tracker.samples"],
     "rolling back": ["ansatz.loop.watch:write_rollbacks", "ansatz.loop.watch:set_aside"],
-    "skipped update": ["ansatz.loop.training_stage:write_skipped"],
+    "skipped update": ["ansatz.train.skipped:write_skipped"],
     "selection": ["ansatz.loop.stages.rejection:write_selection"],
     "end of a stage": ["ansatz.loop.pipeline:write_done"],
     "report": ["ansatz.loop.pipeline:write_report"],
@@ -60,7 +60,7 @@ WRITES = (
     "ansatz.track.row_writer:append_text",
     "ansatz.track.row_writer:write_text",
     "ansatz.loop.run_folder:write_text",
-    "ansatz.loop.training_stage:write_skipped",
+    "ansatz.train.skipped:write_skipped",
     "ansatz.rollout.weight_store:FileWeightStore.publish",
     "ansatz.loop.ledger:Ledger._append",
 )
