@@ -40,6 +40,8 @@ def recipe(name: str, server: ChatServer, folder: Path) -> dict:
 
 @pytest.mark.parametrize("name", rewards.names())
 def test_every_reward_gives_one_finite_value_a_rollout_and_its_part_is_kept_apart(name, rollout, tmp_path):
+    if name == "reasoning_gym":
+        pytest.skip("it refuses problems of other sources; see tests/data/test_reasoning_gym.py")
     texts = [r"<think>a</think>\boxed{5}", "", "```python\nprint(5)\n```", "<answer>2 + 3</answer>", "\ud800 \x00"]
     group = [rollout(text, meta=META, sample=n, tokens=n) for n, text in enumerate(texts)]
     with ChatServer(lambda request: "INCORRECT") as server, build_grader(recipe(name, server, tmp_path)) as grader:
