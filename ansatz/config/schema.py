@@ -19,11 +19,11 @@ from ansatz.config.reward_model import RewardModelSection
 from ansatz.config.sampling import SamplingOptions
 from ansatz.config.watchdog import WatchdogSection
 
-STAGES = ("problems", "model", "sft", "rejection", "reward_model", "rl")
+STAGES = ("problems", "model", "sft", "rejection", "preference", "reward_model", "rl")
 """Every stage that a run can have. Each is a module `loop.stages.<name>`. Without `stages`, this is their order."""
 FIRST_STAGES = ("problems", "model")
 """Every run begins with these, so a recipe does not list them."""
-OPTIONAL_SECTIONS = ("rejection", "reward_model")
+OPTIONAL_SECTIONS = ("rejection", "preference", "reward_model")
 """Sections without which their stage does not run."""
 
 
@@ -347,9 +347,10 @@ class Config(Section):
     stages: tuple[str | dict[str, Any], ...] | None = None
     """The training stages in the order in which they run, such as [sft, rl]. A stage can be listed several times: each
     entry continues with the model of the one before, in a folder of its own (rl, rl_2, ...). An entry can also be
-    {stage: rl, train: {steps: 30}}: the sections sft, rollout, algorithm, rejection, reward_model, train and watchdog
-    that it contains change the recipe for this entry. When a run is resumed, entries can be added at the end. null:
-    every stage that its section gives something to do, in the order sft, rejection, reward_model, rl."""
+    {stage: rl, train: {steps: 30}}: the sections sft, rollout, algorithm, rejection, preference, reward_model, train
+    and watchdog that it contains change the recipe for this entry. When a run is resumed, entries can be added at the
+    end. null: every stage that its section gives something to do, in the order sft, rejection, preference,
+    reward_model, rl."""
     data: DataSection
     model: ModelSection = ModelSection()
     sft: SftSection = SftSection()
@@ -362,6 +363,9 @@ class Config(Section):
     rejection: dict[str, Any] | None = None
     """Rejection sampling, between SFT and RL: sample responses, keep correct ones, and fine-tune on them. null: no such
     stage."""
+    preference: dict[str, Any] | None = None
+    """Preference optimisation: learn from pairs of a chosen and a rejected response, with DPO and its relatives. null:
+    no such stage. See [algorithms](algorithms.md#preferences)."""
     reward_model: RewardModelSection | None = None
     """Train a reward model on responses of the policy. null: no such stage."""
     train: TrainSection = TrainSection()

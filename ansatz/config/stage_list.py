@@ -20,7 +20,7 @@ from ansatz.config.schema import FIRST_STAGES, OPTIONAL_SECTIONS, Config, stage_
 from ansatz.errors import ConfigError
 from ansatz.registry import suggest
 
-CHANGEABLE = ("sft", "rollout", "algorithm", "rejection", "reward_model", "train", "watchdog")
+CHANGEABLE = ("sft", "rollout", "algorithm", "rejection", "preference", "reward_model", "train", "watchdog")
 """Sections that an entry can change. Data, model, rewards and evaluation are those of the run, so that stages can be
 compared and problems are read once."""
 

@@ -86,6 +86,8 @@ def toy_layer(config: Config) -> dict[str, Any]:
         layer["rewards"] = rewards
     if rejection := _rejection(config.rejection or {}):
         layer["rejection"] = rejection
+    if preference := _preference(config.preference or {}):
+        layer["preference"] = preference
     if stages := _stages(config):
         layer["stages"] = stages
     if config.model.path is None:
@@ -151,6 +153,15 @@ def _rejection(settings: Mapping[str, Any]) -> dict[str, Any]:
     return fewer | sampling | ({"sft": fine_tuning} if fine_tuning else {})
 
 
+def _preference(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the stage says of sampling and of steps, with the caps of `rollout` and `sft`."""
+    given = settings.get("pairs", {})
+    pairs = _over_caps(given, "rollout")
+    if isinstance(given, Mapping) and _is_over(cast("Mapping[str, Any]", given).get("problems"), _PROBLEMS // 8):
+        pairs["problems"] = _PROBLEMS // 8
+    return _over_caps(settings, "sft") | ({"pairs": pairs} if pairs else {})
+
+
 def _stages(config: Config) -> list[Any]:
     """The list of stages if an entry changes something, with the caps of what it changes; otherwise empty."""
     entries = list(config.stages or ())
@@ -160,8 +171,9 @@ def _stages(config: Config) -> list[Any]:
 
 
 def _entry_caps(entry: Mapping[str, Any]) -> dict[str, Any]:
-    caps = {section: _over_caps(values, section) for section, values in entry.items() if section != "rejection"}
-    caps["rejection"] = _rejection(entry.get("rejection", {}))
+    caps = {section: _over_caps(values, section) for section, values in entry.items()}
+    for section, caps_of in (("rejection", _rejection), ("preference", _preference)):
+        caps[section] = caps_of(entry.get(section, {}))
     return {section: values for section, values in caps.items() if values}
 
 

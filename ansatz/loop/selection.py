@@ -8,11 +8,14 @@ selected.report.json  how many responses were chosen, and why the others were no
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ansatz.config.load import parse_section
+from ansatz.config.sampling import SamplingOptions
+from ansatz.config.schema import Config
 from ansatz.data.hygiene.report import report_path
 from ansatz.data.hygiene.select import Candidate, Reject, SelectedResponses, selection_counts
 from ansatz.data.store import read_problems, write_problems
@@ -26,6 +29,30 @@ from ansatz.rewards.base import Grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.track.base import ConsoleSink
 from ansatz.types import Finish, Problem, Prompt
+
+SELECTED_FILE, PAIRS_FILE = "selected.jsonl", "pairs.jsonl"
+"""What a round teaches: responses (`rejection`), or pairs of them (`preference`)."""
+
+
+def problems_of_round(problems: Sequence[Problem], *, number: int, size: int) -> Sequence[Problem]:
+    """The problems of a round, none of them twice, each round the next ones. size: of a round; 0: all problems.
+
+    Rounds count from 1.
+    """
+    total = len(problems)
+    if not 0 < size < total:
+        return problems
+    return [problems[((number - 1) * size + index) % total] for index in range(size)]
+
+
+def sampling_options(config: Config, given: Mapping[str, Any], *, name: str) -> SamplingOptions:
+    """How a stage samples: as `rollout` does, with 8 samples per prompt, unless its section gives another value.
+
+    given: the section, called `name` in errors; its other keys are ignored.
+    """
+    options = {key: getattr(config.rollout, key) for key in SamplingOptions.model_fields}
+    own = {key: value for key, value in given.items() if key in options}
+    return parse_section(SamplingOptions, {**options, "samples_per_prompt": 8, **own}, name=name)
 
 
 def sample_responses(
@@ -95,7 +122,7 @@ def write_selection(
             f"{folder}: none of {len(responses)} responses can be taught ({counts}). Start from a better policy or a "
             "teacher, raise rejection.samples_per_prompt, or loosen the filters of rejection."
         )
-    path = folder / "selected.jsonl"
+    path = folder / SELECTED_FILE
     report = {**selection_counts(chosen), **_rates(responses), "seconds": round(seconds, 3)}
     write_text(report_path(path), json.dumps(report, indent=2))
     write_problems(path, taught_problems(chosen, problems))
@@ -103,7 +130,7 @@ def write_selection(
 
 def selected(folder: Path) -> list[Problem] | None:
     """The problems that the round teaches; None if they are not chosen yet."""
-    path = folder / "selected.jsonl"
+    path = folder / SELECTED_FILE
     return read_problems(path) if path.is_file() else None
 
 
@@ -121,12 +148,17 @@ def selection_metrics(folder: Path) -> dict[str, float]:
 
 def sampling_seconds(folder: Path) -> float:
     """Seconds that a finished selection took; 0 for an unfinished one and for a stage without one."""
-    return float(_report(folder)["seconds"]) if (folder / "selected.jsonl").is_file() else 0.0
+    files = (folder / name for name in (SELECTED_FILE, PAIRS_FILE))
+    return sum(float(read_report(path)["seconds"]) for path in files if path.is_file())
 
 
 def _report(folder: Path) -> dict[str, Any]:
-    path = report_path(folder / "selected.jsonl")
-    return read_object(path, error=DataError, advice="Remove the folder: the round is then repeated.")
+    return read_report(folder / SELECTED_FILE)
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """The report next to the file that a round teaches."""
+    return read_object(report_path(path), error=DataError, advice="Remove the folder: the round is then repeated.")
 
 
 def _unfit(fits: Callable[[Problem], bool], problems: Sequence[Problem]) -> Reject:

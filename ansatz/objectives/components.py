@@ -67,6 +67,8 @@ INPUTS = {
     "kl_coef": "the coefficient of the KL",
     "rollout_kl": "the KL to the reference, summed over a response",
     "token_kl": "the KL to the reference, per token",
+    "chosen_gain_P": "log(policy / reference) of each chosen response",
+    "rejected_gain_P": "log(policy / reference) of each rejected response",
 }
 
 
@@ -116,7 +118,8 @@ class Component:
 
     @property
     def whole_minibatch(self) -> bool:
-        return bool(getattr(self.function, "whole_minibatch", False)) or bool(self.settings.get("self_normalize"))
+        by_setting = any(self.settings.get(name) for name in ("self_normalize", "centered"))
+        return bool(getattr(self.function, "whole_minibatch", False)) or by_setting
 
     @property
     def before_rejection(self) -> bool:

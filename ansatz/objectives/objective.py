@@ -149,6 +149,11 @@ class Objective:
         """Whether a component compares tokens of the whole minibatch, which must then be one microbatch."""
         return any(component.whole_minibatch for component in (self.surrogate, *self.correction))
 
+    @property
+    def whole_groups(self) -> bool:
+        """Whether a group of rollouts must be in one microbatch, because the loss compares them."""
+        return False
+
     def stops(self, sums: Mapping[str, Tensor | float]) -> bool:
         """Whether to drop a minibatch, given its sums over all microbatches, and the later updates of the step."""
         return self.max_ratio is not None and float(sums["ratio"]) > self.max_ratio * float(sums["tokens"])

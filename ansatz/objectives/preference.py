@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ansatz.objectives.components import Function, formula
+from ansatz.objectives.components import Function, formula, whole_minibatch
 from ansatz.registry import Registry
 
 PREFERENCES: Registry[Function] = Registry("preference")
@@ -143,6 +143,15 @@ def simpo(
     return _smoothed(beta * (chosen_P - rejected_P) - margin, label_smoothing)
 
 
+@PREFERENCES.register("orpo")
+@formula("-log sigmoid(log odds(chosen) - log odds(rejected)), odds = p / (1 - p), log p = mean log policy")
+def orpo(chosen_logp_P: Tensor, rejected_logp_P: Tensor, chosen_length_P: Tensor, rejected_length_P: Tensor) -> Tensor:
+    """The odds-ratio term of ORPO (arXiv:2403.07691 eq. 7), which needs no reference. ORPO adds it, times lambda, to
+    the likelihood of the chosen response: {likelihood: {kind: sequence_mean}, orpo: {weight: 0.1}}."""
+    chosen_P, rejected_P = chosen_logp_P / chosen_length_P, rejected_logp_P / rejected_length_P
+    return -F.logsigmoid(_log_odds(chosen_P) - _log_odds(rejected_P))
+
+
 @PREFERENCES.register("exo", "exo_pair")
 @formula("KL of the policy's pair probabilities to (1 - {label_smoothing}, {label_smoothing})")
 def exo(
@@ -204,6 +213,7 @@ def discopop(chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 
 
 
 @PREFERENCES.register("aot")
+@whole_minibatch
 @formula("DPO's loss between sorted policy gaps and sorted reference gaps")
 def aot(
     chosen_logp_P: Tensor,
@@ -221,6 +231,7 @@ def aot(
 
 
 @PREFERENCES.register("aot_unpaired")
+@whole_minibatch
 @formula("DPO's loss between sorted gains of chosen and sorted gains of rejected responses")
 def aot_unpaired(
     chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.0
@@ -260,6 +271,11 @@ def bradley_terry(
     if margin_P is not None:
         gap_P = gap_P - margin_P
     return -F.logsigmoid(gap_P) + center * (chosen_reward_P + rejected_reward_P).square()
+
+
+def _log_odds(logp_P: Tensor) -> Tensor:
+    """log(p / (1 - p)) of log p < 0."""
+    return logp_P - torch.log(-torch.expm1(logp_P))
 
 
 def _smoothed(logit_P: Tensor, label_smoothing: float) -> Tensor:

@@ -94,12 +94,16 @@ class TrainBatch:
         for segments in split_into_microbatches(self.packed, max_tokens):
             yield self.select_rollouts(segments)
 
-    def microbatches_of_rank(self, max_tokens: int, ranks: Ranks, *, multiple: int = 1) -> tuple[list[Self], int]:
+    def microbatches_of_rank(
+        self, max_tokens: int, ranks: Ranks, *, multiple: int = 1, whole_groups: bool = False
+    ) -> tuple[list[Self], int]:
         """(microbatches of the rollouts of this rank, how many of them count); see `ranks.split_for_rank`.
 
         Those that do not count have no weight, so their loss and its gradient are 0.
         """
-        splits, num_counted = split_for_rank(self.packed, max_tokens, ranks, multiple=multiple)
+        splits, num_counted = split_for_rank(
+            self.packed, max_tokens, ranks, multiple=multiple, whole_groups=whole_groups
+        )
         parts = [self.select_rollouts(segments) for segments in splits]
         return [*parts[:num_counted], *(part._without_weight() for part in parts[num_counted:])], num_counted
 

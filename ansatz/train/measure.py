@@ -41,6 +41,8 @@ def measure_loss(losses: LossParts, batch: LossBatch) -> dict[str, Measurement]:
     for name, key in (("train/entropy", "entropy"), ("train/kl_ref", "kl")):
         if key in sums:
             measured[name] = mean(sums[key], tokens)
+    if "pairs" in sums:  # those of a preference objective are named as their metrics are
+        measured |= {name: mean(value, sums["pairs"]) for name, value in sums.items() if name.startswith("preference/")}
     return measured
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ansatz.models.packing import round_up
+from ansatz.objectives import segments
 from ansatz.train.sample import TrainSample
 
 WHOLE_VOCABULARY = 2**31
@@ -122,24 +123,41 @@ def select_rollouts(packed: PackedRollouts, segments: Tensor) -> PackedRollouts:
     return PackedRollouts(**values)  # pyright: ignore[reportArgumentType]
 
 
-def split_into_microbatches(packed: PackedRollouts, max_tokens: int, *, multiple: int = 1) -> list[Tensor]:
+def split_into_microbatches(
+    packed: PackedRollouts, max_tokens: int, *, multiple: int = 1, whole_groups: bool = False
+) -> list[Tensor]:
     """Rollout indices of each microbatch: neighbours whose padded size is at most max_tokens, or a single rollout.
 
     multiple: the number of microbatches is a multiple of this where there are enough rollouts, and each of them has
     about the same number of tokens to compute. Without this, some of the parallel workers would wait for the others.
+    whole_groups: all rollouts of a group are in one microbatch, which can then be a single group above max_tokens.
     """
     length_N = torch.bincount(packed.segment_T)
-    ranges = _fill_ranges(length_N.tolist(), max_tokens, first=0)
+    unit_N = units_of(packed, whole_groups=whole_groups)
+    size_U = segments.count(unit_N, segments.num_segments(unit_N))
+    longest_U = segments.largest(length_N.double(), unit_N, len(size_U)).long()
+    ranges = _fill_ranges(longest_U.tolist(), size_U.tolist(), max_tokens, first=0)
     count = round_up(len(ranges), multiple)
     if multiple > 1:
-        cost_N = _tokens_to_compute(packed, length_N)
-        part_N = ((cost_N.cumsum(0) - cost_N / 2) * count / cost_N.sum()).long()
+        cost_U = segments.total(_tokens_to_compute(packed, length_N), unit_N, len(size_U))
+        part_U = ((cost_U.cumsum(0) - cost_U / 2) * count / cost_U.sum()).long()
         ranges = []
         for part in range(count):
-            members = (part_N == part).nonzero().flatten()
+            members = (part_U == part).nonzero().flatten()
             if len(members):
-                ranges += _fill_ranges(length_N[members].tolist(), max_tokens, first=int(members[0]))
-    return [torch.arange(start, stop, device=packed.segment_T.device) for start, stop in ranges]
+                lengths, sizes = longest_U[members].tolist(), size_U[members].tolist()
+                ranges += _fill_ranges(lengths, sizes, max_tokens, first=int(members[0]))
+    return [((unit_N >= start) & (unit_N < stop)).nonzero().flatten() for start, stop in ranges]
+
+
+def units_of(packed: PackedRollouts, *, whole_groups: bool) -> Tensor:
+    """The number of what each rollout is computed together with: its group, by first appearance, or itself."""
+    index_N = torch.arange(packed.num_rollouts, device=packed.segment_T.device)
+    if not whole_groups:
+        return index_N
+    group_N, num_groups = segments.renumbered(packed.group_N)
+    first_G = -segments.largest(-index_N.double(), group_N, num_groups)
+    return first_G.argsort().argsort()[group_N]
 
 
 def _check(sample: TrainSample) -> None:
@@ -226,13 +244,16 @@ def _tokens_to_compute(packed: PackedRollouts, length_N: Tensor) -> Tensor:
     return torch.where(repeated_N, response_N, length_N.double())
 
 
-def _fill_ranges(lengths: Sequence[int], max_tokens: int, *, first: int) -> list[tuple[int, int]]:
-    """[start, stop) of ranges that are filled one after the other. first: index of the rollout with lengths[0]."""
+def _fill_ranges(lengths: Sequence[int], sizes: Sequence[int], max_tokens: int, *, first: int) -> list[tuple[int, int]]:
+    """[start, stop) of ranges of units that are filled one after the other.
+
+    lengths: of the longest rollout of each unit. sizes: rollouts of each unit. first: index of the first unit.
+    """
     ranges: list[tuple[int, int]] = []
-    start, longest = 0, 0
-    for index, length in enumerate(lengths):
-        longest = max(longest, length)
-        if index > start and longest * (index + 1 - start) > max_tokens:
+    start, longest, num_rollouts = 0, 0, 0
+    for index, (length, size) in enumerate(zip(lengths, sizes, strict=True)):
+        longest, num_rollouts = max(longest, length), num_rollouts + size
+        if index > start and longest * num_rollouts > max_tokens:
             ranges.append((first + start, first + index))
-            start, longest = index, length
+            start, longest, num_rollouts = index, length, size
     return [*ranges, (first + start, first + len(lengths))] if lengths else []

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from safetensors import SafetensorError
 from torch import Tensor
 
-from ansatz.train.packed import PackedRollouts, select_rollouts, split_into_microbatches
+from ansatz.train.packed import PackedRollouts, select_rollouts, split_into_microbatches, units_of
 
 T = TypeVar("T")
 
@@ -80,7 +80,8 @@ def on_first_rank(function: Callable[[], None], ranks: Ranks) -> None:
 def deal_rollouts(length_N: Tensor, size: int) -> list[Tensor]:
     """The rollouts (ascending indices) of each rank: the longest first, each to the rank with the fewest tokens so far.
 
-    length_N: tokens of each rollout, prompt included. A rank gets none if there are fewer rollouts than ranks.
+    length_N: tokens of each rollout, prompt included. A rank gets none if there are fewer rollouts than ranks. Groups
+    that must stay whole are dealt as if they were rollouts.
     """
     tokens, dealt = [0] * size, [list[int]() for _ in range(size)]
     for index in sorted(range(len(length_N)), key=lambda index: (-int(length_N[index]), index)):
@@ -91,22 +92,29 @@ def deal_rollouts(length_N: Tensor, size: int) -> list[Tensor]:
 
 
 def split_for_rank(
-    packed: PackedRollouts, max_tokens: int, ranks: Ranks, *, multiple: int = 1
+    packed: PackedRollouts, max_tokens: int, ranks: Ranks, *, multiple: int = 1, whole_groups: bool = False
 ) -> tuple[list[Tensor], int]:
     """(rollout indices of each microbatch of this rank, how many of the microbatches count).
 
     Every rank gets the same number of microbatches, because a sharded model gathers its weights in each of them. A rank
-    with less to do repeats its first rollout in microbatches that do not count.
+    with less to do repeats its first rollout, or group, in microbatches that do not count. whole_groups: all rollouts
+    of a group are in one microbatch.
     """
     if ranks.size == 1:
-        microbatches = split_into_microbatches(packed, max_tokens, multiple=multiple)
+        microbatches = split_into_microbatches(packed, max_tokens, multiple=multiple, whole_groups=whole_groups)
         return microbatches, len(microbatches)
+    unit_N = units_of(packed, whole_groups=whole_groups)
+    tokens_U = torch.bincount(unit_N[packed.segment_T])
     splits: list[list[Tensor]] = []
-    for own_N in deal_rollouts(torch.bincount(packed.segment_T), ranks.size):
-        parts = split_into_microbatches(select_rollouts(packed, own_N), max_tokens) if len(own_N) else []
+    for own_U in deal_rollouts(tokens_U, ranks.size):
+        own_N = torch.isin(unit_N, own_U).nonzero().flatten()
+        own_rollouts = select_rollouts(packed, own_N) if len(own_N) else None
+        parts = (
+            [] if own_rollouts is None else split_into_microbatches(own_rollouts, max_tokens, whole_groups=whole_groups)
+        )
         splits.append([own_N[part] for part in parts])
     own = splits[ranks.rank]
-    filler = own[0][:1] if own else torch.zeros(1, device=packed.segment_T.device, dtype=torch.long)
+    filler = (unit_N == (unit_N[own[0][0]] if own else 0)).nonzero().flatten()
     missing = max(map(len, splits)) - len(own)
     return [*own, *[filler] * missing], len(own)
 

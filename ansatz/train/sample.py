@@ -69,15 +69,15 @@ class TrainSample:
         )
 
     @classmethod
-    def from_demonstration(cls, demonstration: Demonstration, *, group: int) -> TrainSample:
-        """A response to imitate. Nobody sampled it, so its behaviour log-probs are 0; its reward is 1."""
+    def from_demonstration(cls, demonstration: Demonstration, *, group: int, reward: float = 1.0) -> TrainSample:
+        """A response to learn from. Nobody sampled it, so its behaviour log-probs are 0."""
         return cls(
             prompt_ids=demonstration.prompt.token_ids,
             token_ids=demonstration.response_ids,
             behavior_logps=[0.0] * len(demonstration.response_ids),
             sampled_mask=demonstration.assistant_mask,
             group=group,
-            reward=1.0,
+            reward=reward,
         )
 
 

@@ -141,7 +141,9 @@ def _microbatches(
     """(microbatches of this rank, how many of them count in the report). Others have no weight."""
     if objective.whole_minibatch:
         return [batch], int(ranks.rank == 0)
-    return batch.microbatches_of_rank(settings.tokens_per_microbatch, ranks, multiple=parallel)
+    return batch.microbatches_of_rank(
+        settings.tokens_per_microbatch, ranks, multiple=parallel, whole_groups=objective.whole_groups
+    )
 
 
 def not_made(step: int, cause: str) -> str:

@@ -1,4 +1,7 @@
-"""Our rewards in the real TRL and verifiers, each in its own environment; `make test-trainers` installs them."""
+"""The real TRL and verifiers, each in its own environment, which `make test-trainers` installs.
+
+Our rewards run in both, and the losses of our preference stage equal those of TRL.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_runs import REPOSITORY
+import torch
+from toy_runs import REPOSITORY, toy_config
 
+from ansatz.config.schema import TrainSection
+from ansatz.data.pair_files import read_pairs
+from ansatz.loop.rendering import PromptRenderer
+from ansatz.loop.stages.preference import pair_samples
+from ansatz.models.load import load_policy
 from ansatz.models.tiny import build_tiny_model
+from ansatz.objectives.preference_objective import build_preference_objective
+from ansatz.train.local import LocalTrainer
+from ansatz.train.optim import Schedule
 
 SCRIPTS = REPOSITORY / "tests" / "trainers"
 
 
-def output_of(environment: str, script: str, *arguments: Path) -> Any:
+def output_of(environment: str, script: str, *arguments: Path | str) -> Any:
     """The last line that the script prints in that environment, as JSON."""
     python = REPOSITORY / environment / "bin" / "python"
     if not python.exists():
@@ -39,6 +51,74 @@ def test_two_steps_of_trl_train_on_our_reward(tmp_path):
         (1, -1, -1),
         (2, -1, -1),
     ]
+
+
+DPO_CASES: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
+    "sigmoid": ({"loss_type": "sigmoid"}, {"dpo": {}}),
+    "likelihood": (
+        {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.3]},
+        {"dpo": {}, "likelihood": {"weight": 0.3}},
+    ),
+    "ipo": ({"loss_type": "ipo", "beta": 0.3}, {"ipo": {"beta": 0.3, "per_token": True}}),
+    "sigmoid_norm": ({"loss_type": "sigmoid_norm", "beta": 2.0}, {"dpo_norm": {}}),
+    "robust": ({"loss_type": "robust", "label_smoothing": 0.1}, {"robust": {}}),
+    "hinge": ({"loss_type": "hinge"}, {"hinge": {}}),
+    "exo": ({"loss_type": "exo_pair", "label_smoothing": 0.001}, {"exo": {}}),
+    "nca": ({"loss_type": "nca_pair"}, {"nca": {}}),
+    "bco": ({"loss_type": "bco_pair"}, {"bco": {"centered": False}}),
+    "sppo": ({"loss_type": "sppo_hard", "beta": 0.5}, {"sppo": {"beta": 0.5}}),
+    "aot": ({"loss_type": "aot"}, {"aot": {}}),
+    "aot_unpaired": ({"loss_type": "aot_unpaired"}, {"aot_unpaired": {}}),
+    "apo_zero": ({"loss_type": "apo_zero"}, {"apo_zero": {}}),
+    "apo_down": ({"loss_type": "apo_down"}, {"apo_down": {}}),
+    "discopop": ({"loss_type": "discopop"}, {"discopop": {}}),
+}
+"""By name: (settings of TRL's DPOConfig, the recipe's `preference.losses`)."""
+
+
+@pytest.mark.slow
+def test_the_losses_of_five_steps_agree_with_trl_s_dpo_trainer(tmp_path):
+    rows = [
+        {
+            "prompt": f"{number} + {number % 7}?",
+            "chosen": f"It is {number + number % 7}",
+            "rejected": f"{'Perhaps ' * (number % 3)}it is {number + 9}",
+        }
+        for number in range(40)
+    ]
+    template = tmp_path / "question.txt"
+    template.write_text("Question: {question}\nAnswer:\n")
+    texts = [f"Question: {row['prompt']}\nAnswer:\n{row['chosen']} {row['rejected']}" for row in rows]
+    build_tiny_model(tmp_path / "model", texts=texts, vocab_size=300, hidden_size=32, num_layers=2, num_heads=2)
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shown = [{**row, "prompt": f"Question: {row['prompt']}\nAnswer:\n"} for row in rows]
+    (tmp_path / "shown.jsonl").write_text("".join(json.dumps(row) + "\n" for row in shown))
+
+    cases = json.dumps({name: settings for name, (settings, _) in DPO_CASES.items()})
+    theirs = output_of(".venv-trl", "trl_dpo_steps.py", tmp_path / "model", tmp_path / "shown.jsonl", cases)
+    for name, (_, losses) in DPO_CASES.items():
+        ours = five_losses(tmp_path, template, losses)
+        assert ours == pytest.approx(theirs[name], rel=1e-5, abs=1e-5), name
+
+
+def five_losses(folder: Path, template: Path, losses: dict[str, dict[str, Any]]) -> list[float]:
+    """The loss of each of five steps on 8 pairs, as the stage `preference` makes them."""
+    policy = load_policy(str(folder / "model"))
+    trainer = LocalTrainer(
+        policy,
+        build_preference_objective(losses),
+        settings=TrainSection(optimizer={"name": "adamw", "betas": (0.9, 0.999)}, tokens_per_microbatch=128),
+        dtype=torch.float32,
+        lr=1e-3,
+        schedule=Schedule(warmup_steps=0, decay_steps=0, total_steps=5),
+    )
+    renderer = PromptRenderer(policy.tokenizer, toy_config(folder), template=str(template))
+    pairs = read_pairs(folder / "pairs.jsonl")
+    reports = [
+        trainer.update(trainer.batch(pair_samples(pairs[8 * step : 8 * step + 8], renderer)), step=step + 1)
+        for step in range(5)
+    ]
+    return [report.metrics["train/loss"] for report in reports]
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_folder import resume_config
-from ansatz.loop.selection import sample_responses, sampling_seconds, selected, write_selection
+from ansatz.loop.selection import problems_of_round, sample_responses, sampling_seconds, selected, write_selection
 from ansatz.loop.stages.rejection import RejectionSettings, rejection_settings, round_sampling
 from ansatz.rewards.fake import FakeGrader
 from ansatz.rollout.base import Sampling
@@ -244,12 +244,9 @@ def test_the_settings_are_those_of_the_dataclass():
 
 def test_each_round_takes_the_next_problems_and_none_twice():
     problems = [Problem(id=name, question="?", answer="1", source="test", split="train") for name in "abcde"]
-    taken = [
-        "".join(problem.id for problem in RejectionSettings(problems=2).problems_of_round(problems, n))
-        for n in (1, 2, 3, 4)
-    ]
+    taken = ["".join(problem.id for problem in problems_of_round(problems, number=n, size=2)) for n in (1, 2, 3, 4)]
     assert taken == ["ab", "cd", "ea", "bc"]
-    assert [RejectionSettings(problems=n).problems_of_round(problems, 3) for n in (0, 5, 6)] == [problems] * 3
+    assert [problems_of_round(problems, number=3, size=n) for n in (0, 5, 6)] == [problems] * 3
 
 
 def test_a_response_over_a_limit_of_the_recipe_is_rejected(tmp_path, ending):

@@ -25,6 +25,7 @@ SETTINGS: dict[str, dict[str, list[Any]]] = {
     "hinge": {"beta": [0.3, 1.5]},
     "cpo": {"beta": [0.1, 0.4], "label_smoothing": [0.0, 0.2]},
     "simpo": {"beta": [1.0, 2.5], "margin": [0.0, 1.2], "label_smoothing": [0.0, 0.1], "alpha": [0.0, 0.25, -0.4]},
+    "orpo": {},
     "exo": {"beta": [0.1, 1.0], "label_smoothing": [1e-3, 0.2]},
     "nca": {"beta": [0.1, 1.0]},
     "bco": {"beta": [0.1, 1.0], "centered": [True, False]},
@@ -44,7 +45,7 @@ def random_side(rng: random.Random, pairs: int, columns: int) -> dict[str, list[
     mask = [[float(rng.random() < 0.7) for _ in range(columns)] for _ in range(pairs)]
     for row in mask:
         row[rng.randrange(columns)] = 1.0
-    policy = [[rng.gauss(-1.2, 0.5) for _ in range(columns)] for _ in range(pairs)]
+    policy = [[min(rng.gauss(-1.2, 0.5), -0.01) for _ in range(columns)] for _ in range(pairs)]
     ref = [[x + rng.gauss(0, 0.3) for x in row] for row in policy]
     return {"policy_logp": policy, "ref_logp": ref, "mask": mask}
 

@@ -110,6 +110,9 @@ def preference(
         if o["alpha"]:
             rewards = [(1 - each.exp() ** -o["alpha"]) / o["alpha"] for each in rewards]
         loss = flipped(beta * rewards[0] - beta * rewards[1] - o["margin"], e)
+    elif name == "orpo":  # arXiv:2403.07691 eq. 7: the log of the odds ratio, p the geometric mean of the tokens
+        odds = [(each / tokens).exp() / (1 - (each / tokens).exp()) for each, tokens in zip(logp, length, strict=True)]
+        loss = nls((odds[0] / odds[1]).log())
     elif name == "exo":  # arXiv:2402.00856: KL of two distributions over the pair
         policy = torch.stack([beta * reward[0], beta * reward[1]], 1).softmax(1)
         labels = torch.tensor([1 - e, e], dtype=torch.float64)

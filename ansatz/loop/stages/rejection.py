@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ansatz.config.load import check, parse_section
+from ansatz.config.load import check
 from ansatz.config.sampling import SamplingOptions
 from ansatz.config.schema import Config
 from ansatz.errors import ConfigError
@@ -27,14 +27,20 @@ from ansatz.loop.context import RunContext
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources
-from ansatz.loop.selection import sample_responses, selected, selection_metrics, write_selection
+from ansatz.loop.selection import (
+    problems_of_round,
+    sample_responses,
+    sampling_options,
+    selected,
+    selection_metrics,
+    write_selection,
+)
 from ansatz.loop.stages.sft import explain_fine_tuning, fine_tune
 from ansatz.loop.stages.stage import Stage
 from ansatz.models.load import Policy, check_folder, load_policy
 from ansatz.prompts.templates import CHAT, template_text
 from ansatz.registry import bind, settings_of, suggest
 from ansatz.rollout.base import Sampling
-from ansatz.types import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +79,6 @@ class RejectionSettings(Selection):
             raise ConfigError(
                 "rejection.from_start has no effect with one round. Leave it out, or set rejection.rounds to 2 or more."
             )
-
-    def problems_of_round(self, problems: Sequence[Problem], number: int) -> Sequence[Problem]:
-        """The problems of a round, none of them twice. Rounds count from 1."""
-        size = len(problems)
-        if not 0 < self.problems < size:
-            return problems
-        first = (number - 1) * self.problems
-        return [problems[(first + index) % size] for index in range(self.problems)]
 
     def fine_tuning_config(self, config: Config) -> Config:
         """The recipe with the `sft` section of a round. ConfigError for a wrong key, or if it has no steps."""
@@ -160,9 +158,7 @@ def rejection_settings(recipe: Mapping[str, Any]) -> RejectionSettings:
 
 def rejection_options(config: Config) -> SamplingOptions:
     """How a round samples: as `rollout` does, with 8 samples per prompt, unless `rejection` gives another value."""
-    options = {name: getattr(config.rollout, name) for name in SamplingOptions.model_fields}
-    given = {key: value for key, value in (config.rejection or {}).items() if key in options}
-    return parse_section(SamplingOptions, {**options, "samples_per_prompt": 8, **given}, name="rejection")
+    return sampling_options(config, config.rejection or {}, name="rejection")
 
 
 def round_name(number: int) -> str:
@@ -192,7 +188,7 @@ def _sample_and_select(context: RunContext, folder: Path, *, sampled_from: str, 
     number = int(folder.name.removeprefix("rejection_"))
     lengths = context.lengths(load_policy(trained_from))
     policy = context.policy(sampled_from)
-    problems = settings.problems_of_round(context.problems("train"), number)
+    problems = problems_of_round(context.problems("train"), number=number, size=settings.problems)
     with closing(context.sampler(policy)) as sampler:
         responses = sample_responses(
             folder,

@@ -1,0 +1,182 @@
+"""Where the pairs of a preference stage come from: a file, or the policy's own graded responses.
+
+responses/           settings.json, rollouts.jsonl: every response with its verdict (of the policy only)
+pairs.jsonl          the pairs, as `data.store` writes problems
+pairs.report.json    how many there are, of how many problems and responses
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ansatz.config.schema import Config
+from ansatz.data.hygiene.report import report_path
+from ansatz.data.pair_files import read_pairs
+from ansatz.data.pairs import Answered, PairSettings, make_pairs, rejected_of
+from ansatz.data.store import read_problems, write_problems
+from ansatz.data.unfit import collect_unfit
+from ansatz.errors import ConfigError, DataError
+from ansatz.evaluate.responses import Response
+from ansatz.files import write_text
+from ansatz.loop.context import RunContext
+from ansatz.loop.lengths import LengthChecker
+from ansatz.loop.run_sources import RunSources
+from ansatz.loop.selection import PAIRS_FILE, problems_of_round, read_report, sample_responses, sampling_options
+from ansatz.loop.unfit import Check
+from ansatz.rollout.base import Sampling
+from ansatz.types import Finish, Problem, Reason, Verdict
+
+UNGRADED = (Reason.TIMEOUT, Reason.CRASHED)
+"""Verdicts on the grader and not on the response, which is then in no pair."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyPairs(PairSettings):
+    """`preference.pairs` with `source: policy`, except the sampling options and the settings of `PairSettings`.
+
+    problems: problems of data.train, each repetition of the stage the next ones, and from the first again after the
+        last; 0: all of them.
+    batch: problems sampled together; a kill loses at most one batch.
+    """
+
+    problems: int = 0
+    batch: int = 64
+
+    def __post_init__(self) -> None:
+        PairSettings.__post_init__(self)
+        for name, minimum in (("problems", 0), ("batch", 1)):
+            if getattr(self, name) < minimum:
+                raise ConfigError(f"preference.pairs.{name} = {getattr(self, name)}: expected {minimum} or more.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePairs:
+    """`preference.pairs` with `source: file`.
+
+    path: the file of pairs (jsonl, json, csv, parquet), in one of the shapes of `data.pair_files`.
+    limit: rows to read, from the first on; null: all of them.
+    min_gap: rows with scores that differ by less are left out.
+    """
+
+    path: str
+    limit: int | None = None
+    min_gap: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise ConfigError(f"preference.pairs.limit = {self.limit}: expected 1 or more.")
+
+
+def file_pairs(sources: RunSources, settings: FilePairs, *, check: Check) -> list[Problem]:
+    """The usable pairs of the file. DataError for others, unless data.unfit leaves them out."""
+    with collect_unfit() as unread:
+        pairs = read_pairs(settings.path, limit=settings.limit, min_gap=settings.min_gap)
+    if not pairs and not unread:
+        raise DataError(f"{settings.path} has no pairs. Lower preference.pairs.min_gap, or use another file.")
+    return list(sources.unfit.usable("preference", pairs, check, unread=unread))
+
+
+def check_lengths(lengths: LengthChecker, pairs: Sequence[Problem]) -> None:
+    """Prompt and both responses of each pair are within the limits; raises what `check_demonstrations` raises."""
+    lengths.check_demonstrations(pairs)
+    lengths.check_demonstrations([rejected_of(pair) for pair in pairs])
+
+
+def pair_sampling(config: Config, given: Mapping[str, Any], *, number: int) -> Sampling:
+    """Sampling with the noise of the steps before the first one, which RL never uses."""
+    return Sampling.of(sampling_options(config, given, name="preference.pairs"), seed=config.seed, step=-number)
+
+
+def stored_pairs(folder: Path) -> list[Problem] | None:
+    """The pairs that the stage teaches; None if they are not made yet."""
+    path = folder / PAIRS_FILE
+    return read_problems(path) if path.is_file() else None
+
+
+def write_pairs(folder: Path, pairs: Sequence[Problem], counts: Mapping[str, Any], *, seconds: float) -> None:
+    """Write folder/pairs.jsonl and, before it, its report."""
+    path = folder / PAIRS_FILE
+    write_text(report_path(path), json.dumps({**counts, "seconds": round(seconds, 3)}, indent=2))
+    write_problems(path, pairs)
+
+
+def pair_metrics(folder: Path) -> dict[str, float]:
+    """The counts of the pairs, under the names of the metric table."""
+    report = read_report(folder / PAIRS_FILE)
+    metrics = {"preference/pairs": float(report["pairs"])}
+    if report.get("responses"):
+        metrics["preference/pass_rate"] = report["correct"] / report["responses"]
+        metrics["preference/paired_frac"] = report["paired_problems"] / report["problems"]
+    return metrics
+
+
+def sample_pairs(
+    context: RunContext, folder: Path, settings: PolicyPairs, given: Mapping[str, Any], *, number: int
+) -> None:
+    """Sample responses with the policy, grade them, and write the pairs. DataError if there are none.
+
+    given: the recipe's `preference.pairs`, with the sampling options. number: counts the repetitions of the stage.
+    """
+    start, config = time.perf_counter(), context.config
+    policy = context.policy(context.model)
+    lengths = context.lengths(policy)
+    problems = problems_of_round(context.problems("train"), number=number, size=settings.problems)
+    with closing(context.sampler(policy)) as sampler:
+        responses = sample_responses(
+            folder,
+            context.renderer(policy).prompts(problems),
+            sampler=sampler,
+            sampling=pair_sampling(config, given, number=number),
+            grader=context.grader,
+            batch=settings.batch,
+            console=context.console,
+        )
+    problem_of = {problem.id: problem for problem in problems}
+
+    def fits(response: Response) -> bool:
+        return lengths.fits_demonstration(replace(problem_of[response.id], solution=response.response))
+
+    by_problem = _answered(filter(fits, responses))
+    if config.model.toy and not any(each.correct for group in by_problem.values() for each in group):
+        by_problem = _answered(filter(fits, map(_as_if_graded, responses)))  # random weights answer nothing correctly
+    made = make_pairs(problems, by_problem, settings, seed=config.seed)
+    correct = sum(response.verdicts["reward"].correct for response in responses)
+    if not made.pairs:
+        raise DataError(
+            f"{folder}: {len(responses)} responses to {len(problems)} problems give no pair ({correct} are correct). A "
+            "pair needs a correct and a wrong response to the same problem, neither of them cut off. Start from a "
+            "policy with a pass rate between 0 and 1, or raise preference.pairs.samples_per_prompt."
+        )
+    counts = {**made.counts, "responses": len(responses), "correct": correct}
+    write_pairs(folder, made.pairs, counts, seconds=time.perf_counter() - start)
+
+
+def _answered(responses: Iterable[Response]) -> dict[str, list[Answered]]:
+    """The responses that were graded and ended by themselves, by problem."""
+    answered: dict[str, list[Answered]] = {}
+    for response in responses:
+        verdict = response.verdicts["reward"]
+        if not response.truncated and verdict.reason not in UNGRADED:
+            answered.setdefault(response.id, []).append(
+                Answered(
+                    sample=response.sample,
+                    text=response.response,
+                    tokens=response.tokens,
+                    correct=verdict.correct,
+                    answer=verdict.extracted,
+                )
+            )
+    return answered
+
+
+def _as_if_graded(response: Response) -> Response:
+    """As if every other response were correct, and all had ended after half of their text."""
+    verdict = Verdict(correct=response.sample % 2 == 0, reason=Reason.EQUAL)
+    half = response.response[: len(response.response) // 2]
+    return replace(response, verdicts={"reward": verdict}, finish=Finish.STOP, response=half)

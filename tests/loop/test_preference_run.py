@@ -1,0 +1,158 @@
+"""The stage `preference` in a run: online rounds, pairs from a file, and the same bits after a kill."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from toy_runs import toy_config
+
+from ansatz.cli.explain import objectives_of_stages
+from ansatz.errors import ConfigError, DataError
+from ansatz.loop.pipeline import run_pipeline
+from ansatz.loop.start_checks import check_recipe
+from ansatz.rollout.groups import GroupSampler
+from ansatz.track.jsonl import read_jsonl
+from ansatz.train.local import LocalTrainer
+
+LETTERS = ["a", "e", "i", "o"]  # random weights rarely end a response themselves
+ONLINE = {
+    "stages": ["preference", "preference"],
+    "sft": {"steps": 0},
+    "rewards": {f"{Path(__file__).with_name('user_rewards.py')}:every_other": {}},
+    "preference": {
+        "pairs": {"problems": 6, "samples_per_prompt": 4, "batch": 2, "stop": LETTERS},
+        "losses": {"dpo": {"beta": 0.5}, "likelihood": {"weight": 0.1}},
+        "steps": 4,
+        "batch_size": 3,
+        "lr": 1e-2,
+        "warmup_steps": 0,
+    },
+    "evaluate": {"every": 0, "problems": 2, "samples_per_prompt": 2, "k": 2, "stop": LETTERS},
+    "save": {"tensorboard": False, "every": 2},
+}
+
+
+def files_of(run):
+    """What must have the same bits in two runs: models, pairs, and metrics without times."""
+    timed = ("seconds", "time/", "perf/")
+    models = {path.relative_to(run): path.read_bytes() for path in run.glob("*/checkpoints/*/model.safetensors")}
+    pairs = {path.relative_to(run): path.read_bytes() for path in run.glob("*/pairs.jsonl")}
+    metrics = {
+        path.relative_to(run): [
+            {key: value for key, value in row.items() if not key.startswith(timed)} for row in read_jsonl(path)
+        ]
+        for path in run.glob("preference*/metrics.jsonl")
+    }
+    return models, pairs, metrics
+
+
+@pytest.fixture(scope="module")
+def online(tmp_path_factory):
+    return run_pipeline(toy_config(tmp_path_factory.mktemp("online"), ONLINE))
+
+
+def test_every_round_makes_new_pairs_and_learns_to_tell_them_apart(online) -> None:
+    first, second = (
+        [json.loads(line)["id"] for line in (online / name / "pairs.jsonl").read_text().splitlines()]
+        for name in ("preference", "preference_2")
+    )
+    assert first
+    assert not {each.partition("#")[0] for each in first} & {each.partition("#")[0] for each in second}
+    for name in ("preference", "preference_2"):
+        counts, start, *_, last = read_jsonl(online / name / "metrics.jsonl")
+        assert counts["preference/pairs"] == len(first if name == "preference" else second)
+        assert counts["preference/pass_rate"] == 0.5
+        assert start["preference/margin"] == 0  # the reference is the policy at the start of the round
+        assert last["preference/margin"] > 0.5
+        assert last["train/loss"] < start["train/loss"]
+
+
+@pytest.mark.parametrize("place", ["while the second round samples", "in the third step of the second round"])
+def test_a_killed_run_is_resumed_to_the_same_bits(online, tmp_path, monkeypatch, place) -> None:
+    config = toy_config(tmp_path, ONLINE)
+    update, run = LocalTrainer.update, GroupSampler.run
+    calls = 0
+
+    def fails_at(call, original):
+        def wrapped(*arguments, **settings):
+            nonlocal calls
+            calls += 1
+            if calls == call:
+                raise KeyboardInterrupt
+            return original(*arguments, **settings)
+
+        return wrapped
+
+    with monkeypatch.context() as patch:
+        if "samples" in place:
+            patch.setattr(GroupSampler, "run", fails_at(1 + 3 + 1 + 2, run))  # evaluations of model and first round
+        else:
+            patch.setattr(LocalTrainer, "update", fails_at(4 + 3, update))
+        with pytest.raises(KeyboardInterrupt):
+            run_pipeline(config)
+    assert (tmp_path / "runs" / "toy" / "preference_2").exists()
+    assert not (tmp_path / "runs" / "toy" / "preference_2" / "done.json").exists()
+    assert files_of(run_pipeline(config, resume=True)) == files_of(online)
+
+
+def test_pairs_of_a_file_need_no_sampling_and_no_reference_if_the_loss_has_none(tmp_path) -> None:
+    rows = [{"prompt": f"{n} + 1?", "chosen": str(n + 1), "rejected": str(n + 2)} for n in range(8)]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"prompt": "no pair"}]))
+    preference = {
+        "pairs": {"source": "file", "path": str(path)},
+        "losses": {"simpo": {}},
+        "steps": 2,
+        "batch_size": 4,
+    }
+    changes = {**ONLINE, "stages": ["preference"], "preference": preference}
+    with pytest.raises(DataError, match=r"1 of 9 rows cannot be used.*has no field 'chosen'"):
+        run_pipeline(toy_config(tmp_path, changes))
+    assert not (tmp_path / "runs").exists()
+
+    run = run_pipeline(toy_config(tmp_path, {**changes, "data": {"unfit": "drop"}}))
+    assert not (run / "preference" / "responses").exists()
+    assert not list((run / "preference" / "checkpoints" / "step-000002" / "training").glob("reference*"))
+    assert read_jsonl(run / "preference" / "metrics.jsonl")[0]["preference/pairs"] == 8
+    assert len(json.loads((run / "problems" / "unfit.json").read_text())["preference"]) == 1
+
+
+def test_a_policy_that_is_always_right_gives_no_pair(tmp_path) -> None:
+    changes = {**ONLINE, "rewards": {f"{Path(__file__).with_name('user_rewards.py')}:all_equal": {}}}
+    with pytest.raises(DataError, match="give no pair"):
+        run_pipeline(toy_config(tmp_path, changes))
+
+
+@pytest.mark.parametrize(
+    ("preference", "sentence"),
+    [
+        ({"pair": {}}, "preference has no setting 'pair'. Did you mean 'pairs'?"),
+        ({"pairs": {"source": "flie"}}, "preference.pairs.source = 'flie' is unknown. Did you mean 'file'?"),
+        ({"pairs": {"source": "file"}}, "preference.pairs.path is missing."),
+        ({"pairs": {"per_promt": 2}}, "preference.pairs has no setting 'per_promt' with source policy. Did you mean"),
+        ({"pairs": {"per_prompt": 0}}, "per_prompt = 0: expected 1 or more."),
+        ({"pairs": {"pick": "easiest"}}, "pick = 'easiest' is unknown. Known: hardest, random."),
+        ({"pairs": {"temperature": -1}}, "preference.pairs.temperature = -1"),
+        ({"losses": {"dpoo": {}}}, "preference 'dpoo' is unknown. Did you mean 'dpo'?"),
+        ({"divergence": {"name": "kl"}}, "divergence 'kl' is unknown."),
+        ({"batch_size": 0}, "preference.batch_size = 0"),
+        ({"epochs": 0}, "preference: 0 steps and 0 epochs teach nothing."),
+        ({"lr": "fast"}, "preference: lr = 'fast'"),
+    ],
+    ids=str,
+)
+def test_a_wrong_section_is_refused_in_a_sentence(tmp_path, preference, sentence) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_recipe(toy_config(tmp_path, {"preference": preference}))
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_explain_says_what_the_rounds_optimise(tmp_path) -> None:
+    text = objectives_of_stages(toy_config(tmp_path, ONLINE))
+    assert "Stage preference:\nloss = mean over pairs of" in text
+    assert "-log sigmoid(0.5 (score_chosen - score_rejected))" in text
+    assert "- 0.1 x sum over chosen tokens" in text
+    assert "Stage preference_2:\nas stage preference" in text

@@ -1,0 +1,164 @@
+"""The objective of pairs on a packed batch: its inputs and gradient, and that microbatches of whole pairs add up."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from ansatz.errors import ConfigError
+from ansatz.objectives.preference import PREFERENCES
+from ansatz.objectives.preference_objective import build_preference_objective
+from ansatz.train.batch import TrainBatch, build_batch
+from ansatz.train.packed import pack_rollouts
+from ansatz.train.ranks import split_for_rank
+from ansatz.train.sample import TrainSample
+
+CPU = torch.device("cpu")
+ALONE = [name for name in PREFERENCES.names() if PREFERENCES.get(name).__name__ != "likelihood"]
+
+
+def pairs() -> list[TrainSample]:
+    """Pairs of which two share each prompt, so that packing puts the four responses next to each other."""
+    draw = random.Random(3)
+    return [
+        TrainSample(
+            prompt_ids=[7, 8, pair // 2 + 10],
+            token_ids=[100 * pair + 50 * side + index for index in range(draw.randint(2, 9))],
+            behavior_logps=[],
+            group=pair,
+            reward=float(side == 0),
+        )
+        for pair in range(6)
+        for side in (0, 1)
+    ]
+
+
+def batch_of(losses: dict, samples: list[TrainSample] | None = None) -> tuple:
+    objective = build_preference_objective(losses)
+    samples = [dataclasses.replace(each, behavior_logps=[0.0] * len(each.token_ids)) for each in samples or pairs()]
+    packed = pack_rollouts(samples, device=CPU)
+    ref_T = by_token(packed.token_T, 0.9) * packed.mask_T if objective.needs_ref else None
+    return objective, build_batch(packed, objective, ref_logp_T=ref_T)
+
+
+def by_token(token_T: torch.Tensor, scale: float) -> torch.Tensor:
+    """A log-prob that depends only on the token."""
+    return -scale * (torch.sin(token_T.double() * 12.9898) * 43758.5453).frac().abs().float() - 0.1
+
+
+def loss_of(objective, batch: TrainBatch) -> tuple:
+    policy_logp_T = (by_token(batch.packed.token_T, 1.0) * batch.mask_T).requires_grad_()
+    parts = objective.loss(batch.for_loss(policy_logp_T), policy_logp_T)
+    (gradient_T,) = torch.autograd.grad(parts.loss, policy_logp_T)
+    return dataclasses.replace(parts, loss=parts.loss.detach()), gradient_T
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_the_losses_of_microbatches_of_whole_pairs_add_up_to_the_loss_of_the_batch(name: str) -> None:
+    objective, batch = batch_of({name: {}, "likelihood": {"weight": 0.3}})
+    whole, whole_T = loss_of(objective, batch)
+    if objective.whole_minibatch:
+        assert name in ("aot", "aot_unpaired", "bco", "bco_pair")
+        return
+    microbatches, _ = batch.microbatches_of_rank(40, OneOf(0, 1), whole_groups=objective.whole_groups)
+    assert len(microbatches) > 2
+    found = [loss_of(objective, part) for part in microbatches]
+    assert sum(float(parts.loss) for parts, _ in found) == pytest.approx(float(whole.loss), rel=1e-6)
+    gradient_of = {
+        int(token): float(value)
+        for part, (_, gradient_T) in zip(microbatches, found, strict=True)
+        for token, value in zip(part.packed.token_T[part.mask_T], gradient_T[part.mask_T], strict=True)
+    }
+    for token, value in zip(batch.packed.token_T[batch.mask_T], whole_T[batch.mask_T], strict=True):
+        assert gradient_of[int(token)] == pytest.approx(float(value), rel=1e-4, abs=1e-6)
+    for key in ("pairs", "tokens", "preference/margin", "preference/chosen_length"):
+        assert sum(float(parts.sums[key]) for parts, _ in found) == pytest.approx(float(whole.sums[key]), rel=1e-5)
+
+
+@dataclass(frozen=True)
+class OneOf:
+    rank: int
+    size: int
+
+    def gather(self, value):
+        return [value]
+
+
+@pytest.mark.parametrize(("size", "max_tokens"), [(1, 1), (1, 40), (1, 10**6), (2, 40), (3, 1), (8, 40)])
+@pytest.mark.parametrize("multiple", [1, 3])
+def test_no_microbatch_of_any_rank_cuts_a_pair(size: int, max_tokens: int, multiple: int) -> None:
+    _, batch = batch_of({"dpo": {}})
+    counted: list[int] = []
+    for rank in range(size):
+        microbatches, num_counted = split_for_rank(
+            batch.packed, max_tokens, OneOf(rank, size), multiple=multiple, whole_groups=True
+        )
+        for number, rollouts in enumerate(microbatches):
+            groups = batch.packed.group_N[rollouts]
+            assert all((groups == group).sum() == 2 for group in groups)
+            counted += rollouts.tolist() if number < num_counted else []
+            lengths = torch.bincount(batch.segment_T)[rollouts]
+            assert len(rollouts) == 2 or len(rollouts) * int(lengths.max()) <= max_tokens
+    assert sorted(counted) == list(range(12))
+
+
+def test_the_gradient_coefficient_is_the_same_for_all_tokens_and_pushes_the_responses_apart() -> None:
+    objective, batch = batch_of({"dpo": {"beta": 0.5}})
+    _, gradient_T = loss_of(objective, batch)
+    for rollout in range(12):
+        of_rollout = gradient_T[batch.mask_T & (batch.segment_T == rollout)]
+        assert of_rollout == pytest.approx(torch.full_like(of_rollout, float(of_rollout[0])))
+        assert (float(of_rollout[0]) < 0) is (float(batch.packed.reward_N[rollout]) == 1)
+    assert gradient_T.abs().max() <= 0.5 / 6  # beta / pairs, times a sigmoid
+
+
+def test_what_is_measured_of_pairs_is_that_of_the_responses_whatever_their_order() -> None:
+    objective, batch = batch_of({"dpo": {}}, list(reversed(pairs())))
+    parts, _ = loss_of(objective, batch)
+    expected = dict.fromkeys(("margin", "accuracy", "chosen_logp", "rejected_logp", "chosen_length"), 0.0)
+    for pair in range(6):
+        chosen, rejected = (torch.tensor(each.token_ids) for each in pairs()[2 * pair : 2 * pair + 2])
+        logp = [float(by_token(token_T, 1.0).sum()) for token_T in (chosen, rejected)]
+        gain = [
+            value - float(by_token(token_T, 0.9).sum()) for value, token_T in zip(logp, (chosen, rejected), strict=True)
+        ]
+        for name, value in (
+            ("margin", gain[0] - gain[1]),
+            ("accuracy", float(gain[0] > gain[1])),
+            ("chosen_logp", logp[0]),
+            ("rejected_logp", logp[1]),
+            ("chosen_length", len(chosen)),
+        ):
+            expected[name] += value
+    for name, value in expected.items():
+        assert float(parts.sums[f"preference/{name}"]) == pytest.approx(value, abs=1e-4), name
+
+
+def test_only_losses_that_compare_with_a_reference_need_one() -> None:
+    without = {"cpo", "simpo", "orpo"}
+    for name in ALONE:
+        component = build_preference_objective({name: {}})
+        assert component.needs_ref is (name not in without), name
+    assert build_preference_objective({"simpo": {}, "dpo": {}}).needs_ref
+
+
+@pytest.mark.parametrize(
+    ("losses", "sentence"),
+    [
+        ({}, "preference.losses has no preference loss"),
+        ({"likelihood": {}}, "preference.losses has no preference loss"),
+        ({"dpoo": {}}, "preference 'dpoo' is unknown. Did you mean 'dpo'?"),
+        ({"dpo": {"betta": 1}}, "has no setting 'betta'. Did you mean 'beta'?"),
+        ({"dpo": {"weight": 0}}, "preference.losses.dpo.weight = 0: expected a number above 0."),
+        ({"dpo": {"weight": "much"}}, "preference.losses.dpo.weight = 'much': expected a number above 0."),
+    ],
+    ids=str,
+)
+def test_wrong_losses_are_refused_in_a_sentence(losses, sentence) -> None:
+    with pytest.raises(ConfigError) as error:
+        build_preference_objective(losses)
+    assert sentence in str(error.value)

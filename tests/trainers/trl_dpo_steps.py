@@ -1,0 +1,62 @@
+"""The losses of five steps of TRL's DPOTrainer for each case, in TRL's environment: trl_dpo_steps.py MODEL PAIRS CASES.
+
+PAIRS: rows {prompt, chosen, rejected}, in the order of the steps, 8 in each. CASES: {name: {DPOConfig keys}} as JSON.
+"""
+
+import json
+import sys
+import tempfile
+
+from datasets import Dataset
+from torch.utils.data import SequentialSampler
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import DPOConfig, DPOTrainer
+
+model, pairs, cases = sys.argv[1:]
+with open(pairs, encoding="utf-8") as file:
+    rows = [json.loads(line) for line in file]
+
+
+class InOrder(DPOTrainer):
+    """Takes the pairs in their order and keeps the loss of each step in full precision."""
+
+    losses: list[float]
+
+    def _get_train_sampler(self, *args, **kwargs):
+        return SequentialSampler(self.train_dataset)
+
+    def compute_loss(self, *args, **kwargs):
+        loss = super().compute_loss(*args, **kwargs)
+        self.losses.append(loss.item())
+        return loss
+
+
+def losses_of(settings):
+    with tempfile.TemporaryDirectory() as out:
+        trainer = InOrder(
+            model=AutoModelForCausalLM.from_pretrained(model, dtype="float32"),
+            args=DPOConfig(
+                output_dir=out,
+                max_steps=5,
+                per_device_train_batch_size=8,
+                learning_rate=1e-3,
+                lr_scheduler_type="constant",
+                weight_decay=0.0,
+                max_grad_norm=1.0,
+                bf16=False,
+                gradient_checkpointing=False,
+                use_cpu=True,
+                report_to=[],
+                save_strategy="no",
+                disable_tqdm=True,
+                **settings,
+            ),
+            processing_class=AutoTokenizer.from_pretrained(model),
+            train_dataset=Dataset.from_list(rows),
+        )
+        trainer.losses = []
+        trainer.train()
+        return trainer.losses
+
+
+print(json.dumps({name: losses_of(settings) for name, settings in json.loads(cases).items()}))
