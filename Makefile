@@ -79,6 +79,7 @@ docs: env
 	$(BIN)/python -m tools.preset_reference
 	$(BIN)/python -m tools.model_reference
 	$(BIN)/python -m tools.option_reference
+	$(BIN)/python -m tools.paradigm_reference
 
 check: env
 	$(BIN)/ruff check .

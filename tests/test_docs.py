@@ -9,7 +9,7 @@ from toy_runs import REPOSITORY
 
 from ansatz.cli.recipe import RecipeCommand, split_overrides
 from ansatz.config.schema import Config
-from tools import cli_reference, config_reference, option_reference, preset_reference
+from tools import cli_reference, config_reference, option_reference, paradigm_reference, preset_reference
 
 DOCS = REPOSITORY / "docs"
 PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -31,6 +31,7 @@ pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relativ
         ("cli.md", cli_reference),
         ("presets.md", preset_reference),
         ("parity_options.md", option_reference),
+        ("paradigm.md", paradigm_reference),
     ],
 )
 def test_generated_pages_are_current(name, reference):

@@ -23,9 +23,12 @@ from ansatz.config.watchdog import RuleSettings
 from ansatz.data.base import find_source, source_names
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.generated import Source as GeneratedSource
+from ansatz.data.pairs import PairSettings
 from ansatz.data.row_problems import RowSettings
 from ansatz.environments.base import TurnSettings, environment_names, find_environment
 from ansatz.evaluate.selection import Selection
+from ansatz.loop.stages.preference import SOURCES as PAIR_SOURCES
+from ansatz.loop.stages.preference import PreferenceSettings
 from ansatz.loop.stages.rejection import RejectionSettings
 from ansatz.models.lora import add_adapters
 from ansatz.models.tiny import build_tiny_model
@@ -34,6 +37,7 @@ from ansatz.objectives.coefficients import KL_CONTROLS
 from ansatz.objectives.corrections import CORRECTIONS
 from ansatz.objectives.kl import KLS
 from ansatz.objectives.masks import MASKS
+from ansatz.objectives.preference import DIVERGENCES, PREFERENCES
 from ansatz.objectives.presets import COMMON, KEYS
 from ansatz.objectives.ratios import RATIOS
 from ansatz.objectives.surrogates import SURROGATES
@@ -99,6 +103,7 @@ ALSO_DESCRIBED: dict[str, tuple[Callable[..., Any], ...]] = {
     "math_answer": (verify, Options),
     "program": (sandbox.run,),
     "RejectionSettings": (Selection,),
+    "PolicyPairs": (PairSettings,),
 }
 """Components that hand settings on: where the docstrings of these settings are."""
 
@@ -115,6 +120,7 @@ def render() -> str:
         "environment": _environments(),
         "algorithm": _algorithm(),
         "rejection": _rejection(),
+        "preference": _preference(),
         "reward_model": _reward_model(),
         "train": _registry("train.optimizer", "Optimizers", OPTIMIZERS),
         "rewards": _rewards(),
@@ -142,7 +148,7 @@ def render() -> str:
 
 def _is_section(name: str) -> bool:
     kind = Config.model_fields[name].annotation
-    named = ("algorithm", "environment", "rejection", "reward_model", "rewards")
+    named = ("algorithm", "environment", "preference", "rejection", "reward_model", "rewards")
     return (isinstance(kind, type) and issubclass(kind, BaseModel)) or name in named
 
 
@@ -298,6 +304,16 @@ def _rejection() -> list[str]:
     lines = [*items, ""]
     shared = ", ".join(f"`{name}`" for name in SamplingOptions.model_fields)
     return [*lines, paragraph(f"The options of `rollout` that say how to sample can also stand here: {shared}."), ""]
+
+
+def _preference() -> list[str]:
+    lines = [*_described(PreferenceSettings)[1], ""]
+    for name, kind in PAIR_SOURCES.items():
+        lines += _function(f"preference.pairs with source: {name}", kind)
+    shared = ", ".join(f"`{name}`" for name in SamplingOptions.model_fields)
+    lines += [paragraph(f"With `source: policy`, the options of `rollout` can also stand here: {shared}."), ""]
+    lines += _registry("preference.losses", "Preference losses", PREFERENCES)
+    return [*lines, *_registry("preference.divergence", "Divergences", DIVERGENCES)]
 
 
 def _reward_model() -> list[str]:

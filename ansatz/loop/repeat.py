@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansatz.config.load import load_run
-from ansatz.loop.stages import rl, sft
+from ansatz.loop.stages import preference, rl, sft
 from ansatz.train.skipped import repeat_update
 from ansatz.train.step import UpdateReport
 
@@ -21,6 +21,8 @@ def repeat_skipped_update(folder: str | Path) -> UpdateReport:
     Objectives that compare whole distributions with the reference cannot be repeated, as it is not stored.
     """
     stage = Path(folder).resolve().parents[1]
-    objective_of = rl.objective_of if stage.name.split("_")[0] == "rl" else sft.objective_of
-    objective = objective_of(load_run(stage))
-    return repeat_update(Path(folder), objective)
+    config = load_run(stage)
+    if stage.name.startswith(preference.STAGE.name):
+        return repeat_update(Path(folder), preference.objective_of(config))
+    objective_of = rl.objective_of if stage.name.split("_")[0] == rl.STAGE.name else sft.objective_of
+    return repeat_update(Path(folder), objective_of(config))

@@ -17,14 +17,23 @@ LETTERS = ["a", "e", "i", "o"]  # random weights rarely end a response themselve
 
 @pytest.fixture(scope="module")
 def emitted(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The names of all metrics of one run that uses everything: SFT, rejection sampling, DPO, a process reward model, PPO
-    with a critic, a KL to the reference, a curriculum with dynamic sampling, partial rollouts, and a lag."""
+    """The names of all metrics of one run that uses everything: SFT, rejection sampling, DPO, a process reward model,
+    PPO with a critic, a KL to the reference, a curriculum with dynamic sampling, partial rollouts, and a lag."""
     changes = {
         "data": {"curriculum": {"dynamic_sampling": 1}},
         "sft": {"steps": 1, "heldout_every": 1},
         "rejection": {"samples_per_prompt": 2, "problems": 4, "batch": 4, "stop": LETTERS, "sft": {"steps": 1}},
-    """The names of all metrics of one run that uses everything: SFT, rejection sampling, DPO, a process reward model, PPO
-    with a critic, a KL to the reference, a curriculum with dynamic sampling, partial rollouts, and a lag."""
+        "reward_model": {
+            "kind": "process",
+            "slips": {"source": "word_problems", "split": "heldout", "count": 8, "slip_rate": 0.5, "max_value": 50},
+            "problems": 2,
+            "steps": 1,
+            "heldout_problems": 2,
+            "heldout_samples": 2,
+        },
+        "preference": {
+            "pairs": {"source": "policy", "problems": 4, "samples_per_prompt": 2, "stop": LETTERS},
+            "steps": 1,
         },
         "rollout": {"partial_rollout_tokens": 12, "stop": LETTERS, "max_response_tokens": 40, "lag": 1},
         "rewards": {REWARDS: {}},

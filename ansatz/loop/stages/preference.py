@@ -53,9 +53,9 @@ class PreferenceSettings:
     """The `preference` section of a recipe.
 
     pairs: {source: policy, ...} samples pairs from the policy at the start of the stage, {source: file, path: ...}
-        reads them from a file; the settings are below.
+        reads them from a file; the settings are below. Left out: {source: policy}.
     losses: the loss is the weighted sum of these, each with its settings and its `weight` (default 1.0). `likelihood`
-        next to a preference loss keeps the chosen responses likely.
+        next to a preference loss keeps the chosen responses likely. Left out: {dpo: {}}.
     divergence: the f-divergence of the scores, {name: reverse_kl} or one of the others below.
     steps: optimizer steps. 0: as many as `epochs` takes.
     epochs: passes over the pairs, if `steps` is 0.
