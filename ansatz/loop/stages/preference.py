@@ -107,7 +107,7 @@ class PreferenceStage(Stage):
         ]
         if likelihood is not None:
             term = f"  - {objective.likelihood_coef:g} x sum over chosen tokens of weight x log policy, weight ="
-            lines.insert(2, f"{term} {likelihood.formula()}")
+            lines.insert(1 + len(objective.losses), f"{term} {likelihood.formula()}")
         return "\n".join(lines)
 
     def check(self, config: Config) -> None:
