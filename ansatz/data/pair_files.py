@@ -114,9 +114,9 @@ def _pair(row: Row, chosen: Any, rejected: Any, source: str) -> Problem:
 
 
 def _scored(row: Row, key: str) -> list[_Scored]:
-    value, beside = row.find(key), _first(row, SCORES)
+    value, listed_key = row.find(key), _first(row, SCORES)
     items = cast("list[Any]", value) if isinstance(value, list) else []
-    scores = row.find(beside) if beside is not None else None
+    scores = row.find(listed_key) if listed_key is not None else None
     listed = cast("list[Any]", scores) if isinstance(scores, list) and len(scores) == len(items) else None
     scored = [_one_scored(row, key, item, listed[place] if listed else None) for place, item in enumerate(items)]
     if len(scored) < 2:
