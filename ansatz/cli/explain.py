@@ -29,7 +29,10 @@ def explain(
     ] = None,
     memory: Annotated[
         str | None,
-        typer.Option(help="Memory of a GPU (24GiB) or of several (8x80GiB). Default: as in the recipe's comment."),
+        typer.Option(
+            help="Memory of a GPU (24GiB), of several (8x80GiB), or of several nodes (16x8x80GiB). Exit code 1 if the "
+            "recipe does not fit. Default: as in the recipe's comment."
+        ),
     ] = None,
     run: Annotated[Path | None, typer.Option(help="A run folder: also show the memory that it measured.")] = None,
 ) -> None:
@@ -46,15 +49,18 @@ def explain(
     config, missing = explained(config, elsewhere=is_packaged(recipe_path(recipe)))
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
     hardware = parse_hardware(memory) if memory else _named_hardware(recipe, overlay or [], config)
+    memory_text, fits = memory_arithmetic(config, objective, hardware, run)
     for title, text in (
         ("Recipe", dump(config).rstrip()),
         ("Arithmetic of a step", step_arithmetic(config)),
-        ("Memory", memory_arithmetic(config, objective, hardware, run)),
+        ("Memory", memory_text),
         ("Objective", objectives_of_stages(config)),
     ):
         print(f"# {title}\n{text}\n")
     for sentence in missing:
         print(f"Not checked: {sentence}")
+    if memory and not fits:
+        raise typer.Exit(code=1)
 
 
 def objectives_of_stages(config: Config) -> str:
@@ -81,9 +87,13 @@ def _named_hardware(recipe: Path, overlays: Sequence[Path], config: Config) -> H
     return next((hardware for hardware in reversed(named) if hardware is not None), None)
 
 
-def memory_arithmetic(config: Config, objective: Objective, hardware: Hardware | None, run: Path | None) -> str:
-    """The table of memory and the peak that a run measured, or the reason why memory is not known."""
-    from ansatz.models.plan import memory_table, workload_of
+def memory_arithmetic(
+    config: Config, objective: Objective, hardware: Hardware | None, run: Path | None
+) -> tuple[str, bool]:
+    """The tables of memory and the peak that a run measured, or the reason why memory is not known. And whether it
+    fits, or may fit."""
+    from ansatz.models.plan import workload_of
+    from ansatz.models.process_memory import fits, memory_table, process_plans
 
     try:
         work = workload_of(
@@ -94,9 +104,11 @@ def memory_arithmetic(config: Config, objective: Objective, hardware: Hardware |
             hardware=hardware,
         )
     except ModelError as error:
-        return f"not known: {error}"
+        return f"not known: {error}", True
+    plans = process_plans(config, work, hardware)
     measured = [] if run is None else [measured_memory(run)]
-    return "\n".join([memory_table(work, hardware=hardware), *measured])
+    text = "\n".join([memory_table(plans, hardware=hardware), *measured])
+    return text, hardware is None or fits(plans, hardware)
 
 
 def measured_memory(run: Path) -> str:

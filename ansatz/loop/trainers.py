@@ -11,7 +11,7 @@ from ansatz.cluster.base import Cluster, Needs, Role
 from ansatz.config.schema import Config, SftSection, TrainSection
 from ansatz.errors import ConfigError
 from ansatz.models.layers import configure_layers
-from ansatz.models.load import Policy, cast, compute_dtype, load_policy, load_tokenizer
+from ansatz.models.load import Policy, cast, compute_dtype, find_device, load_policy, load_tokenizer
 from ansatz.models.lora import bind_adapters
 from ansatz.models.save import export_dtype
 from ansatz.models.threads import set_threads
@@ -122,22 +122,25 @@ def build_rank(spec: TrainerSpec, *, scratch: str, folder: str) -> RankHost:
     return RankHost(build=spec.build, scratch=Path(scratch), timeout_s=spec.config.cluster.update)
 
 
-def copy_of_trained(config: Config, path: str) -> Policy:
-    """A policy built like that of a trainer, which the trained weights of any of its versions fit."""
-    policy = load_base(config, path)
+def copy_of_trained(config: Config, path: str, *, device: str | None = None) -> Policy:
+    """A policy built like that of a trainer, which the trained weights of any of its versions fit.
+
+    device: None is a GPU if there is one. Elsewhere, too, the policy has the type that the model computes in there.
+    """
+    policy = load_base(config, path, device=device)
     if (add_adapters := bind_adapters(config.model.lora, seed=config.seed)) is not None:
         policy = add_adapters(policy)
-    cast(policy, compute_dtype(config.model.dtype, policy.device))
+    cast(policy, compute_dtype(config.model.dtype, find_device(None)))
     return policy
 
 
-def load_base(config: Config, path: str) -> Policy:
+def load_base(config: Config, path: str, *, device: str | None = None) -> Policy:
     """The model that the recipe trains, with weights of 4 bits if `model.quantize` says so."""
-    return load(path, four_bits=config.model.quantize is not None)
+    return load(path, four_bits=config.model.quantize is not None, device=device)
 
 
-def load(path: str, *, four_bits: bool = False) -> Policy:
+def load(path: str, *, four_bits: bool = False, device: str | None = None) -> Policy:
     """The model of a folder; of a checkpoint, after its digests have been verified."""
     if (Path(path) / DIGESTS_FILE).is_file():
         verify_digests(Path(path))
-    return load_policy(path, four_bits=four_bits)
+    return load_policy(path, device=device, four_bits=four_bits)

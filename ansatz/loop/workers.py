@@ -124,6 +124,8 @@ def build_host(recipe: Mapping[str, Any], *, model: str, weights: str, folder: s
     os.chdir(folder)
     config = Config.model_validate(recipe)
     set_threads(config.cluster.threads)
-    policy = copy_of_trained(config, model)
+    # vLLM has weights of its own: a second copy on its GPUs would take the room of its cache.
+    is_vllm = config.rollout.engine.get("name", "native") == "vllm"
+    policy = copy_of_trained(config, model, device="cpu" if is_vllm else None)
     sampler = engine_of(config.rollout.engine, bind_environment(config.environment))(policy)
     return SamplerHost(policy, sampler, FileWeightStore(Path(weights)))

@@ -32,16 +32,12 @@ _BLOCK_8BIT = 256  # values that share a float32 scale
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPart:
-    """phase: when the memory is held; "host": in the CPU's memory, at any time.
-
-    is_divided: several devices divide it evenly, as sharded training does. Otherwise each device holds all of it.
-    """
+    """phase: when the memory is held; "host": in the CPU's memory, at any time."""
 
     name: str
     bytes: int
     formula: str
     phase: Phase
-    is_divided: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,23 +95,20 @@ class Workload:
 
 
 def memory_parts(work: Workload) -> tuple[MemoryPart, ...]:
-    return (*_weights(work), *_optimizer(work), *_critic(work), *_rollout(work), *_update(work))
+    """Of one process that samples and trains. `models.sharded_memory` counts ranks and workers."""
+    return (*weight_parts(work), *_optimizer(work), *_critic(work), *rollout_parts(work), *update_parts(work))
 
 
-def peak_bytes(parts: Sequence[MemoryPart], *, devices: int = 1) -> dict[str, int]:
-    """The peak of one of several devices, by phase. Each device computes its own microbatches."""
+def peak_bytes(parts: Sequence[MemoryPart]) -> dict[str, int]:
+    """The peak of a device, by phase."""
     sums = {
-        phase: sum(part.bytes for part in parts if part.phase == phase) for phase in ("always", "rollout", "update")
+        phase: sum(each.bytes for each in parts if each.phase == phase) for phase in ("always", "rollout", "update")
     }
-    return {
-        "rollout": (sums["always"] + sums["rollout"]) // devices,
-        "update": sums["always"] // devices
-        + sum(_bytes_per_device(part, devices) for part in parts if part.phase == "update"),
-    }
+    return {phase: sums["always"] + sums[phase] for phase in ("rollout", "update")}
 
 
 def host_bytes(parts: Sequence[MemoryPart]) -> int:
-    return sum(part.bytes for part in parts if part.phase == "host")
+    return sum(each.bytes for each in parts if each.phase == "host")
 
 
 def layer_activation_bytes(shape: ModelShape, dtype_bytes: int) -> int:
@@ -145,17 +138,13 @@ def adapter_parameters(shape: ModelShape, *, rank: int, targets: Sequence[str]) 
     return shape.num_layers * sum(rank * sum(shape.linears[name]) for name in targets)
 
 
-def _bytes_per_device(part: MemoryPart, devices: int) -> int:
-    return part.bytes // devices if part.is_divided else part.bytes
-
-
-def _weights(work: Workload) -> list[MemoryPart]:
+def weight_parts(work: Workload) -> list[MemoryPart]:
     size, dtype_bytes = work.shape.num_parameters, work.dtype_bytes
     if work.four_bits:
         return _four_bit_weights(work)
-    parts = [_part("weights", dtype_bytes * (size + work.adapters), "b P", "always")]
+    parts = [part("weights", dtype_bytes * (size + work.adapters), "b P", "always")]
     if work.reference and work.trained is None:
-        parts.append(_part("reference model", dtype_bytes * size, "b P", "always"))
+        parts.append(part("reference model", dtype_bytes * size, "b P", "always"))
     return parts
 
 
@@ -169,10 +158,10 @@ def _four_bit_weights(work: Workload) -> list[MemoryPart]:
     stored = work.shape.num_layers * sum(map(stored_bytes, linears)) + TABLE_BYTES
     computed = (4 + work.dtype_bytes) * max(linears)
     return [
-        _part("weights of 4 bits", stored, f"Z (1/2 + 1/{BLOCK} + 4/{BLOCK * SCALE_BLOCK})", "always"),
-        _part("other weights and adapters", work.dtype_bytes * others, "b (P - Z)", "always"),
-        _part("one layer's weights", computed, "(4 + b) (largest linear)", "rollout"),
-        _part("one layer's weights", computed * work.parallel_microbatches, "(4 + b) (largest linear)", "update"),
+        part("weights of 4 bits", stored, f"Z (1/2 + 1/{BLOCK} + 4/{BLOCK * SCALE_BLOCK})", "always"),
+        part("other weights and adapters", work.dtype_bytes * others, "b (P - Z)", "always"),
+        part("one layer's weights", computed, "(4 + b) (largest linear)", "rollout"),
+        part("one layer's weights", computed * work.parallel_microbatches, "(4 + b) (largest linear)", "update"),
     ]
 
 
@@ -184,7 +173,7 @@ def _critic(work: Workload) -> list[MemoryPart]:
     if work.critic is None:
         return []
     trained = work.num_critic_trained
-    weights = _part("critic's weights", work.dtype_bytes * trained, "b C", "always")
+    weights = part("critic's weights", work.dtype_bytes * trained, "b C", "always")
     return [weights, *_trained(work, trained, letter="C", owner="critic's ")]
 
 
@@ -194,23 +183,23 @@ def _trained(work: Workload, trained: int, *, letter: str, owner: str = "") -> l
     held: Phase = "host" if offloaded else "always"
     parts: list[MemoryPart] = []
     if dtype_bytes != 4 or offloaded:
-        parts.append(_part(f"{owner}float32 masters", 4 * trained, f"4 {letter}", held))
+        parts.append(part(f"{owner}float32 masters", 4 * trained, f"4 {letter}", held))
     if work.optimizer == "adamw_8bit":
         moments = 2 * trained + 2 * 4 * -(-trained // _BLOCK_8BIT)
         formula = f"2 {letter} + 8 {letter} / {_BLOCK_8BIT}"
-        parts.append(_part(f"{owner}Adam moments, 8 bit", moments, formula, held))
+        parts.append(part(f"{owner}Adam moments, 8 bit", moments, formula, held))
     else:
-        parts.append(_part(f"{owner}Adam moments", 8 * trained, f"8 {letter}", held))
+        parts.append(part(f"{owner}Adam moments", 8 * trained, f"8 {letter}", held))
     summed: Phase = "host" if offloaded else "update"
     in_parallel = dtype_bytes * trained * work.parallel_microbatches
     return [
         *parts,
-        _part(f"{owner}gradient sums", 4 * trained, f"4 {letter}", summed, is_divided=True),
-        _part(f"{owner}microbatch gradients", in_parallel, f"b {letter}", "update", is_divided=True),
+        part(f"{owner}gradient sums", 4 * trained, f"4 {letter}", summed),
+        part(f"{owner}microbatch gradients", in_parallel, f"b {letter}", "update"),
     ]
 
 
-def _rollout(work: Workload) -> list[MemoryPart]:
+def rollout_parts(work: Workload) -> list[MemoryPart]:
     shape, dtype_bytes = work.shape, work.dtype_bytes
     token_bytes = 2 * shape.num_layers * shape.kv_size * dtype_bytes
     prefill_tokens = round_up(work.prefilled, 16) * round_up(work.max_prompt_tokens, 16)
@@ -223,9 +212,9 @@ def _rollout(work: Workload) -> list[MemoryPart]:
         formula = "S (prompt + response) 2 L K b"
     working = dtype_bytes * (3 * shape.intermediate_size + 4 * shape.hidden_size + 2 * shape.query_size)
     return [
-        _part("key/value cache", cached * token_bytes, formula, "rollout"),
-        _part("prefill", prefill_tokens * (token_bytes + working), "prompts (2 L K + 3 I + 4 H + 2 Q) b", "rollout"),
-        _part(
+        part("key/value cache", cached * token_bytes, formula, "rollout"),
+        part("prefill", prefill_tokens * (token_bytes + working), "prompts (2 L K + 3 I + 4 H + 2 Q) b", "rollout"),
+        part(
             "logits to sample from",
             _SAMPLING_COPIES * _chunk(work, work.rollouts),
             _chunk_formula(work, _SAMPLING_COPIES),
@@ -234,7 +223,7 @@ def _rollout(work: Workload) -> list[MemoryPart]:
     ]
 
 
-def _update(work: Workload) -> list[MemoryPart]:
+def update_parts(work: Workload) -> list[MemoryPart]:
     """The activations are those of the policy or of the critic, whichever has more: one is updated after the other."""
     shape, dtype_bytes, tokens = work.shape, work.dtype_bytes, work.microbatch_tokens * work.parallel_microbatches
     shapes = [shape] if work.critic is None else [shape, work.critic]
@@ -244,16 +233,16 @@ def _update(work: Workload) -> list[MemoryPart]:
     widest = max(each.hidden_size for each in shapes)
     head = shape.vocab_size * shape.hidden_size * (4 + dtype_bytes)
     return [
-        _part("microbatch activations", tokens * token_bytes, formula, "update"),
-        _part("one layer's backward pass", tokens * backward, "T b (3 I + 2 H)", "update"),
-        _part("hidden states of the targets", 2 * work.targets * widest * dtype_bytes, "2 T b H", "update"),
-        _part(
+        part("microbatch activations", tokens * token_bytes, formula, "update"),
+        part("one layer's backward pass", tokens * backward, "T b (3 I + 2 H)", "update"),
+        part("hidden states of the targets", 2 * work.targets * widest * dtype_bytes, "2 T b H", "update"),
+        part(
             "a chunk of logits",
             _LOGIT_COPIES * _chunk(work, work.targets) * work.parallel_microbatches,
             _chunk_formula(work, _LOGIT_COPIES),
             "update",
         ),
-        _part("output embedding's sums", head * work.parallel_microbatches, "V H (4 + b)", "update"),
+        part("output embedding's sums", head * work.parallel_microbatches, "V H (4 + b)", "update"),
     ]
 
 
@@ -267,7 +256,5 @@ def _chunk_formula(work: Workload, copies: int) -> str:
     return f"at most {4 * (GPU_CHUNK_LOGITS if work.on_gpu else CHUNK_LOGITS) // 2**20} MiB, {copies} copies"
 
 
-def _part(name: str, size: int, formula: str, phase: Phase, *, is_divided: bool | None = None) -> MemoryPart:
-    """is_divided: by default, everything but the parts of an update."""
-    divided = phase != "update" if is_divided is None else is_divided
-    return MemoryPart(name=name, bytes=size, formula=formula, phase=phase, is_divided=divided)
+def part(name: str, size: int, formula: str, phase: Phase) -> MemoryPart:
+    return MemoryPart(name=name, bytes=size, formula=formula, phase=phase)

@@ -1,9 +1,8 @@
-"""The memory estimate of a recipe (by `models.memory`), and the table that `ansatz explain` prints."""
+"""What the arithmetic of memory needs to know about a recipe: the model's shape, the workload, the hardware."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,18 +15,14 @@ from ansatz.models.load import compute_dtype
 from ansatz.models.memory import (
     GIB,
     USABLE_FRACTION,
-    MemoryPart,
     Workload,
     adapter_parameters,
-    host_bytes,
-    memory_parts,
-    peak_bytes,
 )
 from ansatz.models.threads import parallel_microbatches, usable_cores
 from ansatz.models.tiny import build_tiny_model, tiny_shape
 from ansatz.registry import settings_of
 
-_HARDWARE = re.compile(r"(?:(\d+)\s*x\s*)?(\d+(?:\.\d+)?)\s*(GiB|GB)", re.IGNORECASE)
+_HARDWARE = re.compile(r"(?:(\d+)\s*x\s*)?(?:(\d+)\s*x\s*)?(\d+(?:\.\d+)?)\s*(GiB|GB)", re.IGNORECASE)
 _TINY_SIZES = (
     "hidden_size",
     "num_layers",
@@ -48,21 +43,27 @@ class Hardware:
     devices: int
     bytes: int
 
+    @property
+    def usable(self) -> int:
+        """Bytes of one device that a plan can use."""
+        return int(self.bytes * USABLE_FRACTION)
+
     def __str__(self) -> str:
         device = f"{self.bytes / GIB:.4g} GiB"
         return device if self.devices == 1 else f"{self.devices} x {device}"
 
 
 def parse_hardware(text: str) -> Hardware:
-    """Parse text such as "24GiB" or "8x80GiB". Raises ConfigError for anything else."""
+    """Parse text such as "24GiB", "8x80GiB", or "16x8x80GiB" for 16 nodes of 8. ConfigError for anything else."""
     match = _HARDWARE.fullmatch(text.strip())
-    devices = int(match[1] or 1) if match else 0
-    if match is None or devices < 1 or float(match[2]) <= 0:
+    devices = int(match[1] or 1) * int(match[2] or 1) if match else 0
+    if match is None or devices < 1 or float(match[3]) <= 0:
         raise ConfigError(
-            f"--memory {text!r}: expected a device's memory, such as 24GiB, or of several, such as 8x80GiB."
+            f"--memory {text!r}: expected a device's memory, such as 24GiB, of several, such as 8x80GiB, or of several "
+            "nodes, such as 16x8x80GiB."
         )
-    unit = GIB if match[3].lower() == "gib" else 10**9
-    return Hardware(devices, int(float(match[2]) * unit))
+    unit = GIB if match[4].lower() == "gib" else 10**9
+    return Hardware(devices, int(float(match[3]) * unit))
 
 
 def hardware_in(recipe: str) -> Hardware | None:
@@ -131,47 +132,3 @@ def workload_of(
         parallel_microbatches=min(num_parallel, -(-minibatch // microbatch_tokens)),
         on_gpu=hardware is not None,
     )
-
-
-def memory_table(work: Workload, *, hardware: Hardware | None) -> str:
-    """A table of the parts with their formulas, the peak of each phase, and whether it fits."""
-    shape, parts = work.shape, memory_parts(work)
-    kind = {2: "bfloat16", 4: "float32"}[work.dtype_bytes]
-    trained = "all of them" if work.trained is None else f"{work.trained:,} in adapters"
-    critic = [] if work.critic is None else [f"C = {work.num_critic_trained:,} trained parameters of the critic"]
-    kind += " on weights of 4 bits" if work.four_bits else ""
-    lines = [
-        f"{shape.architecture}, {shape.num_layers} layers, P = {shape.num_parameters:,} parameters, trained: {trained};"
-        f" computed in {kind}",
-        f"S = {work.rollouts} rollouts; microbatches of T = {work.microbatch_tokens:,} tokens, "
-        f"{work.parallel_microbatches} in parallel",
-        *critic,
-        "",
-        f"{'part':32}{'size':>12}  {'when':8}  formula",
-        *(f"{part.name:32}{format_bytes(part.bytes):>12}  {part.phase:8}  {part.formula}" for part in parts),
-        "",
-    ]
-    return "\n".join([*lines, *_verdict(parts, hardware)])
-
-
-def _verdict(parts: Sequence[MemoryPart], hardware: Hardware | None) -> list[str]:
-    devices = 1 if hardware is None else hardware.devices
-    peaks, host = peak_bytes(parts, devices=devices), host_bytes(parts)
-    peak = max(peaks.values())
-    per_device = "" if devices == 1 else " on each device, with weights, optimizer and rollouts divided evenly"
-    lines = [f"rollout {format_bytes(peaks['rollout'])}, update {format_bytes(peaks['update'])}{per_device}"]
-    if host:
-        lines.append(f"host memory: {format_bytes(host)}")
-    if hardware is None:
-        return [*lines, f"at most {format_bytes(peak)}; add --memory 24GiB to see whether that fits"]
-    usable = int(hardware.bytes * USABLE_FRACTION)
-    fits = "fits" if peak <= usable else "does NOT fit"
-    lines.append(f"{hardware}: {fits}: {format_bytes(peak)} of {format_bytes(usable)} usable ({USABLE_FRACTION:.0%})")
-    if devices > 1:
-        lines.append("this assumes sharding over the devices; training runs on one device and does not shard yet")
-    return lines
-
-
-def format_bytes(number: int) -> str:
-    """In GiB from a tenth of a GiB on, otherwise in MiB."""
-    return f"{number / GIB:.2f} GiB" if number >= GIB / 10 else f"{number / 2**20:.2f} MiB"

@@ -17,13 +17,14 @@ from ansatz.models.plan import Hardware, hardware_in, parse_hardware
 
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.yaml"))
 PUBLISHED = [path for path in RECIPES if "Hardware:" in path.read_text(encoding="utf-8")]
-OVERLAY = REPOSITORY / "recipes" / "overlays" / "gpu_24gib.yaml"
+OVERLAY = REPOSITORY / "recipes" / "overlays" / "1x24gib.yaml"
+OVERLAYS = {8: "8x80gib", 64: "8x8x80gib", 128: "16x8x80gib"}
 COUNTDOWN = REPOSITORY / "recipes" / "qwen3b_countdown_grpo_48gib.yaml"
 
 
-def explained(*arguments) -> str:
+def explained(*arguments, code: int = 0) -> str:
     result = CliRunner().invoke(build_app(), ["explain", *map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == code, result.output
     return result.output.partition("# Memory\n")[2].partition("# Objective")[0]
 
 
@@ -53,12 +54,39 @@ def test_every_stage_of_every_recipe_that_trains_states_its_objective(recipe):
 
 
 @pytest.mark.parametrize("recipe", PUBLISHED, ids=lambda path: path.stem)
-def test_a_published_run_fits_the_hardware_that_its_comment_names(recipe):
-    text = explained(recipe)
+def test_a_published_run_fits_its_hardware_with_the_overlay_of_that_size(recipe):
     hardware = hardware_in(recipe.read_text(encoding="utf-8"))
     assert hardware is not None
+    text = explained(recipe, *(["--overlay", OVERLAYS[hardware.devices]] if hardware.devices > 1 else []))
     assert f"{hardware}: fits: " in text
-    assert ("this assumes sharding" in text) is (hardware.devices > 1)
+    assert "devices are used" not in text
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overlay"),
+    [
+        ("qwen3b_countdown_grpo_48gib", "1x24gib"),
+        ("qwen1_5b_gsm8k_grpo_24gib", "1x24gib"),
+        ("qwen3b_countdown_grpo_48gib", "1x80gib"),
+        ("qwen7b_orz_kimi_8x80gib", "1x80gib"),
+        ("r1qwen1_5b_boba_grpo_64x80gib", "8x80gib"),
+        ("r1qwen7b_boba_grpo_64x80gib", "8x80gib"),
+    ],
+)
+def test_a_published_run_fits_smaller_hardware_with_its_overlay(recipe: str, overlay: str):
+    memory = overlay.replace("gib", "GiB")
+    text = explained(recipe, "--overlay", overlay, "--memory", memory)
+    assert f"{parse_hardware(memory)}: fits: " in text
+
+
+def test_what_does_not_fit_is_refused_with_the_sum():
+    dapo = "qwen32b_dapo17k_dapo_128x80gib", "--overlay", "16x8x80gib"
+    fewer = explained(*dapo, "--memory", "8x8x80GiB", code=1)
+    assert "64 x 80 GiB: does NOT fit" in fewer
+    assert "64 trainer ranks x 1 + 16 rollout workers x 4 = 128 devices, and there are 64" in fewer
+    assert "128 x 40 GiB: does NOT fit" in explained(*dapo, "--memory", "16x8x40GiB", code=1)
+    alone = explained("r1qwen7b_boba_grpo_64x80gib", "--memory", "8x80GiB", code=1)
+    assert "1 of 8 devices are used" in alone
 
 
 @pytest.mark.parametrize("recipe", PUBLISHED, ids=lambda path: path.stem)
@@ -70,12 +98,12 @@ def test_a_published_run_names_its_source_hardware_and_differences_in_its_commen
 
 
 def test_one_24_gb_gpu_trains_a_3b_model_with_the_overlay_and_not_without():
-    assert "24 GiB: fits: 16.13 GiB of 22.08 GiB usable" in explained(COUNTDOWN, "--overlay", OVERLAY)
-    assert "24 GiB: does NOT fit" in explained(COUNTDOWN, "--memory", "24GiB")
+    assert "24 GiB: fits: 16.58 GiB of 22.08 GiB usable" in explained(COUNTDOWN, "--overlay", OVERLAY)
+    assert "24 GiB: does NOT fit" in explained(COUNTDOWN, "--memory", "24GiB", code=1)
 
 
 def test_the_option_wins_over_the_comment_and_a_toy_run_is_for_this_machine():
-    assert "2 x 40 GiB: " in explained(COUNTDOWN, "--memory", "2x40GiB")
+    assert "2 x 40 GiB: fits" in explained(COUNTDOWN, "--memory", "2x40GiB")
     assert "48 GiB" not in explained(COUNTDOWN, "--model.toy", "true")
 
 
@@ -87,7 +115,7 @@ def test_an_unknown_model_is_said_to_be_unknown_and_the_rest_is_explained(tmp_pa
 def test_adapters_and_a_reference_are_counted(tmp_path):
     recipe = toy_recipe(tmp_path, {"model": {"path": "Qwen/Qwen2.5-3B", "tiny": {}}, "algorithm": {"kl_coef": 0.1}})
     assert re.search(
-        r"^reference model +5\.75 GiB", explained(recipe, "--memory", "24GiB", "--model.dtype", "bfloat16"), re.M
+        r"^reference model +5\.75 GiB", explained(recipe, "--memory", "80GiB", "--model.dtype", "bfloat16"), re.M
     )
     text = explained(recipe, "--model.lora", "{rank: 8, targets: [q_proj]}")
     assert f"trained: {36 * 8 * (2048 + 2048):,} in adapters" in text
@@ -131,6 +159,7 @@ def test_what_a_run_measured_stands_beside_the_arithmetic(tmp_path):
         ("24GiB", Hardware(1, 24 * 2**30)),
         ("8x80GiB", Hardware(8, 80 * 2**30)),
         ("2 x 24 GB", Hardware(2, 24 * 10**9)),
+        ("16x8x80GiB", Hardware(128, 80 * 2**30)),
         ("1.5gib", Hardware(1, 3 * 2**29)),
     ],
 )

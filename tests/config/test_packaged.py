@@ -10,7 +10,7 @@ from ansatz.errors import ConfigError
 
 def test_a_packaged_recipe_is_found_by_name_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    config = load_recipe("tiny_arithmetic_grpo_cpu", overlays=["gpu_24gib"])
+    config = load_recipe("tiny_arithmetic_grpo_cpu", overlays=["1x24gib"])
     assert config.name == "tiny_arithmetic_grpo_cpu"
     assert config.train.optimizer["name"] == "adamw_offload"
 

@@ -25,7 +25,7 @@ from tools.families import SUPPORTED
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.yaml"))
 COUNTDOWN = REPOSITORY / "recipes" / "qwen3b_countdown_grpo_48gib.yaml"
 ONE_GPU = REPOSITORY / "recipes" / "qwen1_5b_gsm8k_grpo_24gib.yaml"
-OVERLAY = REPOSITORY / "recipes" / "overlays" / "gpu_24gib.yaml"
+OVERLAY = REPOSITORY / "recipes" / "overlays" / "1x24gib.yaml"
 CONFIGS = {family.model_type: family.config for family in SUPPORTED}
 
 

@@ -22,7 +22,8 @@ from ansatz.models.four_bit import float_weights
 from ansatz.models.known_models import model_shape
 from ansatz.models.load import load_policy
 from ansatz.models.memory import Workload, memory_parts
-from ansatz.models.plan import memory_table, parse_hardware, workload_of
+from ansatz.models.plan import parse_hardware, workload_of
+from ansatz.models.process_memory import memory_table, process_plans
 from tools.family_runs import LOGP_TOLERANCE, recipe, reload_gap, train
 
 ADAPTED = {"lora": {"rank": 4}, "quantize": "nf4"}
@@ -137,6 +138,7 @@ def test_explain_shows_what_4_bits_save(tmp_path: Path) -> None:
     linears = shape.num_layers * sum(inputs * outputs for inputs, outputs in shape.linears.values())
     saved = (always["plain"] - always["qlora"]) / linears
     assert saved == pytest.approx(2 - 0.5 - 1 / 64 - 4 / (64 * 256), rel=1e-4)
-    table = memory_table(workload(qlora, hardware="80GiB"), hardware=parse_hardware("80GiB"))
+    hardware = parse_hardware("80GiB")
+    table = memory_table(process_plans(qlora, workload(qlora, hardware="80GiB"), hardware), hardware=hardware)
     assert "computed in bfloat16 on weights of 4 bits" in table
     assert "weights of 4 bits" in table

@@ -137,14 +137,6 @@ def test_the_cache_of_a_3b_model_by_hand():
     assert part(shared, "key/value cache") == (256 * 1024 + 32 * 256) * 36_864
 
 
-def test_several_devices_divide_weights_and_gradients_but_not_activations():
-    parts = memory_parts(workload(tiny_policy(dtype=torch.bfloat16)))
-    single, four = peak_bytes(parts), peak_bytes(parts, devices=4)
-    assert four["rollout"] == single["rollout"] // 4
-    divided = sum(part.bytes for part in parts if part.phase == "always" or "gradient" in part.name)
-    assert single["update"] - four["update"] == pytest.approx(divided * 3 / 4, abs=8)
-
-
 def test_a_critic_is_a_second_trained_model():
     plain = workload(tiny_policy(dtype=torch.bfloat16))
     extra = peak_bytes(memory_parts(dataclasses.replace(plain, critic=plain.shape)))

@@ -1,0 +1,103 @@
+"""The files in deploy/ and the commands in docs/cluster.md: syntax, and that what they name exists. None is run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+import yaml
+from toy_runs import REPOSITORY
+from typer.main import get_command
+
+from ansatz.cli.main import build_app
+from ansatz.config import load_recipe
+from ansatz.config.packaged import recipe_path
+
+DEPLOY = REPOSITORY / "deploy"
+SLURM, KUBERAY, DOCKERFILE = DEPLOY / "slurm.sh", DEPLOY / "kuberay.yaml", DEPLOY / "Dockerfile"
+PAGE = REPOSITORY / "docs" / "cluster.md"
+
+
+def ray_job() -> dict:
+    return yaml.safe_load(KUBERAY.read_text(encoding="utf-8"))
+
+
+def commands() -> Iterator[list[str]]:
+    """Every `ansatz` command of the scripts and the page, as words."""
+    page = PAGE.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [
+        line.removeprefix("$ ") for block in re.findall(r"```\n(.*?)```", page, re.S) for line in block.splitlines()
+    ]
+    lines += re.split(r"&&|;|\bthen\b|\belse\b|\bfi\b", ray_job()["spec"]["entrypoint"])
+    script = re.sub(r"^#.*$", "", SLURM.read_text(encoding="utf-8"), flags=re.M)
+    lines += re.findall(r"ansatz (?:train|doctor)[^\n)]*", script)
+    for line in lines:
+        if line.strip().startswith("ansatz "):
+            yield shlex.split(line)
+
+
+def test_the_slurm_script_is_bash():
+    done = subprocess.run(["bash", "-n", str(SLURM)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for option in ("--head", "--block", "--resume", "scontrol requeue"):
+        assert option in SLURM.read_text(encoding="utf-8")
+
+
+def test_every_command_has_options_and_keys_that_exist():
+    verbs = get_command(build_app()).commands  # pyright: ignore[reportAttributeAccessIssue]
+    found = list(commands())
+    assert len(found) >= 10
+    for _, verb, *words in found:
+        known = {name for parameter in verbs[verb].params for name in parameter.opts}
+        for option, value in pairwise([*words, ""]):
+            if re.match(r"--\w+\.", option):  # a recipe key
+                load_recipe("qwen7b_orz_kimi_8x80gib", overrides=_with_needs(option[2:], value))
+            elif option.startswith("--") and option not in ("--name", "--out"):  # these two are keys as well
+                assert option in known, (verb, option)
+
+
+def _with_needs(key: str, value: str) -> dict[str, str]:
+    needs = {"cluster.min_trainers": {"cluster.trainers": "64"}, "cluster.min_workers": {"cluster.workers": "64"}}
+    value = "10.0.0.1:6379" if value.startswith("$") else value
+    return {**needs.get(key, {}), key: value}
+
+
+@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
+def test_every_recipe_and_overlay_of_a_command_is_installed(words: list[str]):
+    recipes = [word for word in words if re.fullmatch(r"\w+_(?:\w+_)+\d+x?\w*gib", word)]
+    overlays = [value for option, value in pairwise(words) if option == "--overlay"]
+    for name in [*recipes, *(name for name in overlays if not name.startswith("$"))]:
+        assert recipe_path(name).is_file()
+
+
+def test_the_manifest_has_one_head_without_gpus_and_the_nodes_that_the_job_waits_for():
+    job = ray_job()
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    cluster = job["spec"]["rayClusterSpec"]
+    (group,) = cluster["workerGroupSpecs"]
+    assert cluster["headGroupSpec"]["rayStartParams"]["num-gpus"] == "0"
+    assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    assert f"--nodes {group['replicas'] + 1} " in job["spec"]["entrypoint"]
+    (container,) = group["template"]["spec"]["containers"]
+    overlay = load_recipe("qwen32b_dapo17k_dapo_128x80gib", overlays=["16x8x80gib"]).cluster
+    gpus = group["replicas"] * int(container["resources"]["limits"]["nvidia.com/gpu"])
+    assert gpus == overlay.trainers * overlay.trainer_gpus + overlay.workers * overlay.gpus
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in group["template"]["spec"]["volumes"]}
+    versions = dict(line.split("==") for line in (REPOSITORY / "constraints.txt").read_text().split() if "==" in line)
+    assert cluster["rayVersion"] == versions["ray"]
+
+
+def test_the_image_copies_what_exists_and_installs_extras_that_exist():
+    text = DOCKERFILE.read_text(encoding="utf-8")
+    for line in re.findall(r"^COPY (.*)$", text, re.M):
+        assert all((REPOSITORY / name).exists() for name in line.split()[:-1]), line
+    extras = re.search(r"^ARG EXTRAS=(.*)$", text, re.M)
+    assert extras is not None
+    project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    for extra in extras[1].split(","):
+        assert re.search(rf"^{extra} = \[", project, re.M), extra
