@@ -179,7 +179,10 @@ def _entry_caps(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _capped(values: Mapping[str, Any], caps: Mapping[str, Any]) -> dict[str, Any]:
     """The values with the caps, which name only keys that the values have."""
-    lower = {key: _capped(values[key], cap) if isinstance(cap, Mapping) else cap for key, cap in caps.items()}
+    lower = {
+        key: _capped(values[key], cast("Mapping[str, Any]", cap)) if isinstance(cap, Mapping) else cap
+        for key, cap in caps.items()
+    }
     return {**values, **lower}
 
 

@@ -130,7 +130,7 @@ def _one_scored(row: Row, key: str, item: Any, score: Any) -> _Scored:
     if score is None and inner is not None:
         score = inner.find(_first(inner, SCORES) or "")
     try:
-        number = float(score)
+        number = float(cast("Any", score))
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):

@@ -135,7 +135,7 @@ def _rejected(wrong: Sequence[Answered], settings: PairSettings, *, wanted_token
     if settings.pick == "hardest":
         votes = Counter(response.answer for response in wrong if response.answer is not None)
         most = max(votes.values(), default=0)
-        allowed = [each for each in wrong if votes[each.answer] == most] or wrong
+        allowed = [each for each in wrong if each.answer is not None and votes[each.answer] == most] or wrong
     if settings.balance_lengths:
         return min(allowed, key=lambda response: abs(response.tokens - wanted_tokens))
     return allowed[0]

@@ -144,7 +144,7 @@ def _pair_sums(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def build_preference_objective(
-    losses: Mapping[str, Mapping[str, Any]], *, divergence: Mapping[str, Any] | None = None
+    losses: Mapping[str, Mapping[str, Any] | None], *, divergence: Mapping[str, Any] | None = None
 ) -> PreferenceObjective:
     """The objective of a recipe's `preference.losses`: settings and `weight` (default 1) by the name of the loss.
 

@@ -42,8 +42,8 @@ def main() -> None:
     sys.modules["__main__"] = program
     sys.argv, sys.path = ["program.py"], job["path"]
     builtins.exit = builtins.quit = sys.exit  # the site module, which defines them, is not loaded
-    source = job["source"]
-    cells = _take_input() if source is None else None
+    source: str = job["source"] or ""
+    cells = _take_input() if job["source"] is None else None
     _restrict(job)
     os.write(ready_descriptor, b"1")
     if cells is not None:

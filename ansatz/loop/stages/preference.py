@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ansatz.config.load import parse_section
 from ansatz.config.sampling import SamplingOptions
@@ -142,15 +142,18 @@ class PreferenceStage(Stage):
         assert pairs is not None
         schedule = settings.schedule(config, num_pairs=len(pairs))
         one_update = config.train.model_copy(update={"updates_per_step": 1, "epochs_per_step": 1})
-        trainer = context.trainer(context.start_model, objective_of(config), section=schedule, updates=one_update)
+        trainer = context.trainer(
+            context.start_model, objective_of, config=config, section=schedule, updates=one_update, folder=folder
+        )
         stage = training_stage(context, config, folder, trainer=trainer, problems=pairs, total_steps=schedule.steps)
-        with stage as running:
+        with closing(trainer), stage as running:
             if running.first_step == 1:
                 running.tracker.resume(-1)  # without this, step 0 of a run that was killed early would be logged twice
                 running.tracker.log(0, pair_metrics(folder))
-            _train(running, context.renderer(trainer.policy), batch_size=settings.batch_size)
-            with closing(context.sampler(trainer.policy)) as sampler:
-                row = context.evaluator(trainer.policy).run(sampler, stage=folder.name, step=running.total_steps)
+            _train(running, context.renderer(trainer), batch_size=settings.batch_size)
+            policy = trainer.policy or context.policy(str(running.output))
+            with closing(context.sampler(policy)) as sampler:
+                row = context.evaluator(trainer).run(sampler, stage=folder.name, step=running.total_steps)
             running.tracker.evaluation(row)
             return running.output
 
@@ -213,7 +216,9 @@ def _pair_source(settings: PreferenceSettings) -> PolicyPairs | FilePairs:
             raise ConfigError(f"preference.pairs has no setting {key!r} with source {source}.{suggest(key, known)}")
     if kind is FilePairs and "path" not in given:
         raise ConfigError("preference.pairs.path is missing. Give the file that contains the pairs.")
-    return bind(kind, {key: value for key, value in given.items() if key not in options}, what="preference.pairs")()
+    chosen = {key: value for key, value in given.items() if key not in options}
+    source_of = cast("Callable[..., PolicyPairs | FilePairs]", bind(kind, chosen, what="preference.pairs"))
+    return source_of()
 
 
 def _explained_pairs(config: Config, settings: PreferenceSettings) -> str:
