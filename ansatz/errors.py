@@ -3,7 +3,8 @@ its exit_code, which is 2 unless the class says otherwise.
 
 AnsatzError
 |-- ConfigError        a recipe, overlay or override is wrong; nothing has started
-|   `-- NoSpaceError       the disk has less free space than a run surely needs
+|   |-- NoSpaceError       the disk has less free space than a run surely needs
+|   `-- UnreachableError   a server that the recipe names does not answer
 |-- DataError          a problem file or row is wrong (names file and line)
 |   `-- MissingFileError   a problem file does not exist
 |-- ModelError         a folder is not a model, a prompt exceeds the context, or a tokenizer lacks a token or template
@@ -42,6 +43,10 @@ class ConfigError(AnsatzError):
 
 
 class NoSpaceError(ConfigError):
+    pass
+
+
+class UnreachableError(ConfigError):
     pass
 
 

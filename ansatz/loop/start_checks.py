@@ -19,6 +19,7 @@ from ansatz.errors import (
     MissingModelError,
     NoSpaceError,
     NotStoredError,
+    UnreachableError,
 )
 from ansatz.hub import stored_only
 from ansatz.loop.disk import check_run_space
@@ -27,7 +28,7 @@ from ansatz.loop.stages import find_stage
 from ansatz.loop.stages.plan import PlannedStage, planned_stages
 from ansatz.loop.template_choice import with_template
 
-ELSEWHERE = (MissingFileError, MissingModelError, MissingExtraError, NoSpaceError)
+ELSEWHERE = (MissingFileError, MissingModelError, MissingExtraError, NoSpaceError, UnreachableError)
 """What is wrong with this machine, and not with a recipe that is meant for another one."""
 Check = Callable[[], object]
 """Raises an AnsatzError if the recipe cannot run."""
@@ -68,8 +69,8 @@ def explained(config: Config, *, elsewhere: bool) -> tuple[Config, list[str]]:
     """Raise what a new run of the recipe would raise before it starts, except that its folder is in use.
 
     Returns the recipe with the template that it will use, and what could not be checked because it is not on this
-    machine: nothing is downloaded. elsewhere: the recipe is meant for a machine that has its files, packages and disk
-    space, so that they may be missing here.
+    machine: nothing is downloaded. elsewhere: the recipe is meant for a machine that has its files, packages, disk
+    space and servers, so that they may be missing here.
     """
     may_miss = (NotStoredError, *(ELSEWHERE if elsewhere else ()))
     missing = list[str]()

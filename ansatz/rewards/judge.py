@@ -18,7 +18,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ansatz.config.fields import Positive, Rate
-from ansatz.errors import ConfigError, RewardUnavailable
+from ansatz.errors import ConfigError, RewardUnavailable, UnreachableError
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.chat_client import ChatClient, ChatFailed, ChatTimeout
 from ansatz.rewards.math_answer import equivalent
@@ -177,7 +177,7 @@ def _reach(client: ChatClient, max_tokens: int) -> None:
     question = _messages("What is 1 + 1?", "2", "2")
     (reply,) = client.ask_all([question], max_tokens=max_tokens, patience_s=patience_s)
     if isinstance(reply, ChatFailed):
-        raise ConfigError(
+        raise UnreachableError(
             f"rewards.judge: the model {client.model!r} at {client.url} does not answer ({reply}). "
             "Start the server, or correct url, model or api_key_env."
         ) from reply

@@ -14,6 +14,7 @@ from ansatz.config.stage_list import stage_entries
 from ansatz.errors import ConfigError
 from ansatz.loop.start_checks import check_recipe
 from ansatz.models.plan import Hardware, hardware_in, parse_hardware
+from examples.judge_server import judge_server
 
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.yaml"))
 PUBLISHED = [path for path in RECIPES if "Hardware:" in path.read_text(encoding="utf-8")]
@@ -30,9 +31,17 @@ def explained(*arguments, code: int = 0) -> str:
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_explains_its_memory_by_part(recipe):
-    text = explained(recipe)
+    with judge_server() as url:
+        text = explained(recipe, *(["--rewards.judge.url", url] if "judge" in load_recipe(recipe).rewards else []))
     for part in ("weights", "Adam moments", "gradient sums", "key/value cache", "microbatch activations"):
         assert re.search(rf"^{part} +\d+\.\d\d [GM]iB  ", text, re.MULTILINE), part
+
+
+def test_a_published_recipe_is_explained_while_its_judge_does_not_run():
+    nobody = ["--rewards.judge.url", "http://127.0.0.1:9/v1", "--rewards.judge.patience_s", "0.2"]
+    result = CliRunner().invoke(build_app(), ["explain", "tiny_arithmetic_judge_cpu", *nobody], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "at http://127.0.0.1:9/v1 does not answer" in result.output
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)

@@ -35,6 +35,7 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
             "pairs": {"source": "policy", "problems": 4, "samples_per_prompt": 2, "stop": LETTERS},
             "steps": 1,
         },
+        "environment": {"name": "calculator", "turns": 2},
         "rollout": {"partial_rollout_tokens": 12, "stop": LETTERS, "max_response_tokens": 40, "lag": 1},
         "rewards": {REWARDS: {}},
         "algorithm": {

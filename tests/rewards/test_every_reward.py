@@ -30,6 +30,8 @@ def recipe(name: str, server: ChatServer, folder: Path) -> dict:
     settings = dict(NEEDED.get(name, {}))
     if name == "judge":
         settings["url"] = server.url
+    if name == "agreement":
+        return {"math_answer": {}, "judge": {"model": "m", "url": server.url}, name: settings}
     if name == "learned":
         (folder / "flat.py").write_text("class Flat:\n    def score(self, rollouts): return [0.5] * len(rollouts)\n")
         settings["model"] = f"{folder}/flat.py:Flat"
