@@ -32,6 +32,7 @@ from worker_faults import LIMIT_S, RECIPE, digests_of, is_finished, scores, star
 from ansatz.train.checkpoint import list_checkpoints
 
 SETTINGS = ["--rollout.lag", "1", "--algorithm.correction", "truncate"]
+os.environ["RAY_AUTH_MODE"] = "disabled"  # for the nodes, the runs and the doctor
 RANKS = (2, 1, 4)
 HEAD_CPUS = 4
 """Room for four ranks. Ray only counts CPUs; it does not check that they exist."""
@@ -62,9 +63,9 @@ class LocalNodes:
             self.lose()
 
     def _start(self, *options: str, cpus: int) -> subprocess.Popen[bytes]:
-        command = [str(Path(sys.executable).with_name("ray")), "start", "--block", f"--num-cpus={cpus}"]
+        command = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--node-ip-address=127.0.0.1"]
         return subprocess.Popen(
-            [*command, "--object-store-memory=80000000", *options],
+            [*command, f"--num-cpus={cpus}", "--object-store-memory=80000000", *options],
             cwd=ROOT,
             env={**environment(), "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
