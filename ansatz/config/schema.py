@@ -289,8 +289,8 @@ class ClusterSection(Section):
     """Ranks that train together in processes of their own, with the weights sharded over them. Their number changes a
     result only by rounding; the same number gives the same bits. 0: training runs in the run's own process."""
     min_trainers: Annotated[Count, Field(le=4096)] = 0
-    """Ranks that are enough if there is no room for more, such as after the loss of a node. 0: all of them, so that the
-    bits of a run stay the same."""
+    """The smallest number of ranks to train on when there is no room for all, for example after a node is lost. 0: as
+    many as `trainers`, so that the bits of a run stay the same."""
     trainer_threads: Annotated[Positive, Field(le=1024)] = 1
     """CPU threads of each rank."""
     trainer_gpus: Annotated[Float, Field(ge=0)] = 0.0

@@ -35,7 +35,7 @@ class RankLimits:
 
 
 class RankGroup:
-    """size: how many ranks are wanted. min_size: how many are enough if there is no room for more.
+    """size: how many ranks are wanted. min_size: the smallest number to start with when there is no room for all.
 
     role: its host has the methods of `RankHost`. The caller closes the cluster.
     """
