@@ -150,10 +150,8 @@ class RewardTrainer:
     def _microbatches(self, packed: PackedRollouts) -> list[PackedRollouts]:
         """Responses to one prompt stay together where the loss compares them."""
         limit, workers = self.settings.tokens_per_microbatch, self.model.parallel_microbatches
-        if self.kind != "bradley_terry":
-            splits = split_into_microbatches(packed, limit, multiple=workers)
-        else:
-            splits = _whole_groups(packed, limit, multiple=workers)
+        pairs = self.kind == "bradley_terry"
+        splits = split_into_microbatches(packed, limit, multiple=workers, whole_groups=pairs)
         return [select_rollouts(packed, segments) for segments in splits]
 
     def _accuracy(self, score_M: Tensor, label_M: Tensor, group_N: Tensor) -> Measurement:
@@ -197,18 +195,3 @@ def read_weights(folder: Path, kind: Reads) -> dict[str, Tensor]:
     if has_exact_weights(folder):
         return read_tensors(folder / TRAINING, EXACT_WEIGHTS, like={})
     return dict(load_reward_model(folder, reads=kind, device="cpu").model.named_parameters())
-
-
-def _whole_groups(packed: PackedRollouts, max_tokens: int, *, multiple: int) -> list[Tensor]:
-    """Rollout indices of microbatches of whole groups: at most max_tokens padded tokens each, or a single group."""
-    length_N, group_N = torch.bincount(packed.segment_T).tolist(), packed.group_N.tolist()
-    limit = min(max_tokens, -(-sum(length_N) // multiple))
-    splits, current, size = list[list[int]](), list[int](), 0
-    for group in dict.fromkeys(group_N):
-        members = [index for index, number in enumerate(group_N) if number == group]
-        tokens = sum(length_N[index] for index in members)
-        if current and size + tokens > limit:
-            splits.append(current)
-            current, size = [], 0
-        current, size = current + members, size + tokens
-    return [torch.tensor(sorted(each), device=packed.segment_T.device) for each in [*splits, current]]
