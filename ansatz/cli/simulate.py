@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ansatz.config import Config, load_recipe
+from ansatz.errors import ConfigError
 
 if TYPE_CHECKING:
     from ansatz.loop.simulate import Costs, Work
@@ -21,17 +23,23 @@ _TRANSFER = 10e9
 """Bytes per second at which weights are written and loaded."""
 _HOURS_TO_DEATH = 24.0
 """Mean hours between two deaths of a worker, with --faults."""
+_MAX_GPUS = 16_384
+_MAX_LAG = 64
+_MAX_RESPONSES = 20_000_000
+"""Responses in all steps together. A million take about half a minute."""
 
 
 def simulate(
     context: typer.Context,
     recipe: Annotated[Path, typer.Argument(help="A recipe file, or the name of an installed recipe.")],
-    train: Annotated[int, typer.Option(help="GPUs that train.", min=1)],
-    rollout: Annotated[int, typer.Option(help="GPUs that sample.", min=1)],
-    lag: Annotated[int | None, typer.Option(help="The lag; default: as in the recipe.", min=0, max=64)] = None,
+    train: Annotated[int, typer.Option(help="GPUs that train.", min=1, max=_MAX_GPUS)],
+    rollout: Annotated[int, typer.Option(help="GPUs that sample.", min=1, max=_MAX_GPUS)],
+    lag: Annotated[int | None, typer.Option(help="The lag; default: as in the recipe.", min=0, max=_MAX_LAG)] = None,
     faults: Annotated[bool, typer.Option(help="Workers die, each once in 24 hours on average.")] = False,
     worker_gpus: Annotated[int, typer.Option(help="GPUs of one rollout worker.", min=1)] = 1,
-    median_tokens: Annotated[int, typer.Option(help="Median length of a response; 0: a tenth of the longest.")] = 0,
+    median_tokens: Annotated[
+        int, typer.Option(help="Median length of a response; 0: a tenth of the longest.", min=0)
+    ] = 0,
 ) -> None:
     """Simulate the RL steps of a recipe on H100 GPUs, on a virtual clock, with the schedule and the pool of real runs.
 
@@ -39,10 +47,19 @@ def simulate(
     seconds. The number of steps is train.steps of the recipe.
     """
     from ansatz.loop.simulate import Faults, best_split, simulate
+    from ansatz.loop.start_checks import ELSEWHERE, recipe_checks
     from ansatz.loop.streaming import Stream, simulate_stream
 
     config = load_recipe(recipe, overrides=context.obj)
-    num_workers = max(1, rollout // worker_gpus)
+    for check in recipe_checks(config):
+        with suppress(*ELSEWHERE):  # the recipe is meant for another machine
+            check()
+    _check_size(config, lag=config.rollout.lag if lag is None else lag)
+    if worker_gpus > rollout:
+        raise ConfigError(
+            f"--rollout {rollout} is less than the {worker_gpus} GPUs of one worker. Raise it, or lower --worker-gpus."
+        )
+    num_workers = rollout // worker_gpus
     work, costs = estimates(config, train=train, worker_gpus=worker_gpus, median_tokens=median_tokens)
     work = dataclasses.replace(work, steps=config.train.steps, lag=work.lag if lag is None else lag)
     outcome = simulate(work, costs, num_workers=num_workers)
@@ -66,6 +83,22 @@ def simulate(
     gpus = train + rollout
     best, best_outcome = best_split(work, costs, gpus=gpus, gpus_per_worker=worker_gpus, trainer_gpus=train)
     print(f"best of 7 splits    {best:10d} GPUs train: {best_outcome.mean_step_s:.1f} s a step")
+
+
+def _check_size(config: Config, *, lag: int) -> None:
+    """ConfigError for a recipe without RL steps, and for one whose simulation would not end."""
+    if "rl" not in config.stage_names or not config.train.steps:
+        raise ConfigError(
+            "the recipe has no RL steps to simulate. Set train.steps to 1 or more, and list the stage rl."
+        )
+    if lag > _MAX_LAG:
+        raise ConfigError(f"rollout.lag = {lag}: at most {_MAX_LAG} can be simulated. Give another with --lag.")
+    responses = config.train.steps * config.rollout.rollouts_per_step
+    if responses > _MAX_RESPONSES:
+        raise ConfigError(
+            f"train.steps = {config.train.steps} of {config.rollout.rollouts_per_step} responses are {responses:,} "
+            f"responses, more than the {_MAX_RESPONSES:,} that can be simulated. Lower train.steps."
+        )
 
 
 def estimates(config: Config, *, train: int, worker_gpus: int, median_tokens: int) -> tuple[Work, Costs]:

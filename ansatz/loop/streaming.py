@@ -90,7 +90,7 @@ class _Run:
         self._by_end: list[tuple[float, int]] = []
         self._groups: dict[int, _Group] = {}  # issued and not trained, oldest first
         self._again: list[int] = []
-        self._num_issued = self._num_problems = self._num_running = self._updates = 0
+        self._num_issued = self._num_problems = self._num_running = self._num_landed = self._updates = 0
         self.now, self.published, self.num_discarded, self.busy_s = 0.0, 0, 0, 0.0
         self.trained, self.ages, self.ends = list[int](), list[int](), list[float]()
 
@@ -139,6 +139,8 @@ class _Run:
 
     def _take(self) -> bool:
         """Take the groups of an update, if enough of them have landed."""
+        if self._num_landed < self._work.groups and math.isinf(self._stream.max_age):
+            return False  # without this, every response that ends would look through all groups
         taken = list[int]()
         for place, (number, group) in enumerate(list(self._groups.items())):
             if place >= self._stream.window or len(taken) == self._work.groups:
@@ -147,6 +149,7 @@ class _Run:
                 continue
             if self.published - group.version > self._stream.max_age:
                 self._again.append(self._groups.pop(number).problem)
+                self._num_landed -= 1
                 self.num_discarded += 1
             else:
                 taken.append(number)
@@ -155,6 +158,7 @@ class _Run:
             return False
         for number in taken:
             group = self._groups.pop(number)
+            self._num_landed -= 1
             self.trained.append(group.problem)
             self.ages.append(self.published - group.version)
         return True
@@ -174,6 +178,7 @@ class _Run:
         group.left -= 1
         if not group.left:
             self._num_running -= 1
+            self._num_landed += 1
         return True
 
     def _note(self, index: int) -> None:
