@@ -8,6 +8,10 @@ from typing import Annotated
 
 import typer
 
+from ansatz.errors import ConfigError
+
+_AUTO = "auto"
+
 
 def doctor(
     folder: Annotated[
@@ -16,7 +20,7 @@ def doctor(
     cluster: Annotated[bool, typer.Option("--cluster", help="Examine the nodes of a Ray cluster too.")] = False,
     address: Annotated[
         str, typer.Option(help="Of the Ray cluster, such as 10.0.0.1:6379; auto: the one that runs on this machine.")
-    ] = "auto",
+    ] = _AUTO,
     nodes: Annotated[
         int, typer.Option(help="With --cluster: nodes that must answer, with the head. They have 2 minutes.", min=1)
     ] = 1,
@@ -30,6 +34,9 @@ def doctor(
 
     from ansatz.certify.doctor import examine_cluster, examine_machine
 
+    if not cluster and (address != _AUTO or nodes > 1):
+        option = f"--address {address}" if address != _AUTO else f"--nodes {nodes}"
+        raise ConfigError(f"{option} has no effect without --cluster. Add --cluster, or leave it out.")
     console, wrong = Console(highlight=False, soft_wrap=True), 0
     style = {"ok": "green", "note": "yellow", "wrong": "bold red"}
     of_cluster = examine_cluster(address, folder, num_nodes=nodes) if cluster else ()

@@ -345,10 +345,16 @@ class RayCluster:
 
 
 def _check_reachable(address: str) -> None:
-    """OSError if no program listens at HOST:PORT. Ray itself would try to connect for minutes."""
-    host, separator, port = address.rpartition(":")
-    if separator and port.isdecimal():
-        socket.create_connection((host.removeprefix("ray://").strip("[]"), int(port)), timeout=_CONNECT_S).close()
+    """OSError if no program listens at HOST:PORT. Ray itself would try to connect for minutes.
+
+    ValueError for any other address than auto: Ray would start a cluster for `local`.
+    """
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or len(port) > len("65535") or int(port) > 65535:
+        raise ValueError("expected auto, or HOST:PORT such as 10.0.0.1:6379")
+    socket.create_connection((host.removeprefix("ray://").strip("[]"), int(port)), timeout=_CONNECT_S).close()
 
 
 def _call(function: Callable[..., T], *args: Any) -> T:

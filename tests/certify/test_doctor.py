@@ -78,8 +78,11 @@ def test_a_smallest_run_that_fails_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 @pytest.mark.cluster
-def test_no_cluster_at_the_address_is_said_with_how_to_start_one(tmp_path: Path):
-    findings = list(examine_cluster("127.0.0.1:1", tmp_path))
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:1", "127.0.0.1:99999", ":6379", "local", "nowhere", "ray://nowhere", "/"]
+)
+def test_no_cluster_at_the_address_is_said_with_how_to_start_one(tmp_path: Path, address: str):
+    findings = list(examine_cluster(address, tmp_path))
     assert [finding.state for finding in findings] == ["wrong"]
     assert "ray start --head" in findings[0].advice
 
