@@ -11,6 +11,7 @@ import importlib
 import inspect
 import os
 import pkgutil
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ from ansatz.errors import AnsatzError, ConfigError
 from ansatz.files import not_written
 
 process.configure_process()
+_LONG_WORD = re.compile(r"(\S{100})\S{200,}(\S{20})")
 _STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
@@ -87,6 +89,7 @@ def _check_current_folder() -> None:
 
 
 def _say(sentence: str) -> None:
+    sentence = _LONG_WORD.sub(r"\1...\2", sentence)  # without this, a value of thousands of characters would hide it
     with suppress(OSError):  # of a standard error that is full or closed: the exit code still tells
         print(f"ansatz: {sentence}", file=sys.stderr, flush=True)
 
