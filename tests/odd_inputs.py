@@ -15,8 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
+
+from ansatz.config.load import merge
+from ansatz.config.schema import Config, flat_keys
 
 HUGE = 10**400
+SMALL: dict[str, Any] = {
+    "model": {"tiny": {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1, "head_dim": 16}},
+    "rollout": {"prompts_per_step": 2, "samples_per_prompt": 2, "max_response_tokens": 16},
+    "threads": 1,
+}
+"""So that a recipe takes seconds to check."""
 QUICK = [
     *("--sft.steps", "0", "--train.steps", "0", "--evaluate.problems", "1", "--evaluate.k", "1"),
     *(
@@ -52,6 +62,8 @@ ODD_VALUES: tuple[Any, ...] = (
     {"": None},
     ["a", {"b": [1, 2]}],
 )
+EXTREME_VALUES: tuple[Any, ...] = (1, 2, 10**6, 10**9, 10**14, 0.5, 1e-300, 1e300, False, "/dev/full", "none.py:none")
+"""Of a type that many keys accept."""
 ODD_BYTES: tuple[tuple[str, bytes], ...] = (
     ("empty", b""),
     ("null bytes", b"\0" * 100),
@@ -124,6 +136,15 @@ LINKS = {
 }
 """What nobody can read or write, not even root, for whom a file without permission is like any other. Nothing here may
 be harmed by a command that appends to it."""
+
+
+_NEED_MORE = ("gsm8k", "judge", "reasoning_gym", "distill")
+OWN_RECIPES = [
+    path
+    for path in sorted((Path(__file__).parents[1] / "recipes").glob("tiny_*_cpu.yaml"))
+    if not any(name in path.stem for name in _NEED_MORE)
+]
+"""The recipes that need no network, server, package or file: all are made from generated problems."""
 
 
 def odd_file(rng: random.Random, path: Path) -> str:
@@ -199,6 +220,23 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def recipe_keys(recipe: Mapping[str, Any]) -> list[str]:
+    """The dotted keys that a recipe can be given: its own at any depth, and those of the schema."""
+    own = flat_keys(dict(recipe))
+    parents = {key[:end] for key in own for end, letter in enumerate(key) if letter == "."}
+    return sorted({*own, *parents, *_schema_keys(Config)})
+
+
+def _schema_keys(section: type[BaseModel], prefix: str = "") -> list[str]:
+    keys = list[str]()
+    for name, info in section.model_fields.items():
+        keys.append(f"{prefix}{name}")
+        kind = info.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            keys += _schema_keys(kind, f"{prefix}{name}.")
+    return keys
+
+
 Arguments = list[str]
 Case = Callable[[random.Random, Path], tuple[str, Arguments]]
 
@@ -249,6 +287,47 @@ def verbs(base: Path) -> Mapping[str, Case]:
 
         return case
 
+    def on_keys(*arguments: str) -> Case:
+        """A recipe of ours, made small, in which one or two keys have an odd value."""
+
+        def case(rng: random.Random, folder: Path) -> tuple[str, Arguments]:
+            source = rng.choice(OWN_RECIPES)
+            recipe = merge(yaml.safe_load(source.read_text(encoding="utf-8")), SMALL)
+            keys = rng.sample(recipe_keys(recipe), k=rng.choice((1, 1, 2)))
+            values = [rng.choice(rng.choice((ODD_VALUES, EXTREME_VALUES))) for _ in keys]
+            for key, value in zip(keys, values, strict=True):
+                for part in reversed(key.split(".")):
+                    value = {part: value}
+                recipe = merge(recipe, value)
+            path = folder / "recipe.yaml"
+            path.write_text(yaml.safe_dump(recipe), encoding="utf-8")  # JSON has no form of infinity that YAML reads
+            what = ", ".join(f"{key} = {value!a:.60}" for key, value in zip(keys, values, strict=True))
+            return f"{source.stem}: {what}", [part.format(recipe=path) for part in arguments]
+
+        return case
+
+    def on_target(*arguments: str, options: Arguments = []) -> Case:  # noqa: B006
+        """A folder to write to, of all kinds."""
+
+        def case(rng: random.Random, folder: Path) -> tuple[str, Arguments]:
+            target = copy("run", folder)
+            file = target / "config.yaml"
+            kind = rng.choice(("missing", "empty", "in use", "in a file", "odd"))
+            if kind == "in a file":
+                target = file / "deeper"
+            elif kind == "odd":
+                what, target = odd_file(rng, file), file
+                kind = f"a file: {what}"
+            elif kind != "in use":
+                shutil.rmtree(target)
+                if kind == "empty":
+                    target.mkdir()
+            name = rng.choice((str(target), str(target), *OPTION_VALUES)).replace("\ud800", "\udcff")
+            filled = [part.format(target=name) for part in arguments]
+            return f"{kind}, called {name!a:.60}", filled + _odd_options(rng, options, folder)
+
+        return case
+
     out = ["--out", "{folder}/out.jsonl"]
     keys = ["--question-key", "--answer-key", "--answer-from", "--id-key", "--out"]
     sampling = [
@@ -263,7 +342,7 @@ def verbs(base: Path) -> Mapping[str, Case]:
     ]
     sampling += ["--dtype", "--threads", "--template", "--thinking-budget", "--min-response-tokens", "--closing"]
     short = ["--max-response-tokens", "4", "--threads", "1"]
-    recipe_keys = [
+    some_keys = [
         "--train.lr",
         "--seed",
         "--threads",
@@ -272,7 +351,7 @@ def verbs(base: Path) -> Mapping[str, Case]:
         "--rewards",
         "--data.train",
     ]
-    recipe_keys += ["--algorithm", "--rollout.temperature", "--model.lora", "--name", "--model.path", "--data.template"]
+    some_keys += ["--algorithm", "--rollout.temperature", "--model.lora", "--name", "--model.path", "--data.template"]
     return {
         "score": on_rows(
             "score", "{rows}",
@@ -327,10 +406,19 @@ def verbs(base: Path) -> Mapping[str, Case]:
         "export": on_folder("run", "export", "{it}", "{folder}/out"),
         "report": on_folder("run", "report", "{it}"),
         "train --resume": on_folder("run", "train", "--resume", "{it}", options=["--train.lr", "--seed"]),
-        "train": on_recipe("train", "--out", "{folder}/runs", *QUICK, options=recipe_keys),
-        "explain": on_recipe("explain", options=[*recipe_keys, "--memory", "--run"]),
+        "train": on_recipe("train", "--out", "{folder}/runs", *QUICK, options=some_keys),
+        "explain": on_recipe("explain", options=[*some_keys, "--memory", "--run"]),
         "explain --run": on_folder("run", "explain", "{base}/recipe.yaml", "--run", "{it}"),
-        "check": on_recipe("check", "--prompts", "1", options=recipe_keys),
+        "check": on_recipe("check", "--prompts", "1", options=[*some_keys, "--prompts", "--overlay"]),
+        "check of any key": on_keys("check", "{recipe}", "--prompts", "1"),
+        "simulate": on_recipe(
+            "simulate", "--train", "2", "--rollout", "6", "--train.steps", "2",
+            options=[*some_keys, "--train", "--rollout", "--lag", "--worker-gpus", "--median-tokens"],
+        ),
+        "simulate of any key": on_keys("simulate", "{recipe}", "--train", "2", "--rollout", "6"),
+        "init": on_target("init", "{target}"),
+        "doctor": on_target("doctor", "--folder", "{target}", options=["--folder", "--nodes", "--address"]),
+        "doctor --cluster": on_target("doctor", "--cluster", "--folder", "{target}", options=["--address"]),
         "parity": on_folder("cases", "parity", "{it}/cases.json"),
         "recipes": on_recipe("recipes"),
     }  # fmt: skip

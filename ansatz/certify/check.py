@@ -19,16 +19,17 @@ from torch import Tensor
 from ansatz.certify.gradients import Gradients
 from ansatz.certify.ranks import two_rank_gradient
 from ansatz.config.schema import Config, RolloutSection
+from ansatz.loop import start_checks
 from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
+from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.own_reward_model import rewards_before
+from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.template_choice import with_template
 from ansatz.models.load import Policy, load_policy
 from ansatz.models.threads import set_threads
-from ansatz.objectives import checks
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
-from ansatz.prompts.render import render
-from ansatz.rewards.base import Grader, rewards
+from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.groups import GroupSampler
@@ -62,6 +63,7 @@ class CheckResult:
 def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[CheckResult]:
     """Check the recipe on its model and its first prompts. If it builds its model, that is done in `folder`."""
     set_threads(config.threads)
+    start_checks.check_recipe(config)
     config, _ = with_template(config)
     problems = source_problems(config.data.train, key="data.train")
     path = config.model.path
@@ -69,10 +71,9 @@ def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[
         model_builder(config)(folder, texts=tokenizer_texts(problems, config.data.template))
         path = folder
     policy = load_policy(path)
-    prompts = [
-        render(problem, config.data.template, policy.tokenizer, max_prompt_tokens=config.rollout.max_prompt_tokens)
-        for problem in problems[:num_prompts]
-    ]
+    renderer = PromptRenderer(policy.tokenizer, config)
+    LengthChecker(renderer, config, max_context=policy.max_context).check_prompts(problems[:num_prompts])
+    prompts = renderer.prompts(problems[:num_prompts])
     with build_grader(rewards_before(config), workers=config.grader_workers) as grader:
         yield from check_policy(config, policy, prompts, grader)
 
@@ -80,11 +81,6 @@ def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[
 def check_policy(config: Config, policy: Policy, prompts: Sequence[Prompt], grader: Grader) -> Iterator[CheckResult]:
     """Sample the prompts once and yield one result after the other. policy: in float32, loaded from a folder."""
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
-    checks.check_recipe(
-        objective,
-        samples_per_prompt=config.rollout.samples_per_prompt,
-        rewards_steps=any(map(rewards.gives_steps, config.rewards)),
-    )
     sampler = NativeSampler(policy, max_concurrent=config.rollout.engine.get("max_concurrent", 256))
     sampling = Sampling(
         num_samples=config.rollout.samples_per_prompt,
