@@ -13,6 +13,7 @@ from ansatz.cluster.ray import RayCluster, check_installed
 from ansatz.cluster.room import Request
 from ansatz.config.schema import Config
 from ansatz.environments.base import bind_environment
+from ansatz.loop.rank_memory import check_rank_memory
 from ansatz.loop.trainers import check_trainers, copy_of_trained, rank_needs
 from ansatz.loop.training_stage import TrainingStage
 from ansatz.models.threads import set_threads
@@ -38,14 +39,19 @@ def check_workers(config: Config) -> None:
 
 def check_room(config: Config) -> None:
     """RolloutError, with the sum, if the Ray cluster of the recipe could not hold the workers and the
-    trainer ranks even if it were empty.
+    trainer ranks even if it were empty. ConfigError if a rank needs more memory than its GPU has.
 
-    A Ray of this machine is started when it is needed, and checked then.
+    A Ray of this machine is started when it is needed, and its room is checked then.
     """
     section = config.cluster
-    if (section.workers or section.trainers) and section.address:
-        with closing(RayCluster(section.address)) as cluster:
-            cluster.check_room(_requests(config, cluster))
+    if not (section.workers or section.trainers):
+        return
+    if not section.address:
+        check_rank_memory(config, None)
+        return
+    with closing(RayCluster(section.address)) as cluster:
+        cluster.check_room(_requests(config, cluster))
+        check_rank_memory(config, cluster)
 
 
 def _needs(config: Config) -> Needs:

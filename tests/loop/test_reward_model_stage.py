@@ -144,6 +144,7 @@ def test_a_second_round_trains_the_model_on_with_replay_and_rl_renews_its_refere
         (changes("bradley_terry", "learned", labels="hard"), "labels has no effect with kind: bradley_terry"),
         (changes("bradley_terry", "learned", samples_per_prompt=1), "bradley_terry compares responses"),
         (changes("correctness", "learned", path="nowhere"), "reward_model.path"),
+        ({**changes("correctness", "learned"), "cluster": {"trainers": 2}}, "are trained in one process only"),
         ({**changes("process", "process"), "rewards": {"process": {"whole": "max"}, "math_answer": {}}}, "whole"),
         ({"algorithm": {"preset": "grpo_process"}}, "Add a reward of steps"),
     ],

@@ -58,6 +58,12 @@ class RewardModelStage(Stage):
         if config.reward_model is None:
             return
         section = section_of(config)
+        if config.cluster.trainers:
+            raise ConfigError(
+                f"cluster.trainers = {config.cluster.trainers} with the section reward_model: reward models are "
+                "trained in one process only. Train it in a run without cluster.trainers, and name its folder in the "
+                "rewards of a run with them."
+            )
         if section.samples_per_prompt == 1 and section.kind == "bradley_terry":
             raise ConfigError(
                 "reward_model.samples_per_prompt = 1: bradley_terry compares responses to the same problem. Use 2 or "
