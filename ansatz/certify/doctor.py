@@ -15,7 +15,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ import torch
 import yaml
 
 import ansatz
-from ansatz.cluster.ray import RayCluster
+from ansatz.cluster.ray import Node, RayCluster
 from ansatz.config.load import load_recipe
 from ansatz.errors import AnsatzError
 from ansatz.locks import folder_lock
@@ -78,10 +78,11 @@ def examine_machine(folder: Path) -> Iterator[Finding]:
     yield _tiny_run({})
 
 
-def examine_cluster(address: str, folder: Path, *, num_nodes: int = 1) -> Iterator[Finding]:
+def examine_cluster(address: str, folder: Path, *, num_nodes: int | None = None) -> Iterator[Finding]:
     """The findings about the nodes of a Ray cluster. folder: where runs are to be written; all nodes must see it.
 
-    num_nodes: how many must answer, the head included. They have two minutes to join.
+    num_nodes: how many must answer, the head included. They have two minutes to join. None: one at every address at
+    which a node has ever joined.
     """
     try:
         cluster = RayCluster(address)
@@ -94,7 +95,7 @@ def examine_cluster(address: str, folder: Path, *, num_nodes: int = 1) -> Iterat
         )
         return
     try:
-        _wait_for_nodes(cluster, num_nodes)
+        _wait_for_nodes(cluster, num_nodes or 1)
         yield from _nodes(cluster, folder, num_nodes)
     finally:
         cluster.close()
@@ -322,21 +323,30 @@ def _wait_for_nodes(cluster: RayCluster, num_nodes: int) -> None:
         time.sleep(0.5)
 
 
-def _nodes(cluster: RayCluster, folder: Path, num_nodes: int) -> Iterator[Finding]:
-    nodes = cluster.nodes()
-    alive, gone = [node for node in nodes if node.alive], [node for node in nodes if not node.alive]
+def _membership(nodes: Sequence[Node], num_nodes: int | None) -> Finding:
+    """Whether enough nodes answer. Ray lists a node that has left for ever; one that has joined again at its address,
+    or has been replaced by others, is not missed."""
+    alive = [node for node in nodes if node.alive]
+    answering = {node.address for node in alive}
+    left = sorted({node.address for node in nodes if not node.alive} - answering)
+    asked = len(alive) + len(left) if num_nodes is None else num_nodes
     sums = {name: sum(node.resources.get(name, 0.0) for node in alive) for name in ("CPU", "GPU")}
-    asked = max(num_nodes, len(nodes))
-    yield Finding(
+    return Finding(
         what="nodes",
-        state="wrong" if gone or len(alive) < num_nodes else "ok",
-        found=f"{len(alive)} of {asked} nodes answer, with {sums['CPU']:g} CPUs and {sums['GPU']:g} GPUs"
-        + "".join(f"; {node.address} has left" for node in gone),
+        state="wrong" if len(alive) < asked else "ok",
+        found=f"{len(alive)} of {max(asked, len(alive))} nodes answer, with {sums['CPU']:g} CPUs and {sums['GPU']:g} "
+        "GPUs" + "".join(f"; {address} has left" for address in left),
         advice="Look at that machine, and join it again with `ray start --address=HEAD:6379`; or continue with fewer "
-        "cluster.workers."
-        if gone or len(alive) < num_nodes
+        "cluster.workers. --nodes says how many nodes must answer."
+        if len(alive) < asked
         else "",
     )
+
+
+def _nodes(cluster: RayCluster, folder: Path, num_nodes: int | None) -> Iterator[Finding]:
+    nodes = cluster.nodes()
+    alive = [node for node in nodes if node.alive]
+    yield _membership(nodes, num_nodes)
     folder.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(8)
     with tempfile.TemporaryDirectory(prefix=".ansatz-doctor-", dir=folder) as probe:

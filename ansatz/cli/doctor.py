@@ -22,8 +22,13 @@ def doctor(
         str, typer.Option(help="Of the Ray cluster, such as 10.0.0.1:6379; auto: the one that runs on this machine.")
     ] = _AUTO,
     nodes: Annotated[
-        int, typer.Option(help="With --cluster: nodes that must answer, with the head. They have 2 minutes.", min=1)
-    ] = 1,
+        int | None,
+        typer.Option(
+            help="With --cluster: nodes that must answer, with the head; they have 2 minutes. Default: one at every "
+            "address at which one has joined.",
+            min=1,
+        ),
+    ] = None,
 ) -> None:
     """Print what was found about versions, devices, disk, ports and nodes, and what to do where something is wrong.
 

@@ -14,6 +14,7 @@ from toy_runs import command
 
 from ansatz.certify import doctor
 from ansatz.certify.doctor import Finding, examine_cluster, examine_machine
+from ansatz.cluster.ray import Node
 
 
 def by_name(findings: Iterator[Finding]) -> dict[str, Finding]:
@@ -106,14 +107,42 @@ def test_the_nodes_of_a_cluster_pass_and_a_missing_one_is_named(tmp_path: Path, 
         missing = next(examine_cluster(cluster.address, tmp_path, num_nodes=3))
         assert (missing.state, missing.found[:20]) == ("wrong", "2 of 3 nodes answer,")
         cluster.remove_node(second, allow_graceful=False)
-        while (nodes := next(examine_cluster(cluster.address, tmp_path))).state == "ok":  # until Ray has noticed
-            assert time.monotonic() < deadline
+        while (nodes := next(examine_cluster(cluster.address, tmp_path, num_nodes=2))).state == "ok":
+            assert time.monotonic() < deadline  # until Ray has noticed
             time.sleep(1)
         assert "1 of 2 nodes answer" in nodes.found
-        assert "has left" in nodes.found
         assert "ray start --address" in nodes.advice
+        cluster.add_node(num_cpus=1, object_store_memory=150 * 2**20)
+        for asked in (None, 2):
+            back = next(examine_cluster(cluster.address, tmp_path, num_nodes=asked))
+            assert (back.state, back.found[:20]) == ("ok", "2 of 2 nodes answer,")
     finally:
         cluster.shutdown()
+
+
+def node(address: str, *, alive: bool = True) -> Node:
+    return Node(node_id=address, address=address, alive=alive, resources={"CPU": 4.0})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "asked", "state", "found"),
+    [
+        ([node("a"), node("b")], None, "ok", "2 of 2 nodes answer, with 8 CPUs and 0 GPUs"),
+        ([node("a"), node("b", alive=False)], None, "wrong", "1 of 2 nodes answer, with 4 CPUs and 0 GPUs; b has left"),
+        ([node("a"), node("b", alive=False), node("b")], None, "ok", "2 of 2 nodes answer"),  # it has joined again
+        ([node("a"), node("b", alive=False), node("c")], 2, "ok", "; b has left"),  # replaced, as in Kubernetes
+        ([node("a"), node("b", alive=False), node("c")], None, "wrong", "2 of 3 nodes answer"),
+        ([node("a"), node("b", alive=False), node("b")], 3, "wrong", "2 of 3 nodes answer"),
+        ([node("a"), node("b"), node("c")], 2, "ok", "3 of 3 nodes answer"),
+    ],
+)
+def test_a_node_is_missed_until_it_is_back_or_enough_others_answer(
+    nodes: list[Node], asked: int | None, state: str, found: str
+):
+    finding = doctor._membership(nodes, asked)
+    assert finding.state == state
+    assert found in finding.found
+    assert bool(finding.advice) == (state == "wrong")
 
 
 def test_data_that_does_not_arrive_is_wrong():
