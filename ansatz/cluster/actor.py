@@ -9,7 +9,7 @@ import os
 import queue
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,12 +60,22 @@ def this_machine() -> str:
 
 def kill_tree(process: ProcessId) -> None:
     """SIGKILL to a process of this machine and to all below it, also if it is stopped."""
+    kill_all(tree_of(process))
+
+
+def tree_of(process: ProcessId) -> list[Any]:
+    """A process of this machine and all below it, which are found only while it is alive; empty if it is not."""
     psutil = importlib.import_module("psutil")
-    tree = list[Any]()
     with contextlib.suppress(psutil.NoSuchProcess):
         root = psutil.Process(process.pid)
         if process.names(root):
-            tree = [*root.children(recursive=True), root]
+            return [*root.children(recursive=True), root]
+    return []
+
+
+def kill_all(tree: Iterable[Any]) -> None:
+    """SIGKILL to those that are still alive."""
+    psutil = importlib.import_module("psutil")
     for member in tree:
         with contextlib.suppress(psutil.NoSuchProcess):
             member.kill()

@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ansatz.cluster.actor import Actor, ProcessId, kill_tree
+from ansatz.cluster.actor import Actor, ProcessId, kill_all, kill_tree, tree_of
 from ansatz.cluster.base import Answered, Died, Event, Failed, Joined, Needs, Partial, Role
 from ansatz.cluster.room import Request, shortage
 from ansatz.errors import MissingExtraError, RolloutError
@@ -41,6 +41,8 @@ _OBJECT_STORE_BYTES = 100 * 2**20
 _CONNECT_S = 5.0
 _TOGETHER_S = 5.0
 """Processes of a role that starts together must have their room within this time."""
+_ENDS_S = 1.0
+"""In this time Ray ends the process of an actor that is not stopped."""
 _TAKEN = "there would be room for all of this run on empty nodes, so other processes take it"
 _ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # leave CUDA_VISIBLE_DEVICES of workers without GPUs alone
@@ -333,12 +335,16 @@ class RayCluster:
         """Kill what is left of a worker, and report its death."""
         worker = self._workers.pop(name)
         self._pending = {reference: owner for reference, owner in self._pending.items() if owner[0] != name}
-        if worker.process is not None and worker.process.is_here:
-            kill_tree(worker.process)
-        elif worker.process is not None:
+        if worker.process is not None and not worker.process.is_here:
             nodes = self._groups.placement_group_table(worker.group)["bundles_to_node_id"]
             self._task_on(nodes[worker.bundle], kill_tree, worker.process)
+        tree = tree_of(worker.process) if worker.process is not None and worker.process.is_here else []
+        # Ray reports an actor as crashed if it ends before Ray has ended it. Children and stopped processes are left.
         self._ray.kill(worker.actor)
+        deadline = time.monotonic() + _ENDS_S
+        while worker.process is not None and tree and worker.process.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        kill_all(tree)
         if worker.group is not None and not any(other.group is worker.group for other in self._workers.values()):
             self._groups.remove_placement_group(worker.group)
         self._events.append(Died(name, cause))

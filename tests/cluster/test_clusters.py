@@ -41,9 +41,19 @@ def ray() -> Cluster:
     return RayCluster()
 
 
+@pytest.fixture(scope="module")
+def shared_ray() -> Iterator[Cluster]:
+    """One Ray for all tests: each cluster of a test uses it."""
+    owner = ray()
+    yield owner
+    owner.close()
+
+
 @pytest.fixture(params=[inline, fake, pytest.param(ray, marks=pytest.mark.cluster)])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     make: Callable[[], Cluster] = request.param
+    if make is ray:
+        request.getfixturevalue("shared_ray")
     cluster = make()
     yield cluster
     cluster.close()

@@ -93,20 +93,36 @@ def test_a_worker_without_a_gpu_to_run_on_is_refused_with_the_sum(cluster: RayCl
     assert time.monotonic() - begun < 5.0
 
 
-def test_no_process_is_left_when_the_driver_is_killed():
-    script = "\n".join(
-        [
-            "import time",
-            "from test_ray_cluster import *",
-            "cluster = RayCluster()",
-            "print(*pids_of(cluster)[1:], flush=True)",
-            "time.sleep(600)",
-        ]
-    )
+def driver_of(*lines: str) -> subprocess.Popen[str]:
+    """A process of its own that has a cluster."""
+    script = "\n".join(["import time", "from test_ray_cluster import *", "cluster = RayCluster()", *lines])
     path = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests"), str(Path(__file__).parent)])
-    driver = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
     )
+
+
+def test_nothing_is_printed_about_workers_that_were_killed_on_purpose():
+    driver = driver_of(
+        "idle, busy = pids_of(cluster)[0], pids_of(cluster)[0]",
+        "cluster.call(busy, 'double', [*range(10**6)])",
+        "until(cluster, Partial)",
+        "cluster.kill(idle)",
+        "cluster.kill(busy)",
+        "time.sleep(3)",  # Ray's report of a crash would arrive in less than a second
+        "cluster.close()",
+    )
+    output, _ = driver.communicate(timeout=120)
+    assert driver.returncode == 0, output
+    assert "died" not in output, output
+
+
+def test_no_process_is_left_when_the_driver_is_killed():
+    driver = driver_of("print(*pids_of(cluster)[1:], flush=True)", "time.sleep(600)")
     assert driver.stdout is not None
     parent, child = (int(pid) for pid in driver.stdout.readline().split())
     tree = [process.pid for process in psutil.Process(driver.pid).children(recursive=True)]
