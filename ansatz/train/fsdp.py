@@ -150,10 +150,11 @@ class ShardedPlacement:
     def write(self, folder: Path, name: str, tensors: Mapping[str, Tensor]) -> None:
         """A folder of that name in the format of torch.distributed.checkpoint, which any number of ranks can load.
 
-        OSError on every rank if one of them cannot write.
+        Tensors are written in the order of their names, so that equal tensors give equal files: a loaded optimizer has
+        its state in another order. OSError on every rank if one of them cannot write.
         """
         try:
-            save(dict(tensors), checkpoint_id=folder / name)
+            save(dict(sorted(tensors.items())), checkpoint_id=folder / name)
         except CheckpointException as error:
             cause = next(iter(error.failures.values()))[0]
             raise cause if isinstance(cause, OSError) else OSError(str(cause)) from error

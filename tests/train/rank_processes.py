@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,11 @@ import torch.distributed as dist
 from test_local import rows
 from tiny_models import tiny_folder
 from torch.distributed.device_mesh import init_device_mesh
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 
 from ansatz.config.schema import TrainSection
 from ansatz.models import lora
+from ansatz.models.layers import configure_layers
 from ansatz.models.load import load_policy
 from ansatz.objectives.build import build_objective
 from ansatz.train.fsdp import ShardedPlacement
@@ -33,6 +35,8 @@ def make_trainer(
     placement: Placement = ONE_PROCESS,
     *,
     adapters: bool = False,
+    checkpointing: bool = False,
+    critic_from_model: bool = False,
     dtype: torch.dtype = torch.float32,
     export_dtype: torch.dtype = torch.float32,
     device: str = "cpu",
@@ -41,7 +45,8 @@ def make_trainer(
     policy = load_policy(model, device=device)
     if adapters:
         policy = lora.add_adapters(policy, seed=0, rank=4)
-    return LocalTrainer(
+    configure_layers(policy, checkpointing=checkpointing, compiled=False)
+    trainer = LocalTrainer(
         policy,
         build_objective(algorithm, max_response_tokens=8),
         settings=TrainSection(**{"tokens_per_microbatch": 24, **settings}),
@@ -51,6 +56,11 @@ def make_trainer(
         export_dtype=export_dtype,
         placement=placement,
     )
+    if critic_from_model:
+        critic = load_policy(model, device=device)
+        configure_layers(critic, checkpointing=checkpointing, compiled=False)
+        trainer.start_critic_from(critic)
+    return trainer
 
 
 def train(trainer: LocalTrainer, *, first: int, last: int) -> list[dict[str, float]]:
@@ -79,15 +89,19 @@ Work = Callable[..., Any]
 
 def on_ranks(size: int, work: Work, *arguments: Any, device: str = "cpu") -> Any:
     """work(placement, *arguments) on every rank; what it returned on the first. On GPUs, NCCL connects the ranks."""
+    # Ranks are forks of a process that has imported the trainer, which saves them the seconds that torch takes.
+    multiprocessing.set_forkserver_preload(["ansatz.loop.trainers"])
     with tempfile.TemporaryDirectory() as folder:
-        spawn(_rank, args=(size, folder, work, arguments, device), nprocs=size)
+        torch.save(arguments, Path(folder) / "arguments.pt")
+        start_processes(_rank, (size, folder, work, device), nprocs=size, start_method="forkserver")
         return torch.load(Path(folder) / "result.pt", weights_only=False)
 
 
-def _rank(rank: int, size: int, folder: str, work: Work, arguments: tuple[Any, ...], device: str) -> None:
+def _rank(rank: int, size: int, folder: str, work: Work, device: str) -> None:
     torch.set_num_threads(1)
     backend = "nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, init_method=f"file://{folder}/rendezvous", rank=rank, world_size=size)
+    arguments = torch.load(Path(folder) / "arguments.pt", weights_only=False)
     result = work(ShardedPlacement(init_device_mesh(device, (size,))), *arguments)
     if rank == 0:
         torch.save(result, Path(folder) / "result.pt")

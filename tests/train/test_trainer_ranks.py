@@ -9,6 +9,7 @@ import pytest
 import torch
 from rank_processes import make_trainer, model_folder, on_ranks, train, weights_of
 
+from ansatz.objectives.presets import PRESETS
 from ansatz.train.placement import ONE_PROCESS, Placement
 
 CASES: dict[str, dict[str, Any]] = {
@@ -21,14 +22,24 @@ CASES: dict[str, dict[str, Any]] = {
     "whole minibatch": {"algorithm": {"preset": "clip_cov"}},
     "greedy baseline": {"algorithm": {"preset": "remax"}},
     "adapters": {"algorithm": {"preset": "grpo", "kl_coef": 0.1}, "adapters": True},
+    "critic from a model": {"algorithm": {"preset": "a2c"}, "critic_from_model": True},
+    "activation checkpointing": {"algorithm": {"preset": "ppo"}, "checkpointing": True},
+    "adapters with activation checkpointing": {
+        "algorithm": {"preset": "grpo", "entropy_coef": 0.01},
+        "adapters": True,
+        "checkpointing": True,
+    },
     "large microbatches": {"algorithm": {"preset": "grpo"}, "tokens_per_microbatch": 4096},
+}
+PRESET_CASES: dict[str, dict[str, Any]] = {
+    name: {"algorithm": {"preset": name}, "updates_per_step": 2} for name in PRESETS
 }
 
 
-def trained(placement: Placement, model: Path, names: list[str], num_steps: int) -> dict[str, Any]:
+def trained(placement: Placement, model: Path, cases: dict[str, dict[str, Any]], num_steps: int) -> dict[str, Any]:
     results: dict[str, Any] = {}
-    for name in names:
-        trainer = make_trainer(model, **CASES[name], placement=placement)
+    for name, case in cases.items():
+        trainer = make_trainer(model, **case, placement=placement)
         metrics = train(trainer, first=1, last=num_steps)
         results[name] = metrics, weights_of(trainer)
     return results
@@ -48,19 +59,30 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_two_ranks_agree_with_one_process(model: Path) -> None:
-    expected = trained(ONE_PROCESS, model, list(CASES), 3)
-    found = on_ranks(2, trained, model, list(CASES), 3)
+    expected = trained(ONE_PROCESS, model, CASES, 3)
+    found = on_ranks(2, trained, model, CASES, 3)
     for name in CASES:
         assert_agree(found[name], expected[name], name=name)
 
 
 @pytest.mark.cluster
 def test_one_and_four_ranks_agree_with_one_process(model: Path) -> None:
-    expected = trained(ONE_PROCESS, model, list(CASES), 10)
+    expected = trained(ONE_PROCESS, model, CASES, 4)
     for size in (1, 4):
-        found = on_ranks(size, trained, model, list(CASES), 10)
+        found = on_ranks(size, trained, model, CASES, 4)
         for name in CASES:
             assert_agree(found[name], expected[name], name=f"{name} on {size} ranks")
+
+
+@pytest.mark.cluster
+def test_every_preset_trains_on_two_ranks_as_in_one_process(model: Path) -> None:
+    """Two updates, of which the second needs the old log-probs."""
+    expected = trained(ONE_PROCESS, model, PRESET_CASES, 1)
+    found = on_ranks(2, trained, model, PRESET_CASES, 1)
+    for name in PRESETS:
+        assert_agree(found[name], expected[name], name=name)
+        loss, reference = found[name][0][0]["train/loss"], expected[name][0][0]["train/loss"]
+        assert loss == pytest.approx(reference, rel=1e-6, abs=1e-6), name
 
 
 SAVED = ("critic", "reference", "adapters")
