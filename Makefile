@@ -21,9 +21,9 @@ test: env
 test-slow: env
 	$(BIN)/python -m pytest -m slow
 
-# Workers, trainer ranks and local clusters, for up to 15 minutes.
+# Workers, trainer ranks and local clusters, for up to 15 minutes on two cores.
 test-cluster: env
-	$(BIN)/python -m pytest -m cluster
+	$(BIN)/python -m pytest -m 'cluster and not slow' --durations 15
 
 # On a machine with a CUDA GPU, in 5 minutes. With the environment's own torch, which must be a build for CUDA.
 test-gpu: env

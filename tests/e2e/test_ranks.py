@@ -1,8 +1,14 @@
-"""Whole runs on trainer ranks, with a worker that samples."""
+"""Whole runs on trainer ranks: they train as one process does, and survive the loss of a rank."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +17,40 @@ import torch
 from safetensors.torch import load_file
 from toy_runs import toy_config
 
+from ansatz.cluster.actor import ProcessId
 from ansatz.cluster.ray import RayCluster
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.track.jsonl import read_jsonl
 from ansatz.train.checkpoint import list_checkpoints
+from ansatz.train.distributed import DistributedTrainer
+from ansatz.train.placement import read_tensors
+from ansatz.train.rank_group import RankGroup
+from ansatz.train.trainer import TRAINING
 from benchmarks.faults.fingerprint import untimed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
 CHANGES: dict[str, Any] = {
+    "data": {"sft": None},
     "rewards": {f"{Path(__file__).parents[2]}/tests/loop/user_rewards.py:every_other": {}},
     "train": {"steps": 12, "lr": 1e-3},
-    "save": {"every": 5},
+    "save": {"every": 5, "tensorboard": False},
     "evaluate": {"every": 0},
+}
+KILLED_IN, SAVED_AT = 7, 5
+LETTERS = ["a", "e", "i", "o"]  # random weights rarely end a response themselves
+BEFORE_RL: dict[str, Any] = {
+    **CHANGES,
+    "data": {},
+    "stages": ["sft", "preference"],
+    "sft": {"steps": 2},
+    "preference": {
+        "pairs": {"problems": 4, "samples_per_prompt": 4, "batch": 2, "stop": LETTERS},
+        "steps": 3,
+        "batch_size": 4,
+        "lr": 1e-3,
+        "warmup_steps": 0,
+    },
 }
 
 
@@ -35,10 +62,10 @@ def ray() -> Iterator[None]:
     owner.close()
 
 
-def run(folder: Path, *, resume: bool = False, **cluster: Any) -> Path:
-    """The folder of the RL stage."""
-    settings = {"workers": 1, "start": 120.0, **cluster}
-    return run_pipeline(toy_config(folder, {**CHANGES, "cluster": settings}), resume=resume) / "rl"
+def run(folder: Path, changes: dict[str, Any] | None = None, *, resume: bool = False, **cluster: Any) -> Path:
+    """The run folder."""
+    settings = {"start": 120.0, **cluster}
+    return run_pipeline(toy_config(folder, {**(changes or CHANGES), "cluster": settings}), resume=resume)
 
 
 def metrics_of(stage: Path) -> list[Any]:
@@ -46,19 +73,126 @@ def metrics_of(stage: Path) -> list[Any]:
     return untimed(read_jsonl(stage / "metrics.jsonl"))
 
 
-def weights_of(stage: Path) -> dict[str, torch.Tensor]:
-    return load_file(list_checkpoints(stage)[-1] / "model.safetensors")
+def bits_of(stage: Path) -> dict[str, Any]:
+    """What must be the same after a loss: the last model, the rollouts of all steps, and the metrics."""
+    files = [list_checkpoints(stage)[-1] / "model.safetensors", *sorted((stage / "samples").iterdir())]
+    return {"metrics": metrics_of(stage), **{file.name: file.read_bytes() for file in files}}
+
+
+def assert_agree(stage: Path, expected: Path, *, from_step: int = 1) -> None:
+    """The losses differ by at most 1e-6, and the last weights by at most 1e-6 of their norm."""
+    rows, wanted = metrics_of(stage), metrics_of(expected)
+    assert [row["step"] for row in rows] == [row["step"] for row in wanted]
+    for row, reference in zip(rows, wanted, strict=True):
+        if row["step"] >= from_step and "train/loss" in reference:
+            assert row["train/loss"] == pytest.approx(reference["train/loss"], rel=1e-6, abs=1e-6)
+    found, reference = (load_file(list_checkpoints(each)[-1] / "model.safetensors") for each in (stage, expected))
+    vectors = [torch.cat([each[name].flatten() for name in reference]) for each in (found, reference)]
+    assert (vectors[0] - vectors[1]).norm() / vectors[1].norm() < 1e-6
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(tmp_path_factory.mktemp("undisturbed"), trainers=2)
+    return run(tmp_path_factory.mktemp("undisturbed"), trainers=2, workers=1) / "rl"
 
 
 def test_two_ranks_train_as_one_process_does(undisturbed: Path, tmp_path: Path):
-    alone = run(tmp_path)
-    for row, expected in zip(metrics_of(undisturbed), metrics_of(alone), strict=True):
-        assert row["train/loss"] == pytest.approx(expected["train/loss"], rel=1e-6, abs=1e-6)
-    weights, expected = weights_of(undisturbed), weights_of(alone)
-    vectors = [torch.cat([each[name].flatten() for name in expected]) for each in (weights, expected)]
-    assert (vectors[0] - vectors[1]).norm() / vectors[1].norm() < 1e-6
+    assert_agree(undisturbed, run(tmp_path) / "rl")
+
+
+def test_the_stages_before_rl_train_on_two_ranks_as_in_one_process(tmp_path: Path):
+    alone, on_ranks = run(tmp_path / "alone", BEFORE_RL), run(tmp_path / "ranks", BEFORE_RL, trainers=2)
+    for stage in ("sft", "preference"):
+        assert_agree(on_ranks / stage, alone / stage)
+
+
+@dataclass(slots=True)
+class Loss:
+    """What happened when rank 1 was lost. gone_s: from the signal until no rank was alive."""
+
+    ranks: list[ProcessId] = field(default_factory=list[ProcessId])
+    sent: float = 0.0
+    gone_s: float = float("inf")
+
+
+@contextmanager
+def rank_lost(number: signal.Signals, *, run_dir: Path, copy: Path) -> Iterator[Loss]:
+    """Rank 1 gets a signal while the ranks make the update of step KILLED_IN. Once it is noticed, and before the ranks
+    are started again, the run folder is copied."""
+    loss, updates = Loss(), list[str]()
+    gather, pause = RankGroup._gather, RankGroup.pause
+
+    def harm(self: RankGroup, expected: dict[str, Any], limit_s: float, *, doing: str) -> dict[str, Any]:
+        updates.extend([doing] * (doing == "update"))
+        if len(updates) == KILLED_IN and not loss.ranks:  # the ranks have the call, and the driver waits for them
+            processes = [self._cluster._workers[worker].process for worker in self.workers]  # pyright: ignore
+            loss.ranks, loss.sent = processes, time.monotonic()
+            os.kill(processes[1].pid, number)
+        return gather(self, expected, limit_s, doing=doing)
+
+    def look(self: RankGroup, seconds: float) -> None:
+        while any(rank.is_alive() for rank in loss.ranks) and time.monotonic() < loss.sent + 60:
+            time.sleep(0.01)
+        if not copy.exists():
+            loss.gone_s = time.monotonic() - loss.sent
+            shutil.copytree(run_dir, copy)
+        pause(self, seconds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RankGroup, "_gather", harm)
+        patch.setattr(RankGroup, "pause", look)
+        yield loss
+
+
+@pytest.fixture(scope="module")
+def stopped(undisturbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder as it was when rank 1 had been killed. The run itself went on, and has ended in the same bits."""
+    folder = tmp_path_factory.mktemp("killed")
+    copy = folder / "copy"
+    with rank_lost(signal.SIGKILL, run_dir=folder / "runs" / "toy", copy=copy) as loss:
+        ended = run(folder, trainers=2, workers=1) / "rl"
+    print(f"no rank was alive {loss.gone_s:.1f} s after the kill")
+    assert loss.gone_s < 15
+    assert bits_of(ended) == bits_of(undisturbed)
+    assert [row["step"] for row in metrics_of(copy / "rl")] == [*range(1, KILLED_IN)]
+    assert list_checkpoints(copy / "rl")[-1].name == f"step-{SAVED_AT:06d}"
+    return copy
+
+
+@pytest.mark.parametrize("size", [2, 1, 4])
+def test_a_run_whose_rank_was_killed_is_resumed_on_any_number_of_ranks(
+    undisturbed: Path, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+):
+    shutil.copytree(stopped, tmp_path / "runs" / "toy")
+    restore, loaded = DistributedTrainer.restore, tmp_path / "loaded"
+
+    def restore_and_save(self: DistributedTrainer, folder: Path, state: Any) -> None:
+        restore(self, folder, state)
+        (loaded / TRAINING).mkdir(parents=True)
+        self.save(loaded)
+
+    monkeypatch.setattr(DistributedTrainer, "restore", restore_and_save)
+    resumed = run(tmp_path, resume=True, trainers=size) / "rl"
+    assert_same_state(loaded, list_checkpoints(stopped / "rl")[-1])
+    if size == 2:
+        assert bits_of(resumed) == bits_of(undisturbed)
+    assert_agree(resumed, undisturbed, from_step=SAVED_AT + 1)
+
+
+def assert_same_state(loaded: Path, saved: Path) -> None:
+    """Weights and Adam's moments, bit for bit."""
+    states = [
+        {**load_file(each / "model.safetensors"), **read_tensors(each / TRAINING, "optimizer", like={})}
+        for each in (loaded, saved)
+    ]
+    assert states[0].keys() == states[1].keys()
+    assert len(states[0]) > 2 * len(load_file(saved / "model.safetensors"))
+    for name, value in states[1].items():
+        assert torch.equal(states[0][name], value), name
+
+
+def test_a_rank_that_is_terminated_changes_no_bit(undisturbed: Path, tmp_path: Path):
+    with rank_lost(signal.SIGTERM, run_dir=tmp_path / "runs" / "toy", copy=tmp_path / "copy") as loss:
+        ended = run(tmp_path, trainers=2) / "rl"
+    assert loss.gone_s < 15
+    assert bits_of(ended) == bits_of(undisturbed)

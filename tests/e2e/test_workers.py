@@ -87,18 +87,22 @@ def workers_of_this_process() -> list[psutil.Process]:
     return found
 
 
-def test_delays_change_the_order_of_landings_and_no_bit(tmp_path: Path, undisturbed, monkeypatch):
-    """Five runs each on one, two and three workers, which wait 0 to 200 ms before they report a group."""
+@pytest.mark.parametrize(("attempts", "fewest"), [(1, 1), pytest.param(5, 12, marks=pytest.mark.slow)])
+def test_delays_change_the_order_of_landings_and_no_bit(
+    tmp_path: Path, undisturbed, monkeypatch, attempts: int, fewest: int
+):
+    """Runs on one, two and three workers, which wait 0 to 200 ms before they report a group. In at least `fewest` of
+    them the groups land in another order than in one process."""
     monkeypatch.setattr(workers_module, "HOST", "delayed_host:build_host")
     results, order = undisturbed
     num_other_orders = 0
-    for attempt in range(5):
+    for attempt in range(attempts):
         for workers in (1, 2, 3):
             with recorded_landings() as landed:
                 assert run(tmp_path / f"{attempt}-{workers}", {"cluster": {"workers": workers}}) == results
             assert sorted(landed) == sorted(order)
             num_other_orders += landed != order
-    assert num_other_orders >= 12, "the landings came in the same order, so this proves nothing"
+    assert num_other_orders >= fewest, "the landings came in the same order, so this proves nothing"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
