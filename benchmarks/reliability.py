@@ -1,6 +1,7 @@
 """Faults of every kind of run: kills and signals at random moments, damaged files, and disks that are full.
 
     python benchmarks/reliability.py --kills 100 --signals 20 --damage 200 --disk --out reliability.json
+    python benchmarks/reliability.py --worker-kills 20
 
 Kills and signals are aimed at the phases of a run in turn, so that each is hit; an undisturbed run of the same recipe
 shows which there are. Every disturbed run is continued to its end and compared with it. docs/reliability.md has the
@@ -24,11 +25,12 @@ from typing import Any
 from faults.damage import STAGE, damaged_runs, flipped_bytes
 from faults.full_disk import CASES, full_disks
 from faults.kills import KilledRun, killed_run
-from faults.kinds import KINDS
+from faults.kinds import KINDS, ON_WORKERS
 from faults.marked import HELD
 from faults.moments import ANY, DisturbedRuns
 from faults.processes import Forks
 from faults.signals import SignalledRun, signalled_run
+from faults.worker_kills import run_with_killed_workers
 
 from ansatz.train.checkpoint import list_checkpoints
 
@@ -45,6 +47,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=0, help="SIGKILLs, divided among the kinds of run")
     parser.add_argument("--signals", type=int, default=0, help="signals that save the run, divided likewise")
+    parser.add_argument(
+        "--worker-kills", type=int, default=0, help="SIGKILLs of workers and ranks, while the run lives"
+    )
     parser.add_argument("--damage", type=int, default=0, help="flipped bytes of a checkpoint, and every other damage")
     parser.add_argument("--disk", action="store_true", help="files that cannot be written")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND", help=", ".join(KINDS))
@@ -67,6 +72,13 @@ def main() -> None:
                     draw = random.Random(f"{arguments.seed} {what} {kind}")
                     some = disturbed(runs, disturb, what=what, count=shares_of[what][kind], draw=draw)
                     results.setdefault(what, []).extend(map(asdict, some))
+                    arguments.out.write_text(json.dumps(results, indent=2), encoding="utf-8")
+        for kind, count in shares(arguments.worker_kills, ON_WORKERS).items():
+            with disturbed_runs(kind, Path(name) / "workers" / kind, interpreters=True) as runs:
+                draw = random.Random(f"{arguments.seed} worker kills {kind}")
+                for number, first in enumerate(range(0, count, FAULTS_PER_RUN)):
+                    killed = run_with_killed_workers(runs, str(number), min(FAULTS_PER_RUN, count - first), draw)
+                    results.setdefault("worker kills", []).append(printed(asdict(killed)))
                     arguments.out.write_text(json.dumps(results, indent=2), encoding="utf-8")
         if arguments.damage:
             with disturbed_runs("grpo", Path(name) / "damage", interpreters=arguments.interpreters) as runs:
@@ -132,6 +144,11 @@ def print_counts(results: dict[str, list[Any]]) -> None:
                 print(f"  exit codes: {dict(Counter(fault['code'] for fault in faults))}")
                 print(f"  in time: {sum(fault['in_time'] for fault in faults)}")
                 print(f"  longest: {max(fault['seconds'] for fault in faults)} s")
+    if runs := results.get("worker kills"):
+        same = sum(not run["differences"] for run in runs)
+        kills = sum(len(run["kills"]) for run in runs)
+        print(f"{kills} kills of workers in {len(runs)} runs, of which {same} ended in the same bits")
+        print(f"  processes left: {sum(len(run['orphans']) for run in runs)}")
     if "damage" in results:
         print(f"flipped bytes that were not noticed: {len(results['unnoticed flips'])}")
     for what in ("damage", "disk"):

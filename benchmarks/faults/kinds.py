@@ -99,6 +99,12 @@ KINDS: dict[str, dict[str, Any]] = {
         "rollout": {"lag": 2, "partial_rollout_tokens": 12, "stop": ["e"]},
         "cluster": {"workers": 2},
     },
+    "lag 1 on two ranks and two workers": {
+        **_NO_SFT,
+        "algorithm": {"preset": "grpo", "correction": "truncate"},
+        "rollout": {"lag": 1},
+        "cluster": {"trainers": 2, "workers": 2},
+    },
     "rollback": {
         **_NO_SFT,
         "train": {"warmup_steps": 5},  # the rule sees the whole rate at steps 6 and 7, and the half of it never
@@ -110,6 +116,9 @@ KINDS: dict[str, dict[str, Any]] = {
         "rewards": {f"{REWARDS}:overflows_at": {"at": [3, 6, 7, 10]}},
     },
 }
+
+
+ON_WORKERS = tuple(kind for kind, changes in KINDS.items() if "cluster" in changes)
 
 
 def recipe(kind: str, *, out: Path, url: str = "", changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
