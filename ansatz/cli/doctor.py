@@ -39,7 +39,7 @@ def doctor(
 
     from ansatz.certify.doctor import examine_cluster, examine_machine
 
-    if not cluster and (address != _AUTO or nodes > 1):
+    if not cluster and (address != _AUTO or nodes is not None):
         option = f"--address {address}" if address != _AUTO else f"--nodes {nodes}"
         raise ConfigError(f"{option} has no effect without --cluster. Add --cluster, or leave it out.")
     console, wrong = Console(highlight=False, soft_wrap=True), 0

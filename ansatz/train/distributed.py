@@ -222,9 +222,7 @@ class DistributedTrainer:
 
     def _catch_up(self) -> None:
         """Bring ranks that have just started to where the lost ones were when the last call began."""
-        if not self._has_state:
-            return
-        if (latest := checkpoint.latest(self._folder)) is not None:
+        if self._has_state and (latest := checkpoint.latest(self._folder)) is not None:
             self._group.call("restore", latest.absolute(), checkpoint.trainer_state(latest))
         self._forget_saved()
         for update in self._updates:

@@ -14,7 +14,9 @@ from toy_runs import command
 
 from ansatz.certify import doctor
 from ansatz.certify.doctor import Finding, examine_cluster, examine_machine
+from ansatz.cli.doctor import doctor as doctor_command
 from ansatz.cluster.ray import Node
+from ansatz.errors import ConfigError
 
 
 def by_name(findings: Iterator[Finding]) -> dict[str, Finding]:
@@ -143,6 +145,14 @@ def test_a_node_is_missed_until_it_is_back_or_enough_others_answer(
     assert finding.state == state
     assert found in finding.found
     assert bool(finding.advice) == (state == "wrong")
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"), [({"nodes": 1}, "--nodes 1 has no effect"), ({"address": "a:1"}, "--address a:1 has no")]
+)
+def test_an_option_that_needs_a_cluster_is_refused_without_one(option: dict[str, Any], sentence: str):
+    with pytest.raises(ConfigError, match=sentence):
+        doctor_command(**{"folder": Path("runs"), "cluster": False, "address": "auto", "nodes": None, **option})
 
 
 def test_data_that_does_not_arrive_is_wrong():

@@ -11,7 +11,7 @@ import pytest
 
 from ansatz.cluster.base import Role
 from ansatz.cluster.fake import FakeCluster, Plan
-from ansatz.errors import AlignmentError, TrainerError
+from ansatz.errors import AlignmentError, RolloutError, TrainerError
 from ansatz.train import checkpoint
 from ansatz.train.distributed import DistributedTrainer
 from ansatz.train.rank_group import RankGroup, RankLimits
@@ -27,7 +27,8 @@ class Ranks:
     """Every rank keeps a sum that depends on the order of updates.
 
     harm: called with (rank, method, arguments) before each call; what it returns replaces the plan.
-    updates: (worker, step) of every update.
+    updates: (worker, step) of every update. left: the workers that have been told to leave. room: the number of ranks
+    that can be placed at a time.
     """
 
     def __init__(self) -> None:
@@ -36,14 +37,25 @@ class Ranks:
         self.version: dict[str, int] = {}
         self.rank: dict[str, int] = {}
         self.updates: list[tuple[str, int]] = []
+        self.left: list[str] = []
+        self.needs_greedy = False
         self.harm: Callable[[int, str, tuple[Any, ...]], Plan | None] = lambda rank, method, args: None
         self.cluster = FakeCluster(self.script)
+        self.room: Callable[[float], int] = lambda now: 2
+        self._start, self.cluster.start = self.cluster.start, self.start  # pyright: ignore[reportAttributeAccessIssue]
+
+    def start(self, role: Role, count: int) -> list[str]:
+        if count > (room := self.room(self.cluster.now())):
+            raise RolloutError(f"{count} trainer processes x 1 = {count} CPU, and the cluster has {room} CPU")
+        return self._start(role, count)
 
     def script(self, worker: str, method: str, args: tuple[Any, ...]) -> Plan:
         if method == "open_store":
             return Plan(value=("127.0.0.1", 1))
         if method == "join":
             self.rank[worker], self.total[worker], self.version[worker] = args[0], 0.0, 0
+        if method == "leave":
+            self.left.append(worker)
         if (plan := self.harm(self.rank[worker], method, args)) is not None:
             return plan
         agreed, own = None, []
@@ -69,13 +81,13 @@ class Ranks:
             state={"version": version},
             checkpoint_bytes=1,
             published_bytes=1,
-            needs_greedy=False,
+            needs_greedy=self.needs_greedy,
             device="cpu",
         )
-        return RankAnswer(status=status, agreed=agreed, own=own, error=error)
+        return RankAnswer(status=status, agreed=agreed, own=own, error=error, peak_gb=float(self.rank[worker]))
 
-    def trainer(self, folder: Path) -> DistributedTrainer:
-        group = RankGroup(self.cluster, Role(name="trainer", target=""), size=2, min_size=2, limits=LIMITS)
+    def trainer(self, folder: Path, *, min_size: int = 2) -> DistributedTrainer:
+        group = RankGroup(self.cluster, Role(name="trainer", target=""), size=2, min_size=min_size, limits=LIMITS)
         trainer = DistributedTrainer(group, tokenizer=None, stage_folder=folder)
         self.events: list[tuple[int, str]] = []
         trainer.on_event = lambda step, text: self.events.append((step, text))
@@ -182,3 +194,147 @@ def test_an_error_of_all_ranks_is_raised_and_they_go_on(tmp_path: Path):
     trainer.update(batch, step=1)
     assert ranks.cluster.alive == before
     assert trainer.changes == 1
+
+
+def test_an_error_that_one_rank_has_while_the_others_wait_for_it_is_raised(tmp_path: Path):
+    ranks = Ranks()
+    trainer = ranks.trainer(tmp_path)
+    workers = ranks.cluster.alive
+    full = Plan(seconds=1.0, value=ranks.answer(workers[1], error=OSError(28, "No space left on device")))
+    ranks.harm = lambda rank, method, args: (full if rank == 1 else Plan(seconds=None)) if method == "update" else None
+    batch = trainer.batch([sample(1.0)])
+    with pytest.raises(OSError, match="No space left"):
+        trainer.update(batch, step=1)
+    ranks.cluster.events(0.0)
+    assert ranks.cluster.alive == []  # the others would wait for ever
+
+
+def test_the_whole_group_ends_when_ranks_disagree_and_when_the_trainer_is_closed(tmp_path: Path):
+    ranks = Ranks()
+    trainer = ranks.trainer(tmp_path / "disagree")
+    ranks.harm = lambda rank, method, args: (
+        Plan(value=ranks.answer(ranks.cluster.alive[rank], agreed=rank)) if method == "batch" else None
+    )
+    with pytest.raises(TrainerError, match="disagree"):
+        trainer.batch([sample(1.0)])
+    ranks.cluster.events(0.0)
+    assert ranks.cluster.alive == []
+    closed = Ranks()
+    trainer, workers = closed.trainer(tmp_path / "closed"), closed.cluster.alive
+    trainer.close()
+    closed.cluster.events(0.0)
+    assert closed.cluster.alive == []
+    assert closed.left == workers
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_loss_is_noticed_in_time_while_the_other_ranks_hang(tmp_path: Path, dies: bool):
+    """A death at once, although the others wait for the dead rank; a rank that hangs, after the time for a call."""
+    ranks = Ranks()
+    trainer = ranks.trainer(tmp_path)
+    batch, begun, harmed = trainer.batch([sample(1.0)]), ranks.cluster.now(), list[int]()
+
+    def harm(rank: int, method: str, args: tuple[Any, ...]) -> Plan | None:
+        if method != "update" or len(harmed) == 2:
+            return None
+        harmed.append(rank)
+        if dies and rank == 1:
+            ranks.cluster.die(ranks.cluster.alive[1], after_s=1.0)
+        return Plan(seconds=None)
+
+    ranks.harm = harm
+    trainer.update(batch, step=1)
+    assert ranks.cluster.now() - begun < (LIMITS.call if dies else 2 * LIMITS.call)
+
+
+def test_the_cause_of_a_loss_is_the_death_and_not_what_other_ranks_saw_of_it(tmp_path: Path):
+    ranks = Ranks()
+    trainer = ranks.trainer(tmp_path)
+    batch, first = trainer.batch([sample(1.0)]), ranks.cluster.alive
+    ranks.cluster.die(first[1], after_s=0.6)
+    lost = [Plan(seconds=0.5, error="RuntimeError: connection closed by peer")]
+    ranks.harm = lambda rank, method, args: lost.pop() if (rank, method) == (0, "update") and lost else None
+    trainer.update(batch, step=1)
+    assert ranks.events[0][1].startswith("rank 1 died (signal 9). All ranks")
+
+
+def test_while_ranks_compute_it_is_unknown_whether_the_weights_have_changed(tmp_path: Path):
+    ranks = Ranks()
+    trainer, seen = ranks.trainer(tmp_path), list[int]()
+    ranks.harm = lambda rank, method, args: seen.append(trainer.changes)
+    trainer.update(trainer.batch([sample(1.0)]), step=1)
+    assert set(seen) == {-1}
+    assert trainer.changes == 1
+
+
+def test_a_batch_that_is_not_the_last_one_is_built_again(tmp_path: Path):
+    ranks = Ranks()
+    trainer = ranks.trainer(tmp_path)
+    first, _ = trainer.batch([sample(1.0)]), trainer.batch([sample(2.0)])
+    trainer.update(first, step=1)
+    assert set(ranks.total.values()) == {1.0}
+
+
+def test_a_batch_without_the_baselines_that_the_objective_needs_is_refused(tmp_path: Path):
+    ranks = Ranks()
+    ranks.needs_greedy = True
+    with pytest.raises(KeyError, match="0"):
+        ranks.trainer(tmp_path).batch([sample(1.0)])
+
+
+def test_skipped_updates_are_reported_and_the_peak_is_that_of_the_rank_that_needs_most(tmp_path: Path):
+    ranks, skipped = Ranks(), list[Any]()
+    trainer = ranks.trainer(tmp_path)
+    trainer.on_skip = skipped.append
+    batch = trainer.batch([sample(1.0)])
+    ranks.harm = lambda rank, method, args: Plan(value=ranks.answer(ranks.cluster.alive[rank], own=[f"by {rank}"]))
+    trainer.update(batch, step=1)
+    assert skipped == ["by 0"]
+    assert trainer.watch_memory()() == 1.0
+
+
+def test_ranks_that_are_lost_after_a_restore_load_the_checkpoint_again(tmp_path: Path):
+    assert train(Ranks(), tmp_path, last=2) == 1.5 * 1 + 2 * 2
+    newest = checkpoint.latest(tmp_path)
+    assert newest is not None
+    ranks = Ranks()
+    trainer = ranks.trainer(tmp_path)
+    trainer.restore(newest, checkpoint.trainer_state(newest))
+    ranks.harm = once(3, "batch", Plan(seconds=None))
+    trainer.update(trainer.batch([sample(3.0)]), step=3)
+    assert {ranks.total[worker] for worker in sorted(ranks.rank)[-2:]} == {1.5 * 5.5 + 3 * 3}
+
+
+def test_ranks_that_are_lost_before_the_first_update_start_from_the_model_again(tmp_path: Path):
+    """A checkpoint in the folder is that of an earlier attempt, until the stage restores it."""
+    train(Ranks(), tmp_path, last=2)
+    ranks = Ranks()
+    trainer = ranks.trainer(tmp_path)
+    ranks.harm = once(1, "update", Plan(seconds=None))
+    trainer.update(trainer.batch([sample(1.0)]), step=1)
+    assert {ranks.total[worker] for worker in sorted(ranks.rank)[-2:]} == {1.0}
+
+
+def test_there_are_fewer_ranks_where_there_is_no_room_for_all(tmp_path: Path):
+    ranks = Ranks()
+    ranks.room = lambda now: 1
+    with pytest.raises(TrainerError, match="at least 2 trainer ranks are needed: 2 trainer processes x 1 = 2 CPU"):
+        ranks.trainer(tmp_path)
+    assert ranks.cluster.now() == 0.0  # a first start does not wait
+    ranks.trainer(tmp_path, min_size=1)
+    assert len(ranks.cluster.alive) == 1
+
+
+@pytest.mark.parametrize(("room_after_s", "continues"), [(40.0, True), (400.0, False)])
+def test_a_restart_waits_for_room_as_long_as_it_may(tmp_path: Path, room_after_s: float, continues: bool):
+    ranks = Ranks()
+    trainer = ranks.trainer(tmp_path)
+    ranks.room = lambda now: 2 if now >= room_after_s else 0
+    ranks.cluster.die(ranks.cluster.alive[0])
+    if continues:
+        trainer.batch([sample(1.0)])
+        assert 40.0 <= ranks.cluster.now() < 60.0
+        return
+    with pytest.raises(TrainerError, match="at least 2 trainer ranks are needed"):
+        trainer.batch([sample(1.0)])
+    assert LIMITS.patience <= ranks.cluster.now() < 1.5 * LIMITS.patience
