@@ -18,6 +18,10 @@ _LEFT_OUT = ("tensorboard", "report.html")
 """The events of TensorBoard have the time of writing in them. The report shows what the other files hold, and times."""
 
 
+_IDENTIFIED = ("/.metadata",)
+"""Each checkpoint of several ranks gets an id of its own from torch, in this file."""
+
+
 def fingerprint(run: Path) -> dict[str, str]:
     """SHA-256 by path within the run folder. Hidden files are drafts and locks."""
     files = (path for path in sorted(run.rglob("*")) if path.is_file())
@@ -63,7 +67,8 @@ def _content(path: Path, run: Path) -> bytes:
 
 def _without_times(path: Path, text: str) -> bytes:
     if path.name == DIGESTS_FILE:  # JSON may name the run folder, and is compared itself
-        return "".join(line for line in text.splitlines(keepends=True) if not line.rstrip().endswith(".json")).encode()
+        lines = text.splitlines(keepends=True)
+        return "".join(line for line in lines if not line.rstrip().endswith((".json", *_IDENTIFIED))).encode()
     if path.suffix == ".jsonl":
         rows = [untimed(json.loads(line)) for line in text.split("\n")[:-1]]
         return "\n".join(map(json.dumps, rows)).encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,8 +103,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def expected(model: Path) -> dict[str, Steps]:
-    return run_cases(ONE_PROCESS, model, 10, None)
+def expected(model: Path) -> Iterator[dict[str, Steps]]:
+    """In one process of one thread, like a rank: the number of threads also changes the order of sums."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield run_cases(ONE_PROCESS, model, 10, None)
+    torch.set_num_threads(num_threads)
 
 
 @pytest.mark.cluster
