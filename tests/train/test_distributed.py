@@ -129,6 +129,31 @@ def once(step: int, method: str, plan: Plan) -> Callable[[int, str, tuple[Any, .
     return harm
 
 
+def test_the_sum_of_undisturbed_steps_is_that_of_their_rewards_and_rates(undisturbed: float):
+    total = 0.0
+    for step in range(1, 7):
+        total = 1.5 * total + (0.5 if step >= 5 else 1.0) * step * step
+    assert undisturbed == total
+
+
+@pytest.mark.parametrize(("step", "repeated"), [(3, []), (6, [3, 4, 5])])
+def test_what_is_repeated_is_what_no_checkpoint_has(tmp_path: Path, undisturbed: float, step: int, repeated: list[int]):
+    ranks = Ranks()
+    ranks.harm = once(step, "batch", Plan(seconds=None))
+    assert train(ranks, tmp_path / "run") == undisturbed
+    new = sorted(ranks.rank)[-2]
+    assert [step for worker, step in ranks.updates if worker == new] == [*repeated, *range(step, 7)]
+
+
+def test_updates_that_a_checkpoint_has_are_not_kept(tmp_path: Path):
+    trainer = Ranks().trainer(tmp_path)
+    for step in (1, 2, 3):
+        trainer.update(trainer.batch([sample(1.0)]), step=step)
+        if step == 2:
+            checkpoint.save(tmp_path, step=2, trainer=trainer, state={}, keep=1)
+    assert [update.step for update in trainer._updates] == [3]
+
+
 @pytest.mark.parametrize("method", ["batch", "update"])
 @pytest.mark.parametrize("plan", [Plan(seconds=None), Plan(seconds=0.5, error="RuntimeError: connection closed")])
 def test_after_a_loss_all_ranks_repeat_the_steps_since_the_checkpoint(
