@@ -39,6 +39,8 @@ def doctor(
 
     from ansatz.certify.doctor import examine_cluster, examine_machine
 
+    if not address.strip():
+        raise ConfigError("--address is empty. Give HOST:PORT of a Ray cluster, or leave it out.")
     if not cluster and (address != _AUTO or nodes is not None):
         option = f"--address {address}" if address != _AUTO else f"--nodes {nodes}"
         raise ConfigError(f"{option} has no effect without --cluster. Add --cluster, or leave it out.")
