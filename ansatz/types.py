@@ -112,6 +112,25 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentReward:
+    """What the environment of a response gave it when it had ended (`environments.base.Environment.reward`).
+
+    value: in [0, 1], or the finite value of a RewardResult. verdict: None if the environment gave a number only.
+    steps: as in `Score`, not weighted.
+    explanation: why the environment failed to give a reward; the verdict is then TIMEOUT or CRASHED. Empty if it did.
+    """
+
+    value: float
+    verdict: Verdict | None = None
+    steps: tuple[tuple[int, float], ...] = ()
+    explanation: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.explanation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
     """A problem as the policy sees it: rendered in a template and tokenised."""
 
@@ -136,6 +155,8 @@ class Rollout:
     sampled_mask: False where a token was forced (the end of a thought, the output of a tool); empty if the policy
     sampled every token.
     versions: the policy version that sampled each token; empty if one version sampled all of them.
+    environment_reward: None if the response has not ended, without an environment, and if its environment leaves the
+    reward to the recipe.
     """
 
     prompt: Prompt
@@ -151,6 +172,7 @@ class Rollout:
     min_response_tokens: int = 0
     sampled_mask: tuple[bool, ...] = ()
     versions: tuple[int, ...] = ()
+    environment_reward: EnvironmentReward | None = None
 
     def __post_init__(self) -> None:
         per_token = {"behavior_logps": True, "num_candidates": False, "sampled_mask": False, "versions": False}
@@ -202,20 +224,36 @@ class Group:
 def to_json(value: Any) -> Json:
     """Any type above as plain JSON. Read back, it is equal, except that tuples in `meta` become lists."""
     data = dataclasses.asdict(value)
-    if isinstance(value, ScoredRollout) and not value.score.steps:
-        del data["score"]["steps"]
+    if isinstance(value, ScoredRollout):
+        if not value.score.steps:
+            del data["score"]["steps"]
+        if value.rollout.environment_reward is None:
+            del data["rollout"]["environment_reward"]
+    if isinstance(value, Rollout) and value.environment_reward is None:
+        del data["environment_reward"]
     return data
 
 
 def scored_from_json(data: Json) -> ScoredRollout:
     """The inverse of `to_json` for a ScoredRollout."""
     score: Json = dict(data["score"])
-    verdict: Json = dict(score.pop("verdict"))
-    steps = tuple((end, reward) for end, reward in score.pop("steps", ()))
-    return ScoredRollout(
-        rollout=rollout_from_json(data["rollout"]),
-        score=Score(verdict=Verdict(reason=Reason(verdict.pop("reason")), **verdict), steps=steps, **score),
-    )
+    verdict, steps = _verdict_from_json(score.pop("verdict")), _steps_from_json(score.pop("steps", ()))
+    return ScoredRollout(rollout=rollout_from_json(data["rollout"]), score=Score(verdict=verdict, steps=steps, **score))
+
+
+def _verdict_from_json(data: Json) -> Verdict:
+    return Verdict(**{**data, "reason": Reason(data["reason"])})
+
+
+def _steps_from_json(steps: Sequence[Sequence[Any]]) -> tuple[tuple[int, float], ...]:
+    return tuple((end, reward) for end, reward in steps)
+
+
+def _environment_reward_from_json(data: Json | None) -> EnvironmentReward | None:
+    if data is None:
+        return None
+    verdict = None if data["verdict"] is None else _verdict_from_json(data["verdict"])
+    return EnvironmentReward(**{**data, "verdict": verdict, "steps": _steps_from_json(data["steps"])})
 
 
 def prompt_from_json(data: Json) -> Prompt:
@@ -235,5 +273,6 @@ def rollout_from_json(data: Json, prompt: Prompt | None = None) -> Rollout:
         sampled_mask=tuple(rollout.pop("sampled_mask", ())),
         versions=tuple(rollout.pop("versions", ())),
         finish=Finish(rollout.pop("finish")),
+        environment_reward=_environment_reward_from_json(rollout.pop("environment_reward", None)),
         **rollout,
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -32,16 +32,19 @@ class Environment:
     """What one response interacts with; each response has an environment of its own. Subclass it, and write `step`.
 
     All methods may be plain or `async`. Plain methods run in threads, so that none delays another response. An `async`
-    method must not block. Every call has the deadline `timeout_s` of the recipe. A call that raises or misses its
-    deadline gives the observation `show("error: ...")`; after a missed deadline the environment is started anew.
+    method must not block. Every call has the deadline `timeout_s` of the recipe. A call of `step` that raises or misses
+    its deadline gives the observation `show("error: ...")`; after a missed deadline the environment is started anew.
 
     turn_ends: strings that end a turn of the policy. An end-of-sequence token always ends one.
+    open_turn: when `reward` is called, the text of a last turn that `step` has not been given, because the length limit
+        or a stop string ended the response within it; empty otherwise.
     instant: the methods are plain and return at once, so they run in the thread that samples.
     parallel: how many calls may run at the same time, over all responses.
     grace_s: time beyond `timeout_s` that a call gets, for an environment that keeps the deadline itself.
     """
 
     turn_ends: Sequence[str] = ()
+    open_turn: str = ""
     instant: bool = False
     parallel: int = 256
     grace_s: float = 0.0
@@ -56,6 +59,14 @@ class Environment:
     def show(self, observation: str) -> str:
         """How an observation looks to the policy, after it has been cut to `max_observation_chars`."""
         return observation
+
+    def reward(self) -> Any:
+        """The reward of the response, which the recipe's reward `environment` uses. Called once, when it has ended.
+
+        A number in [0, 1] or a RewardResult. None: the other rewards of the recipe decide. An error, a missed deadline
+        and any other value are a verdict of their own (crashed or timeout), with the environment as its owner.
+        """
+        return None
 
     def close(self) -> None:
         """Release what the environment holds. Called once, when the response has ended."""
@@ -86,6 +97,11 @@ class EnvironmentSpec:
     make: Callable[[], Environment]
     settings: TurnSettings
     sample: Environment
+
+    @property
+    def rewards(self) -> bool:
+        """Whether the environment rewards responses: it has a method `reward` of its own."""
+        return getattr(self.sample.reward, "__func__", None) is not Environment.reward
 
 
 def environment_names() -> list[str]:
@@ -137,6 +153,21 @@ def bind_environment(section: Mapping[str, Any] | None) -> EnvironmentSpec | Non
     if not isinstance(sample, Environment):
         raise ConfigError(f"{what} gives {sample!r:.60}, which is not an ansatz.environments.Environment. Subclass it.")
     return EnvironmentSpec(name=name, make=make, settings=turns, sample=sample)
+
+
+def check_environment_reward(rewards: Collection[str], spec: EnvironmentSpec | None) -> None:
+    """ConfigError if the recipe names the reward `environment`, and nothing can give it. rewards: their names."""
+    if "environment" not in rewards or (spec is not None and spec.rewards):
+        return
+    if spec is None:
+        raise ConfigError(
+            "rewards.environment is the reward that an environment gives, but no environment is set. Set "
+            "environment.name, or remove rewards.environment."
+        )
+    raise ConfigError(
+        f"rewards.environment: the environment {spec.name!r} gives no reward. Give it a method `reward`, or use "
+        "another reward, such as math_answer."
+    )
 
 
 def _in_module(name: str) -> Callable[..., Environment] | None:

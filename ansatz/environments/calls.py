@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ansatz.environments.base import EnvironmentSpec
 from ansatz.environments.episode import Episode
 from ansatz.errors import RolloutError
+from ansatz.types import EnvironmentReward
+
+T = TypeVar("T")
 
 _GRACE_S = 30.0
 """Seconds after its deadline that a call has to end. Only an `async` method that blocks the event loop takes longer."""
@@ -27,25 +30,19 @@ class EnvironmentCalls:
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         self._open: set[Episode] = set()
-        self._answers: queue.SimpleQueue[tuple[Any, str | None]] = queue.SimpleQueue()
-        self._num_running = 0
+        self._answers = _Running[str | None](spec, self._limit_s)
+        self._rewards = _Running[EnvironmentReward | None](spec, self._limit_s)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._places = asyncio.Semaphore(spec.sample.parallel)
 
     def submit(self, key: Any, episode: Episode, turn: str) -> None:
         """Begin to answer a turn. `finished` gives the answer under this key."""
-        self._num_running += 1
         self._open.add(episode)
-        asyncio.run_coroutine_threadsafe(self._answer(key, episode, turn), self._running_loop())
+        self._begin(self._answers, key, episode.answer(turn))
 
     def finished(self, *, wait: bool) -> list[tuple[Any, str | None]]:
         """The answers that have arrived. wait: at least one, if any call is running."""
-        answers: list[tuple[Any, str | None]] = []
-        while self._num_running and (wait or not self._answers.empty()):
-            answers.append(self._next())
-            self._num_running -= 1
-            wait = False
-        return answers
+        return self._answers.finished(wait=wait)
 
     def answer(self, episode: Episode, turn: str) -> str | None:
         """The answer to one turn, for a sampler that has nothing else to do meanwhile."""
@@ -54,6 +51,18 @@ class EnvironmentCalls:
         self.submit(None, episode, turn)
         ((_, answer),) = self.finished(wait=True)
         return answer
+
+    def submit_reward(self, key: Any, episode: Episode, open_turn: str) -> None:
+        """Begin to ask for the reward of a response that has ended. `rewards` gives it under this key."""
+        if self.spec.sample.instant:
+            self._rewards.add(key, episode.reward_at_once(open_turn))
+            return
+        self._open.add(episode)
+        self._begin(self._rewards, key, episode.reward(open_turn))
+
+    def rewards(self, *, wait: bool) -> list[tuple[Any, EnvironmentReward | None]]:
+        """The rewards that have arrived. wait: at least one, if any call is running."""
+        return self._rewards.finished(wait=wait)
 
     def end(self, episode: Episode) -> None:
         """The response of the episode has ended, so its environment can release what it holds."""
@@ -71,16 +80,15 @@ class EnvironmentCalls:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._loop, self._open = None, set()
 
-    def _next(self) -> tuple[Any, str | None]:
+    @property
+    def _limit_s(self) -> float:
+        """Seconds in which a call ends whatever its environment does, unless that blocks the event loop."""
         settings = self.spec.settings
-        limit = (settings.timeout_s + self.spec.sample.grace_s) * (settings.turns + 1) + _GRACE_S
-        try:
-            return self._answers.get(timeout=limit)
-        except queue.Empty:
-            raise RolloutError(
-                f"environment {self.spec.name!r} has not answered for {limit:g} s, although environment.timeout_s = "
-                f"{settings.timeout_s:g}: one of its async methods blocks. Write it as a plain method, or await."
-            ) from None
+        return (settings.timeout_s + self.spec.sample.grace_s) * (settings.turns + 1) + _GRACE_S
+
+    def _begin(self, running: _Running[T], key: Any, call: Coroutine[Any, Any, T]) -> None:
+        running.num_running += 1
+        asyncio.run_coroutine_threadsafe(self._run(running, key, call), self._running_loop())
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
@@ -88,10 +96,43 @@ class EnvironmentCalls:
             threading.Thread(target=_run, args=(self._loop,), name="environments", daemon=True).start()
         return self._loop
 
-    async def _answer(self, key: Any, episode: Episode, turn: str) -> None:
+    async def _run(self, running: _Running[T], key: Any, call: Coroutine[Any, Any, T]) -> None:
         async with self._places:
-            answer = await episode.answer(turn)
-        self._answers.put((key, answer))
+            result = await call
+        running.arrived.put((key, result))
+
+
+class _Running(Generic[T]):
+    """Calls of one kind: how many are running, and the results that have arrived, by key."""
+
+    def __init__(self, spec: EnvironmentSpec, limit_s: float) -> None:
+        self._spec, self._limit_s = spec, limit_s
+        self.num_running = 0
+        self.arrived: queue.SimpleQueue[tuple[Any, T]] = queue.SimpleQueue()
+
+    def add(self, key: Any, result: T) -> None:
+        """The result of a call that ran in the caller's thread."""
+        self.num_running += 1
+        self.arrived.put((key, result))
+
+    def finished(self, *, wait: bool) -> list[tuple[Any, T]]:
+        """The results that have arrived. wait: at least one, if any call is running."""
+        results: list[tuple[Any, T]] = []
+        while self.num_running and (wait or not self.arrived.empty()):
+            results.append(self._next())
+            self.num_running -= 1
+            wait = False
+        return results
+
+    def _next(self) -> tuple[Any, T]:
+        try:
+            return self.arrived.get(timeout=self._limit_s)
+        except queue.Empty:
+            raise RolloutError(
+                f"environment {self._spec.name!r} has not answered for {self._limit_s:g} s, although "
+                f"environment.timeout_s = {self._spec.settings.timeout_s:g}: one of its async methods blocks. Write it "
+                "as a plain method, or await."
+            ) from None
 
 
 async def _close_all(episodes: Iterable[Episode]) -> None:

@@ -1,4 +1,4 @@
-"""One response in its environment: the calls of its turns, and what becomes of errors, deadlines and long outputs."""
+"""One response in its environment: its turns, its reward, and what becomes of errors, deadlines and long outputs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from ansatz.environments.base import Environment, EnvironmentSpec
-from ansatz.types import Problem
+from ansatz.environments.rewarding import failed_reward, reward_of
+from ansatz.types import EnvironmentReward, Problem, Reason
+
+T = TypeVar("T")
 
 _CUT = "\n[... {} characters left out ...]\n"
 
@@ -22,6 +25,7 @@ class Episode:
         self._spec, self._problem = spec, problem
         self._environment: Environment | None = None
         self._earlier: list[str] = []
+        self._has_lost_state = False
 
     def replay(self, turn: str) -> None:
         """A turn of a resumed response, whose observation is known. Before its next turn, the environment sees it."""
@@ -29,11 +33,11 @@ class Episode:
 
     def answer_at_once(self, turn: str) -> str | None:
         """`answer` of an instant environment, in this thread."""
-        try:
-            self.answer(turn).send(None)
-        except StopIteration as finished:
-            return finished.value
-        raise AssertionError("an instant environment has waited")
+        return _at_once(self.answer(turn))
+
+    def reward_at_once(self, open_turn: str) -> EnvironmentReward | None:
+        """`reward` of an instant environment, in this thread."""
+        return _at_once(self.reward(open_turn))
 
     async def answer(self, turn: str) -> str | None:
         """What the policy sees after a turn. None: the response is done. Errors become observations."""
@@ -45,10 +49,29 @@ class Episode:
             problem = f"the environment gave {type(observation).__name__}, expected text or None"
         except TimeoutError:
             self._environment = None  # what a late call still does to it must not reach later turns
+            self._has_lost_state = True
             problem = f"no result within {settings.timeout_s:g} s"
         except (Exception, SystemExit) as error:
             problem = f"{type(error).__name__}: {error}"
         return show(cut(f"error: {problem}", settings.max_observation_chars))
+
+    async def reward(self, open_turn: str) -> EnvironmentReward | None:
+        """The reward of the response, which has ended. None: the recipe decides. open_turn: see `Environment`."""
+        name, timeout_s = self._spec.name, self._spec.settings.timeout_s
+        if self._has_lost_state:
+            return failed_reward(
+                name,
+                f"one of its calls missed the deadline of {timeout_s:g} s, after which its state was lost",
+                Reason.TIMEOUT,
+            )
+        try:
+            environment = await self._started()
+            environment.open_turn = open_turn
+            return reward_of(name, await self._call(environment.reward))
+        except TimeoutError:
+            return failed_reward(name, f"reward() has not returned within {timeout_s:g} s", Reason.TIMEOUT)
+        except (Exception, SystemExit) as error:
+            return failed_reward(name, f"reward() raised {type(error).__name__}: {error}", Reason.CRASHED)
 
     async def close(self) -> None:
         """Close the environment. An error of a user's `close` is of no use to anyone by then."""
@@ -58,13 +81,18 @@ class Episode:
                 await self._call(environment.close)
 
     async def _step(self, turn: str) -> Any:
+        environment = await self._started()
+        return await self._call(environment.step, turn)
+
+    async def _started(self) -> Environment:
+        """The environment, which has been given the problem and the turns of a resumed response."""
         if self._environment is None:
             self._environment = self._spec.make()
             await self._call(self._environment.reset, self._problem)
         while self._earlier:
             await self._call(self._environment.step, self._earlier[0])
             del self._earlier[0]
-        return await self._call(self._environment.step, turn)
+        return self._environment
 
     async def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         if self._spec.sample.instant:
@@ -73,6 +101,15 @@ class Episode:
             if inspect.iscoroutinefunction(method):
                 return await method(*arguments)
             return await in_thread(lambda: method(*arguments))
+
+
+def _at_once(call: Coroutine[Any, Any, T]) -> T:
+    """The result of a call that never waits."""
+    try:
+        call.send(None)
+    except StopIteration as finished:
+        return finished.value
+    raise AssertionError("an instant environment has waited")
 
 
 async def in_thread(function: Callable[[], Any]) -> Any:

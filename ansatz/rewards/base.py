@@ -41,11 +41,13 @@ class RewardResult:
 
     steps: only from rewards of reasoning steps: (characters of the response up to the end of a step, its reward), in
     rising order. `rewards.reasoning_steps.step_ends` gives the ends.
+    left_to_others: the reward says nothing about this response, so another reward of the recipe must give a verdict.
     """
 
     value: float
     verdict: Verdict | None = None
     steps: tuple[tuple[int, float], ...] = ()
+    left_to_others: bool = False
 
 
 class Grader(Protocol):

@@ -177,6 +177,7 @@ class RewardGrader:
         value = sum(part.weight * results[part.name].value for part in self._parts)
         verdict = _verdict(results.values())
         if verdict is None:
+            _check_not_left(rollout, results)
             reason = Reason.EQUAL if value > 0 else Reason.DIFFERENT
             verdict = Verdict(correct=value > 0, reason=reason, stage="grader")
         if rollout.truncated and verdict.reason is Reason.NO_ANSWER:
@@ -195,6 +196,16 @@ class RewardGrader:
         whole = (part.weight * results[part.name].value for part in self._parts if not results[part.name].steps)
         rewards[max(rewards)] += sum(whole)
         return tuple(sorted(rewards.items()))
+
+
+def _check_not_left(rollout: Rollout, results: Mapping[str, RewardResult]) -> None:
+    """RewardError if a reward left the response to others, and none of them grades answers."""
+    for name, result in results.items():
+        if result.left_to_others:
+            raise RewardError(
+                f"reward {name!r} left a response to problem {rollout.prompt.problem.id!r} to the other rewards of the "
+                "recipe, and none of them grades answers. Add one that does, such as math_answer."
+            )
 
 
 def _call(part: WeightedReward, group: Sequence[Rollout], settings: Mapping[str, Any]) -> Sequence[RewardResult]:

@@ -29,11 +29,15 @@ def as_results(name: str, returned: Any, group: Sequence[Rollout]) -> list[Rewar
     if len(values) != len(group):
         number = f"more than {len(group)}" if len(values) > len(group) else len(values)
         raise RewardError(f"{what} {number} results for {len(group)} rollouts of {where}. {_EXPECTED}")
-    return [_result(value, what, where) for value in values]
+    return [checked_result(value, what=what, where=where) for value in values]
 
 
-def _result(value: Any, what: str, where: str) -> RewardResult:
-    """A number, also a boolean or a scalar of numpy or torch, as a result."""
+def checked_result(value: Any, *, what: str, where: str) -> RewardResult:
+    """A number, also a boolean or a scalar of numpy or torch, as a result. RewardError, which begins with `what` and
+    names the place `where`, for anything else.
+
+    Whatever `value` raises while it is read is passed on.
+    """
     inner: Any = value.value if isinstance(value, RewardResult) else value
     number = inner.item() if hasattr(inner, "item") and not getattr(inner, "shape", ()) else inner
     if not isinstance(number, bool | int | float):
@@ -45,7 +49,8 @@ def _result(value: Any, what: str, where: str) -> RewardResult:
     if verdict is not None and not isinstance(cast(Any, verdict), Verdict):
         raise RewardError(f"{what} {_shown(verdict)} as the verdict on a rollout of {where}. Return a Verdict or None.")
     steps = _steps(value.steps, what, where) if isinstance(value, RewardResult) else ()
-    return RewardResult(value=float(number), verdict=verdict, steps=steps)
+    left_to_others = isinstance(value, RewardResult) and value.left_to_others
+    return RewardResult(value=float(number), verdict=verdict, steps=steps, left_to_others=left_to_others)
 
 
 def _steps(steps: Any, what: str, where: str) -> tuple[tuple[int, float], ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ansatz.environments.base import EnvironmentSpec
 from ansatz.environments.calls import EnvironmentCalls, environment_calls
+from ansatz.environments.endings import Endings
 from ansatz.rollout.base import Sampling, first_samples
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
 from ansatz.types import Finish, Prompt, Rollout
@@ -78,13 +79,20 @@ class FakeSampler:
         ]
         wanted += [(rollout.prompt, rollout.sample, rollout) for rollout in unfinished]
         rules = ResponseRules(sampling, end_ids={END}, encode=str.encode, decode=_decode, environment=self._environment)
-        rollouts: list[Rollout] = []
+        rollouts: dict[int, Rollout] = {}
+
+        def report(index: int, rollout: Rollout) -> None:
+            rollouts[index] = rollout
+            if on_finished:
+                on_finished(rollout)
+
         with environment_calls(self._environment) as calls:
-            for prompt, sample, partial in wanted:
-                rollouts.append(self._rollout(prompt, sample, partial, sampling, rules, calls))
-                if on_finished:
-                    on_finished(rollouts[-1])
-        return rollouts
+            endings = Endings(calls, report)
+            for index, (prompt, sample, partial) in enumerate(wanted):
+                rollout, state = self._rollout(prompt, sample, partial, sampling, rules, calls)
+                endings.add(index, rollout, episode=state.episode, open_turn=state.open_turn)
+            endings.wait()
+        return [rollouts[index] for index in range(len(wanted))]
 
     def _rollout(
         self,
@@ -94,7 +102,7 @@ class FakeSampler:
         sampling: Sampling,
         rules: ResponseRules,
         calls: EnvironmentCalls | None,
-    ) -> Rollout:
+    ) -> tuple[Rollout, ResponseState]:
         greedy = sampling.temperature == 0
         script = self._respond(prompt, 0 if greedy else sample).encode()
         state = ResponseState(rules, prompt.problem, partial)
@@ -108,7 +116,7 @@ class FakeSampler:
                 limit = min(max(limit, state.num_tokens_with_forced), sampling.max_response_tokens)
         token_ids, logp = tuple(state.token_ids), 0.0 if greedy else -1.0
         is_partial = state.finish is Finish.LENGTH and len(token_ids) < sampling.max_response_tokens
-        return Rollout(
+        rollout = Rollout(
             prompt=prompt,
             sample=sample,
             token_ids=token_ids,
@@ -122,6 +130,7 @@ class FakeSampler:
             min_response_tokens=sampling.min_response_tokens,
             sampled_mask=state.sampled_mask,
         )
+        return rollout, state
 
 
 def _decode(token_ids: Sequence[int]) -> str:

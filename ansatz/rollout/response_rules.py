@@ -111,6 +111,7 @@ class ResponseState:
         self.episode = None if rules.environment is None else Episode(rules.environment, problem)
         self.turn_text = ""
         self._num_turns = self._turn_start = 0
+        self._turn_is_open = True
         self._forced_queue: deque[int] = deque()
         self._from_index = 0  # stop strings count from here, which is after the last forced token
         self._budget_checked = rules.thinking_budget == 0
@@ -132,6 +133,11 @@ class ResponseState:
     def sampled_mask(self) -> tuple[bool, ...]:
         """`Rollout.sampled_mask`: empty when the policy sampled every token so far."""
         return () if all(self.is_sampled) else tuple(self.is_sampled)
+
+    @property
+    def open_turn(self) -> str:
+        """The text of the last turn if the environment has not been given it (`Environment.open_turn`)."""
+        return self._rules.text(self.token_ids[self._turn_start :]) if self.episode and self._turn_is_open else ""
 
     @property
     def finish(self) -> Finish:
@@ -163,6 +169,7 @@ class ResponseState:
         environment = self._rules.environment
         assert environment is not None
         self.ended = not observation_ids or self._num_turns == environment.settings.turns
+        self._turn_is_open = not self.ended
         if not self.ended:
             self._forced_queue.extend(observation_ids or ())
             self._from_index = len(self.token_ids)

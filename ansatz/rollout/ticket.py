@@ -222,6 +222,10 @@ def _without_prompt(rollout: Rollout) -> Json:
     """A rollout as JSON, without the prompt that its ticket has."""
     fields = _fields(rollout)
     del fields["prompt"]
+    if rollout.environment_reward is None:
+        del fields["environment_reward"]
+    else:
+        fields["environment_reward"] = dataclasses.asdict(rollout.environment_reward)
     return fields
 
 

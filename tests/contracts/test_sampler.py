@@ -185,6 +185,30 @@ def test_an_environment_answers_each_turn_and_its_tokens_are_forced(make: Make, 
 
 
 @SAMPLERS
+@pytest.mark.parametrize("delay_s", [None, 0.0])
+def test_the_environment_rewards_every_response_that_has_ended(make: Make, delay_s: float | None) -> None:
+    def answer(turn: str) -> str | None:
+        return "t7 t7" if any(stop in turn for stop in STOP) else None
+
+    environment = scripted(answer, turn_ends=STOP, turns=2, delay_s=delay_s, gives=lambda env: len(env.turns) / 4)
+    sampler, weights_at, _ = make(environment)
+    reported: list[Rollout] = []
+    sampling = dataclasses.replace(SAMPLING, max_response_tokens=30)
+    rollouts = sampler.generate(PROMPTS, sampling, on_finished=reported.append)
+    assert {id(rollout) for rollout in reported} == {id(rollout) for rollout in rollouts}
+    values = [rollout.environment_reward.value for rollout in rollouts if rollout.environment_reward is not None]
+    assert len(values) == len(rollouts)
+    assert set(values) <= {0.0, 0.25, 0.5}
+    assert {0.25, 0.5} <= set(values)
+    parts, _ = resumed_to_the_end(sampler, weights_at, dataclasses.replace(sampling, max_call_tokens=5))
+    assert all(rollout.environment_reward is not None for rollout in parts)
+    cut = sampler.generate(PROMPTS, dataclasses.replace(sampling, max_call_tokens=1))
+    unfinished = [rollout for rollout in cut if rollout.finish is Finish.ABORT]
+    assert unfinished
+    assert {rollout.environment_reward for rollout in unfinished} == {None}
+
+
+@SAMPLERS
 def test_log_probs_are_not_positive_and_zero_when_greedy(make: Make) -> None:
     sampler, _, _ = make()
     assert all(logp <= 0 for rollout in sampler.generate(PROMPTS, SAMPLING) for logp in rollout.behavior_logps)

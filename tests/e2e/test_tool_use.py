@@ -18,10 +18,7 @@ CHANGES = {
     "rollout": {"max_response_tokens": 40, "partial_rollout_tokens": 15},
     "train": {"steps": 6, "lr": 1e-3, "max_logprob_gap": 1.001},
     "save": {"every": 2},
-    "rewards": {
-        "math_answer": {"weight": 0},
-        f"{Path(__file__).parents[1] / 'loop' / 'user_rewards.py'}:every_other": {},
-    },
+    "rewards": {"environment": {}},
 }
 
 
@@ -39,6 +36,7 @@ def test_a_killed_run_with_an_environment_ends_in_the_same_bits(tmp_path):
 
     rows = read_jsonl(whole / "metrics.jsonl")
     assert min(row["rollout/observed_frac"] for row in rows) > 0.2
+    assert all(0 < row["reward/environment"] < 1 for row in rows)
     assert max(row["rollout/observations"] for row in rows) > 0.5
     assert untimed(rows) == untimed(read_jsonl(killed / "metrics.jsonl"))
     assert max(row["rollout/partial"] for row in rows) > 0

@@ -4,7 +4,10 @@ from ansatz.environments import Environment
 
 
 class Echo(Environment):
-    """Repeats the last three characters of a turn, as long as there are enough turns. Plain, so it runs in threads."""
+    """Repeats the last three characters of a turn, as long as there are enough turns. Plain, so it runs in threads.
+
+    Rewards an even number of turns left.
+    """
 
     turn_ends = ("e", "o", "1")
 
@@ -14,3 +17,6 @@ class Echo(Environment):
     def step(self, response: str) -> str | None:
         self.left -= 1
         return f"<{response[-3:]}>" if response and self.left >= 0 else None
+
+    def reward(self) -> float:
+        return float(self.left % 2 == 0)

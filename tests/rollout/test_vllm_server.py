@@ -6,12 +6,29 @@ import subprocess
 import sys
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 
 from ansatz.rollout.vllm import server
 from ansatz.rollout.vllm.engine import EngineLost, EngineSettings
 from ansatz.rollout.vllm.response import EngineRequest
+
+
+class OneRequest:
+    """Work of one request, which is given once."""
+
+    waits_for_environments = False
+
+    def __init__(self) -> None:
+        self.left = {0: EngineRequest(token_ids=(1,), params={})}
+
+    def take(self, *, wait: bool) -> dict[int, EngineRequest]:
+        left, self.left = self.left, {}
+        return left
+
+    def add_output(self, index: int, output: Any) -> None:
+        raise AssertionError("the request is never answered")
 
 
 def test_a_request_that_stays_open_after_the_engine_has_died_is_given_up_at_once(monkeypatch):
@@ -32,7 +49,7 @@ def test_a_request_that_stays_open_after_the_engine_has_died_is_given_up_at_once
 
     def run():
         try:
-            engine.run({0: EngineRequest(token_ids=(1,), params={})}, lambda index, output: None)
+            engine.run(OneRequest())
         except EngineLost as error:
             raised.append(error)
 

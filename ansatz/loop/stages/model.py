@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ansatz.config.schema import FIRST_STAGES, Config
-from ansatz.environments.base import bind_environment
+from ansatz.environments.base import bind_environment, check_environment_reward
 from ansatz.errors import ConfigError
 from ansatz.loop.builders import model_builder, tokenizer_texts
 from ansatz.loop.context import RunContext
@@ -30,7 +30,9 @@ class ModelStage(Stage):
         if config.model.path is None:
             model_builder(config)
         bind_adapters(config.model.lora, seed=config.seed)
-        check_engine(config.rollout, bind_environment(config.environment))
+        environment = bind_environment(config.environment)
+        check_engine(config.rollout, environment)
+        check_environment_reward(config.rewards, environment)
         if config.model.quantize is not None:
             check_four_bit(has_adapters=config.model.lora is not None)
             _check_quantized_run(config)

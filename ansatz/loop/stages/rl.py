@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ansatz.config.schema import Config
 from ansatz.data.curriculum import curriculum_settings
+from ansatz.environments.base import TurnSettings
 from ansatz.errors import ConfigError
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.loop.collect import StepData
@@ -51,6 +52,7 @@ class RlStage(Stage):
             [
                 text,
                 *_critic_lines(config),
+                *_environment_lines(config),
                 *requirement_lines(config),
                 *explain_lag(config),
                 *explain_trainers(config),
@@ -137,6 +139,20 @@ def _critic_lines(config: Config) -> list[str]:
     start = [] if critic.path is None else [f"  starts from the model {critic.path}"]
     alone = [f"  alone in the first {critic.steps_alone} of {config.train.steps} steps"] if critic.steps_alone else []
     return ["The critic:", *start, *alone] if start or alone else []
+
+
+def _environment_lines(config: Config) -> list[str]:
+    """What the environment of the recipe does, and what its reward counts for."""
+    if config.environment is None:
+        return []
+    turns, timeout_s = (config.environment.get(key, getattr(TurnSettings(), key)) for key in ("turns", "timeout_s"))
+    lines = [
+        f"The environment {config.environment.get('name')}:",
+        f"  answers the turns of a response, at most {turns}, within {timeout_s} s each; its answers have no loss",
+    ]
+    if (reward := config.rewards.get("environment")) is not None:
+        lines.append(f"  rewards each response when it has ended, with the weight {reward.get('weight', 1.0)}")
+    return lines
 
 
 def _train(stage: TrainingStage, *, queue: RolloutQueue, evaluator: Evaluator) -> None:

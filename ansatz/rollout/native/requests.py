@@ -49,7 +49,7 @@ class SampleRequest:
 class FinishedResponse:
     """A response that has left its slot, with all its tokens, resumed ones included. Fields as in `Rollout`.
 
-    episode: its environment; None without one.
+    episode: its environment; None without one. open_turn: see `Environment.open_turn`.
     """
 
     request_index: int
@@ -60,6 +60,7 @@ class FinishedResponse:
     sampled_mask: tuple[bool, ...]
     finish: Finish
     episode: Episode | None
+    open_turn: str
 
 
 def build_requests(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[Rollout]) -> list[SampleRequest]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ansatz.environments.base import EnvironmentSpec
 from ansatz.environments.calls import environment_calls
+from ansatz.environments.endings import Endings
 from ansatz.errors import ModelError
 from ansatz.models.load import Policy
 from ansatz.models.weights import LiveWeights, WeightSource
@@ -79,6 +80,12 @@ class NativeSampler:
         rollouts: dict[tuple[int, int], Rollout] = {}
         if not requests:
             return []
+
+        def report(key: tuple[int, int], rollout: Rollout) -> None:
+            rollouts[key] = rollout
+            if on_finished:
+                on_finished(rollout)
+
         was_training = self.policy.model.training
         self.policy.model.eval()
         with environment_calls(self.environment) as calls:
@@ -92,13 +99,12 @@ class NativeSampler:
                 calls=calls,
                 capture=self._capture,
             )
+            endings = Endings(calls, report)
             for response in responses:
                 rollout = self._rollout(sources[response.request_index], response, sampling)
-                rollouts[response.request_index, response.sample] = rollout
-                if calls and response.episode:
-                    calls.end(response.episode)
-                if on_finished:
-                    on_finished(rollout)
+                key = response.request_index, response.sample
+                endings.add(key, rollout, episode=response.episode, open_turn=response.open_turn)
+            endings.wait()
         self.policy.model.train(was_training)
         return [rollouts[request.index, sample] for request in requests for sample in request.samples]
 

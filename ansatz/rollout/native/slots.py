@@ -68,6 +68,7 @@ class ParkedRow:
             sampled_mask=self.state.sampled_mask,
             finish=finish,
             episode=self.state.episode,
+            open_turn=self.state.open_turn,
         )
 
 
@@ -349,6 +350,7 @@ class Slots:
                 sampled_mask=state.sampled_mask if state else (),
                 finish=self._finish(ended, num_tokens, state),
                 episode=state.episode if state else None,
+                open_turn=state.open_turn if state else "",
             )
             for request_index, sample, ended, num_tokens, token_ids, logps, num_candidates, state in zip(
                 self.column["request"][done].tolist(),

@@ -7,15 +7,16 @@ import importlib
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import InvalidStateError
 from pathlib import Path
 from typing import Any
 
 from ansatz.errors import RolloutError
-from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, OnOutput, environment, vllm_platform
+from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, environment, vllm_platform
 from ansatz.rollout.vllm.processes import all_alive, descendants, end, shared_memory
 from ansatz.rollout.vllm.response import EngineOutput, EngineRequest
+from ansatz.rollout.vllm.work import EngineWork
 
 _POLL_INTERVAL_S = 0.5
 _GRACE_S = 2.0
@@ -57,7 +58,7 @@ class ColocatedEngine:
         arguments = (self._llm.llm_engine.engine_core, frozenset(self._processes), self._ended)
         threading.Thread(target=_wake_waiting, args=arguments, daemon=True).start()
 
-    def run(self, requests: Mapping[int, EngineRequest], on_output: OnOutput) -> None:
+    def run(self, work: EngineWork) -> None:
         engine = self._llm.llm_engine
         index_of: dict[str, int] = {}
 
@@ -66,20 +67,18 @@ class ColocatedEngine:
             engine.add_request(name, {"prompt_token_ids": list(request.token_ids)}, self._params(request))
             index_of[name] = index
 
-        with _lost():
-            for index, request in requests.items():
-                add(index, request)
-        while index_of:
+        while True:
+            requests = work.take(wait=not index_of)
+            with _lost():
+                for index, request in requests.items():
+                    add(index, request)
+            if not index_of:
+                return
             with _lost():
                 outputs = engine.step()
             for output in outputs:
-                if not output.finished:
-                    continue
-                index = index_of.pop(output.request_id)
-                next_request = on_output(index, _engine_output(output.outputs[0]))
-                if next_request is not None:
-                    with _lost():
-                        add(index, next_request)
+                if output.finished:
+                    work.add_output(index_of.pop(output.request_id), _engine_output(output.outputs[0]))
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         self._call(lambda llm: llm.init_weight_transfer_engine({"init_info": init_info}))

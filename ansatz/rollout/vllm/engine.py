@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ansatz.errors import MissingExtraError
-from ansatz.rollout.vllm.response import EngineOutput, EngineRequest
+from ansatz.rollout.vllm.work import EngineWork
 
 MINOR = "0.32"
 EXTENSION = "ansatz.rollout.vllm.transfer.Extension"
-
-OnOutput = Callable[[int, EngineOutput], "EngineRequest | None"]
-"""Called with the output of request i. Returns the request that continues the response, or None if it is done."""
 
 
 class EngineLost(Exception):
@@ -32,11 +29,8 @@ class Engine(Protocol):
         """Start with the weights of the model's folder. Raises RolloutError if the engine does not start."""
         ...
 
-    def run(self, requests: Mapping[int, EngineRequest], on_output: OnOutput) -> None:
-        """Serve the requests and those that `on_output` returns, until none is left.
-
-        `on_output` is called only in this thread.
-        """
+    def run(self, work: EngineWork) -> None:
+        """Serve the requests of `work` until none is left. `work` is only used in this thread."""
         ...
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None: ...

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ansatz.rollout.vllm.engine import Engine, EngineLost, OnOutput
+from ansatz.rollout.vllm.engine import Engine, EngineLost
 from ansatz.rollout.vllm.response import EngineOutput, EngineRequest
+from ansatz.rollout.vllm.work import EngineWork
 
 
 class FakeEngine:
@@ -35,18 +36,16 @@ class FakeEngine:
         self._tag = "folder"
         self._left = self._dies_after.pop(0) if self._dies_after else None
 
-    def run(self, requests: Mapping[int, EngineRequest], on_output: OnOutput) -> None:
-        waiting = dict(requests)
-        while waiting:
+    def run(self, work: EngineWork) -> None:
+        waiting: dict[int, EngineRequest] = {}
+        while waiting := {**waiting, **work.take(wait=not waiting)}:
             index, request = next(iter(waiting.items()))
             if self._left == 0:
                 raise EngineLost("the fake engine was set to die here")
             self._left = None if self._left is None else self._left - 1
             self.requests.append(request)
-            follow = on_output(index, self._output(request))
             del waiting[index]
-            if follow is not None:
-                waiting[index] = follow
+            work.add_output(index, self._output(request))
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None: ...
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansatz.environments.calls import EnvironmentCalls
+from ansatz.environments.episode import Episode
 from ansatz.errors import RolloutError
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.response_rules import ResponseRules, ResponseState
@@ -118,13 +118,28 @@ class PendingResponse:
             self._append(token, 0.0 if greedy else min(logp, 0.0), 1 if greedy else num_candidates)
         self._append_forced()
 
-    def answer_turn(self, calls: EnvironmentCalls) -> None:
-        """If a turn has ended, ask the environment, and append what it answers."""
+    @property
+    def asks(self) -> tuple[Episode, str] | None:
+        """The environment and the turn that it is to answer; None unless a turn has ended."""
         state = self._state
-        if state.waiting and state.episode:
-            state.observe(calls.answer(state.episode, state.turn_text))
-            self._limit = min(max(self._limit, state.num_tokens_with_forced), self._sampling.max_response_tokens)
-            self._append_forced()
+        return (state.episode, state.turn_text) if state.waiting and state.episode else None
+
+    @property
+    def episode(self) -> Episode | None:
+        """The environment of the response; None without one."""
+        return self._state.episode
+
+    @property
+    def open_turn(self) -> str:
+        """See `Environment.open_turn`."""
+        return self._state.open_turn
+
+    def observe(self, answer: str | None) -> None:
+        """Append what the environment has answered to the turn. None: the response is done."""
+        self._state.observe(answer)
+        max_tokens = self._sampling.max_response_tokens
+        self._limit = min(max(self._limit, self._state.num_tokens_with_forced), max_tokens)
+        self._append_forced()
 
     def rollout(self, *, text: Callable[[Sequence[int]], str], version: int) -> Rollout:
         is_counted = self._params["logprobs"] > 0 or self._sampling.temperature == 0

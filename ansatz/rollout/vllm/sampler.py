@@ -11,15 +11,17 @@ from collections.abc import Callable, Sequence
 
 from ansatz.environments.base import EnvironmentSpec
 from ansatz.environments.calls import EnvironmentCalls, environment_calls
+from ansatz.environments.endings import Endings
 from ansatz.errors import ModelError, RolloutError
 from ansatz.models.load import Policy
 from ansatz.models.weights import LiveWeights, WeightSource
 from ansatz.rollout.base import Sampling, first_samples
 from ansatz.rollout.response_rules import ResponseRules
 from ansatz.rollout.sampling import noise_key
-from ansatz.rollout.vllm.engine import Engine, EngineLost, OnOutput
-from ansatz.rollout.vllm.response import EngineOutput, EngineRequest, PendingResponse, Seed, shared_params
+from ansatz.rollout.vllm.engine import Engine, EngineLost
+from ansatz.rollout.vllm.response import PendingResponse, Seed, shared_params
 from ansatz.rollout.vllm.weights import Publisher
+from ansatz.rollout.vllm.work import EngineWork
 from ansatz.types import Prompt, Rollout
 
 _MAX_SEED = (1 << 63) - 1  # vLLM's seeds are signed 64-bit integers that are not negative
@@ -82,34 +84,28 @@ class VllmSampler:
         calls: EnvironmentCalls | None,
         on_finished: Callable[[Rollout], None] | None,
     ) -> list[Rollout]:
-        waiting: dict[int, EngineRequest] = {}
         finished: dict[int, Rollout] = {}
 
-        def next_request(index: int) -> EngineRequest | None:
-            response = responses[index]
-            waiting.pop(index, None)
-            if calls:
-                response.answer_turn(calls)
-            if not response.done:
-                waiting[index] = response.request()
-                return waiting[index]
-            finished[index] = response.rollout(text=self._text, version=self.version)
+        def report(index: int, rollout: Rollout) -> None:
+            finished[index] = rollout
             if on_finished:
-                on_finished(finished[index])
-            return None
+                on_finished(rollout)
 
-        def on_output(index: int, output: EngineOutput) -> EngineRequest | None:
-            responses[index].take(output)
-            return next_request(index)
+        def finish(index: int) -> None:
+            response = responses[index]
+            rollout = response.rollout(text=self._text, version=self.version)
+            endings.add(index, rollout, episode=response.episode, open_turn=response.open_turn)
 
-        for index in range(len(responses)):
-            next_request(index)
-        self._with_engine(lambda: self._run(waiting, on_output))
+        endings = Endings(calls, report)
+        work = EngineWork(responses, calls, finish)
+        self._with_engine(lambda: self._run(work))
+        endings.wait()
         return [finished[index] for index in range(len(responses))]
 
-    def _run(self, waiting: dict[int, EngineRequest], on_output: OnOutput) -> None:
+    def _run(self, work: EngineWork) -> None:
+        work.start_over()
         self._engine.wake()
-        self._engine.run(dict(waiting), on_output)
+        self._engine.run(work)
         if (engine_tag := self._engine.weight_version()) != self._tag:
             raise RolloutError(
                 f"rollouts of policy version {self.version} were requested from weights {self._tag}, but vLLM has "

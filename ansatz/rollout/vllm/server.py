@@ -26,14 +26,16 @@ from typing import IO, Any
 from ansatz.errors import RolloutError
 from ansatz.json_text import parse_json
 from ansatz.rollout.vllm.access import KEY_VARIABLE, RequireKey
-from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, OnOutput, environment, vllm_platform
+from ansatz.rollout.vllm.engine import EngineLost, EngineSettings, environment, vllm_platform
 from ansatz.rollout.vllm.processes import all_alive, descendants, end, shared_memory
 from ansatz.rollout.vllm.response import EngineOutput, EngineRequest
+from ansatz.rollout.vllm.work import EngineWork
 
 HOST = "127.0.0.1"
 _IMPOSSIBLE = -9000.0  # the HTTP API writes -9999 for a log-prob of minus infinity
 _LOG_TAIL = 2000  # characters
 _WATCH_S = 1.0  # between two looks at the server's processes while no request ends
+_ANSWER_S = 0.01  # between two looks for the answers of environments
 
 
 class ServerEngine:
@@ -90,7 +92,7 @@ class ServerEngine:
         self._children = descendants(self._process.pid)
         self._segments = shared_memory(self._children)
 
-    def run(self, requests: Mapping[int, EngineRequest], on_output: OnOutput) -> None:
+    def run(self, work: EngineWork) -> None:
         outputs: queue.SimpleQueue[tuple[int, Future[EngineOutput]]] = queue.SimpleQueue()
         outstanding = 0
         with ThreadPoolExecutor(self._settings.max_concurrent, thread_name_prefix="vllm") as pool:
@@ -100,32 +102,35 @@ class ServerEngine:
                 future.add_done_callback(lambda done: outputs.put((index, done)))
 
             try:
-                for index, request in requests.items():
-                    submit(index, request)
-                    outstanding += 1
-                while outstanding:
-                    index, done = self._next_of(outputs)
-                    next_request = on_output(index, done.result())
-                    outstanding -= 1
-                    if next_request is not None:
-                        submit(index, next_request)
+                while True:
+                    for index, request in work.take(wait=not outstanding).items():
+                        submit(index, request)
                         outstanding += 1
+                    if not outstanding:
+                        return
+                    ended = self._next_of(outputs, timeout_s=_ANSWER_S if work.waits_for_environments else None)
+                    if ended is not None:
+                        index, done = ended
+                        work.add_output(index, done.result())
+                        outstanding -= 1
             except BaseException:
                 self._end_processes()  # without this, running requests keep the pool open until they end
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
     def _next_of(
-        self, outputs: queue.SimpleQueue[tuple[int, Future[EngineOutput]]]
-    ) -> tuple[int, Future[EngineOutput]]:
-        """The next request that has ended. EngineLost if a process of the server has died, because the server can then
-        keep a request open for ever."""
+        self, outputs: queue.SimpleQueue[tuple[int, Future[EngineOutput]]], *, timeout_s: float | None
+    ) -> tuple[int, Future[EngineOutput]] | None:
+        """The next request that has ended; None if none has within timeout_s. EngineLost if a process of the server has
+        died, because the server can then keep a request open for ever."""
         while True:
             try:
-                return outputs.get(timeout=_WATCH_S)
+                return outputs.get(timeout=_WATCH_S if timeout_s is None else timeout_s)
             except queue.Empty:
                 if not all_alive(self._children):
                     raise EngineLost("one of its processes has died") from None
+                if timeout_s is not None:
+                    return None
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         self._control("POST", "/init_weight_transfer_engine", {"init_info": init_info})

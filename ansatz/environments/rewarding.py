@@ -1,0 +1,37 @@
+"""What an environment gave as the reward of a response, checked: a reward, or a failure that says whose it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansatz.errors import RewardError
+from ansatz.rewards.base import RewardResult
+from ansatz.rewards.results import checked_result
+from ansatz.types import EnvironmentReward, Reason, Verdict
+
+STAGE = "environment"
+"""`Verdict.stage` of the reward `environment`."""
+
+
+def reward_of(name: str, given: Any) -> EnvironmentReward | None:
+    """What `reward()` of the environment returned. None: it leaves the reward to the recipe.
+
+    A number outside [0, 1], and anything that is neither a number nor a RewardResult, is a failure.
+    """
+    if given is None:
+        return None
+    try:
+        result = checked_result(given, what="reward() returned", where="its problem")
+    except RewardError as error:
+        return failed_reward(name, str(error), Reason.CRASHED)
+    except Exception as error:  # the class of a user can raise anything while it is read
+        return failed_reward(name, f"reward() returned an unreadable value ({error!r:.200})", Reason.CRASHED)
+    if not isinstance(given, RewardResult) and not 0 <= result.value <= 1:
+        return failed_reward(name, f"reward() returned {result.value:g}, expected a number in [0, 1]", Reason.CRASHED)
+    return EnvironmentReward(value=result.value, verdict=result.verdict, steps=result.steps)
+
+
+def failed_reward(name: str, explanation: str, reason: Reason) -> EnvironmentReward:
+    """A response whose environment gave no reward. reason: TIMEOUT or CRASHED."""
+    verdict = Verdict(correct=False, reason=reason, stage=STAGE)
+    return EnvironmentReward(value=0.0, verdict=verdict, explanation=f"environment {name!r}: {explanation}")
