@@ -45,6 +45,8 @@ def ask(
         notes = [f"{rollout.num_tokens} tokens"]
         if rollout.truncated:
             notes.append("cut off at --max-response-tokens")
+        if (reward := rollout.environment_reward) is not None:
+            notes.append(reward.explanation or f"the environment gives {reward.value:g}")
         if answer is not None:
             verdict, is_correct = _verdict(answer, rollout.text)
             correct += is_correct

@@ -26,7 +26,7 @@ from ansatz.cli.rows import (
     rows_of,
     run_row_filter,
 )
-from ansatz.cli.sampling_options import ModelSampling, takes_sampling
+from ansatz.cli.sampling_options import NONE, ModelSampling, takes_sampling
 from ansatz.prompts.answer_only import GUESS
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 GUESSED, UNREADABLE = "guessed", "unreadable"
 
 
-@takes_sampling(template=GUESS, max_response_tokens=24)
+@takes_sampling(template=GUESS, environment=NONE, max_response_tokens=24)
 def filter_rows(
     files: Files,
     out: Out,

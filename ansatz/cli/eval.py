@@ -127,6 +127,7 @@ class Evaluation:
     ) -> dict[str, Any]:
         """Run the evaluation in a folder, or resume it; returns what results.json holds."""
         from ansatz.cli.eval_rewards import grading
+        from ansatz.environments.base import bind_environment, check_environment_reward
         from ansatz.evaluate.folder import EvaluationFolder
 
         folder = EvaluationFolder(path)
@@ -134,6 +135,7 @@ class Evaluation:
         card = {**dataclasses.asdict(suite.card), "sha256": suite.sha256, "as_on_card": suite.as_on_card}
         problems = suite.evenly_spaced(self.problems)
         with grading(self.rewards, suite=name, problems=problems) as (about, make_grader):
+            check_environment_reward(about.get("rewards", ()), bind_environment(opened.environment))
             settings = {"suite": card, **about}
             fill(folder, opened, problems, sampling, about=settings, source=name, make_grader=make_grader)
         return folder.write_results()

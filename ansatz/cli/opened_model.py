@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ansatz.cli.sampling_options import ModelSampling
+from ansatz.cli.sampling_options import NONE, ModelSampling
 from ansatz.config.chat import AUTO, ChatTemplate, Template
+from ansatz.errors import ConfigError
 
 if TYPE_CHECKING:
     from ansatz.models.load import Policy
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedModel:
-    """path: the folder, or name on the hub, that the user gave. template: the chosen one, never `auto`. threads: CPU
-    threads that the policy uses."""
+    """path: the folder, or name on the hub, that the user gave. template: the chosen one, never `auto`. environment: as
+    the section of a recipe; None without one. threads: CPU threads that the policy uses."""
 
     path: Path
     policy: Policy
     sampler: Sampler
     template: Template
+    environment: Mapping[str, Any] | None
     threads: int
     engine: str
 
@@ -35,12 +37,14 @@ class OpenedModel:
             "dtype": str(self.policy.dtype).removeprefix("torch."),
             "threads": self.threads,
             **({} if self.engine == "native" else {"engine": self.engine}),
+            **({} if self.environment is None else {"environment": self.environment}),
         }
 
 
 @contextmanager
 def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
     """The model in the precision and on the device of the options, until the block ends."""
+    from ansatz.environments.base import bind_environment
     from ansatz.loop.template_choice import choose_template
     from ansatz.models.load import cast, compute_dtype, load_policy
     from ansatz.models.threads import set_threads, usable_cores
@@ -54,14 +58,50 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
     if template == AUTO:
         template, why = choose_template(Path(policy.path), has_chat_template=bool(policy.tokenizer.chat_template))
         print(f"template: {template} ({why})")
+    section = environment_of(sampling.environment, Path(policy.path))
     num_responses = sampling.batch * sampling.options.samples_per_prompt
-    sampler = engine_of({"name": sampling.engine, "max_concurrent": num_responses})(policy)
+    engine = {"name": sampling.engine, "max_concurrent": num_responses}
+    sampler = engine_of(engine, bind_environment(section))(policy)
     try:
         yield OpenedModel(
-            path=model, policy=policy, sampler=sampler, template=template, threads=threads, engine=sampling.engine
+            path=model,
+            policy=policy,
+            sampler=sampler,
+            template=template,
+            environment=section,
+            threads=threads,
+            engine=sampling.engine,
         )
     finally:
         sampler.close()
+
+
+def environment_of(text: str, model: Path) -> Mapping[str, Any] | None:
+    """The section `environment` that the value of --environment stands for; None without an environment.
+
+    The value is a name, a section as in a recipe, `auto` for that of the run that the model comes from, or `none`.
+
+    ConfigError for a value that is none of these. Whether the environment exists is checked where it is bound.
+    """
+    from ansatz.config.load import parse_yaml
+    from ansatz.loop.model_recipe import recipe_of
+
+    if text == NONE:
+        return None
+    if text == AUTO:
+        recipe = recipe_of(model, option="--environment")
+        if recipe is None or recipe.config.environment is None:
+            return None
+        print(f"environment: {recipe.config.environment.get('name')} (as in {recipe.where})")
+        return recipe.config.environment
+    if not text.startswith("{"):
+        return {"name": text}
+    section = parse_yaml(text, where="the value of --environment")
+    if not isinstance(section, Mapping):
+        raise ConfigError(
+            f"--environment {text}: expected a name, or a section such as {{name: calculator, turns: 4}}."
+        )
+    return section
 
 
 def template_of(text: str) -> Template:

@@ -27,18 +27,21 @@ from ansatz.errors import ConfigError
 PANEL = "Sampling"
 DTYPES = ("auto", "float32", "bfloat16")
 ENGINES = ("native", "vllm")
+NONE = "none"
+"""The value of --environment for responses that interact with nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSampling:
     """How a command samples from a model.
 
-    template: AUTO for the one that fits the model. batch: problems that are sampled together. device: None for the best
-    one. threads: 0 for one per CPU core.
+    template: AUTO for the one that fits the model. environment: AUTO for that of the model's run, NONE for none.
+    batch: problems that are sampled together. device: None for the best one. threads: 0 for one per CPU core.
     """
 
     options: SamplingOptions
     template: str = AUTO
+    environment: str = AUTO
     seed: int = 0
     batch: int = 32
     device: str | None = None
@@ -56,6 +59,11 @@ _OTHER_HELP: Mapping[str, tuple[str, tuple[int, int] | None]] = {  # option: hel
     "template": (
         "Prompt template: a name, chat, a .txt file, or {name: chat, system: ...} as in a recipe. auto: that of the "
         "model's run, otherwise chat if the tokenizer has a chat template, otherwise boxed.",
+        None,
+    ),
+    "environment": (
+        "What responses interact with: a name, or {name: calculator, turns: 4} as in a recipe. auto: that of the "
+        "model's run, if it has one; none: nothing.",
         None,
     ),
     "seed": ("Seed of the sampling noise, and of the bootstrap in evaluations.", (0, LARGEST - 1)),

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansatz.config.chat import AUTO, Template
-from ansatz.config.load import load_recipe, load_run
 from ansatz.config.schema import Config
-from ansatz.errors import ConfigError
 from ansatz.hub import local_folder
-from ansatz.loop.run_record import RECIPE_FILE, is_run_folder
+from ansatz.loop.model_recipe import recipe_of
 from ansatz.models.load import load_tokenizer
 from ansatz.prompts.templates import CHAT
 
@@ -33,25 +31,8 @@ def with_template(config: Config) -> tuple[Config, str]:
 def choose_template(model: Path, *, has_chat_template: bool) -> tuple[Template, str]:
     """The prompt template that fits a model folder, and why: the template of the run that the folder is a checkpoint
     of, or was exported from, otherwise the tokenizer's chat template, otherwise `boxed`."""
-    for folder in model.resolve().parents:
-        if is_run_folder(folder) and (folder / "config.yaml").is_file():
-            try:
-                return load_run(folder).data.template, f"as in the run {folder.name}"
-            except ConfigError as error:
-                raise ConfigError(
-                    f"{model} belongs to the run {folder}, whose template cannot be read: {error} Give --template."
-                ) from error
-    if (exported := _exported_template(model)) is not None:
-        return exported, f"as in the recipe that {RECIPE_FILE} of the model holds"
+    if (recipe := recipe_of(model, option="--template")) is not None:
+        return recipe.config.data.template, f"as in {recipe.where}"
     if has_chat_template:
         return "chat", "the tokenizer has a chat template"
     return "boxed", "the tokenizer has no chat template; --template chooses another"
-
-
-def _exported_template(model: Path) -> Template | None:
-    """The template in the recipe of an exported folder; None if there is none, or only another program's file."""
-    file = model / RECIPE_FILE
-    try:
-        return load_recipe(file).data.template if file.is_file() else None
-    except ConfigError:
-        return None
