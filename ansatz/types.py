@@ -87,9 +87,15 @@ class Problem:
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
-    def earlier_turns(self) -> Sequence[Mapping[str, str]]:
+    def earlier_turns(self) -> Sequence[Mapping[str, Any]]:
         """The conversation before the question, such as a system prompt: {role, content} each. Usually empty."""
         return self.meta.get("earlier_turns", ())
+
+    @property
+    def response_turns(self) -> Sequence[Mapping[str, Any]]:
+        """The turns of a worked solution that calls tools: those of the assistant with `tool_calls`, the answers of the
+        tools, and the last one, whose text is `solution`. Usually empty."""
+        return self.meta.get("response_turns", ())
 
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]:
@@ -242,7 +248,8 @@ def scored_from_json(data: Json) -> ScoredRollout:
 
 
 def _verdict_from_json(data: Json) -> Verdict:
-    return Verdict(**{**data, "reason": Reason(data["reason"])})
+    fields: Json = dict(data)
+    return Verdict(reason=Reason(fields.pop("reason")), **fields)
 
 
 def _steps_from_json(steps: Sequence[Sequence[Any]]) -> tuple[tuple[int, float], ...]:
@@ -252,8 +259,13 @@ def _steps_from_json(steps: Sequence[Sequence[Any]]) -> tuple[tuple[int, float],
 def _environment_reward_from_json(data: Json | None) -> EnvironmentReward | None:
     if data is None:
         return None
-    verdict = None if data["verdict"] is None else _verdict_from_json(data["verdict"])
-    return EnvironmentReward(**{**data, "verdict": verdict, "steps": _steps_from_json(data["steps"])})
+    fields: Json = dict(data)
+    verdict = fields.pop("verdict")
+    return EnvironmentReward(
+        verdict=None if verdict is None else _verdict_from_json(verdict),
+        steps=_steps_from_json(fields.pop("steps")),
+        **fields,
+    )
 
 
 def prompt_from_json(data: Json) -> Prompt:

@@ -150,13 +150,139 @@ FAMILIES: dict[str, ChatFamily] = {
         spaces=True,
     ),
 }
+TOOL_FAMILIES: dict[str, ChatFamily] = {
+    # Calls and answers in tags; the answers of several calls share one user turn.
+    "Qwen2.5 with tools": ChatFamily(
+        _QWEN_TOOLS
+        + "{%- endif %}"
+        + TURNS
+        + "{%- if m.role == 'user' or (m.role == 'system' and not loop.first) %}"
+        + "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+        + "{%- elif m.role == 'assistant' %}{{ '<|im_start|>assistant' }}{%- if m.content %}{{ '\n' + m.content }}"
+        + '{%- endif %}{%- for c in m.tool_calls %}{{ \'\n<tool_call>\n{"name": "\' + c.function.name }}'
+        + "{{ '\", \"arguments\": ' + (c.function.arguments | tojson) + '}\n</tool_call>' }}{%- endfor %}"
+        + "{{ '<|im_end|>\n' }}"
+        + "{%- elif m.role == 'tool' %}"
+        + "{%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{ '<|im_start|>user' }}{%- endif %}"
+        + "{{ '\n<tool_response>\n' + m.content + '\n</tool_response>' }}"
+        + "{%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|im_end|>\n' }}{%- endif %}"
+        + "{%- endif %}{%- endfor %}{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{%- endif %}",
+        turn_end="<|im_end|>",
+        eos="<|endoftext|>",
+        others=("<|im_start|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
+    ),
+    # One call at a time; the answer is JSON in a turn of its own role.
+    "Llama 3.1 with tools": ChatFamily(
+        "{{ bos_token }}"
+        + "{%- if tools %}{{ '<|start_header_id|>system<|end_header_id|>\n\n' }}{%- for tool in tools %}"
+        + "{{ tool | tojson + '\n' }}{%- endfor %}{{ '<|eot_id|>' }}{%- endif %}"
+        + TURNS
+        + "{%- if m.tool_calls %}"
+        + "{%- if m.tool_calls | length != 1 %}{{ raise_exception('Only single calls') }}{%- endif %}"
+        + "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
+        + "{{ '{\"name\": \"' + m.tool_calls[0].function.name + '\", ' }}"
+        + "{{ '\"parameters\": ' + (m.tool_calls[0].function.arguments | tojson) + '}<|eot_id|>' }}"
+        + "{%- elif m.role == 'tool' %}{{ '<|start_header_id|>ipython<|end_header_id|>\n\n' }}"
+        + "{{ (m.content | tojson) + '<|eot_id|>' }}"
+        + "{%- else %}{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content | trim + '<|eot_id|>' }}"
+        + "{%- endif %}{%- endfor %}"
+        + "{%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}",
+        turn_end="<|eot_id|>",
+        begin="<|begin_of_text|>",
+        eos="<|eot_id|>",
+        others=("<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|python_tag|>"),
+    ),
+    # Ids of nine characters; no beginning of a response.
+    "Mistral with tools": ChatFamily(
+        "{{ bos_token }}"
+        + "{%- if tools %}{{ '[AVAILABLE_TOOLS] ' + (tools | tojson) + '[/AVAILABLE_TOOLS]' }}{%- endif %}"
+        + TURNS
+        + "{%- if m.role == 'user' %}{{ '[INST] ' + m.content + '[/INST]' }}"
+        + "{%- elif m.tool_calls %}{{ '[TOOL_CALLS] [' }}{%- for c in m.tool_calls %}"
+        + "{%- if c.id is not defined or c.id | length != 9 %}{{ raise_exception('Ids need nine characters') }}"
+        + "{%- endif %}{{ (c.function | tojson)[:-1] + ', \"id\": \"' + c.id + '\"}' }}"
+        + "{%- if not loop.last %}{{ ', ' }}{%- endif %}"
+        + "{%- endfor %}{{ ']' + eos_token }}"
+        + "{%- elif m.role == 'tool' %}"
+        + '{{ \'[TOOL_RESULTS] {"content": \' + m.content + \', "call_id": "\' + m.tool_call_id }}'
+        + "{{ '\"}[/TOOL_RESULTS]' }}"
+        + "{%- elif m.role == 'assistant' %}{{ ' ' + m.content | trim + eos_token }}{%- endif %}{%- endfor %}",
+        turn_end="</s>",
+        begin="<s>",
+        eos="</s>",
+        others=(
+            "[INST]",
+            "[/INST]",
+            "[AVAILABLE_TOOLS]",
+            "[/AVAILABLE_TOOLS]",
+            "[TOOL_CALLS]",
+            "[TOOL_RESULTS]",
+            "[/TOOL_RESULTS]",
+        ),
+        spaces=True,
+    ),
+    # Calls as a list; the answer of a tool is a turn like any other.
+    "Phi-4 with tools": ChatFamily(
+        "{%- if tools %}{{ '<|system|><|tool|>' + (tools | tojson) + '<|/tool|><|end|>' }}{%- endif %}"
+        + TURNS
+        + "{%- if m.tool_calls %}{{ '<|assistant|><|tool_call|>[' }}{%- for c in m.tool_calls %}"
+        + "{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}"
+        + "{%- if not loop.last %}{{ ', ' }}{%- endif %}{%- endfor %}{{ ']<|/tool_call|><|end|>' }}"
+        + "{%- elif m.role == 'tool' %}{{ '<|tool_response|>' + m.content + '<|end|>' }}"
+        + "{%- else %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{%- endif %}{%- endfor %}"
+        + "{%- if add_generation_prompt %}{{ '<|assistant|>' }}{%- endif %}",
+        turn_end="<|end|>",
+        eos="<|endoftext|>",
+        others=(
+            "<|system|>",
+            "<|user|>",
+            "<|assistant|>",
+            "<|tool|>",
+            "<|/tool|>",
+            "<|tool_call|>",
+            "<|/tool_call|>",
+            "<|tool_response|>",
+        ),
+    ),
+    # Arguments as text, without a beginning of the response after the answer of a tool.
+    "DeepSeek with tools": ChatFamily(
+        "{{ bos_token }}{%- if tools %}{{ (tools | tojson) + '\n\n' }}{%- endif %}"
+        + "{%- set after = namespace(tool=false) %}"
+        + TURNS
+        + "{%- if m.role == 'user' %}{%- set after.tool = false %}{{ '<|User|>' + m.content }}"
+        + "{%- elif m.tool_calls %}{%- set start = '' if after.tool else '<|Assistant|>' %}"
+        + "{%- set after.tool = false %}{{ start + '<｜tool▁calls▁begin｜>' }}{%- for c in m.tool_calls %}"
+        + "{{ '<｜tool▁call▁begin｜>function<｜tool▁sep｜>' + c.function.name + '\n```json\n' + c.function.arguments }}"
+        + "{{ '\n```<｜tool▁call▁end｜>' }}{%- endfor %}{{ '<｜tool▁calls▁end｜>' + eos_token }}"
+        + "{%- elif m.role == 'tool' %}{%- set after.tool = true %}"
+        + "{{ '<｜tool▁output▁begin｜>' + m.content + '<｜tool▁output▁end｜>' }}"
+        + "{%- elif m.role == 'assistant' %}{{ ('' if after.tool else '<|Assistant|>') + m.content + eos_token }}"
+        + "{%- set after.tool = false %}{%- endif %}{%- endfor %}"
+        + "{%- if add_generation_prompt and not after.tool %}{{ '<|Assistant|>' }}{%- endif %}",
+        turn_end="<|end_of_sentence|>",
+        begin="<|begin_of_sentence|>",
+        eos="<|end_of_sentence|>",
+        others=(
+            "<|User|>",
+            "<|Assistant|>",
+            "<｜tool▁calls▁begin｜>",
+            "<｜tool▁calls▁end｜>",
+            "<｜tool▁call▁begin｜>",
+            "<｜tool▁call▁end｜>",
+            "<｜tool▁sep｜>",
+            "<｜tool▁output▁begin｜>",
+            "<｜tool▁output▁end｜>",
+        ),
+    ),
+}
+"""The same for calls of tools, with the structure of the families' own templates."""
 _CORPUS = ["You help. What is 12 + 30? It is 42, because 12 and 30 make 42.\n\nAnd 7 times 6?\n42 again, so 42. "] * 4
 
 
 @functools.cache
 def tokenizer(name: str, *, marked: bool = False) -> Any:
     """The family's tokenizer with its template. marked: for the mask that transformers computes."""
-    family = FAMILIES[name]
+    family = {**FAMILIES, **TOOL_FAMILIES}[name]
     specials = sorted({family.begin, family.eos, family.turn_end, *family.others} - {""})
     backend = Tokenizer(models.BPE(byte_fallback=family.spaces))
     if family.spaces:

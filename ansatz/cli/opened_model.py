@@ -44,7 +44,7 @@ class OpenedModel:
 @contextmanager
 def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
     """The model in the precision and on the device of the options, until the block ends."""
-    from ansatz.environments.base import bind_environment
+    from ansatz.environments.base import bind_environment, prompt_template
     from ansatz.loop.template_choice import choose_template
     from ansatz.models.load import cast, compute_dtype, load_policy
     from ansatz.models.threads import set_threads, usable_cores
@@ -61,7 +61,9 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
     section = environment_of(sampling.environment, Path(policy.path))
     num_responses = sampling.batch * sampling.options.samples_per_prompt
     engine = {"name": sampling.engine, "max_concurrent": num_responses}
-    sampler = engine_of(engine, bind_environment(section))(policy)
+    environment = bind_environment(section, template=template)
+    template = prompt_template(template, environment)
+    sampler = engine_of(engine, environment)(policy)
     try:
         yield OpenedModel(
             path=model,

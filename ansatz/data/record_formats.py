@@ -21,8 +21,11 @@ template gives that instruction.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
+
+from ansatz.json_text import parse_json
 
 CONVERSATIONS = ("messages", "conversations", "conversation")
 WORKED = ("solution", "solutions", "response", "completion", *CONVERSATIONS)
@@ -74,7 +77,14 @@ _INSTRUCTIONS = (
     r"(within \\{1,2}boxed\{\}|after \"####\")\.?$",
 )
 _ASSISTANTS = ("assistant", "gpt", "chatgpt", "model", "bot", "ai", "bard", "bing")
-_ROLES = {"human": "user", "user": "user", **dict.fromkeys(_ASSISTANTS, "assistant")}
+_TOOLS = ("tool", "observation", "tool_response", "function", "function_response", "ipython")
+_CALLS = ("function_call", "tool_call")
+_ROLES = {
+    "human": "user",
+    "user": "user",
+    **dict.fromkeys((*_ASSISTANTS, *_CALLS), "assistant"),
+    **dict.fromkeys(_TOOLS, "tool"),
+}
 _TEXT_OF_TURN = ("content", "value", "text")
 _PUZZLE = (
     "Using each of the numbers {nums} exactly once, write an expression with +, -, *, / and brackets that equals "
@@ -83,10 +93,20 @@ _PUZZLE = (
 
 
 class Turn(NamedTuple):
-    """role: "user", "assistant", or any other as it is written, such as "system"."""
+    """role: "user", "assistant", "tool", or any other as it is written, such as "system".
+
+    fields: what the turn has besides, as chat templates take it: `tool_calls` of an assistant, each with its function's
+    name and arguments; `tool_call_id` and `name` of a tool.
+    """
 
     role: str
     text: str
+    fields: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The turn as a message of a chat template."""
+        return {"role": self.role, "content": self.text, **self.fields}
 
 
 def recognised(what: str, known: Callable[[str], bool]) -> str | None:
@@ -125,14 +145,62 @@ def turns_of(value: Any) -> list[Turn] | None:
         content = _field(item, *_TEXT_OF_TURN)
         thought = _text_of(_field(item, "reasoning_content"))
         text = f"<think>\n{thought}\n</think>\n\n{_text_of(content)}" if thought else _text_of(content)
-        turns.append(Turn(_ROLES.get(role.lower(), role.lower()), text))
+        fields = _tool_fields(item)
+        if role.lower() in _CALLS and "tool_calls" in fields:
+            text = ""  # it is the call
+        turns.append(Turn(_ROLES.get(role.lower(), role.lower()), text, fields))
     return turns
 
 
+def _tool_fields(turn: Any) -> dict[str, Any]:
+    """`Turn.fields`. Calls that cannot be read are left out; `no_text_of` names them."""
+    if calls := _calls_of(turn):
+        return {"tool_calls": calls}
+    if _ROLES.get(str(_field(turn, "role", "from")).lower()) != "tool":
+        return {}
+    return {name: value for name in ("tool_call_id", "name") if isinstance(value := _field(turn, name), str)}
+
+
+def _calls_of(turn: Any) -> list[dict[str, Any]] | None:
+    """The tool calls of a turn, as OpenAI, TRL and ShareGPT write them; None if one cannot be read, empty without any.
+
+    The arguments are an object, also where they are the text of one.
+    """
+    given = _field(turn, "tool_calls") or _field(turn, "function_call")
+    if not given and str(_field(turn, "role", "from")).lower() in _CALLS:
+        given = _object_of(_field(turn, *_TEXT_OF_TURN))
+        if given is None:
+            return None
+    if not given:
+        return []
+    calls: list[dict[str, Any]] = []
+    for item in cast("list[Any]", given) if isinstance(given, list) else [given]:
+        call = _object_of(item)
+        function = _object_of(_field(call, "function")) or call
+        name, arguments = _field(function, "name"), _field(function, "arguments", "parameters")
+        arguments = {} if arguments in (None, "") else _object_of(arguments)
+        if not isinstance(name, str) or not name or not isinstance(arguments, dict):
+            return None
+        id_ = _field(call, "id")
+        ids = {"id": id_} if isinstance(id_, str) else {}
+        calls.append({**ids, "type": "function", "function": {"name": name, "arguments": arguments}})
+    return calls
+
+
+def _object_of(value: Any) -> Any:
+    """An object, also if it is the text of one, or a list of objects; None for anything else."""
+    if isinstance(value, str):
+        try:
+            value = parse_json(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, dict | list) else None
+
+
 def no_text_of(turn: Any) -> str | None:
-    """What a turn of a chat holds besides text, such as "image_url" or "tool_calls"; None if it is all text."""
-    if turn.get("tool_calls") or turn.get("function_call"):
-        return "tool_calls"
+    """What a turn of a chat holds that cannot be used, such as "image_url"; None if there is no such thing."""
+    if _calls_of(turn) is None:
+        return "tool_calls of an unknown form"
     content = _field(turn, *_TEXT_OF_TURN)
     parts = cast("list[Any]", content) if isinstance(content, list) else []
     kinds = [part.get("type", "text") if isinstance(part, dict) else type(part).__name__ for part in parts]

@@ -7,6 +7,7 @@ with another shape is an error that names its line; it is never read in a differ
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,10 +19,12 @@ from typing import Any, get_type_hints
 from ansatz.data.choices import with_choices
 from ansatz.data.conversations import (
     FIELD,
+    RESPONSE_FIELD,
     check_one_response,
     check_turns_after,
     earlier_responses,
     earlier_turns,
+    response_turns,
     template_fields,
 )
 from ansatz.data.extract import after_sentence, last_box
@@ -211,8 +214,8 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
     )
     for name in ("id", "question", "answer", "solution", "level"):
         _check_characters(row, name, getattr(problem, name) or "")
-    for turn in problem.earlier_turns:
-        _check_characters(row, "conversation", turn["content"])
+    for turn in (*problem.earlier_turns, *problem.response_turns):
+        _check_characters(row, "conversation", json.dumps(turn, ensure_ascii=False))
     return with_choices(problem, row, keys.answer_key)
 
 
@@ -239,6 +242,8 @@ def _meta(row: Row, keys: RowSettings) -> dict[str, Any]:
         meta = {name: value for name, value in meta.items() if name not in of_template}
     if keys.question_key and keys.keep_earlier_turns and (turns := earlier_turns(row, keys.question_key)):
         meta[FIELD] = turns
+    if turns := response_turns(row, (keys.solution_key, keys.answer_key, keys.question_key)):
+        meta[RESPONSE_FIELD] = turns
     puzzle = puzzle_of(row.find(keys.answer_key) if keys.answer_key else None) or puzzle_of(row.values)
     if puzzle is not None:
         meta |= {"nums": puzzle[0], "target": puzzle[1]}

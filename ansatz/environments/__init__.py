@@ -1,5 +1,6 @@
 """What a rollout can interact with while it is sampled: tools, interpreters, games, conversations."""
 
 from ansatz.environments.base import Environment, EnvironmentSpec, bind_environment
+from ansatz.environments.tools import ToolEnvironment
 
-__all__ = ["Environment", "EnvironmentSpec", "bind_environment"]
+__all__ = ["Environment", "EnvironmentSpec", "ToolEnvironment", "bind_environment"]

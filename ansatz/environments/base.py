@@ -22,10 +22,16 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from ansatz.config.chat import AUTO, ChatTemplate, Template
 from ansatz.config.fields import Positive
 from ansatz.errors import ConfigError
+from ansatz.prompts.templates import CHAT
 from ansatz.registry import bind, load_attribute, settings_of, suggest
 from ansatz.types import Problem
+
+Message = Mapping[str, Any]
+"""A turn of a conversation: role and content, and of a tool also name and tool_call_id."""
+Observation = str | Sequence[Message]
 
 
 class Environment:
@@ -36,6 +42,8 @@ class Environment:
     its deadline gives the observation `show("error: ...")`; after a missed deadline the environment is started anew.
 
     turn_ends: strings that end a turn of the policy. An end-of-sequence token always ends one.
+    tools: JSON schemas of what the policy can call, for the prompt. They need the prompt template `chat`.
+    roles: of the messages that `step` gives, such as "tool". They need the prompt template `chat`.
     open_turn: when `reward` is called, the text of a last turn that `step` has not been given, because the length limit
         or a stop string ended the response within it; empty otherwise.
     instant: the methods are plain and return at once, so they run in the thread that samples.
@@ -44,6 +52,8 @@ class Environment:
     """
 
     turn_ends: Sequence[str] = ()
+    tools: Sequence[Mapping[str, Any]] = ()
+    roles: Sequence[str] = ()
     open_turn: str = ""
     instant: bool = False
     parallel: int = 256
@@ -53,11 +63,15 @@ class Environment:
         """Start with a problem."""
 
     def step(self, response: str) -> Any:
-        """The observation after a turn with this text (special tokens included). None or "": the response is done."""
+        """The observation after a turn with this text (special tokens included). None or "": the response is done.
+
+        An observation is a text, which continues the response as it is, or a list of messages, {role, content} each,
+        which the chat template renders as the next turns of the conversation.
+        """
         raise NotImplementedError
 
-    def show(self, observation: str) -> str:
-        """How an observation looks to the policy, after it has been cut to `max_observation_chars`."""
+    def show(self, observation: str) -> Observation:
+        """How a text looks to the policy, after it has been cut to `max_observation_chars`. It can be a message."""
         return observation
 
     def reward(self) -> Any:
@@ -91,12 +105,14 @@ class EnvironmentSpec:
     """An environment as a recipe names it. make: creates the environment of one response.
 
     sample: an environment that is never started, for what all have in common.
+    chat: the chat template in which prompts are rendered, with the tools of the environment; None for other templates.
     """
 
     name: str
     make: Callable[[], Environment]
     settings: TurnSettings
     sample: Environment
+    chat: ChatTemplate | None = None
 
     @property
     def rewards(self) -> bool:
@@ -122,10 +138,11 @@ def find_environment(name: str) -> Callable[..., Environment]:
     return function
 
 
-def bind_environment(section: Mapping[str, Any] | None) -> EnvironmentSpec | None:
-    """The environment that a recipe's section `environment` names; None without one.
+def bind_environment(section: Mapping[str, Any] | None, *, template: Template = AUTO) -> EnvironmentSpec | None:
+    """The environment that a recipe's section `environment` names; None without one. template: of the prompts.
 
-    ConfigError for an unknown name, for an unknown, missing or wrong setting, and for what cannot run here.
+    ConfigError for an unknown name, for an unknown, missing or wrong setting, for what cannot run here, and for an
+    environment that needs the template chat with another one.
     """
     if section is None:
         return None
@@ -152,7 +169,26 @@ def bind_environment(section: Mapping[str, Any] | None) -> EnvironmentSpec | Non
         raise ConfigError(f"{what} cannot be created ({type(error).__name__}: {error}). Correct it.") from error
     if not isinstance(sample, Environment):
         raise ConfigError(f"{what} gives {sample!r:.60}, which is not an ansatz.environments.Environment. Subclass it.")
-    return EnvironmentSpec(name=name, make=make, settings=turns, sample=sample)
+    chat = _chat_template(name, sample, template)
+    return EnvironmentSpec(name=name, make=make, settings=turns, sample=sample, chat=chat)
+
+
+def _chat_template(name: str, sample: Environment, template: Template) -> ChatTemplate | None:
+    """The chat template with the tools of the environment; None if prompts have another template."""
+    if isinstance(template, ChatTemplate) or template in (CHAT, AUTO):
+        chat = template if isinstance(template, ChatTemplate) else ChatTemplate(name="chat")
+        return chat.model_copy(update={"tools": [*map(dict, sample.tools), *chat.tools]})
+    if sample.tools or sample.roles:
+        raise ConfigError(
+            f"environment {name!r} talks in messages, which the prompt template {template!r} cannot show. Set "
+            "data.template to chat, or use an environment whose tools are called in tags."
+        )
+    return None
+
+
+def prompt_template(template: Template, spec: EnvironmentSpec | None) -> Template:
+    """The prompt template of a recipe, with the tools of its environment."""
+    return spec.chat if spec is not None and spec.chat is not None and spec.sample.tools else template
 
 
 def check_environment_reward(rewards: Collection[str], spec: EnvironmentSpec | None) -> None:

@@ -7,7 +7,9 @@ import operator
 from collections.abc import Callable
 from fractions import Fraction
 
-from ansatz.environments.tags import TagEnvironment
+from ansatz.environments.base import Environment
+from ansatz.environments.tags import CallForm, TagEnvironment, check_tags
+from ansatz.environments.tools import ToolEnvironment
 
 _MAX_DIGITS = 400
 _OPERATIONS: dict[type[ast.AST], Callable[[Fraction, Fraction], Fraction]] = {
@@ -24,12 +26,21 @@ class CalculationError(ValueError):
     """An expression that cannot be computed. The message is for the policy."""
 
 
-def calculator(*, call: str = "calc", result: str = "result") -> TagEnvironment:
+def calculator(*, form: CallForm = "tags", call: str = "calc", result: str = "result") -> Environment:
     """Answers arithmetic with whole numbers, decimals, + - * / // % ** and brackets, exactly.
 
+    form: "tags" calls it in tags, "chat" as the tool `calculator` in the form of the model's chat template.
     call: the tag around an expression. result: the tag around its value.
     """
-    return TagEnvironment(_answer, call=call, result=result, instant=True)
+    check_tags(form, call=call != "calc", result=result != "result")
+    if form == "tags":
+        return TagEnvironment(_answer, call=call, result=result, instant=True)
+
+    def calculator(expression: str) -> str:
+        """The exact value of an arithmetic expression with numbers, + - * / // % ** and brackets."""
+        return _answer(expression)
+
+    return ToolEnvironment([calculator], instant=True)
 
 
 def calculate(expression: str) -> str:

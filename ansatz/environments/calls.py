@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
-from ansatz.environments.base import EnvironmentSpec
+from ansatz.environments.base import EnvironmentSpec, Observation
 from ansatz.environments.episode import Episode
 from ansatz.errors import RolloutError
 from ansatz.types import EnvironmentReward
@@ -30,7 +30,7 @@ class EnvironmentCalls:
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         self._open: set[Episode] = set()
-        self._answers = _Running[str | None](spec, self._limit_s)
+        self._answers = _Running[Observation | None](spec, self._limit_s)
         self._rewards = _Running[EnvironmentReward | None](spec, self._limit_s)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._places = asyncio.Semaphore(spec.sample.parallel)
@@ -40,11 +40,11 @@ class EnvironmentCalls:
         self._open.add(episode)
         self._begin(self._answers, key, episode.answer(turn))
 
-    def finished(self, *, wait: bool) -> list[tuple[Any, str | None]]:
+    def finished(self, *, wait: bool) -> list[tuple[Any, Observation | None]]:
         """The answers that have arrived. wait: at least one, if any call is running."""
         return self._answers.finished(wait=wait)
 
-    def answer(self, episode: Episode, turn: str) -> str | None:
+    def answer(self, episode: Episode, turn: str) -> Observation | None:
         """The answer to one turn, for a sampler that has nothing else to do meanwhile."""
         if self.spec.sample.instant:
             return episode.answer_at_once(turn)

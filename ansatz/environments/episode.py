@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from ansatz.environments.base import Environment, EnvironmentSpec
+from ansatz.environments.base import Environment, EnvironmentSpec, Observation
 from ansatz.environments.rewarding import failed_reward, reward_of
 from ansatz.types import EnvironmentReward, Problem, Reason
 
@@ -31,7 +31,7 @@ class Episode:
         """A turn of a resumed response, whose observation is known. Before its next turn, the environment sees it."""
         self._earlier.append(turn)
 
-    def answer_at_once(self, turn: str) -> str | None:
+    def answer_at_once(self, turn: str) -> Observation | None:
         """`answer` of an instant environment, in this thread."""
         return _at_once(self.answer(turn))
 
@@ -39,14 +39,18 @@ class Episode:
         """`reward` of an instant environment, in this thread."""
         return _at_once(self.reward(open_turn))
 
-    async def answer(self, turn: str) -> str | None:
+    async def answer(self, turn: str) -> Observation | None:
         """What the policy sees after a turn. None: the response is done. Errors become observations."""
         settings, show = self._spec.settings, self._spec.sample.show
         try:
             observation = await self._step(turn)
             if observation is None or isinstance(observation, str):
                 return show(cut(observation, settings.max_observation_chars)) if observation else None
-            problem = f"the environment gave {type(observation).__name__}, expected text or None"
+            if (problem := self._no_messages(observation)) is None:
+                return [
+                    {**message, "content": cut(message["content"], settings.max_observation_chars)}
+                    for message in observation
+                ] or None
         except TimeoutError:
             self._environment = None  # what a late call still does to it must not reach later turns
             self._has_lost_state = True
@@ -72,6 +76,17 @@ class Episode:
             return failed_reward(name, f"reward() has not returned within {timeout_s:g} s", Reason.TIMEOUT)
         except (Exception, SystemExit) as error:
             return failed_reward(name, f"reward() raised {type(error).__name__}: {error}", Reason.CRASHED)
+
+    def _no_messages(self, observation: Any) -> str | None:
+        """Why an observation cannot be shown as messages; None if it can."""
+        gave = f"the environment gave {type(observation).__name__}, expected text or None"
+        if not isinstance(observation, list | tuple):
+            return gave
+        for message in observation:
+            texts = (message.get("role"), message.get("content")) if isinstance(message, Mapping) else (None,)
+            if not all(isinstance(text, str) for text in texts):
+                return f"the environment gave the message {message!r:.60}, expected a role and a text"
+        return None if self._spec.chat is not None else f"{gave} (messages need the prompt template chat)"
 
     async def close(self) -> None:
         """Close the environment. An error of a user's `close` is of no use to anyone by then."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 
 from ansatz.config.fields import Positive
+from ansatz.environments.base import Environment
 from ansatz.environments.episode import in_thread
-from ansatz.environments.tags import AsyncTagEnvironment
+from ansatz.environments.tags import AsyncTagEnvironment, CallForm, check_tags
+from ansatz.environments.tools import AsyncToolEnvironment
 from ansatz.rewards import sandbox
 from ansatz.rewards.sandbox import Ended, Isolation, SandboxLimits
 from ansatz.rewards.sandbox_session import SandboxSession
@@ -35,6 +37,7 @@ class Interpreter:
 
 def python(
     *,
+    form: CallForm = "tags",
     call: str = "code",
     result: str = "interpreter",
     turns: int = 4,
@@ -42,19 +45,29 @@ def python(
     memory_mb: Positive = 512,
     packages: bool = False,
     isolation: Isolation = "full",
-) -> AsyncTagEnvironment:
+) -> Environment:
     """Runs Python programs in the sandbox (`rewards/sandbox.py`). All programs of a response share their variables. The
     value of an expression in the last line is shown, as in a notebook.
 
+    form: "tags" calls it in tags, "chat" as the tool `python` in the form of the model's chat template.
     call: the tag around a program. result: the tag around its output.
     timeout_s: wall time of a program; the CPU time of a response is that of all its turns.
     memory_mb, packages, isolation: see `sandbox.run`. ConfigError if the sandbox is not available.
     """
+    check_tags(form, call=call != "code", result=result != "interpreter")
     sandbox.require(isolation)
     limits = SandboxLimits(timeout_s=timeout_s, memory_mb=memory_mb)
     session = SandboxSession(limits=limits, cpu_s=turns * timeout_s, packages=packages, isolation=isolation)
     tool = Interpreter(session, timeout_s=timeout_s)
-    environment = AsyncTagEnvironment(tool, call=call, result=result, close=session.close)
+
+    async def python(code: str) -> str:
+        """Runs a Python program and returns what it prints. Variables are kept from call to call."""
+        return await tool(code)
+
+    if form == "tags":
+        environment = AsyncTagEnvironment(tool, call=call, result=result, close=session.close)
+    else:
+        environment = AsyncToolEnvironment([python], close=session.close)
     environment.parallel = len(os.sched_getaffinity(0))
     environment.grace_s = sandbox.START_LIMIT_S + 2.0
     return environment

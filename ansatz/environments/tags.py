@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Literal
 
 from ansatz.environments.base import Environment
+from ansatz.errors import ConfigError
+
+CallForm = Literal["tags", "chat"]
+"""How a tool is called: in tags, or in the form of the model's chat template (see `tools`)."""
+
+
+def check_tags(form: CallForm, **changed: bool) -> None:
+    """ConfigError if names of tags were changed and there are none. changed: which, by the name of the setting."""
+    for name in changed:
+        if form == "chat" and changed[name]:
+            raise ConfigError(
+                f"environment.{name} is the name of a tag, which environment.form = 'chat' does not have. Remove it, "
+                "or set environment.form to 'tags'."
+            )
 
 
 class TagEnvironment(Environment):

@@ -131,7 +131,8 @@ class RunContext(RunSources):
         return copy_of_trained(self.config, path)
 
     def sampler(self, policy: Policy) -> Sampler:
-        return engine_of(self.config.rollout.engine, bind_environment(self.config.environment))(policy)
+        environment = bind_environment(self.config.environment, template=self.config.data.template)
+        return engine_of(self.config.rollout.engine, environment)(policy)
 
     @contextmanager
     def rl_grader(self) -> Iterator[Grader]:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from ansatz.config.chat import Template
 from ansatz.config.schema import Config
+from ansatz.environments.base import bind_environment, prompt_template
 from ansatz.prompts.render import Demonstration, render, render_demonstration
 from ansatz.prompts.tokenizer import Tokenizer
 from ansatz.types import Problem, Prompt
@@ -24,7 +25,8 @@ class PromptRenderer:
 
     def __init__(self, tokenizer: Tokenizer, config: Config, *, template: Template | None = None) -> None:
         self._tokenizer, self._limits = tokenizer, config.rollout
-        self.template = template or config.data.template
+        template = template or config.data.template
+        self.template = prompt_template(template, bind_environment(config.environment, template=template))
         self._prompts: dict[str, tuple[Problem, Prompt]] = {}
         self._demonstrations: dict[str, tuple[Problem, Demonstration]] = {}
 

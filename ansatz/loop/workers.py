@@ -133,5 +133,6 @@ def build_host(recipe: Mapping[str, Any], *, model: str, weights: str, folder: s
     # vLLM has weights of its own: a second copy on its GPUs would take the room of its cache.
     is_vllm = config.rollout.engine.get("name", "native") == "vllm"
     policy = copy_of_trained(config, model, device="cpu" if is_vllm else None)
-    sampler = engine_of(config.rollout.engine, bind_environment(config.environment))(policy)
+    environment = bind_environment(config.environment, template=config.data.template)
+    sampler = engine_of(config.rollout.engine, environment)(policy)
     return SamplerHost(policy, sampler, FileWeightStore(Path(weights)))

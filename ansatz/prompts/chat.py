@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,13 +78,11 @@ class ChatRenderer:
     ) -> str:
         """The turns as text. for_response: with the beginning of a response after them. ModelError if the template
         refuses them."""
-        settings = {**self.chat.arguments, **problem.template_arguments}
+        settings = {**self.chat.arguments, **problem.template_arguments, "add_generation_prompt": for_response}
         if with_tools and (tools := self._tools(problem)):
             settings["tools"] = list(tools)
         try:
-            text = self.tokenizer.apply_chat_template(
-                list(turns), tokenize=False, add_generation_prompt=for_response, **settings
-            )
+            text = self._applied(turns, settings)
         except Exception as error:  # a template is a program, which can raise anything
             raise ModelError(
                 f"the tokenizer's chat template refuses the prompt of problem {problem.id!r}: {error}. Leave out "
@@ -93,6 +92,17 @@ class ChatRenderer:
         if not isinstance(text, str):
             raise ModelError(f"the tokenizer's chat template gives {text!r:.60}, expected text. Correct the template.")
         return text
+
+    def _applied(self, turns: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Any:
+        """What the template makes of the turns. Arguments of calls are objects; a template that refuses them, as
+        DeepSeek's does, gets them as the text of objects."""
+        try:
+            return self.tokenizer.apply_chat_template(list(turns), tokenize=False, **settings)
+        except Exception:
+            as_text = [_with_arguments_as_text(turn) for turn in turns]
+            if as_text == list(turns):
+                raise
+            return self.tokenizer.apply_chat_template(as_text, tokenize=False, **settings)
 
     def _tools(self, problem: Problem) -> Sequence[Mapping[str, Any]]:
         return problem.tools or self.chat.tools
@@ -106,6 +116,24 @@ def shows(text: str, content: str) -> bool:
     return start >= 0 and answer.strip() in text[start + len(thought) :]
 
 
+def shows_calls(text: str, turn: Mapping[str, Any]) -> bool:
+    """Whether a rendered turn has the names of the functions that the turn calls, in this order."""
+    start = 0
+    for call in turn.get("tool_calls", ()):
+        start = text.find(call["function"]["name"], start) + 1
+        if not start:
+            return False
+    return True
+
+
+def _with_arguments_as_text(turn: Mapping[str, Any]) -> dict[str, Any]:
+    calls = [
+        {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
+        for call in turn.get("tool_calls", ())
+    ]
+    return {**turn, "tool_calls": calls} if calls else dict(turn)
+
+
 def _check_complete(text: str, turns: Sequence[Mapping[str, Any]], problem: Problem) -> None:
     """ModelError if a turn is not in the text, in its place. A template may put a system prompt anywhere (Mistral's
     put it into the last user turn), and may leave out the thought of an earlier response."""
@@ -114,7 +142,10 @@ def _check_complete(text: str, turns: Sequence[Mapping[str, Any]], problem: Prob
         system = turn["role"] in SYSTEM_ROLES
         said = turn["content"].rpartition(THOUGHT_END)[2].strip()
         start = text.find(said, 0 if system else end)
-        if start < 0:
+        if start < 0 and turn["role"] == "tool":  # some templates write the answers of tools as JSON
+            said = json.dumps(said, ensure_ascii=False)[1:-1]
+            start = text.find(said, end)
+        if start < 0 or not shows_calls(text[end:], turn):
             what = "system prompt" if system else f"{turn['role']}'s turn {said[:40]!r}"
             raise ModelError(
                 f"the tokenizer's chat template drops the {what} of problem {problem.id!r}. Leave out "

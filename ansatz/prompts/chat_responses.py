@@ -8,14 +8,18 @@ the text as it is, without the part that the prompt already has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import ModelError
-from ansatz.prompts.chat import THOUGHT, THOUGHT_END, ChatRenderer, shows
+from ansatz.prompts.chat import THOUGHT, THOUGHT_END, ChatRenderer, shows, shows_calls
+from ansatz.prompts.chat_turns import TurnRenderer
 from ansatz.prompts.tokenizer import Tokenizer, ids_of_parts
 from ansatz.types import Problem
+
+Turn = Mapping[str, Any]
 
 _LONGEST_OPENING = 100  # characters with which a template begins a response
 
@@ -28,17 +32,49 @@ class Part(NamedTuple):
 
 
 def last_response(renderer: ChatRenderer, problem: Problem, prompt: str, solution: str) -> list[Part]:
-    """The prompt, and the problem's solution as the response to it.
+    """The prompt, and the problem's solution as the response to it: one turn of the assistant, or those of
+    `Problem.response_turns`, with the answers of tools between them as a sampled response gets them.
 
-    ModelError if the prompt begins a thought and the solution has none, or the other way round.
+    ModelError if the prompt begins a thought and the solution has none, or the other way round, and if the template
+    does not show a call.
     """
-    turns = [*renderer.turns(problem), {"role": "assistant", "content": solution}]
-    whole = renderer.apply(turns, problem, for_response=False)
-    end = _end_text(renderer.tokenizer)
-    response = _up_to(end, whole[len(prompt) :]) if end and whole.startswith(prompt) else ""
-    if not shows(response, solution):
-        response = _continued(prompt, solution, problem) + end
-    return _parts(renderer.tokenizer, [prompt, response])
+    end, between = _end_text(renderer.tokenizer), TurnRenderer(renderer.tokenizer, renderer.chat)
+    before, texts, asked = renderer.turns(problem), [prompt], prompt
+    for is_tool, group in groupby(_solution_turns(problem, solution), key=lambda turn: turn["role"] == "tool"):
+        turns = list(group)
+        if is_tool:
+            texts.append(between.text_after(problem, turns))
+            asked = renderer.apply([*before, *turns], problem, for_response=True)
+        else:
+            texts.append(_response(renderer, problem, before, turns[0], asked, end))
+        before += turns
+    return _parts(renderer.tokenizer, texts)
+
+
+def _response(
+    renderer: ChatRenderer, problem: Problem, before: Sequence[Turn], turn: Turn, asked: str, end: str
+) -> str:
+    """A turn of the assistant up to its end, after the turns `before`, whose text is `asked`."""
+    whole = renderer.apply([*before, turn], problem, for_response=False)
+    response = _up_to(end, whole[len(asked) :]) if end and whole.startswith(asked) else ""
+    if shows(response, turn["content"]) and shows_calls(response, turn):
+        return response
+    if "tool_calls" in turn:
+        raise ModelError(
+            f"the tokenizer's chat template does not show the tool calls in the solution of problem {problem.id!r}. "
+            "Use a model whose template does, or remove the row."
+        )
+    return _continued(asked, turn["content"], problem) + end
+
+
+def _solution_turns(problem: Problem, solution: str) -> Sequence[Turn]:
+    return problem.response_turns or [{"role": "assistant", "content": solution}]
+
+
+def response_tokens(problem: Problem, parts: Sequence[Part]) -> int:
+    """How many of the tokens belong to the last response, with the answers of its tools."""
+    num_said = sum(turn["role"] == "assistant" for turn in problem.response_turns) or 1
+    return sum(len(part.ids) for part in parts[-(2 * num_said - 1) :])
 
 
 def all_responses(renderer: ChatRenderer, problem: Problem, prompt: str, solution: str) -> list[Part]:
@@ -47,15 +83,21 @@ def all_responses(renderer: ChatRenderer, problem: Problem, prompt: str, solutio
     ModelError if the template renders a response in another way once the conversation goes on, so that one text does
     not have every response after the prompt that sampling would give it.
     """
-    turns = [*renderer.turns(problem), {"role": "assistant", "content": solution}]
+    asking = renderer.turns(problem)
+    turns = [*asking, *_solution_turns(problem, solution)]
     whole, end = renderer.apply(turns, problem, for_response=False), _end_text(renderer.tokenizer)
     texts, start = list[str](), 0
     for index, turn in enumerate(turns):
         if turn["role"] != "assistant" or index == 0 or turns[index - 1]["role"] not in ("user", "tool"):
             continue
-        asked = prompt if turn is turns[-1] else renderer.apply(turns[:index], problem, for_response=True)
+        asked = prompt if index == len(asking) else renderer.apply(turns[:index], problem, for_response=True)
         said = _up_to(end, whole[len(asked) :]) if end and whole.startswith(asked) else ""
-        if start > len(asked) or not said.endswith(end or " ") or not shows(said, turn["content"]):
+        if (
+            start > len(asked)
+            or not said.endswith(end or " ")
+            or not shows(said, turn["content"])
+            or not shows_calls(said, turn)
+        ):
             raise _differs(problem, turn)
         texts += [whole[start : len(asked)], said]
         start = len(asked) + len(said)

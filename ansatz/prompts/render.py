@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ansatz.config.chat import ChatTemplate, Template
 from ansatz.errors import DataError, ModelError
 from ansatz.prompts.chat import ChatRenderer, spelled_out
-from ansatz.prompts.chat_responses import Part, all_responses, last_response
+from ansatz.prompts.chat_responses import Part, all_responses, last_response, response_tokens
 from ansatz.prompts.templates import QUESTION, template_text
 from ansatz.prompts.tokenizer import Tokenizer
 from ansatz.types import Problem, Prompt
@@ -88,12 +88,17 @@ def render_demonstration(
     prompt = render(problem, template, tokenizer, max_prompt_tokens=max_prompt_tokens)
     template = spelled_out(template)
     if isinstance(template, str):
+        if problem.response_turns:
+            raise ModelError(
+                f"the solution of problem {problem.id!r} calls tools, which the prompt template {template!r} cannot "
+                "show. Use the template chat, or remove the row."
+            )
         parts = [Part(list(prompt.token_ids), False), *_solution_parts(problem, problem.solution, tokenizer)]
         num_tokens = sum(len(part.ids) for part in parts[1:])
     else:
         parts_of = all_responses if every_response else last_response
         parts = parts_of(ChatRenderer(tokenizer, template), problem, prompt.text, problem.solution)
-        num_tokens = len(parts[-1].ids)
+        num_tokens = response_tokens(problem, parts)
     if max_response_tokens is not None and num_tokens > max_response_tokens:
         raise ModelError(
             f"the demonstration of problem {problem.id!r} has {num_tokens} tokens, but the limit is "

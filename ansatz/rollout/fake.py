@@ -78,7 +78,14 @@ class FakeSampler:
             for sample in range(first, first + sampling.num_samples)
         ]
         wanted += [(rollout.prompt, rollout.sample, rollout) for rollout in unfinished]
-        rules = ResponseRules(sampling, end_ids={END}, encode=str.encode, decode=_decode, environment=self._environment)
+        rules = ResponseRules(
+            sampling,
+            end_ids={END},
+            encode=str.encode,
+            decode=_decode,
+            environment=self._environment,
+            encode_messages=lambda problem, messages: "".join(f"[{m['content']}]" for m in messages).encode(),
+        )
         rollouts: dict[int, Rollout] = {}
 
         def report(index: int, rollout: Rollout) -> None:

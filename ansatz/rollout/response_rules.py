@@ -9,11 +9,15 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from ansatz.environments.base import EnvironmentSpec
+from ansatz.environments.base import EnvironmentSpec, Message, Observation
 from ansatz.environments.episode import Episode
 from ansatz.errors import ConfigError
+from ansatz.prompts.chat_turns import TurnRenderer
+from ansatz.prompts.tokenizer import Tokenizer
 from ansatz.rollout.base import Sampling
 from ansatz.types import Finish, Problem
+
+EncodeMessages = Callable[[Problem, Sequence[Message]], Sequence[int]]
 
 _SPARE_TOKENS = 8  # in addition to one token per byte of the longest stop string: a cut text may decode differently
 
@@ -22,6 +26,7 @@ class ResponseRules:
     """The rules of one call of `generate`.
 
     encode, decode: text to token ids and back, special tokens included.
+    encode_messages: the messages of an environment, as what the chat template writes after a response to the problem.
     environment: answers the turns of a response. None: a response is one turn.
     Raises ConfigError if the thinking budget and the closing sentence leave no room for an answer.
     """
@@ -34,12 +39,13 @@ class ResponseRules:
         encode: Callable[[str], Sequence[int]],
         decode: Callable[[Sequence[int]], str],
         environment: EnvironmentSpec | None = None,
+        encode_messages: EncodeMessages | None = None,
     ) -> None:
         self.end_ids = frozenset(end_ids)
         self.thinking_budget, self.environment = sampling.thinking_budget, environment
         self.stop, self._thought_end = sampling.stop, sampling.thought_end
         self.turn_ends = () if environment is None else tuple(environment.sample.turn_ends)
-        self._encode, self._decode = encode, decode
+        self._encode, self._decode, self._encode_messages = encode, decode, encode_messages
         self._window = max((len(stop.encode()) for stop in self.stop + self.turn_ends), default=0) + _SPARE_TOKENS
         self._last_characters = frozenset(stop[-1] for stop in self.stop + self.turn_ends)
         self._may_complete: dict[int, bool] = {}  # by token
@@ -70,13 +76,26 @@ class ResponseRules:
     def text(self, token_ids: Sequence[int]) -> str:
         return self._decode(token_ids)
 
-    def observation_ids(self, observation: str) -> Sequence[int]:
+    def observation_ids(self, observation: Observation, problem: Problem) -> Sequence[int]:
         """The tokens that an observation adds to a response."""
-        return self._encode(observation)
+        if isinstance(observation, str):
+            return self._encode(observation)
+        assert self._encode_messages is not None, "the environment answers in messages"
+        return self._encode_messages(problem, observation)
 
     def closing_of(self, token_ids: Sequence[int]) -> Sequence[int]:
         """The closing sentence if the thought is still open; no tokens if the response has closed it itself."""
         return () if self._thought_end in self._decode(token_ids) else self._closing
+
+
+def message_encoder(tokenizer: Tokenizer, environment: EnvironmentSpec | None) -> EncodeMessages | None:
+    """`encode_messages` for a tokenizer; None if no messages can come.
+
+    ModelError if its chat template does not show the messages of the environment.
+    """
+    if environment is None or environment.chat is None or not tokenizer.chat_template:
+        return None
+    return TurnRenderer(tokenizer, environment.chat, roles=environment.sample.roles).ids_after
 
 
 class Prefix(Protocol):
@@ -104,7 +123,7 @@ class ResponseState:
         problem: Problem,
         prefix: Prefix | None = None,
     ) -> None:
-        self._rules = rules
+        self._rules, self._problem = rules, problem
         self.token_ids: list[int] = []
         self.is_sampled: list[bool] = []
         self.ended = self.waiting = False
@@ -160,9 +179,9 @@ class ResponseState:
             self._forced_queue.extend(self._rules.closing_of(self.token_ids))
             self._budget_checked, self._thought_closed_by_force = True, bool(self._forced_queue)
 
-    def observe(self, observation: str | None) -> None:
+    def observe(self, observation: Observation | None) -> None:
         """Continue after the end of a turn with what the environment has answered. None: the response is done."""
-        self._continue(None if observation is None else self._rules.observation_ids(observation))
+        self._continue(None if observation is None else self._rules.observation_ids(observation, self._problem))
 
     def _continue(self, observation_ids: Sequence[int] | None) -> None:
         self.waiting, self._num_turns = False, self._num_turns + 1

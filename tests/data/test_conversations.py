@@ -104,6 +104,56 @@ def test_tools_and_arguments_of_the_chat_template_are_read(tmp_path: Path, as_te
     assert (other.tools, other.template_arguments, other.meta["tools"]) == ((), {}, "a calculator")
 
 
+def calling(*arguments: Any, **fields: Any) -> dict[str, Any]:
+    calls = [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": each}} for each in arguments]
+    return {"role": "assistant", "content": "", "tool_calls": calls, **fields}
+
+
+CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 2}}}
+ANSWER = {"role": "tool", "tool_call_id": "c1", "content": "4"}
+FORMS = {
+    "OpenAI, arguments as text": [calling('{"a": 2, "b": 2}'), ANSWER],
+    "Hugging Face, arguments as objects": [calling({"a": 2, "b": 2}), ANSWER],
+    "without an envelope": [{**said(""), "tool_calls": [{"name": "add", "arguments": {"a": 2, "b": 2}}]}, ANSWER],
+    "null as content": [calling({"a": 2, "b": 2}, content=None), ANSWER],
+    "before there were tool_calls": [
+        {**said(""), "function_call": {"name": "add", "arguments": '{"a": 2, "b": 2}'}},
+        {"role": "function", "name": "add", "content": "4"},
+    ],
+    "ShareGPT": [
+        {"from": "function_call", "value": '{"name": "add", "arguments": {"a": 2, "b": 2}}'},
+        {"from": "observation", "value": "4"},
+    ],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("field", ["messages", "completion"])
+def test_a_response_that_calls_tools_is_read_in_every_form(tmp_path: Path, form: str, field: str) -> None:
+    response = [*FORMS[form], said(BOXED)]
+    row = {"messages": [user(ASKED), *response]} if field == "messages" else {"prompt": [user(ASKED)], field: response}
+    (problem,) = read(tmp_path, {**row, "tools": [SCHEMA]})
+    call, answer, last = problem.response_turns
+    assert (call["role"], call["content"]) == ("assistant", "")
+    assert [{key: each[key] for key in ("type", "function")} for each in call["tool_calls"]] == [CALL]
+    assert (answer["role"], answer["content"]) == ("tool", "4")
+    assert last == said(BOXED)
+    assert (problem.question, problem.solution, problem.answer) == (ASKED, BOXED, "4")
+    assert problem.earlier_turns == ()
+    assert problem.tools == [SCHEMA]
+
+
+def test_calls_before_the_question_are_context_and_each_response_has_its_own(tmp_path: Path) -> None:
+    chat = [user("What is $1+1$?"), calling({"a": 1, "b": 1}), ANSWER, said("It is 2."), user(ASKED)]
+    chat += [calling({"a": 2}, {"a": 3}), ANSWER, {**ANSWER, "content": "5"}, calling({"b": 2}), ANSWER, said(BOXED)]
+    first, last = read(tmp_path, {"id": "c", "messages": chat}, each_response=True)
+    assert (first.question, first.solution, first.earlier_turns) == ("What is $1+1$?", "It is 2.", [])
+    assert first.response_turns == chat[1:4]
+    assert (last.earlier_turns, last.response_turns) == (chat[:4], chat[5:])
+    (alone,) = read(tmp_path, {"messages": chat}, keep_earlier_turns=False)
+    assert (alone.earlier_turns, alone.response_turns) == ((), chat[5:])
+
+
 UNFIT = {
     "go on after the last question with 3 turns": {
         "messages": [user(ASKED), said("Wait."), {"role": "tool", "content": "4"}, said(BOXED)]
@@ -113,7 +163,16 @@ UNFIT = {
     "contain image_url": {
         "messages": [user([{"type": "image_url"}, {"type": "text", "text": "See."}]), said(BOXED)],
     },
-    "contain tool_calls": {"messages": [user(ASKED), {**said(BOXED), "tool_calls": [{"name": "f"}]}]},
+    r"contain tool_calls \(f\) without the answer": {
+        "messages": [user(ASKED), {**said(BOXED), "tool_calls": [{"name": "f"}]}],
+    },
+    "without the answer of the tool": {"prompt": [user(ASKED)], "completion": [calling({})], "answer": "4"},
+    "'messages' contain tool_calls": {"messages": [user(ASKED), calling({}), said("Hm."), ANSWER, said(BOXED)]},
+    "go on after the last question with 2 turns": {"messages": [user(ASKED), calling({}), ANSWER]},
+    "contain tool_calls of an unknown form": {"messages": [user(ASKED), calling("not JSON"), ANSWER, said(BOXED)]},
+    "tool_calls of an unknown form, expected": {
+        "messages": [user(ASKED), {**said(""), "tool_calls": [{"id": "c1"}]}, ANSWER, said(BOXED)],
+    },
     "'earlier_turns' is 'Hello'": {"question": ASKED, "answer": "4", "earlier_turns": "Hello"},
 }
 

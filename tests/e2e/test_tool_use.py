@@ -36,7 +36,7 @@ def test_a_killed_run_with_an_environment_ends_in_the_same_bits(tmp_path):
 
     rows = read_jsonl(whole / "metrics.jsonl")
     assert min(row["rollout/observed_frac"] for row in rows) > 0.2
-    assert all(0 < row["reward/environment"] < 1 for row in rows)
+    assert len({row["reward/environment"] for row in rows}) > 3
     assert max(row["rollout/observations"] for row in rows) > 0.5
     assert untimed(rows) == untimed(read_jsonl(killed / "metrics.jsonl"))
     assert max(row["rollout/partial"] for row in rows) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from scripted import scripted
 from test_native import assert_same
 from tiny_models import some_prompts, tiny_policy
 
+from ansatz.config.chat import ChatTemplate
 from ansatz.environments.base import EnvironmentSpec
 from ansatz.errors import ConfigError
 from ansatz.models.load import Policy
@@ -232,3 +234,33 @@ def test_without_rules_no_row_is_handled_on_its_own(policy: Policy, monkeypatch:
     assert torch.tensor([rollout.num_tokens for rollout in generate(policy, top_p=0.9)]).min() >= 1
     with pytest.raises(AssertionError, match="a response state was used"):
         generate(policy, stop=STOP)
+
+
+TURNS = (
+    "{% for m in messages %}{{ 't2' if m.role == 'user' else 't3' }} {{ m.content }}"
+    "{% if m.role == 'assistant' %} <eos> {% endif %}{% endfor %}{% if add_generation_prompt %} t11{% endif %}"
+)
+
+
+def test_messages_of_an_environment_are_what_the_chat_template_writes_after_a_turn(policy: Policy) -> None:
+    tokenizer = copy.deepcopy(policy.tokenizer)
+    tokenizer.chat_template = TURNS
+    policy = dataclasses.replace(policy, tokenizer=tokenizer)
+
+    def reply(turn: str) -> Any:
+        return [{"role": "user", "content": "t30 t31"}] if len(turn.split()) > 1 else None
+
+    for delay_s in (None, 0.0):
+        environment = dataclasses.replace(
+            scripted(reply, turns=3, delay_s=delay_s), chat=ChatTemplate(name="chat", user="none")
+        )
+        rollouts = generate(policy, environment=environment)
+        observed = [rollout for rollout in rollouts if rollout.sampled_mask]
+        assert len(observed) > 3
+        written = tokenizer.encode("t2 t30 t31 t11", add_special_tokens=False)
+        for rollout in observed:
+            start = rollout.sampled_mask.index(False)
+            forced = rollout.token_ids[start : start + len(written)]
+            assert list(forced) == written[: len(forced)]
+            assert rollout.token_ids[start - 1] in policy.end_ids
+        assert_aligned(policy, rollouts)

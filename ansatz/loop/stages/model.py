@@ -30,7 +30,7 @@ class ModelStage(Stage):
         if config.model.path is None:
             model_builder(config)
         bind_adapters(config.model.lora, seed=config.seed)
-        environment = bind_environment(config.environment)
+        environment = bind_environment(config.environment, template=config.data.template)
         check_engine(config.rollout, environment)
         check_environment_reward(config.rewards, environment)
         if config.model.quantize is not None:

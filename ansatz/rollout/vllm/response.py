@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansatz.environments.base import Observation
 from ansatz.environments.episode import Episode
 from ansatz.errors import RolloutError
 from ansatz.rollout.base import Sampling
@@ -134,7 +135,7 @@ class PendingResponse:
         """See `Environment.open_turn`."""
         return self._state.open_turn
 
-    def observe(self, answer: str | None) -> None:
+    def observe(self, answer: Observation | None) -> None:
         """Append what the environment has answered to the turn. None: the response is done."""
         self._state.observe(answer)
         max_tokens = self._sampling.max_response_tokens

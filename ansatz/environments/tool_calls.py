@@ -1,0 +1,272 @@
+"""Reads the tool calls in a turn, in the forms that chat templates teach their models.
+
+| family | a call |
+|---|---|
+| Qwen 2.5 and 3, Hermes | `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, one for each call |
+| Qwen 3 Coder | `<tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>` |
+| Llama 3 | `<|python_tag|>{"name": ..., "parameters": {...}}`, or the object as the whole turn; `;` between calls |
+| Llama 3, its own tools | `<|python_tag|>NAME.call(key="value")` |
+| Llama 3.2 and 4 | `[NAME(key="value"), ...]` as the whole turn |
+| Mistral | `[TOOL_CALLS][{"name": ..., "arguments": {...}, "id": ...}]` |
+| Mistral, newer | `[TOOL_CALLS]NAME[CALL_ID]id[ARGS]{...}`, one for each call; the id is optional |
+| Phi-4 | `<|tool_call|>[{"name": ..., "arguments": {...}}]<|/tool_call|>`, or `functools[...]` |
+| DeepSeek | tool-call tokens around `NAME`, a separator and the arguments, which can be a block of JSON |
+
+Text within a thought is not a call. A turn that begins a call and does not complete it in its form is a call with an
+error, so that the policy can be told what is wrong. JSON or a Python list that is the whole turn is a call only if it
+names a tool, because it could also be an answer.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from ansatz.json_text import parse_json
+
+THOUGHT_END = "</think>"
+_FORM = 'Write {"name": NAME, "arguments": {...}}.'
+_END = re.compile(r"(\s|;|<\|[^|<>]{1,40}\|>|</s>|<(end_of_turn|eos)>|<｜[^｜<>]{1,40}｜>)*")
+"""What can follow the last call: spaces and the tokens that end a turn."""
+_DEEPSEEK_CALL = re.compile(r"<｜tool▁call▁begin｜>(.*?)(?:<｜tool▁call▁end｜>|$)", re.DOTALL)
+_CODER_FUNCTION = re.compile(r"\s*<function=([^>\s]+)>(.*?)(?:</function>\s*)?$", re.DOTALL)
+_CODER_PARAMETER = re.compile(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
+_MISTRAL_CALL = re.compile(r"\s*([\w.-]+)\s*(?:\[CALL_ID\]\s*([\w-]*))?\s*\[ARGS\]\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call. id: that of the policy; empty if its form has none. error: why it cannot be run; the other fields are
+    then what could be read."""
+
+    name: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    id: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTurn:
+    """A turn as its template would have it. content: the text before the calls. calls: empty if there is none."""
+
+    content: str
+    calls: tuple[ToolCall, ...] = ()
+
+
+def read_turn(turn: str, names: Collection[str]) -> ReadTurn:
+    """The text and the calls of a turn. names: of the tools that there are."""
+    thought, end, said = turn.rpartition(THOUGHT_END)
+    if not end and "<think>" in turn:
+        return ReadTurn(content=turn)  # the thought is still open
+    for marker, read in _MARKED.items():
+        before, found, rest = said.partition(marker)
+        if found:
+            return ReadTurn(content=thought + end + before, calls=tuple(read(rest)))
+    calls = tuple(_unmarked(said, names))
+    return ReadTurn(content=thought + end + ("" if calls else said), calls=calls)
+
+
+def _tagged(rest: str) -> Iterator[ToolCall]:
+    """Qwen and Hermes. rest: the text after the first <tool_call>."""
+    for part in rest.split("<tool_call>"):
+        body, closed, _ = part.partition("</tool_call>")
+        body = body if closed else _without_end(body)
+        if (function := _CODER_FUNCTION.match(body)) is not None:
+            arguments = {key: _value(value) for key, value in _CODER_PARAMETER.findall(function[2])}
+            yield ToolCall(name=function[1], arguments=arguments)
+        else:
+            yield from _json_calls(body)
+
+
+def _python_tag(rest: str) -> Iterator[ToolCall]:
+    """Llama 3: objects, or the call of one of its own tools."""
+    text = _without_end(rest)
+    method = re.match(r"\s*([\w.]+)\.call\(", text)
+    if method is None:
+        yield from _json_calls(text)
+        return
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        assert isinstance(tree, ast.Call)
+        yield ToolCall(name=method[1], arguments=_keywords(tree))
+    except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError):
+        yield ToolCall(name=method[1], error=f'the call is not complete. Write {method[1]}.call(key="value").')
+
+
+def _mistral(rest: str) -> Iterator[ToolCall]:
+    """Mistral: one list of objects, or names with arguments, each after a marker of its own."""
+    for part in rest.split("[TOOL_CALLS]"):
+        named = _MISTRAL_CALL.match(part)
+        if named is None:
+            yield from _json_calls(_without_end(part))
+            continue
+        arguments, error = _arguments(_first_value(part[named.end() :]))
+        yield ToolCall(name=named[1], id=named[2] or "", arguments=arguments, error=error)
+
+
+def _phi(rest: str) -> Iterator[ToolCall]:
+    yield from _json_calls(_without_end(rest.partition("<|/tool_call|>")[0]))
+
+
+def _functools(rest: str) -> Iterator[ToolCall]:
+    yield from _json_calls(_without_end(rest))
+
+
+def _deepseek(rest: str) -> Iterator[ToolCall]:
+    """DeepSeek: NAME sep arguments, or "function" sep NAME and a block of JSON. rest: after the begin of all calls."""
+    calls = _DEEPSEEK_CALL.findall(rest)
+    for call in calls:
+        head, _, body = call.partition("<｜tool▁sep｜>")
+        block = re.search(r"```(?:json)?\s*(.*?)\s*(?:```|$)", body, re.DOTALL)
+        name = body[: block.start()].strip() if block else head.strip()
+        arguments, error = _arguments(_first_value(block[1] if block else body))
+        yield ToolCall(name=name, arguments=arguments, error=error)
+    if not calls:
+        yield ToolCall(error="the list of calls is empty.")
+
+
+_MARKED = {
+    "<tool_call>": _tagged,
+    "<|python_tag|>": _python_tag,
+    "[TOOL_CALLS]": _mistral,
+    "<|tool_call|>": _phi,
+    "functools[": lambda rest: _functools("[" + rest),
+    "<｜tool▁calls▁begin｜>": _deepseek,
+}
+"""What begins a call, and what reads the text after it."""
+
+
+def _unmarked(said: str, names: Collection[str]) -> Iterator[ToolCall]:
+    """Calls that are the whole turn, without a marker (Llama 3): objects, or a list of Python calls."""
+    text = _without_end(said).strip()
+    if text.startswith("{"):
+        calls = tuple(_json_calls(text))
+        if calls and all(call.name in names for call in calls):
+            yield from calls
+    elif text.startswith("[") and text.endswith(")]"):
+        try:
+            tree = ast.parse(text, mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return
+        items = tree.elts if isinstance(tree, ast.List) else []
+        if items and all(isinstance(item, ast.Call) and ast.unparse(item.func) in names for item in items):
+            for item in cast("list[ast.Call]", items):
+                yield _python_call(item)
+
+
+def _python_call(item: ast.Call) -> ToolCall:
+    name = ast.unparse(item.func)
+    try:
+        return ToolCall(name=name, arguments=_keywords(item))
+    except ValueError:
+        return ToolCall(name=name, error=f"the arguments of {name} are not values. Write {name}(key=value).")
+
+
+def _keywords(call: ast.Call) -> dict[str, Any]:
+    """The keyword arguments. ValueError for positional ones, and for what is no value."""
+    if call.args or any(keyword.arg is None for keyword in call.keywords):
+        raise ValueError("a positional argument")
+    return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+
+
+def _json_calls(text: str) -> Iterator[ToolCall]:
+    """The calls in JSON: one object, several with `;` or nothing between them, or a list of objects."""
+    values, rest = list[Any](), text
+    while True:
+        rest = rest[_END.match(rest).end() :]  # pyright: ignore[reportOptionalMemberAccess]
+        if not rest and values:
+            break
+        try:
+            value, end = _decode(rest)
+        except ValueError as error:
+            if values and not rest.lstrip().startswith(("{", "[")):
+                break  # text after the calls
+            yield ToolCall(error=f"the call is not valid JSON ({error}). {_FORM}")
+            return
+        values += cast("list[Any]", value) if isinstance(value, list) else [value]
+        if not values:
+            break
+        rest = rest[end:]
+    if not values:
+        yield ToolCall(error=f"the list of calls is empty. {_FORM}")
+    for value in values:
+        yield _json_call(value)
+
+
+def _json_call(value: Any) -> ToolCall:
+    if not isinstance(value, dict):
+        return ToolCall(error=f"a call is {_shown(value)}, expected an object. {_FORM}")
+    call = cast("dict[str, Any]", value)
+    inner = call.get("function")
+    if isinstance(inner, dict):  # as OpenAI writes it
+        call = {**call, **cast("dict[str, Any]", inner)}
+    elif isinstance(inner, str) and "name" not in call:
+        call = {**call, "name": inner}
+    name, id_ = call.get("name"), call.get("id")
+    given = next((call[key] for key in ("arguments", "parameters") if key in call), {})
+    if not isinstance(name, str) or not name:
+        return ToolCall(error=f"the call has the name {_shown(name)}, expected the name of a tool. {_FORM}")
+    arguments, error = _arguments(given)
+    return ToolCall(name=name, arguments=arguments, id=id_ if isinstance(id_, str) else "", error=error)
+
+
+def _arguments(given: Any) -> tuple[dict[str, Any], str]:
+    """The arguments as an object, and what is wrong with them. They can be the text of an object."""
+    if isinstance(given, str):
+        try:
+            given = parse_json(given) if given.strip() else {}
+        except ValueError as error:
+            return {}, f"the arguments are not valid JSON ({error}). {_FORM}"
+    if given is None:
+        given = {}
+    if not isinstance(given, dict):
+        return {}, f"the arguments are {_shown(given)}, expected an object. {_FORM}"
+    return cast("dict[str, Any]", given), ""
+
+
+def _first_value(text: str) -> Any:
+    """The JSON value at the beginning of a text; the text itself if there is none, for the message about it."""
+    text = text.lstrip()
+    try:
+        return _decode(text)[0]
+    except ValueError:
+        return _without_end(text) or None
+
+
+def _decode(text: str) -> tuple[Any, int]:
+    """The JSON value at the beginning of a text, and where it ends. ValueError if there is none."""
+    try:
+        _, end = _DECODER.raw_decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return parse_json(text[:end]), end
+
+
+def _value(text: str) -> Any:
+    """A parameter of Qwen 3 Coder: JSON if it is, otherwise the text."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        return text
+
+
+def _without_end(text: str) -> str:
+    """The text without spaces and the tokens that end a turn."""
+    start = len(text)
+    for match in re.finditer(r"<", text):
+        if _END.fullmatch(text, match.start()):
+            start = match.start()
+            break
+    return text[:start].rstrip()
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+_DECODER = json.JSONDecoder()
