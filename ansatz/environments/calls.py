@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
+import time
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
@@ -35,20 +36,27 @@ class EnvironmentCalls:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._places = asyncio.Semaphore(spec.sample.parallel)
 
-    def submit(self, key: Any, episode: Episode, turn: str) -> None:
-        """Begin to answer a turn. `finished` gives the answer under this key."""
-        self._open.add(episode)
-        self._begin(self._answers, key, episode.answer(turn))
+    def submit(self, turns: Iterable[tuple[Any, Episode, str]]) -> None:
+        """Begin to answer turns: (key, episode, text) each. `finished` gives the answers under these keys."""
+        calls = list[tuple[Any, Coroutine[Any, Any, Observation | None]]]()
+        for key, episode, turn in turns:
+            self._open.add(episode)
+            calls.append((key, episode.answer(turn)))
+        self._begin(self._answers, calls)
 
     def finished(self, *, wait: bool) -> list[tuple[Any, Observation | None]]:
         """The answers that have arrived. wait: at least one, if any call is running."""
         return self._answers.finished(wait=wait)
 
+    def finished_soon(self, number: int, *, patience_s: float) -> list[tuple[Any, Observation | None]]:
+        """The answers that have arrived, and up to `number` that arrive within patience_s seconds."""
+        return self._answers.finished_soon(number, patience_s=patience_s)
+
     def answer(self, episode: Episode, turn: str) -> Observation | None:
         """The answer to one turn, for a sampler that has nothing else to do meanwhile."""
         if self.spec.sample.instant:
             return episode.answer_at_once(turn)
-        self.submit(None, episode, turn)
+        self.submit([(None, episode, turn)])
         ((_, answer),) = self.finished(wait=True)
         return answer
 
@@ -58,7 +66,7 @@ class EnvironmentCalls:
             self._rewards.add(key, episode.reward_at_once(open_turn))
             return
         self._open.add(episode)
-        self._begin(self._rewards, key, episode.reward(open_turn))
+        self._begin(self._rewards, [(key, episode.reward(open_turn))])
 
     def rewards(self, *, wait: bool) -> list[tuple[Any, EnvironmentReward | None]]:
         """The rewards that have arrived. wait: at least one, if any call is running."""
@@ -86,9 +94,12 @@ class EnvironmentCalls:
         settings = self.spec.settings
         return (settings.timeout_s + self.spec.sample.grace_s) * (settings.turns + 1) + _GRACE_S
 
-    def _begin(self, running: _Running[T], key: Any, call: Coroutine[Any, Any, T]) -> None:
-        running.num_running += 1
-        asyncio.run_coroutine_threadsafe(self._run(running, key, call), self._running_loop())
+    def _begin(self, running: _Running[T], calls: Sequence[tuple[Any, Coroutine[Any, Any, T]]]) -> None:
+        running.num_running += len(calls)
+        asyncio.run_coroutine_threadsafe(self._run_all(running, calls), self._running_loop())
+
+    async def _run_all(self, running: _Running[T], calls: Sequence[tuple[Any, Coroutine[Any, Any, T]]]) -> None:
+        await asyncio.gather(*(self._run(running, key, call) for key, call in calls))
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
@@ -122,6 +133,15 @@ class _Running(Generic[T]):
             results.append(self._next())
             self.num_running -= 1
             wait = False
+        return results
+
+    def finished_soon(self, number: int, *, patience_s: float) -> list[tuple[Any, T]]:
+        """The results that have arrived, and up to `number` that arrive within patience_s seconds."""
+        results, deadline = list[tuple[Any, T]](), time.monotonic() + patience_s
+        with suppress(queue.Empty):
+            while len(results) < min(number, self.num_running):
+                results.append(self.arrived.get(timeout=max(deadline - time.monotonic(), 0.0)))
+        self.num_running -= len(results)
         return results
 
     def _next(self) -> tuple[Any, T]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import os
+import queue
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
@@ -15,6 +17,7 @@ from ansatz.types import EnvironmentReward, Problem, Reason
 
 T = TypeVar("T")
 
+_MAX_IDLE_THREADS = 64
 _CUT = "\n[... {} characters left out ...]\n"
 
 
@@ -149,8 +152,36 @@ async def in_thread(function: Callable[[], Any]) -> Any:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(report, result, error)
 
-    threading.Thread(target=run, name="environment", daemon=True).start()
+    _THREADS.run(run)
     return await outcome
+
+
+class _Threads:
+    """Threads that are used again. None keeps the process alive, and one that never returns is not waited for."""
+
+    def __init__(self) -> None:
+        self._idle: list[queue.SimpleQueue[Callable[[], None]]] = []
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._idle.clear)  # a forked process has none of the threads
+
+    def run(self, job: Callable[[], None]) -> None:
+        with self._lock:
+            jobs = self._idle.pop() if self._idle else None
+        if jobs is None:
+            jobs = queue.SimpleQueue[Callable[[], None]]()
+            threading.Thread(target=self._work, args=(jobs,), name="environment", daemon=True).start()
+        jobs.put(job)
+
+    def _work(self, jobs: queue.SimpleQueue[Callable[[], None]]) -> None:
+        while True:
+            jobs.get()()
+            with self._lock:
+                if len(self._idle) >= _MAX_IDLE_THREADS:
+                    return
+                self._idle.append(jobs)
+
+
+_THREADS = _Threads()
 
 
 def cut(text: str, max_chars: int) -> str:

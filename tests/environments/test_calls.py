@@ -115,7 +115,7 @@ def test_calls_run_side_by_side(make: type[Environment]) -> None:
 
     calls, start = EnvironmentCalls(spec_of(Slow)), time.monotonic()
     for number in range(20):
-        calls.submit(number, Episode(calls.spec, PROBLEM), "turn")
+        calls.submit([(number, Episode(calls.spec, PROBLEM), "turn")])
     answers: list[tuple[int, str | None]] = []
     while len(answers) < 20:
         answers += calls.finished(wait=True)

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ansatz.environments.base import Observation
 from ansatz.environments.calls import EnvironmentCalls
 from ansatz.rollout.native.requests import FinishedResponse
 from ansatz.rollout.native.slots import ParkedRow, Slots
 from ansatz.rollout.response_rules import ResponseState
+
+_PATIENCE_S = 0.003
+"""Seconds to wait for answers before rows are parked: less than parking and returning them takes."""
+_PATIENT_EVERY = 16
+"""After environments were too slow, every so many times they are waited for again, as they may be fast by now."""
 
 
 class ParkingLot:
@@ -19,7 +25,10 @@ class ParkingLot:
 
     def __init__(self, slots: Slots, calls: EnvironmentCalls) -> None:
         self._slots, self._calls = slots, calls
+        self._row_of: dict[ResponseState, ParkedRow] = {}
+        self._answers: list[tuple[ResponseState, Observation | None]] = []
         self._answered: list[ParkedRow] = []
+        self._patience_s, self._num_asked = _PATIENCE_S, 0
 
     @property
     def full(self) -> bool:
@@ -27,7 +36,7 @@ class ParkingLot:
         return len(self._slots.parked) >= self._slots.num_slots
 
     def answer_turns(self) -> None:
-        """Ask the environment of every row whose turn has just ended. Those that are not instant are parked."""
+        """Ask the environment of every row whose turn has just ended. Rows that are not answered soon are parked."""
         slots, calls = self._slots, self._calls
         waiting = [slot for slot, state in enumerate(slots.states) if state.waiting]
         if not waiting:
@@ -36,13 +45,29 @@ class ParkingLot:
             for slot in waiting:
                 state = slots.states[slot]
                 assert state.episode is not None
-                state.observe(calls.answer(state.episode, state.turn_text))
-                if slots.sampling.max_call_tokens:
-                    slots.column["max_tokens"][slot] = self._limit(state, int(slots.column["max_tokens"][slot]))
+                self._observe(slot, calls.answer(state.episode, state.turn_text))
             return
-        for row in slots.park(waiting):
-            assert row.state.episode is not None
-            calls.submit(row, row.state.episode, row.state.turn_text)
+        slot_of = {slots.states[slot]: slot for slot in waiting}
+        calls.submit((state, state.episode, state.turn_text) for state in slot_of if state.episode)
+        for state, answer in calls.finished_soon(len(waiting), patience_s=self._patience_s):
+            if state in slot_of:
+                self._observe(slot_of.pop(state), answer)
+            else:
+                self._answers.append((state, answer))
+        # Waiting a moment is cheaper than parking. Without the halving, slow tools would delay others.
+        self._num_asked += 1
+        is_patient = not slot_of or self._num_asked % _PATIENT_EVERY == 0
+        self._patience_s = _PATIENCE_S if is_patient else self._patience_s / 2
+        if slot_of:
+            self._row_of |= {row.state: row for row in slots.park(list(slot_of.values()))}
+
+    def _observe(self, slot: int, answer: Observation | None) -> None:
+        """Give a row that is in its slot what its environment has answered."""
+        slots = self._slots
+        state = slots.states[slot]
+        state.observe(answer)
+        if slots.sampling.max_call_tokens:
+            slots.column["max_tokens"][slot] = self._limit(state, int(slots.column["max_tokens"][slot]))
 
     def return_rows(self, *, wait: bool) -> Iterator[FinishedResponse]:
         """Rows whose environment has answered go back into free slots. Yields those that have ended instead.
@@ -50,7 +75,10 @@ class ParkingLot:
         wait: until an environment has answered, if no row can go back before that.
         """
         slots = self._slots
-        for row, answer in self._calls.finished(wait=wait and not self._answered):
+        answers, self._answers = self._answers, []
+        answers += self._calls.finished(wait=wait and not (self._answered or answers))
+        for state, answer in answers:
+            row = self._row_of.pop(state)
             row.state.observe(answer)
             row.values["max_tokens"] = self._limit(row.state, row.values["max_tokens"])
             is_full = row.values["num_tokens"] >= slots.sampling.max_response_tokens

@@ -57,7 +57,7 @@ class EngineWork:
         if (asks := response.asks) is not None and calls is not None:
             if not calls.spec.sample.instant:
                 self._num_asked += 1
-                calls.submit(index, *asks)
+                calls.submit([(index, *asks)])
                 return
             response.observe(calls.answer(*asks))
         self._continue(index)
