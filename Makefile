@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers test-reasoning-gym bench bench-gpu docs check
+.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers test-reasoning-gym test-verifiers bench bench-gpu docs check
 
 env: .venv/.ready
 
@@ -46,9 +46,9 @@ test-vllm: .venv-vllm/.ready
 	.venv-trl/bin/python -m pip install --quiet torch==2.13.0 transformers==5.23.0 trl==1.16.0
 	touch $@
 
-.venv-verifiers/.ready: Makefile
+.venv-verifiers/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-verifiers
-	.venv-verifiers/bin/python -m pip install --quiet verifiers==0.1.14 numpy pydantic pyyaml sympy
+	.venv-verifiers/bin/python -m pip install --quiet --editable '.[verifiers]' pytest hypothesis
 	touch $@
 
 .venv-reasoning-gym/.ready: pyproject.toml constraints.txt
@@ -59,6 +59,10 @@ test-vllm: .venv-vllm/.ready
 # The source and the reward on the real package, which needs more than twenty others.
 test-reasoning-gym: .venv-reasoning-gym/.ready
 	.venv-reasoning-gym/bin/python -m pytest tests/data/test_reasoning_gym.py
+
+# Environments of verifiers on the real package, which needs more than a hundred others.
+test-verifiers: .venv-verifiers/.ready
+	.venv-verifiers/bin/python -m pytest tests/environments/test_verifiers.py
 
 test-trainers: env .venv-trl/.ready .venv-verifiers/.ready
 	$(BIN)/python -m pytest -m slow tests/e2e/test_trainers.py

@@ -24,7 +24,7 @@ from pydantic import Field
 
 from ansatz.config.chat import AUTO, ChatTemplate, Template
 from ansatz.config.fields import Positive
-from ansatz.errors import ConfigError
+from ansatz.errors import AnsatzError, ConfigError
 from ansatz.prompts.templates import CHAT
 from ansatz.registry import bind, load_attribute, settings_of, suggest
 from ansatz.types import Problem
@@ -163,7 +163,7 @@ def bind_environment(section: Mapping[str, Any] | None, *, template: Template = 
     make = bind(function, settings, what=what)
     try:
         sample = make()
-    except ConfigError:
+    except AnsatzError:
         raise
     except Exception as error:  # code of a user can raise anything
         raise ConfigError(f"{what} cannot be created ({type(error).__name__}: {error}). Correct it.") from error

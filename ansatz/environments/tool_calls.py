@@ -74,7 +74,7 @@ def _tagged(rest: str) -> Iterator[ToolCall]:
     """Qwen and Hermes. rest: the text after the first <tool_call>."""
     for part in rest.split("<tool_call>"):
         body, closed, _ = part.partition("</tool_call>")
-        body = body if closed else _without_end(body)
+        body = body if closed else without_end(body)
         if (function := _CODER_FUNCTION.match(body)) is not None:
             arguments = {key: _value(value) for key, value in _CODER_PARAMETER.findall(function[2])}
             yield ToolCall(name=function[1], arguments=arguments)
@@ -84,7 +84,7 @@ def _tagged(rest: str) -> Iterator[ToolCall]:
 
 def _python_tag(rest: str) -> Iterator[ToolCall]:
     """Llama 3: objects, or the call of one of its own tools."""
-    text = _without_end(rest)
+    text = without_end(rest)
     method = re.match(r"\s*([\w.]+)\.call\(", text)
     if method is None:
         yield from _json_calls(text)
@@ -102,18 +102,18 @@ def _mistral(rest: str) -> Iterator[ToolCall]:
     for part in rest.split("[TOOL_CALLS]"):
         named = _MISTRAL_CALL.match(part)
         if named is None:
-            yield from _json_calls(_without_end(part))
+            yield from _json_calls(without_end(part))
             continue
         arguments, error = _arguments(_first_value(part[named.end() :]))
         yield ToolCall(name=named[1], id=named[2] or "", arguments=arguments, error=error)
 
 
 def _phi(rest: str) -> Iterator[ToolCall]:
-    yield from _json_calls(_without_end(rest.partition("<|/tool_call|>")[0]))
+    yield from _json_calls(without_end(rest.partition("<|/tool_call|>")[0]))
 
 
 def _functools(rest: str) -> Iterator[ToolCall]:
-    yield from _json_calls(_without_end(rest))
+    yield from _json_calls(without_end(rest))
 
 
 def _deepseek(rest: str) -> Iterator[ToolCall]:
@@ -142,7 +142,7 @@ _MARKED = {
 
 def _unmarked(said: str, names: Collection[str]) -> Iterator[ToolCall]:
     """Calls that are the whole turn, without a marker (Llama 3): objects, or a list of Python calls."""
-    text = _without_end(said).strip()
+    text = without_end(said).strip()
     if text.startswith("{"):
         calls = tuple(_json_calls(text))
         if calls and all(call.name in names for call in calls):
@@ -234,7 +234,7 @@ def _first_value(text: str) -> Any:
     try:
         return _decode(text)[0]
     except ValueError:
-        return _without_end(text) or None
+        return without_end(text) or None
 
 
 def _decode(text: str) -> tuple[Any, int]:
@@ -254,7 +254,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _without_end(text: str) -> str:
+def without_end(text: str) -> str:
     """The text without spaces and the tokens that end a turn."""
     start = len(text)
     for match in re.finditer(r"<", text):
