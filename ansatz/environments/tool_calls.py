@@ -167,7 +167,7 @@ def _python_call(item: ast.Call) -> ToolCall:
 
 
 def _keywords(call: ast.Call) -> dict[str, Any]:
-    """The keyword arguments. ValueError for positional ones, and for what is no value."""
+    """The keyword arguments. ValueError for positional ones, and for expressions."""
     if call.args or any(keyword.arg is None for keyword in call.keywords):
         raise ValueError("a positional argument")
     return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}

@@ -17,7 +17,7 @@ from ansatz.rollout.response_rules import ResponseState
 _PATIENCE_S = 0.003
 """Seconds to wait for answers before rows are parked: less than parking and returning them takes."""
 _PATIENT_EVERY = 16
-"""After environments were too slow, every so many times they are waited for again, as they may be fast by now."""
+"""After environments were too slow, they are waited for again after this number of decode steps with calls."""
 
 
 class ParkingLot:
