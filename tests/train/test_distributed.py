@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +192,12 @@ def test_ranks_that_die_again_and_again_end_the_run(tmp_path: Path):
     ranks = Ranks()
     trainer = ranks.trainer(tmp_path)
     ranks.harm = lambda rank, method, args: Plan(error="OutOfMemoryError") if method == "batch" else None
+    lost_at = list[float]()
+    trainer.on_event = lambda step, text: lost_at.append(ranks.cluster.now())
     with pytest.raises(TrainerError, match=r"OutOfMemoryError.* The budget of 5 restarts .* is spent"):
         trainer.batch([sample(1.0)])
+    pauses = [later - earlier for earlier, later in pairwise(lost_at)]
+    assert all(pause > delay for pause, delay in zip(pauses, (1.0, 2.0, 4.0, 8.0), strict=True))
 
 
 def test_ranks_that_disagree_end_the_run(tmp_path: Path):
