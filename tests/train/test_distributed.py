@@ -232,9 +232,10 @@ def test_an_error_that_one_rank_has_while_the_others_wait_for_it_is_raised(tmp_p
     workers = ranks.cluster.alive
     full = Plan(seconds=1.0, value=ranks.answer(workers[1], error=OSError(28, "No space left on device")))
     ranks.harm = lambda rank, method, args: (full if rank == 1 else Plan(seconds=None)) if method == "update" else None
-    batch = trainer.batch([sample(1.0)])
+    batch, begun = trainer.batch([sample(1.0)]), ranks.cluster.now()
     with pytest.raises(OSError, match="No space left"):
         trainer.update(batch, step=1)
+    assert ranks.cluster.now() - begun < LIMITS.call
     ranks.cluster.events(0.0)
     assert ranks.cluster.alive == []  # the others would wait for ever
 
