@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,8 @@ def phases_of_run(folder: Path, name: str, model: str, *settings: str) -> dict[s
     return {phase: statistics.median(values[FIRST_COUNTED:]) for phase, values in measured.items()}
 
 
-def measure(model: str, *, steps: int, repeats: int, prompts: int) -> dict[str, Any]:
+def measure(model: str, *, steps: int, repeats: int, prompts: int) -> Iterator[dict[str, Any]]:
+    """The results after each repeat."""
     rounds: dict[str, list[dict[str, float]]] = {arm: [] for arm in ARMS}
     with tempfile.TemporaryDirectory() as folder:
         for repeat in range(repeats):
@@ -107,20 +108,22 @@ def measure(model: str, *, steps: int, repeats: int, prompts: int) -> dict[str, 
                 size = ["--train.steps", str(steps), "--rollout.prompts_per_step", str(of_arm)]
                 rounds[arm].append(phases_of_run(Path(folder), f"run_{repeat}_{place}", model, *settings, *size))
                 print(f"{arm}: {sum(rounds[arm][-1].values()):.3f} s a step", flush=True)
-    medians = {
+            yield {"recipe": RECIPE, "prompts per step": prompts, "date": time.strftime("%Y-%m-%d"), **summary(rounds)}
+
+
+def summary(rounds: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, Any]:
+    """Medians over the runs of each kind, and ratios."""
+    phases = {
         arm: {phase: statistics.median(each[phase] for each in runs) for phase in PHASES}
         for arm, runs in rounds.items()
     }
-    steps_s = {arm: statistics.median(sum(each.values()) for each in runs) for arm, runs in rounds.items()}
+    steps = {arm: statistics.median(sum(each.values()) for each in runs) for arm, runs in rounds.items()}
     return {
-        "recipe": RECIPE,
-        "prompts per step": prompts,
-        "date": time.strftime("%Y-%m-%d"),
         "rounds": rounds,
-        "seconds by phase": medians,
-        "seconds of a step": steps_s,
-        "step, ranks / one process": steps_s[RANKS] / steps_s[ONE],
-        "update, ranks / one process": medians[RANKS]["update"] / medians[ONE]["update"],
+        "seconds by phase": phases,
+        "seconds of a step": steps,
+        "step, ranks / one process": steps[RANKS] / steps[ONE],
+        "update, ranks / one process": phases[RANKS]["update"] / phases[ONE]["update"],
     }
 
 
@@ -157,11 +160,11 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="a Markdown page that gets the table")
     arguments = parser.parse_args()
     size = {"steps": arguments.steps, "repeats": arguments.repeats, "prompts": arguments.prompts}
-    result = measure(os.path.abspath(arguments.model), **size)
-    arguments.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    if arguments.page is not None:
-        write_page(arguments.page, result)
-    print(table(result))
+    for result in measure(os.path.abspath(arguments.model), **size):
+        arguments.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        if arguments.page is not None:
+            write_page(arguments.page, result)
+        print(table(result))
     return None
 
 
