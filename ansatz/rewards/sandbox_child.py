@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import ctypes
 import json
 import os
@@ -104,6 +105,7 @@ def _restrict(job: dict[str, Any]) -> None:
         hard = resource.getrlimit(limit)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(limit, (value, value))
+    _be_ended_first()
     _checked(_libc.prctl(_SET_DEATH_SIGNAL, _SIGKILL, 0, 0, 0))  # when the parent dies, this process is killed
     if os.getppid() != job["parent"]:
         raise OSError("the parent died before the program started")
@@ -119,6 +121,13 @@ def _restrict(job: dict[str, Any]) -> None:
         _restrict_calls(bytes.fromhex(job["filter"]))
     elif job["full"]:
         raise OSError("the system calls of this machine architecture are not known")
+
+
+def _be_ended_first() -> None:
+    """When the machine runs out of memory, the kernel ends this process before the one that trains: the limit on memory
+    is one of each process, and many responses can have one at the same time."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # without /proc: as it was
+        file.write("1000")
 
 
 def _drop_capabilities() -> None:

@@ -51,7 +51,9 @@ class SandboxSession:
             os.close(write)
         self._is_ready = False
         assert self._process.stdout is not None
-        os.set_blocking(self._process.stdout.fileno(), False)
+        assert self._process.stdin is not None
+        for stream in (self._process.stdout, self._process.stdin):
+            os.set_blocking(stream.fileno(), False)
 
     def run(self, source: str) -> ProgramRun:
         """What the program printed (with its errors, in order, in `stdout`) and how it ended. EXIT_OK: the session
@@ -85,11 +87,28 @@ class SandboxSession:
         if not self._is_ready and not self._wait_for_byte(time.monotonic() + sandbox.START_LIMIT_S):
             return Ended.NEVER_RAN, f"the sandbox did not start: {self._rest()}"
         self._is_ready, deadline = True, time.monotonic() + self._limits.timeout_s
+        if self._wait_for_byte(0.0):  # an earlier program has written it, to seem done while it continues
+            return Ended.EXIT_ERROR, "the interpreter has exited"
         try:
-            process.stdin.write(line)
+            if not self._send(line, deadline):
+                return Ended.TIMEOUT, ""
         except BrokenPipeError:
             return Ended.EXIT_ERROR, "the interpreter has exited"
         return self._collect(deadline)
+
+    def _send(self, line: bytes, deadline: float) -> bool:
+        """Write to the input of the process. False if it has not read all of it by the deadline: without this, a
+        process that seems done and reads nothing would hold up the caller."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        stdin, rest = self._process.stdin.fileno(), memoryview(line)
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdin, selectors.EVENT_WRITE)
+            while rest:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    return False
+                rest = rest[os.write(stdin, rest) :]
+        return True
 
     def _wait_for_byte(self, deadline: float) -> bool:
         with selectors.DefaultSelector() as selector:
