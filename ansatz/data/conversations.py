@@ -128,7 +128,7 @@ def check_turns_after(row: Row, question_key: str, worked_keys: tuple[str | None
     `prompt`, must end with the question.
     """
     turns = turns_of(row.find(question_key)) or []
-    following = turns[_question_index(turns) + 1 :]
+    following = turns[len(_before_question(turns)) + 1 :]
     after = [turn.role for turn in following]
     answered = question_key in (*CONVERSATIONS, *worked_keys)
     if answered and len(following) > 1:
