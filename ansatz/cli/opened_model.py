@@ -63,7 +63,7 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
     engine = {"name": sampling.engine, "max_concurrent": num_responses}
     environment = bind_environment(section, template=template)
     template = prompt_template(template, environment)
-    sampler = engine_of(engine, environment)(policy)
+    sampler = (engine_of(engine) if environment is None else engine_of(engine, environment))(policy)
     try:
         yield OpenedModel(
             path=model,
