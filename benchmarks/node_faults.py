@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -36,6 +37,7 @@ os.environ["RAY_AUTH_MODE"] = "disabled"  # for the nodes, the runs and the doct
 RANKS = (2, 1, 4)
 HEAD_CPUS = 4
 """Room for four ranks. Ray only counts CPUs; it does not check that they exist."""
+START_S = 120.0
 
 
 class LocalNodes:
@@ -47,7 +49,6 @@ class LocalNodes:
             port = probe.getsockname()[1]
         self.address = f"127.0.0.1:{port}"
         self._nodes = [self._start("--head", f"--port={port}", "--include-dashboard=false", cpus=HEAD_CPUS)]
-        self._wait_until_it_listens(port)
         self.add()
         self.add()
 
@@ -63,24 +64,24 @@ class LocalNodes:
             self.lose()
 
     def _start(self, *options: str, cpus: int) -> subprocess.Popen[bytes]:
+        """Start a node and wait until it runs: of two that start at the same time, one can fail to join."""
         command = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--node-ip-address=127.0.0.1"]
-        return subprocess.Popen(
-            [*command, f"--num-cpus={cpus}", "--object-store-memory=80000000", *options],
-            cwd=ROOT,
-            env={**environment(), "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    def _wait_until_it_listens(self, port: int) -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                return
-            time.sleep(0.2)
-        raise RuntimeError(f"no Ray listens on port {port}")
+        with tempfile.NamedTemporaryFile() as output:
+            node = subprocess.Popen(
+                [*command, f"--num-cpus={cpus}", "--object-store-memory=80000000", *options],
+                cwd=ROOT,
+                env={**environment(), "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            deadline = time.monotonic() + START_S
+            while b"Ray runtime started" not in (text := Path(output.name).read_bytes()):
+                if node.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"ray start did not start a node: {text.decode()[-2000:]}")
+                time.sleep(0.2)
+        return node
 
 
 def _kill(node: subprocess.Popen[bytes]) -> int:
