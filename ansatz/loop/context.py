@@ -36,7 +36,7 @@ from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
 from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
 from ansatz.train.optim import Schedule
-from ansatz.train.reward_trainer import RewardTrainer, reads
+from ansatz.train.reward_trainer import LanguageLoss, RewardTrainer, reads
 from ansatz.train.trainer import Trainer
 from ansatz.types import Problem
 
@@ -195,7 +195,16 @@ class RunContext(RunSources):
         assert section is not None
         if (Path(path) / DIGESTS_FILE).is_file():
             verify_digests(Path(path))
-        model = load_reward_model(path, reads=reads(section.kind))
+        model = load_reward_model(
+            path,
+            reads=reads(section.kind),
+            extra_layers=section.extra_layers,
+            embedding_scale=section.embedding_scale,
+        )
+        language = None
+        if section.lm_coef:
+            policy = self.policy(self.model)
+            language = LanguageLoss(policy.head.weight.detach(), section.lm_coef, policy.softcap)
         configure_layers(model, checkpointing=self.config.model.checkpointing, compiled=self.config.model.compile)
         return RewardTrainer(
             model,
@@ -206,6 +215,7 @@ class RunContext(RunSources):
             schedule=Schedule(
                 warmup_steps=section.warmup_steps, decay_steps=section.decay_steps, total_steps=section.steps
             ),
+            language=language,
             export_dtype=export_dtype(self.config.save.dtype, path),
         )
 

@@ -108,9 +108,15 @@ def with_replay(
     return [*groups, *(earlier[index] for index in sorted(drawn))]
 
 
-def samples_of(group: LabelledGroup, tokenizer: Any, *, number: int, by_step: bool) -> list[TrainSample]:
+def samples_of(
+    group: LabelledGroup, tokenizer: Any, *, number: int, by_step: bool, every_token: bool = False
+) -> list[TrainSample]:
     """The group's responses for a `RewardTrainer`. number: of the group within the batch. A response without a step is
-    left out, because a model would have nothing to read."""
+    left out, because a model would have nothing to read.
+
+    every_token: each token of a step, or of the response, has its label (arXiv:2110.14168, sec. 4.2), and not only the
+    last one, at which a model is read.
+    """
     samples = list[TrainSample]()
     for response, labels in zip(group.responses, group.labels, strict=True):
         encoded = encode_steps(tokenizer, group.prompt, response)
@@ -118,6 +124,7 @@ def samples_of(group: LabelledGroup, tokenizer: Any, *, number: int, by_step: bo
         if not encoded.at:
             continue
         at = encoded.at if by_step else (len(encoded.token_ids) - 1,)
+        steps = [(index - encoded.num_prompt, label) for index, label in zip(at, labels, strict=True)]
         samples.append(
             TrainSample(
                 prompt_ids=encoded.token_ids[: encoded.num_prompt],
@@ -125,7 +132,15 @@ def samples_of(group: LabelledGroup, tokenizer: Any, *, number: int, by_step: bo
                 behavior_logps=[0.0] * len(token_ids),
                 group=number,
                 reward=labels[-1],
-                steps=[(index - encoded.num_prompt, label) for index, label in zip(at, labels, strict=True)],
+                steps=_on_every_token(steps) if every_token else steps,
             )
         )
     return samples
+
+
+def _on_every_token(steps: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The label of each step on all of its tokens. Its last token is given, and it starts after the step before it."""
+    starts = [0, *(end + 1 for end, _ in steps[:-1])]
+    return [
+        (index, label) for start, (end, label) in zip(starts, steps, strict=True) for index in range(start, end + 1)
+    ]

@@ -300,11 +300,21 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         name="reward_model/train_accuracy",
         title="accuracy of the reward model in training",
-        formula="fraction of labels on the right side of score 0; with bradley_terry, of pairs in the right order",
+        formula="fraction of labelled tokens on the right side of score 0; with bradley_terry, of pairs in the right "
+        "order",
         unit="fraction",
         healthy="rises, and stays near reward_model/pair_accuracy",
         meaning="Far above the held-out accuracy, the model memorises: sample more problems or train fewer epochs.",
         weight="labels or pairs",
+    ),
+    Metric(
+        name="reward_model/language_loss",
+        title="language-modelling loss of the reward model",
+        formula="- mean over tokens of correct responses of log p, by the policy's output embedding",
+        unit="nats per token",
+        healthy="falls from its first value, which is that of the policy",
+        meaning="Above its first value, the model forgets what the policy knows: lower reward_model.lr.",
+        weight="tokens",
     ),
     Metric(
         name="reward_model/pair_accuracy",

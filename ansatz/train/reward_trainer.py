@@ -19,7 +19,8 @@ from torch import Tensor
 from ansatz.config.schema import TrainSection
 from ansatz.errors import ModelError, NonFiniteError
 from ansatz.models.load import Policy
-from ansatz.models.reward_model import Reads, load_reward_model, scores_at
+from ansatz.models.logps import chunked_logps
+from ansatz.models.reward_model import Reads, head_scores, load_reward_model, scores_at
 from ansatz.models.save import save_model
 from ansatz.models.threads import parallel_map
 from ansatz.objectives.reward_losses import label_loss, pair_loss, pairs_of_groups
@@ -49,8 +50,24 @@ class LabelledBatch:
     num_terms: int
 
 
+@dataclass(frozen=True, slots=True)
+class LanguageLoss:
+    """The language-modelling loss of correct responses as a second term of the loss (arXiv:2110.14168, sec. 4.2).
+
+    The mean over response tokens of - log p, where the tokens of a response count by its label, or by that of its last
+    step. weight_VH: the output embedding of the policy, which is not trained. coef: of this term.
+    """
+
+    weight_VH: Tensor
+    coef: float
+    softcap: float | None = None
+
+
 class RewardTrainer:
-    """Trains `model`, which is cast to dtype in place. settings: its optimizer, clipping and microbatches."""
+    """Trains `model`, which is cast to dtype in place. settings: its optimizer, clipping and microbatches.
+
+    language: a second term of the loss; None: there is none.
+    """
 
     def __init__(
         self,
@@ -61,9 +78,10 @@ class RewardTrainer:
         dtype: torch.dtype,
         lr: float,
         schedule: Schedule,
+        language: LanguageLoss | None = None,
         export_dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.model, self.settings = model, settings
+        self.model, self.settings, self._language = model, settings, language
         self.kind: Kind = kind
         self._lr, self._schedule, self._lr_scale, self._export_dtype = lr, schedule, 1.0, export_dtype
         self.version = 0
@@ -86,17 +104,25 @@ class RewardTrainer:
 
     def update(self, batch: LabelledBatch, *, step: int) -> StepReport:
         """One optimizer step. NonFiniteError, before anything has changed, for a loss or gradient of nan or inf."""
-        parts = list(self._microbatches(batch.packed))
+        packed = batch.packed
+        parts = list(self._microbatches(packed))
         total_loss, measured = 0.0, list[Measurements]()
+        num_correct_tokens = max(float(packed.reward_N[packed.segment_T[packed.mask_T]].sum()), 1.0)
 
         def loss_and_gradients(part: PackedRollouts) -> tuple[float, Measurements, list[Tensor | None]]:
-            score_M, label_M = self.scores(part), part.step_reward_T[part.step_end_T]
+            score_M, logp_K = self._scores_and_logps(part)
+            label_M = part.step_reward_T[part.step_end_T]
             if self.kind == "bradley_terry":
                 loss = pair_loss(score_M, label_M, part.group_N, num_pairs=batch.num_terms)
             else:
                 loss = label_loss(score_M, label_M, num_labels=batch.num_terms)
-            accuracy = self._accuracy(score_M.detach(), label_M, part.group_N)
-            return float(loss.detach()), {"reward_model/train_accuracy": accuracy}, self.optimizer.gradients(loss)
+            metrics = {"reward_model/train_accuracy": self._accuracy(score_M.detach(), label_M, part.group_N)}
+            if logp_K is not None and self._language is not None:
+                weight_K = part.reward_N[part.segment_T[part.mask_T]]
+                total = -(weight_K * logp_K).sum()
+                loss = loss + self._language.coef * total / num_correct_tokens
+                metrics["reward_model/language_loss"] = mean(float(total.detach()), float(weight_K.sum()))
+            return float(loss.detach()), metrics, self.optimizer.gradients(loss)
 
         workers = self.model.parallel_microbatches
         for loss, accuracy, gradients in parallel_map(loss_and_gradients, parts, workers):
@@ -115,7 +141,7 @@ class RewardTrainer:
         merged = merge(measured)
         merged |= {"train/loss": Measurement(total_loss), "train/lr": Measurement(lr)}
         merged["train/grad_norm"] = Measurement(norm)
-        return StepReport(measurements=merged, num_updates=1, num_tokens=batch.packed.num_tokens)
+        return StepReport(measurements=merged, num_updates=1, num_tokens=packed.num_tokens)
 
     def scores(self, packed: PackedRollouts) -> Tensor:
         """[M]: the score at each labelled token, in the order of the flat axis."""
@@ -127,6 +153,24 @@ class RewardTrainer:
             prompt_id_T=packed.prompt_id_T,
             at_M=packed.step_end_T.nonzero().squeeze(-1),
         )
+
+    def _scores_and_logps(self, packed: PackedRollouts) -> tuple[Tensor, Tensor | None]:
+        """The scores, and with a language loss the log-prob [K] of each response token, from one forward pass."""
+        language = self._language
+        if language is None:
+            return self.scores(packed), None
+        read_M, token_K = (mask_T.nonzero().squeeze(-1) for mask_T in (packed.step_end_T, packed.mask_T))
+        hidden = self.model.packed_hidden(
+            packed.token_T,
+            packed.position_T,
+            packed.segment_T,
+            prompt_id_T=packed.prompt_id_T,
+            at_M=torch.cat([read_M, token_K - 1]),
+        )
+        hidden_MH, hidden_KH = hidden[: len(read_M)], hidden[len(read_M) :]
+        target_K = packed.token_T[token_K]
+        logp_K, _ = chunked_logps(hidden_KH, language.weight_VH, target_K, softcap=language.softcap)
+        return head_scores(self.model, hidden_MH), logp_K
 
     def score_samples(self, samples: Sequence[TrainSample]) -> list[list[float]]:
         """The scores of each sample at its labelled tokens, without gradient. The labels have no effect."""

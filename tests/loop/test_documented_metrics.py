@@ -25,6 +25,8 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         "rejection": {"samples_per_prompt": 2, "problems": 4, "batch": 4, "stop": LETTERS, "sft": {"steps": 1}},
         "reward_model": {
             "kind": "process",
+            "labels": "soft",  # the last step of a correct response is then right
+            "step_rollouts": 1,
             "slips": {"source": "word_problems", "split": "heldout", "count": 8, "slip_rate": 0.5, "max_value": 50},
             "problems": 2,
             "steps": 1,

@@ -16,7 +16,7 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 from ansatz.cli.explain import explain
 from ansatz.errors import AnsatzError
 from ansatz.evaluate.responses import Response
-from ansatz.loop.labelled_responses import LabelledGroup, StepPrefixes, read_labelled, with_replay
+from ansatz.loop.labelled_responses import LabelledGroup, StepPrefixes, read_labelled, samples_of, with_replay
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.track.jsonl import read_jsonl
 from ansatz.types import Finish, Problem, Prompt, Reason, Verdict
@@ -171,6 +171,30 @@ def test_replay_is_the_given_fraction_of_the_whole():
     assert {each.id for each in mixed[18:]} <= {each.id for each in old}
     assert with_replay(new, old, frac=0.1, key=(0,)) == mixed != with_replay(new, old, frac=0.1, key=(1,))
     assert with_replay(new, [], frac=0.1, key=(0,)) == new
+
+
+class Characters:
+    """A tokenizer whose tokens are characters."""
+
+    def __call__(self, text: str, *, return_offsets_mapping: bool) -> dict[str, list[Any]]:
+        assert return_offsets_mapping
+        spans = [(index, index + 1) for index in range(len(text))]
+        return {"input_ids": list(map(ord, text)), "offset_mapping": spans}
+
+
+@pytest.mark.parametrize(
+    ("by_step", "labels", "read", "on_every_token"),
+    [
+        (True, [1.0, 0.5], [(2, 1.0), (5, 0.5)], [1.0, 1.0, 1.0, 0.5, 0.5, 0.5]),
+        (False, [0.0], [(5, 0.0)], [0.0] * 6),
+    ],
+)
+def test_every_token_can_have_the_label_of_its_step_or_of_the_response(by_step, labels, read, on_every_token):
+    labelled = LabelledGroup(id="p", prompt="1?", responses=["12\n345", " "], labels=[labels, []])
+    (sample,) = samples_of(labelled, Characters(), number=0, by_step=by_step)
+    assert sample.steps == read
+    (sample,) = samples_of(labelled, Characters(), number=0, by_step=by_step, every_token=True)
+    assert sample.steps == list(enumerate(on_every_token))
 
 
 def test_labels_from_completions_share_prefixes_and_the_last_step_has_the_verdict():

@@ -15,11 +15,14 @@ from safetensors.torch import load_file, save_file
 
 from ansatz.config.schema import TrainSection
 from ansatz.errors import ModelError, NonFiniteError
+from ansatz.models import reward_model
+from ansatz.models.load import load_policy
 from ansatz.models.reward_model import HEAD, load_reward_model
+from ansatz.models.save import save_model
 from ansatz.train.optim import Schedule
-from ansatz.train.reward_trainer import RewardTrainer, reads
+from ansatz.train.reward_trainer import LanguageLoss, RewardTrainer, reads
 from ansatz.train.sample import TrainSample
-from tests.tiny_models import some_sequences, tiny_folder
+from tests.tiny_models import ARCHITECTURES, some_sequences, tiny_folder
 
 PROMPTS = [(5, 6, 7), (8, 9)]
 
@@ -43,13 +46,21 @@ def with_steps(sample: TrainSample) -> TrainSample:
     return dataclasses.replace(sample, steps=((1, 0.25), (len(sample.token_ids) - 1, sample.reward)))
 
 
-def trainer(folder: Path, kind, *, seed: int = 1, **settings) -> RewardTrainer:
-    model = load_reward_model(folder, reads=reads(kind), device="cpu")
+def trainer(
+    folder: Path, kind, *, seed: int = 1, extra_layers: int = 0, language: LanguageLoss | None = None, **settings
+) -> RewardTrainer:
+    model = load_reward_model(folder, reads=reads(kind), extra_layers=extra_layers, device="cpu")
     generator = torch.Generator().manual_seed(seed)
     for parameter in getattr(model.model, HEAD).parameters():
         parameter.data = torch.randn(parameter.shape, generator=generator)
     return RewardTrainer(
-        model, kind=kind, settings=TrainSection(**settings), dtype=torch.float32, lr=1e-2, schedule=Schedule()
+        model,
+        kind=kind,
+        settings=TrainSection(**settings),
+        dtype=torch.float32,
+        lr=1e-2,
+        schedule=Schedule(),
+        language=language,
     )
 
 
@@ -64,14 +75,17 @@ CLASSES = {
 }
 
 
+@pytest.mark.parametrize("extra_layers", [0, 2])
 @pytest.mark.parametrize("kind", CLASSES)
-def test_transformers_loads_the_folder_and_gives_the_same_scores(policy_folder, tmp_path, kind):
-    ours = trainer(policy_folder, kind)
+def test_transformers_loads_the_folder_and_gives_the_same_scores(policy_folder, tmp_path, kind, extra_layers):
+    ours = trainer(policy_folder, kind, extra_layers=extra_layers)
     labelled = [with_steps(sample) for sample in samples()] if kind == "process" else samples()
-    ours.update(ours.batch(labelled), step=1)
+    for step in (1, 2, 3):
+        ours.update(ours.batch(labelled), step=step)
     (tmp_path / "training").mkdir()
     ours.save(tmp_path)
     theirs = CLASSES[kind].from_pretrained(tmp_path).eval()
+    assert theirs.config.num_hidden_layers == 2 + extra_layers
     for sample in labelled:
         packed = ours.batch([sample]).packed
         ids = torch.tensor([[*sample.prompt_ids, *sample.token_ids]])
@@ -79,6 +93,38 @@ def test_transformers_loads_the_folder_and_gives_the_same_scores(policy_folder, 
         read = [index + len(sample.prompt_ids) for index, _ in sample.steps]
         expected = logits[0, read, 0] if kind == "process" else logits[0]
         torch.testing.assert_close(ours.scores(packed), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_extra_layers_change_nothing_at_first_and_are_all_trained(tmp_path, name):
+    folder = tiny_folder(tmp_path, name)
+    plain, deeper = (trainer(folder, "process", extra_layers=extra) for extra in (0, 2))
+    packed = plain.batch([with_steps(sample) for sample in samples()]).packed
+    before = plain.scores(packed)
+    assert torch.equal(before, deeper.scores(packed))
+    start = {key: value.clone() for key, value in deeper.optimizer.weights().items()}
+    new = [key for key in start if key not in plain.optimizer.weights()]
+    for step in (1, 2):  # after the first update, gradients reach what comes before the output projections
+        deeper.update(deeper.batch([with_steps(sample) for sample in samples()]), step=step)
+    moved = {key: not torch.equal(start[key], value) for key, value in deeper.optimizer.weights().items()}
+    assert len(new) > 2
+    assert all(moved[key] for key in new if "expert" not in key)  # not every expert is used
+
+
+def test_layers_that_would_change_something_are_not_appended(policy_folder, monkeypatch):
+    monkeypatch.setattr(reward_model, "OUTPUTS", ("o_proj", "another_name"))
+    with pytest.raises(ModelError, match=r"Set reward_model\.extra_layers to 0"):
+        load_reward_model(policy_folder, reads="step", extra_layers=1, device="cpu")
+
+
+def test_only_a_policy_gets_layers_and_larger_embeddings(policy_folder, tmp_path):
+    first = load_reward_model(policy_folder, reads="step", extra_layers=1, embedding_scale=4.0, device="cpu")
+    small = load_reward_model(policy_folder, reads="step", device="cpu").model.get_input_embeddings().weight
+    assert torch.equal(first.model.get_input_embeddings().weight, 4.0 * small)
+    save_model(first, tmp_path, state=dict(first.model.named_parameters()), dtype=torch.float32)
+    again = load_reward_model(tmp_path, reads="step", extra_layers=1, embedding_scale=4.0, device="cpu")
+    assert again.model.config.num_hidden_layers == 3
+    assert torch.equal(again.model.get_input_embeddings().weight, 4.0 * small)
 
 
 def test_a_model_that_starts_from_a_policy_scores_everything_0_and_needs_all_other_weights(policy_folder, tmp_path):
@@ -121,6 +167,26 @@ def test_the_loss_is_that_of_a_loop_whatever_the_microbatches(policy_folder, kin
     expected = expected_loss(ours, labelled)
     report = ours.update(ours.batch(labelled), step=1)
     assert report.metrics["train/loss"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bradley_terry", "process"])
+@pytest.mark.parametrize("tokens", [16, 16384])
+def test_the_language_loss_is_that_of_the_policy_on_the_tokens_of_correct_responses(policy_folder, kind, tokens):
+    labelled = [with_steps(sample) for sample in samples()] if kind == "process" else samples()
+    policy = load_policy(policy_folder, device="cpu")
+    nats = list[float]()
+    for sample in labelled:
+        if sample.reward == 0:
+            continue
+        ids = torch.tensor([[*sample.prompt_ids, *sample.token_ids]])
+        logp_LV = policy.model(input_ids=ids).logits[0].detach().double().log_softmax(-1)
+        nats += [-float(logp_LV[index - 1, ids[0, index]]) for index in range(len(sample.prompt_ids), ids.shape[1])]
+    language = LanguageLoss(policy.head.weight.detach(), 0.5)
+    ours = trainer(policy_folder, kind, extra_layers=1, language=language, tokens_per_microbatch=tokens)
+    plain = expected_loss(ours, labelled)
+    metrics = ours.update(ours.batch(labelled), step=1).metrics
+    assert metrics["reward_model/language_loss"] == pytest.approx(sum(nats) / len(nats), rel=1e-5)
+    assert metrics["train/loss"] == pytest.approx(plain + 0.5 * sum(nats) / len(nats), rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["bradley_terry", "process"])

@@ -106,13 +106,16 @@ def _train(
 ) -> None:
     trainer, by_id = stage.trainer, {group.id: group for group in groups}
     tokenizer, by_step = trainer.model.tokenizer, trainer.kind == "process"
+    every_token = trainer.kind != "bradley_terry"  # pairs are compared at the end
     for step in stage.steps:
         start = time.perf_counter()
         taken = stage.stream.take(section_of(stage.config).batch_size)
         samples = [
             sample
             for number, problem in enumerate(taken)
-            for sample in samples_of(by_id[problem.id], tokenizer, number=number, by_step=by_step)
+            for sample in samples_of(
+                by_id[problem.id], tokenizer, number=number, by_step=by_step, every_token=every_token
+            )
         ]
         report = trainer.update(trainer.batch(samples), step=step)
         seconds = time.perf_counter() - start
