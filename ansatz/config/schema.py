@@ -291,6 +291,10 @@ class ClusterSection(Section):
     min_trainers: Annotated[Count, Field(le=4096)] = 0
     """The smallest number of ranks to train on when there is no room for all, for example after a node is lost. 0: as
     many as `trainers`, so that the bits of a run stay the same."""
+    shard_size: Annotated[Count, Field(le=4096)] = 0
+    """Ranks over which the weights are sharded (hybrid sharding). Groups of this many ranks have a copy of the weights
+    each, and only add up their gradients: less traffic between nodes, more memory. 0: one copy, sharded over all ranks,
+    as also where this does not divide the ranks that are left after a loss."""
     trainer_threads: Annotated[Positive, Field(le=1024)] = 1
     """CPU threads of each rank."""
     trainer_gpus: Annotated[Float, Field(ge=0)] = 0.0
@@ -326,7 +330,14 @@ class ClusterSection(Section):
             raise ValueError(f"min_workers = {self.min_workers} is more than workers = {self.workers}")
         if self.trainers and self.min_trainers > self.trainers:
             raise ValueError(f"min_trainers = {self.min_trainers} is more than trainers = {self.trainers}")
+        if self.trainers and self.shard_size and self.trainers % self.shard_size:
+            raise ValueError(f"shard_size = {self.shard_size} does not divide trainers = {self.trainers}")
         return self
+
+    @property
+    def shards(self) -> int:
+        """Into how many shards the ranks divide the weights."""
+        return self.shard_size or self.trainers
 
 
 class Config(Section):

@@ -54,4 +54,4 @@ def _rank_bytes(config: Config, hardware: Hardware) -> int:
         )
     except ModelError:
         return 0
-    return total_of(rank_parts(work, hardware.devices))
+    return total_of(rank_parts(work, config.cluster.shards))

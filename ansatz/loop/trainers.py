@@ -119,7 +119,8 @@ def build_rank(spec: TrainerSpec, *, scratch: str, folder: str) -> RankHost:
     """What a rank hosts; called in its process. folder: that of the driver, from which paths of the recipe start."""
     os.chdir(folder)
     set_threads(spec.config.cluster.trainer_threads)
-    return RankHost(build=spec.build, scratch=Path(scratch), timeout_s=spec.config.cluster.update)
+    section = spec.config.cluster
+    return RankHost(build=spec.build, scratch=Path(scratch), timeout_s=section.update, shard_size=section.shard_size)
 
 
 def copy_of_trained(config: Config, path: str, *, device: str | None = None) -> Policy:

@@ -33,7 +33,7 @@ def process_plans(config: Config, work: Workload, hardware: Hardware | None) -> 
         return [ProcessPlan(name="the run's process", count=1, devices=1, work=work, parts=memory_parts(work))]
     if section.trainers:
         gpus = max(1, round(section.trainer_gpus))
-        parts = rank_parts(work, section.trainers)
+        parts = rank_parts(work, section.shards)
         trainer = ProcessPlan(name="trainer ranks", count=section.trainers, devices=gpus, work=work, parts=parts)
     else:
         parts = [part for part in memory_parts(work) if part.phase != "rollout"]

@@ -1,9 +1,10 @@
 """How many bytes the processes of a run on several devices need: trainer ranks with sharded weights, and workers.
 
-Letters as in `models.memory`, and n for the number of ranks. The arithmetic follows `train.fsdp`. A rank keeps its
-share of the float32 weights, moments and gradients. It gathers the weights of one layer, and of the next one ahead of
-time, in the compute type. The embeddings stay gathered during an update. Before gradients are summed over ranks, those
-of one layer are whole: once in the compute type and once in float32. Activations are those of its own microbatch.
+Letters as in `models.memory`, and n for the ranks over which weights are sharded. The arithmetic follows
+`train.fsdp`. A rank keeps its share of the float32 weights, moments and gradients. It gathers the weights of one
+layer, and of the next one ahead of time, in the compute type. The embeddings stay gathered during an update. Before
+gradients are summed over ranks, those of one layer are whole: once in the compute type and once in float32.
+Activations are those of its own microbatch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _ROWS = 32
 
 
 def rank_parts(work: Workload, ranks: int) -> tuple[MemoryPart, ...]:
-    """One of several trainer ranks. It does not sample."""
+    """A trainer rank. ranks: over which the weights are sharded. It does not sample."""
     held = work.shape.num_parameters + work.adapters
     parts = [
         part("float32 weights", _share(4 * held, ranks), "4 P / n", "always"),

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import save
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
@@ -59,6 +59,16 @@ def shard(model: nn.Module, layers: Iterable[nn.Module], mesh: DeviceMesh, *, dt
     fully_shard(root, mesh=mesh, mp_policy=precision)
     _sum_gradients(root)
     return root
+
+
+def rank_mesh(device: str, *, size: int, shard_size: int) -> DeviceMesh:
+    """The mesh of all ranks of the default process group. shard_size: ranks that share one copy of the weights.
+
+    One axis, which shards, if all of them do: if shard_size is 0 or does not divide `size`.
+    """
+    if shard_size == 0 or size % shard_size:
+        return init_device_mesh(device, (size,))
+    return init_device_mesh(device, (size // shard_size, shard_size), mesh_dim_names=("replicate", "shard"))
 
 
 def _sum_gradients(root: nn.Module) -> None:

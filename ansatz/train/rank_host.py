@@ -17,12 +17,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
-from torch.distributed.device_mesh import init_device_mesh
 
 from ansatz.cluster.base import Emit
 from ansatz.errors import AnsatzError
 from ansatz.train.batch import TrainBatch
-from ansatz.train.fsdp import ShardedPlacement
+from ansatz.train.fsdp import ShardedPlacement, rank_mesh
 from ansatz.train.local import LocalTrainer
 from ansatz.train.placement import Placement
 from ansatz.train.sample import TrainSample
@@ -80,12 +79,14 @@ class StoredSkip:
 class RankHost:
     """build: the trainer with a placement of its weights. timeout_s: until ranks stop to wait for each other.
 
-    scratch: a folder that the driver can read, where skipped updates are stored.
+    scratch: a folder that the driver can read, where skipped updates are stored. shard_size: ranks that share one copy
+    of the weights; 0: all.
     """
 
     build: Callable[[Placement], LocalTrainer]
     scratch: Path
     timeout_s: float
+    shard_size: int = 0
     _store: TCPStore | None = None
     _trainer: LocalTrainer | None = None
     _batch: TrainBatch | None = None
@@ -103,7 +104,8 @@ class RankHost:
         on_gpu = torch.cuda.is_available()
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=self._timeout)
-        placement = ShardedPlacement(init_device_mesh("cuda" if on_gpu else "cpu", (size,)))
+        mesh = rank_mesh("cuda" if on_gpu else "cpu", size=size, shard_size=self.shard_size)
+        placement = ShardedPlacement(mesh)
         self._trainer = self.build(placement)
         self._trainer.on_skip = self._store_skipped
         self._peak_gb = self._trainer.watch_memory()

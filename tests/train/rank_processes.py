@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from test_local import rows
 from tiny_models import tiny_folder
-from torch.distributed.device_mesh import init_device_mesh
 from torch.multiprocessing.spawn import start_processes
 
 from ansatz.config.schema import TrainSection
@@ -20,7 +19,7 @@ from ansatz.models import lora
 from ansatz.models.layers import configure_layers
 from ansatz.models.load import load_policy
 from ansatz.objectives.build import build_objective
-from ansatz.train.fsdp import ShardedPlacement
+from ansatz.train.fsdp import ShardedPlacement, rank_mesh
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import Schedule
 from ansatz.train.placement import ONE_PROCESS, Placement
@@ -87,22 +86,26 @@ def model_folder(folder: Path) -> Path:
 Work = Callable[..., Any]
 
 
-def on_ranks(size: int, work: Work, *arguments: Any, device: str = "cpu") -> Any:
-    """work(placement, *arguments) on every rank; what it returned on the first. On GPUs, NCCL connects the ranks."""
+def on_ranks(size: int, work: Work, *arguments: Any, device: str = "cpu", shard_size: int = 0) -> Any:
+    """work(placement, *arguments) on every rank; what it returned on the first. On GPUs, NCCL connects the ranks.
+
+    shard_size: ranks that share one copy of the weights; 0: all.
+    """
     # Ranks are forks of a process that has imported the trainer, which saves them the seconds that torch takes.
     multiprocessing.set_forkserver_preload(["ansatz.loop.trainers"])
     with tempfile.TemporaryDirectory() as folder:
         torch.save(arguments, Path(folder) / "arguments.pt")
-        start_processes(_rank, (size, folder, work, device), nprocs=size, start_method="forkserver")
+        start_processes(_rank, (size, folder, work, device, shard_size), nprocs=size, start_method="forkserver")
         return torch.load(Path(folder) / "result.pt", weights_only=False)
 
 
-def _rank(rank: int, size: int, folder: str, work: Work, device: str) -> None:
+def _rank(rank: int, size: int, folder: str, work: Work, device: str, shard_size: int) -> None:
     torch.set_num_threads(1)
     backend = "nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, init_method=f"file://{folder}/rendezvous", rank=rank, world_size=size)
     arguments = torch.load(Path(folder) / "arguments.pt", weights_only=False)
-    result = work(ShardedPlacement(init_device_mesh(device, (size,))), *arguments)
+    placement = ShardedPlacement(rank_mesh(device, size=size, shard_size=shard_size))
+    result = work(placement, *arguments)
     if rank == 0:
         torch.save(result, Path(folder) / "result.pt")
     dist.barrier()  # a rank that ends while others still talk to it ends them

@@ -12,6 +12,7 @@ import pytest
 import torch
 from rank_processes import make_trainer, model_folder, on_ranks, train
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 
 from ansatz.train.local import LocalTrainer
 from ansatz.train.optim import MasterAdamW
@@ -112,11 +113,30 @@ def expected(model: Path) -> Iterator[dict[str, Steps]]:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_gradients_of_ranks_are_those_of_one_process(model: Path, expected: dict[str, Steps], size: int) -> None:
-    difference = largest_difference(on_ranks(size, run_cases, model, 10, expected), expected)
+@pytest.mark.parametrize(("size", "shard_size"), [(1, 0), (2, 0), (4, 0), (4, 2)])
+def test_gradients_of_ranks_are_those_of_one_process(
+    model: Path, expected: dict[str, Steps], size: int, shard_size: int
+) -> None:
+    found = on_ranks(size, run_cases, model, 10, expected, shard_size=shard_size)
+    difference = largest_difference(found, expected)
     print(f"{size} ranks: {difference:.2g} of a tensor's norm")
     assert difference < 1e-6
+
+
+def held_frac(placement: Placement, model: Path) -> float:
+    """The fraction of the float32 weights that this rank keeps."""
+    weights = make_trainer(model, **CASES["grpo"], placement=placement).optimizer.masters.values()
+    assert all(isinstance(value, DTensor) for value in weights)
+    held = sum(value.to_local().numel() for value in weights if isinstance(value, DTensor))
+    return held / sum(value.numel() for value in weights)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(("shard_size", "copies"), [(0, 1), (2, 2), (3, 1)])
+def test_a_rank_keeps_its_share_of_one_copy_of_the_weights(model: Path, shard_size: int, copies: int) -> None:
+    """If the ranks cannot be divided into groups of the size, they share one copy."""
+    found = on_ranks(4, held_frac, model, shard_size=shard_size)
+    assert found == pytest.approx(copies / 4, rel=0.1)
 
 
 @pytest.mark.cluster

@@ -13,6 +13,7 @@ from ansatz.models.weights import LiveWeights, WeightSource
 from ansatz.rollout.base import Sampling
 from ansatz.rollout.native.cache import free_bytes, slots_that_fit, token_bytes
 from ansatz.rollout.native.decoding import decode, rules_for
+from ansatz.rollout.native.equal_rows import equal_rows
 from ansatz.rollout.native.forward import ReferenceDecodeStep
 from ansatz.rollout.native.graphs import Capture, capture_graph
 from ansatz.rollout.native.requests import FinishedResponse, SampleRequest, build_requests
@@ -88,7 +89,7 @@ class NativeSampler:
 
         was_training = self.policy.model.training
         self.policy.model.eval()
-        with environment_calls(self.environment) as calls:
+        with equal_rows(self.policy), environment_calls(self.environment) as calls:
             responses = decode(
                 self.policy,
                 self._step,

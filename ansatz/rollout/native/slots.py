@@ -27,7 +27,7 @@ from ansatz.rollout.response_rules import ResponseRules, ResponseState
 from ansatz.rollout.sampling import noise_key, sample_tokens, uniforms
 from ansatz.types import Finish
 
-_PREFILL_STEP = 16  # prompts and their tokens are rounded up to multiples of this, as rows and spans are
+_PREFILL_STEP = 16  # prompts of one prefill are rounded up to multiples of this
 _COLUMNS = (
     "request",  # index of the request
     "sample",  # index of the sample within the prompt's group
@@ -139,7 +139,7 @@ class Slots:
         """Prefill each request once, and sample the next token of each of its rows."""
         device = self.policy.device
         length_R = torch.tensor([len(request.context_ids) for request in requests], device=device)
-        shape = round_up(len(requests), _PREFILL_STEP), round_up(int(length_R.max()), _PREFILL_STEP)
+        shape = round_up(len(requests), _PREFILL_STEP), round_up(int(length_R.max()), SPAN_STEP)
         token_RL = torch.zeros(shape, dtype=torch.long)
         for row, request in enumerate(requests):
             token_RL[row, : len(request.context_ids)] = torch.tensor(request.context_ids)

@@ -1,0 +1,38 @@
+"""The native sampler gives a response the same bits in every batch, also where oneDNN's own products do not."""
+
+import torch
+from test_native import by_key, generate
+from tiny_models import some_prompts, tiny_folder
+from torch import nn
+
+from ansatz.models.load import cast, load_policy
+from ansatz.rollout.base import Sampling
+from ansatz.rollout.native.equal_rows import linear_in_blocks
+
+SIZES = (1, 31, 48, 64, 96, 200)
+
+
+def test_a_row_of_a_product_in_blocks_does_not_depend_on_the_others():
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(128, 512, generator=generator).mul(0.05).bfloat16()
+    bias = torch.randn(128, generator=generator).bfloat16()
+    for _ in range(40):
+        rows = torch.randn(512, 512, generator=generator).bfloat16()
+        whole = linear_in_blocks(rows, weight, bias)
+        assert whole.float().allclose(nn.functional.linear(rows.float(), weight.float(), bias.float()), atol=0.05)
+        for size in SIZES:
+            assert linear_in_blocks(rows[:size], weight, bias).equal(whole[:size])
+        assert linear_in_blocks(rows.view(4, 128, 512), weight, bias).equal(whole.view(4, 128, 128))
+
+
+def test_log_probs_are_equal_in_every_batch(tmp_path):
+    """On a processor with AMX, 33 of 640 responses differ without blocks of rows."""
+    policy = load_policy(tiny_folder(tmp_path, hidden_size=128, intermediate_size=512))
+    cast(policy, torch.bfloat16)
+    prompts, sampling = some_prompts(80), Sampling(num_samples=8, max_response_tokens=24, seed=7, step=4)
+    whole = by_key(generate(policy, prompts, sampling))
+    parts = [generate(policy, prompts[start : start + 8], sampling) for start in range(0, len(prompts), 8)]
+    alone = by_key([rollout for part in parts for rollout in part])
+    assert alone.keys() == whole.keys()
+    differing = [key for key, each in alone.items() if each.behavior_logps != whole[key].behavior_logps]
+    assert differing == []
