@@ -46,9 +46,10 @@ test-vllm: .venv-vllm/.ready
 	.venv-trl/bin/python -m pip install --quiet torch==2.13.0 transformers==5.23.0 trl==1.16.0
 	touch $@
 
-.venv-verifiers/.ready: pyproject.toml
+# The same torch as in .venv; verifiers needs other versions of the packages of the hub than constraints.txt has.
+.venv-verifiers/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-verifiers
-	.venv-verifiers/bin/python -m pip install --quiet --editable '.[verifiers]' pytest hypothesis
+	.venv-verifiers/bin/python -m pip install --quiet --editable '.[verifiers]' "$$(grep ^torch== constraints.txt)" pytest hypothesis
 	touch $@
 
 .venv-reasoning-gym/.ready: pyproject.toml constraints.txt

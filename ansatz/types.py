@@ -17,6 +17,9 @@ Json = dict[str, Any]
 SYSTEM_ROLES = ("system", "developer")
 """Roles of turns that instruct the model and are not part of the conversation."""
 
+_OPENING = "environment_opening"
+"""The key of a problem's `meta` with what the problem was before its environment opened the conversation."""
+
 
 class Finish(StrEnum):
     """Why a rollout ended."""
@@ -109,6 +112,55 @@ class Problem:
         """Arguments of the chat template for this problem, such as enable_thinking. Usually empty."""
         value = self.meta.get("chat_template_kwargs")
         return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether its environment has been asked for the opening of the conversation, and had one or failed."""
+        return _OPENING in self.meta
+
+    @property
+    def opening_error(self) -> str:
+        """Why the environment could not open the conversation; empty if it could."""
+        return self.meta.get(_OPENING, {}).get("error", "")
+
+    @property
+    def num_opening_turns(self) -> int:
+        """How many turns right before the question are the environment's. They are never taught."""
+        return self.meta.get(_OPENING, {}).get("num_turns", 0)
+
+    def opened(self, opening: str | Sequence[Mapping[str, Any]], *, error: str = "") -> Problem:
+        """The problem as the prompt shows it after the opening of its environment.
+
+        A text stands on a new line after the question. Messages stand before the question, and a system prompt before
+        all turns; if the last message is a user's, it takes the place of the question. error: why there is none.
+        """
+        question, before = self.question, list[dict[str, Any]]()
+        if isinstance(opening, str):
+            question = f"{question}\n{opening}" if opening else question
+        else:
+            before = [dict(message) for message in opening]
+            if before and before[-1]["role"] == "user":
+                question = before.pop()["content"]
+        systems = [turn for turn in before if turn["role"] in SYSTEM_ROLES]
+        said = [turn for turn in before if turn["role"] not in SYSTEM_ROLES]
+        earlier = list(self.earlier_turns)
+        original = {"question": self.question, "earlier_turns": earlier, "num_turns": len(said)}
+        meta = {**self.meta, _OPENING: {**original, **({"error": error} if error else {})}}
+        if before:
+            meta["earlier_turns"] = [*systems, *earlier, *said]
+        return dataclasses.replace(self, question=question, meta=meta)
+
+    @property
+    def unopened(self) -> Problem:
+        """The problem without the opening of its environment."""
+        if not self.is_opened:
+            return self
+        meta = dict(self.meta)
+        opening = meta.pop(_OPENING)
+        meta.pop("earlier_turns", None)
+        if opening["earlier_turns"]:
+            meta["earlier_turns"] = opening["earlier_turns"]
+        return dataclasses.replace(self, question=opening["question"], meta=meta)
 
     @property
     def dialogue(self) -> str:

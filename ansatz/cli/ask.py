@@ -34,6 +34,7 @@ def ask(
     question = os.fsencode(question).decode(errors="replace")  # UTF-8, whatever the locale and its encoding
     problem = Problem(id="asked", question=question, answer=answer or "", source="command line", split="all")
     with open_model(model, sampling) as opened:
+        (problem,) = opened.with_openings([problem])
         prompt = render(problem, opened.template, opened.policy.tokenizer)
         options = fitting_options(sampling, [prompt], opened.policy, source="the question")
         rollouts = opened.sampler.generate([prompt], Sampling.of(options, seed=sampling.seed))

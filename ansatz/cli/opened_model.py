@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,22 +13,32 @@ from ansatz.config.chat import AUTO, ChatTemplate, Template
 from ansatz.errors import ConfigError
 
 if TYPE_CHECKING:
+    from ansatz.environments.base import EnvironmentSpec
     from ansatz.models.load import Policy
     from ansatz.rollout.base import Sampler
+    from ansatz.types import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedModel:
     """path: the folder, or name on the hub, that the user gave. template: the chosen one, never `auto`. environment: as
-    the section of a recipe; None without one. threads: CPU threads that the policy uses."""
+    the section of a recipe; None without one. spec: what that section names. threads: CPU threads that the policy uses.
+    """
 
     path: Path
     policy: Policy
     sampler: Sampler
     template: Template
     environment: Mapping[str, Any] | None
+    spec: EnvironmentSpec | None
     threads: int
     engine: str
+
+    def with_openings(self, problems: Sequence[Problem]) -> list[Problem]:
+        """The problems with the openings of their environments."""
+        from ansatz.environments.openings import with_openings
+
+        return with_openings(problems, self.spec)
 
     def settings(self) -> dict[str, Any]:
         """The settings that say on what the responses were computed."""
@@ -71,6 +81,7 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
             sampler=sampler,
             template=template,
             environment=section,
+            spec=environment,
             threads=threads,
             engine=sampling.engine,
         )

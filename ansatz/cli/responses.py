@@ -75,7 +75,7 @@ def fill(
     from ansatz.rollout.base import Sampling
 
     tokenizer = opened.policy.tokenizer
-    prompts = [(to_prompt or render)(problem, opened.template, tokenizer) for problem in problems]
+    prompts = [(to_prompt or render)(problem, opened.template, tokenizer) for problem in opened.with_openings(problems)]
     options = fitting_options(sampling, prompts, opened.policy, source=source)
     settings = {
         **about,

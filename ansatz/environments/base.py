@@ -46,6 +46,7 @@ class Environment:
     roles: of the messages that `step` gives, such as "tool". They need the prompt template `chat`.
     open_turn: when `reward` is called, the text of a last turn that `step` has not been given, because the length limit
         or a stop string ended the response within it; empty otherwise.
+    opens: `reset` may return an opening, so it is called once for every prompt. False: it never does.
     instant: the methods are plain and return at once, so they run in the thread that samples.
     parallel: how many calls may run at the same time, over all responses.
     grace_s: time beyond `timeout_s` that a call gets, for an environment that keeps the deadline itself.
@@ -55,12 +56,18 @@ class Environment:
     tools: Sequence[Mapping[str, Any]] = ()
     roles: Sequence[str] = ()
     open_turn: str = ""
+    opens: bool = True
     instant: bool = False
     parallel: int = 256
     grace_s: float = 0.0
 
     def reset(self, problem: Problem) -> Any:
-        """Start with a problem."""
+        """Start with a problem. Returns the opening of the conversation, which becomes a part of the prompt, or None.
+
+        A text is shown on a new line after the question. A list of messages, {role, content} each, is shown before the
+        question (template `chat` only); if the last one is a user's, it is shown instead of the question. The opening
+        must depend on nothing but the problem: all responses to a prompt share it.
+        """
 
     def step(self, response: str) -> Any:
         """The observation after a turn with this text (special tokens included). None or "": the response is done.
@@ -118,6 +125,11 @@ class EnvironmentSpec:
     def rewards(self) -> bool:
         """Whether the environment rewards responses: it has a method `reward` of its own."""
         return getattr(self.sample.reward, "__func__", None) is not Environment.reward
+
+    @property
+    def opens(self) -> bool:
+        """Whether the environment may open the conversation: it has a method `reset` of its own."""
+        return self.sample.opens and getattr(self.sample.reset, "__func__", None) is not Environment.reset
 
 
 def environment_names() -> list[str]:

@@ -7,14 +7,15 @@ import queue
 import threading
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 from ansatz.environments.base import EnvironmentSpec, Observation
 from ansatz.environments.episode import Episode
 from ansatz.errors import RolloutError
-from ansatz.types import EnvironmentReward
+from ansatz.types import EnvironmentReward, Problem
 
 T = TypeVar("T")
 
@@ -31,8 +32,10 @@ class EnvironmentCalls:
     def __init__(self, spec: EnvironmentSpec) -> None:
         self.spec = spec
         self._open: set[Episode] = set()
+        self._closing: set[Future[None]] = set()
         self._answers = _Running[Observation | None](spec, self._limit_s)
         self._rewards = _Running[EnvironmentReward | None](spec, self._limit_s)
+        self._openings = _Running[Problem](spec, self._limit_s)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._places = asyncio.Semaphore(spec.sample.parallel)
 
@@ -60,6 +63,14 @@ class EnvironmentCalls:
         ((_, answer),) = self.finished(wait=True)
         return answer
 
+    def opened(self, episodes: Sequence[Episode]) -> list[Problem]:
+        """The problem of each episode, with the opening of its environment."""
+        self._begin(self._openings, [(index, episode.opened()) for index, episode in enumerate(episodes)])
+        problems = dict[int, Problem]()
+        while len(problems) < len(episodes):
+            problems |= self._openings.finished(wait=True)
+        return [problems[index] for index in range(len(episodes))]
+
     def submit_reward(self, key: Any, episode: Episode, open_turn: str) -> None:
         """Begin to ask for the reward of a response that has ended. `rewards` gives it under this key."""
         if self.spec.sample.instant:
@@ -76,15 +87,16 @@ class EnvironmentCalls:
         """The response of the episode has ended, so its environment can release what it holds."""
         if episode in self._open:
             self._open.remove(episode)
-            asyncio.run_coroutine_threadsafe(episode.close(), self._running_loop())
+            closing = asyncio.run_coroutine_threadsafe(episode.close(), self._running_loop())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     def close(self) -> None:
         """Close all environments and end the thread. Calls that are still running are abandoned."""
         if self._loop is None:
             return
         ending = asyncio.run_coroutine_threadsafe(_close_all(self._open), self._loop)
-        with suppress(FutureTimeout):
-            ending.result(_CLOSE_S)
+        wait_for([ending, *self._closing.copy()], _CLOSE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._loop, self._open = None, set()
 

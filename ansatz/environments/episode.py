@@ -8,7 +8,7 @@ import inspect
 import os
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from ansatz.environments.base import Environment, EnvironmentSpec, Observation
@@ -21,14 +21,40 @@ _MAX_IDLE_THREADS = 64
 _CUT = "\n[... {} characters left out ...]\n"
 
 
+class ResetError(Exception):
+    """An environment that cannot start with its problem. The message is for the policy."""
+
+
 class Episode:
-    """The environment of one response. It is created at the first call, and again after a missed deadline."""
+    """The environment of one response. It is created at the first call, and again after a missed deadline.
+
+    problem: as the prompt shows it, with the opening of the environment. If `reset` has failed to give the opening, or
+    gives another one than the prompt has, the environment does not start: every turn is answered by the error, and the
+    reward is a crash.
+    """
 
     def __init__(self, spec: EnvironmentSpec, problem: Problem) -> None:
         self._spec, self._problem = spec, problem
-        self._environment: Environment | None = None
+        self._instance: _Instance | None = None
         self._earlier: list[str] = []
         self._has_lost_state = False
+
+    async def opened(self) -> Problem:
+        """The problem with the opening of its environment, or with the error of `reset`; as it is if it has none."""
+        problem = self._problem
+        try:
+            opening = await self._reset()
+            return problem.opened(opening) if opening else problem
+        except TimeoutError:
+            return problem.opened("", error=f"reset() has not returned within {self._spec.settings.timeout_s:g} s")
+        except (Exception, SystemExit) as error:
+            return problem.opened("", error=_described(error))
+        finally:
+            await self.close()
+
+    def opened_at_once(self) -> Problem:
+        """`opened` of an instant environment, in this thread."""
+        return _at_once(self.opened())
 
     def replay(self, turn: str) -> None:
         """A turn of a resumed response, whose observation is known. Before its next turn, the environment sees it."""
@@ -55,11 +81,10 @@ class Episode:
                     for message in observation
                 ] or None
         except TimeoutError:
-            self._environment = None  # what a late call still does to it must not reach later turns
             self._has_lost_state = True
             problem = f"no result within {settings.timeout_s:g} s"
         except (Exception, SystemExit) as error:
-            problem = f"{type(error).__name__}: {error}"
+            problem = _described(error)
         return show(cut(f"error: {problem}", settings.max_observation_chars))
 
     async def reward(self, open_turn: str) -> EnvironmentReward | None:
@@ -72,53 +97,146 @@ class Episode:
                 Reason.TIMEOUT,
             )
         try:
-            environment = await self._started()
-            environment.open_turn = open_turn
-            return reward_of(name, await self._call(environment.reward))
+            instance = await self._started()
+            instance.environment.open_turn = open_turn
+            return reward_of(name, await self._call(instance, instance.environment.reward))
         except TimeoutError:
             return failed_reward(name, f"reward() has not returned within {timeout_s:g} s", Reason.TIMEOUT)
+        except ResetError as error:
+            return failed_reward(name, str(error), Reason.CRASHED)
         except (Exception, SystemExit) as error:
             return failed_reward(name, f"reward() raised {type(error).__name__}: {error}", Reason.CRASHED)
 
     def _no_messages(self, observation: Any) -> str | None:
         """Why an observation cannot be shown as messages; None if it can."""
-        gave = f"the environment gave {type(observation).__name__}, expected text or None"
-        if not isinstance(observation, list | tuple):
-            return gave
-        for message in observation:
-            texts = (message.get("role"), message.get("content")) if isinstance(message, Mapping) else (None,)
-            if not all(isinstance(text, str) for text in texts):
-                return f"the environment gave the message {message!r:.60}, expected a role and a text"
-        return None if self._spec.chat is not None else f"{gave} (messages need the prompt template chat)"
+        if (problem := _why_no_messages(observation)) is not None:
+            return f"the environment gave {problem}"
+        if self._spec.chat is not None:
+            return None
+        kind = type(observation).__name__
+        return f"the environment gave {kind}, expected text or None (messages need the prompt template chat)"
 
     async def close(self) -> None:
         """Close the environment. An error of a user's `close` is of no use to anyone by then."""
-        environment, self._environment = self._environment, None
-        if environment is not None:
+        instance, self._instance = self._instance, None
+        if instance is not None and instance.take_closing():
             with contextlib.suppress(Exception):
-                await self._call(environment.close)
+                await self._call(instance, instance.environment.close)
 
     async def _step(self, turn: str) -> Any:
-        environment = await self._started()
-        return await self._call(environment.step, turn)
+        instance = await self._started()
+        return await self._call(instance, instance.environment.step, turn)
 
-    async def _started(self) -> Environment:
+    async def _started(self) -> _Instance:
         """The environment, which has been given the problem and the turns of a resumed response."""
-        if self._environment is None:
-            self._environment = self._spec.make()
-            await self._call(self._environment.reset, self._problem)
+        if self._instance is None:
+            if self._problem.opening_error:
+                raise ResetError(self._problem.opening_error)
+            opening = await self._reset()
+            problem = self._problem.unopened
+            if (problem.opened(opening) if opening else problem) != self._problem:
+                await self.close()
+                raise ResetError("reset() gave another opening than the prompt has, which its problem must determine")
+        assert self._instance is not None
         while self._earlier:
-            await self._call(self._environment.step, self._earlier[0])
+            await self._call(self._instance, self._instance.environment.step, self._earlier[0])
             del self._earlier[0]
-        return self._environment
+        return self._instance
 
-    async def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        if self._spec.sample.instant:
-            return method(*arguments)
-        async with asyncio.timeout(self._spec.settings.timeout_s + self._spec.sample.grace_s):
-            if inspect.iscoroutinefunction(method):
-                return await method(*arguments)
-            return await in_thread(lambda: method(*arguments))
+    async def _reset(self) -> Observation | None:
+        """Create the environment and give it the problem. Returns its opening; None without one."""
+        self._instance = instance = _Instance(self._spec.make())
+        try:
+            opening = await self._call(instance, instance.environment.reset, self._problem.unopened)
+            if opening is not None and not isinstance(opening, str) and (problem := _why_no_messages(opening)):
+                raise ResetError(f"reset() gave {problem}")
+        except TimeoutError:
+            raise
+        except (Exception, SystemExit) as error:
+            await self.close()
+            raise (
+                error if isinstance(error, ResetError) else ResetError(f"reset() raised {_described(error)}")
+            ) from error
+        return opening or None
+
+    async def _call(self, instance: _Instance, method: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of a method. TimeoutError: the environment is given up, and created again at the next call."""
+        try:
+            if self._spec.sample.instant:
+                return method(*arguments)
+            async with asyncio.timeout(self._spec.settings.timeout_s + self._spec.sample.grace_s):
+                if inspect.iscoroutinefunction(method):
+                    return await method(*arguments)
+                return await in_thread(instance.in_use(lambda: method(*arguments)))
+        except TimeoutError:
+            if self._instance is instance:
+                self._instance = None  # what a late call still does to it must not reach later turns
+            instance.give_up()
+            raise
+
+
+class _Instance:
+    """An environment that is closed once: when its response has ended, or when the last late call to it ends."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self._lock = threading.Lock()
+        self._num_running, self._is_given_up, self._is_closed = 0, False, False
+
+    def in_use(self, call: Callable[[], T]) -> Callable[[], T]:
+        """The call, after which the environment is closed if it has been given up."""
+        with self._lock:
+            self._num_running += 1
+
+        def run() -> T:
+            try:
+                return call()
+            finally:
+                with self._lock:
+                    self._num_running -= 1
+                self._close_if_unused()
+
+        return run
+
+    def give_up(self) -> None:
+        """No call will follow. An `async` call that was late has been cancelled; a plain one still runs in its thread,
+        and one that never ends is never closed: to close an environment during a call could crash the process."""
+        self._is_given_up = True
+        _THREADS.run(self._close_if_unused)
+
+    def take_closing(self) -> bool:
+        """Whether the caller is the one who closes the environment."""
+        with self._lock:
+            is_first, self._is_closed = not self._is_closed, True
+        return is_first
+
+    def _close_if_unused(self) -> None:
+        with self._lock:
+            is_unused = self._is_given_up and not self._num_running
+        if is_unused and self.take_closing():
+            with contextlib.suppress(Exception, SystemExit):
+                closing = self.environment.close()
+                if inspect.isawaitable(closing):
+                    asyncio.run(_finished(closing))
+
+
+async def _finished(awaitable: Awaitable[Any]) -> None:
+    await awaitable
+
+
+def _described(error: BaseException) -> str:
+    return str(error) if isinstance(error, ResetError) else f"{type(error).__name__}: {error}"
+
+
+def _why_no_messages(value: Any) -> str | None:
+    """What a value is, if it is not a list of messages, and what was expected; None if it is one."""
+    if not isinstance(value, list | tuple):
+        return f"{type(value).__name__}, expected text or None"
+    for message in value:
+        texts = (message.get("role"), message.get("content")) if isinstance(message, Mapping) else (None,)
+        if not all(isinstance(text, str) for text in texts):
+            return f"the message {message!r:.60}, expected a role and a text"
+    return None
 
 
 def _at_once(call: Coroutine[Any, Any, T]) -> T:

@@ -41,6 +41,8 @@ def verifiers(*, environment: str, arguments: dict[str, Any] | None = None) -> V
 class VerifiersEnvironment(Environment):
     """One rollout of a `verifiers.Environment`."""
 
+    opens = False  # its data hold the whole prompt
+
     def __init__(self, environment: Any) -> None:
         package = load_package()
         if environment.requires_group_rollouts:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from ansatz.config.schema import Config
 from ansatz.errors import ModelError
@@ -12,6 +13,7 @@ from ansatz.prompts.templates import QUESTION, template_text
 from ansatz.types import Problem, Prompt
 
 SPECIAL_TOKENS = 4  # the most that a tokenizer adds to a text: begin, end, a leading space
+_OPENED_TOGETHER = 256
 
 
 class LengthChecker:
@@ -34,7 +36,7 @@ class LengthChecker:
         """
         max_response_tokens = max_response_tokens or self._rollout.max_response_tokens
         room = self._max_context - max_response_tokens
-        for problem in problems:
+        for problem in self._opening(problems):
             if not self._is_short_prompt(problem, min(room, self._rollout.max_prompt_tokens)):
                 prompt = self._renderer.prompt(problem)
                 self._check_context(prompt, max_response_tokens, "max_response_tokens =")
@@ -45,7 +47,7 @@ class LengthChecker:
         every_response: see `render_demonstration`.
         """
         longest_prompt, longest_response = self._rollout.max_prompt_tokens, self._rollout.max_response_tokens
-        for problem in problems:
+        for problem in self._opening(problems):
             room = self._max_context - len(problem.solution or "") - SPECIAL_TOKENS
             short = problem.solution is not None and _is_short(problem.solution, longest_response)
             if not (short and self._is_short_prompt(problem, min(room, longest_prompt))):
@@ -60,7 +62,15 @@ class LengthChecker:
             return False
         return True
 
+    def _opening(self, problems: Iterable[Problem]) -> Iterator[Problem]:
+        """The problems as they are, after their environments have been asked for openings, many side by side."""
+        rest = iter(problems)
+        while part := list(islice(rest, _OPENED_TOGETHER)):
+            self._renderer.open(part)
+            yield from part
+
     def _is_short_prompt(self, problem: Problem, limit: int) -> bool:
+        problem = self._renderer.opened(problem)
         if self._frame is None or problem.earlier_turns or problem.tools:
             return False
         return _is_short(self._frame + problem.question, limit)

@@ -9,6 +9,7 @@ from typing import TypeVar
 from ansatz.config.chat import Template
 from ansatz.config.schema import Config
 from ansatz.environments.base import bind_environment, prompt_template
+from ansatz.environments.openings import with_openings
 from ansatz.prompts.render import Demonstration, render, render_demonstration
 from ansatz.prompts.tokenizer import Tokenizer
 from ansatz.types import Problem, Prompt
@@ -20,13 +21,16 @@ class PromptRenderer:
     """Renders problems with one tokenizer and the recipe's template and limits, and keeps the results.
 
     Errors are those of `prompts.render`. A result is kept for as long as the run, so that evaluations, epochs and the
-    length check do not tokenise a text again. template: instead of the recipe's, for a teacher with its own.
+    length check do not tokenise a text again. So is the opening of a problem's environment, which is a part of the
+    problem that prompts and demonstrations show. template: instead of the recipe's, for a teacher with its own.
     """
 
     def __init__(self, tokenizer: Tokenizer, config: Config, *, template: Template | None = None) -> None:
         self._tokenizer, self._limits = tokenizer, config.rollout
         template = template or config.data.template
-        self.template = prompt_template(template, bind_environment(config.environment, template=template))
+        self._environment = bind_environment(config.environment, template=template)
+        self.template = prompt_template(template, self._environment)
+        self._opened: dict[str, tuple[Problem, Problem]] = {}
         self._prompts: dict[str, tuple[Problem, Prompt]] = {}
         self._demonstrations: dict[str, tuple[Problem, Demonstration]] = {}
 
@@ -34,18 +38,33 @@ class PromptRenderer:
         return _kept(self._prompts, problem, self._render)
 
     def prompts(self, problems: Sequence[Problem]) -> list[Prompt]:
+        self.open(problems)
         return [self.prompt(problem) for problem in problems]
+
+    def opened(self, problem: Problem) -> Problem:
+        """The problem with the opening of its environment."""
+        return _kept(self._opened, problem, lambda problem: with_openings([problem], self._environment)[0])
+
+    def open(self, problems: Sequence[Problem]) -> None:
+        """Ask the environments of the problems for their openings, side by side."""
+        if self._environment is None or not self._environment.opens:
+            return
+        new = [problem for problem in problems if self._opened.get(problem.id, (None,))[0] is not problem]
+        for problem, opened in zip(new, with_openings(new, self._environment), strict=True):
+            self._opened[problem.id] = problem, opened
 
     def demonstration(self, problem: Problem, *, every_response: bool = False) -> Demonstration:
         """every_response: see `render_demonstration`. A problem is always asked for in the same way."""
         return _kept(self._demonstrations, problem, partial(self._render_demonstration, every_response))
 
     def _render(self, problem: Problem) -> Prompt:
-        return render(problem, self.template, self._tokenizer, max_prompt_tokens=self._limits.max_prompt_tokens)
+        return render(
+            self.opened(problem), self.template, self._tokenizer, max_prompt_tokens=self._limits.max_prompt_tokens
+        )
 
     def _render_demonstration(self, every_response: bool, problem: Problem) -> Demonstration:
         return render_demonstration(
-            problem,
+            self.opened(problem),
             self.template,
             self._tokenizer,
             max_prompt_tokens=self._limits.max_prompt_tokens,

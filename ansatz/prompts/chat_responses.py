@@ -78,7 +78,8 @@ def response_tokens(problem: Problem, parts: Sequence[Part]) -> int:
 
 
 def all_responses(renderer: ChatRenderer, problem: Problem, prompt: str, solution: str) -> list[Part]:
-    """The conversation with every response to a user or a tool, in one text.
+    """The conversation with every response to a user or a tool, in one text. Turns of the assistant in the opening of
+    an environment are not responses.
 
     ModelError if the template renders a response in another way once the conversation goes on, so that one text does
     not have every response after the prompt that sampling would give it.
@@ -87,8 +88,11 @@ def all_responses(renderer: ChatRenderer, problem: Problem, prompt: str, solutio
     turns = [*asking, *_solution_turns(problem, solution)]
     whole, end = renderer.apply(turns, problem, for_response=False), _end_text(renderer.tokenizer)
     texts, start = list[str](), 0
+    opening = range(len(asking) - 1 - problem.num_opening_turns, len(asking) - 1)
     for index, turn in enumerate(turns):
         if turn["role"] != "assistant" or index == 0 or turns[index - 1]["role"] not in ("user", "tool"):
+            continue
+        if index in opening:
             continue
         asked = prompt if index == len(asking) else renderer.apply(turns[:index], problem, for_response=True)
         said = _up_to(end, whole[len(asked) :]) if end and whole.startswith(asked) else ""

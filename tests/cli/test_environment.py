@@ -70,6 +70,22 @@ def test_sample_and_eval_interact_with_the_environment_of_the_option(ansatz, mod
     assert (graded / "rollouts.jsonl").read_bytes() == before
 
 
+def test_the_opening_of_an_environment_is_in_the_prompts_of_every_command(ansatz, model, file, tmp_path):
+    section = f"{{name: '{ECHO.replace('Echo', 'Greeting')}', turns: 3}}"
+    plain, out, graded = (tmp_path / name for name in ("plain", "out", "graded"))
+    assert ansatz("sample", model, "--data", file, "--out", plain, *HOW, "--environment", SECTION)[0] == 0
+    assert ansatz("sample", model, "--data", file, "--out", out, *HOW, "--environment", section)[0] == 0
+    assert ansatz("eval", model, "--suite", file, "--out", graded, *HOW, "--environment", section)[0] == 0
+    for folder in (out, graded):
+        for row, other in zip(rows_of(folder), rows_of(plain), strict=True):
+            assert row["question"] == f"{other['question']}\nRule {row['id']}: be brief."
+            assert row["response"] != other["response"]
+    answers = [ansatz("ask", model, "What is 2 + 2?", *HOW, "--environment", how)[1] for how in (section, SECTION)]
+    assert answers[0] != answers[1]
+    spelled_out = ansatz("ask", model, "What is 2 + 2?\nRule asked: be brief.", *HOW, "--environment", SECTION)[1]
+    assert answers[0] == spelled_out
+
+
 def test_ask_shows_the_observations_and_the_reward(ansatz, model):
     code, out, err = ansatz("ask", model, "What is 2 + 2?", *HOW, "--environment", SECTION)
     assert (code, err) == (0, "")

@@ -1,4 +1,5 @@
-"""GRPO with an environment, from end to end: observations have no loss, and a killed run ends in the same bits."""
+"""GRPO with an environment, from end to end: it opens the conversation, its observations have no loss, and a killed run
+ends in the same bits."""
 
 from pathlib import Path
 
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.e2e
 CHANGES = {
     "data": {"sft": None},
     # An untrained model hits these turn ends often, and its responses have several turns.
-    "environment": {"name": f"{Path(__file__).parents[1] / 'environments' / 'echo.py'}:Echo", "turns": 3},
+    "environment": {"name": f"{Path(__file__).parents[1] / 'environments' / 'echo.py'}:Greeting", "turns": 3},
     "rollout": {"max_response_tokens": 40, "partial_rollout_tokens": 15},
     "train": {"steps": 6, "lr": 1e-3, "max_logprob_gap": 1.001},
     "save": {"every": 2},
@@ -42,3 +43,7 @@ def test_a_killed_run_with_an_environment_ends_in_the_same_bits(tmp_path):
     assert max(row["rollout/partial"] for row in rows) > 0
     assert untimed(read_jsonl(whole / "evaluations.jsonl")) == untimed(read_jsonl(killed / "evaluations.jsonl"))
     assert_same_checkpoints(whole, killed)
+    for folder in (whole, killed):
+        for row in read_jsonl(next((folder / "samples").iterdir())):
+            prompt = row["rollout"]["prompt"]
+            assert f"\nRule {prompt['problem']['id']}: be brief.\n" in prompt["text"]

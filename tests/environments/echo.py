@@ -1,6 +1,7 @@
 """A user's own environment, in a file that recipes of tests name."""
 
 from ansatz.environments import Environment
+from ansatz.types import Problem
 
 
 class Echo(Environment):
@@ -22,3 +23,10 @@ class Echo(Environment):
 
     def reward(self) -> float:
         return float((self.num_characters + len(self.open_turn)) % 2 == 0)
+
+
+class Greeting(Echo):
+    """Opens the conversation with a rule."""
+
+    def reset(self, problem: Problem) -> str:
+        return f"Rule {problem.id}: be brief."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -95,6 +96,95 @@ def test_a_missed_deadline_is_an_observation_and_the_environment_starts_anew(mak
         assert calls.answer(episode, "first") == "[7:1]"
         assert calls.answer(episode, "hang") == "[error: no result within 0.1 s]"
         assert calls.answer(episode, "next") == "[7:1]"
+
+
+class Held(Environment):
+    """Holds something from the moment it is created until it is closed. Calls whose name is `late` take 0.5 s."""
+
+    def __init__(self, *, late: str) -> None:
+        self.late, self.events = late, list[str]()
+
+    def _call(self, name: str) -> str:
+        self.events.append(name)
+        if name == self.late:
+            time.sleep(0.5)
+            self.events.append("late")
+        return name
+
+    def reset(self, problem: Problem) -> None:
+        self._call("reset")
+
+    def step(self, response: str) -> Any:
+        return self._call("step")
+
+    def reward(self) -> float:
+        self._call("reward")
+        return 1.0
+
+    def close(self) -> None:
+        self.events.append("close")
+
+
+class AsyncHeld(Held):
+    """The same with calls that are cancelled. close: `async` too."""
+
+    async def step(self, response: str) -> Any:
+        await asyncio.sleep(0.5 * (self.late == "step"))
+        return self._call("step")
+
+    async def close(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        await asyncio.sleep(0.01)
+        super().close()
+
+
+class OwnDeadline(Held):
+    """A call that raises TimeoutError itself, as that of a socket does."""
+
+    def step(self, response: str) -> Any:
+        raise TimeoutError("timed out")
+
+
+def held(kind: type[Held], late: str) -> list[list[str]]:
+    """What has happened to each environment of a response with one turn, some time after all calls have ended."""
+    made = list[Held]()
+
+    def make() -> Held:
+        made.append(kind(late=late))
+        return made[-1]
+
+    spec = dataclasses.replace(spec_of(lambda: kind(late=late), timeout_s=0.1), make=make)
+    with environment_calls(spec) as calls:
+        assert calls
+        episode = Episode(spec, PROBLEM)
+        calls.answer(episode, "first")
+        calls.submit_reward("key", episode, "")
+        calls.rewards(wait=True)
+        calls.end(episode)
+    deadline = time.monotonic() + 3.0
+    while time.monotonic() < deadline and not all("close" in environment.events for environment in made):
+        time.sleep(0.02)
+    return [environment.events for environment in made]
+
+
+def test_an_environment_that_missed_a_deadline_is_closed_when_its_late_call_has_ended() -> None:
+    assert held(Held, "") == [["reset", "step", "reward", "close"]]
+    assert held(Held, "step") == [["reset", "step", "late", "close"]]
+    assert held(Held, "reset") == [["reset", "late", "close"]]
+    assert held(Held, "reward") == [["reset", "step", "reward", "late", "close"]]
+
+
+def test_an_environment_whose_call_was_cancelled_is_closed_at_once() -> None:
+    assert held(AsyncHeld, "step") == [["reset", "close"]]
+    assert held(OwnDeadline, "") == [["reset", "close"]]
+
+
+def test_an_environment_whose_reset_fails_is_closed_and_is_started_again_by_the_next_turn() -> None:
+    class Failing(Held):
+        def reset(self, problem: Problem) -> None:
+            super().reset(problem)
+            raise ValueError("no board")
+
+    assert held(Failing, "") == [["reset", "close"], ["reset", "close"]]
 
 
 def test_a_flood_is_cut_in_the_middle() -> None:

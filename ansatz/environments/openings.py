@@ -1,0 +1,42 @@
+"""The opening of a conversation: what `reset` of an environment adds to the prompt.
+
+The opening becomes a part of the problem, so that prompts, judges and stored responses all show the same conversation.
+`meta["environment_opening"]` keeps what the problem was before; `reset` gets that problem again for every response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ansatz.environments.base import EnvironmentSpec
+from ansatz.environments.calls import environment_calls
+from ansatz.environments.episode import Episode
+from ansatz.errors import ConfigError
+from ansatz.types import Problem
+
+
+def with_openings(problems: Sequence[Problem], spec: EnvironmentSpec | None) -> list[Problem]:
+    """The problems with what their environment says first. Problems that have an opening are left as they are.
+
+    An error in `reset` is not an error here: the prompt then has no opening, and the error is that of every response
+    (see `Episode`). ConfigError if the environment opens with messages that the prompt template cannot show.
+    """
+    if spec is None or not spec.opens:
+        return list(problems)
+    new = [index for index, problem in enumerate(problems) if not problem.is_opened]
+    episodes = [Episode(spec, problems[index]) for index in new]
+    if spec.sample.instant:
+        openings = [episode.opened_at_once() for episode in episodes]
+    else:
+        with environment_calls(spec) as calls:
+            assert calls is not None
+            openings = calls.opened(episodes)
+    opened = list(problems)
+    for index, problem in zip(new, openings, strict=True):
+        if spec.chat is None and len(problem.earlier_turns) > len(problems[index].earlier_turns):
+            raise ConfigError(
+                f"environment {spec.name!r} opens the conversation with messages, which only the prompt template chat "
+                "can show. Set data.template to chat, or return a text from reset()."
+            )
+        opened[index] = problem
+    return opened
