@@ -101,6 +101,20 @@ class Problem:
         return self.meta.get("response_turns", ())
 
     @property
+    def observations(self) -> Sequence[Sequence[int]]:
+        """Where in `solution` the answers of an environment are: [start, end] of each, in characters. Usually empty."""
+        value = self.meta.get("observations")
+        spans = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
+        return spans if all(map(_is_span, spans)) else ()
+
+    def answered(self, response: str, observations: Sequence[Sequence[int]] = ()) -> Problem:
+        """The problem with a response as its solution, instead of its own. observations: see there."""
+        meta = {name: value for name, value in self.meta.items() if name not in ("observations", "response_turns")}
+        if observations:
+            meta["observations"] = [list(span) for span in observations]
+        return dataclasses.replace(self, solution=response, meta=meta)
+
+    @property
     def tools(self) -> Sequence[Mapping[str, Any]]:
         """JSON schemas of the functions that a response can call, for the chat template. Usually empty."""
         value = self.meta.get("tools")
@@ -277,6 +291,11 @@ class Group:
     @property
     def rewards(self) -> tuple[float, ...]:
         return tuple(member.score.value for member in self.members)
+
+
+def _is_span(value: Any) -> bool:
+    places = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
+    return len(places) == 2 and all(isinstance(place, int) for place in places)
 
 
 def to_json(value: Any) -> Json:

@@ -67,7 +67,7 @@ def fill(
     a problem in a template for a tokenizer; default: `prompts.render`. make_grader: the grader that uses a worker pool;
     default: the one that reads each response in all modes. ConfigError if another process fills the folder.
     """
-    from ansatz.evaluate.responses import all_modes_grader
+    from ansatz.evaluate.responses import all_modes_grader, with_transcripts
     from ansatz.locks import folder_lock
     from ansatz.prompts.render import render
     from ansatz.rewards.math_answer.verify import ALGEBRA_TARGET
@@ -90,6 +90,7 @@ def fill(
         **({"opening": THOUGHT_START} if _opens_thoughts(prompts) else {}),
     }
     pool = WorkerPool(ALGEBRA_TARGET)
+    grader = (make_grader or all_modes_grader)(pool)
     try:
         with folder_lock(folder.path):
             folder.open_or_check(settings)
@@ -98,7 +99,7 @@ def fill(
                 sampler=opened.sampler,
                 sampling=Sampling.of(options, seed=sampling.seed),
                 batch=sampling.batch,
-                grader=(make_grader or all_modes_grader)(pool),
+                grader=grader if opened.spec is None else with_transcripts(grader, tokenizer),
                 on_problem=lambda done: _print_progress(done, len(prompts)),
             )
     finally:

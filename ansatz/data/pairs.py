@@ -22,6 +22,7 @@ from ansatz.types import Problem
 
 REJECTED = "rejected"
 """The key of a pair's `meta` with the rejected response."""
+_REJECTED_OBSERVATIONS = "rejected_observations"
 PICKS = ("hardest", "random")
 
 
@@ -35,24 +36,37 @@ def pair_of(problem: Problem, *, name: str, chosen: str, rejected: str) -> Probl
     )
 
 
+def _sampled_pair(problem: Problem, *, name: str, chosen: Answered, rejected: Answered) -> Problem:
+    """The pair of two sampled responses, with what of them an environment has answered."""
+    pair = pair_of(
+        problem.answered(chosen.text, chosen.observations), name=name, chosen=chosen.text, rejected=rejected.text
+    )
+    if not rejected.observations:
+        return pair
+    spans = [list(span) for span in rejected.observations]
+    return dataclasses.replace(pair, meta={**pair.meta, _REJECTED_OBSERVATIONS: spans})
+
+
 def rejected_of(pair: Problem) -> Problem:
     """The pair's problem with the rejected response as its solution. DataError if it is not a pair."""
     rejected = pair.meta.get(REJECTED)
     if not isinstance(rejected, str):
         raise DataError(f"problem {pair.id!r} has no rejected response, so it is not a pair. Remove the file of pairs.")
-    return dataclasses.replace(pair, id=f"{pair.id}:{REJECTED}", solution=rejected)
+    rejected_pair = pair.answered(rejected, pair.meta.get(_REJECTED_OBSERVATIONS, ()))
+    return dataclasses.replace(rejected_pair, id=f"{pair.id}:{REJECTED}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
     """A graded response. answer: the one that was extracted from it, as text; None without one. tokens: its length, end
-    token included."""
+    token included. observations: see `Problem.observations`."""
 
     sample: int
     text: str
     tokens: int
     correct: bool
     answer: str | None
+    observations: Sequence[Sequence[int]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +124,7 @@ def make_pairs(
             wrong.remove(rejected)
             excess += chosen.tokens - rejected.tokens
             chosen_tokens, rejected_tokens = chosen_tokens + chosen.tokens, rejected_tokens + rejected.tokens
-            pairs.append(pair_of(problem, name=f"#{number}", chosen=chosen.text, rejected=rejected.text))
+            pairs.append(_sampled_pair(problem, name=f"#{number}", chosen=chosen, rejected=rejected))
     counts = {
         "problems": len(problems),
         "paired_problems": len({pair.id.rpartition("#")[0] for pair in pairs}),

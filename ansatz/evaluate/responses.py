@@ -11,10 +11,12 @@ recipe's rewards gave them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
+from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import DataError
 from ansatz.evaluate.estimators import vote
 from ansatz.rewards.base import Grader
@@ -30,7 +32,11 @@ MODES: tuple[Mode, ...] = ("strict", "anchored", "last_number")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
     """One response to a problem with its verdicts by mode. tokens: its length, end token included. earlier_turns: those
-    before the question (`Problem.earlier_turns`)."""
+    before the question (`Problem.earlier_turns`).
+
+    transcript: if an environment has answered, the response with its special tokens, as it can be taught, without its
+    end token; otherwise empty. observations: [start, end] of each answer in the transcript, in characters.
+    """
 
     id: str
     sample: int
@@ -43,6 +49,8 @@ class Response:
     finish: Finish
     verdicts: Mapping[str, Verdict]
     earlier_turns: Sequence[Mapping[str, str]] = ()
+    transcript: str = ""
+    observations: Sequence[Sequence[int]] = ()
 
     @property
     def truncated(self) -> bool:
@@ -74,6 +82,33 @@ def reward_grader(grader: Grader) -> ResponseGrader:
         return [response_of(scored.rollout, {"reward": scored.score.verdict}) for scored in grader.score(rollouts)]
 
     return grade
+
+
+def with_transcripts(grade: ResponseGrader, tokenizer: Any) -> ResponseGrader:
+    """The same grader, whose responses keep what of them an environment has answered."""
+    ends = {tokenizer.eos_token_id, end_of_turn(tokenizer)}
+
+    def grade_and_keep(rollouts: Sequence[Rollout]) -> list[Response]:
+        return [
+            dataclasses.replace(response, **_transcript(rollout, tokenizer, ends))
+            for rollout, response in zip(rollouts, grade(rollouts), strict=True)
+        ]
+
+    return grade_and_keep
+
+
+def _transcript(rollout: Rollout, tokenizer: Any, ends: Collection[int | None]) -> dict[str, Any]:
+    """The fields `transcript` and `observations`; none if the policy sampled the whole response."""
+    tokens = list(zip(rollout.token_ids, rollout.sampled_mask, strict=False))
+    if tokens and tokens[-1][1] and tokens[-1][0] in ends:
+        tokens.pop()
+    text, observations = "", list[list[int]]()
+    for is_sampled, part in groupby(tokens, key=lambda token: token[1]):
+        start, ids = len(text), [token for token, _ in part]
+        text += tokenizer.decode(ids, skip_special_tokens=False)
+        if not is_sampled:
+            observations.append([start, len(text)])
+    return {"transcript": text, "observations": observations} if observations else {}
 
 
 def graded(rollout: Rollout, *, pool: WorkerPool) -> Response:
@@ -123,8 +158,9 @@ def to_row(response: Response) -> dict[str, Any]:
         for mode, verdict in response.verdicts.items()
     }
     row = {field.name: getattr(response, field.name) for field in dataclasses.fields(response)}
-    if not response.earlier_turns:
-        del row["earlier_turns"]
+    for name in ("earlier_turns", "transcript", "observations"):
+        if not row[name]:
+            del row[name]
     return {**row, "finish": response.finish.value, "verdicts": verdicts}
 
 
@@ -144,6 +180,8 @@ def from_row(row: Mapping[str, Any], *, where: str) -> Response:
         for name, kind in _KINDS.items():
             if not isinstance(row[name], kind) or isinstance(row[name], bool):
                 raise ValueError(f"{name} is {row[name]!r:.60}")
+        if not isinstance(row.get("transcript", ""), str) or not isinstance(row.get("observations", []), list):
+            raise ValueError("transcript is not a text, or observations are not a list")
         for verdict in verdicts.values():
             if not isinstance(verdict.correct, bool) or not isinstance(verdict.extracted, str | None):
                 raise ValueError(f"a verdict is {verdict!r:.120}")

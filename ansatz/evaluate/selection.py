@@ -89,6 +89,8 @@ def candidate(response: Response, *, mode: str = "") -> Candidate:
         tokens=response.tokens,
         correct=response.verdicts[name].correct,
         finished=not response.truncated,
+        transcript=response.transcript,
+        observations=response.observations,
     )
 
 
@@ -127,7 +129,8 @@ def _row(response: Response) -> dict[str, Any]:
         "id": f"{response.id}#{response.sample}",
         "question": response.question,
         "answer": response.answer,
-        "solution": response.response,
+        "solution": response.transcript or response.response,
+        **({"observations": response.observations} if response.observations else {}),
         **({"level": response.level} if response.level else {}),
         **({"earlier_turns": response.earlier_turns} if response.earlier_turns else {}),
         **({"tokens": response.tokens} if response.tokens else {}),
@@ -138,6 +141,9 @@ def taught_problems(selected: SelectedResponses, problems: Iterable[Problem]) ->
     """The selected responses as problems with the response as solution, each with its own id."""
     by_id = {problem.id: problem for problem in problems}
     return [
-        dataclasses.replace(by_id[kept.problem_id], id=f"{kept.problem_id}#{kept.sample}", solution=kept.text)
+        dataclasses.replace(
+            by_id[kept.problem_id].answered(kept.transcript or kept.text, kept.observations),
+            id=f"{kept.problem_id}#{kept.sample}",
+        )
         for kept in selected.kept
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ansatz.cluster.ray import RayCluster
+from ansatz.config.chat import Template
 from ansatz.config.schema import Config, SftSection, TrainSection
 from ansatz.data.store import read_problems, write_problems
 from ansatz.environments.base import bind_environment
@@ -130,8 +131,9 @@ class RunContext(RunSources):
         """A policy built like that of `trainer(path)`, which the trained weights of any of its versions fit."""
         return copy_of_trained(self.config, path)
 
-    def sampler(self, policy: Policy) -> Sampler:
-        environment = bind_environment(self.config.environment, template=self.config.data.template)
+    def sampler(self, policy: Policy, *, template: Template | None = None) -> Sampler:
+        """template: of the prompts, for a teacher with its own."""
+        environment = bind_environment(self.config.environment, template=template or self.config.data.template)
         return engine_of(self.config.rollout.engine, environment)(policy)
 
     @contextmanager

@@ -127,20 +127,24 @@ def sample_pairs(
     policy = context.policy(context.model)
     lengths = context.lengths(policy)
     problems = problems_of_round(context.problems("train"), number=number, size=settings.problems)
+    prompts = context.renderer(policy).prompts(problems)
     with closing(context.sampler(policy)) as sampler:
         responses = sample_responses(
             folder,
-            context.renderer(policy).prompts(problems),
+            prompts,
             sampler=sampler,
             sampling=pair_sampling(config, given, number=number),
             grader=context.grader,
             batch=settings.batch,
             console=context.console,
+            tokenizer=None if config.environment is None else policy.tokenizer,
         )
+    problems = [prompt.problem for prompt in prompts]
     problem_of = {problem.id: problem for problem in problems}
 
     def fits(response: Response) -> bool:
-        return lengths.fits_demonstration(replace(problem_of[response.id], solution=response.response))
+        text = response.transcript or response.response
+        return lengths.fits_demonstration(problem_of[response.id].answered(text, response.observations))
 
     by_problem = _answered(filter(fits, responses))
     if config.model.toy and not any(each.correct for group in by_problem.values() for each in group):
@@ -166,10 +170,11 @@ def _answered(responses: Iterable[Response]) -> dict[str, list[Answered]]:
             answered.setdefault(response.id, []).append(
                 Answered(
                     sample=response.sample,
-                    text=response.response,
+                    text=response.transcript or response.response,
                     tokens=response.tokens,
                     correct=verdict.correct,
                     answer=verdict.extracted,
+                    observations=response.observations,
                 )
             )
     return answered
@@ -179,4 +184,6 @@ def _as_if_graded(response: Response) -> Response:
     """As if every other response were correct, and all had ended after half of their text."""
     verdict = Verdict(correct=response.sample % 2 == 0, reason=Reason.EQUAL)
     half = response.response[: len(response.response) // 2]
-    return replace(response, verdicts={"reward": verdict}, finish=Finish.STOP, response=half)
+    return replace(
+        response, verdicts={"reward": verdict}, finish=Finish.STOP, response=half, transcript="", observations=()
+    )

@@ -21,7 +21,7 @@ from ansatz.data.hygiene.select import Candidate, Reject, SelectedResponses, sel
 from ansatz.data.store import read_problems, write_problems
 from ansatz.errors import DataError
 from ansatz.evaluate.response_store import ResponseStore
-from ansatz.evaluate.responses import Response, reward_grader
+from ansatz.evaluate.responses import Response, reward_grader, with_transcripts
 from ansatz.evaluate.selection import Selection, taught_problems
 from ansatz.files import write_text
 from ansatz.json_text import read_object
@@ -64,10 +64,12 @@ def sample_responses(
     grader: Grader,
     batch: int,
     console: ConsoleSink | None = None,
+    tokenizer: Any = None,
 ) -> list[Response]:
     """Sample and grade all responses, or those that an interrupted call left, and store them in folder/responses.
 
-    batch: problems sampled together; an interruption loses at most one batch.
+    batch: problems sampled together; an interruption loses at most one batch. tokenizer: of the policy, if responses
+    have an environment: they are stored with its answers told apart.
     """
     store = ResponseStore(folder / "responses")
     store.open_or_check(
@@ -86,7 +88,7 @@ def sample_responses(
             sampler=sampler,
             sampling=sampling,
             batch=batch,
-            grader=reward_grader(grader),
+            grader=reward_grader(grader) if tokenizer is None else with_transcripts(reward_grader(grader), tokenizer),
             on_problem=lambda done: console.step(done, {}) if console is not None and done else None,
         )
     finally:
@@ -178,7 +180,7 @@ def _as_if_correct(response: Response) -> Response:
     half = response.response[
         : len(response.response) // 2
     ]  # with its end token, a response that was cut off is too long
-    return replace(response, verdicts=verdicts, finish=Finish.STOP, response=half)
+    return replace(response, verdicts=verdicts, finish=Finish.STOP, response=half, transcript="", observations=())
 
 
 def _rates(responses: Sequence[Response]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ansatz.config.chat import ChatTemplate, Template
+from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import DataError, ModelError
 from ansatz.prompts.chat import ChatRenderer, spelled_out
 from ansatz.prompts.chat_responses import Part, all_responses, last_response, response_tokens
@@ -72,7 +73,8 @@ def render_demonstration(
     """The problem's prompt and its solution, encoded for supervised learning.
 
     every_response: the responses of the conversation before the question are taught too. The prompt then ends where
-    the first of them begins, and the limits hold for the last response and for everything before it.
+    the first of them begins, and the limits hold for the last response and for everything before it. They are not if
+    the solution has observations.
 
     Raises the same errors as `render`. DataError for a problem without a solution. ModelError if the tokenizer has no
     end token, if the chat template cannot show the responses (see `chat_responses`), or if the response, including its
@@ -87,13 +89,13 @@ def render_demonstration(
         raise ModelError("the tokenizer has no end token (eos_token). Set one in its tokenizer_config.json.")
     prompt = render(problem, template, tokenizer, max_prompt_tokens=max_prompt_tokens)
     template = spelled_out(template)
-    if isinstance(template, str):
-        if problem.response_turns:
-            raise ModelError(
-                f"the solution of problem {problem.id!r} calls tools, which the prompt template {template!r} cannot "
-                "show. Use the template chat, or remove the row."
-            )
-        parts = [Part(list(prompt.token_ids), False), *_solution_parts(problem, problem.solution, tokenizer)]
+    if isinstance(template, str) and problem.response_turns:
+        raise ModelError(
+            f"the solution of problem {problem.id!r} calls tools, which the prompt template {template!r} cannot "
+            "show. Use the template chat, or remove the row."
+        )
+    if isinstance(template, str) or problem.observations:
+        parts = [Part(list(prompt.token_ids), False), *_solution_parts(problem, problem.solution, tokenizer, template)]
         num_tokens = sum(len(part.ids) for part in parts[1:])
     else:
         parts_of = all_responses if every_response else last_response
@@ -118,18 +120,19 @@ def _demonstration(prompt: Prompt, parts: Sequence[Part]) -> Demonstration:
     )
 
 
-def _solution_parts(problem: Problem, solution: str, tokenizer: Tokenizer) -> list[Part]:
-    """The solution and the end token. What an environment has answered is not taught: `meta["observations"]` holds
-    [start, end] of each answer in the solution, in order.
+def _solution_parts(problem: Problem, solution: str, tokenizer: Tokenizer, template: Template) -> list[Part]:
+    """The solution and the end token. What an environment has answered is not taught (`Problem.observations`).
 
-    No token spans the end of an observation, because none does in a sampled response.
+    No token spans the end of an observation, because none does in a sampled response. A solution with observations is a
+    sampled response: its text has all that the chat template writes between its turns.
     """
+    end_id = None if isinstance(template, str) else end_of_turn(tokenizer)
     parts, end = list[Part](), 0
-    for start, stop in [*problem.meta.get("observations", ()), [len(solution), len(solution)]]:
+    for start, stop in [*problem.observations, [len(solution), len(solution)]]:
         parts.append(Part(tokenizer.encode(solution[end:start], add_special_tokens=False), True))
         parts.append(Part(tokenizer.encode(solution[start:stop], add_special_tokens=False), False))
         end = stop
-    return [*parts, Part([int(tokenizer.eos_token_id)], True)]
+    return [*parts, Part([int(tokenizer.eos_token_id) if end_id is None else end_id], True)]
 
 
 def check_shows_all(problem: Problem, template: str) -> None:

@@ -57,6 +57,8 @@ def ending(monkeypatch):
             tokens=response.tokens,
             correct=response.verdicts["reward"].correct,
             finished=True,
+            transcript=response.transcript,
+            observations=response.observations,
         ),
     )
     monkeypatch.setattr("ansatz.loop.lengths.LengthChecker.fits_demonstration", lambda self, problem: True)
@@ -105,6 +107,32 @@ def test_a_round_stores_all_responses_and_teaches_selected_correct_ones(tmp_path
     assert "pass@1 after rejection_1, step 4" in page
 
 
+def test_what_an_environment_answers_is_not_taught(tmp_path, ending, monkeypatch):
+    taught = []
+    of_demonstration = TrainSample.from_demonstration
+
+    def keep(demonstration, **fields):
+        taught.append(demonstration)
+        return of_demonstration(demonstration, **fields)
+
+    monkeypatch.setattr(TrainSample, "from_demonstration", keep)
+    echo = f"{Path(__file__).parents[1] / 'environments' / 'echo.py'}:Greeting"
+    run = run_pipeline(
+        config(tmp_path / "a", environment={"name": echo, "turns": 3}, rollout={"max_response_tokens": 40})
+    )
+    rows = read_jsonl(run / "rejection_1" / "selected.jsonl")
+    answered = [row for row in rows if row["meta"].get("observations")]
+    assert answered
+    for row in answered:
+        for start, end in row["meta"]["observations"]:
+            text = row["solution"][start:end]
+            assert text.startswith("<")
+            assert text.endswith(">") or end == len(row["solution"])  # the length limit cut it off
+    assert all(f"Rule {row['id'].partition('#')[0]}: be brief." in row["question"] for row in rows)
+    assert any(not all(demonstration.assistant_mask) for demonstration in taught)
+    assert all("Rule " in demonstration.prompt.text for demonstration in taught)
+
+
 @pytest.mark.parametrize("from_start", [False, True])
 def test_rounds_sample_from_the_newest_policy_and_train_it_or_the_start(tmp_path, ending, monkeypatch, from_start):
     sampled, trained = [], []
@@ -114,7 +142,9 @@ def test_rounds_sample_from_the_newest_policy_and_train_it_or_the_start(tmp_path
         return str(Path(policy.path).relative_to(tmp_path / "a" / "runs" / "toy"))
 
     monkeypatch.setattr(
-        RunContext, "sampler", lambda self, policy: sampled.append(folder_of(policy)) or make_sampler(self, policy)
+        RunContext,
+        "sampler",
+        lambda self, policy, **options: sampled.append(folder_of(policy)) or make_sampler(self, policy, **options),
     )
     monkeypatch.setattr(
         RunContext,

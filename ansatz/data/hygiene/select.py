@@ -21,7 +21,10 @@ PICKS = ("random", "shortest")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A graded response to a problem. finished: it ended by itself. tokens: its length, end token included."""
+    """A graded response to a problem. finished: it ended by itself. tokens: its length, end token included.
+
+    transcript, observations: see `evaluate.responses.Response`.
+    """
 
     problem_id: str
     sample: int
@@ -29,6 +32,8 @@ class Candidate:
     tokens: int
     correct: bool
     finished: bool
+    transcript: str = ""
+    observations: Sequence[Sequence[int]] = ()
 
 
 Reject = Callable[[Candidate], str | None]

@@ -21,9 +21,10 @@ from typing import Any
 from ansatz.config.load import check
 from ansatz.config.sampling import SamplingOptions
 from ansatz.config.schema import Config
+from ansatz.environments.base import bind_environment
 from ansatz.errors import ConfigError
 from ansatz.evaluate.selection import Selection
-from ansatz.loop.context import RunContext
+from ansatz.loop.context import HasTokenizer, RunContext
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources
@@ -123,6 +124,7 @@ class RejectionStage(Stage):
         if (path := _settings(config).teacher) is not None:
             context.drop_unfit("train", lengths.check_prompts)
             teacher = load_policy(path)
+            check_transcripts(config, policy, teacher)
             lengths = LengthChecker(_renderer(context, teacher), config, max_context=teacher.max_context)
         limit = rejection_options(config).max_response_tokens
         context.drop_unfit("train", partial(lengths.check_prompts, max_response_tokens=limit))
@@ -183,26 +185,42 @@ def _renderer(context: RunContext, policy: Policy) -> PromptRenderer:
     return PromptRenderer(policy.tokenizer, context.config, template=settings.template)
 
 
+def check_transcripts(config: Config, policy: HasTokenizer, teacher: HasTokenizer) -> None:
+    """ConfigError if the responses of the teacher have text between their turns that the policy would not be shown."""
+    environment = bind_environment(config.environment, template=config.data.template)
+    if environment is None or not (environment.sample.tools or environment.sample.roles):
+        return
+    if teacher.tokenizer.chat_template != policy.tokenizer.chat_template:
+        raise ConfigError(
+            f"rejection.teacher: the environment {environment.name!r} answers in messages, which the teacher's chat "
+            "template writes differently than that of the trained model, so the model would learn another form than "
+            "its own. Use a teacher with the same chat template, or an environment whose tools are called in tags."
+        )
+
+
 def _sample_and_select(context: RunContext, folder: Path, *, sampled_from: str, trained_from: str) -> None:
     start, config, settings = time.perf_counter(), context.config, _settings(context.config)
     number = int(folder.name.removeprefix("rejection_"))
     lengths = context.lengths(load_policy(trained_from))
     policy = context.policy(sampled_from)
     problems = problems_of_round(context.problems("train"), number=number, size=settings.problems)
-    with closing(context.sampler(policy)) as sampler:
+    prompts = _renderer(context, policy).prompts(problems)
+    template = settings.template if settings.teacher is not None else None
+    with closing(context.sampler(policy, template=template)) as sampler:
         responses = sample_responses(
             folder,
-            _renderer(context, policy).prompts(problems),
+            prompts,
             sampler=sampler,
             sampling=round_sampling(config, number),
             grader=context.grader,
             batch=settings.batch,
             console=context.console,
+            tokenizer=None if config.environment is None else policy.tokenizer,
         )
     write_selection(
         folder,
         responses,
-        problems,
+        [prompt.problem for prompt in prompts],
         selection=settings,
         seed=config.seed,
         fits=lengths.fits_demonstration,
