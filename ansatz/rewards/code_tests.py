@@ -14,7 +14,6 @@ import ast
 import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -23,6 +22,7 @@ from ansatz.errors import DataError
 from ansatz.rewards import sandbox
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.code_blocks import last_program
+from ansatz.rewards.distinct_programs import grade_distinct
 from ansatz.rewards.program import REASONS
 from ansatz.rewards.sandbox import Ended
 from ansatz.types import Problem, Reason, Rollout, Verdict
@@ -56,8 +56,9 @@ def code_tests(
 
     partial: pays wrong + (correct - wrong) x the fraction of tests passed, and runs all of them; a correct verdict
     still needs all. Otherwise the first failure ends the grading. tolerance: of numbers in printed output, relative and
-    absolute. timeout_s: of each test. parallel: programs that run at the same time. Other settings: see `sandbox.run`.
-    ConfigError if the sandbox is not available. DataError for a problem without readable tests.
+    absolute. timeout_s: of each test. parallel: programs that run at the same time. Responses with the same program
+    share its result. Other settings: see `sandbox.run`. ConfigError if the sandbox is not available.
+    DataError for a problem without readable tests.
     """
     limits = sandbox.SandboxLimits(timeout_s=timeout_s, memory_mb=memory_mb)
     sandbox.require(isolation)
@@ -82,8 +83,10 @@ def code_tests(
         passed_frac = passed / len(tests) if partial else float(reason is Reason.EQUAL)
         return _result(wrong + (correct - wrong) * passed_frac, reason)
 
-    with ThreadPoolExecutor(parallel, thread_name_prefix=_STAGE) as threads:
-        return list(threads.map(grade, rollouts))
+    def key(rollout: Rollout) -> tuple[str, str | None]:
+        return repr(rollout.prompt.problem.meta.get("tests")), last_program(rollout.text)
+
+    return grade_distinct(rollouts, grade, key=key, parallel=parallel)
 
 
 def check_golds(problems: Iterable[Problem]) -> None:

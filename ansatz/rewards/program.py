@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 from ansatz.config.fields import Positive
 from ansatz.rewards import sandbox
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.code_blocks import last_program
+from ansatz.rewards.distinct_programs import grade_distinct
 from ansatz.rewards.math_answer import equivalent
 from ansatz.rewards.pool import WorkerPool
 from ansatz.rewards.sandbox import Ended
@@ -40,8 +40,9 @@ def program(
     """`correct` if the response's last Python block computes the problem's answer in the sandbox, else `wrong`.
 
     read: "stdout" takes the last line that the program prints, "answer" the variable of that name. The value is
-    compared with the gold as mathematics, as in `math_answer`. parallel: programs that run at the same time.
-    timeout_s, memory_mb, packages, isolation: see `sandbox.run`. ConfigError if the sandbox is not available.
+    compared with the gold as mathematics, as in `math_answer`. Responses with the same program share its verdict.
+    parallel: programs that run at the same time. timeout_s, memory_mb, packages, isolation: see `sandbox.run`.
+    ConfigError if the sandbox is not available.
     """
     limits = sandbox.SandboxLimits(timeout_s=timeout_s, memory_mb=memory_mb)
     sandbox.require(isolation)
@@ -59,6 +60,8 @@ def program(
         last_line = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return equivalent(rollout.prompt.problem.answer, last_line, pool=pool)
 
-    with ThreadPoolExecutor(parallel, thread_name_prefix="program") as threads:
-        verdicts = list(threads.map(grade, rollouts))
+    def key(rollout: Rollout) -> tuple[str, str | None]:
+        return rollout.prompt.problem.answer, last_program(rollout.text)
+
+    verdicts = grade_distinct(rollouts, grade, key=key, parallel=parallel)
     return [RewardResult(value=correct if verdict else wrong, verdict=verdict) for verdict in verdicts]

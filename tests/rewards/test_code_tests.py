@@ -52,6 +52,16 @@ def test_functions_are_asked_and_their_values_compared_outside(judge):
     assert judge("def f(x): return [x]", ["assert f(3)"]).value == 1.0
 
 
+def test_responses_with_the_same_program_and_tests_share_its_result(rollout, monkeypatch):
+    sources, run = list[str](), sandbox.run
+    monkeypatch.setattr(sandbox, "run", lambda source, **settings: (sources.append(source), run(source, **settings))[1])
+    doubles = "```python\nprint(2 * int(input()))\n```"
+    group = [rollout(text, meta={"tests": DOUBLE}) for text in (doubles, "It is short.\n" + doubles, "No program.")]
+    other = rollout(doubles, meta={"tests": [{"stdin": "2", "stdout": "2"}]})
+    assert [each.value for each in code_tests([*group, other])] == [1.0, 1.0, 0.0, 0.0]
+    assert len(sources) == len(DOUBLE) + 1
+
+
 @pytest.mark.parametrize(
     "cheat",
     [

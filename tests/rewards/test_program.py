@@ -70,6 +70,15 @@ def test_a_program_without_end_is_a_timeout_and_not_the_graders_end(rollout):
     assert quick.score.value == 1.0
 
 
+def test_a_program_that_several_responses_have_in_common_runs_once_for_each_answer(rollout, monkeypatch):
+    sources, run = list[str](), sandbox.run
+    monkeypatch.setattr(sandbox, "run", lambda source, **settings: (sources.append(source), run(source, **settings))[1])
+    same, other = block("print(5)"), "```python\nprint(6)\n```"
+    group = [rollout(same), rollout(other), rollout(same + " Really."), rollout(same, gold="6"), rollout("5")]
+    assert [j.value for j in program(group)] == [1.0, 0.0, 1.0, 0.0, 0.0]
+    assert sorted(sources) == ["print(5)\n", "print(5)\n", "print(6)\n"]
+
+
 def test_a_sandbox_that_fails_is_the_graders_crash_not_a_wrong_answer(rollout, monkeypatch):
     broken = sandbox.ProgramRun(ended=sandbox.Ended.NEVER_RAN, stdout="5", stderr="")
     monkeypatch.setattr(sandbox, "run", lambda source, **settings: broken)
