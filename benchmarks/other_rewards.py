@@ -1,0 +1,65 @@
+"""Draws docs/figures/judge.svg and code.svg from runs of the recipes whose rewards are a judge and tests of code.
+
+python examples/judge_server.py --port 8199 &
+ansatz train tiny_arithmetic_judge_cpu
+ansatz train tiny_code_grpo_cpu
+python benchmarks/other_rewards.py runs docs/figures
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ansatz.track.jsonl import read_jsonl
+from ansatz.track.svg import Chart, Point, Series, line_chart
+
+
+def by_step(run: Path, metric: str) -> list[Point]:
+    """A metric of the RL stage."""
+    return [(float(row["step"]), row[metric]) for row in read_jsonl(run / "rl" / "metrics.jsonl")]
+
+
+def pass_at_1(run: Path) -> Series:
+    """On held-out problems, at the start of RL (step 0) and at each evaluation."""
+    stages = [stage for stage in ("model", "sft") if (run / stage / "evaluations.jsonl").exists()]
+    start = read_jsonl(run / stages[-1] / "evaluations.jsonl")[-1]
+    rows = [{**start, "step": 0}, *read_jsonl(run / "rl" / "evaluations.jsonl")]
+    points = [(float(row["step"]), row["pass@1"]) for row in rows]
+    return Series(name="held-out pass@1", points=points, dots=True)
+
+
+def judge_chart(run: Path) -> Chart:
+    return Chart(
+        title="GRPO with a judge",
+        series=[
+            Series(name="accepted by the judge", points=by_step(run, "reward/judge")),
+            Series(name="by the verifier", points=by_step(run, "reward/math_answer")),
+            Series(name="they agree", points=by_step(run, "reward/agreement"), dashed=True),
+            pass_at_1(run),
+        ],
+        is_fraction=True,
+    )
+
+
+def code_chart(run: Path) -> Chart:
+    return Chart(
+        title="GRPO with tests of code",
+        series=[Series(name="rollouts that pass", points=by_step(run, "reward/code_tests")), pass_at_1(run)],
+        is_fraction=True,
+    )
+
+
+def main() -> None:
+    runs, figures = Path(sys.argv[1]), Path(sys.argv[2])
+    charts = {
+        "judge": judge_chart(runs / "tiny_arithmetic_judge_cpu"),
+        "code": code_chart(runs / "tiny_code_grpo_cpu"),
+    }
+    for name, chart in charts.items():
+        svg = line_chart(chart, width=560, height=300, standalone=True)
+        (figures / f"{name}.svg").write_text(svg, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
