@@ -53,8 +53,10 @@ class ChatRenderer:
         _check_complete(text, turns, problem)
         if self._tools(problem) and text == self.apply(turns, problem, for_response=True, with_tools=False):
             raise ModelError(
-                f"the tokenizer's chat template does not show the tools of problem {problem.id!r}. Leave them out "
-                "(data.template.tools, or the field tools of the data), or describe them in data.template.system."
+                f"the tokenizer's chat template does not show the tools of problem {problem.id!r}. If they are those "
+                "of an environment, use one whose tools are called in tags (environment.form: tags). Otherwise leave "
+                "them out (data.template.tools, or the field tools of the data), or describe them in "
+                "data.template.system."
             )
         return text
 

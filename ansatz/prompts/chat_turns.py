@@ -30,12 +30,18 @@ class TurnRenderer:
         self._end_id = end_of_turn(tokenizer)
         for role in roles:
             message = {"role": role, "name": "probe", "tool_call_id": "call00000", "content": _PROBE}
-            if _PROBE not in self.text_after(_PROBLEM, [message]):
+            if not self._shows(message):
                 raise ModelError(
                     f"the tokenizer's chat template does not show messages of the role {role!r}, with which the "
                     "environment answers. Use a model whose template does, or an environment whose tools are called "
-                    "in tags."
+                    "in tags (environment.form: tags)."
                 )
+
+    def _shows(self, message: Message) -> bool:
+        try:
+            return _PROBE in self.text_after(_PROBLEM, [message])
+        except ModelError:  # the template refuses the role
+            return False
 
     def text_after(self, problem: Problem, messages: Sequence[Message]) -> str:
         """The text from the end of a response to the beginning of the next one, with the messages between them.

@@ -166,9 +166,16 @@ def test_what_a_template_cannot_show_is_refused_in_a_sentence() -> None:
         render(
             dataclasses.replace(problem_of(said("2")), meta={"earlier_turns": list(EARLIER)}), PLAIN, tokenizer("Phi-4")
         )
+    spec = bind_environment({"name": "calculator", "form": "chat"}, template=PLAIN)
+    assert spec is not None
+    assert spec.chat is not None
     for name in ("DeepSeek-R1-distill", "Gemma 3"):
-        with pytest.raises(ModelError, match=r"(does not show messages of the role 'tool'|refuses the prompt)"):
+        with pytest.raises(ModelError, match=r"not show messages of the role 'tool'.* \(environment\.form: tags\)\.$"):
             TurnRenderer(tokenizer(name), PLAIN, roles=["tool"])
+        with pytest.raises(
+            ModelError, match=r"does not show the tools .* called in tags \(environment\.form: tags\)\. "
+        ):
+            render(problem_of(said("4")), spec.chat, tokenizer(name))
 
 
 def calculator(name: str) -> tuple[EnvironmentSpec, Any]:
