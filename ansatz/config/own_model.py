@@ -16,7 +16,7 @@ OWN_MODEL: dict[str, dict[str, Any]] = {
     "rollout": {"max_prompt_tokens": 1024},
     "train": {"lr": 1e-6, "critic": {"lr": 1e-5}},
     "sft": {"lr": 1e-5},
-    "reward_model": {"lr": 1e-5, "extra_layers": 0, "embedding_scale": 1.0, "lm_coef": 0.0},
+    "reward_model": {"lr": 1e-5, "extra_layers": 0},
 }
 """By section and key. Learning rates of the tiny model (1e-4 and more) destroy a pretrained one in a few steps."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from ansatz.config.fields import Count, Float, FractionBelowOne, Positive, Rate
+from ansatz.config.fields import Count, FractionBelowOne, Positive, Rate
 from ansatz.config.sampling import SamplingOptions
 
 PROCESS_ONLY = ("labels", "step_rollouts", "slips")
@@ -26,13 +26,13 @@ class RewardModelSection(SamplingOptions):
     """The model that training starts from: a folder or a model of the hub, with the vocabulary of the policy. null: the
     policy, or in later rounds the reward model of the round before."""
     extra_layers: Count = 2
-    """Decoder layers that are appended to a policy that becomes a reward model. They change nothing at first
-    (arXiv:2401.02415). A small policy knows the next token only in its last layers, and a reward model must compare
-    that with the token that follows. 0: none. Default with `model.path`: 0."""
-    embedding_scale: Annotated[Float, Field(gt=0)] = 10.0
-    """What the token embeddings of a policy that becomes a reward model are multiplied by. The layers of a small policy
-    hide the token that they have read, because they predict the next one, but a reward model must know it in its last
-    layers. 1: they stay as they are. Default with `model.path`: 1."""
+    """Decoder layers that are added to a policy that becomes a reward model. Only they, the last norm and the score
+    head are trained (LLaMA Pro, arXiv:2401.02415); of a reward model that training starts from, its last layers. They
+    compare the token that the policy expected with the one that was written. 0: all layers are trained. Default with
+    `model.path`: 0."""
+    extra_width: Positive = 64
+    """Channels that are added to the residual stream with these layers. They keep the token that was read, which the
+    layers of a small policy hide, and are the only ones that the new layers write to."""
     labels: Literal["exact", "hard", "soft"] = "exact"
     """Where the labels of steps come from; only for process. exact: the generator's own steps (source word_problems).
     hard and soft: `step_rollouts` completions from each step (Math-Shepherd); the label of a step is whether one of
@@ -53,10 +53,9 @@ class RewardModelSection(SamplingOptions):
     """Steps over which the learning rate rises linearly from near 0."""
     decay_steps: Count = 0
     """Steps at the end over which the learning rate falls linearly to near 0; 0: no decay."""
-    lm_coef: Rate = 1.0
-    """Weight of the language-modelling loss of correct responses, next to the loss of the labels (arXiv:2110.14168).
-    It keeps the model able to predict the right token, with which a score compares what it reads. 0: none. Default with
-    `model.path`: 0."""
+    lm_coef: Rate = 0.0
+    """Weight of the language-modelling loss of correct responses, next to the loss of the labels (arXiv:2110.14168,
+    sec. 4.2). It needs `extra_layers: 0`, because otherwise the policy's layers do not change. 0: none."""
     replay: FractionBelowOne = 0.1
     """In later rounds, the fraction of the problems that comes with its responses from earlier rounds."""
     heldout_problems: Positive = 100
@@ -69,6 +68,11 @@ class RewardModelSection(SamplingOptions):
 
     @model_validator(mode="after")
     def settings_have_an_effect(self) -> RewardModelSection:
+        if self.lm_coef and self.extra_layers:
+            raise ValueError(
+                f"lm_coef = {self.lm_coef} has no effect with extra_layers = {self.extra_layers}, because the layers "
+                "that predict tokens are not trained; remove lm_coef, or set extra_layers: 0"
+            )
         if self.kind != "process":
             for name in PROCESS_ONLY:
                 if getattr(self, name) != type(self).model_fields[name].default:

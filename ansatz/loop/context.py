@@ -201,7 +201,7 @@ class RunContext(RunSources):
             path,
             reads=reads(section.kind),
             extra_layers=section.extra_layers,
-            embedding_scale=section.embedding_scale,
+            extra_width=section.extra_width,
         )
         language = None
         if section.lm_coef:

@@ -14,7 +14,7 @@ from typing import Any
 from ansatz.data.keyed_random import KeyedRandom
 from ansatz.evaluate.responses import Response
 from ansatz.files import write_text
-from ansatz.rewards.reasoning_steps import encode_steps, exact_labels, step_ends
+from ansatz.rewards.reasoning_steps import EncodedSteps, encode_steps, exact_labels, first_wrong_character, step_ends
 from ansatz.track.jsonl import read_jsonl
 from ansatz.train.sample import TrainSample
 from ansatz.types import Problem, Prompt
@@ -24,12 +24,16 @@ FILE = "labelled.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledGroup:
-    """The responses to one problem. labels: of each response, one number in 0..1, or one for each reasoning step."""
+    """The responses to one problem. labels: of each response, one number in 0..1, or one for each reasoning step.
+
+    wrong_from: of each response, the character from which on it is wrong, None if it is right; None: not known.
+    """
 
     id: str
     prompt: str
     responses: Sequence[str]
     labels: Sequence[Sequence[float]]
+    wrong_from: Sequence[int | None] | None = None
 
     @property
     def has_both(self) -> bool:
@@ -44,6 +48,11 @@ def outcome_labels(responses: Sequence[Response]) -> list[list[float]]:
 def checked_labels(problem: Problem, responses: Sequence[Response]) -> list[list[float]]:
     """By the generator's own steps."""
     return [[float(right) for right in exact_labels(problem, response.response)] for response in responses]
+
+
+def checked_errors(problem: Problem, responses: Sequence[Response]) -> list[int | None]:
+    """By the generator's own steps: the character from which on each response is wrong."""
+    return [first_wrong_character(problem, response.response) for response in responses]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +124,22 @@ def samples_of(
     left out, because a model would have nothing to read.
 
     every_token: each token of a step, or of the response, has its label (arXiv:2110.14168, sec. 4.2), and not only the
-    last one, at which a model is read.
+    last one, at which a model is read. Where the first error is known, a token is right before it and wrong from there
+    to the end of the step, and what follows has no label (as in arXiv:2305.20050, sec. 2.6).
     """
     samples = list[TrainSample]()
-    for response, labels in zip(group.responses, group.labels, strict=True):
+    errors = group.wrong_from or [None] * len(group.responses)
+    for response, labels, wrong_from in zip(group.responses, group.labels, errors, strict=True):
         encoded = encode_steps(tokenizer, group.prompt, response)
-        token_ids = encoded.token_ids[encoded.num_prompt :]
         if not encoded.at:
             continue
         at = encoded.at if by_step else (len(encoded.token_ids) - 1,)
-        steps = [(index - encoded.num_prompt, label) for index, label in zip(at, labels, strict=True)]
+        steps = list(zip(at, labels, strict=True))
+        if every_token and group.wrong_from is not None:
+            steps = _up_to_error(encoded, wrong_from)
+        elif every_token:
+            steps = _on_every_token(steps, start=encoded.num_prompt)
+        token_ids = encoded.token_ids[encoded.num_prompt :]
         samples.append(
             TrainSample(
                 prompt_ids=encoded.token_ids[: encoded.num_prompt],
@@ -132,15 +147,25 @@ def samples_of(
                 behavior_logps=[0.0] * len(token_ids),
                 group=number,
                 reward=labels[-1],
-                steps=_on_every_token(steps) if every_token else steps,
+                steps=[(index - encoded.num_prompt, label) for index, label in steps],
             )
         )
     return samples
 
 
-def _on_every_token(steps: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The label of each step on all of its tokens. Its last token is given, and it starts after the step before it."""
-    starts = [0, *(end + 1 for end, _ in steps[:-1])]
+def _on_every_token(steps: Sequence[tuple[int, float]], *, start: int) -> list[tuple[int, float]]:
+    """The label of each step on all of its tokens. Its last token is given, and it starts after the step before it, the
+    first one at `start`."""
+    starts = [start, *(end + 1 for end, _ in steps[:-1])]
     return [
-        (index, label) for start, (end, label) in zip(starts, steps, strict=True) for index in range(start, end + 1)
+        (index, label) for first, (end, label) in zip(starts, steps, strict=True) for index in range(first, end + 1)
     ]
+
+
+def _up_to_error(encoded: EncodedSteps, wrong_from: int | None) -> list[tuple[int, float]]:
+    """1 for each token before the first wrong character, 0 from there to the end of its step."""
+    if wrong_from is None:
+        return [(index, 1.0) for index in range(encoded.num_prompt, encoded.at[-1] + 1)]
+    wrong = encoded.token_of(wrong_from)
+    end = next(index for index in encoded.at if index >= wrong)
+    return [(index, float(index < wrong)) for index in range(encoded.num_prompt, end + 1)]

@@ -21,6 +21,7 @@ from ansatz.loop.context import RunContext
 from ansatz.loop.labelled_responses import (
     LabelledGroup,
     StepPrefixes,
+    checked_errors,
     checked_labels,
     outcome_labels,
     read_labelled,
@@ -50,7 +51,10 @@ def labelled_groups(context: RunContext, folder: Path) -> list[LabelledGroup]:
     if groups is None:
         groups = _sample_and_label(context, folder)
         if context.config.model.toy:  # random weights answer nothing correctly
-            groups = [replace(group, labels=[[1.0] * len(group.labels[0]), *group.labels[1:]]) for group in groups]
+            groups = [
+                replace(group, labels=[[1.0] * len(group.labels[0]), *group.labels[1:]], wrong_from=None)
+                for group in groups
+            ]
         write_labelled(folder, groups)
     usable = groups
     if section_of(context.config).kind == "bradley_terry":
@@ -85,12 +89,14 @@ def _sample_and_label(context: RunContext, folder: Path) -> list[LabelledGroup]:
         responses = _sampled(context, folder, prompts, sampler=sampler, sampling=sampling)
         grouped = _grouped(responses, sampling.num_samples)
         labels = _labels(context, folder, problems, prompts, grouped, policy=policy, sampler=sampler, sampling=sampling)
+        exact = section.kind == "process" and section.labels == "exact"
         return [
             LabelledGroup(
                 id=prompt.problem.id,
                 prompt=prompt.text,
                 responses=[response.response for response in members],
                 labels=of_group,
+                wrong_from=checked_errors(prompt.problem, members) if exact else None,
             )
             for prompt, members, of_group in zip(prompts, grouped, labels, strict=True)
         ]

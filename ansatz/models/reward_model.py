@@ -4,13 +4,15 @@ An outcome model is a folder for AutoModelForSequenceClassification with one lab
 score of a whole response. A process model is a folder for AutoModelForTokenClassification with one label: its logit at
 the last token of a reasoning step is the log-odds that the step is right.
 
-Axes: T flat tokens, M tokens at which a score is read.
+Axes: T flat tokens, M tokens at which a score is read, H channels of a policy's residual stream, W additional channels,
+V tokens of the vocabulary.
 """
 
 from __future__ import annotations
 
 import copy
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +37,13 @@ HEAD = "score"
 """The name of the head in every decoder of transformers that has these classes."""
 OUTPUTS = ("o_proj", "down_proj")
 """How the names of the weights begin whose products a layer's attention and MLP add to the residual stream."""
+CODE_SIZE = 0.03
+"""The norm of what the new channels hold of a token, in norms of its embedding: too small to change the norms of the
+policy's layers by more than a thousandth."""
+LARGEST_CHANGE = 0.01
+"""How much the residual stream of the policy may differ in a reward model with extra layers, relative to its norm."""
+NUM_TOKENS = 128
+"""How many tokens the sizes of hidden states are measured on."""
 
 
 def load_reward_model(
@@ -42,14 +51,14 @@ def load_reward_model(
     *,
     reads: Reads,
     extra_layers: int = 0,
-    embedding_scale: float = 1.0,
+    extra_width: int = 64,
     device: str | torch.device | None = None,
 ) -> Policy:
     """Load a reward model in float32, or start one from the weights of a policy.
 
     From a policy's folder, the head starts at 0, so that every first score is 0 and the model is the same for each
-    seed. extra_layers: layers that are appended to a policy (see `_with_extra_layers`). embedding_scale: what the
-    embeddings of a policy are multiplied by. Both have no effect on a reward model's folder, which has them already.
+    seed. extra_layers, extra_width: layers and channels that a policy gets (see `_with_extra_layers`); a reward model's
+    folder has them already. If there are extra layers, only they, the last norm and the head will be trained.
     device: None is a GPU if there is one, otherwise the CPU.
     Raises ModelError if the folder is not a model, if transformers has no classifier of its architecture, or if no
     layers can be appended to it.
@@ -62,11 +71,12 @@ def load_reward_model(
     if lacking := [name for name in missing if not name.startswith(f"{HEAD}.")]:
         raise ModelError(f"{str(path)!r} lacks {len(lacking)} weights, such as {lacking[0]}. Give a complete model.")
     if missing and extra_layers:
-        model = _with_extra_layers(model, extra_layers, folder=folder, reads=reads)
+        model = _with_extra_layers(model, layers=extra_layers, width=extra_width, folder=folder)
     if missing:
         for parameter in getattr(model, HEAD).parameters():
             nn.init.zeros_(parameter)
-        model.get_input_embeddings().weight.data *= embedding_scale
+    if extra_layers:
+        _freeze_policy(model, extra_layers=extra_layers)
     tokenizer = load_tokenizer(folder)
     if not tokenizer.is_fast:
         raise ModelError(f"{str(path)!r} has a slow tokenizer, which does not say where tokens begin. Use a fast one.")
@@ -82,16 +92,13 @@ def load_reward_model(
     )
 
 
-def _classifier(folder: Path, reads: Reads, config: Any = None) -> tuple[Any, list[str]]:
-    """transformers' classifier with the weights of a folder, and the names of those that the folder lacks.
-
-    config: instead of that in the folder.
-    """
+def _classifier(folder: Path, reads: Reads) -> tuple[Any, list[str]]:
+    """transformers' classifier with the weights of a folder, and the names of those that the folder lacks."""
     try:
         with _without_report():
             model, notes = CLASSIFIERS[reads].from_pretrained(
                 folder,
-                **({"num_labels": 1} if config is None else {"config": config}),
+                num_labels=1,
                 dtype=torch.float32,
                 attn_implementation="eager",
                 local_files_only=True,
@@ -104,39 +111,107 @@ def _classifier(folder: Path, reads: Reads, config: Any = None) -> tuple[Any, li
     return model.eval(), sorted(notes["missing_keys"])
 
 
-def _with_extra_layers(model: Any, count: int, *, folder: Path, reads: Reads) -> Any:
-    """The model with `count` more decoder layers, which change nothing before they are trained.
+def _with_extra_layers(model: Any, *, layers: int, width: int, folder: Path) -> Any:
+    """The model with `layers` more decoder layers and `width` more channels in its residual stream.
 
-    They are copies of the last layer whose output projections are 0 (LLaMA Pro, arXiv:2401.02415, sec. 3.2). A policy
-    knows what should come next only in its last layers; in further ones, a reward model can compare that with the token
-    that follows. Where the architecture has attention windows and the policy does not use them, the first new layer
-    sees only a token and the one before it. Without this, attention to the token before has to be learned first.
-    ModelError if the new layers would change something.
+    The policy computes what it did, in its own channels. The new channels begin with a random projection of the
+    embedding of the token, which the policy's layers neither read nor change: they hide the token that they have read,
+    because they predict the next one. The new layers read all channels, write to the new ones only, and start from
+    random weights, the same ones for every seed. So they can compare what the policy expected with what was written.
+    Where the architecture has attention windows and the policy does not use them, the first of them sees only a token
+    and the one before it, at which the policy expected it.
+
+    Norms are rescaled, because they average over all channels. In the new layers they bring both kinds of channels to
+    the same size. ModelError if the policy would compute something else.
     """
-    config, old = copy.deepcopy(model.config), model.config.num_hidden_layers
-    config.num_hidden_layers = old + count
+    config, old = copy.deepcopy(model.config), model.config.hidden_size
+    depth = config.num_hidden_layers
+    config.hidden_size, config.num_hidden_layers = old + width, depth + layers
+    config.head_dim = getattr(config, "head_dim", None) or old // config.num_attention_heads
+    config.rms_norm_eps = config.rms_norm_eps * old / config.hidden_size
     types = getattr(config, "layer_types", None)
     if types and set(types) == {"full_attention"} and hasattr(config, "use_sliding_window"):
         config.use_sliding_window, config.sliding_window = True, 2
-        config.layer_types = [*types, "sliding_attention", *["full_attention"] * (count - 1)]
+        config.layer_types = [*types, "sliding_attention", *["full_attention"] * (layers - 1)]
     elif types:
-        config.layer_types = [*types, *types[-1:] * count]
-    deeper, _ = _classifier(folder, reads, config)
-    layers = deeper.base_model.layers
-    for layer in layers[old:]:
-        layer.load_state_dict(layers[old - 1].state_dict())
-        for name, parameter in layer.named_parameters():
-            if any(part.startswith(OUTPUTS) for part in name.split(".")):
-                nn.init.zeros_(parameter)
-    token_1T = torch.zeros(1, 1, dtype=torch.long)
-    with torch.no_grad():
-        before, after = (each.base_model(input_ids=token_1T).last_hidden_state for each in (model, deeper))
-    if not torch.equal(before, after):
-        raise ModelError(
-            f"{str(folder)!r}: {type(model).__name__} cannot get extra layers, because they would change its hidden "
-            "states. Set reward_model.extra_layers to 0."
-        )
+        config.layer_types = [*types, *types[-1:] * layers]
+    refusal = ModelError(
+        f"{str(folder)!r}: {type(model).__name__} cannot get extra layers, because they would change what the policy "
+        "computes. Set reward_model.extra_layers to 0."
+    )
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            deeper = type(model)._from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+        _fill(deeper, model, width=width)
+        policy_TH, deeper_TH = (_seen_by_last_norm(each)[0] for each in (model, deeper))
+    except (AttributeError, KeyError, IndexError, ValueError, RuntimeError) as error:
+        raise refusal from error
+    if not float((deeper_TH[:, :old] - policy_TH).norm()) < LARGEST_CHANGE * float(policy_TH.norm()):
+        raise refusal
     return deeper
+
+
+def _fill(deeper: Any, model: Any, *, width: int) -> None:
+    """Set the weights of the deeper model, see `_with_extra_layers`."""
+    old, depth = model.config.hidden_size, model.config.num_hidden_layers
+    random = torch.Generator().manual_seed(0)
+    embedding_VH = model.get_input_embeddings().weight.data
+    code_VW = embedding_VH @ torch.randn(old, width, generator=random)
+    code_VW *= CODE_SIZE * embedding_VH.norm(dim=1, keepdim=True) / code_VW.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    code_size = float(code_VW.square().mean().sqrt())
+    residual, normed = (float(each.square().mean(-1).sqrt().median()) for each in _seen_by_last_norm(model))
+    last_norm_H = model.base_model.norm.weight.data / normed
+    mean_ratio = (old / (old + width)) ** 0.5
+    source = {name: parameter.data for name, parameter in model.named_parameters()}
+    for name, parameter in deeper.named_parameters():
+        value, layer = parameter.data, _layer_of(name)
+        is_norm = "norm" in name and value.shape == (old + width,)
+        if layer is not None and layer >= depth:
+            if is_norm:
+                value[:old] = mean_ratio * last_norm_H
+                is_first = layer == depth and "input" in name
+                value[old:] = mean_ratio * residual / (code_size if is_first else 1.0)
+            elif value.ndim > 1:
+                value.copy_(torch.randn(value.shape, generator=random) / value.shape[-1] ** 0.5)
+                if any(part.startswith(OUTPUTS) for part in name.split(".")):
+                    value[..., :old, :] = 0
+            continue
+        value.zero_()
+        value[tuple(slice(size) for size in source[name].shape)] = source[name]
+        if is_norm:
+            value[:old] *= mean_ratio
+            value[old:] = mean_ratio * (residual if layer is None else 1.0)
+    deeper.get_input_embeddings().weight.data[:, old:] = code_VW
+
+
+def _seen_by_last_norm(model: Any) -> tuple[Tensor, Tensor]:
+    """The residual stream [T, H] before and after the last norm, for tokens from the whole vocabulary."""
+    seen = list[Tensor]()
+    hook = model.base_model.norm.register_forward_hook(lambda _, inputs, output: seen.extend([inputs[0][0], output[0]]))
+    order = torch.randperm(model.config.vocab_size, generator=torch.Generator().manual_seed(0))
+    try:
+        with torch.no_grad():
+            model.base_model(input_ids=order[None, :NUM_TOKENS])
+    finally:
+        hook.remove()
+    return seen[0], seen[1]
+
+
+def _layer_of(name: str) -> int | None:
+    """The index of the decoder layer that a weight belongs to."""
+    match = re.search(r"\blayers\.(\d+)\.", name)
+    return int(match.group(1)) if match else None
+
+
+def _freeze_policy(model: Any, *, extra_layers: int) -> None:
+    """Leave only the last `extra_layers` layers, the last norm and the head to be trained."""
+    first = model.config.num_hidden_layers - extra_layers
+    model.get_input_embeddings().requires_grad_(False)
+    for name, parameter in model.named_parameters():
+        layer = _layer_of(name)
+        if layer is not None and layer < first:
+            parameter.requires_grad_(False)
 
 
 @contextmanager

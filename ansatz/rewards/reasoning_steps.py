@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from ansatz.errors import DataError
 from ansatz.types import Problem
 
 _STEP = re.compile(r"\s*\S[^\n]*\n*")
-_EQUATION = re.compile(r"(\d+)([-+*/])(\d+)=(\d+)")
-_BOX = re.compile(r"\\boxed\{(.*)\}")
 COMMUTATIVE = "+*"
 
 
@@ -30,16 +29,29 @@ def exact_labels(problem: Problem, text: str) -> list[bool]:
     Step n is right if it is the n-th true equation, or after the last of them the boxed answer. Everything after the
     first wrong step is wrong too, because it builds on a wrong number. `check_steps` must accept the problem.
     """
-    true_steps, labels, right = problem.meta["steps"], list[bool](), True
+    wrong_from = first_wrong_character(problem, text)
+    return [wrong_from is None or end <= wrong_from for end in step_ends(text)]
+
+
+def first_wrong_character(problem: Problem, text: str) -> int | None:
+    """The index of the first character that is not that of the true solution, see `exact_labels`; None if every step is
+    right. A step that ends too early is wrong from the line end after it, or from the last character of the text."""
+    true_lines = [_ways_to_write(*equation) for equation in problem.meta["steps"]]
+    true_lines.append([rf"\boxed{{{problem.answer}}}"])
     for index, match in enumerate(_STEP.finditer(text)):
-        line = match.group().strip()
-        if index < len(true_steps):
-            right = right and _same_equation(line, true_steps[index])
-        else:
-            box = _BOX.fullmatch(line)
-            right = right and index == len(true_steps) and box is not None and box.group(1) == problem.answer
-        labels.append(right)
-    return labels
+        expected = true_lines[index] if index < len(true_lines) else []
+        step = match.group()
+        if step.strip() in expected:
+            continue
+        line = step.lstrip()
+        common = max((_common_start(line, each) for each in expected), default=0)
+        return match.start() + min(len(step) - len(line) + common, len(step) - 1)
+    return None
+
+
+def _common_start(left: str, right: str) -> int:
+    """The number of characters with which both begin."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
 
 
 def check_steps(problems: Iterable[Problem]) -> None:
@@ -57,14 +69,10 @@ def first_error(labels: Sequence[bool]) -> int | None:
     return next((index for index, right in enumerate(labels) if not right), None)
 
 
-def _same_equation(line: str, equation: Sequence[Any]) -> bool:
-    match = _EQUATION.fullmatch(line)
-    if match is None:
-        return False
-    left, op, right, value = match.groups()
-    written, true = [left, right], [str(equation[0]), str(equation[2])]
-    same_terms = written == true or (op in COMMUTATIVE and written == true[::-1])
-    return op == equation[1] and value == str(equation[3]) and same_terms
+def _ways_to_write(left: Any, op: str, right: Any, value: Any) -> list[str]:
+    """A true equation as a line of a response."""
+    terms = [(left, right), (right, left)] if op in COMMUTATIVE else [(left, right)]
+    return [f"{first}{op}{second}={value}" for first, second in terms]
 
 
 class EncodedSteps(NamedTuple):
@@ -72,21 +80,24 @@ class EncodedSteps(NamedTuple):
 
     token_ids: of both together. num_prompt: how many of them belong to the prompt only.
     at: for each step, the index in token_ids of the token with its last character. A model reads its value there.
+    ends: for each token, the number of characters of the response up to its end; negative or 0 within the prompt.
     """
 
     token_ids: tuple[int, ...]
     num_prompt: int
     at: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    def token_of(self, character: int) -> int:
+        """The index in token_ids of the token with this character of the response."""
+        return next(index for index, end in enumerate(self.ends) if end > character)
 
 
 def encode_steps(tokenizer: Any, prompt: str, response: str) -> EncodedSteps:
     """Tokenise prompt and response as one text, as `rewards.learned` does. tokenizer: a fast one of transformers."""
     text = (prompt + response).encode(errors="replace").decode()  # tokenizers refuse halves of characters
     encoded = tokenizer(text, return_offsets_mapping=True)
-    ids, ends = tuple(encoded["input_ids"]), [end for _, end in encoded["offset_mapping"]]
-    num_prompt = sum(end <= len(prompt) for end in ends)
-    at = tuple(
-        next(index for index, end in enumerate(ends) if end >= len(prompt) + step_end)
-        for step_end in step_ends(response)
-    )
-    return EncodedSteps(ids, num_prompt, at)
+    ends = tuple(end - len(prompt) for _, end in encoded["offset_mapping"])
+    num_prompt = sum(end <= 0 for end in ends)
+    steps = EncodedSteps(tuple(encoded["input_ids"]), num_prompt, (), ends)
+    return steps._replace(at=tuple(steps.token_of(end - 1) for end in step_ends(response)))

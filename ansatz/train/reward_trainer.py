@@ -208,7 +208,8 @@ class RewardTrainer:
     def save(self, folder: Path) -> None:
         """A Hugging Face classifier, and in TRAINING the state of the optimizer."""
         weights = self.optimizer.weights()
-        save_model(self.model, folder, state=weights, dtype=self._export_dtype)
+        whole = {name: parameter.detach() for name, parameter in self.model.model.named_parameters()} | weights
+        save_model(self.model, folder, state=whole, dtype=self._export_dtype)
         if self._export_dtype != torch.float32:
             ONE_PROCESS.write(folder / TRAINING, EXACT_WEIGHTS, weights)
         ONE_PROCESS.write(folder / TRAINING, "optimizer", self.optimizer.state())

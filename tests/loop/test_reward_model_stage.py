@@ -18,6 +18,7 @@ from ansatz.errors import AnsatzError
 from ansatz.evaluate.responses import Response
 from ansatz.loop.labelled_responses import LabelledGroup, StepPrefixes, read_labelled, samples_of, with_replay
 from ansatz.loop.pipeline import run_pipeline
+from ansatz.rewards.reasoning_steps import step_ends
 from ansatz.track.jsonl import read_jsonl
 from ansatz.types import Finish, Problem, Prompt, Reason, Verdict
 
@@ -195,6 +196,23 @@ def test_every_token_can_have_the_label_of_its_step_or_of_the_response(by_step, 
     assert sample.steps == read
     (sample,) = samples_of(labelled, Characters(), number=0, by_step=by_step, every_token=True)
     assert sample.steps == list(enumerate(on_every_token))
+
+
+@pytest.mark.parametrize(
+    ("response", "wrong_from", "labels"),
+    [
+        ("12\n345\n6", None, [1.0] * 8),
+        ("12\n345\n6", 4, [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]),  # to the end of the second step
+        ("12\n345\n6", 0, [0.0] * 3),
+        ("12\n ", None, [1.0] * 3),  # the space after the last step belongs to none
+    ],
+)
+def test_tokens_are_right_up_to_the_first_error_and_without_label_after_its_step(response, wrong_from, labels):
+    labelled = LabelledGroup(
+        id="p", prompt="1?", responses=[response], labels=[[0.0] * len(step_ends(response))], wrong_from=[wrong_from]
+    )
+    (sample,) = samples_of(labelled, Characters(), number=0, by_step=True, every_token=True)
+    assert sample.steps == list(enumerate(labels))
 
 
 def test_labels_from_completions_share_prefixes_and_the_last_step_has_the_verdict():

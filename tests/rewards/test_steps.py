@@ -11,7 +11,7 @@ from ansatz.rewards.base import RewardResult, rewards
 from ansatz.rewards.exact_steps import exact_steps
 from ansatz.rewards.grader import build_grader, check_golds
 from ansatz.rewards.process import process
-from ansatz.rewards.reasoning_steps import encode_steps, exact_labels, first_error, step_ends
+from ansatz.rewards.reasoning_steps import encode_steps, exact_labels, first_error, first_wrong_character, step_ends
 from ansatz.types import Problem
 
 META = {"steps": [[12, "+", 3, 15], [15, "*", 2, 30]]}
@@ -54,6 +54,27 @@ def test_a_step_is_a_line_with_the_line_ends_after_it(text, ends):
 )
 def test_a_step_is_right_if_it_is_the_true_one_at_its_place(text, labels):
     assert exact_labels(problem(), text) == labels
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (RIGHT, None),
+        ("3+12=15\n2*15=30\n\\boxed{30}\n", None),
+        ("12+3=14\n15*2=30", 6),
+        ("3+13=15", 3),  # compared with 3+12=15, the order that agrees for longer
+        ("12+3=1\n15*2=30", 6),  # the line end comes too early
+        ("12+3=1", 5),
+        ("12+3=150", 7),
+        (" 13", 2),
+        ("12+3=15\n\\boxed{30}", 8),
+        ("12+3=15\n15*2=30\n\\boxed{31}", 24),
+        (RIGHT + "\nmore", 27),
+        ("", None),
+    ],
+)
+def test_a_response_is_wrong_from_the_first_character_that_is_not_in_the_true_solution(text, expected):
+    assert first_wrong_character(problem(), text) == expected
 
 
 def test_every_planted_slip_is_found_and_no_true_solution_is_doubted():
@@ -122,6 +143,7 @@ def test_a_step_is_read_at_the_token_with_its_last_character():
     encoded = encode_steps(Characters(), "pro", "abc\nde")
     # pr|oa|bc|\nd|e: one token of the prompt alone; the line end is in the fourth, the last character in the fifth
     assert (encoded.num_prompt, encoded.at) == (1, (3, 4))
+    assert [encoded.token_of(character) for character in range(6)] == [1, 2, 2, 3, 3, 4]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 
 from ansatz.config.schema import TrainSection
 from ansatz.errors import ModelError, NonFiniteError
-from ansatz.models import reward_model
 from ansatz.models.load import load_policy
 from ansatz.models.reward_model import HEAD, load_reward_model
 from ansatz.models.save import save_model
@@ -95,36 +94,65 @@ def test_transformers_loads_the_folder_and_gives_the_same_scores(policy_folder, 
         torch.testing.assert_close(ours.scores(packed), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_extra_layers_change_nothing_at_first_and_are_all_trained(tmp_path, name):
+REFUSED = ("gemma", "gpt-oss")
+"""Families whose embeddings are scaled by the width, or whose norms cannot be corrected for it."""
+
+
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if not name.startswith(REFUSED)])
+def test_extra_layers_leave_the_policy_as_it_is_and_are_all_trained(tmp_path, name):
     folder = tiny_folder(tmp_path, name)
-    plain, deeper = (trainer(folder, "process", extra_layers=extra) for extra in (0, 2))
-    packed = plain.batch([with_steps(sample) for sample in samples()]).packed
-    before = plain.scores(packed)
-    assert torch.equal(before, deeper.scores(packed))
-    start = {key: value.clone() for key, value in deeper.optimizer.weights().items()}
-    new = [key for key in start if key not in plain.optimizer.weights()]
-    for step in (1, 2):  # after the first update, gradients reach what comes before the output projections
-        deeper.update(deeper.batch([with_steps(sample) for sample in samples()]), step=step)
-    moved = {key: not torch.equal(start[key], value) for key, value in deeper.optimizer.weights().items()}
-    assert len(new) > 2
-    assert all(moved[key] for key in new if "expert" not in key)  # not every expert is used
+    plain = load_reward_model(folder, reads="step", device="cpu").model
+    ours = trainer(folder, "process", extra_layers=2)
+    deeper = ours.model.model
+    batch = ours.batch([with_steps(sample) for sample in samples()])
+    start = {key: value.detach().clone() for key, value in deeper.named_parameters()}
+    before_TH = last_layer_of_policy(deeper)
+    for step in (1, 2):
+        ours.update(batch, step=step)
+    moved = {key for key, value in deeper.named_parameters() if not torch.equal(start[key], value)}
+    expected = {key for key in start if key.startswith(("model.layers.2.", "model.layers.3.", "model.norm", HEAD))}
+    assert {key for key in expected if "expert" not in key} <= moved <= expected  # not every expert is used
+    policy_TH = last_layer_of_policy(plain)
+    assert torch.equal(last_layer_of_policy(deeper), before_TH)
+    width = policy_TH.shape[1]
+    assert float((before_TH[:, :width] - policy_TH).norm()) < 0.01 * float(policy_TH.norm())
+    assert torch.equal(before_TH[:, width:], deeper.get_input_embeddings().weight[:8, width:])
 
 
-def test_layers_that_would_change_something_are_not_appended(policy_folder, monkeypatch):
-    monkeypatch.setattr(reward_model, "OUTPUTS", ("o_proj", "another_name"))
+def last_layer_of_policy(model) -> torch.Tensor:
+    """The residual stream of the tokens 0 to 7 after the second layer, the last one of the policy."""
+    seen = list[torch.Tensor]()
+    hook = model.model.layers[1].register_forward_hook(lambda _, inputs, output: seen.append(output))
+    with torch.no_grad():
+        model.base_model(input_ids=torch.arange(8)[None])
+    hook.remove()
+    return seen[0].view(8, -1)
+
+
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name.startswith(REFUSED)])
+def test_layers_that_would_change_the_policy_are_not_added(tmp_path, name):
     with pytest.raises(ModelError, match=r"Set reward_model\.extra_layers to 0"):
-        load_reward_model(policy_folder, reads="step", extra_layers=1, device="cpu")
+        load_reward_model(tiny_folder(tmp_path, name), reads="step", extra_layers=1, device="cpu")
 
 
-def test_only_a_policy_gets_layers_and_larger_embeddings(policy_folder, tmp_path):
-    first = load_reward_model(policy_folder, reads="step", extra_layers=1, embedding_scale=4.0, device="cpu")
-    small = load_reward_model(policy_folder, reads="step", device="cpu").model.get_input_embeddings().weight
-    assert torch.equal(first.model.get_input_embeddings().weight, 4.0 * small)
+def test_only_a_policy_gets_layers_and_channels(policy_folder, tmp_path):
+    policy = load_reward_model(policy_folder, reads="step", device="cpu")
+    first = load_reward_model(policy_folder, reads="step", extra_layers=1, extra_width=8, device="cpu")
+    assert first.model.config.num_hidden_layers == policy.model.config.num_hidden_layers + 1
+    assert first.model.config.hidden_size == policy.model.config.hidden_size + 8
     save_model(first, tmp_path, state=dict(first.model.named_parameters()), dtype=torch.float32)
-    again = load_reward_model(tmp_path, reads="step", extra_layers=1, embedding_scale=4.0, device="cpu")
-    assert again.model.config.num_hidden_layers == 3
-    assert torch.equal(again.model.get_input_embeddings().weight, 4.0 * small)
+    again = load_reward_model(tmp_path, reads="step", extra_layers=1, device="cpu")
+    for (name, left), right in zip(first.model.named_parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(left, right), name
+        assert (
+            left.requires_grad == right.requires_grad == ("layers.2." in name or name.startswith(("model.norm", HEAD)))
+        )
+
+
+def test_two_models_from_one_policy_start_with_the_same_weights(policy_folder):
+    first, second = (load_reward_model(policy_folder, reads="step", extra_layers=1, device="cpu") for _ in range(2))
+    for left, right in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(left, right)
 
 
 def test_a_model_that_starts_from_a_policy_scores_everything_0_and_needs_all_other_weights(policy_folder, tmp_path):
@@ -182,7 +210,7 @@ def test_the_language_loss_is_that_of_the_policy_on_the_tokens_of_correct_respon
         logp_LV = policy.model(input_ids=ids).logits[0].detach().double().log_softmax(-1)
         nats += [-float(logp_LV[index - 1, ids[0, index]]) for index in range(len(sample.prompt_ids), ids.shape[1])]
     language = LanguageLoss(policy.head.weight.detach(), 0.5)
-    ours = trainer(policy_folder, kind, extra_layers=1, language=language, tokens_per_microbatch=tokens)
+    ours = trainer(policy_folder, kind, language=language, tokens_per_microbatch=tokens)
     plain = expected_loss(ours, labelled)
     metrics = ours.update(ours.batch(labelled), step=1).metrics
     assert metrics["reward_model/language_loss"] == pytest.approx(sum(nats) / len(nats), rel=1e-5)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from ansatz.config.load import load_run
 from ansatz.config.schema import Config
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response
@@ -90,7 +91,8 @@ class RewardModelStage(Stage):
         groups = labelled_groups(context, folder)
         prompts, responses = heldout_responses(context, folder)
         earlier = _earlier_rounds(context)
-        groups = with_replay(groups, _replayed(earlier), frac=section.replay, key=(config.seed, "replay"))
+        replayed = _replayed(earlier, by_step=section.kind == "process")
+        groups = with_replay(groups, replayed, frac=section.replay, key=(config.seed, "replay"))
         start = section.path or (context.outputs[earlier[-1].name] if earlier else context.model)
         trainer = context.reward_trainer(start)
         stage = training_stage(
@@ -151,11 +153,11 @@ def _earlier_rounds(context: RunContext) -> list[Path]:
     return [context.config.run_dir / name for name in names]
 
 
-def _replayed(rounds: Sequence[Path]) -> list[LabelledGroup]:
-    """The groups of earlier rounds, with ids that differ from those of this round."""
-    return [
-        replace(group, id=f"{group.id}@{folder.name}") for folder in rounds for group in read_labelled(folder) or ()
-    ]
+def _replayed(rounds: Sequence[Path], *, by_step: bool) -> list[LabelledGroup]:
+    """The groups of earlier rounds, with ids that differ from those of this round. Only of rounds that labelled the
+    same: steps, or whole responses."""
+    same = [folder for folder in rounds if (section_of(load_run(folder)).kind == "process") == by_step]
+    return [replace(group, id=f"{group.id}@{folder.name}") for folder in same for group in read_labelled(folder) or ()]
 
 
 def _as_problem(group: LabelledGroup) -> Problem:
