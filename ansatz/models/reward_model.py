@@ -15,6 +15,7 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,7 +77,7 @@ def load_reward_model(
         for parameter in getattr(model, HEAD).parameters():
             nn.init.zeros_(parameter)
     if extra_layers:
-        _freeze_policy(model, extra_layers=extra_layers)
+        _train_only_extra_layers(model, extra_layers)
     tokenizer = load_tokenizer(folder)
     if not tokenizer.is_fast:
         raise ModelError(f"{str(path)!r} has a slow tokenizer, which does not say where tokens begin. Use a fast one.")
@@ -114,14 +115,14 @@ def _classifier(folder: Path, reads: Reads) -> tuple[Any, list[str]]:
 def _with_extra_layers(model: Any, *, layers: int, width: int, folder: Path) -> Any:
     """The model with `layers` more decoder layers and `width` more channels in its residual stream.
 
-    The policy computes what it did, in its own channels. The new channels begin with a random projection of the
-    embedding of the token, which the policy's layers neither read nor change: they hide the token that they have read,
-    because they predict the next one. The new layers read all channels, write to the new ones only, and start from
-    random weights, the same ones for every seed. So they can compare what the policy expected with what was written.
-    Where the architecture has attention windows and the policy does not use them, the first of them sees only a token
-    and the one before it, at which the policy expected it.
+    The policy computes what it did, in its own channels. The first half of the new channels holds a random projection
+    of the embedding of the token, which the policy's layers neither read nor change: in its own channels they hide the
+    token that they have read, because they predict the next one. The new layers read all channels and write to the
+    second half of the new ones. So they can compare what the policy expected with what was written. They start from
+    random weights, the same ones for every seed. Where the architecture has attention windows and the policy does not
+    use them, the first of them sees only a token and the one before it, at which the policy expected it.
 
-    Norms are rescaled, because they average over all channels. In the new layers they bring both kinds of channels to
+    Norms are rescaled, because they average over all channels. In the new layers they bring all kinds of channels to
     the same size. ModelError if the policy would compute something else.
     """
     config, old = copy.deepcopy(model.config), model.config.hidden_size
@@ -147,7 +148,10 @@ def _with_extra_layers(model: Any, *, layers: int, width: int, folder: Path) -> 
         policy_TH, deeper_TH = (_seen_by_last_norm(each)[0] for each in (model, deeper))
     except (AttributeError, KeyError, IndexError, ValueError, RuntimeError) as error:
         raise refusal from error
-    if not float((deeper_TH[:, :old] - policy_TH).norm()) < LARGEST_CHANGE * float(policy_TH.norm()):
+    is_same = float((deeper_TH[:, :old] - policy_TH).norm()) < LARGEST_CHANGE * float(policy_TH.norm())
+    token_TH = deeper.get_input_embeddings()(_some_tokens(config.vocab_size))
+    read = slice(old, old + width // 2)
+    if not is_same or not torch.equal(deeper_TH[:, read], token_TH[:, read]):
         raise refusal
     return deeper
 
@@ -155,47 +159,53 @@ def _with_extra_layers(model: Any, *, layers: int, width: int, folder: Path) -> 
 def _fill(deeper: Any, model: Any, *, width: int) -> None:
     """Set the weights of the deeper model, see `_with_extra_layers`."""
     old, depth = model.config.hidden_size, model.config.num_hidden_layers
+    written = old + width // 2  # the first channel that the new layers write to
     random = torch.Generator().manual_seed(0)
     embedding_VH = model.get_input_embeddings().weight.data
-    code_VW = embedding_VH @ torch.randn(old, width, generator=random)
+    code_VW = embedding_VH @ torch.randn(old, written - old, generator=random)
     code_VW *= CODE_SIZE * embedding_VH.norm(dim=1, keepdim=True) / code_VW.norm(dim=1, keepdim=True).clamp(min=1e-12)
-    code_size = float(code_VW.square().mean().sqrt())
     residual, normed = (float(each.square().mean(-1).sqrt().median()) for each in _seen_by_last_norm(model))
-    last_norm_H = model.base_model.norm.weight.data / normed
     mean_ratio = (old / (old + width)) ** 0.5
+    new_norm_H = torch.full((old + width,), mean_ratio * residual)
+    new_norm_H[:old] = mean_ratio * model.base_model.norm.weight.data / normed
+    new_norm_H[old:written] /= float(code_VW.square().mean().sqrt())
     source = {name: parameter.data for name, parameter in model.named_parameters()}
     for name, parameter in deeper.named_parameters():
         value, layer = parameter.data, _layer_of(name)
         is_norm = "norm" in name and value.shape == (old + width,)
         if layer is not None and layer >= depth:
             if is_norm:
-                value[:old] = mean_ratio * last_norm_H
-                is_first = layer == depth and "input" in name
-                value[old:] = mean_ratio * residual / (code_size if is_first else 1.0)
+                value.copy_(new_norm_H)
             elif value.ndim > 1:
                 value.copy_(torch.randn(value.shape, generator=random) / value.shape[-1] ** 0.5)
-                if any(part.startswith(OUTPUTS) for part in name.split(".")):
-                    value[..., :old, :] = 0
+                if _is_output(name):
+                    value[..., :written, :] = 0
+                    if not value.any():
+                        raise ValueError(f"{name} does not have the channels in its second to last axis")
             continue
         value.zero_()
         value[tuple(slice(size) for size in source[name].shape)] = source[name]
         if is_norm:
             value[:old] *= mean_ratio
-            value[old:] = mean_ratio * (residual if layer is None else 1.0)
-    deeper.get_input_embeddings().weight.data[:, old:] = code_VW
+            value[old:] = new_norm_H[old:] if layer is None else mean_ratio
+    deeper.get_input_embeddings().weight.data[:, old:written] = code_VW
 
 
 def _seen_by_last_norm(model: Any) -> tuple[Tensor, Tensor]:
     """The residual stream [T, H] before and after the last norm, for tokens from the whole vocabulary."""
     seen = list[Tensor]()
     hook = model.base_model.norm.register_forward_hook(lambda _, inputs, output: seen.extend([inputs[0][0], output[0]]))
-    order = torch.randperm(model.config.vocab_size, generator=torch.Generator().manual_seed(0))
     try:
         with torch.no_grad():
-            model.base_model(input_ids=order[None, :NUM_TOKENS])
+            model.base_model(input_ids=_some_tokens(model.config.vocab_size)[None])
     finally:
         hook.remove()
     return seen[0], seen[1]
+
+
+def _some_tokens(vocab_size: int) -> Tensor:
+    """Ids [T] from the whole vocabulary, on which hidden states are measured."""
+    return torch.randperm(vocab_size, generator=torch.Generator().manual_seed(0))[:NUM_TOKENS]
 
 
 def _layer_of(name: str) -> int | None:
@@ -204,14 +214,29 @@ def _layer_of(name: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def _freeze_policy(model: Any, *, extra_layers: int) -> None:
-    """Leave only the last `extra_layers` layers, the last norm and the head to be trained."""
-    first = model.config.num_hidden_layers - extra_layers
+def _is_output(name: str) -> bool:
+    """Whether a weight's product is added to the residual stream."""
+    return any(part.startswith(OUTPUTS) for part in name.split("."))
+
+
+def _train_only_extra_layers(model: Any, count: int) -> None:
+    """Leave only the last `count` layers, the last norm and the head to be trained.
+
+    Channels that these layers do not write to at first are never written to, so that each layer can read in them what
+    the policy expected and the token.
+    """
+    first = model.config.num_hidden_layers - count
     model.get_input_embeddings().requires_grad_(False)
     for name, parameter in model.named_parameters():
         layer = _layer_of(name)
         if layer is not None and layer < first:
             parameter.requires_grad_(False)
+        elif layer is not None and _is_output(name):
+            is_written = parameter.detach() != 0
+            if parameter.ndim > 1:
+                is_written = is_written.any(-1, keepdim=True)
+            if not is_written.all():
+                parameter.register_hook(partial(torch.mul, is_written))
 
 
 @contextmanager

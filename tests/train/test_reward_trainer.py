@@ -117,12 +117,19 @@ def test_extra_layers_leave_the_policy_as_it_is_and_are_all_trained(tmp_path, na
     width = policy_TH.shape[1]
     assert float((before_TH[:, :width] - policy_TH).norm()) < 0.01 * float(policy_TH.norm())
     assert torch.equal(before_TH[:, width:], deeper.get_input_embeddings().weight[:8, width:])
+    last_TH = after_layer(deeper, 3)  # writes to the second half of the 64 new channels only
+    assert torch.equal(last_TH[:, : width + 32], before_TH[:, : width + 32])
+    assert (last_TH[:, width + 32 :] != 0).all()
 
 
 def last_layer_of_policy(model) -> torch.Tensor:
     """The residual stream of the tokens 0 to 7 after the second layer, the last one of the policy."""
+    return after_layer(model, 1)
+
+
+def after_layer(model, index: int) -> torch.Tensor:
     seen = list[torch.Tensor]()
-    hook = model.model.layers[1].register_forward_hook(lambda _, inputs, output: seen.append(output))
+    hook = model.model.layers[index].register_forward_hook(lambda _, inputs, output: seen.append(output))
     with torch.no_grad():
         model.base_model(input_ids=torch.arange(8)[None])
     hook.remove()
