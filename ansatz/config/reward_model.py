@@ -30,9 +30,9 @@ class RewardModelSection(SamplingOptions):
     head are trained (LLaMA Pro, arXiv:2401.02415); of a reward model that training starts from, its last layers. They
     compare the token that the policy expected with the one that was written. 0: all layers are trained. Default with
     `model.path`: 0."""
-    extra_width: Positive = 64
-    """Channels that are added to the residual stream with these layers. They keep the token that was read, which the
-    layers of a small policy hide, and are the only ones that the new layers write to."""
+    extra_width: Annotated[int, Field(ge=2)] = 64
+    """Channels that are added to the residual stream with these layers. Half of them keep the token that was read, which
+    the layers of a small policy hide; to the others the new layers write."""
     labels: Literal["exact", "hard", "soft"] = "exact"
     """Where the labels of steps come from; only for process. exact: the generator's own steps (source word_problems).
     hard and soft: `step_rollouts` completions from each step (Math-Shepherd); the label of a step is whether one of
