@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from ansatz.config.fields import Count, FractionBelowOne, Positive, Rate
+from ansatz.config.fields import Count, FractionBelowOne, Int, Positive, Rate
 from ansatz.config.sampling import SamplingOptions
 
 PROCESS_ONLY = ("labels", "step_rollouts", "slips")
@@ -30,9 +30,9 @@ class RewardModelSection(SamplingOptions):
     head are trained (LLaMA Pro, arXiv:2401.02415); of a reward model that training starts from, its last layers. They
     compare the token that the policy expected with the one that was written. 0: all layers are trained. Default with
     `model.path`: 0."""
-    extra_width: Annotated[int, Field(ge=2)] = 64
-    """Channels that are added to the residual stream with these layers. Half of them keep the token that was read, which
-    the layers of a small policy hide; to the others the new layers write."""
+    extra_width: Annotated[Int, Field(ge=2)] = 64
+    """Channels that are added to the residual stream with these layers. Half of them keep the token that was read,
+    which the layers of a small policy hide; to the others the new layers write."""
     labels: Literal["exact", "hard", "soft"] = "exact"
     """Where the labels of steps come from; only for process. exact: the generator's own steps (source word_problems).
     hard and soft: `step_rollouts` completions from each step (Math-Shepherd); the label of a step is whether one of
