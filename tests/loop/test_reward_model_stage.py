@@ -118,6 +118,21 @@ def test_a_process_model_rewards_the_steps_of_rl(tmp_path, labels):
     assert all(reward > 0 for each in steps for _, reward in each)
 
 
+def test_an_outcome_model_goes_on_with_a_process_model_and_does_not_replay_labels_of_steps(tmp_path):
+    recipe = changes("correctness", "learned", steps=1, replay=0.5)
+    process = {"stage": "reward_model", "reward_model": {"kind": "process"}}
+    recipe |= {"stages": ["sft", process, "reward_model", "reward_model"]}
+    run = run_pipeline(toy_config(tmp_path, recipe))
+    first, second, third = (
+        run / name / "checkpoints" / "step-000001" for name in ("reward_model", "reward_model_2", "reward_model_3")
+    )
+    assert AutoModelForTokenClassification.from_pretrained(first).config.num_labels == 1
+    assert AutoModelForSequenceClassification.from_pretrained(second).config.num_labels == 1
+    sizes = [json.loads((path / "training" / "state.json").read_text())["loop"]["stream"] for path in (second, third)]
+    assert [size["size"] for size in sizes] == [6, 12]  # 6 new problems, and 6 of the second round
+    assert (load_file(second / "model.safetensors")["score.weight"] != 0).any()
+
+
 def test_a_second_round_trains_the_model_on_with_replay_and_rl_renews_its_reference(tmp_path):
     """18 new problems, of which 2 more are 10 % of the whole; the first round has 18 to draw them from."""
     recipe = changes("correctness", "learned", problems=18, batch=18, steps=1)
