@@ -118,7 +118,7 @@ def test_a_process_model_rewards_the_steps_of_rl(tmp_path, labels):
     assert all(reward > 0 for each in steps for _, reward in each)
 
 
-def test_an_outcome_model_goes_on_with_a_process_model_and_does_not_replay_labels_of_steps(tmp_path):
+def test_an_outcome_model_starts_from_a_process_model_and_does_not_replay_labels_of_steps(tmp_path):
     recipe = changes("correctness", "learned", steps=1, replay=0.5)
     process = {"stage": "reward_model", "reward_model": {"kind": "process"}}
     recipe |= {"stages": ["sft", process, "reward_model", "reward_model"]}
