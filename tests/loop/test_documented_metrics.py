@@ -27,6 +27,8 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
             "kind": "process",
             "labels": "soft",  # the last step of a correct response is then right
             "step_rollouts": 1,
+            "extra_layers": 0,
+            "lm_coef": 1.0,
             "slips": {"source": "word_problems", "split": "heldout", "count": 8, "slip_rate": 0.5, "max_value": 50},
             "problems": 2,
             "steps": 1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,20 @@ def largest_difference(found: dict[str, Steps], expected: dict[str, Steps], *, n
     return largest
 
 
+def largest_difference_of_all(found: dict[str, Steps], expected: dict[str, Steps]) -> float:
+    """The norm of the difference of a whole gradient, relative to the norm of the gradient; the largest of all
+    updates."""
+    return max(
+        _norm(ours[key] - value for key, value in theirs.items()) / _norm(theirs.values())
+        for name, steps in expected.items()
+        for ours, theirs in zip(found[name].gradients, steps.gradients, strict=True)
+    )
+
+
+def _norm(tensors: Iterable[torch.Tensor]) -> float:
+    return math.sqrt(sum(float(tensor.norm()) ** 2 for tensor in tensors))
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model_folder(tmp_path_factory.mktemp("gradients") / "model")
@@ -118,9 +132,10 @@ def test_gradients_of_ranks_are_those_of_one_process(
     model: Path, expected: dict[str, Steps], size: int, shard_size: int
 ) -> None:
     found = on_ranks(size, run_cases, model, 10, expected, shard_size=shard_size)
-    difference = largest_difference(found, expected)
-    print(f"{size} ranks: {difference:.2g} of a tensor's norm")
-    assert difference < 1e-6
+    of_tensor, of_all = largest_difference(found, expected), largest_difference_of_all(found, expected)
+    print(f"{size} ranks: {of_all:.2g} of a gradient's norm, {of_tensor:.2g} of a tensor's")
+    assert of_all < 1e-6
+    assert of_tensor < 2e-6  # the terms of a tensor's gradient can cancel, so that its rounding is larger
 
 
 def held_frac(placement: Placement, model: Path) -> float:
