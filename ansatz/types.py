@@ -145,8 +145,8 @@ class Problem:
     def opened(self, opening: str | Sequence[Mapping[str, Any]], *, error: str = "") -> Problem:
         """The problem as the prompt shows it after the opening of its environment.
 
-        A text stands on a new line after the question. Messages stand before the question, and a system prompt before
-        all turns; if the last message is a user's, it takes the place of the question. error: why there is none.
+        A text is shown on a new line after the question. Messages are shown before the question, and a system prompt
+        before all turns; if the last message is a user's, it replaces the question. error: why there is no opening.
         """
         question, before = self.question, list[dict[str, Any]]()
         if isinstance(opening, str):

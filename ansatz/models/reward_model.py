@@ -76,6 +76,7 @@ def load_reward_model(
     if missing:
         for parameter in getattr(model, HEAD).parameters():
             nn.init.zeros_(parameter)
+    model = model.to(find_device(device))
     if extra_layers:
         _train_only_extra_layers(model, extra_layers)
     tokenizer = load_tokenizer(folder)
@@ -85,7 +86,7 @@ def load_reward_model(
     attention.install(model)
     norm.install(model)
     return Policy(
-        model=model.to(find_device(device)).eval(),
+        model=model.eval(),
         tokenizer=tokenizer,
         max_context=max_context(model.config),
         end_ids=(),
@@ -143,7 +144,7 @@ def _with_extra_layers(model: Any, *, layers: int, width: int, folder: Path) -> 
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            deeper = type(model)._from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+            deeper = type(model)(config).eval()
         _fill(deeper, model, width=width)
         policy_TH, deeper_TH = (_seen_by_last_norm(each)[0] for each in (model, deeper))
     except (AttributeError, KeyError, IndexError, ValueError, RuntimeError) as error:

@@ -46,12 +46,19 @@ def with_steps(sample: TrainSample) -> TrainSample:
 
 
 def trainer(
-    folder: Path, kind, *, seed: int = 1, extra_layers: int = 0, language: LanguageLoss | None = None, **settings
+    folder: Path,
+    kind,
+    *,
+    seed: int = 1,
+    extra_layers: int = 0,
+    language: LanguageLoss | None = None,
+    device: str = "cpu",
+    **settings,
 ) -> RewardTrainer:
-    model = load_reward_model(folder, reads=reads(kind), extra_layers=extra_layers, device="cpu")
+    model = load_reward_model(folder, reads=reads(kind), extra_layers=extra_layers, device=device)
     generator = torch.Generator().manual_seed(seed)
     for parameter in getattr(model.model, HEAD).parameters():
-        parameter.data = torch.randn(parameter.shape, generator=generator)
+        parameter.data = torch.randn(parameter.shape, generator=generator).to(device)
     return RewardTrainer(
         model,
         kind=kind,
@@ -125,6 +132,16 @@ def test_extra_layers_leave_the_policy_as_it_is_and_are_all_trained(tmp_path, na
 def last_layer_of_policy(model) -> torch.Tensor:
     """The residual stream of the tokens 0 to 7 after the second layer, the last one of the policy."""
     return after_layer(model, 1)
+
+
+@pytest.mark.gpu
+def test_extra_layers_are_trained_on_a_gpu(policy_folder):
+    losses = dict[str, list[float]]()
+    for device in ("cpu", "cuda"):
+        ours = trainer(policy_folder, "process", extra_layers=2, device=device)
+        batch = ours.batch([with_steps(sample) for sample in samples()])
+        losses[device] = [ours.update(batch, step=step).metrics["train/loss"] for step in (1, 2, 3)]
+    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=1e-3)
 
 
 def after_layer(model, index: int) -> torch.Tensor:
