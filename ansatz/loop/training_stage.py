@@ -143,7 +143,9 @@ def training_stage(
     rollbacks = apply_rollbacks(folder)
     stream = ProblemStream(problems, seed=config.seed, curriculum=curriculum)
     step, state = 0, dict[str, Any]()
-    if (latest := checkpoint.latest(folder)) is not None:
+    if (latest := checkpoint.latest(folder)) is None:
+        checkpoint.seed_random_states(f"{config.seed}/{folder.name}")
+    else:
         step, state = checkpoint.restore(latest, trainer=trainer)
         stream.restore(state.pop("stream"))
         if step > total_steps:

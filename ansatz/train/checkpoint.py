@@ -253,6 +253,13 @@ def random_states() -> dict[str, Any]:
     }
 
 
+def seed_random_states(key: str) -> None:
+    """Start the global generators from a key, so that two runs that have never been saved draw the same numbers."""
+    random.seed(key)
+    np.random.seed(random.getrandbits(32))
+    torch.manual_seed(random.getrandbits(63))
+
+
 def set_random_states(states: Mapping[str, Any]) -> None:
     """The inverse of `random_states`."""
     version, internal, gauss = states["python"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.stages.sft import STAGE, objective_of
 from ansatz.models.load import load_policy
 from ansatz.track.jsonl import read_jsonl
+from ansatz.train.checkpoint import STATE_FILE, latest
 
 SHORT = {
     "train": {"steps": 0},
@@ -53,6 +56,23 @@ def test_a_run_with_epochs_measures_held_out_loss_and_accuracy_as_the_model_give
     assert rows[-1]["sft/heldout_loss"] == pytest.approx(loss / tokens, rel=1e-4)
     assert rows[-1]["sft/heldout_accuracy"] == pytest.approx(hits / tokens)
     assert tokens > 50
+
+
+def test_global_random_generators_start_from_the_seed_of_the_recipe(tmp_path):
+    """A user's reward may draw from them. Without a seed, two runs of one recipe would store other states."""
+
+    def stored(name: str, seed: int) -> object:
+        random.random(), torch.rand(1)  # whatever the process did before
+        path = run_pipeline(toy_config(tmp_path / name, {**SHORT, "seed": seed, "sft": {"steps": 2}}))
+        return random_states_of(latest(path / "sft"))
+
+    first = stored("first", 0)
+    assert stored("second", 0) == first
+    assert stored("another seed", 1) != first
+
+
+def random_states_of(checkpoint: Path) -> object:
+    return json.loads((checkpoint / STATE_FILE).read_text())["random"]
 
 
 def test_weights_say_what_counts_the_same(tmp_path):
