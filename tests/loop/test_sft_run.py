@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 
 import pytest
 import torch
@@ -62,17 +61,15 @@ def test_global_random_generators_start_from_the_seed_of_the_recipe(tmp_path):
     """A user's reward may draw from them. Without a seed, two runs of one recipe would store other states."""
 
     def stored(name: str, seed: int) -> object:
-        random.random(), torch.rand(1)  # whatever the process did before
-        path = run_pipeline(toy_config(tmp_path / name, {**SHORT, "seed": seed, "sft": {"steps": 2}}))
-        return random_states_of(latest(path / "sft"))
+        random.seed(), torch.seed()  # whatever the process did before
+        run = run_pipeline(toy_config(tmp_path / name, {**SHORT, "seed": seed, "sft": {"steps": 2}}))
+        path = latest(run / "sft")
+        assert path is not None
+        return json.loads((path / STATE_FILE).read_text())["random"]
 
     first = stored("first", 0)
     assert stored("second", 0) == first
     assert stored("another seed", 1) != first
-
-
-def random_states_of(checkpoint: Path) -> object:
-    return json.loads((checkpoint / STATE_FILE).read_text())["random"]
 
 
 def test_weights_say_what_counts_the_same(tmp_path):
