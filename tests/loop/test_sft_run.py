@@ -61,7 +61,7 @@ def test_global_random_generators_start_from_the_seed_of_the_recipe(tmp_path):
     """A user's reward may draw from them. Without a seed, two runs of one recipe would store other states."""
 
     def stored(name: str, seed: int) -> object:
-        random.seed(), torch.seed()  # whatever the process did before
+        random.seed()  # whatever the process did before
         run = run_pipeline(toy_config(tmp_path / name, {**SHORT, "seed": seed, "sft": {"steps": 2}}))
         path = latest(run / "sft")
         assert path is not None
