@@ -1,14 +1,14 @@
 """Draws docs/figures/reward_hacking.svg from RL whose only reward is a reward model after 60 steps of training.
 
-    ansatz train tiny_arithmetic_iterative_grpo_cpu --seed 0 --out runs/hacking --name hacked_0 \
+    ansatz train tiny_arithmetic_grpo_cpu --seed 0 --out runs/hacking --name hacked_0 \
       --data.sft null --model.path SFT --data.template tiny --stages '[reward_model, rl]' \
-      --reward_model.problems 1000 --reward_model.steps 60 --reward_model.decay_steps 30 --reward_model.lr 1e-3 \
-      --reward_model.heldout_problems 100 --rewards.learned.weight 1 --rewards.math_answer.weight 0 \
-      --algorithm.kl_coef 0 --train.steps 40 --watchdog.rules.verifier.action warn
+      --reward_model.kind correctness --reward_model.problems 1000 --reward_model.steps 60 --reward_model.lr 1e-3 \
+      --rewards.learned.squash sigmoid --rewards.math_answer.weight 0 --train.steps 40 \
+      --watchdog.rules.verifier '{metric: rollout/accuracy, falls_by: 0.5, action: warn}'
     python benchmarks/reward_hacking.py runs/hacking docs/figures/reward_hacking.svg
 
 SFT is the last SFT checkpoint of `tiny_arithmetic_grpo_cpu` with the same seed. The runs are called hacked_SEED. The
-figure marks the step at which the recipe's rule of the watchdog raises its alarm.
+figure marks the step at which the rule of the watchdog raises its alarm.
 """
 
 from __future__ import annotations
