@@ -1,14 +1,17 @@
-"""Draws docs/figures/judge.svg and code.svg from runs of the recipes whose rewards are a judge and tests of code.
+"""Draws docs/figures/judge.svg, code.svg and reasoning_gym.svg from runs of the recipes whose rewards are a judge, tests
+of code, and the scorer of a task of reasoning-gym; of those runs that there are.
 
 python examples/judge_server.py --port 8199 &
 ansatz train tiny_arithmetic_judge_cpu
 ansatz train tiny_code_grpo_cpu
+ansatz train tiny_reasoning_gym_cpu
 python benchmarks/other_rewards.py runs docs/figures
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from ansatz.track.jsonl import read_jsonl
@@ -50,15 +53,28 @@ def code_chart(run: Path) -> Chart:
     )
 
 
+def reasoning_gym_chart(run: Path) -> Chart:
+    return Chart(
+        title="GRPO with the scorer of a task of reasoning-gym",
+        series=[Series(name="score of the rollouts", points=by_step(run, "reward/reasoning_gym")), pass_at_1(run)],
+        is_fraction=True,
+    )
+
+
+CHARTS: dict[str, tuple[str, Callable[[Path], Chart]]] = {
+    "judge": ("tiny_arithmetic_judge_cpu", judge_chart),
+    "code": ("tiny_code_grpo_cpu", code_chart),
+    "reasoning_gym": ("tiny_reasoning_gym_cpu", reasoning_gym_chart),
+}
+"""The recipe and the drawing of each figure."""
+
+
 def main() -> None:
     runs, figures = Path(sys.argv[1]), Path(sys.argv[2])
-    charts = {
-        "judge": judge_chart(runs / "tiny_arithmetic_judge_cpu"),
-        "code": code_chart(runs / "tiny_code_grpo_cpu"),
-    }
-    for name, chart in charts.items():
-        svg = line_chart(chart, width=560, height=300, standalone=True)
-        (figures / f"{name}.svg").write_text(svg, encoding="utf-8")
+    for name, (recipe, chart) in CHARTS.items():
+        if (runs / recipe).exists():
+            svg = line_chart(chart(runs / recipe), width=560, height=300, standalone=True)
+            (figures / f"{name}.svg").write_text(svg, encoding="utf-8")
 
 
 if __name__ == "__main__":
