@@ -1,5 +1,4 @@
-"""Draws docs/figures/judge.svg, code.svg and reasoning_gym.svg from runs of the recipes whose rewards are a judge, tests
-of code, and the scorer of a task of reasoning-gym; of those runs that there are.
+"""Draws docs/figures/judge.svg, code.svg and reasoning_gym.svg from those runs of their recipes that there are.
 
 python examples/judge_server.py --port 8199 &
 ansatz train tiny_arithmetic_judge_cpu
