@@ -6,7 +6,8 @@
 One run is never disturbed, but at each moment its processes are stopped with SIGSTOP while its folder is copied. A copy
 is what SIGKILL at that moment would have left. Afterwards each copy is resumed to the end of the stage in which it was
 made, killed there, and every file up to that stage is compared with the undisturbed run. With --whole it is resumed to
-the end of the run. A moment is a folder of the run and a number of rows: of its metrics, or of its responses.
+the end of the run. A moment is a folder of the run and a number of rows: of its metrics, or of its responses. While
+responses are sampled, the end is the first step of training, and the responses are compared.
 """
 
 from __future__ import annotations
@@ -32,9 +33,13 @@ LIMIT_S = 4 * 3600.0
 LOOKS_EVERY_S = 0.2
 
 
+def is_sampling(place: str) -> bool:
+    return place.endswith("/responses")
+
+
 def rows_at(place: Path) -> int:
     """The rows of metrics in a stage's folder, or the responses in a folder of responses."""
-    files = place.glob("*.jsonl") if place.name == "responses" else (place / "metrics.jsonl",)
+    files = place.glob("*.jsonl") if is_sampling(str(place)) else (place / "metrics.jsonl",)
     return sum(path.read_bytes().count(b"\n") for path in files if path.exists())
 
 
@@ -67,24 +72,31 @@ def undisturbed(recipe: str, out: Path, moments: list[str], options: list[str]) 
     return next((out / "undisturbed").glob("[!.]*")), copies
 
 
-def resumed(copy: Path, stage: str, *, whole: bool) -> None:
-    """Resume the copy to the end of the stage, or of the run."""
+def resumed(copy: Path, place: str, *, whole: bool) -> None:
+    """Resume the copy to the end of what was being done at the place, or to the end of the run."""
+    stage = place.split("/")[0]
+
+    def is_over() -> bool:
+        return rows_at(copy / stage) > 0 if is_sampling(place) else read_done(copy / stage) is not None
+
     process = OwnProcess("train", "--resume", copy, limit_s=LIMIT_S)
-    while not whole and is_alive(process.pid) and read_done(copy / stage) is None:
+    while is_alive(process.pid) and (whole or not is_over()):
         time.sleep(LOOKS_EVERY_S)
-    if whole or not is_alive(process.pid):
-        finish(process)
-    else:
+    if is_alive(process.pid):
         kill_tree(process)
+    else:
+        finish(process)
 
 
-def compared(run: Path, copy: Path, stage: str, *, whole: bool) -> dict[str, object]:
-    """How many files of the run up to this stage there are, and which of them differ in the copy."""
-    folders = folder_names(load_run(run))
-    folders = folders[: folders.index(stage) + 1]
+def compared(run: Path, copy: Path, place: str, *, whole: bool) -> dict[str, object]:
+    """How many files of the run up to this place there are, and which of them differ in the copy."""
+    stage, folders = place.split("/")[0], folder_names(load_run(run))
+    earlier = folders[: folders.index(stage)]
 
     def counts(name: str) -> bool:
-        return whole or name.split("/")[0] in folders
+        folder = name.split("/")[0]
+        is_of_stage = folder == stage and (not is_sampling(place) or name.startswith(f"{place}/"))
+        return whole or folder in earlier or is_of_stage
 
     files = without_older_checkpoints(filter(counts, fingerprint(run)), run)
     different = without_older_checkpoints(filter(counts, differences(run, copy)), run)
@@ -102,9 +114,9 @@ def main() -> None:
     arguments = parser.parse_args(given[:split])
     run, copies = undisturbed(arguments.recipe, arguments.folder.resolve(), arguments.at, given[split + 1 :])
     for moment, copy in copies.items():
-        stage = moment.split("/")[0].split(":")[0]
-        resumed(copy, stage, whole=arguments.whole)
-        row = {"moment": moment, **compared(run, copy, stage, whole=arguments.whole)}
+        place = moment.rpartition(":")[0]
+        resumed(copy, place, whole=arguments.whole)
+        row = {"moment": moment, **compared(run, copy, place, whole=arguments.whole)}
         print(json.dumps(row), flush=True)
 
 
