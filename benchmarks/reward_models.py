@@ -49,7 +49,7 @@ def selection_chart(runs: Sequence[Path]) -> Chart:
     series = [Series(name=name, points=selection_curve(runs, metric), dots=True) for metric, name in names.items()]
     ticks = [(place, str(2 ** int(place))) for place, _ in series[0].points]
     return Chart(
-        title="Held-out problems answered correctly by choosing among n responses",
+        title="Correct answers to held-out problems",
         series=series,
         x_label="responses n",
         x_ticks=ticks,

@@ -163,8 +163,8 @@ def test_the_recipe_is_judged_by_a_language_model_and_its_agreement_is_measured(
         line for path in sorted((tmp_path / "tiny_arithmetic_judge_cpu/rl/samples").iterdir()) for line in path.open()
     ]
     reasons = [json.loads(line)["score"]["verdict"]["reason"] for line in samples]
-    assert set(reasons) <= {"equal", "different", "no_answer", "unparsed"}
-    assert reasons.count("unparsed") < 0.2 * len(reasons)  # the judge says something else to odd candidates
+    understood = reasons.count("equal") + reasons.count("different")
+    assert understood > 4 * reasons.count("unparsed")  # the judge may say something else to an odd candidate
     assert judged > 0
 
 
