@@ -254,7 +254,7 @@ def random_states() -> dict[str, Any]:
 
 
 def seed_random_states(key: str) -> None:
-    """Start the global generators from a key, so that two runs that have never been saved draw the same numbers."""
+    """Start the global generators of Python, NumPy and torch from a key, so that two runs draw the same numbers."""
     random.seed(key)
     np.random.seed(random.getrandbits(32))
     torch.manual_seed(random.getrandbits(63))
