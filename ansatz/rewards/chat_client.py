@@ -24,6 +24,7 @@ from ansatz.json_text import parse_json
 
 _MAX_REPLY_BYTES = 4 << 20
 _MAX_WAIT_S = 30.0  # between two attempts, even if the server asks for more
+_JITTER = random.Random()  # not the global generator, which is part of a run's state
 _RETRY_STATUS = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 
 
@@ -129,7 +130,7 @@ class ChatClient:
 
     def _wait(self, state: RetryCallState) -> float:
         retry: Any = state.outcome.exception() if state.outcome is not None else None
-        doubled = self.backoff_s * 2 ** min(state.attempt_number - 1, 20) * random.uniform(1, 1.5)
+        doubled = self.backoff_s * 2 ** min(state.attempt_number - 1, 20) * _JITTER.uniform(1, 1.5)
         return min(doubled if retry is None or retry.wait_s is None else retry.wait_s, _MAX_WAIT_S)
 
     async def _post(self, body: bytes) -> bytes:
