@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ansatz.train.checkpoint import DIGESTS_FILE, list_checkpoints
+from ansatz.train.checkpoint import DIGESTS_FILE, STATE_FILE, list_checkpoints
 
 _LEFT_OUT = ("tensorboard", "report.html")
 """The events of TensorBoard have the time of writing in them. The report shows what the other files hold, and times."""
@@ -73,7 +73,10 @@ def _without_times(path: Path, text: str) -> bytes:
         rows = [untimed(json.loads(line)) for line in text.split("\n")[:-1]]
         return "\n".join(map(json.dumps, rows)).encode()
     if path.suffix == ".json":
-        return json.dumps(untimed(json.loads(text))).encode()
+        record = json.loads(text)
+        if path.parts[-2:] == tuple(STATE_FILE.split("/")):
+            del record["random"]  # the global generators, from which other packages draw too, such as Ray
+        return json.dumps(untimed(record)).encode()
     if path.suffix == ".yaml":  # a stage that was done before its run was copied names the first folder
         return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("out: ")).encode()
     return text.encode()
