@@ -48,9 +48,11 @@ def copy_stopped(process: OwnProcess, run: Path, copy: Path) -> None:
     pids = [process.pid, *descendants(process.pid)]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
-    shutil.copytree(run, copy, symlinks=True)
-    for pid in reversed(pids):
-        os.kill(pid, signal.SIGCONT)
+    try:
+        shutil.copytree(run, copy, symlinks=True)
+    finally:
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGCONT)
 
 
 def undisturbed(recipe: str, out: Path, moments: list[str], options: list[str]) -> tuple[Path, dict[str, Path]]:
