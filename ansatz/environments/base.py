@@ -93,6 +93,11 @@ class Environment:
         """Release what the environment holds. Called once, when the response has ended."""
 
 
+def is_overridden(method: Callable[..., Any]) -> bool:
+    """Whether a bound method of an environment is not the one of `Environment`, which does nothing."""
+    return getattr(method, "__func__", None) not in (Environment.reset, Environment.reward, Environment.close)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSettings:
     """The settings that every environment has in a recipe, besides its name and its own.
@@ -123,13 +128,13 @@ class EnvironmentSpec:
 
     @property
     def rewards(self) -> bool:
-        """Whether the environment rewards responses: it has a method `reward` of its own."""
-        return getattr(self.sample.reward, "__func__", None) is not Environment.reward
+        """Whether the environment rewards responses."""
+        return is_overridden(self.sample.reward)
 
     @property
     def opens(self) -> bool:
-        """Whether the environment may open the conversation: it has a method `reset` of its own."""
-        return self.sample.opens and getattr(self.sample.reset, "__func__", None) is not Environment.reset
+        """Whether the environment may open the conversation."""
+        return self.sample.opens and is_overridden(self.sample.reset)
 
 
 def environment_names() -> list[str]:

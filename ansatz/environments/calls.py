@@ -12,7 +12,7 @@ from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
-from ansatz.environments.base import EnvironmentSpec, Observation
+from ansatz.environments.base import EnvironmentSpec, Observation, is_overridden
 from ansatz.environments.episode import Episode
 from ansatz.errors import RolloutError
 from ansatz.types import EnvironmentReward, Problem
@@ -87,6 +87,8 @@ class EnvironmentCalls:
         """The response of the episode has ended, so its environment can release what it holds."""
         if episode in self._open:
             self._open.remove(episode)
+            if not is_overridden(self.spec.sample.close):
+                return
             closing = asyncio.run_coroutine_threadsafe(episode.close(), self._running_loop())
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)

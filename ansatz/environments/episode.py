@@ -11,7 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from ansatz.environments.base import Environment, EnvironmentSpec, Observation
+from ansatz.environments.base import Environment, EnvironmentSpec, Observation, is_overridden
 from ansatz.environments.rewarding import failed_reward, reward_of
 from ansatz.types import EnvironmentReward, Problem, Reason
 
@@ -162,7 +162,7 @@ class Episode:
     async def _call(self, instance: _Instance, method: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a method. TimeoutError: the environment is given up, and created again at the next call."""
         try:
-            if self._spec.sample.instant:
+            if self._spec.sample.instant or not is_overridden(method):
                 return method(*arguments)
             async with asyncio.timeout(self._spec.settings.timeout_s + self._spec.sample.grace_s):
                 if inspect.iscoroutinefunction(method):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ansatz.environments import episode
 from ansatz.environments.base import Environment, EnvironmentSpec, TurnSettings, bind_environment
 from ansatz.environments.calls import EnvironmentCalls, environment_calls
 from ansatz.environments.episode import Episode, cut
@@ -238,6 +239,33 @@ def test_environments_are_closed_and_no_thread_is_left() -> None:
     while any(thread.name == "environments" for thread in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_methods_that_an_environment_does_not_write_are_called_in_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Plain(Environment):
+        def step(self, response: str) -> str:
+            return "a"
+
+    class Async(Environment):
+        async def step(self, response: str) -> str:
+            return "a"
+
+    jobs: list[Callable[[], None]] = []
+
+    class Threads(episode._Threads):
+        def run(self, job: Callable[[], None]) -> None:
+            jobs.append(job)
+            super().run(job)
+
+    monkeypatch.setattr(episode, "_THREADS", Threads())
+    for make, in_threads in ((Plain, 2), (Async, 0), (Counting, 4)):
+        jobs.clear()
+        with environment_calls(spec_of(make)) as calls:
+            assert calls
+            response = Episode(calls.spec, PROBLEM)
+            assert all(calls.answer(response, "turn") for _ in range(2))
+            calls.end(response)
+        assert len(jobs) == in_threads  # of Counting: reset and close, too
 
 
 def test_an_environment_is_found_by_name_or_in_a_file() -> None:

@@ -14,7 +14,7 @@ from ansatz.rollout.native.requests import FinishedResponse
 from ansatz.rollout.native.slots import ParkedRow, Slots
 from ansatz.rollout.response_rules import ResponseState
 
-_PATIENCE_S = 0.003
+_PATIENCE_S, _PATIENCE_PER_CALL_S, _MAX_PATIENCE_S = 0.003, 0.0005, 0.02
 """Seconds to wait for answers before rows are parked: less than parking and returning them takes."""
 _PATIENT_EVERY = 16
 """After environments were too slow, they are waited for again after this number of decode steps with calls."""
@@ -28,7 +28,7 @@ class ParkingLot:
         self._row_of: dict[ResponseState, ParkedRow] = {}
         self._answers: list[tuple[ResponseState, Observation | None]] = []
         self._answered: list[ParkedRow] = []
-        self._patience_s, self._num_asked = _PATIENCE_S, 0
+        self._patience, self._num_asked = 1.0, 0  # of the full patience
 
     @property
     def full(self) -> bool:
@@ -49,7 +49,8 @@ class ParkingLot:
             return
         slot_of = {slots.states[slot]: slot for slot in waiting}
         calls.submit((state, state.episode, state.turn_text) for state in slot_of if state.episode)
-        for state, answer in calls.finished_soon(len(waiting), patience_s=self._patience_s):
+        patience_s = self._patience * min(_PATIENCE_S + _PATIENCE_PER_CALL_S * len(waiting), _MAX_PATIENCE_S)
+        for state, answer in calls.finished_soon(len(waiting), patience_s=patience_s):
             if state in slot_of:
                 self._observe(slot_of.pop(state), answer)
             else:
@@ -57,7 +58,7 @@ class ParkingLot:
         # Waiting a moment is cheaper than parking. Without the halving, slow tools would delay others.
         self._num_asked += 1
         is_patient = not slot_of or self._num_asked % _PATIENT_EVERY == 0
-        self._patience_s = _PATIENCE_S if is_patient else self._patience_s / 2
+        self._patience = 1.0 if is_patient else self._patience / 2
         if slot_of:
             self._row_of |= {row.state: row for row in slots.park(list(slot_of.values()))}
 
