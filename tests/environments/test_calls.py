@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ansatz.environments import episode
+from ansatz.environments import episode as episode_module
 from ansatz.environments.base import Environment, EnvironmentSpec, TurnSettings, bind_environment
 from ansatz.environments.calls import EnvironmentCalls, environment_calls
 from ansatz.environments.episode import Episode, cut
@@ -252,12 +252,12 @@ def test_methods_that_an_environment_does_not_write_are_called_in_no_thread(monk
 
     jobs: list[Callable[[], None]] = []
 
-    class Threads(episode._Threads):
+    class Threads(episode_module._Threads):
         def run(self, job: Callable[[], None]) -> None:
             jobs.append(job)
             super().run(job)
 
-    monkeypatch.setattr(episode, "_THREADS", Threads())
+    monkeypatch.setattr(episode_module, "_THREADS", Threads())
     for make, in_threads in ((Plain, 2), (Async, 0), (Counting, 4)):
         jobs.clear()
         with environment_calls(spec_of(make)) as calls:
