@@ -48,6 +48,11 @@ class Classifier:
         self._batch_size = 1 if self._pad is None else batch_size  # rows cannot be batched without a padding token
         self._model.config.pad_token_id = self._pad  # the model uses it to find the last token of each row
 
+    @property
+    def step_end(self) -> Any:
+        """Where the steps end that the model was trained on, as `models.reward_model` stores it."""
+        return getattr(self._model.config, "step_end", None) or "line"
+
     def logits(self, rows: Sequence[Sequence[int]]) -> list[Any]:
         """The logit of each row; with by_token, the logits of its tokens, and perhaps of padding after them."""
         order = sorted(range(len(rows)), key=lambda index: len(rows[index]))  # similar lengths together: little padding

@@ -123,6 +123,11 @@ class RewardGrader:
                 scored[index] = ScoredRollout(rollout=rollouts[index], score=score)
         return [item for item in scored if item is not None]
 
+    def start(self) -> None:
+        """Start the workers if a reward needs them. Otherwise the first answer for algebra would wait for imports."""
+        if any("pool" in part.injected for part in self._parts):
+            self._pool.start(wait=False)
+
     def close(self) -> None:
         self._guard.cancel()  # without this, a reward that hangs would keep the threads that wait for it alive
         if self._threads is not None:
@@ -130,6 +135,7 @@ class RewardGrader:
         self._pool.close()
 
     def __enter__(self) -> Grader:
+        self.start()
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -3,8 +3,9 @@
 The parent watches the deadline. It kills and replaces a worker that misses it, so a call returns in time whatever the
 job does, from any thread, within asyncio, in a daemonic process or in a Ray actor. The parent uses no signals, alarms
 or forks: a worker is a fresh interpreter on two pipes. It does not import the parent's main module, so it never loads
-torch and needs no `if __name__ == "__main__"` guard. Workers start with the first job. After that there is always one
-spare worker, so that a job that follows a killed one does not wait for an interpreter to start.
+torch and needs no `if __name__ == "__main__"` guard. Workers start with the first job, or before it with `start`. After
+the first job there is always one spare worker, so that a job that follows a killed one does not wait for an interpreter
+to start.
 """
 
 from __future__ import annotations
@@ -132,13 +133,16 @@ class WorkerPool:
         """Number of live processes: at most `workers` and the spare."""
         return len(self._all)
 
-    def start(self) -> None:
-        """Start all workers and the spare, and wait until they are ready, so that no job waits for an import."""
+    def start(self, *, wait: bool = True) -> None:
+        """Start all workers and the spare, and wait until they are ready, so that no job waits for an import.
+
+        wait: without it, only the workers start, and they import while the caller does something else.
+        """
         with self._changed:
-            while len(self._all) < self.workers + 1:
+            while len(self._all) < self.workers + wait:
                 self._idle.append(self._spawn())
             idle = list(self._idle)
-        for worker in idle:
+        for worker in idle if wait else ():
             worker.wait_ready()
 
     def call(self, job: Json, *, timeout_s: float | None = None) -> Json:

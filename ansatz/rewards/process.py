@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Literal
 
-from ansatz.config.fields import Positive
+from ansatz.config.fields import Positive, StepEnd
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.classifiers import Classifier
 from ansatz.rewards.learned import checked_model, sigmoid
-from ansatz.rewards.reasoning_steps import encode_steps, step_ends
+from ansatz.rewards.reasoning_steps import check_step_end, encode_steps, step_ends
 from ansatz.types import Rollout
 
 CAN_HANG = True
@@ -35,24 +35,29 @@ def process(
     rollouts: Sequence[Rollout],
     *,
     model: str | None = None,
+    step_end: StepEnd | None = None,
     whole: Literal["min", "mean", "product", "last"] = "min",
     batch_size: Positive = 8,
     device: str = "cpu",
 ) -> list[RewardResult]:
-    """The probability of each step (a line of the response) that it is right, and one number for the whole response.
+    """The probability of each step of the response that it is right, and one number for the whole response.
 
     model: a token classifier of one label (a Hugging Face folder or a model of the hub), whose logit at the last token
     of a step is the log-odds of the step; null: the newest reward model of this run, from the stage reward_model.
+    step_end: where a step ends: line, blank_line, sentence or {marker: TEXT}, as in the section reward_model; null: as
+    the stage reward_model has trained the model, and a line for any other model.
     whole: how the probabilities of the steps become the value of the response; 0 for a response without a step.
     batch_size, device: of the forward passes.
     """
     classifier = _classifier(checked_model("process", model), batch_size, device)
-    encoded = [encode_steps(classifier.tokenizer, rollout.prompt.text, rollout.text) for rollout in rollouts]
+    at: StepEnd = classifier.step_end if step_end is None else step_end
+    check_step_end(at, key="rewards.process.step_end")
+    encoded = [encode_steps(classifier.tokenizer, rollout.prompt.text, rollout.text, at) for rollout in rollouts]
     rows = [index for index, each in enumerate(encoded) if each.at]
     results = [RewardResult(value=0.0) for _ in rollouts]
     for index, logits in zip(rows, classifier.logits([encoded[row].token_ids for row in rows]), strict=True):
         values = [sigmoid(logits[at]) for at in encoded[index].at]
-        steps = tuple(zip(step_ends(rollouts[index].text), values, strict=True))
+        steps = tuple(zip(step_ends(rollouts[index].text, at), values, strict=True))
         results[index] = RewardResult(value=WHOLE[whole](values), steps=steps)
     return results
 

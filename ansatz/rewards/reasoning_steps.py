@@ -1,26 +1,75 @@
 """The reasoning steps of a response: where they end, which of them are right, and the tokens at which they end.
 
-A step is a line of the response that is not blank, together with the line ends after it. For example,
+A step is by default a line of the response that is not blank, together with the line ends after it. For example,
 "12+3=15\\n15*2=30\\n\\\\boxed{30}" has three steps, which end at the characters 8, 16 and 26.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from ansatz.errors import DataError
+from ansatz.config.fields import StepEnd
+from ansatz.errors import ConfigError, DataError
+from ansatz.registry import suggest
 from ansatz.types import Problem
 
-_STEP = re.compile(r"\s*\S[^\n]*\n*")
+_LINE = re.compile(r"\s*\S[^\n]*\n*")
+_PATTERNS = {
+    "line": (_LINE, "\n"),
+    "blank_line": (re.compile(r"\s*\S[^\n]*(?:\n(?![^\S\n]*(?:\n|\Z))[^\n]*)*\n*"), "\n\n"),
+    "sentence": (
+        re.compile(
+            r"\s*(?:\d+[.)][^\S\n]+)?\S[^\n]*?"
+            r"(?:(?<=[.!?])[\"')\]}$]*(?=\s|\Z)\n*|(?<=[\u3002\uff01\uff1f])\n*|\n+|\Z)"
+        ),
+        " ",
+    ),
+}
+"""By name: a step, and what separates steps that are joined."""
 COMMUTATIVE = "+*"
 
 
-def step_ends(text: str) -> tuple[int, ...]:
+def step_ends(text: str, at: StepEnd = "line") -> tuple[int, ...]:
     """The number of characters up to the end of each step, in rising order. A text without a step has none."""
-    return tuple(match.end() for match in _STEP.finditer(text))
+    if isinstance(at, Mapping):
+        ends = re.compile(f"(.*?)(?:{re.escape(at['marker'])}|\\Z)", re.DOTALL)
+        return tuple(match.end() for match in ends.finditer(text) if match[1].strip())
+    pattern, _ = _PATTERNS[at]
+    return tuple(match.end() for match in pattern.finditer(text))
+
+
+def joined_steps(steps: Sequence[str], at: StepEnd) -> str:
+    """One text of given steps. DataError if `step_ends` would not find them in it again."""
+    parts, separator = [step.strip() for step in steps], "\n"
+    if isinstance(at, Mapping):
+        parts = [f"{part.removesuffix(at['marker']).rstrip()} {at['marker']}" for part in parts]
+    else:
+        separator = _PATTERNS[at][1]
+    text = separator.join(parts)
+    if any(len(step_ends(part, at)) != 1 for part in parts) or len(step_ends(text, at)) != len(parts):
+        raise DataError(
+            f"its {len(steps)} steps with labels are not those of step_end: {shown_step_end(at)}, which finds "
+            f"{len(step_ends(text, at))}. Set reward_model.step_end to what the labels are of, such as blank_line or "
+            "{marker: TEXT}, or remove the row."
+        )
+    return text
+
+
+def check_step_end(at: StepEnd, *, key: str) -> None:
+    """ConfigError for a marker that no step could end with, and for an unknown name."""
+    if isinstance(at, Mapping):
+        if not at.get("marker", "").strip():
+            raise ConfigError(f"{key} = {dict(at)!r}: expected {{marker: TEXT}} with the text that ends a step.")
+    elif at not in _PATTERNS:
+        raise ConfigError(f"{key} = {at!r} is unknown.{suggest(str(at), _PATTERNS)}")
+
+
+def shown_step_end(at: StepEnd) -> str:
+    """As a recipe writes it."""
+    return f"{{marker: {at['marker']}}}" if isinstance(at, Mapping) else at
 
 
 def exact_labels(problem: Problem, text: str) -> list[bool]:
@@ -38,7 +87,7 @@ def first_wrong_character(problem: Problem, text: str) -> int | None:
     right. A step that ends too early is wrong from the line end after it, or from the last character of the text."""
     true_lines = [_ways_to_write(*equation) for equation in problem.meta["steps"]]
     true_lines.append([rf"\boxed{{{problem.answer}}}"])
-    for index, match in enumerate(_STEP.finditer(text)):
+    for index, match in enumerate(_LINE.finditer(text)):
         expected = true_lines[index] if index < len(true_lines) else []
         step = match.group()
         if step.strip() in expected:
@@ -93,11 +142,11 @@ class EncodedSteps(NamedTuple):
         return next(index for index, end in enumerate(self.ends) if end > character)
 
 
-def encode_steps(tokenizer: Any, prompt: str, response: str) -> EncodedSteps:
+def encode_steps(tokenizer: Any, prompt: str, response: str, at: StepEnd = "line") -> EncodedSteps:
     """Tokenise prompt and response as one text, as `rewards.learned` does. tokenizer: a fast one of transformers."""
     text = (prompt + response).encode(errors="replace").decode()  # tokenizers refuse halves of characters
     encoded = tokenizer(text, return_offsets_mapping=True)
     ends = tuple(end - len(prompt) for _, end in encoded["offset_mapping"])
     num_prompt = sum(end <= 0 for end in ends)
     steps = EncodedSteps(tuple(encoded["input_ids"]), num_prompt, (), ends)
-    return steps._replace(at=tuple(steps.token_of(end - 1) for end in step_ends(response)))
+    return steps._replace(at=tuple(steps.token_of(end - 1) for end in step_ends(response, at)))

@@ -33,6 +33,14 @@ def test_no_process_starts_before_the_first_job():
     pool.close()
 
 
+def test_workers_can_start_before_the_first_job_without_a_wait():
+    pool = WorkerPool(TARGET)
+    pool.start(wait=False)
+    assert pool.started == 1
+    assert echo(pool, 5) == 5
+    pool.close()
+
+
 def test_an_answer_comes_back_whatever_its_size_and_signs(pool: WorkerPool):
     value = "\u221e\n" * 100_000
     assert echo(pool, value) == value

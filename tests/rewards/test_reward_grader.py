@@ -13,7 +13,7 @@ import pytest
 
 from ansatz.errors import ConfigError, RewardError
 from ansatz.rewards.base import rewards
-from ansatz.rewards.grader import build_grader
+from ansatz.rewards.grader import RewardGrader, build_grader
 from ansatz.types import Reason, Rollout, Verdict
 
 MakeRollout = Callable[..., Rollout]
@@ -152,3 +152,15 @@ def test_the_registry_lists_rewards_and_nothing_else():
 def test_rewards_import_neither_torch_nor_sympy():
     code = "import sys, ansatz.rewards.grader; print(sorted({'torch', 'sympy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("recipe", "processes"), [({"math_answer": {}}, 1), ({"format": {}, "countdown": {}}, 0)])
+def test_the_worker_for_algebra_starts_with_the_grader_if_a_reward_needs_it(recipe, processes: int):
+    grader = build_grader(recipe)
+    assert processes_of(grader) == 0
+    with grader:
+        assert processes_of(grader) == processes
+
+
+def processes_of(grader: RewardGrader) -> int:
+    return grader._pool.started  # pyright: ignore[reportPrivateUsage]

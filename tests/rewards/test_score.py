@@ -7,6 +7,7 @@ import pytest
 
 from ansatz.cli.score import score_file
 from ansatz.errors import ConfigError, DataError
+from ansatz.rewards.pool import WorkerPool
 
 
 def test_each_row_gets_its_verdict_and_the_reasons_are_counted(tmp_path: Path):
@@ -37,3 +38,12 @@ def test_an_unknown_mode_and_a_missing_file_are_said(tmp_path: Path):
         score_file([tmp_path / "x"], tmp_path / "o", mode="loose")
     with pytest.raises(DataError, match="does not exist"):
         score_file([tmp_path / "x"], tmp_path / "o")
+
+
+def test_the_worker_for_algebra_starts_before_the_first_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    waits: list[bool] = []
+    monkeypatch.setattr(WorkerPool, "start", lambda _, *, wait=True: waits.append(wait))
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"answer": "5", "response": "\\\\boxed{5}"}\n')
+    score_file([rows], None)
+    assert waits == [False]

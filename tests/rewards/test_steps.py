@@ -39,6 +39,24 @@ def test_a_step_is_a_line_with_the_line_ends_after_it(text, ends):
 
 
 @pytest.mark.parametrize(
+    ("at", "steps"),
+    [
+        ("blank_line", ["a\nb\n\n", "c\n"]),
+        ("blank_line", ["a\n", "  \n b\nc\n\n\n", "d"]),
+        ("sentence", ["1. Add 3.5 and 2.", ' Is it "5.5?"', " So\n", "x = 2.\n\n", "Done"]),
+        ("sentence", ["\u7532\u3002", "\u4e59\uff01"]),
+        ({"marker": "<s>"}, ["a\nb <s>", "\nc.<s>", " d"]),
+        ({"marker": "<s>"}, ["a <s>", " <s>b<s>"]),  # nothing is between the first two markers
+        ({"marker": "(*)"}, ["a(*)", "b"]),
+    ],
+)
+def test_a_step_can_end_elsewhere(at, steps):
+    ends = step_ends("".join(steps), at)
+    assert ["".join(steps)[start:end] for start, end in zip((0, *ends), ends, strict=False)] == steps
+    assert step_ends(" \n", at) == step_ends("", at) == ()
+
+
+@pytest.mark.parametrize(
     ("text", "labels"),
     [
         (RIGHT, [True, True, True]),

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 
+from ansatz.rewards.math_answer import foreign
+from ansatz.rewards.math_answer.conclusions import last_statement
+from ansatz.rewards.math_answer.context import read_before, taken_back
 from ansatz.rewards.math_answer.letters import asserted_letter
-from ansatz.rewards.math_answer.statements import BOLD, SPANS, is_bare, is_currency, predicate, unit_after, value_said
+from ansatz.rewards.math_answer.statements import BOLD, is_currency, unit_after, value_said
 
-MAX_BARE_LENGTH = 200  # characters of a response that is nothing but an answer
 _TAIL = 4_000  # characters that are searched for a last number
 
 _STOP = re.compile(r"<[|｜][^<>]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>|\[/?INST\]")
@@ -22,12 +24,10 @@ _PHRASE = re.compile(
     r"|answer\s{1,3}(?:must|should|would|will|has\sto|comes\sout\sto|turns\sout\sto)\s{1,3}be"
     r"|(?:correct|right|best)\s{1,3}(?:option|choice)\s{0,3}(?:is|:)"
     r"|(?:^|(?<=\n))[#*\s]{0,9}(?:the\s{1,3})?(?:final\s{1,3})?answer[*#]{0,4}[ \t]{0,3}\n"
-    r"|答案(?:\s{0,3}[:：]|是|为|為)|答えは|回答\s{0,3}[:：]"
-    r"|r[ée]ponse\s{0,3}(?:est|:)|respuesta\s{0,3}(?:es|:)|resposta\s{0,3}(?:é|:)|risposta\s{0,3}(?:è|:)"
-    r"|antwort\s{0,3}(?:ist|lautet|:)|ответ\s{0,3}:",
+    r"|\bans\s{0,3}(?:[:=]|\.\s?(?=[-$\\\d(]))",
     re.IGNORECASE,
 )
-_ANSWER_WORDS = ("answer", "option", "choice", "答", "ponse", "respuesta", "resposta", "risposta", "antwort", "ответ")
+_ANSWER_WORDS = ("answer", "option", "choice", "ans:", "ans.", "ans ", "ans=")
 _BARE_PHRASE = re.compile(
     r"(?:^|(?<=[\n.!?#*]))[#*\s]{0,9}(?:the\s{1,3})?(?:final\s{1,3})?answer[\s*#—–]{0,9}(?=\$|\\\(|\\\[)", re.IGNORECASE
 )
@@ -36,7 +36,7 @@ _CLOSING_PHRASE = re.compile(
     r"(?=[\s$*)]{0,9}(?:[.!,;]|\n|$))",
     re.IGNORECASE,
 )
-_CONCLUSION = re.compile(r"(?:therefore|thus|hence|so|consequently|in conclusion)\b[\s,]*", re.IGNORECASE)
+_PHRASES = (_PHRASE, _CLOSING_PHRASE, _BARE_PHRASE)
 _LEAD = re.compile(r"[\s:：*=]*(?:(?:option|choice|approximately|simply)\s+)?", re.IGNORECASE)
 _OPENING_WORDS = re.compile(
     r"[\s,]*(?:(?:thus|hence|therefore|so|then|and|finally|that|this|gives|giving"
@@ -44,14 +44,17 @@ _OPENING_WORDS = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(
-    r"(?<!\\)[.!?。！？](?=[\s*\"')\]]|$)|\n|<\||,?\s(?:which|because|since|as required)\b|,\sso\b"
+    r"(?<!\\)(?<!\b[ap]\.m)[.!?。！？](?=[\s*\"')\]]|$)|(?<=\b[ap]\.m)\.(?=\s*$|\s*\n|\s+[A-Z](?![a-z]*day\b))"
+    r"|\n|<\||,?\s(?:which|because|since|as required)\b|,\sso\b"
 )
-_SENTENCE_START = re.compile(r"(?<!\\)[.!?。！？](?=\s)|\n")
-_RETRACTED = re.compile(
-    r"[\s*_]*(?:no|wait|actually|hmm|sorry|oops|correction|scratch that|on second thought|but wait)\b", re.IGNORECASE
-)
+_SENTENCE_START = re.compile(r"(?<!\\)[.!?](?=\s)|[。！？।؟\n]")
+_FENCED = re.compile(r"```(?:text|txt|latex|tex|math|plaintext)?[ \t]*\n([^\n`]{1,200})\n[ \t]*```")
 _REMARK = re.compile(r"[^\d$\\]*")
-_REMARK_HEDGE = re.compile(r"\b(?:or|and|not|either|wrong|incorrect|maybe)\b", re.IGNORECASE)
+_REMARK_HEDGE = re.compile(
+    r"\b(?:or|and|not|either|wrong|incorrect|maybe|perhaps|probably|possibly|guess"
+    r"|unsure|doubt|might|could|but|most|least|more|less|fewer|times|squared|cubed|dozen)\b",
+    re.IGNORECASE,
+)
 _NUMBER = re.compile(
     r"\\[dt]?frac\s?\{[^{}]{1,40}\}\s?\{[^{}]{1,40}\}|(?<![\d.])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:\s?/\s?\d+)?"
 )
@@ -60,22 +63,36 @@ _NUMBER = re.compile(
 def announced(text: str, *, choice: bool = False) -> str | None:
     """The announced answer, or None. choice: the gold is a choice letter, so a sentence may assert one letter.
 
-    A text that is nothing but a short answer announces itself. A last sentence that begins with "Therefore" or the
-    like announces what it states.
+    A text without an announcement may end in one, see `conclusions`.
     """
     text = until_stop(text)
     hashes = text.rfind("####")
     if hashes >= 0:
-        return text[hashes + 4 :].lstrip(": \t\r\n").partition("\n")[0].strip() or None
-    return _phrased(text, choice=choice) or _only_answer(text, choice=choice) or _concluded(text, choice=choice)
+        line, _, rest = text[hashes + 4 :].lstrip(": \t\r\n").partition("\n")
+        return None if rest and taken_back(rest, 0, "") is not None else BOLD.sub(r"\1", line.strip()) or None
+    in_other_language = foreign.phrased(text)
+    if in_other_language:
+        place, value = in_other_language
+        opening = _last(_PHRASE, text) if _may_announce(text) else None
+        if opening is None or opening.end() < place:
+            return value
+    phrases = [_last(pattern, text) for pattern in _PHRASES] if _may_announce(text) else []
+    return _phrased(text, phrases, choice=choice) if any(phrases) else last_statement(text, choice=choice)
+
+
+def restated(text: str) -> str | None:
+    """What the text after an answer announces by `####` or an answer phrase; None if it announces nothing."""
+    answer = announced(text) if has_announcement(text) else None
+    return answer if answer and any(char.isalnum() for char in answer) else None
 
 
 def has_announcement(text: str) -> bool:
     """Whether a text contains `####` or an answer phrase."""
     if "####" in text:
         return True
-    patterns = (_PHRASE, _CLOSING_PHRASE, _BARE_PHRASE)
-    return _may_announce(text) and any(pattern.search(text) for pattern in patterns)
+    if _may_announce(text) and any(pattern.search(text) for pattern in _PHRASES):
+        return True
+    return foreign.phrased(text) is not None
 
 
 def _may_announce(text: str) -> bool:
@@ -99,11 +116,9 @@ def last_number(text: str) -> str | None:
     return numbers[-1] if numbers else None
 
 
-def _phrased(text: str, *, choice: bool) -> str | None:
+def _phrased(text: str, phrases: list[re.Match[str] | None], *, choice: bool) -> str | None:
     """The answer at the last answer phrase: before it in "5 is our answer", after it in "the answer is 5"."""
-    if not _may_announce(text):
-        return None
-    opening, closing, bare = (_last(pattern, text) for pattern in (_PHRASE, _CLOSING_PHRASE, _BARE_PHRASE))
+    opening, closing, bare = phrases
     bare_is_last = bare and all(other is None or bare.end() > other.end() for other in (opening, closing))
     formula = _formula(text[bare.end() :]) if bare and bare_is_last else None
     if formula is not None:
@@ -115,7 +130,9 @@ def _phrased(text: str, *, choice: bool) -> str | None:
         sentence = sentence[_matched(_OPENING_WORDS, sentence, 0) :]
         if sentence:
             return _statement(sentence, choice=choice)
-    return _statement(text[_matched(_LEAD, text, opening.end()) :], choice=choice) if opening else None
+    if opening is None or (opening[0].strip("#* \n")[:1].islower() and read_before(text, opening.start())[0]):
+        return None
+    return _statement(text[_matched(_LEAD, text, opening.end()) :], choice=choice)
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -133,11 +150,14 @@ def _matched(pattern: re.Pattern[str], text: str, start: int) -> int:
 
 def _statement(text: str, *, choice: bool) -> str | None:
     """The answer at the head of a text: one formula with at most a harmless remark, or the first sentence's value."""
+    fenced = _FENCED.match(text)
+    if fenced:
+        return None if taken_back(text, fenced.end(), "") is not None else value_said(fenced[1].strip())
     formula = _formula(text)
     if formula is not None:
         return formula or None
     end = _SENTENCE_END.search(text)
-    if end and _RETRACTED.match(text, end.end()):
+    if end and taken_back(text, end.end(), "") is not None:
         return None
     if choice and (letter := asserted_letter(text[: end.start()] if end else text)):
         return letter
@@ -155,40 +175,9 @@ def _formula(text: str) -> str | None:
             return ""  # inline math does not span lines: these are two stray marks
         end = _SENTENCE_END.search(rest)
         remark = rest[: end.start()] if end else rest
-        if end and _RETRACTED.match(rest, end.end()):
+        if end and taken_back(rest, end.end(), "") is not None:
             return ""
         if closed and _REMARK.fullmatch(remark) and not _REMARK_HEDGE.search(remark):
             return inner.strip() + unit_after(remark)
         break
     return None
-
-
-def _only_answer(text: str, *, choice: bool) -> str | None:
-    """A response that is nothing but a short answer; None for any other."""
-    text = text.strip()
-    if not text or len(text) > MAX_BARE_LENGTH:
-        return None
-    span = SPANS.fullmatch(text.rstrip(". "))
-    if span:
-        return next(group for group in span.groups() if group is not None).strip() or None
-    if "\n" in text:
-        return None
-    if choice:
-        return asserted_letter(text)
-    text = BOLD.sub(r"\1", text)
-    return text if is_bare(text) else None
-
-
-def _concluded(text: str, *, choice: bool) -> str | None:
-    """The value of a last sentence such as "Therefore, the length is 5."; with a choice gold, the letter it asserts."""
-    lines = text.rstrip().rpartition("\n")
-    line = lines[2].strip()
-    if choice:
-        return asserted_letter(line) if len(line) <= MAX_BARE_LENGTH else None
-    start = _last(_SENTENCE_START, line[:-1])
-    sentence = line[start.end() if start else 0 :].strip()
-    opening = _CONCLUSION.match(sentence)
-    if opening is None or not sentence.endswith((".", "!", "$", "\\)", "\\]")):
-        return None
-    sentence = sentence[opening.end() :]
-    return _formula(sentence) or predicate(sentence.rstrip(".!"))

@@ -2,8 +2,8 @@
 
 The variables of the polynomials are atoms: names, pi, e, i, roots of primes, and whatever else is kept whole (a sine, a
 root of a sum). Equal normal forms prove equality. Unequal ones prove difference where all atoms are
-independent ("pure"): names, pi or e, i, roots of primes. Source: the linear independence over Q of products of square
-roots of distinct primes (Besicovitch 1940), which holds for real roots of any order.
+independent ("pure"): names, values of unknown functions, pi or e, i, roots of primes. Source: the linear independence
+over Q of products of square roots of distinct primes (Besicovitch 1940), which holds for real roots of any order.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from fractions import Fraction
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.values import Expr
+from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
 
 MAX_TERMS = 60
 MAX_COEFFICIENT_BITS = 6_000
@@ -62,7 +63,11 @@ def canonical(value: Expr) -> Quotient:
         return result
     if isinstance(value, v.Power):
         return _power(value)
-    return _opaque(("f", value.function, *(key(canonical(argument)) for argument in value.arguments)))
+    forms = [canonical(argument) for argument in value.arguments]
+    atom = ("f", value.function, *map(key, forms))
+    if value.function not in KNOWN_FUNCTIONS and all(form.pure and form.bottom == _ONE for form in forms):
+        return Quotient({((atom, Fraction(1)),): Fraction(1)}, _ONE, True)  # x(0) and x(1) are independent
+    return _opaque(atom)
 
 
 def difference(left: Quotient, right: Quotient) -> Polynomial:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 
-_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
-_SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉ₙ", "0123456789n", strict=True))
+_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱᵏᵐᵗˣʸ", "0123456789+-()nikmtxy", strict=True))
+_SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋ₙᵢⱼₖₘₜₓ", "0123456789+-nijkmtx", strict=True))
 _VULGAR = {
     "½": "1 2", "⅓": "1 3", "⅔": "2 3", "¼": "1 4", "¾": "3 4", "⅕": "1 5", "⅖": "2 5", "⅗": "3 5", "⅘": "4 5",
     "⅙": "1 6", "⅚": "5 6", "⅛": "1 8", "⅜": "3 8", "⅝": "5 8", "⅞": "7 8", "⅐": "1 7", "⅑": "1 9", "⅒": "1 10",
+}  # fmt: skip
+_GREEK_LETTERS = {
+    "ζ": "zeta", "η": "eta", "ι": "iota", "κ": "kappa", "ν": "nu", "ξ": "xi", "ρ": "rho", "τ": "tau", "υ": "upsilon",
+    "χ": "chi", "ψ": "psi", "ϑ": "theta", "ϵ": "epsilon", "ς": "sigma", "Γ": "Gamma", "Θ": "Theta", "Λ": "Lambda",
+    "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma", "Υ": "Upsilon", "Φ": "Phi", "Ψ": "Psi", "∆": "Delta",
 }  # fmt: skip
 _SPELLINGS = {
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ",
@@ -17,8 +22,15 @@ _SPELLINGS = {
     "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "±": r"\pm ", "∓": r"\mp ", "ℝ": r"\mathbb{R}", "≡": r"\equiv ",
     "∪": r"\cup ",
     "⟨": r"\langle ", "⟩": r"\rangle ", "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "、": ", ", "。": ".",
+    "،": ", ", "٫": ".", "٪": "%", "।": ".",
     "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "φ": r"\phi ", "ϕ": r"\phi ", "λ": r"\lambda ",
     "μ": r"\mu ", "σ": r"\sigma ", "ω": r"\omega ", "Δ": r"\Delta ", "δ": r"\delta ", "ε": r"\epsilon ",
+    "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}", "∑": r"\sum ", "∏": r"\prod ",
+    "∫": r"\int ", "∂": r"\partial ", "→": r"\to ", "⇒": r"\Rightarrow ", "⊂": r"\subset ", "⊆": r"\subseteq ",
+    "∉": r"\notin ", "∠": r"\angle ", "∡": r"\angle ", "△": r"\triangle ", "▵": r"\triangle ", "⌊": r"\lfloor ",
+    "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "∨": r"\text{ or }", "″": "''", "ℏ": r"\hbar ", "ℓ": r"\ell ",
+    **{letter: f"\\{name} " for letter, name in _GREEK_LETTERS.items()},
+    "µ": r"\mu ", "Ω": r"\Omega ", "℃": r"^\circ\text{C}", "℉": r"^\circ\text{F}",
     "…": r"\ldots ", "⋯": r"\ldots ", "∶": ":", "∖": r"\setminus ", "¢": r"\text{ cents}", "∧": r"\text{ and }",
     "\u00a0": " ", "\u2009": r"\,", "\u202f": r"\,", "\u2002": " ", "\u2003": " ", "\u3000": " ",
     "\t": " ", "\n": " ", "\r": " ",
@@ -34,7 +46,9 @@ _TABLE: dict[int, str | None] = {
         ord(source): target
         for source, target in zip("，；：（）［］｛｝＝＜＞＋－／％！", ",;:()[]{}=<>+-/%!", strict=True)
     },
-    **{0xFF10 + n: str(n) for n in range(10)},
+    **{
+        zero + n: str(n) for zero in (0xFF10, 0x0660, 0x06F0, 0x0966) for n in range(10)
+    },  # wide, Arabic, Persian, Hindi
     **{0xFF21 + n: chr(65 + n) for n in range(26)},
     **{ord(source): "\\frac{" + parts.replace(" ", "}{") + "} " for source, parts in _VULGAR.items()},
     **dict.fromkeys(_INVISIBLE),
@@ -42,6 +56,7 @@ _TABLE: dict[int, str | None] = {
 _RAISED = re.compile("[" + "".join(_SUPERSCRIPTS) + "]+")
 _LOWERED = re.compile("[" + "".join(_SUBSCRIPTS) + "]+")
 
+_SPACES = re.compile(" {2,}")
 _SIZING = re.compile(
     r"\\(?:left|right|middle|[bB]igg?[lrm]?|displaystyle|textstyle|scriptstyle|limits|nolimits|normalsize|large|Large"
     r"|mathstrut|strut|rm|bf|it|sf|tt|cal)(?![A-Za-z])\.?"
@@ -49,6 +64,7 @@ _SIZING = re.compile(
 _DOUBLED = re.compile(r"\\\\(?=[A-Za-z%$!,;{}])")
 _EMPTY_GROUP = re.compile(r"(?<![A-Za-z\\*])\{\}")
 _PHANTOM = re.compile(r"\\[hv]?phantom(?![A-Za-z])\s*(?:\{[^{}]*\}|[^\s{}\\&])")
+_COLOR = re.compile(r"\\(?:text)?color(?:box)?\s*(?:\[[A-Za-z]{1,8}\])?\s*\{[^{}]*\}")
 _FRACTION = re.compile(r"\\[dtc]frac(?![A-Za-z])")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'))
 _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
@@ -59,6 +75,7 @@ def clean(text: str) -> str:
     if not text.isascii():
         text = _RAISED.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
         text = _LOWERED.sub(lambda m: "_{" + "".join(_SUBSCRIPTS[c] for c in m[0]) + "}", text)
+        text = _SPACES.sub(" ", text.translate(_TABLE))
     text = text.translate(_TABLE).strip()
     if "{}" in text:
         text = _EMPTY_GROUP.sub("", text)
@@ -67,6 +84,8 @@ def clean(text: str) -> str:
             text = _DOUBLED.sub(r"\\", text)
         if "phantom{" in text or "phantom " in text:  # takes room and is not seen
             text = _PHANTOM.sub(" ", text)
+        if "color" in text:
+            text = _COLOR.sub("", text)
         text = _FRACTION.sub(r"\\frac", _SIZING.sub("", text))
     return unwrap(text)
 

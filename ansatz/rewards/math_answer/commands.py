@@ -49,7 +49,7 @@ class Commands(Grammar, ABC):
             return self._with_bounds(name)
         if name == "triangle":
             return v.Name(f"triangle {expression(self.primary())}")
-        if name in ("overline", "bar", "hat", "vec", "tilde", "widehat", "overrightarrow"):
+        if name in ("overline", "bar", "hat", "vec", "tilde", "widehat", "overrightarrow", "dot", "ddot"):
             inner = self.argument()
             label = "".join(sorted(v.names_in(inner))) if name == "overline" else getattr(inner, "name", "")
             return v.Name(f"{name} {label}") if label else bad(f"\\{name}")

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 
 from ansatz.rewards.math_answer import sets
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.equality import Equality, Undecided
+from ansatz.rewards.math_answer.parameters import family_of, members_of, renamed, same_arguments, same_progression
 from ansatz.rewards.math_answer.parse import parse_answer
-from ansatz.rewards.math_answer.relations import assigned, has_distinct_names, named_and_stated, same_name
+from ansatz.rewards.math_answer.relations import assigned, has_distinct_names, is_label, named_and_stated, same_name
 from ansatz.rewards.math_answer.units import compatible, conversion
 from ansatz.rewards.math_answer.values import Expr, Value
-from ansatz.rewards.math_answer.views import flattened, items_of, parted, with_letter_unit, words_of
+from ansatz.rewards.math_answer.views import (
+    conditions_of,
+    flattened,
+    in_components,
+    items_of,
+    parted,
+    with_letter_unit,
+    words_of,
+)
 
 
 class Hedged(Exception):
@@ -23,8 +33,12 @@ class Comparison(Equality):
 
     def same(self, gold: Value, answer: Value) -> bool:
         """Whether two values are the same answer. Raises Undecided, or Hedged for an answer that contradicts itself."""
+        if isinstance(gold, v.Num) and isinstance(answer, v.Num):
+            return self.equal(gold, answer)
         if isinstance(gold, v.Choice) or isinstance(answer, v.Choice):
             return self._choices(gold, answer)
+        if _is_family(gold) or _is_family(answer):
+            return self._families(gold, answer)
         if isinstance(gold, v.Relation) or isinstance(answer, v.Relation):
             return self._relations(gold, answer)
         if isinstance(gold, v.Listing | v.Collection) or isinstance(answer, v.Listing | v.Collection):
@@ -37,16 +51,22 @@ class Comparison(Equality):
         if sets.is_set_form(gold) or sets.is_set_form(answer):
             return self._sets(gold, answer)
         if isinstance(gold, v.EXPRESSIONS) and isinstance(answer, v.EXPRESSIONS):
-            return self.equal(gold, answer)
+            components = in_components(gold, answer)
+            return self._single(*components) if components else self.equal(gold, answer)
         if isinstance(gold, v.Based | v.Ratio | v.Clock) or isinstance(answer, v.Based | v.Ratio | v.Clock):
             return self._written(gold, answer)
         if isinstance(gold, v.Text) or isinstance(answer, v.Text):
             return words_of(gold) == words_of(answer) != ""
+        if isinstance(gold, v.EXPRESSIONS) or isinstance(answer, v.EXPRESSIONS):
+            components = in_components(gold, answer)
+            return components is not None and self._single(*components)
         if isinstance(gold, v.Bracket) and isinstance(answer, v.Bracket):
             ends = (gold.left, gold.right) == (answer.left, answer.right)
             return ends and self._in_order(gold.items, answer.items)
         if isinstance(gold, v.Matrix) or isinstance(answer, v.Matrix):
             return self._matrices(gold, answer)
+        if isinstance(gold, v.Cases) and isinstance(answer, v.Cases):
+            return self._cases(gold, answer)
         return False
 
     # units, written forms, choices
@@ -97,9 +117,9 @@ class Comparison(Equality):
                 quotient = v.divide(*written.terms)
                 return self.equal(quotient, number) if written is gold else self.equal(number, quotient)
             if isinstance(written, v.Based) and isinstance(number, v.EXPRESSIONS) and self._options.based_values:
-                return self.equal(v.integer(int(written.digits, written.base)), number)
+                return self.equal(v.Num(written.value), number)
         if isinstance(gold, v.Based) and isinstance(answer, v.Based) and self._options.based_values:
-            return int(gold.digits, gold.base) == int(answer.digits, answer.base)
+            return gold.value == answer.value
         return gold == answer
 
     def _proportional(self, gold: Sequence[Expr], answer: Sequence[Expr]) -> bool:
@@ -133,6 +153,8 @@ class Comparison(Equality):
             return self._sets(gold, answer)
         if golds is None or answers is None:
             items, single = (golds, answer) if golds is not None else (answers, gold)
+            if isinstance(answer, v.Listing) and answer.choice:
+                return self._all((gold, item) for item in answer.items)  # 1/2 or 0.5
             if items is None or len(items) != 1 or isinstance(single, v.Listing | v.Collection):
                 return False
             return self.same(items[0], single) if golds is not None else self.same(gold, items[0])
@@ -204,6 +226,22 @@ class Comparison(Equality):
         entries = [entry for row in matrix.rows for entry in row]
         return self._in_order(entries, point.items)
 
+    def _cases(self, gold: v.Cases, answer: v.Cases) -> bool:
+        """Whether two functions by cases have the same pieces, in any order."""
+        free = conditions_of(answer)
+        for value, condition in conditions_of(gold):
+            match = next((pair for pair in free if self._same_piece(value, condition, *pair)), None)
+            if match is None:
+                return False
+            free.remove(match)
+        return not free
+
+    def _same_piece(self, gold: Value, gold_condition: Value, answer: Value, condition: Value) -> bool:
+        try:
+            return self._sets(gold_condition, condition) and self.same(gold, answer)
+        except sets.Unordered:
+            return self.same(gold_condition, condition) and self.same(gold, answer)
+
     def _sets(self, gold: Value, answer: Value) -> bool:
         if v.names_in(gold) and v.names_in(answer) and v.names_in(gold) != v.names_in(answer):
             return False  # x > 3 is not y > 3
@@ -227,6 +265,43 @@ class Comparison(Equality):
             return len(golds) == len(answers) and self._matched(golds, answers, once=True)
         raise sets.Unordered
 
+    def _families(self, gold: Value, answer: Value) -> bool:
+        """Whether two families have the same members; the names of their parameters do not count."""
+        expected, stated = family_of(gold), family_of(answer)
+        if expected is None or stated is None or len(expected.parameters) != len(stated.parameters):
+            return False
+        if len(expected.parameters) != 1 or len(stated.parameters) != 1:
+            names: dict[str, Expr] = dict(zip(stated.parameters, map(v.Name, expected.parameters), strict=True))
+            return self.same(expected.body, renamed(stated.body, names))
+        (parameter,), (other,) = expected.parameters, stated.parameters
+        golds, answers = members_of(expected), members_of(stated)
+        if len(golds) != len(answers):
+            return False
+        free = list(answers)
+        for name, value in golds:
+            match = next(
+                (
+                    pair
+                    for pair in free
+                    if (name is None or pair[0] is None or same_name(name, pair[0]))
+                    and self._progressions(value, parameter, pair[1], other)
+                ),
+                None,
+            )
+            if match is None:
+                return False
+            free.remove(match)
+        return True
+
+    def _progressions(self, gold: Value, parameter: str, answer: Value, other: str) -> bool:
+        if isinstance(gold, v.EXPRESSIONS) and isinstance(answer, v.EXPRESSIONS):
+            same = same_progression(gold, parameter, answer, other)
+            if same is not None:
+                return same
+        return parameter not in v.names_in(answer) - {other} and self.same(
+            gold, renamed(answer, {other: v.Name(parameter)})
+        )
+
     # relations
 
     def _relations(self, gold: Value, answer: Value) -> bool:
@@ -236,6 +311,9 @@ class Comparison(Equality):
         if isinstance(expected, v.Relation) and isinstance(stated, v.Relation):
             gold_name, name = assigned(expected), assigned(stated)
             if gold_name and name and same_name(gold_name[0], name[0]) and self.same(gold_name[1], name[1]):
+                return True
+            same_letters = same_arguments(expected, stated)
+            if same_letters and self._relations(expected, same_letters):
                 return True
             if self.same_equation(expected, stated):
                 return True
@@ -253,11 +331,11 @@ class Comparison(Equality):
             return False
 
     def _resolved(self, value: Value) -> Value:
-        """The one value that a chain of equalities states, or one relation. Raises Hedged for a contradiction."""
+        """The one value that a chain of equalities states, or one relation. Raises Hedged if its members differ."""
         if not isinstance(value, v.Relation):
             return value
         if value.operators == ("in",):
-            return value.sides[1]
+            return value.sides[1] if is_label(value.sides[0]) else value
         if set(value.operators) - {"=", "~"}:
             return value
         sides = list(value.sides)
@@ -270,10 +348,18 @@ class Comparison(Equality):
             about = value.operators[index - len(stated)] == "~"
             if self.rounds(exact, stated[index]) if about else self.same(exact, stated[index]):
                 continue
-            if about or not names or v.names_in(stated[index]):
+            if about or not self._converts(exact, stated[index]):
                 raise Hedged
-            exact = stated[index]  # x = 7 = 11 names x twice; the last value is meant
+            exact = stated[index]
         return v.Relation((names[0], exact), ("=",)) if names else exact
+
+    def _converts(self, value: Value, other: Value) -> bool:
+        """Whether two members of a chain are one amount in two units or bases: 100 cm = 1 m, 12_5 = 7."""
+        amount, unit = parted(value)
+        if unit == (("deg", 1),) and isinstance(amount, v.EXPRESSIONS) and isinstance(other, v.EXPRESSIONS):
+            return self.equal(v.divide(v.multiply(amount, v.PI), v.integer(180)), other)
+        options = dataclasses.replace(self._options, units="convert", based_values=True)
+        return Comparison(options, self._algebra).same(value, other)
 
     def _repeats_decimal(self, gold: Value, answer: Value) -> bool:
         """Whether the gold is a decimal that a consistent chain repeats as its last member: `1/3 = 0.33` for 0.33."""
@@ -283,6 +369,12 @@ class Comparison(Equality):
     def _identity(self, sides: list[Value]) -> bool:
         left, right = sides
         return isinstance(left, v.EXPRESSIONS) and isinstance(right, v.EXPRESSIONS) and self.equal(left, right)
+
+
+def _is_family(value: Value) -> bool:
+    """Whether a value is a family, or a congruence."""
+    stated = value.sides[-1] if isinstance(value, v.Relation) else value
+    return isinstance(stated, v.Family) or (isinstance(stated, v.Apply) and stated.function == "residues")
 
 
 def _has_zero(terms: Sequence[Expr]) -> bool:

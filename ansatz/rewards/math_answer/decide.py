@@ -8,8 +8,20 @@ from ansatz.rewards.math_answer import sets
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.compare import Comparison, Hedged
 from ansatz.rewards.math_answer.equality import Algebra, Question, Undecided
+from ansatz.rewards.math_answer.functions import multiplied_out
 from ansatz.rewards.math_answer.options import Options
-from ansatz.rewards.math_answer.parse import ParsedAnswer, fold, parse_answer, parse_gold, plain
+from ansatz.rewards.math_answer.parameters import with_constants_renamed, with_parameter_renamed
+from ansatz.rewards.math_answer.parse import (
+    ParsedAnswer,
+    can_be_product,
+    fold,
+    parse_answer,
+    parse_gold,
+    plain,
+    runs_of_letters,
+    same_yes_or_no,
+)
+from ansatz.rewards.math_answer.stream import FUNCTION_LETTERS
 from ansatz.rewards.math_answer.values import Expr
 from ansatz.types import Reason
 
@@ -36,6 +48,32 @@ def decide_pair(gold: str, answer: str, options: Options, algebra: Algebra | Non
         return Decision(Reason.DIFFERENT, "parse")
     if parsed.squeezed and expected.squeezed == parsed.squeezed:
         return Decision(Reason.EQUAL, "string")
+    decision = _decide_parsed(expected, parsed, options, algebra)
+    if decision.reason in (Reason.DIFFERENT, Reason.UNPARSED) and (can_be_product(gold) or can_be_product(answer)):
+        return _decide_products(gold, answer, options, algebra) or decision
+    return decision
+
+
+def _decide_products(gold: str, answer: str, options: Options, algebra: Algebra | None) -> Decision | None:
+    """The decision if letters outside \\text{} are products; None if they are not, or if that makes nothing equal.
+
+    A run that the other side has as one name is one name: SRMC is not SMRC.
+    """
+    expected_runs, runs = runs_of_letters(gold), runs_of_letters(answer)
+    if expected_runs - runs and runs - expected_runs:
+        return None
+    expected, parsed = parse_gold(gold, options, letters=True), parse_answer(answer, options, letters=True)
+    if expected.value is None or parsed.value is None or isinstance(expected.value, v.Text):
+        return None
+    decision = _decide_values(expected, parsed, options, algebra)
+    return decision if decision.reason in (Reason.EQUAL, None) else None
+
+
+def _decide_parsed(expected: ParsedAnswer, parsed: ParsedAnswer, options: Options, algebra: Algebra | None) -> Decision:
+    said = expected.squeezed.removeprefix("\\text{")[:3].lower()
+    alike = same_yes_or_no(expected.squeezed, parsed.squeezed) if said.startswith(("yes", "no")) else None
+    if alike is not None:
+        return Decision(Reason.EQUAL if alike else Reason.DIFFERENT, "string")
     if parsed.value is None:
         return Decision(Reason.HEDGED if parsed.hedged else Reason.UNPARSED, "parse")
     if expected.value is None:
@@ -48,6 +86,8 @@ def _decide_values(expected: ParsedAnswer, parsed: ParsedAnswer, options: Option
     gold, answer = expected.value, parsed.value
     assert gold is not None
     assert answer is not None
+    if parsed.called - expected.called:
+        answer = multiplied_out(answer, FUNCTION_LETTERS | expected.called)
     if isinstance(gold, v.Text) or isinstance(answer, v.Text):
         words = fold(plain(expected.squeezed)), fold(plain(parsed.squeezed))
         cased = plain(expected.squeezed) == plain(parsed.squeezed) or not options.case_sensitive
@@ -55,7 +95,11 @@ def _decide_values(expected: ParsedAnswer, parsed: ParsedAnswer, options: Option
         return Decision(Reason.EQUAL if same else Reason.HEDGED if parsed.hedged else Reason.DIFFERENT, "string")
     stage = "number" if isinstance(gold, v.Num) and isinstance(answer, v.Num) else "structure"
     try:
-        same = Comparison(options, algebra or _undecided).same(gold, answer)
+        comparison = Comparison(options, algebra or _undecided)
+        same = comparison.same(gold, answer)
+        if not same and stage != "number":
+            renamings = (*with_constants_renamed(gold, answer), *with_parameter_renamed(gold, answer))
+            same = any(comparison.same(gold, renaming) for renaming in renamings)
     except Undecided:
         return Decision(None, "algebra")
     except Hedged:

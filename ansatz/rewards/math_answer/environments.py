@@ -10,6 +10,8 @@ from ansatz.rewards.math_answer.values import UnreadableAnswer, Value
 _MATRICES = frozenset(
     {"matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix", "array", "psmallmatrix", "bsmallmatrix"}
 )
+_IF = frozenset({"if", "for", "when", "where", "and"})
+_OTHERWISE = frozenset({"otherwise", "else", "elsewhere"})
 _TRANSPARENT = frozenset({"aligned", "align", "gathered", "split", "equation", "math", "displaymath"})
 
 
@@ -40,13 +42,39 @@ def matrix_from(parser: Grammar, name: str) -> Value:
 
 
 def system_from(parser: Grammar, name: str) -> Value:
-    """Equations that hold together, one per row. A row with a condition (a function by cases) is unreadable."""
+    """Equations that hold together, one per row. Rows with conditions are a function by cases."""
     clauses: list[Value] = [parser.clause()]
-    while parser.take_op("\\\\", ","):
-        if parser.token.kind != "env":
+    pieces: list[tuple[Value, Value | None]] = []
+    while True:
+        comma = parser.take_op(",")
+        if _starts_condition(parser):
+            pieces.append((clauses[-1], _condition(parser)))
+        elif not comma and not parser.take_op("\\\\"):
+            break
+        elif parser.token.kind != "env":
             clauses.append(parser.clause())
     _end(parser, name)
+    if pieces:
+        if len(pieces) != len(clauses):
+            raise UnreadableAnswer("a case has no condition")
+        return v.Cases(tuple(pieces))
     return clauses[0] if len(clauses) == 1 else v.Listing(tuple(clauses))
+
+
+def _starts_condition(parser: Grammar) -> bool:
+    word = parser.token.text.lower() if parser.token.kind == "word" else ""
+    return (parser.token.kind == "op" and parser.token.text == "&") or word in _IF or word in _OTHERWISE
+
+
+def _condition(parser: Grammar) -> Value | None:
+    """The condition of a case; None for "otherwise"."""
+    parser.take_op("&")
+    while parser.token.kind == "word" and parser.token.text.lower() in _IF:
+        parser.at += 1
+    if parser.token.kind == "word" and parser.token.text.lower() in _OTHERWISE:
+        parser.at += 1
+        return None
+    return parser.list()
 
 
 def _end(parser: Grammar, name: str) -> None:

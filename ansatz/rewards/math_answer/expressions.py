@@ -11,14 +11,27 @@ from __future__ import annotations
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.commands import Commands
 from ansatz.rewards.math_answer.environments import matrix_from
-from ansatz.rewards.math_answer.functions import based, factorial, modulo, transposed
-from ansatz.rewards.math_answer.lexer import Token
+from ansatz.rewards.math_answer.functions import (
+    based,
+    binomial,
+    factorial,
+    is_vector,
+    modulo,
+    scaled,
+    transposed,
+    vector_sum,
+)
+from ansatz.rewards.math_answer.lexer import COMPOSED, Token
 from ansatz.rewards.math_answer.stream import MAX_DEPTH, bad, expression
+from ansatz.rewards.math_answer.units import letter_unit
 from ansatz.rewards.math_answer.values import Expr, UnreadableAnswer, Value
-from ansatz.rewards.math_answer.words import CONNECTIVES, unit_name
+from ansatz.rewards.math_answer.words import CONNECTIVES, GREEK, unit_name
 
 _ADDED = (*v.EXPRESSIONS, v.Quantity)
-_UNKNOWN_FUNCTIONS = frozenset("fgFGP")
+_SCALARS = frozenset({"t", "s", "r", "k", "c", "a", "b", "m", "n", "lambda", "mu", "alpha", "beta"})
+"""Names that multiply the point after them, as in `t(1, 2)`, where others take two arguments, as in `u(x, t)`."""
+
+_DECORATIONS = ("bar", "hat", "vec", "tilde", "dot", "ddot")
 _DEGREE = v.divide(v.PI, v.integer(180))
 
 
@@ -27,7 +40,13 @@ class Expressions(Commands):
 
     def sum(self) -> Value:
         first = self.product()
-        if not self.is_op("+", "-", "pm", "mp") or first == v.REALS or not isinstance(first, _ADDED):
+        if not self.is_op("+", "-", "pm", "mp") or first == v.REALS:
+            return first
+        if is_vector(first):
+            while sign := self.take_op("+", "-", "pm", "mp"):
+                first = vector_sum(first, _times(self.product(), self.factor(sign)))
+            return first
+        if not isinstance(first, _ADDED):
             return first
         terms = [expression(first)]
         while sign := self.take_op("+", "-", "pm", "mp"):
@@ -44,11 +63,28 @@ class Expressions(Commands):
     def product(self) -> Value:
         value = self.unary()
         while True:
-            operator = self.take_op("*", "/", "mod")
+            if self.token.kind in ("end", "close"):
+                return value
+            if self.depth == 0 and not self.letters_apart and self._unit_follows(value):
+                return value
+            operator = self.take_op("*", "/") if self.congruent else self.take_op("*", "/", "mod")
             if operator is None and not self.starts_factor():
                 return value
+            if operator in ("*", "/") and is_vector(value):
+                factor = expression(self.unary())
+                value = scaled(value, factor if operator == "*" else v.divide(v.ONE, factor))
+                continue
             left = expression(value)
-            right = expression(self.unary() if operator else self.postfix())
+            bracket = operator is None and self.token.text == "("
+            following = self.unary() if operator else self.postfix()
+            if isinstance(following, v.Bracket | v.Matrix) and operator in ("*", None) and is_vector(following):
+                value = scaled(following, left)
+                continue
+            right = expression(following)
+            if bracket and right == v.ZERO and v.names_in(left):
+                raise UnreadableAnswer("a name before (0) could be a function")
+            if bracket and isinstance(left, v.Name):
+                self.multiplied.add(left.name)
             if operator == "/":
                 self.note_division(left, right)
                 value = v.divide(left, right)
@@ -57,6 +93,13 @@ class Expressions(Commands):
                 value = modulo(left, right)
             else:
                 value = v.multiply(left, right)
+
+    def _unit_follows(self, value: Value) -> bool:
+        """Whether the letters after a number are its unit, as in `5 m/s`."""
+        token = self.token
+        if token.kind not in ("name", "cmd", "word") and not (token.kind == "op" and token.text == "/"):
+            return False
+        return not v.names_in(value) and letter_unit(self.tokens, self.at)[1] > self.at
 
     def starts_factor(self) -> bool:
         """Whether a factor follows without a sign. `5 6` is not a product, but `2^3 3^2` is one."""
@@ -99,13 +142,18 @@ class Expressions(Commands):
         self.depth -= 1
         if self.factor(sign) > 0:
             return value
-        return value.negated() if isinstance(value, v.Based) else v.negate(expression(value))
+        if isinstance(value, v.Based):
+            return value.negated()
+        return scaled(value, v.MINUS_ONE) if is_vector(value) else v.negate(expression(value))
 
     def postfix(self) -> Value:
         value = self.primary()
         for _ in range(MAX_DEPTH):
+            token = self.tokens[self.at]
+            if token.kind != "op" and token.text != "(":
+                return value
             if self.take_op("^"):
-                value = self._raised(value)
+                value = self._inverse(value) or self._raised(value)
             elif self.is_op("_"):
                 value = self._subscripted(value)
             elif self.take_op("!"):
@@ -114,13 +162,54 @@ class Expressions(Commands):
             elif self.take_op("deg", "circ"):
                 value = self._in_degrees(value)
             elif self.take_op("'"):
-                value = v.Name(value.name + "'") if isinstance(value, v.Name) else bad("a prime")
+                value = _primed(value)
+            elif self.token.text == "(" and isinstance(value, v.Name) and self._is_call(value.name):
+                value = _composed(value.name, self._call_arguments())
             elif self.is_op("%") and self._percent_goes_on():
                 self.at += 1
                 value = v.divide(expression(value), v.integer(100))
             else:
                 return value
         raise UnreadableAnswer(f"more than {MAX_DEPTH} marks on one value")
+
+    def _is_call(self, name: str) -> bool:
+        """Whether the bracket after a name holds arguments: always for f, g and the like, else one number or name."""
+        symbol = name.split("_")[0].rstrip("'")
+        if symbol in self.functions or COMPOSED in symbol:
+            return True
+        decoration, _, letter = symbol.rpartition(" ")
+        if (len(letter) > 1 and letter not in GREEK) or (decoration and decoration not in _DECORATIONS):
+            return False
+        at = self._after_argument(self.at + 1)
+        if at is not None and symbol in v.CONSTANTS and self.tokens[at - 1].text not in ("0", "t"):
+            return False
+        while at is not None and self.tokens[at].text == "," and symbol not in _SCALARS:
+            at = self._after_argument(at + 1)
+        if at is None or self.tokens[at].text != ")":
+            return False
+        self.called.add(symbol)
+        return True
+
+    def _after_argument(self, at: int) -> int | None:
+        """The place after a single number or name at `at`, None if there is something else."""
+        at += self.tokens[at].kind == "op" and self.tokens[at].text in ("+", "-")
+        argument = self.tokens[at]
+        if argument.kind not in ("num", "name"):
+            return None
+        at += 1
+        if self.tokens[at].text == "_" or (argument.text == "0" and self.tokens[at].text == "^"):  # x(t_0), x(0^+)
+            at += 4 if self.tokens[at + 1].text == "{" else 2
+        return at if at < len(self.tokens) else None
+
+    def _call_arguments(self) -> tuple[Expr, ...]:
+        """The arguments of a function of the problem. `0^+` and `0^-` are names: limits at zero."""
+        ahead = "".join(token.text for token in self.tokens[self.at : self.at + 6]).replace("{", "").replace("}", "")
+        if ahead[:5] not in ("(0^+)", "(0^-)"):
+            return self.arguments()
+        while self.token.kind != "close" or self.token.text == "}":
+            self.at += 1
+        self.at += 1
+        return (v.Name(ahead[1:4]),)
 
     def _percent_goes_on(self) -> bool:
         following = self.tokens[self.at + 1]
@@ -129,20 +218,30 @@ class Expressions(Commands):
     def _in_degrees(self, value: Value) -> Value:
         if self.in_function:
             return v.multiply(expression(value), _DEGREE)
-        self.degrees = True
+        following, after = self.token, self.tokens[self.at + 1]
+        self.degrees = "deg"
+        if following.kind in ("name", "word") and following.text in ("C", "F") and after.text not in ("^", "_", "("):
+            self.degrees = following.text
+            self.at += 1
         return value
 
     def _raised(self, base: Value) -> Value:
         if self.take_op("circ", "deg"):
             return self._in_degrees(base)
         if self.take_op("'"):
-            return v.Name(base.name + "'") if isinstance(base, v.Name) else bad("a prime")
+            return _primed(base)
         if self.token.kind == "open" and self.token.text == "{":
             inner = self.tokens[self.at + 1]
+            primes = 0
+            while self.tokens[self.at + 1 + primes].text == "'":
+                primes += 1
+            if primes and self.tokens[self.at + 1 + primes].text == "}":
+                self.at += 2 + primes
+                return _primed(base, primes)
             closes = self.tokens[self.at + 2].text == "}" if self.at + 2 < len(self.tokens) else False
-            if closes and inner.kind == "op" and inner.text in ("circ", "deg", "'"):
+            if closes and inner.kind == "op" and inner.text in ("circ", "deg"):
                 self.at += 3
-                return self._in_degrees(base) if inner.text != "'" else bad("a prime")
+                return self._in_degrees(base)
             if closes and inner.kind in ("word", "name") and inner.text in ("th", "st", "nd", "rd", "T"):
                 self.at += 3
                 return base if inner.text != "T" else transposed(base)
@@ -150,6 +249,15 @@ class Expressions(Commands):
             self.at += 1
             return base
         return v.power(expression(base), self.exponent())
+
+    def _inverse(self, base: Value) -> Value | None:
+        """`f^{-1}(x)`, for the letters of functions only; None for other powers."""
+        ahead = [token.text for token in self.tokens[self.at : self.at + 5]]
+        size = 4 if ahead == ["{", "-", "1", "}", "("] else 2 if ahead[:3] == ["-", "1", "("] else 0
+        if not size or not isinstance(base, v.Name) or base.name not in self.functions | {"h", "H"}:
+            return None
+        self.at += size
+        return v.Apply(f"{base.name}^-1", self.arguments())
 
     def exponent(self) -> Expr:
         """What follows ^: a group or one signed primary. `2^10` has the exponent 10, as in plain text."""
@@ -162,6 +270,7 @@ class Expressions(Commands):
         return v.negate(value) if sign == "-" else value
 
     def _subscripted(self, value: Value) -> Value:
+        place = self.at
         self.at += 1
         braced = self.token.kind == "open" and self.token.text == "{"
         label: list[str] = []
@@ -179,7 +288,8 @@ class Expressions(Commands):
         text = "".join(label)
         if isinstance(value, v.Name):
             return v.Name(f"{value.name}_{text}")
-        digits = str(value.value) if isinstance(value, v.Num) and value.places is None else ""
+        written = self.tokens[place - 1]
+        digits = written.text if isinstance(value, v.Num) and written.kind == "num" else ""
         return based(digits, text)
 
     def primary(self) -> Value:
@@ -205,7 +315,7 @@ class Expressions(Commands):
             return matrix
         if token.kind == "word" and token.text.lower() not in CONNECTIVES and unit_name(token.text) is None:
             return v.Name(token.text)
-        if token.kind == "word" and token.upright and len(token.text) == 1:
+        if token.kind == "word" and (len(token.text) == 1 if token.upright else token.text.isupper()):
             return v.Name(token.text)
         raise UnreadableAnswer(f"unexpected {token.shown}")
 
@@ -214,14 +324,6 @@ class Expressions(Commands):
             raise v.Undefined("nan")
         if token.text == "empty":
             return v.Collection(())
-        if token.text in _UNKNOWN_FUNCTIONS:
-            name = token.text
-            while self.is_op("'"):
-                self.at += 1
-                name += "'"
-            if self.token.kind == "open" and self.token.text == "(":
-                return v.Apply(name, self.arguments())
-            return v.Name(name)
         if token.text == "reals":
             return v.REALS
         return v.Name(token.text)
@@ -249,3 +351,19 @@ class Expressions(Commands):
             return v.Num(number.value + v.Fraction(parts[0], parts[1]))
         self.at = start
         return number
+
+
+def _composed(name: str, arguments: tuple[Expr, ...]) -> Expr:
+    """f(x), or f(g(x)) for a name such as that of `f \\circ g`."""
+    outer, _, inner = name.partition(COMPOSED)
+    if name == "C" and len(arguments) == 2 and all(isinstance(argument, v.Num) for argument in arguments):
+        return binomial(*arguments)
+    return v.Apply(outer, (_composed(inner, arguments),)) if inner else v.Apply(outer, arguments)
+
+
+def _times(value: Value, sign: int) -> Value:
+    return scaled(value, v.integer(sign)) if is_vector(value) else bad("a vector plus a number")
+
+
+def _primed(value: Value, primes: int = 1) -> Value:
+    return v.Name(value.name + primes * "'") if isinstance(value, v.Name) else bad("a prime")

@@ -3,6 +3,8 @@
 Order, after the last closed think block: the last complete <answer>...</answer>; the last \\boxed or \\fbox; an
 announcement in words (see `announce`). An empty or unterminated last box is not an answer: extraction never falls
 back to an earlier box, so a policy gains nothing by trying several. The last box wins: a self-correction is not a set.
+Boxes with nothing but "or", "and" or a comma between them are one list. What the words around a box or a tag deny or
+take back is not an answer (see `context`); a later announcement of another value makes it a choice between the two.
 """
 
 from __future__ import annotations
@@ -10,7 +12,19 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from ansatz.rewards.math_answer.announce import announced, has_announcement, last_number, until_stop
+from ansatz.rewards.math_answer.announce import announced, has_announcement, last_number, restated, until_stop
+from ansatz.rewards.math_answer.clean import clean, squeeze
+from ansatz.rewards.math_answer.context import (
+    MAX_LINK,
+    denied_after,
+    listed_after,
+    named_after,
+    nothing_follows,
+    read_before,
+    separator,
+    taken_back,
+    unit_behind,
+)
 from ansatz.rewards.math_answer.letters import last_letter
 from ansatz.rewards.math_answer.words import HEDGES
 
@@ -22,6 +36,10 @@ _BARE_BOX = re.compile(r"\s*([^\s{}$]+)")
 _PERCENT_AFTER = re.compile(r"\s*(?:\$|\\\))?\s*(?:\\?%|percent\b|pct\b)", re.IGNORECASE)
 _FORMULA_BEFORE = re.compile(r"(?:[-+*/^_\d]|\\(?:cdot|times|pm|sqrt|frac)|(?<![A-Za-z\\])[A-Za-z])\{?\s{0,9}$")
 _FORMULA_AFTER = re.compile(r"[-+*/^_=\w]")
+_MAYBE_BOX = re.compile(r"[}x]")
+_ENDS_OF_NUMBER = (*"0123456789", "}")
+_MAX_LINKED = 20  # boxes that are read as one list
+_MAX_LINKED_LENGTH = 2_000  # characters of an earlier box with what stands between
 
 
 def extract(
@@ -40,10 +58,7 @@ def extract(
     close = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, close) if close >= 0 else -1
     if start >= 0:
-        inner = text[start + len("<answer>") : close]
-        if _BOX.search(inner):
-            return _boxed(inner, join=join_boxes)
-        return (announced(inner) if mode != "strict" and has_announcement(inner) else None) or inner.strip() or None
+        return _tagged(text, start, close, mode=mode, join=join_boxes)
     if "\\boxed" in text or "\\fbox" in text:
         return _boxed(text, join=join_boxes)
     if mode == "strict":
@@ -92,10 +107,86 @@ def _after_thought(response: str, *, require: bool, ignore_unclosed: bool) -> st
     return None if require and end < 0 else text
 
 
+def _tagged(text: str, start: int, close: int, *, mode: Mode, join: bool) -> str | None:
+    """What the last answer tag states; the tag begins at `start` and its content ends at `close`."""
+    inner, end = text[start + len("<answer>") : close], close + len("</answer>")
+    if _BOX.search(inner):
+        answer = _boxed(inner, join=join)
+    else:
+        answer = (announced(inner) if mode != "strict" and has_announcement(inner) else None) or inner.strip() or None
+    if answer is None or read_before(text, start)[0]:
+        return None
+    earlier = text.rfind("</answer>", 0, start)
+    gap = text[earlier + len("</answer>") : start] if earlier >= 0 else ""
+    link = separator(gap) if gap.strip() else None
+    if link is not None:
+        opening = text.rfind("<answer>", 0, earlier)
+        other = text[opening + len("<answer>") : earlier].strip() if opening >= 0 else ""
+        answer = _listed([other, answer], link)
+    answer = _after(text, end, answer)
+    return (
+        _listed([answer, _boxed(text[end:], join=join) or ""], " or ") if answer and _BOX.search(text, end) else answer
+    )
+
+
 def _boxed(text: str, *, join: bool) -> str | None:
     if join:
         return ", ".join(_all_boxes(text)) or None
-    return _box_at(text, max(text.rfind("\\boxed"), text.rfind("\\fbox")))[0]
+    start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    content, end = _box_at(text, start)
+    if content is None:
+        return None
+    answer, start = _linked(text, start, content)
+    denied, listed = read_before(text, start)
+    if denied:
+        return None
+    if listed:
+        answer = _listed([listed[0], answer], listed[1])
+    return _after(text, end, answer)
+
+
+def _linked(text: str, start: int, content: str) -> tuple[str, int]:
+    """A box and the boxes before it that belong to one list with it, as one answer, and where they start."""
+    contents, link = [content], ", "
+    while len(contents) < _MAX_LINKED and _MAYBE_BOX.search(text, max(0, start - MAX_LINK), start):
+        near = max(0, start - _MAX_LINKED_LENGTH)
+        earlier = max(text.rfind("\\boxed", near, start), text.rfind("\\fbox", near, start))
+        linked, end = _box_at(text, earlier) if earlier >= 0 else (None, 0)
+        joint = separator(text[end:start]) if linked is not None and end <= start else None
+        if linked is None or joint is None:
+            break
+        contents.append(linked)
+        link, start = max(link, joint, key=len), earlier
+    return _listed(contents[::-1], link), start
+
+
+def _after(text: str, end: int, answer: str) -> str | None:
+    """The answer in view of what follows its mark; None if that denies it or takes it back."""
+    if nothing_follows(text, end):
+        return answer
+    if denied_after(text, end):
+        return None
+    listed = listed_after(text, end)
+    if listed:
+        answer = _listed([answer, listed[0]], listed[1])
+    elif any(char.isdigit() for char in answer):
+        answer += unit_behind(text, end) if answer.endswith(_ENDS_OF_NUMBER) else ""
+    elif named_after(text, end):
+        return None
+    retraction = taken_back(text, end, answer)
+    later = restated(text[end + (retraction or 0) :])
+    if later is None:
+        return None if retraction is not None else answer
+    if any(char.isdigit() or char in "\\$" for char in later) or not any(char.isdigit() for char in answer):
+        return _listed([answer, later], " or ")
+    return answer
+
+
+def _listed(answers: list[str], link: str) -> str:
+    """Several answers as one; the same answer twice is one answer."""
+    if len(answers) == 1:
+        return answers[0]
+    return answers[0] if len({squeeze(clean(answer)) for answer in answers}) == 1 else link.join(answers)
 
 
 def _box_at(text: str, start: int) -> tuple[str | None, int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.values import Expr, UnreadableAnswer, Value
+from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
 
 MAX_FACTORIAL = 1_000
 MAX_SUMMANDS = 200
@@ -76,7 +78,7 @@ def apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
         folded = _folded(name, numbers)
         if folded is not None:
             return v.Num(folded)
-    if len(arguments) > 1 and name not in ("max", "min", "gcd", "lcm"):
+    if len(arguments) > 1 and name in KNOWN_FUNCTIONS and name not in ("max", "min", "gcd", "lcm"):
         raise UnreadableAnswer(f"{name} has {len(arguments)} arguments")
     return v.Apply(name, arguments)
 
@@ -110,14 +112,16 @@ def _folded(name: str, numbers: list[Fraction]) -> Fraction | None:
 def based(digits: str, label: str) -> v.Based:
     """Digits with their base. Raises UnreadableAnswer for digits that the base does not have."""
     label = label.strip("()").lower()
+    whole, point, decimals = digits.partition(".")
     base = int(label) if label.isdigit() and len(label) < 4 else _BASE_WORDS.get(label, 0)
     try:
-        int(digits, base if 2 <= base <= 36 else 0)
+        int(whole + decimals, base if 2 <= base <= 36 else 0)
     except ValueError as error:
         raise UnreadableAnswer(f"{digits!r} is not a number in base {label!r}") from error
     if not 2 <= base <= 36:
         raise UnreadableAnswer(f"{label!r} is not a base from 2 to 36")
-    return v.Based(digits.lstrip("0").upper() or "0", base)
+    decimals = decimals.rstrip("0")
+    return v.Based((whole.lstrip("0") or "0").upper() + (point + decimals.upper() if decimals else ""), base)
 
 
 def with_bounds(name: str, low: Value | None, high: Expr | None, body: Expr) -> Expr:
@@ -159,6 +163,66 @@ def substitute(value: Expr, name: str, by: Expr) -> Expr:
     return apply(value.function, tuple(substitute(argument, name, by) for argument in value.arguments), None)
 
 
+def multiplied_out(value: Value, functions: frozenset[str]) -> Value:
+    """The value with x(2) as the product 2x, unless x is one of the functions.
+
+    x(0) stays, and so does a call that is a whole side of an equation.
+    """
+    if isinstance(value, v.Relation):
+        sides = tuple(s if isinstance(s, v.Apply) else multiplied_out(s, functions) for s in value.sides)
+        return v.Relation(sides, value.operators)
+    return mapped(value, lambda part: _product_of_call(part, functions))
+
+
+def _product_of_call(value: Expr, functions: frozenset[str]) -> Expr:
+    if not isinstance(value, v.Apply) or value.function in KNOWN_FUNCTIONS or value.function in functions:
+        return value
+    if len(value.arguments) != 1 or value.arguments[0] in (v.ZERO, v.INFINITY):
+        return value
+    return v.multiply(v.Name(value.function), value.arguments[0])
+
+
+def mapped(value: Value, change: Callable[[Expr], Expr]) -> Value:
+    """The value with every name and application replaced by `change`, from the leaves up, and simplified again."""
+    if isinstance(value, v.EXPRESSIONS):
+        return _mapped(value, change)
+    if isinstance(value, v.Bracket):
+        return v.Bracket(value.left, tuple(mapped(item, change) for item in value.items), value.right)
+    if isinstance(value, v.Collection):
+        return v.Collection(tuple(mapped(item, change) for item in value.items))
+    if isinstance(value, v.Listing):
+        return v.Listing(tuple(mapped(item, change) for item in value.items), value.choice)
+    if isinstance(value, v.Matrix):
+        return v.Matrix(tuple(tuple(mapped(item, change) for item in row) for row in value.rows), value.determinant)
+    if isinstance(value, v.Relation):
+        return v.Relation(tuple(mapped(side, change) for side in value.sides), value.operators)
+    if isinstance(value, v.Cases):
+        return v.Cases(tuple((mapped(part, change), c and mapped(c, change)) for part, c in value.pieces))
+    if isinstance(value, v.Family):
+        return v.Family(mapped(value.body, change), value.parameters)
+    if isinstance(value, v.Combination):
+        return v.Combination(value.operator, tuple(mapped(part, change) for part in value.parts))
+    if isinstance(value, v.Quantity):
+        return v.Quantity(_mapped(value.amount, change), value.unit)
+    if isinstance(value, v.Ratio):
+        return v.Ratio(tuple(_mapped(term, change) for term in value.terms))
+    return value
+
+
+def _mapped(value: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    if isinstance(value, v.Num):
+        return value
+    if isinstance(value, v.Name):
+        return change(value)
+    if isinstance(value, v.Sum):
+        return v.add(*(_mapped(term, change) for term in value.terms))
+    if isinstance(value, v.Product):
+        return v.multiply(*(_mapped(factor, change) for factor in value.factors))
+    if isinstance(value, v.Power):
+        return v.power(_mapped(value.base, change), _mapped(value.exponent, change))
+    return change(v.Apply(value.function, tuple(_mapped(argument, change) for argument in value.arguments)))
+
+
 def _expression(value: Value | None) -> Expr:
     if value is None or not isinstance(value, v.EXPRESSIONS):
         raise UnreadableAnswer("a bound is not an expression")
@@ -192,6 +256,42 @@ def _expanded(rows: list[list[Expr]]) -> Expr:
         term = v.multiply(entry, minor)
         terms.append(v.negate(term) if column % 2 else term)
     return v.add(*terms)
+
+
+def is_vector(value: Value) -> bool:
+    """Whether a value can be multiplied by a number and added entry by entry: a point or a matrix."""
+    points = isinstance(value, v.Bracket) and (value.left, value.right) == ("(", ")")
+    return points or (isinstance(value, v.Matrix) and not value.determinant)
+
+
+def scaled(vector: Value, factor: Expr) -> Value:
+    """A number times a point or a matrix."""
+    return _entrywise(lambda entry: v.multiply(factor, entry), vector)
+
+
+def vector_sum(left: Value, right: Value) -> Value:
+    """The sum of two points, or of two matrices of one shape. UnreadableAnswer for anything else."""
+    if isinstance(left, v.Bracket) and isinstance(right, v.Bracket) and len(left.items) == len(right.items):
+        return v.Bracket("(", _row_sum(left.items, right.items), ")")
+    if isinstance(left, v.Matrix) and isinstance(right, v.Matrix) and _shape(left) == _shape(right):
+        rows = zip(left.rows, right.rows, strict=True)
+        return v.Matrix(tuple(_row_sum(first, second) for first, second in rows))
+    raise UnreadableAnswer("two values of different shapes are added")
+
+
+def _shape(matrix: v.Matrix) -> tuple[int, int]:
+    return len(matrix.rows), len(matrix.rows[0])
+
+
+def _row_sum(left: tuple[Value, ...], right: tuple[Value, ...]) -> tuple[Value, ...]:
+    return tuple(v.add(_expression(a), _expression(b)) for a, b in zip(left, right, strict=True))
+
+
+def _entrywise(change: Callable[[Expr], Expr], vector: Value) -> Value:
+    if isinstance(vector, v.Bracket):
+        return v.Bracket(vector.left, tuple(change(_expression(item)) for item in vector.items), vector.right)
+    assert isinstance(vector, v.Matrix)
+    return v.Matrix(tuple(tuple(change(_expression(entry)) for entry in row) for row in vector.rows))
 
 
 def transposed(value: Value) -> Value:

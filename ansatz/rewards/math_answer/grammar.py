@@ -8,15 +8,18 @@ sets      sum (union sum)*
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.expressions import Expressions
 from ansatz.rewards.math_answer.functions import modulo
 from ansatz.rewards.math_answer.stream import bad, expression
-from ansatz.rewards.math_answer.units import Unit, conversion, read_unit
+from ansatz.rewards.math_answer.units import Unit, conversion, letter_unit, read_unit
 from ansatz.rewards.math_answer.values import Expr, UnreadableAnswer, Value
 from ansatz.rewards.math_answer.words import ALTERING_WORDS, CURRENCIES, HEDGES, NEGATIONS, NUMBER_WORDS, SCALES
 
 _RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~", "in", "equiv"})
+_INTEGERS = v.Name("blackboard Z")
 MAX_PARTS = 50
 _SETS = {"cup": "union", "cap": "intersection", "minus": "difference"}
 
@@ -26,7 +29,7 @@ class Parser(Expressions):
 
     def answer(self) -> Value:
         """All tokens as one value."""
-        value = self.list()
+        value = _as_family(self.list())
         if self.token.kind == "word" and not v.names_in(value):
             label = self._trailing_words()
             if label and isinstance(value, v.EXPRESSIONS):
@@ -68,6 +71,8 @@ class Parser(Expressions):
             choice = choice or word == "or"
             items.append(self._signed_clause())
         flat = [part for item in items for part in (item.items if isinstance(item, Both) else (item,))]
+        if len(flat) > 1 and not choice and isinstance(flat[0], v.Quantity):
+            flat = _added(flat)
         return flat[0] if len(flat) == 1 else v.Listing(tuple(flat), choice)
 
     def _signed_clause(self) -> Value:
@@ -89,7 +94,9 @@ class Parser(Expressions):
         while self.token.kind == "op" and self.token.text in _RELATIONS:
             operators.append(self.token.text)
             self.at += 1
+            self.congruent = operators[-1] == "equiv"
             sides.append(self._side())
+            self.congruent = False
         modulus = self._modulus()
         if modulus is not None:
             sides[-1] = v.Apply("residues", (modulo(expression(sides[-1]), modulus), modulus))
@@ -113,6 +120,8 @@ class Parser(Expressions):
         if self.token.kind == "cmd" and self.token.text == "pmod":
             self.at += 1
             return self.argument()
+        if self.take_op("mod"):  # after a congruence; elsewhere it is an operator
+            return self.expr()
         if self.token.text == "(" and self.next_is("mod"):
             self.at += 2
             modulus = self.expr()
@@ -126,7 +135,7 @@ class Parser(Expressions):
         self.at += negative
         sign = self.take_op(*CURRENCIES)
         currency = ((CURRENCIES[sign], 1),) if sign else ()
-        outer, self.degrees = self.degrees, False
+        outer, self.degrees = self.degrees, ""
         value = self._sets()
         scale = self.token.text.lower() if self.token.kind == "word" else ""
         if scale in SCALES and isinstance(value, v.EXPRESSIONS):
@@ -134,13 +143,14 @@ class Parser(Expressions):
             value = v.multiply(value, v.integer(10 ** SCALES[scale]))
         if negative:
             value = v.negate(expression(value))
-        unit = currency or ((("deg", 1),) if self.degrees else ())
+        unit = currency or (((self.degrees, 1),) if self.degrees else ())
         self.degrees = outer
         if after := self.take_op("%", *CURRENCIES):
             unit = ((CURRENCIES.get(after, after), 1),)
-        if self.token.kind in ("word", "cmd"):
-            written, self.at = read_unit(self.tokens, self.at)
-            unit = unit or written
+        if self.token.kind not in ("end", "close"):
+            written = self._written_unit(value)
+            if not unit or all(power < 0 for _, power in written):  # $5 per hour
+                unit = tuple(sorted((*unit, *written)))
         if unit and self.token.kind == "num" and isinstance(value, v.EXPRESSIONS):
             return self._compound(value, unit)
         if unit and isinstance(value, v.EXPRESSIONS):
@@ -148,6 +158,15 @@ class Parser(Expressions):
         if unit and unit != (("deg", 1),) and not isinstance(value, v.Bracket | v.Matrix):
             raise UnreadableAnswer("a unit follows a value that cannot have one")
         return value
+
+    def _written_unit(self, value: Value) -> Unit:
+        """The unit that is written after a value; empty if there is none."""
+        unit: Unit = ()
+        if self.token.kind in ("word", "cmd"):
+            unit, self.at = read_unit(self.tokens, self.at)
+        if not unit and self.depth == 0 and not self.letters_apart and not v.names_in(value):
+            unit, self.at = letter_unit(self.tokens, self.at)
+        return unit
 
     def _compound(self, first: Expr, unit: Unit) -> Value:
         """`1 hour 30 minutes`: both amounts in the second unit."""
@@ -167,8 +186,26 @@ class Parser(Expressions):
             parts += 1
             if parts > MAX_PARTS:
                 raise UnreadableAnswer(f"more than {MAX_PARTS} sets are combined")
-            value = v.Combination(operator, (value, self.sum()))
+            right = self.sum()
+            if operator == "difference" and isinstance(right, v.EXPRESSIONS) and right != v.REALS:
+                right = v.Collection((right,))
+            value = v.Combination(operator, (value, right))
         return value
+
+
+def _added(items: list[Value]) -> list[Value]:
+    """`2 hours and 5 minutes`, `1 hour, 2 minutes and 3 seconds`: one amount in the last unit; else the items."""
+    total: Expr = v.ZERO
+    above: tuple[Fraction, Unit] | None = None
+    for item in items:
+        if not isinstance(item, v.Quantity):
+            return items
+        factor, base = conversion(item.unit)
+        if above is not None and (base != above[1] or factor >= above[0]):
+            return items
+        total = v.add(v.multiply(total, v.Num(above[0] / factor)) if above else total, item.amount)
+        above = factor, base
+    return [v.Quantity(total, items[-1].unit)] if isinstance(items[-1], v.Quantity) else items
 
 
 def _is_set(value: Value) -> bool:
@@ -177,3 +214,22 @@ def _is_set(value: Value) -> bool:
 
 class Both(v.Listing):
     """The two values of a clause with a `\\pm`."""
+
+
+def _as_family(value: Value) -> Value:
+    """A list that ends in `k in Z` as a family; any other value as it is."""
+    if not isinstance(value, v.Listing):
+        return value
+    items, parameters = list(value.items), list[str]()
+    while len(items) > 1:
+        last = items[-1]
+        member = isinstance(last, v.Relation) and last.operators == ("in",) and last.sides[1] == _INTEGERS
+        name = last.sides[0] if isinstance(last, v.Relation) and member else last if parameters else None
+        if not isinstance(name, v.Name):
+            break
+        parameters.append(name.name)
+        items.pop()
+    if not parameters:
+        return value
+    body = items[0] if len(items) == 1 else v.Listing(tuple(items), value.choice)
+    return v.Family(body, tuple(parameters))

@@ -11,6 +11,7 @@ from ansatz.rewards.math_answer.words import (
     CONNECTIVES,
     FUNCTIONS,
     GREEK,
+    KEPT_WORDS,
     LONG_UNITS,
     NUMBER_WORDS,
     SCALES,
@@ -25,6 +26,7 @@ MAX_LENGTH = (
 MAX_EXPONENT = 5_000  # of scientific notation
 LOOKAHEAD = 8  # end tokens, so that the parser can look this far ahead without a check
 _MAX_NESTED_TEXT = 5
+_MAX_PRODUCT = 4  # letters that are read as a product when they spell something else, too
 
 
 class Token(NamedTuple):
@@ -68,10 +70,20 @@ _TEXT_COMMANDS = words_of_text(
     mbox hbox emph bold bm boldsymbol mathcal mathbb mathfrak mathscr underline
     """
 )
-_DERIVATIVE = re.compile(r"\\frac\s*\{d\s*([A-Za-z])\}\s*\{d\s*([A-Za-z])\}")
+COMPOSED = " of "
+"""Between the names of two functions that are composed."""
+
+_D, _SYMBOL, _ORDER = (
+    r"(?:d|\\mathrm\{d\}|\\partial)\s*",
+    r"(\\[A-Za-z]+|[A-Za-z])\s*(_\w|_\{\w+\})?",
+    r"(?:\^\s*\{?(\d)\}?)?\s*",
+)
+_DERIVATIVE = re.compile(rf"\\frac\s*\{{\s*{_D}{_ORDER}{_SYMBOL}\s*\}}\s*\{{\s*{_D}([A-Za-z])\s*{_ORDER}\}}")
+_PLAIN_DERIVATIVE = re.compile(r"d([A-Za-z])/d([A-Za-z])(?![A-Za-z])")
+_COMPOSITION = re.compile(r"\(\s*([A-Za-z])\s*\\circ\s*([A-Za-z])\s*\)")
 _IGNORED = words_of_text(
     """
-    angle measuredangle quad qquad hspace hfill hskip thinspace medspace thickspace enspace color nonumber break
+    quad qquad hspace hfill hskip thinspace medspace thickspace enspace color nonumber break
     """
 )
 _OPERATORS = {
@@ -86,7 +98,7 @@ _OPERATORS = {
 _OPENERS = {"lbrace": "\\{", "langle": "langle", "lfloor": "lfloor", "lceil": "lceil", "lbrack": "["}
 _CLOSERS = {"rbrace": "\\}", "rangle": "rangle", "rfloor": "rfloor", "rceil": "rceil", "rbrack": "]"}
 _SYMBOLS = {
-    "infty": "inf", "pi": "pi", "imath": "i", "reals": "reals", "R": "reals", "varnothing": "empty",
+    "infty": "inf", "pi": "pi", "imath": "i", "jmath": "j", "reals": "reals", "R": "reals", "varnothing": "empty",
     "emptyset": "empty", "exponentialE": "e", "imaginaryI": "i",
 }  # fmt: skip
 _PLAIN_NAMES = {
@@ -95,7 +107,7 @@ _PLAIN_NAMES = {
 }  # fmt: skip
 _LATEX = words_of_text(
     """
-    frac sqrt binom overline bar hat vec tilde dot widehat choose pmod sum prod int lim overrightarrow triangle
+    frac sqrt binom overline bar hat vec tilde dot widehat choose pmod sum prod int lim overrightarrow triangle ddot
     """
 )
 _TWO = {"**": "^", "<=": "<=", ">=": ">=", "!=": "!=", "==": "=", "=<": "<=", "=>": "implies", "->": "to"}
@@ -108,12 +120,17 @@ _BEGIN = re.compile(r"\s*\{\s*([A-Za-z]+)(\*?)\s*\}(?:\s*(?:\[[a-z]\])?\s*\{[lcr
 
 
 class Lexer:
-    """The tokens of a text. Raises UnreadableAnswer for characters and commands that no answer contains."""
+    """The tokens of a text. Raises UnreadableAnswer for characters and commands that no answer contains.
 
-    def __init__(self, text: str, *, decimal_comma: bool = False, locale_thousands: bool = False) -> None:
+    letters: a short run of letters outside \\text{} is a product, also where it spells a word or a unit, as in e^{it}.
+    """
+
+    def __init__(
+        self, text: str, *, decimal_comma: bool = False, locale_thousands: bool = False, letters: bool = False
+    ) -> None:
         if len(text) > MAX_LENGTH:
             raise UnreadableAnswer(f"longer than {MAX_LENGTH} characters")
-        self._comma, self._locale = decimal_comma, locale_thousands
+        self._comma, self._locale, self._letters_apart = decimal_comma, locale_thousands, letters
         self._depth = 0
         self.tokens: list[Token] = []
         self._lex(text, upright=False, nesting=0)
@@ -131,6 +148,9 @@ class Lexer:
                 position = self._command(text, position, nesting)
             elif char.isalpha():
                 position = self._letters(text, position, upright)
+            elif text.startswith("!=", position) and text[position - 1 : position].isdigit():  # 5!=120
+                self._add("op", "!")
+                position += 1
             elif text[position : position + 2] in _TWO:
                 self._add("op", _TWO[text[position : position + 2]])
                 position += 2
@@ -143,6 +163,9 @@ class Lexer:
             elif char in _ONE:
                 self._add("op", _ONE[char])
                 position += 1
+            elif char == "(" and (composition := _COMPOSITION.match(text, position)):
+                self._add("name", composition[1] + COMPOSED + composition[2])
+                position = composition.end()
             elif char in "([{":
                 self._depth += char != "{"
                 self._add("open", char)
@@ -187,8 +210,12 @@ class Lexer:
         if match is None:
             raise UnreadableAnswer(f"unexpected character {text[position]!r}")
         run = match[0]
+        derivative = _PLAIN_DERIVATIVE.match(text, position) if not upright and len(run) == 2 else None
+        if derivative:
+            self._add("name", derivative[0])
+            return derivative.end()
         self._run(run, upright)
-        return match.end()
+        return match.end() + (run in ("sq", "cu") and text.startswith(".", match.end()))
 
     def _run(self, run: str, upright: bool) -> None:
         if upright and len(run) > 1 and unit_name(run):
@@ -201,9 +228,9 @@ class Lexer:
             self._add("func", FUNCTIONS[run])
         elif (run in GREEK and len(run) > 2) or (len(run) == 1 and not upright):
             self._add("name", run.removeprefix("var"))
-        elif upright or _is_word(run):
+        elif upright or (_is_word(run) and not (self._letters_apart and is_product(run))):
             self._add("word", run, upright=upright)
-        elif run.isupper() or len(run) > 3:
+        elif (run.isupper() or len(run) > 3) and not (self._letters_apart and is_product(run)):
             self._add("name", run)
         else:
             for letter in run:
@@ -216,7 +243,9 @@ class Lexer:
         name, after = match[1], match.end()
         derivative = _DERIVATIVE.match(text, position) if name == "frac" else None
         if derivative:
-            self._add("name", f"d{derivative[1]}/d{derivative[2]}")
+            order, symbol, label, by, _ = derivative.groups(default="")
+            symbol += label.translate({ord("{"): None, ord("}"): None})
+            self._add("name", f"d{order}{symbol}/d{by}".replace("\\", ""))
             return derivative.end()
         if name in _TEXT_COMMANDS:
             return self._text(name, text, after, nesting)
@@ -243,6 +272,10 @@ class Lexer:
             self._add("func", FUNCTIONS[name])
         elif name in GREEK:
             self._add("name", name.removeprefix("var"))  # varphi is another shape of the letter phi
+        elif name in ("angle", "measuredangle"):
+            before = self.tokens[-2:]
+            if before and before[-1].text == "m" and (len(before) < 2 or before[0].kind in ("op", "open")):
+                self.tokens.pop()  # the measure of an angle
         elif name not in _IGNORED:
             raise UnreadableAnswer(f"unknown command \\{name}")
         return after
@@ -296,6 +329,11 @@ def _group_end(text: str, start: int) -> int:
             if depth == 0:
                 return index + 1
     raise UnreadableAnswer("a brace is not closed")
+
+
+def is_product(run: str) -> bool:
+    """Whether letters without spaces can be a product: they are few, and no word of the grammar."""
+    return len(run) <= _MAX_PRODUCT and run.lower() not in KEPT_WORDS
 
 
 def _is_word(run: str) -> bool:

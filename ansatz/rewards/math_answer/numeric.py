@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -19,10 +20,14 @@ from mpmath.libmp import NoConvergence
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.values import Expr
+from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
 
 _MAX_LOG = 1e8  # largest logarithm of a number that is computed
 _POINTS_NEEDED = 3
-_TRIES = 9
+_TRIES = 16
+_STEP_TRIES = 40  # for floors and the like, which are constant between steps
+_SCALES = (Fraction(1), Fraction(1, 5), Fraction(3))
+_MAX_TURNS = 4  # names that are negative one after the other
 _BASE_DIGITS = 50
 _MAX_WORK = 60_000  # digits times nodes of the expressions, so that an evaluation takes well below a second
 _ARGUMENT_DIGITS = 25  # of an argument of an unknown function, by which two arguments are told apart
@@ -35,50 +40,66 @@ class NoNumber(Exception):
     """The expression has no value that can be computed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A number for each name. real: a logarithm or even root of a negative number with names has no value."""
+
+    numbers: dict[str, Number]
+    real: bool = False
+    needed: bool = False
+
+
+_CONSTANT_POINT = Point({})
+
+
 def agree(gold: Expr, answer: Expr) -> bool:
     """Whether two expressions are equal wherever both are defined. Raises NoNumber if there are too few such points."""
     digits = _digits_for(gold, answer)
-    agreed = 0
-    for point in _points(gold, answer):
-        try:
-            if not _is_zero(lambda: _value(gold, point) - _value(answer, point), digits):  # noqa: B023
-                return False
-        except NoNumber:
-            continue
-        agreed += 1
-        if agreed == _POINTS_NEEDED or not point:
-            return True
-    raise NoNumber("too few points")
+
+    def same_at(point: Point) -> bool:
+        return _is_zero(lambda: _value(gold, point) - _value(answer, point), digits)
+
+    return _holds(same_at, gold, answer)
 
 
 def proportional(gold: Expr, answer: Expr, *, positive: bool) -> bool:
     """Whether answer / gold is the same number, other than zero, at all points."""
     digits = _digits_for(gold, answer)
-    first: dict[str, Number] | None = None
-    agreed = 0
-    for point in _points(gold, answer):
-        try:
-            with mp.workdps(digits):
-                here, there = _value(gold, point), _value(answer, point)
-            if here == 0 or there == 0:
-                return False
-            if first is None:
-                if positive and not mp.re(here / there) > 0:
+    first: list[Point] = []
+
+    def same_at(point: Point) -> bool:
+        with mp.workdps(digits):
+            here, there = _value(gold, point), _value(answer, point)
+        if here == 0 or there == 0:
+            return False
+        if not first or first[0].real != point.real:
+            first[:] = [point]
+            return not positive or bool(mp.re(here / there) > 0)
+        start = first[0]
+
+        def crossed() -> Number:
+            left = _value(gold, start) * _value(answer, point)
+            return left - _value(answer, start) * _value(gold, point)
+
+        return _is_zero(crossed, digits)
+
+    return _holds(same_at, gold, answer)
+
+
+def _holds(same_at: Callable[[Point], bool], gold: Expr, answer: Expr) -> bool:
+    """Whether a test holds at all points where it has a value: at real ones, or else at any."""
+    for real in (True, False) if _has_abs(gold) == _has_abs(answer) else (False,):
+        agreed = 0
+        for point in _points(gold, answer, real=real):
+            try:
+                if not same_at(point):
                     return False
-                first = point
+            except NoNumber:
                 continue
-            start = first
-
-            def crossed() -> Number:
-                left = _value(gold, start) * _value(answer, point)  # noqa: B023
-                return left - _value(answer, start) * _value(gold, point)  # noqa: B023
-
-            if not _is_zero(crossed, digits):
-                return False
-        except NoNumber:
-            continue
-        agreed += 1
-        if agreed == _POINTS_NEEDED:
+            agreed += 1
+            if not point.numbers or (agreed >= _POINTS_NEEDED and not point.needed):
+                return True
+        if agreed >= _POINTS_NEEDED:
             return True
     raise NoNumber("too few points")
 
@@ -88,7 +109,7 @@ def is_rounding(exact: Expr, decimal: Expr) -> bool:
     assert isinstance(decimal, v.Num)
     assert decimal.places is not None
     with mp.workdps(_digits_for(exact, decimal)):
-        value = _value(exact, {})
+        value = _value(exact, _CONSTANT_POINT)
         if abs(mp.im(value)) > abs(mp.re(value)) * mp.mpf(10) ** -40:
             return False
         error = abs(mp.re(value) - _number(decimal.value))
@@ -128,26 +149,77 @@ def _bits(value: object) -> int:
     return sum(_bits(child) for child in v.children(value))
 
 
-def _points(*expressions: Expr) -> Iterator[dict[str, Number]]:
-    """Points for all free names: first positive, later also small and negative."""
+def _points(*expressions: Expr, real: bool) -> Iterator[Point]:
+    """Points for all free names: positive ones, then all names negative, then one after the other.
+
+    A name under a root or a logarithm stays positive at real points, so that `ln x^2` is `2 ln x`; `sqrt(x^2)` does not
+    make x positive. needed: the test has to pass there if both sides have a value.
+    """
     names = sorted(frozenset().union(*(v.names_in(expression) for expression in expressions)))
     if not names:
-        yield {}
+        yield _CONSTANT_POINT
         return
-    for round_ in range(_TRIES):
-        point: dict[str, Number] = {}
+    stepped = any(map(_has_steps, expressions))
+    positive = frozenset().union(*map(_positive_names, expressions)) if real else frozenset[str]()
+    for round_ in range(_STEP_TRIES if stepped else _TRIES):
+        turn = round_ - 4
+        numbers: dict[str, Number] = {}
         for index, name in enumerate(names):
             seed = 7919 * (round_ + 1) + 104_729 * (index + 1)
             value = Fraction(seed * seed % 10_007 + 1_013, 3_001 + 97 * round_)
-            point[name] = _number(-value if round_ % 3 == 2 else value / 5 if round_ % 3 == 1 else value)
-        yield point
+            value *= round_ + 1 if stepped else _SCALES[round_ % 3]
+            negative = round_ in (2, 3) or turn == index
+            numbers[name] = _number(-value if negative and name not in positive else value)
+        yield Point(numbers, real, needed=stepped or turn < min(len(names), _MAX_TURNS))
+
+
+def _has_abs(value: Expr) -> bool:
+    return (isinstance(value, v.Apply) and value.function == "abs") or any(map(_has_abs, _parts(value)))
+
+
+def _has_steps(value: Expr) -> bool:
+    steps = ("floor", "ceil", "sgn", "mod")
+    return (isinstance(value, v.Apply) and value.function in steps) or any(map(_has_steps, _parts(value)))
+
+
+def _parts(value: Expr) -> Iterator[Expr]:
+    return (part for part in v.children(value) if isinstance(part, v.EXPRESSIONS))
+
+
+def _positive_names(value: Expr) -> frozenset[str]:
+    """The names that are positive where an expression is real, as far as monomials under roots and logarithms tell."""
+    names: frozenset[str] = frozenset().union(*map(_positive_names, _parts(value)))
+    if isinstance(value, v.Apply) and value.function in ("ln", "log"):
+        return names | (_odd_names(value.arguments[0]) or frozenset())
+    if isinstance(value, v.Power) and not (isinstance(value.exponent, v.Num) and value.exponent.value.denominator % 2):
+        return names | (_odd_names(value.base) or frozenset())
+    return names
+
+
+def _odd_names(value: Expr) -> frozenset[str] | None:
+    """The names with an odd power in a monomial with a positive coefficient; None for other expressions."""
+    if isinstance(value, v.Num):
+        return frozenset() if value.value > 0 else None
+    if isinstance(value, v.Name):
+        return frozenset() if value.name in ("pi", "e") else None if value.name in v.CONSTANTS else v.names_in(value)
+    if isinstance(value, v.Product):
+        names: frozenset[str] = frozenset()
+        for factor in value.factors:
+            of_factor = _odd_names(factor)
+            if of_factor is None:
+                return None
+            names = names ^ of_factor
+        return names
+    if isinstance(value, v.Power) and isinstance(value.exponent, v.Num) and value.exponent.value.denominator == 1:
+        return _odd_names(value.base) if value.exponent.value % 2 else frozenset()
+    return None
 
 
 def _number(value: Fraction) -> Number:
     return mp.mpf(value.numerator) / value.denominator
 
 
-def _value(value: Expr, point: dict[str, Number]) -> Number:
+def _value(value: Expr, point: Point) -> Number:
     try:
         result = _evaluate(value, point)
     except (ZeroDivisionError, ValueError, OverflowError, NoConvergence) as error:
@@ -157,26 +229,31 @@ def _value(value: Expr, point: dict[str, Number]) -> Number:
     return result
 
 
-def _evaluate(value: Expr, point: dict[str, Number]) -> Number:
+def _evaluate(value: Expr, point: Point) -> Number:
     if isinstance(value, v.Num):
         return _number(value.value)
     if isinstance(value, v.Name):
         constants = {"pi": mp.pi, "e": mp.e, "i": mp.j}
         if value.name in constants:
             return +constants[value.name]
-        if value.name not in point:
+        if value.name not in point.numbers:
             raise NoNumber(f"{value.name} has no number")
-        return point[value.name]
+        return point.numbers[value.name]
     if isinstance(value, v.Sum):
         return mp.fsum(_evaluate(term, point) for term in value.terms)
     if isinstance(value, v.Product):
         return mp.fprod(_evaluate(factor, point) for factor in value.factors)
     if isinstance(value, v.Power):
         return _power(value, point)
-    return _apply(value.function, [_evaluate(argument, point) for argument in value.arguments])
+    arguments = [_evaluate(argument, point) for argument in value.arguments]
+    if value.function not in KNOWN_FUNCTIONS:
+        return _unknown_function(value.function, arguments, point)
+    if point.real and value.function in ("ln", "log") and _is_negative(arguments[0]) and v.names_in(value.arguments[0]):
+        raise NoNumber("the logarithm of a negative number")
+    return _apply(value.function, arguments)
 
 
-def _power(value: v.Power, point: dict[str, Number]) -> Number:
+def _power(value: v.Power, point: Point) -> Number:
     base, exponent = _evaluate(value.base, point), _evaluate(value.exponent, point)
     if base == 0:
         if mp.re(exponent) <= 0:
@@ -189,15 +266,19 @@ def _power(value: v.Power, point: dict[str, Number]) -> Number:
         if ratio.denominator % 2 and ratio.denominator > 1 and mp.im(base) == 0 and mp.re(base) < 0:
             sign = -1 if ratio.numerator % 2 else 1
             return sign * mp.power(-base, exponent)
+    if point.real and _is_negative(base) and not mp.isint(exponent) and v.names_in(value.base):
+        raise NoNumber("an even root of a negative number")
     return mp.power(base, exponent)
+
+
+def _is_negative(number: Number) -> bool:
+    return bool(mp.im(number) == 0 and mp.re(number) < 0)
 
 
 def _apply(name: str, arguments: list[Number]) -> Number:
     if any(abs(argument) > _MAX_LOG for argument in arguments) and name not in ("ln", "log", "abs", "arctan"):
         raise NoNumber("too large")
     first = arguments[0]
-    if len(name.rstrip("'")) == 1:
-        return _unknown_function(name, arguments)
     if name in _FUNCTIONS:
         return _FUNCTIONS[name](first)
     if any(mp.im(argument) != 0 for argument in arguments):
@@ -215,9 +296,9 @@ def _apply(name: str, arguments: list[Number]) -> Number:
     raise NoNumber(f"{name} has no number")
 
 
-def _unknown_function(name: str, arguments: list[Number]) -> Number:
-    """A number for f(x) that depends only on the name and the value of x, so f(x + 1) equals f(1 + x)."""
-    key = repr((name, [mp.nstr(argument, _ARGUMENT_DIGITS) for argument in arguments]))
+def _unknown_function(name: str, arguments: list[Number], point: Point) -> Number:
+    """A number for f(x) that depends only on f and the value of x, so f(x + 1) equals f(1 + x). f differs by point."""
+    key = repr((name, [mp.nstr(number, _ARGUMENT_DIGITS) for number in (point.numbers[name], *arguments)]))
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     return 1 + mp.mpf(int.from_bytes(digest)) / 2**64
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.clean import clean, squeeze
+from ansatz.rewards.math_answer.dates import canonical_date
 from ansatz.rewards.math_answer.extract import stated_answer
 from ansatz.rewards.math_answer.functions import based
 from ansatz.rewards.math_answer.grammar import Parser
-from ansatz.rewards.math_answer.lexer import MAX_LENGTH, Lexer
+from ansatz.rewards.math_answer.lexer import MAX_LENGTH, Lexer, is_product
 from ansatz.rewards.math_answer.options import DEFAULT, Options
 from ansatz.rewards.math_answer.values import Undefined, UnreadableAnswer, Value
 from ansatz.rewards.math_answer.words import (
@@ -39,14 +42,32 @@ _TIME = re.compile(r"(\d{1,2})\s?:\s?(\d{2})(?:\s?:\s?(\d{2}))?")
 _DOTTED_POWERS = re.compile(r"\d+(?:\^(?:\d+|\{\d+\}))?(?:\s*\.\s*\d+(?:\^(?:\d+|\{\d+\}))?)+")
 _FACTOR_DOT = re.compile(r"\s+\.\s*|\.\s+|(?<=[\d}])\.(?=\d+\^)")
 _NAME = re.compile(r"[A-Z][a-z]{2}")
-_BASED = re.compile(r"\(?([0-9A-Za-z]+)\)?_\{?\(?(\d{1,2}|[a-z]{3,5})\)?\}?")
+_BASED = re.compile(r"\(?([0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?_\{?\(?(\d{1,2}|[a-z]{3,5})\)?\}?")
 _ALL_BUT = re.compile(r"all real(?:s| numbers)(?: [a-z])? except(?: for)?(?: [a-z] ?=)? +(.+)", re.IGNORECASE)
 _PIECES = re.compile(r"\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+")
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+(?=\S)")
 _HEDGE = re.compile(r"\b(?:" + "|".join(sorted(HEDGES)) + r")\b")
+_DOES_NOT_EXIST = re.compile(
+    r"(?:that )?(?:it|(?:the |this |that |its )?(?:\w+ ){0,2}(?:limit|derivative|integral|value|sum|product|inverse"
+    r"|determinant|slope|maximum|minimum|mean|ratio|function|expression|quotient|series|root|number)) "
+    r"(?:do(?:es)? not exist|doesn't exist|is undefined|is not defined)"
+)
+_YES_NO = re.compile(r"(yes|no)(?:\s*[,.;:!]\s*|\s+(?=because|since|as\b))(.*)|(yes|no)", re.IGNORECASE)
+_BOTH_WAYS = re.compile(r"\b(?:yes|no|or|maybe|perhaps|wrong|incorrect|but|unless|if)\b", re.IGNORECASE)
 _ABOUT = re.compile(r"^(?:\\approx|\\sim|≈|=)\s*")
 _PROSE = re.compile(r"[A-Za-z0-9\s'.,:\-]+")
 _LONG_WORD = re.compile(r"[A-Za-z]{3}")
+_INTEGER_TAIL = re.compile(
+    r"[,;]?[\s\\,;]*(?:\\q?quad\s*)*\(?\s*(?:(?:for|where|with)\s+)?(?:(?:any|all|every|each|some|an)\s+)?"
+    r"(?:integers?\s+([a-z])|([a-z])\s+(?:(?:is|being)\s+)?(?:an?|any)\s+integer"
+    r"|([a-z])\s*\\in\s*\\(?:mathbb\s*\{?\s*Z\s*\}?|Z))\s*\)?$"
+)
+_COMBINATION, _PERMUTATION = (
+    re.compile(r"(?<![\w})\]])[_^]\{?(\d+|[a-z])\}?\s*" + letter + r"_\{?(\d+|[a-z])\}?") for letter in "CP"
+)
+_PLAIN_DIGITS = 1_000
+_RUN = re.compile(r"(?<![\\A-Za-z])(?<!\\begin\{)(?<!\\end\{)[A-Za-z]{2,}")
+_SPACED_LETTERS = re.compile(r"(?<![\\A-Za-z])[A-Za-z] [A-Za-z]")
 _BARE_WORDS = frozenset({"yes", "no", "odd", "even", "true", "false", "none", "all", "dne"})
 
 
@@ -55,7 +76,8 @@ class ParsedAnswer:
     """A parsed text. value: None if it cannot be parsed. problem: the reason, or "".
 
     undefined: it is empty or has no value (0/0, nan), so it equals nothing. unreduced: it contains a fraction that is
-    not in lowest terms. hedged: its words express doubt ("5 or 6", "not 5"). squeezed: the cleaned text.
+    not in lowest terms. called: names before a bracket with one number or name. hedged: its words express doubt
+    ("5 or 6", "not 5"). squeezed: the cleaned text.
     """
 
     value: Value | None
@@ -64,33 +86,60 @@ class ParsedAnswer:
     undefined: bool = False
     unreduced: bool = False
     hedged: bool = False
+    called: frozenset[str] = frozenset()
 
 
-def parse_answer(text: str, options: Options = DEFAULT) -> ParsedAnswer:
-    """Parses an answer string. Never raises."""
+def parse_answer(text: str, options: Options = DEFAULT, *, letters: bool = False) -> ParsedAnswer:
+    """Parses an answer string. Never raises. letters: see `Lexer`."""
     if len(text) > MAX_LENGTH * 4:
         return ParsedAnswer(None, "", f"longer than {MAX_LENGTH} characters")
     cleaned = clean(text)
     squeezed = squeeze(cleaned)
     if not cleaned:
         return ParsedAnswer(None, "", "empty", undefined=True)
+    if cleaned.isdecimal() and cleaned.isascii() and len(cleaned) < _PLAIN_DIGITS:  # by far the most common answer
+        return ParsedAnswer(v.integer(int(cleaned)), cleaned)
     hedged = len(cleaned) <= MAX_LENGTH and bool(_HEDGE.search(plain(cleaned).lower()))
     try:
-        value, unreduced = _value(cleaned, options)
+        reading = _read(cleaned, options, letters=letters)
     except Undefined as error:
         return ParsedAnswer(None, squeezed, str(error), undefined=True)
     except UnreadableAnswer as error:
         words = plain(cleaned)
-        if not hedged and len(cleaned) <= MAX_LENGTH and _PROSE.fullmatch(words) and _LONG_WORD.search(words):
+        if (
+            not letters
+            and not hedged
+            and len(cleaned) <= MAX_LENGTH
+            and _PROSE.fullmatch(words)
+            and _LONG_WORD.search(words)
+        ):
             return ParsedAnswer(v.Text(_case(words, options)), squeezed)  # such as "June 20"
         return ParsedAnswer(None, squeezed, str(error), hedged=hedged)
-    return ParsedAnswer(value, squeezed, unreduced=unreduced, hedged=hedged)
+    return ParsedAnswer(
+        reading.value, squeezed, unreduced=reading.unreduced, hedged=hedged, called=frozenset(reading.called)
+    )
 
 
 @lru_cache(maxsize=8_192)
-def parse_gold(text: str, options: Options = DEFAULT) -> ParsedAnswer:
+def parse_gold(text: str, options: Options = DEFAULT, *, letters: bool = False) -> ParsedAnswer:
     """The value of a gold, which may be a whole solution. Cached, because all rollouts of a group share their gold."""
-    return parse_answer(stated_answer(text, gold=True), options)
+    return parse_answer(stated_answer(text, gold=True), options, letters=letters)
+
+
+def runs_of_letters(text: str) -> frozenset[str]:
+    """The runs that can name one thing, such as SRMC, outside \\text{}. Within a formula, AB and BA are the same."""
+    runs = {
+        run
+        for run in _RUN.findall(_TEXT.sub(" ", text))
+        if run.isupper() or len(run) > 3 or (len(run) > 2 and run.istitle())
+    }
+    within = not text.strip("$ ").isalpha()
+    return frozenset("".join(sorted(run)) if len(run) == 2 and within else run for run in runs)
+
+
+def can_be_product(text: str) -> bool:
+    """Whether a text has letters that could be one word, or a product."""
+    return _RUN.search(text) is not None or _SPACED_LETTERS.search(text) is not None
 
 
 def is_choice(gold: str) -> bool:
@@ -101,7 +150,21 @@ def is_choice(gold: str) -> bool:
 def fold(text: str) -> str:
     """Folds a text for comparison: case, leading article, final punctuation and spacing do not count."""
     words = re.sub(r"[\s\-~]+", " ", text.lower()).strip(" .,;:!\"'()")
-    return _ARTICLE.sub("", words)
+    return ("-" if text.lstrip().startswith("-") else "") + _ARTICLE.sub("", words)
+
+
+def same_yes_or_no(gold: str, answer: str) -> bool | None:
+    """Whether two cleaned texts say yes or no alike; None if not both of them begin with yes or no.
+
+    A sentence may follow the word. If both texts have one, the two must be the same.
+    """
+    expected, said = _YES_NO.fullmatch(plain(gold)), _YES_NO.fullmatch(plain(answer))
+    if expected is None or said is None:
+        return None
+    if (expected[1] or expected[3]).lower() != (said[1] or said[3]).lower():
+        return False
+    first, second = fold(expected[2] or ""), fold(said[2] or "")
+    return first == second or (not first and not _BOTH_WAYS.search(second)) or not second
 
 
 def plain(cleaned: str) -> str:
@@ -111,7 +174,15 @@ def plain(cleaned: str) -> str:
     return _TEXT.sub(r" \1 ", cleaned).replace("~", " ").replace("\\ ", " ").strip()
 
 
-def _value(cleaned: str, options: Options) -> tuple[Value, bool]:
+class _Reading(NamedTuple):
+    """What a text says, and what its parser came across."""
+
+    value: Value
+    unreduced: bool = False
+    called: Collection[str] = ()
+
+
+def _read(cleaned: str, options: Options, *, letters: bool = False) -> _Reading:
     if len(cleaned) > MAX_LENGTH:
         raise UnreadableAnswer(f"longer than {MAX_LENGTH} characters")
     unwrapped = plain(cleaned)
@@ -119,32 +190,55 @@ def _value(cleaned: str, options: Options) -> tuple[Value, bool]:
     if letter:
         name = letter[1] or letter[2] or letter[3]
         if name.isupper() or letter[1] or letter[2]:
-            return v.Choice(name), False
+            return _Reading(v.Choice(name))
     lettered = _LETTERED.fullmatch(unwrapped)
     doubted = lettered and (_OTHER_LETTER.search(lettered[3]) or _HEDGE.search(lettered[3].lower()))
     if lettered and not doubted and not lettered[3].startswith(("^", "(", "_", "=", "+", "-", "/", "*")):
-        return v.Choice(lettered[1] or lettered[2], lettered[3]), False
+        return _Reading(v.Choice(lettered[1] or lettered[2], lettered[3]))
     all_but = _ALL_BUT.fullmatch(unwrapped)
     if all_but:
-        left_out, _ = _value(all_but[1], options)
+        left_out = _read(all_but[1], options).value
         points = left_out if isinstance(left_out, v.Collection) else v.Collection(_listed(left_out))
-        return v.Combination("difference", (v.REALS, points)), False
-    words = _worded(unwrapped, wrapped=unwrapped != cleaned, options=options)
+        return _Reading(v.Combination("difference", (v.REALS, points)))
+    wrapped = unwrapped != cleaned
+    products = letters and not wrapped and _has_products_only(unwrapped)
+    words = None if products else _worded(unwrapped, wrapped=wrapped, options=options)
     if words is not None:
-        return words, False
+        return _Reading(words)
     in_base = _BASED.fullmatch(unwrapped.replace(" ", ""))
     if in_base and any(c.isdigit() for c in in_base[1]):
-        return based(in_base[1], in_base[2]), False
+        return _Reading(based(in_base[1], in_base[2]))
+    date = canonical_date(unwrapped)
+    if date is not None:
+        return _Reading(v.Text(date))
     clock = _clock(unwrapped)
     if clock is not None:
-        return clock, False
+        return _Reading(clock)
     lexer = Lexer(
-        _ABOUT.sub("", _with_factor_dots(cleaned)),
+        _ABOUT.sub("", _with_selections(_with_membership(_with_factor_dots(cleaned)))),
         decimal_comma=options.decimal_comma,
         locale_thousands=options.locale_thousands,
+        letters=letters,
     )
     parser = Parser(lexer.tokens)
-    return parser.answer(), parser.unreduced
+    parser.letters_apart = letters
+    value = parser.answer()
+    if both := parser.called & parser.multiplied:  # x(t) is a function, so x(t - 1) is one too
+        parser = Parser(lexer.tokens)
+        parser.functions |= both
+        parser.letters_apart = letters
+        value = parser.answer()
+        parser.called |= both
+    return _Reading(value, parser.unreduced, parser.called)
+
+
+def _has_products_only(words: str) -> bool:
+    """Whether words can be products of letters: `mgh`, `m g h`, `mg h - kv`, and not `is it` or `New York`."""
+    for term in words.split("-"):
+        runs = [run for run in re.findall("[A-Za-z]+", term) if len(run) > 1]
+        if len(runs) > 1 or not all(is_product(run) and (len(run) < 3 or not run.istitle()) for run in runs):
+            return False
+    return True
 
 
 def _clock(words: str) -> v.Clock | None:
@@ -169,6 +263,23 @@ def _with_factor_dots(cleaned: str) -> str:
     return _FACTOR_DOT.sub(r" \\cdot ", cleaned)
 
 
+def _with_membership(cleaned: str) -> str:
+    """`2k pi for any integer k` and `2k pi (k \\in \\mathbb{Z})` as `2k pi, k \\in \\mathbb{Z}`."""
+    if "integer" not in cleaned and "\\in" not in cleaned:
+        return cleaned
+    words = plain(cleaned)
+    tail = _INTEGER_TAIL.search(words)
+    return f"{words[: tail.start()]}, {tail[1] or tail[2] or tail[3]} \\in \\mathbb{{Z}}" if tail else cleaned
+
+
+def _with_selections(cleaned: str) -> str:
+    """Permutations and combinations such as `_5P_2` and `^5C_2` as formulas."""
+    if "P_" not in cleaned and "C_" not in cleaned:
+        return cleaned
+    cleaned = _COMBINATION.sub(r"\\binom{\1}{\2}", cleaned)
+    return _PERMUTATION.sub(r"\\frac{\1!}{(\1-\2)!}", cleaned)
+
+
 def _listed(value: Value) -> tuple[Value, ...]:
     return value.items if isinstance(value, v.Listing) else (value,)
 
@@ -182,7 +293,7 @@ def _worded(words: str, *, wrapped: bool, options: Options) -> Value | None:
         return v.Collection(())
     if folded in REAL_PHRASES:
         return v.REALS
-    if folded in UNDEFINED_PHRASES:
+    if folded in UNDEFINED_PHRASES or _DOES_NOT_EXIST.fullmatch(folded):
         return v.Text("undefined")
     if folded in INFINITE_PHRASES:
         return v.Text("infinitely many")
@@ -192,6 +303,8 @@ def _worded(words: str, *, wrapped: bool, options: Options) -> Value | None:
         number = number_from_words(folded)
         if number is not None:
             return v.integer(number)
+    if "-" in words and all(len(run) < 3 for run in re.findall("[A-Za-z]+", words)):
+        return None  # p - q
     if words in FUNCTIONS or words in GREEK or folded in ("infinity", "inf", "oo", "infty", "pi"):
         return None
     spaced = " " in words

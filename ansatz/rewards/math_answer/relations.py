@@ -9,6 +9,7 @@ from __future__ import annotations
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.values import Expr, Value
 from ansatz.rewards.math_answer.views import parted
+from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
 
 _UNKNOWNS = frozenset({"x", "y", "z", "t"})
 """Letters that usually stand for what an equation is solved for, so `|x| = 9` and `x + y = 9` are equations."""
@@ -19,7 +20,7 @@ def is_label(value: Value) -> bool:
     if isinstance(value, v.Bracket):
         return all(isinstance(item, v.Name) and item.name not in v.CONSTANTS for item in value.items)
     if isinstance(value, v.Apply):
-        return len(value.function.rstrip("'")) == 1 or (value.function == "det" and is_label(value.arguments[0]))
+        return value.function not in KNOWN_FUNCTIONS or (value.function == "det" and is_label(value.arguments[0]))
     return isinstance(value, v.Name) and value.name not in v.CONSTANTS
 
 
@@ -67,7 +68,7 @@ def assigned(relation: v.Relation, *, totals: bool = False) -> tuple[Value, Valu
     left, right = relation.sides
     for name, value in ((left, right), (right, left)):
         if is_label(name):
-            names = {name.function} if isinstance(name, v.Apply) and len(name.function) == 1 else v.names_in(name)
+            names = {name.function} if isinstance(name, v.Apply) and name.function != "det" else v.names_in(name)
             if not names & v.names_in(value):
                 return name, value
         elif (is_measure(name) or (totals and is_total(name))) and not v.names_in(value):

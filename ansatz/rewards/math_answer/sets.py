@@ -111,6 +111,8 @@ def _of_listing(value: v.Listing) -> list[Interval]:
 
 def _of_relation(value: v.Relation) -> list[Interval]:
     if value.operators == ("in",):
+        if not isinstance(value.sides[0], v.Name | v.Apply | v.Bracket):
+            raise Unordered  # -x or 2x is in the set
         return _parts(value.sides[1])
     sides = value.sides
     if len(sides) == 2 and all(isinstance(side, v.EXPRESSIONS) for side in sides):

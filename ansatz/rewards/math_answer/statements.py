@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import re
+from unicodedata import category
 
-from ansatz.rewards.math_answer.words import ALTERING_WORDS, CURRENCIES, HEDGES, NEGATIONS, NUMBER_WORDS, unit_name
+from ansatz.rewards.math_answer.dates import canonical_date
+from ansatz.rewards.math_answer.words import (
+    ALTERING_WORDS,
+    CURRENCIES,
+    HEDGES,
+    NEGATIONS,
+    NUMBER_WORDS,
+    unit_name,
+    words_of_text,
+)
 
 MAX_SENTENCE_LENGTH = 1_000  # characters of a sentence that is searched for its value
 _MAX_TEXT_WORDS = 4  # of an answer in words, such as a name or a city
@@ -12,9 +22,49 @@ _MAX_TEXT_WORDS = 4  # of an answer in words, such as a name or a city
 _DOUBT = re.compile(
     r"\b(?:whether|if|cannot|can't|couldn't|could not|can not|unable|don't|do not|doesn't|does not|isn't|wasn't|wrong"
     r"|incorrect|doubt|unsure|never|unknown|exclude[sd]?|rejects?|rejected|discard|discarded|impossible|invalid"
-    r"|extraneous|fails?|eliminated?)\b",
+    r"|extraneous|fails?|eliminated?|might|could|(?-i:may)|guess|suppose|assume|except)\b|\?",
     re.IGNORECASE,
 )
+_ABOUT = re.compile(
+    r"\b(?:almost|nearly|around|roughly|about|close\s+to|(?:just|slightly|well)\s+(?:under|over))\s", re.IGNORECASE
+)
+_CONTRACTED = re.compile(r"n['’]t\b")
+_DELETED = re.compile(r"~~[^~]*~~")
+_BAD_MARKS = frozenset("❌✗✘❎❓❔🤔👎⛔🚫✖🙅🤷")
+_SMILE = re.compile(r"\s[:;]-?[)DP(]$")
+_REMARK = re.compile(r"(.{1,200}?)\s*\(([^()]{1,200}(?:\([^()]{0,60}\)[^()]{0,100}){0,3})\)")
+_GOOD_REMARK = re.compile(
+    r"(?:since|because|as\s(?!well)|for|given|after|by|using|from|see|rounded|exactly|found|in\s|per\s|so\s|where|note"
+    r"|rejecting|discarding|ignoring|excluding|we\s+(?:reject|discard|exclude|ignore|drop)|not\s+[-$\\\d])",
+    re.IGNORECASE,
+)
+_REJECTED_OTHER = re.compile(
+    r".{0,40}\b(?:is|was)\s+(?:extraneous|rejected|discarded|excluded|invalid|impossible|not\s+(?:valid|possible|allowed)"
+    r"|negative|too\s+\w+)",
+    re.IGNORECASE,
+)
+_SAME = re.compile(
+    r"(?:or|or\s+equivalently|equivalently|i\.\s?e\.,?|that\s+is,?|=|≈|also)\s*(?=[-$\\\d.])", re.IGNORECASE
+)
+_BAD_WORDS = (
+    HEDGES
+    | ALTERING_WORDS
+    | words_of_text(
+        """
+        guess bound sure least most if more lower upper unless wait no never cannot might could may almost nearly unsure
+        """
+    )
+)
+_NUMBERS = re.compile(r"-?\d+(?:[./]\d+)?")
+_CONTRAST = re.compile(r"(.{1,200}?),?\s(?:and\s+)?(?:not|rather\s+than|instead\s+of)\s+([-$\\\d][^,]{0,60})")
+_CORRECTED = re.compile(r"not\s+([-$\\\d][^,]{0,60}?),?\s+but\s+(?:rather\s+)?(.{1,200})", re.IGNORECASE)
+_MONTH = re.compile(r"\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)", re.IGNORECASE)
+_COMPOUND = re.compile(r"(?:\d+(?:\.\d+)?\s?([A-Za-z]+),?(?:\s+and)?(?:\s+|$)){2,4}")
+AMOUNT_IN_TWO_UNITS = (
+    r"\d+(?:\.\d+)?\s(?:hour|minute|day|week|year|month|feet|foot|yard|dollar|pound|meter|kilometer|h|hr|min)s?,?(?:\s+and)?"
+    r"\s+\d+(?:\.\d+)?\s(?:hour|minute|second|day|month|inche|inch|feet|cent|ounce|centimeter|meter|min|sec)s?"
+)
+_YES_NO = re.compile(r"(?:yes|no)\b\s*[,.;:!—-]", re.IGNORECASE)
 _RANGE = re.compile(
     r"\b(?:between|at least|at most|up to|from|exceeds|above|below|under|over"
     r"|(?:more|less|fewer|greater|larger|bigger|smaller|higher|lower) than)\b",
@@ -29,6 +79,7 @@ _VERB = re.compile(
 BOLD = re.compile(r"(?<![^\s(])\*\*([^*\s](?:[^*]*[^*\s])?)\*\*(?![^\s).,;:!?])")
 SPANS = re.compile(r"\\\[(.*?)\\\]|\$\$(.*?)\$\$|\\\(([^\n]*?)\\\)|(?<!\\)\$([^$\n]*)(?<!\\)\$", re.DOTALL)
 _ENGLISH = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_OTHER_LETTERS = re.compile(r"[^\W\d_a-zA-Zα-ωΑ-Ωº]")
 _TEXT_GROUP = re.compile(r"\\(?:text|mathrm|mbox|textbf|operatorname)\s*\{[^{}]*\}")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[a-zA-Z*]{1,20}\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z][A-Za-z'.-]*")
@@ -43,19 +94,61 @@ def value_said(sentence: str) -> str:
     """The value that a sentence states: the sentence itself if it is bare, its predicate, or its only value."""
     if len(sentence) > MAX_SENTENCE_LENGTH:
         return sentence
-    sentence = BOLD.sub(r"\1", sentence)
-    if is_bare(sentence):
+    sentence = without_remark(BOLD.sub(r"\1", sentence))
+    remark = _REMARK.fullmatch(sentence) if sentence.endswith(")") else None
+    if is_bare(sentence) or _YES_NO.match(sentence) or (remark and is_bare(remark[1])):
         return sentence
     stated = predicate(sentence)
     if stated:
         return stated
-    if _hedges(sentence) or _DOUBT.search(sentence) or _RANGE.search(sentence):
+    if _hedges(sentence) or _DOUBT.search(sentence) or _RANGE.search(sentence) or _ABOUT.search(sentence):
         return sentence
     words = {word.lower() for word in _WORD.findall(sentence)}
     if not words.isdisjoint(ALTERING_WORDS | NEGATIONS | NUMBER_WORDS.keys()):
         return sentence
     values = _values_in(sentence)
     return values[0] if len(values) == 1 else sentence
+
+
+def without_remark(sentence: str) -> str:
+    """A sentence without marks such as a tick at its end, and without a remark that changes nothing.
+
+    "7 (since x > 0)", "7 (we reject -1)" and "7, not 8" are 7. "1/2 (50%)" becomes 1/2 = 50%, whose sides must agree.
+    Any other remark stays, so that the sentence is not read.
+    """
+    if "~~" in sentence:
+        sentence = _DELETED.sub("", sentence).strip()
+    sentence = _SMILE.sub("", sentence)
+    if not sentence.isascii():
+        end = len(sentence)
+        while end and (category(sentence[end - 1]) in ("So", "Mn", "Sk") or sentence[end - 1] in " *\u200d"):
+            end -= 1
+        if _BAD_MARKS.isdisjoint(sentence[end:]) and end and sentence[end - 1] not in "°":
+            sentence = sentence[:end]
+    sentence = BOLD.sub(r"\1", sentence.strip(" *"))
+    corrected = _CORRECTED.fullmatch(sentence)
+    if corrected and corrected[1] != corrected[2]:
+        return corrected[2]
+    contrast = _CONTRAST.fullmatch(sentence)
+    if contrast and contrast[1] != contrast[2]:
+        return contrast[1]
+    remark = _REMARK.fullmatch(sentence) if sentence.endswith(")") and sentence[-2:] != "\\)" else None
+    if remark is None or not is_bare(remark[1]):
+        return sentence
+    head, said = remark[1], remark[2].strip()
+    words = {word.lower() for word in _WORD.findall(said)}
+    if _REJECTED_OTHER.match(said) or _GOOD_REMARK.match(said):
+        denies = not words.isdisjoint(
+            {"reject", "rejecting", "discard", "discarding", "exclude", "excluding", "not", "extraneous"}
+        )
+        repeats = not set(_NUMBERS.findall(head)).isdisjoint(_NUMBERS.findall(said))
+        doubts = not words.isdisjoint({"maybe", "perhaps", "guess", "unsure", "otherwise", "else"})
+        return sentence if doubts or (denies and repeats) else head
+    same = _SAME.match(said)
+    value = said[same.end() :] if same else said
+    if any(char.isdigit() or char == "\\" for char in value):
+        return f"{head} = {value}" if is_bare(value) else sentence
+    return head if words.isdisjoint(_BAD_WORDS) and not _DOUBT.search(said) else sentence
 
 
 def predicate(sentence: str) -> str | None:
@@ -66,12 +159,18 @@ def predicate(sentence: str) -> str | None:
     condition = max((match.end() for match in _CONDITION.finditer(sentence)), default=0)
     if condition and sum(verb.start() >= condition - 1 for verb in verbs) == 1:
         return None  # "the smallest n such that n^2 is 36" does not state 36
-    tail = sentence[verbs[-1].end() :].strip()
+    tail = without_remark(sentence[verbs[-1].end() :].strip())
     return tail if is_bare(tail) and not _hedges(tail) else None
 
 
 def _hedges(text: str) -> bool:
     return any(word.lower() in HEDGES for word in _WORD.findall(text))
+
+
+def doubts(sentence: str) -> bool:
+    """Whether a sentence doubts, denies, bounds or rounds what it says."""
+    patterns = (_DOUBT, _RANGE, _ABOUT, _CONDITION, _CONTRACTED)
+    return _hedges(sentence) or any(pattern.search(sentence) for pattern in patterns)
 
 
 def is_bare(text: str) -> bool:
@@ -82,6 +181,13 @@ def is_bare(text: str) -> bool:
     if text.startswith("$") and is_currency(text):
         outside = text[1:]
     words = _ENGLISH.findall(outside)
+    if not outside.isascii() and _OTHER_LETTERS.search(outside) and any(char.isdigit() for char in outside):
+        return False
+    if _MONTH.search(text) and canonical_date(text) is not None:
+        return True
+    compound = _COMPOUND.fullmatch(outside)
+    if compound:
+        words = [word for word in words if word != "and"]
     if not any(char.isdigit() for char in outside):
         return 0 < len(outside.split()) <= _MAX_TEXT_WORDS and not any(word.lower() in _VERBS for word in words)
     return all(unit_name(word) is not None for word in words)

@@ -11,6 +11,7 @@ from ansatz.rewards.math_answer.lexer import Token
 from ansatz.rewards.math_answer.values import Expr, UnreadableAnswer, Value
 
 MAX_DEPTH = 50
+FUNCTION_LETTERS = frozenset("fgFGP")
 
 
 class TokenStream:
@@ -62,19 +63,28 @@ class TokenStream:
 class Grammar(TokenStream, ABC):
     """The rules that the parts of the parser call in each other. `grammar.Parser` implements all of them.
 
-    sign: which of its two values a `\\pm` takes in this pass. saw_sign, degrees, unreduced: what the pass came across.
-    list_depth: the depth at which a `\\pm` doubles the clause that holds it.
+    sign: which of its two values a `\\pm` takes in this pass. saw_sign, unreduced: what the pass came across.
+    degrees: "deg", "C" or "F" after a degree sign. letters_apart: letters are variables, never units.
+    congruent: the side of a congruence is read, so `mod` belongs to the congruence.
+    list_depth: the depth at which a `\\pm` doubles the clause that holds it. functions: the names whose bracket always
+    holds arguments. called: the other names whose bracket holds a single number or name, as in x(0), so far.
+    multiplied: those whose bracket was multiplied, as in x(t - 1).
     """
 
     def __init__(self, tokens: Sequence[Token], *, sign: int = 1) -> None:
         super().__init__(tokens)
         self.sign: int = sign
         self.saw_sign: bool = False
-        self.degrees: bool = False
+        self.degrees: str = ""
+        self.letters_apart: bool = False
+        self.congruent: bool = False
         self.unreduced: bool = False
         self.list_depth: int = 0
         self.in_function: int = 0
         self.bars: int = 0
+        self.functions: frozenset[str] = FUNCTION_LETTERS
+        self.called: set[str] = set()
+        self.multiplied: set[str] = set()
 
     @abstractmethod
     def list(self) -> Value: ...

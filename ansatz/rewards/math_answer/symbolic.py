@@ -17,7 +17,7 @@ from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.functions import OPERATORS
 from ansatz.rewards.math_answer.numeric import NoNumber
 from ansatz.rewards.math_answer.values import Expr
-from ansatz.rewards.math_answer.words import words_of_text
+from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS, words_of_text
 
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "inf": sympy.oo}
 _SAME_NAME = words_of_text("sin cos tan cot sec csc sinh cosh tanh coth log floor arg factorial factorial2 binomial")
@@ -66,7 +66,7 @@ def build(value: Expr) -> Any:
     arguments = [build(argument) for argument in value.arguments]
     if any(argument.is_number and not abs(argument) <= _MAX_EXPONENT for argument in arguments):
         raise NoNumber("an argument too large to work out")
-    known = _FUNCTIONS.get(value.function)
+    known = _FUNCTIONS.get(value.function) if value.function in KNOWN_FUNCTIONS else None
     function = getattr(sympy, known) if known else sympy.Function(value.function)
     return function(*arguments)
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
+from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
+
 MAX_BITS = 40_000  # of an integer that is computed; 2^{4181} is an answer, 9^{9^9} is not
 
 
@@ -98,11 +100,26 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
+class Cases:
+    """A function by cases: (value, condition) of each piece. The condition of "otherwise" is None."""
+
+    pieces: tuple[tuple[Value, Value | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """sides[0] operators[0] sides[1] ...; operators are = < <= > >= != ~ (about) in."""
 
     sides: tuple[Value, ...]
     operators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """All values of the body as the parameters run through the integers."""
+
+    body: Value
+    parameters: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +132,15 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Based:
-    """Digits with a base, as in 204_5. digits: can begin with a minus."""
+    """Digits with a base, as in 204_5 or 0.101_2. digits: can begin with a minus."""
 
     digits: str
     base: int
+
+    @property
+    def value(self) -> Fraction:
+        whole, _, decimals = self.digits.partition(".")
+        return Fraction(int(whole + decimals, self.base), self.base ** len(decimals))
 
     def negated(self) -> Based:
         digits = self.digits.removeprefix("-")
@@ -166,14 +188,15 @@ class Text:
 
 
 Value: TypeAlias = (
-    Num | Name | Sum | Product | Power | Apply | Bracket | Collection | Listing | Matrix | Relation | Combination
-    | Based | Quantity | Ratio | Clock | Choice | Text
+    Num | Name | Sum | Product | Power | Apply | Bracket | Collection | Listing | Matrix | Relation | Family
+    | Cases | Combination | Based | Quantity | Ratio | Clock | Choice | Text
 )  # fmt: skip
 
 EXPRESSIONS = (Num, Name, Sum, Product, Power, Apply)
 ZERO, ONE, MINUS_ONE, HALF = Num(Fraction(0)), Num(Fraction(1)), Num(Fraction(-1)), Num(Fraction(1, 2))
 INFINITY, PI, E = Name("inf"), Name("pi"), Name("e")
 REALS = Name("reals")
+_NO_NAMES: frozenset[str] = frozenset()
 CONSTANTS = frozenset({"pi", "e", "i", "inf", "reals"})
 
 
@@ -289,10 +312,12 @@ def _sign_of_infinity(value: Expr) -> int:
 
 
 def names_in(value: object) -> frozenset[str]:
-    """The free variables of a value; constants do not count."""
+    """The free variables of a value, with the functions that are not known ones; constants do not count."""
+    if isinstance(value, Num):
+        return _NO_NAMES
     if isinstance(value, Name):
-        return frozenset() if value.name in CONSTANTS else frozenset({value.name})
-    names: set[str] = set()
+        return _NO_NAMES if value.name in CONSTANTS else frozenset({value.name})
+    names: set[str] = {value.function} if isinstance(value, Apply) and value.function not in KNOWN_FUNCTIONS else set()
     for part in children(value):
         names |= names_in(part)
     return frozenset(names)
@@ -313,6 +338,12 @@ def children(value: object) -> tuple[object, ...]:
         return value.sides
     if isinstance(value, Ratio):
         return value.terms
+    if isinstance(value, Matrix):
+        return tuple(entry for row in value.rows for entry in row)
     if isinstance(value, Quantity):
         return (value.amount,)
+    if isinstance(value, Family):
+        return (value.body,)
+    if isinstance(value, Cases):
+        return tuple(part for piece in value.pieces for part in piece)
     return ()

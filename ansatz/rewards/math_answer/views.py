@@ -50,12 +50,96 @@ def parted(value: Value) -> tuple[Value, Unit]:
 
 
 def with_letter_unit(value: Value, unit: Unit) -> tuple[Value, Unit]:
-    """`5 m` as 5 metres, if the other side has that unit. Otherwise the letter is a variable."""
-    if isinstance(value, v.Product) and isinstance(value.factors[-1], v.Name):
-        letter = value.factors[-1].name
-        if is_single_letter_unit(letter) and ((unit_name(letter), 1),) == unit:
-            return v.multiply(*value.factors[:-1]), unit
-    return value, ()
+    """`5 m` as 5 metres, and `3 N m` as 3 newton metres, if the other side has that unit. Otherwise it stays."""
+    if not isinstance(value, v.Product):
+        return value, ()
+    letters: dict[str, int] = {}
+    rest: list[Expr] = []
+    prefix = ""
+    for factor in value.factors:
+        if factor == v.Name("mu"):
+            prefix = "u"
+            continue
+        letter = _letter_power(factor, prefix)
+        prefix = ""
+        if letter:
+            letters[letter[0]] = letters.get(letter[0], 0) + letter[1]
+        else:
+            rest.append(factor)
+    return (v.multiply(*rest), unit) if rest and not prefix and tuple(sorted(letters.items())) == unit else (value, ())
+
+
+def _letter_power(factor: Expr, prefix: str) -> tuple[str, int] | None:
+    """The unit of a factor that is a letter, and its power."""
+    base, power = (factor.base, factor.exponent) if isinstance(factor, v.Power) else (factor, v.ONE)
+    if not isinstance(base, v.Name) or not isinstance(power, v.Num) or power.value.denominator != 1:
+        return None
+    if base.name == "Omega":
+        return "ohm", int(power.value)
+    unit = unit_name(prefix + base.name) if prefix or is_single_letter_unit(base.name) else None
+    return (unit, int(power.value)) if unit else None
+
+
+def conditions_of(value: v.Cases) -> list[tuple[Value, Value]]:
+    """(value, condition) of each piece, with the other conditions left out of all numbers for "otherwise"."""
+    stated = [condition for _, condition in value.pieces if condition is not None]
+    rest: Value = v.REALS
+    for condition in stated:
+        rest = v.Combination("difference", (rest, condition))
+    return [(part, rest if condition is None else condition) for part, condition in value.pieces]
+
+
+_UNIT_VECTORS = {
+    f"{mark}{letter}": place for mark in ("", "hat ", "vec ", "bar ") for place, letter in enumerate("ijk")
+}
+
+
+def in_components(gold: Value, answer: Value) -> tuple[Value, Value] | None:
+    """Both sides as points, if one of them is a sum of unit vectors such as `3i + 4j` and the other is a vector."""
+    if isinstance(gold, v.Num) or isinstance(answer, v.Num):
+        return None
+    sides = [_components(side) if isinstance(side, v.EXPRESSIONS) else None for side in (gold, answer)]
+    if sides == [None, None]:
+        return None
+    points: list[Value] = []
+    for side, components in zip((gold, answer), sides, strict=True):
+        if components is not None:
+            points.append(v.Bracket("(", components, ")"))
+        elif isinstance(side, v.Bracket) and len(side.items) == 2 and side.left == "(":
+            points.append(v.Bracket(side.left, (*side.items, v.ZERO), side.right))
+        elif isinstance(side, v.Matrix) and len(side.rows) == 2 and len(side.rows[0]) == 1:
+            points.append(v.Matrix((*side.rows, (v.ZERO,))))
+        elif isinstance(side, v.Bracket | v.Matrix):
+            points.append(side)
+        else:
+            return None
+    return points[0], points[1]
+
+
+def _components(value: Expr) -> tuple[Expr, ...] | None:
+    """The three components of a sum of unit vectors; None for other expressions, and for complex numbers."""
+    if not any(name in _UNIT_VECTORS for name in v.names_in(value)):  # i alone is the imaginary unit
+        return None
+    terms = [part for term in (value.terms if isinstance(value, v.Sum) else (value,)) for part in _distributed(term)]
+    sums: list[list[Expr]] = [[], [], []]
+    for term in terms:
+        factors = term.factors if isinstance(term, v.Product) else (term,)
+        places = [_UNIT_VECTORS[f.name] for f in factors if isinstance(f, v.Name) and f.name in _UNIT_VECTORS]
+        rest = [f for f in factors if not (isinstance(f, v.Name) and f.name in _UNIT_VECTORS)]
+        if len(places) != 1 or any(_UNIT_VECTORS.keys() & {"i", *v.names_in(f)} & v.names_in(f) for f in rest):
+            return None
+        sums[places[0]].append(v.multiply(v.ONE, *rest))
+    return tuple(v.add(v.ZERO, *terms) for terms in sums)
+
+
+def _distributed(term: Expr) -> list[Expr]:
+    """The terms of a number times one sum."""
+    factors = term.factors if isinstance(term, v.Product) else (term,)
+    inner = [factor for factor in factors if isinstance(factor, v.Sum)]
+    if len(inner) != 1:
+        return [term]
+    rest = [factor for factor in factors if factor is not inner[0]]
+    return [v.multiply(*rest, part) for part in inner[0].terms]
 
 
 def items_of(value: Value) -> tuple[Value, ...] | None:

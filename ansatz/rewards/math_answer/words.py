@@ -18,12 +18,22 @@ ms: millisecond milliseconds | L: l liter liters litre litres | mL: ml millilite
 teaspoon teaspoons | acre: acres | hectare: hectares ha | dollar: dollars usd bucks buck | cent: cents | euro:
 euros eur | gbp: sterling | yen: jpy | rupee: rupees inr rs | yuan: rmb cny | deg: degree degrees | rad: radian
 radians | %: percent percents percentage pct | N: newton newtons | J: joule joules | W: watt watts | V: volt volts
-| A: amp amps ampere amperes | Hz: hertz | Pa: pascal pascals | K: kelvin kelvins | kJ: kilojoule kilojoules | kW:
+| A: amp amps ampere amperes | T: tesla teslas | Wb: weber webers | kHz: kilohertz | MHz: megahertz |
+GHz: gigahertz | kPa: kilopascal kilopascals | MPa: megapascal megapascals | GPa: gigapascal gigapascals | keV: |
+MeV: | GeV: | TeV: | kN: kilonewton kilonewtons | kV: kilovolt kilovolts | mV: millivolt millivolts | mA: milliamp
+milliamps milliampere milliamperes | mW: milliwatt milliwatts | MW: megawatt megawatts | GW: gigawatt gigawatts |
+MJ: megajoule megajoules | kcal: kilocalorie kilocalories | mmol: millimole millimoles | um: micrometer micrometers
+micrometre micrometres micron microns | us: microsecond microseconds | ug: microgram micrograms | uF: microfarad
+microfarads | uC: microcoulomb microcoulombs | uA: microamp microamps | uL: microliter microliters | ns: nanosecond
+nanoseconds | nF: nanofarad nanofarads | pF: picofarad picofarads | kohm: kiloohm kiloohms kilohm kilohms | megaohm:
+megaohms megohm megohms | coulomb: coulombs | farad: farads | henry: henries henrys | atm: atmosphere atmospheres |
+torr: | mmHg: | dB: decibel decibels | amu: | angstrom: angstroms | MB: megabyte megabytes | TB: terabyte terabytes |
+kB: KB kilobyte kilobytes | Hz: hertz | Pa: pascal pascals | K: kelvin kelvins | kJ: kilojoule kilojoules | kW:
 kilowatt kilowatts | kWh: kilowatthour | mol: mole moles | ohm: ohms | cal: calorie calories | byte: bytes | bit:
 bits | decade: decades | century: centuries | th: st nd rd | C: celsius | F: fahrenheit | mph: | kph: | kmh: | eV:
 | nm: nanometer nanometers | erg: ergs | AU: | pc: parsec parsecs | rpm: | GB: | unit: units u.
 """
-_SINGLE_LETTER_UNITS = frozenset({"m", "g", "s", "h", "L", "N", "J", "W", "V", "A", "K", "C", "F", "l"})
+_SINGLE_LETTER_UNITS = frozenset("mgshLNJWVAKCFlT")
 _COUNTED = """
 way ways person people student students man men woman women boy boys girl girls child children adult adults apple
 apples orange oranges ball balls marble marbles coin coins card cards book books page pages car cars dog dogs cat
@@ -66,7 +76,9 @@ foxes fox watch watches indices index axes axis radii radius
 _ENTRIES = [entry.strip().partition(":") for entry in _UNITS.replace("\n", " ").split("|")]
 UNIT_OF = {spelling: unit for unit, _, spellings in _ENTRIES for spelling in (unit, *spellings.split())}
 NOUNS = frozenset(_COUNTED.split())
-LONG_UNITS = frozenset(name for name in UNIT_OF if len(name) > 1) - {"in", "pt", "rs", "st", "pc", "min"}
+LONG_UNITS = frozenset(name for name in UNIT_OF if len(name) > 1) - words_of_text(
+    "in pt rs st pc min um us ug ns uA uL uF uC"
+)
 """Spellings that are units even without \\text{}; a single letter is a unit only inside it."""
 
 CURRENCIES = {"$": "dollar", "€": "euro", "£": "gbp", "¥": "yen", "₹": "rupee"}
@@ -83,7 +95,12 @@ TO_BASE: dict[str, tuple[str, int, int]] = {
     "mL": ("L", 1, 1000), "cent": ("dollar", 1, 100), "month": ("year", 1, 12), "kJ": ("J", 1000, 1),
     "kW": ("W", 1000, 1), "qt": ("gal", 1, 4), "pt": ("gal", 1, 8), "cup": ("gal", 1, 16), "tbsp": ("tsp", 3, 1),
     "decade": ("year", 10, 1), "century": ("year", 100, 1), "hectare": ("acre", 2_471_054, 1_000_000),
-    "nm": ("m", 1, 10**9),
+    "nm": ("m", 1, 10**9), "um": ("m", 1, 10**6), "us": ("s", 1, 10**6), "ns": ("s", 1, 10**9), "ug": ("kg", 1, 10**9),
+    "kHz": ("Hz", 1000, 1), "MHz": ("Hz", 10**6, 1), "GHz": ("Hz", 10**9, 1), "kPa": ("Pa", 1000, 1),
+    "MPa": ("Pa", 10**6, 1), "GPa": ("Pa", 10**9, 1), "keV": ("eV", 1000, 1), "MeV": ("eV", 10**6, 1),
+    "GeV": ("eV", 10**9, 1), "kN": ("N", 1000, 1), "kV": ("V", 1000, 1), "mV": ("V", 1, 1000), "mA": ("A", 1, 1000),
+    "mW": ("W", 1, 1000), "MW": ("W", 10**6, 1), "GW": ("W", 10**9, 1), "MJ": ("J", 10**6, 1), "kcal": ("cal", 1000, 1),
+    "mmol": ("mol", 1, 1000), "kohm": ("ohm", 1000, 1), "megaohm": ("ohm", 10**6, 1),
 }  # fmt: skip
 """unit -> (base unit, numerator, denominator): how many base units it is."""
 
@@ -95,6 +112,10 @@ FUNCTIONS = {
     "asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot", "cosec": "csc", "arctg": "arctan",
     "sh": "sinh", "ch": "cosh", "ceiling": "ceil", "sign": "sgn",
 }  # fmt: skip
+_FOLDED = "factorial factorial2 binomial mod residues sum prod int lim"
+KNOWN_FUNCTIONS = frozenset({*FUNCTIONS.values(), *_FOLDED.split()})
+"""Functions with a meaning of their own. Any other name of an `Apply` is a function of the problem, such as f or x."""
+
 INVERSES = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot"}
 
 GREEK = words_of_text(
@@ -103,6 +124,16 @@ GREEK = words_of_text(
     upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar
     """
 )
+
+_SMALL = """
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
+nineteen
+"""
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+NUMBER_WORDS: dict[str, int] = {
+    **{word: n for n, word in enumerate(_SMALL.split())},
+    **{word: 10 * n for n, word in enumerate(_TENS.split(), start=2)},
+}
 
 HEDGES = words_of_text(
     """
@@ -127,6 +158,16 @@ CONNECTIVES = HEDGES | words_of_text(
     """
 )
 
+KEPT_WORDS = frozenset(
+    {
+        word
+        for word in CONNECTIVES | NEGATIONS | ALTERING_WORDS | UNIT_GRAMMAR | {*SCALES, *NUMBER_WORDS}
+        if len(word) > 2
+    }
+    | {"or", "to", "no", "if", "of"}
+)
+"""Words that are never the letters of a product. The other short words are, as in `e^{it}` and `ax + by`."""
+
 EMPTY_PHRASES = frozenset(
     {"no solution", "no solutions", "no real solution", "no real solutions", "empty set", "the empty set", "none"}
     | {"no solution exists", "no solutions exist", "there is no solution", "there are no solutions", "null set"}
@@ -139,16 +180,6 @@ INFINITE_PHRASES = frozenset(
 REAL_PHRASES = frozenset(
     {"all real numbers", "all reals", "real numbers", "all real", "the real numbers", "any real number"}
 )
-
-_SMALL = """
-zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
-nineteen
-"""
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-NUMBER_WORDS: dict[str, int] = {
-    **{word: n for n, word in enumerate(_SMALL.split())},
-    **{word: 10 * n for n, word in enumerate(_TENS.split(), start=2)},
-}
 
 
 def number_from_words(text: str) -> int | None:

@@ -13,6 +13,11 @@ from ansatz.rewards.math_answer.letters import asserted_letter
     [
         (r"so \boxed{5}.", "5"),
         (r"\boxed{4} no, \boxed{5}", "5"),
+        (r"\boxed{4} or \boxed{5}", "4 or 5"),
+        (r"\boxed{4}, \boxed{5}, and \boxed{6}", "4, 5, 6"),
+        (r"4 or \boxed{5}", "4 or 5"),
+        (r"\boxed{5}. The answer is 6.", "5 or 6"),
+        (r"\boxed{5}. The answer is 5.", "5"),
         (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
         (r"\boxed{\{1,2\}}", r"\{1,2\}"),
         (r"\boxed 7.", "7"),
@@ -20,7 +25,7 @@ from ansatz.rewards.math_answer.letters import asserted_letter
         ("<answer> 5 </answer>", "5"),
         (r"<answer>it is \boxed{5}</answer>", "5"),
         (r"<think>\boxed{4}</think> \boxed{5}", "5"),
-        (r"<answer>5</answer> \boxed{6}", "5"),
+        (r"<answer>5</answer> \boxed{6}", "5 or 6"),
     ],
 )
 def test_strict_reads_the_last_tag_or_box(response: str, answer: str):
@@ -41,6 +46,7 @@ def test_strict_reads_the_last_tag_or_box(response: str, answer: str):
             r"<think>\boxed{5}",
         ),
         *(r"<think>\boxed{5}</think>", "<answer></answer>", "<answer>5", r"\boxedly{5}"),
+        *(r"not \boxed{5}", r"\boxed{5} is wrong", r"\boxed{5}. Wait, no.", r"at least \boxed{5}", r"$-\boxed{5}$"),
     ],
 )
 def test_strict_finds_no_answer_and_never_falls_back_to_an_earlier_one(response: str):
@@ -92,6 +98,15 @@ def test_options_about_thoughts():
         "so 5 is our answer. ",
         "A, not ",
         "<|im_end|>",
+        "\\boxed{1} or ",
+        "no, ",
+        "it is wrong ",
+        "should be ",
+        "答案是8。",
+        "8이 ",
+        "(",
+        "```\n",
+        '{"answer": ',
     ],
 )
 @pytest.mark.parametrize("join", [False, True])
@@ -99,6 +114,7 @@ def test_time_is_linear_in_length(mode, piece: str, join: bool):
     begin = time.thread_time()
     extract(piece * 50_000, mode=mode, join_boxes=join)
     extract(piece * 50_000, mode=mode, choice=True)
+    extract("\\boxed{8}" + piece * 50_000, mode=mode, join_boxes=join)
     stated_answer(piece * 50_000, gold=True)
     assert time.thread_time() - begin < 2.0  # of this thread only; a quadratic scan would take minutes
 

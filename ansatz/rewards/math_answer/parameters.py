@@ -1,0 +1,185 @@
+"""Answers with letters that can be renamed: integer parameters, arbitrary constants, the argument of a function.
+
+`2k pi` for all integers k is `2n pi` for all integers n, `x^2 + C` is `x^2 + c`, and `f(t) = t + 1` is `f(x) = x + 1`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import TypeGuard
+
+from ansatz.rewards.math_answer import values as v
+from ansatz.rewards.math_answer.canonical import TooLarge, canonical, difference
+from ansatz.rewards.math_answer.functions import is_vector, mapped
+from ansatz.rewards.math_answer.relations import assigned
+from ansatz.rewards.math_answer.values import Expr, Value
+from ansatz.rewards.math_answer.views import as_number
+from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS, words_of_text
+
+_PARAMETERS = words_of_text("k n m l j p")
+_LINE_PARAMETERS = words_of_text("t s r k u lambda mu alpha")
+_VARIABLES = words_of_text("x y z t u r s theta phi")
+_CAPITAL = re.compile(r"C(_\w+)?|c_\w+")
+_CONSTANT = re.compile(r"[cCKkABD](_\w+)?|const|constant")
+_MAX_CONSTANTS = 3
+
+
+def renamed(value: Value, names: dict[str, Expr]) -> Value:
+    """The value with all the names replaced at once."""
+    return mapped(value, lambda part: names.get(part.name, part) if isinstance(part, v.Name) else part)
+
+
+# integer parameters
+
+
+def family_of(value: Value) -> v.Family | None:
+    """The family that a value states: a congruence is one, and so is `5k + 2` without a word about k."""
+    if isinstance(value, v.Family):
+        return value
+    name, stated = (value.sides[0], value.sides[1]) if _names_a_value(value) else (None, value)
+    if isinstance(stated, v.Apply) and stated.function == "residues":
+        parameter = "parameter of residues"
+        residue, modulus = stated.arguments[0], stated.arguments[-1]
+        body = v.add(v.multiply(modulus, v.Name(parameter)), residue)
+        return v.Family(v.Relation((name, body), ("=",)) if name else body, (parameter,))
+    letters = v.names_in(stated) & _PARAMETERS
+    return v.Family(value, tuple(letters)) if len(letters) == 1 else None
+
+
+def _names_a_value(value: Value) -> TypeGuard[v.Relation]:
+    return isinstance(value, v.Relation) and value.operators == ("=",) and isinstance(value.sides[0], v.Name)
+
+
+def members_of(family: v.Family) -> list[tuple[Value | None, Value]]:
+    """(name, expression) of each member; name: None if it has none."""
+    items = family.body.items if isinstance(family.body, v.Listing) else (family.body,)
+    pairs: list[tuple[Value | None, Value]] = []
+    for item in items:
+        if _names_a_value(item):
+            pairs.append((item.sides[0], item.sides[1]))
+        else:
+            pairs.append((None, item))
+    if pairs[0][0] is not None:  # x = a, b names x once
+        pairs = [(name or pairs[0][0], value) for name, value in pairs]
+    return pairs
+
+
+def same_progression(gold: Expr, parameter: str, answer: Expr, other: str) -> bool | None:
+    """Whether `a k + b` and `c n + d` have the same values for all integers; None if one is not of this form."""
+    try:
+        line, other_line = _linear(gold, parameter), _linear(answer, other)
+    except (TooLarge, v.UnreadableAnswer):
+        return None
+    if line is None or other_line is None:
+        return None
+    (slope, start), (other_slope, other_start) = line, other_line
+    opposite = not difference(canonical(slope), canonical(v.negate(other_slope)))
+    if not opposite and difference(canonical(slope), canonical(other_slope)):
+        return False
+    turns = as_number(v.divide(v.add(other_start, v.negate(start)), slope))
+    return turns is not None and turns.denominator == 1
+
+
+def _linear(value: Expr, name: str) -> tuple[Expr, Expr] | None:
+    start, next_one = (renamed(value, {name: number}) for number in (v.ZERO, v.ONE))
+    if not isinstance(start, v.EXPRESSIONS) or not isinstance(next_one, v.EXPRESSIONS):
+        return None
+    slope = v.add(next_one, v.negate(start))
+    line = v.add(v.multiply(slope, v.Name(name)), start)
+    if difference(canonical(value), canonical(line)) or not canonical(slope).top:
+        return None
+    return slope, start
+
+
+# arguments of functions
+
+
+def same_arguments(gold: v.Relation, answer: v.Relation) -> v.Relation | None:
+    """The answer with the arguments of its function named as in the gold; None if that changes its meaning."""
+    expected, stated = assigned(gold), assigned(answer)
+    if expected is None or stated is None:
+        return None
+    (label, value), (other_label, other_value) = expected, stated
+    if not isinstance(label, v.Apply) or not isinstance(other_label, v.Apply) or label.function != other_label.function:
+        return None
+    arguments, others = _plain_names(label), _plain_names(other_label)
+    if arguments == others or len(arguments) != len(others) or label.function in KNOWN_FUNCTIONS:
+        return None
+    if (v.names_in(other_value) - set(others)) & set(arguments) or (v.names_in(value) - set(arguments)) & set(others):
+        return None
+    names: dict[str, Expr] = {other: v.Name(name) for other, name in zip(others, arguments, strict=True)}
+    return v.Relation((label, renamed(other_value, names)), ("=",))
+
+
+def _plain_names(label: v.Apply) -> tuple[str, ...]:
+    names = [argument.name for argument in label.arguments if isinstance(argument, v.Name)]
+    return tuple(names) if len(set(names)) == len(label.arguments) else ()
+
+
+# arbitrary constants
+
+
+def with_constants_renamed(gold: Value, answer: Value) -> Iterator[Value]:
+    """The answer with its arbitrary constants named as in the gold, in every order."""
+    expected, stated = _stated(gold), _stated(answer)
+    if expected is None or stated is None or isinstance(expected, v.Num) or isinstance(stated, v.Num):
+        return
+    constants = _constants(expected)
+    if not constants or not all(_is_arbitrary(expected, name, of_gold=True) for name in constants):
+        return
+    fixed = v.names_in(gold) - constants
+    others = _constants(stated) - fixed
+    if len(others) != len(constants) or len(constants) > _MAX_CONSTANTS or fixed != v.names_in(answer) - others:
+        return
+    if not all(_is_arbitrary(stated, name, of_gold=False) for name in others):
+        return
+    if len({name.partition("_")[0] for name in others}) > 1 and not others <= {"A", "B", "D"}:
+        return
+    for order in itertools.permutations(sorted(constants)):
+        names: dict[str, Expr] = {other: v.Name(name) for other, name in zip(sorted(others), order, strict=True)}
+        yield renamed(answer, names)
+
+
+def with_parameter_renamed(gold: Value, answer: Value) -> Iterator[Value]:
+    """The answer with the parameter of a line, such as `(1, 2) + s(3, 4)`, named as in the gold."""
+    sides = [side.sides[-1] if isinstance(side, v.Relation) else side for side in (gold, answer)]
+    if not all(map(is_vector, sides)):
+        return
+    names = [v.names_in(side) for side in sides]
+    if all(len(letters) == 1 and letters <= _LINE_PARAMETERS for letters in names):
+        yield renamed(answer, {next(iter(names[1])): v.Name(next(iter(names[0])))})
+
+
+def _stated(value: Value) -> Expr | None:
+    if isinstance(value, v.Relation):
+        pair = assigned(value)
+        value = pair[1] if pair else value
+    return value if isinstance(value, v.EXPRESSIONS) else None
+
+
+def _constants(value: Expr) -> frozenset[str]:
+    return frozenset(name for name in v.names_in(value) if _CONSTANT.fullmatch(name))
+
+
+def _is_arbitrary(value: Expr, name: str, *, of_gold: bool) -> bool:
+    """Whether a name looks like the constant of an integral or of a general solution, and is not a given quantity."""
+    terms = value.terms if isinstance(value, v.Sum) else (value,)
+    holding = [term for term in terms if name in v.names_in(term)]
+    if len(holding) != 1:
+        return False
+    rest = [term for term in terms if term is not holding[0]]
+    alone = holding[0] in (v.Name(name), v.negate(v.Name(name)))
+    factors = holding[0].factors if isinstance(holding[0], v.Product) else (holding[0],)
+    if v.Name(name) not in factors or sum(name in v.names_in(factor) for factor in factors) != 1:
+        return False
+    others = v.names_in(value) - {name}
+    if not others & _VARIABLES or (alone and not rest):
+        return False
+    capital = _CAPITAL.fullmatch(name) is not None
+    if not of_gold or capital:
+        return True
+    given = {other for other in others if not _CONSTANT.fullmatch(other)} - _VARIABLES
+    varies = any(isinstance(factor, v.Power | v.Apply) and v.names_in(factor) & _VARIABLES for factor in factors)
+    return name in ("c", "K", "k") and not given and (alone or (name == "c" and varies))
