@@ -22,6 +22,9 @@ from ansatz.registry import Registry
 ADVANTAGES: Registry[Function] = Registry("advantage")
 Single = Literal["zero", "keep"]
 
+_DIVIDING = ("group_zscore", "leave_one_out_std")
+_SINGLE = {"single": {"keep": "; a prompt's only rollout keeps its reward"}}
+
 
 @ADVANTAGES.register("reward", "raw")
 @formula("A = r")
@@ -39,7 +42,7 @@ def filtered_bc(reward_N: Tensor, *, solved: float = 0.5) -> Tensor:
 
 
 @ADVANTAGES.register("group_mean", "dr_grpo", "centered", "reinforce_baseline")
-@formula("A = r - mean reward of the prompt")
+@formula("A = r - mean reward of the prompt", notes=_SINGLE)
 def group_mean(reward_N: Tensor, group_N: Tensor, *, single: Single = "zero") -> Tensor:
     """The reward minus the mean of its group: unbiased, scaled by (n - 1) / n (Dr. GRPO, arXiv:2503.20783).
 
@@ -50,7 +53,10 @@ def group_mean(reward_N: Tensor, group_N: Tensor, *, single: Single = "zero") ->
 
 
 @ADVANTAGES.register("group_zscore", "grpo", "group_norm", "standard")
-@formula("A = (r - mean reward of the prompt) / (std of the {std_over}'s rewards (ddof {ddof}) + {eps})")
+@formula(
+    "A = (r - mean reward of the prompt) / (std of the {std_over}'s rewards (ddof {ddof}) + {eps})",
+    notes={"single": {"keep": "; a prompt's only rollout has r / (1 + {eps})"}},
+)
 def group_zscore(
     reward_N: Tensor,
     group_N: Tensor,
@@ -75,7 +81,9 @@ def group_zscore(
 
 
 @ADVANTAGES.register("group_smoothed")
-@formula("A = (r - mean) / sqrt(the prompt's variance shrunk to the batch's, as if by {strength} more rollouts)")
+@formula(
+    "A = (r - mean) / (s + {eps}), s^2 the prompt's variance shrunk to the batch's, as if by {strength} more rollouts"
+)
 def group_smoothed(reward_N: Tensor, group_N: Tensor, *, strength: float = 4.0, eps: float = 1e-6) -> Tensor:
     """(r - mean) / (s + eps), s^2 = (n var(group) + strength var(batch)) / (n + strength), both with ddof 0.
 
@@ -113,7 +121,7 @@ def prior_mean(reward_N: Tensor, group_N: Tensor, *, strength: float = 1.0) -> T
 
 
 @ADVANTAGES.register("leave_one_out", "rloo")
-@formula("A = r - mean of the prompt's other rewards")
+@formula("A = r - mean of the prompt's other rewards", notes=_SINGLE)
 def leave_one_out(reward_N: Tensor, group_N: Tensor, *, single: Single = "zero") -> Tensor:
     """The reward minus the mean of the others, n / (n - 1) (r - mean): unbiased (RLOO, arXiv:2402.14740).
 
@@ -146,7 +154,11 @@ def leave_one_out_std(reward_N: Tensor, group_N: Tensor, *, ddof: int = 1, eps: 
 
 
 @ADVANTAGES.register("mean_ratio", "max_rl", "maxrl")
-@formula("A = (r - mean reward of the prompt) / (mean + {eps})")
+@formula(
+    "A = (r - mean reward of the prompt) / (mean + {eps}), 0 where the mean is {signed}",
+    words={"signed": {False: "not positive", True: "0"}},
+    notes=_SINGLE,
+)
 def mean_ratio(
     reward_N: Tensor, group_N: Tensor, *, eps: float = 1e-6, signed: bool = False, single: Single = "zero"
 ) -> Tensor:
@@ -177,7 +189,7 @@ def batch_zscore(reward_N: Tensor, *, ddof: int = 1, eps: float = 1e-8) -> Tenso
 
 
 @ADVANTAGES.register("pass_at_k", "passk")
-@formula("A = (share of draws of {k} that a rollout's success saves) / std: the gain in pass@{k}")
+@formula("A = (share of draws of {k} that a rollout's success (r > {solved}) saves) / std: the gain in pass@{k}")
 def pass_at_k(reward_N: Tensor, group_N: Tensor, *, k: int = 4, solved: float = 0.5) -> Tensor:
     """The advantage of a rollout in a random draw of k that counts as solved if any of them is (arXiv:2508.10751).
 
@@ -203,7 +215,15 @@ def pass_at_k(reward_N: Tensor, group_N: Tensor, *, k: int = 4, solved: float = 
 
 
 @ADVANTAGES.register("best_gap", "grpo_passk")
-@formula("A = r_best - r_second for the prompt's best rollout, 0 for the others")
+@formula(
+    "A = {divide_by_std} for the prompt's best rollout, 0 for the others",
+    words={
+        "divide_by_std": {
+            False: "r_best - r_second",
+            True: "(r_best - r_second) / (std of the prompt's rewards (ddof {ddof}) + {eps})",
+        }
+    },
+)
 def best_gap(
     reward_N: Tensor, group_N: Tensor, *, divide_by_std: bool = False, ddof: int = 1, eps: float = 1e-6
 ) -> Tensor:
@@ -225,7 +245,7 @@ def best_gap(
 
 
 @ADVANTAGES.register("opo", "length_weighted")
-@formula("A = r - length-weighted mean reward of the prompt")
+@formula("A = r - length-weighted mean reward of the prompt", notes=_SINGLE)
 def opo(reward_N: Tensor, group_N: Tensor, length_N: Tensor, *, single: Single = "zero") -> Tensor:
     """The reward minus sum(length r) / sum(length): the baseline of least variance if gradients grow with length
     (arXiv:2505.23585).
@@ -250,7 +270,10 @@ def remax(reward_N: Tensor, baseline_N: Tensor) -> Tensor:
 
 
 @ADVANTAGES.register("gpg")
-@formula("A = (r - mean reward of the prompt) x rollouts / rollouts with a reward that is not 0")
+@formula(
+    "A = (r - mean reward of the prompt) x rollouts / rollouts with a reward that is not 0",
+    notes={"single": {"keep": "; a prompt's only rollout has r instead of r - mean"}},
+)
 def gpg(reward_N: Tensor, group_N: Tensor, *, single: Single = "zero") -> Tensor:
     """The centred reward, scaled up to make up for rollouts without a signal (GPG, arXiv:2504.02546)."""
     return group_mean(reward_N, group_N, single=single) * len(reward_N) / (reward_N != 0).sum().clamp(min=1)
@@ -270,7 +293,13 @@ def log_partition(reward_N: Tensor, group_N: Tensor, *, tau: float = 1.0) -> Ten
 
 
 @ADVANTAGES.register("gdpo", "normalize_then_sum")
-@formula("A = weighted sum over reward components of their {normalizer} (ddof {ddof}, eps {eps}) within the prompt")
+@formula(
+    "A = weighted sum over reward components of their {normalizer} within the prompt",
+    words={
+        "normalizer": lambda name: f"{name} (ddof {{ddof}}, eps {{eps}})" if name in _DIVIDING else name,
+    },
+    notes={"component_weights": ", weights {component_weights}", **_SINGLE},
+)
 def gdpo(
     component_NK: Tensor,
     group_N: Tensor,

@@ -27,7 +27,7 @@ from ansatz.registry import Registry, load_attribute, suggest
 
 Spec = Mapping[str, Any]
 
-_COMPONENTS: dict[str, Registry[Any]] = {
+COMPONENTS: dict[str, Registry[Any]] = {
     "advantage": ADVANTAGES,
     "reward_whiten": token_advantages.REWARD_WHITENS,
     "whiten": token_advantages.WHITENS,
@@ -136,9 +136,14 @@ def resolved_row(preset: str | None, project: str | None) -> dict[str, Any]:
     return row
 
 
-def preset_row(name: str) -> dict[str, Any]:
-    """The row of that name or alias, or a row from a file, without its description."""
+def preset_row(name: str, *, below: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The row of that name or alias, or a row from a file, without its description.
+
+    A row can start from another one that its key `preset` names. below: the rows that start from this one.
+    """
     row: Any
+    if name in below:
+        raise ConfigError(f"algorithm.preset: {' starts from '.join([*below, name])}, which has no end.")
     aliases = {alias: title for title, entry in PRESETS.items() for alias in entry.get("aliases", ())}
     if name in PRESETS or name in aliases:
         row = PRESETS[aliases.get(name, name)]
@@ -159,9 +164,16 @@ def preset_row(name: str) -> dict[str, Any]:
             f"algorithm.preset {name!r} holds a {type(row).__name__}; a row maps keys to component names."
         )
     entries = {key: value for key, value in cast(Spec, row).items() if key not in DESCRIPTION}
+    base: Any = entries.pop("preset", None)
     for key in entries:
         _check_key(key, COMMON, f"algorithm.preset {name!r}")
-    return entries
+    if base is None:
+        return entries
+    if not isinstance(base, str):
+        raise ConfigError(f"algorithm.preset {name!r}: preset = {base!r:.60}, expected a name.")
+    near = Path(name.partition(":")[0]).parent / base.partition(":")[0]
+    start = preset_row(str(near.parent / Path(base).name) if near.is_file() else base, below=(*below, name))
+    return {**start, **{key: _over({**COMMON, **start}[key], value) for key, value in entries.items()}}
 
 
 def _check_key(key: str, known: Iterable[str], where: str) -> None:
@@ -202,7 +214,7 @@ def _field(key: str, value: Any, max_response_tokens: int | None) -> Any:
         return None
     if key == "advantage_clip":
         return _interval(key, value)
-    if key in _COMPONENTS:
+    if key in COMPONENTS:
         return _component(key, value, max_response_tokens)
     if key in _CHOICES and value not in _CHOICES[key]:
         raise ConfigError(f"algorithm.{key} = {value!r}: expected one of {', '.join(_CHOICES[key])}.")
@@ -233,4 +245,4 @@ def _component(key: str, value: Any, max_response_tokens: int | None) -> Compone
                     f"a number, such as algorithm: {{{key}: {{{setting}: 1024}}}}."
                 )
             settings[setting] = max_response_tokens
-    return build_component(_COMPONENTS[key], name, settings)
+    return build_component(COMPONENTS[key], name, settings)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ansatz.errors import ConfigError
-from ansatz.registry import Registry, settings_of
+from ansatz.registry import Registry, settings_of, suggest
 
 
 class Clipped(NamedTuple):
@@ -72,14 +72,93 @@ INPUTS = {
 }
 
 
-def formula(text: str, gradient: str = "") -> Callable[[F], F]:
-    """Decorator: the component as a formula in words; `{setting}` is replaced by the value of that setting.
+_MISMATCH = ("old_logp_T", "behavior_logp_T", "segment_T")
+_LOSS = ("policy_logp_T", "anchor_logp_T", *_MISMATCH, "advantage_T", "mismatch_weight_T")
+INPUTS_OF: dict[str, tuple[str, ...]] = {
+    "advantage": (
+        "reward_N", "group_N", "length_N", "component_NK", "truncated_N", "baseline_N", "segment_T", "token_reward_T",
+        "behavior_logp_T", "value_T", "step_reward_T", "step_end_T",
+    ),
+    "reward_whiten": ("token_reward_T", "segment_T", "reward_N", "group_N", "length_N"),
+    "whiten": ("advantage_N", "advantage_T"),
+    "ratio": _LOSS,
+    "surrogate": ("log_ratio_T", *_LOSS),
+    "kl": ("policy_logp_T", "ref_logp_T", "log_ratio_T", "old_logp_T", "behavior_logp_T", "segment_T", "full_kl_T"),
+    "correction": ("log_ratio_T", *_LOSS, "entropy_T"),
+    "masks": ("truncated_N", *_MISMATCH),
+    "weights": ("segment_T", "num_rollouts", "group_N"),
+    "value": ("value_T", "old_value_T", "return_T"),
+    "kl_control": ("kl_coef", "rollout_kl", "token_kl", "num_rollouts"),
+}  # fmt: skip
+"""What a component of each kind can have as inputs in a training run."""
 
-    gradient: the factor of grad log policy(token) in a surrogate (in the direction of ascent) or in a KL.
+
+Words = Mapping[str, Mapping[Any, str] | Callable[[Any], str]]
+Notes = Mapping[str, str | Mapping[Any, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class FormulaWords:
+    """A formula with names of settings in braces. Every setting that changes a number must be in its text or notes.
+
+    words: what stands for a value that reads badly as it is (None, True). notes: what is added to the text for the
+    value of a setting; a text is added for every value except None, False, and 0 if it is the default.
+    """
+
+    text: str
+    words: Words
+    notes: Notes
+
+    def written(self, settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+        """The formula with the values of the settings."""
+        values = {name: self._word(name, value) for name, value in settings.items()}
+        text = self._with_notes(settings, defaults)
+        while "{" in text:  # a word can name another setting
+            text = text.format(**values)
+        return text
+
+    def named(self, defaults: Mapping[str, Any]) -> str:
+        """The formula of the defaults, with the names of settings in braces where a value would be shown as it is."""
+        text = self._with_notes(defaults, defaults)
+        words = {name: word for name, value in defaults.items() if (word := self._word(name, value)) is not value}
+        while any(f"{{{name}}}" in text for name in words):
+            for name, word in words.items():
+                text = text.replace(f"{{{name}}}", word)
+        return text
+
+    def _with_notes(self, settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+        notes = (_note(note, settings[name], defaults[name]) for name, note in self.notes.items())
+        return "".join([self.text, *notes])
+
+    def _word(self, name: str, value: Any) -> Any:
+        words = self.words.get(name)
+        if words is None:
+            return value
+        return words(value) if callable(words) else words.get(value, value)
+
+
+def _note(note: str | Mapping[Any, str], value: Any, default: Any) -> str:
+    if isinstance(note, str):
+        silent = value is None or value is False or (value == 0 and default == 0)
+        return "" if silent else note
+    return note.get(value, "")
+
+
+def formula(
+    text: str,
+    gradient: str | Callable[..., str] = "",
+    *,
+    words: Words | None = None,
+    notes: Notes | None = None,
+) -> Callable[[F], F]:
+    """Decorator: the component as a formula in words, see `FormulaWords`.
+
+    gradient: the factor of grad log policy(token) in a surrogate (in the direction of ascent) or in a KL; or a function
+    of the settings.
     """
 
     def add(function: F) -> F:
-        function.__dict__.update(formula=text, gradient=gradient)
+        function.__dict__.update(formula=FormulaWords(text, words or {}, notes or {}), gradient=gradient)
         return function
 
     return add
@@ -126,13 +205,16 @@ class Component:
         return bool(getattr(self.function, "before_rejection", False))
 
     def formula(self) -> str:
-        text: str | None = getattr(self.function, "formula", None)
-        if text is not None:
-            return text.format(**self.settings)
+        words: FormulaWords | None = getattr(self.function, "formula", None)
+        if words is not None:
+            defaults = {name: parameter.default for name, parameter in settings_of(self.function).items()}
+            return words.written(self.settings, defaults)
         return f"{self.name}({', '.join(f'{key} {value}' for key, value in self.settings.items())})"
 
     def gradient(self) -> str:
-        text: str = getattr(self.function, "gradient", "")
+        text: str | Callable[..., str] = getattr(self.function, "gradient", "")
+        if callable(text):
+            text = text(**self.settings)
         return f"({text.format(**self.settings)})" if text else f"(the gradient of {self.name})"
 
     def __call__(self, inputs: Mapping[str, Any]) -> Tensor:
@@ -153,7 +235,9 @@ class Component:
 
 def build_component(registry: Registry[Any], name: str, settings: Mapping[str, Any]) -> Component:
     """The named function with its settings checked. Unknown names and settings are ConfigErrors with a suggestion."""
-    function, bound = registry.get(name), registry.bind(name, settings)
+    function = registry.get(name)
+    _check_inputs(registry.kind, name, function)
+    bound = registry.bind(name, settings)
     checked: Mapping[str, Any] = bound.keywords if isinstance(bound, functools.partial) else {}
     known = settings_of(function)
     for key, parameter in known.items():
@@ -161,3 +245,15 @@ def build_component(registry: Registry[Any], name: str, settings: Mapping[str, A
             raise ConfigError(f"algorithm.{registry.kind} = {name!r} needs a value for {key!r}.")
     defaults = {key: parameter.default for key, parameter in known.items()}
     return Component(registry.kind, function.__name__.rstrip("_"), {**defaults, **checked}, function)
+
+
+def _check_inputs(kind: str, name: str, function: Callable[..., Any]) -> None:
+    """ConfigError for a positional parameter that is not an input of its kind: only a user's function can have one."""
+    known = INPUTS_OF.get(kind)
+    settings = settings_of(function)
+    for parameter in inspect.signature(function).parameters:
+        if known is not None and parameter not in known and parameter not in settings:
+            raise ConfigError(
+                f"algorithm.{kind} = {name!r} has the input {parameter!r}, which a function of this kind does not "
+                f"get.{suggest(parameter, known)} If it is a setting, put it behind a * in the signature."
+            )

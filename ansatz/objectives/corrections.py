@@ -20,10 +20,22 @@ from ansatz.registry import Registry
 CORRECTIONS: Registry[ClippingFunction] = Registry("correction")
 Level = Literal["token", "sequence", "mean"]
 
+_WORDS = {
+    "low": {None: "0"},
+    "high": {None: "inf"},
+    "level": {
+        "token": "of the token",
+        "sequence": "multiplied over the rollout",
+        "mean": "of the rollout (geometric mean)",
+        "any": "of each token; a rollout with one outside has 0 at all",
+    },
+}
+_NORMALIZED = {"self_normalize": {True: ", divided by its mean over the minibatch (number + {mean_eps})"}}
+
 
 @CORRECTIONS.register("truncate", "tis", "truncated")
 @before_rejection
-@formula("x clip(w, {low}, {high}), w = old / behavior of each {level}")
+@formula("x clip(w, {low}, {high}), w = old / behavior {level}", words=_WORDS, notes=_NORMALIZED)
 def truncate(
     old_logp_T: Tensor,
     behavior_logp_T: Tensor,
@@ -47,7 +59,7 @@ def truncate(
 
 @CORRECTIONS.register("mask_outside", "icepop")
 @before_rejection
-@formula("x w where {low} <= w <= {high}, else 0, w = old / behavior of each {level}")
+@formula("x w where {low} <= w <= {high}, else 0, w = old / behavior {level}", words=_WORDS, notes=_NORMALIZED)
 def mask_outside(
     old_logp_T: Tensor,
     behavior_logp_T: Tensor,
@@ -67,7 +79,7 @@ def mask_outside(
 
 @CORRECTIONS.register("drop_outside")
 @before_rejection
-@formula("x 1 where {low} <= w <= {high}, else 0, w = old / behavior of each {level}")
+@formula("x 1 where {low} <= w <= {high}, else 0, w = old / behavior {level}", words=_WORDS)
 def drop_outside(
     old_logp_T: Tensor,
     behavior_logp_T: Tensor,
@@ -90,7 +102,10 @@ def drop_outside(
 
 @CORRECTIONS.register("total_variation", "vaco")
 @before_rejection
-@formula("x 0 at tokens with A log w > 0 on rollouts whose mean |w - 1| is outside [{low}, {high}]")
+@formula(
+    "x 0 at tokens with A log w > 0 on rollouts whose mean |w - 1| is outside [{low}, {high}], w = old / behavior",
+    words=_WORDS,
+)
 def total_variation(
     old_logp_T: Tensor,
     behavior_logp_T: Tensor,
@@ -142,7 +157,13 @@ def high_entropy(entropy_T: Tensor, *, share: float = 0.2) -> Tensor:
 
 
 @CORRECTIONS.register("trust_region", "dppo")
-@formula("x 0 where the {divergence} divergence of policy from anchor passes {high} (A > 0) or {low}, away from it")
+@formula(
+    "x 0 where {divergence} > {high} (A > 0) or > {low} (else){sided}",
+    words={
+        "divergence": {"tv": "|policy - anchor|", "kl": "KL(anchor, policy) between the token and all others"},
+        "sided": {True: " in the direction of A", False: ""},
+    },
+)
 def trust_region(
     policy_logp_T: Tensor,
     anchor_logp_T: Tensor,

@@ -16,7 +16,14 @@ from ansatz.objectives.components import Component
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.projects import PROJECTS
 
+OTHERS = "Other projects' defaults, where they differ:"
 _SILENT = (None, False, "none", 0.0)
+_SUBTRACTED = {
+    "reward": "KL of the token subtracted from its reward",
+    "return": "KL from the token on subtracted from A",
+    "advantage": "KL of the token subtracted from A",
+}
+_ANCHORS = {"old": "old", "behavior": "behavior", "policy": "constant(policy)"}
 
 
 def formula(objective: Objective) -> str:
@@ -24,9 +31,9 @@ def formula(objective: Objective) -> str:
     policy = "" if objective.policy_coef == 1 else f"{objective.policy_coef} x "
     terms = [f"{policy}weight x surrogate"]
     if objective.kl_coef and objective.kl_in == "loss":
-        terms.append(f"+ {objective.kl_coef} x weight x KL")
+        terms.append(f"+ {objective.kl_coef} x {_penalty_weight(objective)} x KL")
     if objective.entropy_coef:
-        terms.append(f"- {objective.entropy_coef} x weight x entropy")
+        terms.append(f"- {objective.entropy_coef} x {_penalty_weight(objective)} x entropy")
     if objective.likelihood_weights is not None and objective.likelihood_coef:
         terms.append(f"- {objective.likelihood_coef} x likelihood weight x log policy")
     lines = [
@@ -34,28 +41,32 @@ def formula(objective: Objective) -> str:
         f"  advantage   {objective.advantage.formula()}",
     ]
     if objective.advantage_clip is not None:
-        lines.append(f"              clipped to {list(objective.advantage_clip)}")
+        what = "of rewards " if objective.advantage.per_token else ""
+        lines.append(f"              {what}clipped to {list(objective.advantage_clip)}")
     if objective.reward_whiten is not None:
         lines.append(f"              from {objective.reward_whiten.formula()}")
     if objective.whiten is not None:
         lines.append(f"              then {objective.whiten.formula()}")
     lines += [
-        f"  ratio       {objective.ratio.formula()}, anchor = {objective.anchor}",
+        f"  ratio       {objective.ratio.formula()}, anchor = {_ANCHORS[objective.anchor]}",
         f"  surrogate   {objective.surrogate.formula()}",
         f"  weight      {objective.weights.formula()}",
     ]
-    if objective.penalty_weights is not None:
-        lines.append(f"  penalties   weighted by {objective.penalty_weights.formula()}")
+    if objective.penalty_weights is not None and "penalty weight" in lines[0]:
+        lines.append(f"  penalties   penalty weight = {objective.penalty_weights.formula()}")
     lines += [f"  correction  {component.formula()}" for component in objective.correction]
     lines += [f"  mask        {component.formula()}" for component in objective.masks]
     if objective.kl_coef:
-        lines.append(f"  KL          {objective.kl.formula()}, reference = {objective.kl_to}, in the {objective.kl_in}")
+        lines.append(f"  KL          {objective.kl.formula()}, reference = {objective.kl_to}")
+        if objective.kl_in != "loss":
+            lines.append(f"              {objective.kl_coef} x {_SUBTRACTED[objective.kl_in]}")
     if objective.kl_control is not None:
         lines.append(f"              {objective.kl_control.formula()}")
     if objective.value is not None:
         lines.append(f"  critic      {objective.value.formula()}")
     if objective.entropy_coef and objective.entropy_tokens != "all":
-        lines.append("  entropy     only of the tokens that the entropy threshold keeps")
+        rescaled = ", whose weights are rescaled to the total of all" if objective.entropy_tokens == "kept_mean" else ""
+        lines.append(f"  entropy     only of the tokens that the entropy threshold keeps{rescaled}")
     if objective.entropy_target is not None:
         lines.append(f"  entropy     the bonus adapts to keep {objective.entropy_target} nats per token")
     if objective.likelihood_weights is not None and objective.likelihood_coef:
@@ -67,11 +78,14 @@ def formula(objective: Objective) -> str:
     return "\n".join(lines)
 
 
-def explain(objective: Objective, *, max_response_tokens: int = 1024) -> str:
-    """The formula, the coefficient and the comparison with other projects, as text."""
-    lines = [formula(objective), "", *coefficient(objective), "", "Other projects' defaults, where they differ:"]
-    lines += [f"  {name}: {text}" for name, text in comparisons(objective, max_response_tokens)]
-    return "\n".join(lines)
+def explain(objective: Objective) -> str:
+    """The formula and the coefficient, as text."""
+    return "\n".join([formula(objective), "", *coefficient(objective)])
+
+
+def other_defaults(objective: Objective, *, max_response_tokens: int) -> list[str]:
+    """The comparison with other projects, as lines."""
+    return [OTHERS, *(f"  {name}: {text}" for name, text in comparisons(objective, max_response_tokens))]
 
 
 def coefficient(objective: Objective) -> list[str]:
@@ -81,7 +95,7 @@ def coefficient(objective: Objective) -> list[str]:
     terms += [f"{component.formula()}" for component in objective.correction]
     text = " ".join(terms)
     if objective.kl_coef and objective.kl_in == "loss":
-        text += f" - {objective.kl_coef} x weight x {objective.kl.gradient()}"
+        text += f" - {objective.kl_coef} x {_penalty_weight(objective)} x {objective.kl.gradient()}"
     reward = "the recipe's rewards"
     if objective.kl_coef and objective.kl_in != "loss":
         reward += f" - {objective.kl_coef} x KL ({objective.kl_in})"
@@ -93,6 +107,10 @@ def coefficient(objective: Objective) -> list[str]:
         f"  reward       {reward}",
         f"  coefficient  {text}" + (" + the gradient of the entropy bonus" if objective.entropy_coef else ""),
     ]
+
+
+def _penalty_weight(objective: Objective) -> str:
+    return "weight" if objective.penalty_weights is None else "penalty weight"
 
 
 def comparisons(objective: Objective, max_response_tokens: int) -> Iterator[tuple[str, str]]:

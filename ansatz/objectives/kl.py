@@ -22,6 +22,27 @@ from ansatz.registry import Registry, settings_of
 KLS: Registry[Function] = Registry("kl")
 Weight = Literal["none", "on_policy", "ratio", "behavior"]
 
+_FACTORS = {"on_policy": "policy / constant(policy)", "ratio": "rho", "behavior": "policy / behavior"}
+_NOTES = {
+    "clamp_in": ", log(policy / reference) within +-{clamp_in}",
+    "weight": {weight: f", times {factor}" for weight, factor in _FACTORS.items()},
+    "clamp_out": ", within +-{clamp_out}",
+    "straight_through": ", with the gradient of log(policy / reference)^2 / 2",
+}
+
+
+def _gradient(plain: str) -> Callable[..., str]:
+    """The coefficient of an estimator with its settings; plain: without any."""
+
+    def text(*, weight: str, straight_through: bool, **bounds: float | None) -> str:
+        if straight_through:
+            return "log(policy / reference)"
+        # The derivative of a product: its own value, since each factor's log has the gradient of log policy.
+        whole = plain if weight == "none" else f"KL + {_FACTORS[weight]} x ({plain})"
+        return f"{whole}, 0 where a bound holds" if any(bound is not None for bound in bounds.values()) else whole
+
+    return text
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KLSettings:
@@ -79,7 +100,7 @@ def _sampled(value: Callable[..., Tensor]) -> Function:
 
 
 @KLS.register("k1", "kl")
-@formula("log(policy / reference)", "1")
+@formula("log(policy / reference)", _gradient("1"), notes={"at_least": ", at least {at_least}", **_NOTES})
 @_sampled
 def k1(x_T: Tensor, *, at_least: float | None = None) -> Tensor:
     """x: unbiased, any sign. Its plain gradient in the loss is 0 on average, so use it in the reward or with a weight.
@@ -90,7 +111,7 @@ def k1(x_T: Tensor, *, at_least: float | None = None) -> Tensor:
 
 
 @KLS.register("k2", "mse")
-@formula("log(policy / reference)^2 / 2", "log(policy / reference)")
+@formula("log(policy / reference)^2 / 2", _gradient("log(policy / reference)"), notes=_NOTES)
 @_sampled
 def k2(x_T: Tensor) -> Tensor:
     """x^2 / 2: a biased value, whose gradient on-policy is that of the KL itself."""
@@ -98,7 +119,7 @@ def k2(x_T: Tensor) -> Tensor:
 
 
 @KLS.register("k3", "low_var_kl")
-@formula("reference / policy - 1 - log(reference / policy)", "1 - reference / policy")
+@formula("reference / policy - 1 - log(reference / policy)", _gradient("1 - reference / policy"), notes=_NOTES)
 @_sampled
 def k3(x_T: Tensor) -> Tensor:
     """exp(-x) - 1 + x: unbiased, never negative (GRPO, arXiv:2402.03300 eq. 4)."""
@@ -106,7 +127,7 @@ def k3(x_T: Tensor) -> Tensor:
 
 
 @KLS.register("abs")
-@formula("|log(policy / reference)|", "sign(log(policy / reference))")
+@formula("|log(policy / reference)|", _gradient("sign(log(policy / reference))"), notes=_NOTES)
 @_sampled
 def abs_(x_T: Tensor) -> Tensor:
     """|x|: biased; its pull is the same however far the policy has moved."""

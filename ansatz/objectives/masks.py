@@ -14,7 +14,7 @@ from ansatz.objectives import segments
 from ansatz.objectives.components import Function, formula
 from ansatz.registry import Registry
 
-MASKS: Registry[Function] = Registry("mask")
+MASKS: Registry[Function] = Registry("masks")
 
 
 @MASKS.register("not_truncated", "overlong", "mask_truncated")
@@ -25,7 +25,10 @@ def not_truncated(segment_T: Tensor, truncated_N: Tensor) -> Tensor:
 
 
 @MASKS.register("rejection")
-@formula("tokens are excluded where the {level} {estimator} of behavior to old is outside [{low}, {high}]")
+@formula(
+    "tokens are excluded where the {level} {estimator} of behavior to old is outside [{low}, {high}]",
+    words={"low": {None: "-inf"}, "high": {None: "inf"}},
+)
 def rejection(
     old_logp_T: Tensor,
     behavior_logp_T: Tensor,

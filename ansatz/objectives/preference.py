@@ -22,6 +22,8 @@ from ansatz.registry import Registry
 PREFERENCES: Registry[Function] = Registry("preference")
 DIVERGENCES: Registry[Function] = Registry("divergence")
 
+_SMOOTHED = {"label_smoothing": ", labels flipped with probability {label_smoothing}"}
+
 
 @DIVERGENCES.register("reverse_kl")
 @formula("gain")
@@ -57,14 +59,14 @@ def alpha_divergence(gain_P: Tensor, *, alpha: float = 0.5) -> Tensor:
 
 
 @PREFERENCES.register("dpo", "sigmoid")
-@formula("-log sigmoid({beta} (score_chosen - score_rejected)), labels flipped with probability {label_smoothing}")
+@formula("-log sigmoid({beta} (score_chosen - score_rejected))", notes=_SMOOTHED)
 def dpo(chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.0) -> Tensor:
     """DPO (arXiv:2305.18290 eq. 7); with label_smoothing conservative DPO (ericmitchell.ai/cdpo.pdf)."""
     return _smoothed(beta * (chosen_score_P - rejected_score_P), label_smoothing)
 
 
 @PREFERENCES.register("dpo_norm", "sigmoid_norm")
-@formula("-log sigmoid({beta} (score_chosen / tokens - score_rejected / tokens))")
+@formula("-log sigmoid({beta} (score_chosen / tokens - score_rejected / tokens))", notes=_SMOOTHED)
 def dpo_norm(
     chosen_score_P: Tensor,
     rejected_score_P: Tensor,
@@ -80,7 +82,10 @@ def dpo_norm(
 
 
 @PREFERENCES.register("robust")
-@formula("DPO's loss made unbiased for labels flipped with probability {label_smoothing}")
+@formula(
+    "-log sigmoid({beta} (score_chosen - score_rejected)), made unbiased for labels flipped with probability "
+    "{label_smoothing}"
+)
 def robust(
     chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.1
 ) -> Tensor:
@@ -91,7 +96,7 @@ def robust(
 
 
 @PREFERENCES.register("ipo")
-@formula("(score_chosen - score_rejected - 1 / (2 {beta}))^2")
+@formula("(score_chosen - score_rejected - 1 / (2 {beta}))^2", notes={"per_token": ", scores divided by their tokens"})
 def ipo(
     chosen_score_P: Tensor,
     rejected_score_P: Tensor,
@@ -116,14 +121,17 @@ def hinge(chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 0.1
 
 
 @PREFERENCES.register("cpo")
-@formula("-log sigmoid({beta} (log policy(chosen) - log policy(rejected)))")
+@formula("-log sigmoid({beta} (log policy(chosen) - log policy(rejected)))", notes=_SMOOTHED)
 def cpo(chosen_logp_P: Tensor, rejected_logp_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.0) -> Tensor:
     """DPO without a reference (CPO, arXiv:2401.08417); its likelihood term is `likelihood`."""
     return _smoothed(beta * (chosen_logp_P - rejected_logp_P), label_smoothing)
 
 
 @PREFERENCES.register("simpo")
-@formula("-log sigmoid({beta} (mean log policy(chosen) - mean log policy(rejected)) - {margin})")
+@formula(
+    "-log sigmoid({beta} (mean log policy(chosen) - mean log policy(rejected)) - {margin})",
+    notes={"alpha": ", each mean x as (1 - exp(-{alpha} x)) / {alpha}", **_SMOOTHED},
+)
 def simpo(
     chosen_logp_P: Tensor,
     rejected_logp_P: Tensor,
@@ -153,7 +161,10 @@ def orpo(chosen_logp_P: Tensor, rejected_logp_P: Tensor, chosen_length_P: Tensor
 
 
 @PREFERENCES.register("exo", "exo_pair")
-@formula("KL of the policy's pair probabilities to (1 - {label_smoothing}, {label_smoothing})")
+@formula(
+    "KL of (p, 1 - p), p = sigmoid({beta} (score_chosen - score_rejected)), to (1 - {label_smoothing}, "
+    "{label_smoothing})"
+)
 def exo(
     chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 1e-3
 ) -> Tensor:
@@ -172,7 +183,10 @@ def nca(chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 0.1) 
 
 
 @PREFERENCES.register("bco", "bco_pair")
-@formula("-log s(c - shift) - log s(shift - r), c and r {beta} x score, shift their mean where centered ({centered})")
+@formula(
+    "-log s(c - shift) - log s(shift - r), c and r {beta} x score, shift = {centered}",
+    words={"centered": {True: "their mean over the batch", False: "0"}},
+)
 def bco(chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 0.1, centered: bool = True) -> Tensor:
     """BCO for pairs (arXiv:2404.04656): a binary classifier of implicit rewards, around their mean in the batch or
     around 0."""
@@ -214,7 +228,7 @@ def discopop(chosen_score_P: Tensor, rejected_score_P: Tensor, *, beta: float = 
 
 @PREFERENCES.register("aot")
 @whole_minibatch
-@formula("DPO's loss between sorted policy gaps and sorted reference gaps")
+@formula("-log sigmoid({beta} (sorted policy gaps - sorted reference gaps))", notes=_SMOOTHED)
 def aot(
     chosen_logp_P: Tensor,
     rejected_logp_P: Tensor,
@@ -232,7 +246,7 @@ def aot(
 
 @PREFERENCES.register("aot_unpaired")
 @whole_minibatch
-@formula("DPO's loss between sorted gains of chosen and sorted gains of rejected responses")
+@formula("-log sigmoid({beta} (sorted gain_chosen - sorted gain_rejected))", notes=_SMOOTHED)
 def aot_unpaired(
     chosen_gain_P: Tensor, rejected_gain_P: Tensor, *, beta: float = 0.1, label_smoothing: float = 0.0
 ) -> Tensor:

@@ -3,7 +3,7 @@
 A component is written as a name ("group_mean"), as a mapping with a name and settings
 ({name: clip, low: 0.2, high: 0.28}), or as settings without a name ({high: 0.28}), which keep the preset's component.
 `correction` and `masks` also accept lists, or "none". A user's own row is a YAML file or a mapping in a Python file:
-`preset: path/to/mine.yaml`, `preset: path/to/mine.py:row`.
+`preset: path/to/mine.yaml`, `preset: path/to/mine.py:row`. Its key `preset` names the row that it starts from.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ RATIOS: Registry[Function] = Registry("ratio")
 
 
 @RATIOS.register("token")
-@formula("rho = policy / anchor of the token")
+@formula("rho = policy / anchor of the token", notes={"clamp": ", log rho within +-{clamp}"})
 def token(policy_logp_T: Tensor, anchor_logp_T: Tensor, *, clamp: float | None = None) -> Tensor:
     """log rho_t = policy_logp - anchor_logp (PPO, arXiv:1707.06347). clamp: bound on |log rho|, no gradient beyond."""
     log_ratio_T = policy_logp_T - anchor_logp_T
@@ -26,7 +26,10 @@ def token(policy_logp_T: Tensor, anchor_logp_T: Tensor, *, clamp: float | None =
 
 
 @RATIOS.register("sequence", "gspo")
-@formula("rho = geometric mean of policy / anchor over the rollout, gradient through each {gradient}")
+@formula(
+    "rho = geometric mean of policy / anchor over the rollout, gradient through each {gradient}",
+    notes={"clamp": ", log rho at most {clamp}", "mean_eps": ", {mean_eps} added to the length of the rollout"},
+)
 def sequence(
     policy_logp_T: Tensor,
     anchor_logp_T: Tensor,

@@ -161,6 +161,7 @@ def mirror_descent(log_ratio_T: Tensor, advantage_T: Tensor, *, tau: float = 1.0
 @formula(
     "-A geometric mean over the rollout of rho, each token's log rho clipped to [-{low}, {high}] on its side",
     "geometric mean of rho x A / tokens of the rollout, 0 where the clip holds",
+    notes={"eps": ", {eps} added to the length of the rollout"},
 )
 def gmpo(
     log_ratio_T: Tensor,

@@ -20,6 +20,17 @@ WHITENS: Registry[Function] = Registry("whiten")
 REWARD_WHITENS: Registry[Function] = Registry("reward_whiten")
 EpsIn = Literal["var", "std", "floor"]
 
+_WHITENED = {
+    "center": {True: "(A - mean)", False: "A"},
+    "scale": {True: " / {eps_in}", False: ""},
+    "eps_in": {
+        "var": "sqrt(var (ddof {ddof}) + {eps})",
+        "std": "(std (ddof {ddof}) + {eps})",
+        "floor": "sqrt(max(var (ddof {ddof}), {eps}))",
+    },
+}
+_MEAN_EPS = ", {mean_eps} added to the number that means divide by"
+
 
 @ADVANTAGES.register("reward_to_go", "reinforce_pp")
 @formula("A = rewards from the token on, discounted by {gamma} a token")
@@ -36,7 +47,10 @@ def remax_to_go(token_reward_T: Tensor, baseline_N: Tensor, segment_T: Tensor) -
 
 
 @ADVANTAGES.register("gae", "ppo")
-@formula("A = generalized advantage of the critic (gamma {gamma}, lambda {lam})")
+@formula(
+    "A = generalized advantage of the critic (gamma {gamma}, lambda {lam_length})",
+    words={"lam_length": lambda per: "{lam}" if per is None else f"1 - 1 / ({per} x response tokens)"},
+)
 def gae(
     token_reward_T: Tensor,
     value_T: Tensor,
@@ -84,7 +98,10 @@ def process(
 
 
 @REWARD_WHITENS.register("token_rewards", "tokens")
-@formula("r = (r - mean) / sqrt(var + {eps}) over response tokens (ddof {ddof}), mean added back: {keep_mean}")
+@formula(
+    "r = (r - mean) / sqrt(var (ddof {ddof}) + {eps}) over response tokens",
+    notes={"keep_mean": ", plus the mean"},
+)
 def token_rewards(token_reward_T: Tensor, *, keep_mean: bool = True, ddof: int = 1, eps: float = 1e-8) -> Tensor:
     """Token rewards, the KL included, at variance 1 before a critic's advantages (PPO for language models).
 
@@ -97,7 +114,7 @@ def token_rewards(token_reward_T: Tensor, *, keep_mean: bool = True, ddof: int =
 
 
 @WHITENS.register("tokens")
-@formula("whitened over response tokens (center {center}, scale {scale}, ddof {ddof}, eps {eps} in the {eps_in})")
+@formula("A = {center}{scale} over response tokens", words=_WHITENED, notes={"mean_eps": _MEAN_EPS})
 def tokens(
     advantage_T: Tensor,
     *,
@@ -118,7 +135,7 @@ def tokens(
 
 
 @WHITENS.register("rollouts")
-@formula("whitened over rollouts (center {center}, scale {scale}, ddof {ddof}, eps {eps} in the {eps_in})")
+@formula("A = {center}{scale} over rollouts", words=_WHITENED, notes={"mean_eps": _MEAN_EPS})
 def rollouts(
     advantage_N: Tensor,
     *,

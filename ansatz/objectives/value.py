@@ -12,7 +12,10 @@ VALUES: Registry[Function] = Registry("value")
 
 
 @VALUES.register("squared_error", "clipped")
-@formula("{coef} x {scale} x (V - return)^2, or the same with V within clip {clip} of its old value where larger")
+@formula(
+    "{coef} x {scale} x (V - return)^2",
+    notes={"clip": ", or the same with V within {clip} of its old value where that is larger"},
+)
 def squared_error(
     value_T: Tensor,
     old_value_T: Tensor,

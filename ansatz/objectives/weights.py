@@ -19,9 +19,11 @@ from ansatz.registry import Registry
 WEIGHTS: Registry[Function] = Registry("weights")
 Counted = Literal["all", "nonempty"]
 
+_EPS = {"eps": ", {eps} added to the tokens"}
+
 
 @WEIGHTS.register("token_mean", "token-mean", "dapo", "bnpo")
-@formula("1 / response tokens of the step")
+@formula("1 / response tokens of the step", notes=_EPS)
 def token_mean(segment_T: Tensor, *, eps: float = 0.0) -> Tensor:
     """Every token counts the same (DAPO, arXiv:2503.14476 eq. 12). Sums to 1. eps: added to the denominator."""
     return _filled(segment_T, 1 / (max(len(segment_T), 1) + eps))
@@ -35,7 +37,7 @@ def token_sum(segment_T: Tensor, *, divisor: float = 1.0) -> Tensor:
 
 
 @WEIGHTS.register("sequence_mean", "seq-mean-token-mean", "grpo")
-@formula("1 / ({rollouts} rollouts of the step x response tokens of the rollout)")
+@formula("1 / ({rollouts} rollouts of the step x response tokens of the rollout)", notes=_EPS)
 def sequence_mean(segment_T: Tensor, num_rollouts: int, *, rollouts: Counted = "all", eps: float = 0.0) -> Tensor:
     """Every rollout counts the same, whatever its length (GRPO, arXiv:2402.03300 eq. 3).
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from golden_numbers import entries
 
 from ansatz.errors import ConfigError
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.objectives.projects import PROJECTS, nemo, openrlhf, project_spec, trl
 from ansatz.objectives.projects.options import Option, Options, flat, merged, nested
-
-VISIBLE = Path(__file__).parents[3] / "shared" / "parity" / "visible.json"
 
 
 def built(project: str, changes: dict[str, Any] | None = None) -> Objective:
@@ -127,11 +124,10 @@ _IGNORED: dict[str, set[str]] = {
 }
 
 
-@pytest.mark.skipif(not VISIBLE.is_file(), reason="the parity cases are not next to this checkout (../shared/parity)")
-def test_every_option_of_the_shared_cases_is_listed():
+def test_every_option_of_the_golden_numbers_is_listed():
     names = {"trl": "trl", "nemo": "nemo-rl", "open_instruct": "open-instruct", "prime": "prime-rl", "nano": "nano-aha"}
     harness = {"steps_per_generation", "micro_batches", "dp_size", "rewards_k_seed", "dense_rewards", "use_margin"}
-    for case in json.loads(VISIBLE.read_text()):
+    for case in entries():
         project = PROJECTS.get(names.get(case["peer"], case["peer"]).replace("grpo_zero", "grpo-zero"))
         if project is None or ".adv." in case["family"] or ".kl" in case["family"] or "value" in case["family"]:
             continue

@@ -57,7 +57,7 @@ def run_synchronously(stage_of_rl: RlStage, context: RunContext, folder: Path) -
     evaluator = context.evaluator(trainer)
     with closing(context.sampler(trainer.policy)) as sampler, stage as running:
         _train(context, running, sampler=sampler, evaluator=evaluator)
-        running.tracker.evaluation(evaluator.run(sampler, stage=folder.name, step=running.total_steps))
+        running.tracker.evaluation(*evaluator.run(sampler, stage=folder.name, step=running.total_steps))
         return running.output
 
 
@@ -104,7 +104,7 @@ def _evaluate_if_due(stage: TrainingStage, evaluator: Evaluator, sampler: Sample
     every, name = stage.config.evaluate.every, stage.folder.name
     due = every and step and step % every == 0 and step < stage.total_steps
     if due and not stage.tracker.has_evaluation(stage=name, step=step):
-        stage.tracker.evaluation(evaluator.run(sampler, stage=name, step=step))
+        stage.tracker.evaluation(*evaluator.run(sampler, stage=name, step=step))
 
 
 def step_metrics(data: StepData, report: StepReport, *, version: int, update_s: float) -> dict[str, float]:

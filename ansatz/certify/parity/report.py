@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import math
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,9 @@ from ansatz.certify.parity.families import find
 from ansatz.errors import ConfigError, DataError
 from ansatz.files import check_not_special
 from ansatz.json_text import parse_json
+
+GOLDEN = Path(__file__).parent / "golden.json.gz"
+"""The cases that are installed with Ansatz; docs/parity.md says where their numbers come from."""
 
 TOLERANCE = 1e-9
 ADVANTAGE_TOLERANCE = 1e-8  # peers that add 1e-8 to a mean's denominator, which we do not
@@ -58,7 +63,7 @@ class FamilyResult:
 def certify(path: Path) -> list[FamilyResult]:
     """Every family of the file, in its order. DataError if the file is not a certificate file."""
     families: dict[str, list[Case]] = {}
-    for case in _read(path):
+    for case in read_cases(path):
         families.setdefault(case.family, []).append(case)
     return [_family(name, cases) for name, cases in families.items()]
 
@@ -79,10 +84,12 @@ def render(results: list[FamilyResult]) -> Iterator[str]:
     yield f"{sum(result.agrees for result in results)} of {len(results)} families agree"
 
 
-def _read(path: Path) -> Iterator[Case]:
+def read_cases(path: Path) -> Iterator[Case]:
+    """The cases of a certificate file, plain or compressed (.gz). DataError if it is not one."""
     try:
         check_not_special(path)
-        data: Any = parse_json(path.read_bytes())
+        content = path.read_bytes()
+        data: Any = parse_json(gzip.decompress(content) if path.suffix == ".gz" else content)
         if not isinstance(data, list):
             raise ValueError(f"got a {type(data).__name__}")
         for entry in cast(list[dict[str, Any]], data):
@@ -90,7 +97,7 @@ def _read(path: Path) -> Iterator[Case]:
             if not all(isinstance(entry[key], str) for key in ("id", "family", "peer")):
                 raise ValueError("id, family and peer are texts")
             yield case
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise DataError(f"{path}: expected a JSON list of parity cases ({problem!r}).") from problem
 
 

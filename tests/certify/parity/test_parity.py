@@ -1,24 +1,27 @@
-"""The certificate walk, on cases made here and on the shared file where it is."""
+"""The certificate walk, on cases made here and on the golden numbers that are installed."""
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import typer
+from golden_numbers import entries
+from toy_runs import REPOSITORY
 from typer.testing import CliRunner
 
-from ansatz.certify.parity import certify, render
+from ansatz.certify.parity import GOLDEN, certify
 from ansatz.certify.parity.cases import error
 from ansatz.certify.parity.report import LEFT_OUT
 from ansatz.cli.parity import parity
 from ansatz.errors import DataError
 from ansatz.objectives.projects.options import merged
-
-VISIBLE = Path(__file__).parents[4] / "shared" / "parity" / "visible.json"
 
 
 def grpo_zero_case(**changes: Any) -> dict[str, Any]:
@@ -52,10 +55,10 @@ def write(tmp_path: Path, *cases: dict[str, Any]) -> Path:
     return path
 
 
-def run(path: Path) -> Any:
+def run(*paths: Path) -> Any:
     app = typer.Typer()
     app.command()(parity)
-    return CliRunner().invoke(app, [str(path)])
+    return CliRunner().invoke(app, [str(path) for path in paths])
 
 
 def test_an_agreeing_family_exits_zero_and_the_last_line_counts(tmp_path: Path):
@@ -123,23 +126,49 @@ def test_knobs_merge_key_by_key_and_errors_are_relative_to_large_numbers():
     assert error(None, 1.0) == float("inf")
 
 
-@pytest.mark.skipif(not VISIBLE.is_file(), reason="the parity cases are not next to this checkout (../shared/parity)")
-def test_at_least_264_families_of_the_shared_file_agree_and_none_that_we_claim_differs():
-    results = certify(VISIBLE)
-    differing = [result.family for result in results if not result.agrees and result.left_out is None]
-    assert differing == []
-    assert sum(result.agrees for result in results) >= 264
-    assert set(LEFT_OUT) <= {result.family for result in results}
-    assert list(render(results))[-1] == f"{sum(r.agrees for r in results)} of {len(results)} families agree"
+def test_without_a_file_the_installed_numbers_are_compared_and_all_agree_except_those_left_out():
+    result = run()
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    families = {entry["family"] for entry in entries()}
+    assert len(families) == 274
+    assert lines[-1] == f"{len(families - set(LEFT_OUT))} of {len(families)} families agree"
+    assert sum("left out: " in line for line in lines) == len(LEFT_OUT)
+    assert set(LEFT_OUT) <= families
 
 
-@pytest.mark.skipif(not VISIBLE.is_file(), reason="the parity cases are not next to this checkout (../shared/parity)")
+def test_a_compressed_file_is_read_and_a_damaged_one_refused_in_words(tmp_path: Path):
+    content = gzip.compress(json.dumps([grpo_zero_case()]).encode())
+    path = tmp_path / "cases.json.gz"
+    path.write_bytes(content)
+    assert run(path).output.splitlines()[-1] == "1 of 1 families agree"
+    for damaged in (content[:-9], b"[]", content[:20] + b"\xff" * 40):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match="expected a JSON list of parity cases"):
+            certify(path)
+
+
+def test_the_page_names_every_project_and_version_that_the_numbers_come_from():
+    page = (REPOSITORY / "docs" / "parity.md").read_text(encoding="utf-8")
+    versions = {re.sub(r"^([0-9a-f]{10})[0-9a-f]{30}$", r"\1", entry["peer_version_or_commit"]) for entry in entries()}
+    assert len(versions) > 10
+    assert [version for version in versions if version not in page] == []
+    assert f"{len(entries())} cases" in page
+
+
+def test_the_golden_numbers_are_part_of_the_package():
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"]["ansatz"]
+    package = REPOSITORY / "ansatz"
+    assert GOLDEN in [path for pattern in patterns for path in package.glob(pattern)]
+
+
 def test_no_setting_is_read_off_an_expected_output():
     # the same cases without their outputs give the same numbers: a run sees knobs and inputs alone
     from ansatz.certify.parity.cases import Case
     from ansatz.certify.parity.families import find
 
-    data = [entry for entry in json.loads(VISIBLE.read_text()) if entry["family"] not in LEFT_OUT][::7]
+    data = [entry for entry in entries() if entry["family"] not in LEFT_OUT][::7]
     for entry in data:
         shapes = {key: value for key, value in entry["outputs"].items() if entry["peer"] == "derivation"}
         blind = Case.from_json({**entry, "id": "?", "outputs": shapes})
@@ -151,12 +180,11 @@ def test_no_setting_is_read_off_an_expected_output():
                 assert error(unseen[key], seen[key]) == 0
 
 
-@pytest.mark.skipif(not VISIBLE.is_file(), reason="the parity cases are not next to this checkout (../shared/parity)")
 def test_no_number_of_the_shared_cases_passes_through_the_default_dtype():
     from ansatz.certify.parity.cases import Case
     from ansatz.certify.parity.families import find
 
-    for entry in [entry for entry in json.loads(VISIBLE.read_text()) if entry["family"] not in LEFT_OUT][::2]:
+    for entry in [entry for entry in entries() if entry["family"] not in LEFT_OUT][::2]:
         run_family = find(entry["family"])
         assert run_family is not None
         usual = run_family(Case.from_json(entry))

@@ -1,0 +1,34 @@
+"""The tables of docs/how-to/add_an_algorithm.md: the inputs that a component of each kind can have.
+
+python -m tools.component_inputs
+"""
+
+from __future__ import annotations
+
+from ansatz.objectives.components import INPUTS, INPUTS_OF
+from tools.pages import DOCS
+
+PAGE = DOCS / "how-to" / "add_an_algorithm.md"
+BEGIN, END = "<!-- from ansatz/objectives/components.py, by make docs -->", "<!-- end -->"
+
+
+def tables() -> str:
+    """One table for each kind, in the order of `INPUTS_OF`."""
+    lines: list[str] = []
+    for kind, names in INPUTS_OF.items():
+        lines += [f"| input of `{kind}` | what it is |", "|---|---|"]
+        lines += [f"| `{name}` | {INPUTS[name]} |" for name in names]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """The page with current tables between its two marks."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n\n{tables()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
