@@ -10,13 +10,13 @@ from ansatz.config.fields import Count, Float, Positive, Section
 
 Action = Literal["ignore", "warn", "lower_lr", "rollback", "stop"]
 """From the mildest to the most severe."""
-CONDITIONS = ("below", "above", "falls_by", "grows_by")
+CONDITIONS = ("below", "above", "falls_by", "grows_by", "falls_to", "rises_by")
 
 
 class RuleSettings(Section):
     """One rule of `watchdog.rules`. For a rule that exists, what is left out stays as it is. A rule of your own needs
-    `metric` and exactly one of `below`, `above`, `falls_by` and `grows_by`. Each compares the mean of the metric over
-    the last `window` steps."""
+    `metric` and exactly one of `below`, `above`, `falls_by`, `grows_by`, `falls_to` and `rises_by`. Each compares the
+    mean of the metric over the last `window` steps."""
 
     metric: str | None = None
     """The metric that is watched, such as rollout/truncated_frac."""
@@ -29,6 +29,11 @@ class RuleSettings(Section):
     rollout/reward_std so far. The scale of the reward therefore does not matter."""
     grows_by: Annotated[Float, Field(gt=1)] | None = None
     """Alarm if the mean is more than this multiple of the smallest mean of any window in the last 10 windows."""
+    falls_to: Annotated[Float, Field(gt=0, lt=1)] | None = None
+    """Alarm if the mean is below this fraction of the metric's first value in the stage."""
+    rises_by: Annotated[Float, Field(gt=0)] | None = None
+    """Alarm if the mean is more than this above the metric's first value in the stage, or above the smallest mean of
+    any window in the last 10 windows where that is smaller."""
     window: Positive | None = None
     """Number of steps; 5 unless it is given."""
     action: Action | None = None

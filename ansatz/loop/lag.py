@@ -19,8 +19,6 @@ from ansatz.objectives.objective import Objective
 
 LARGEST_LAG = 8
 """A larger lag must be requested by name."""
-ALIGN_EVERY = 10
-"""Stale samplers are checked at every step that is a multiple of this, and at the first step after a start."""
 
 
 def schedule_of(config: Config) -> RolloutSchedule:
@@ -62,15 +60,11 @@ def check_lag(config: Config, objective: Objective) -> None:
 def check_sampler(stage: TrainingStage, queue: RolloutQueue, batch: Any, *, step: int) -> Mapping[str, float]:
     """Compare the sampler with the trainer on tokens of older weights, which are loaded for one microbatch.
 
-    Tokens of the current weights are compared at every step (`train.alignment`), but with a lag there are none. Returns
-    the metrics at the steps that are due in every run: the first step of a resumed run must not differ from that of an
-    uninterrupted one. AlignmentError if they disagree.
+    Tokens of the current weights are compared by the update itself (`train.alignment`), but with a lag there are none.
+    Returns the metrics; none if the current weights have sampled the step. AlignmentError if they disagree.
     """
-    is_due = step % ALIGN_EVERY == 0
-    if (is_due or step == stage.first_step) and (load := queue.sampled_with(step)) is not None:
-        aligned = stage.trainer.check_against(load, batch, step=step)
-        return aligned if is_due else {}
-    return {}
+    load = queue.sampled_with(step)
+    return {} if load is None else stage.trainer.check_against(load, batch, step=step)
 
 
 def explain_lag(config: Config) -> list[str]:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from ansatz.config.load import parse_yaml
 from ansatz.config.watchdog import WatchdogSection
 from ansatz.errors import ConfigError
-from ansatz.track.metrics import find_metric
+from ansatz.track.metrics import find_metric, unless
 from ansatz.track.rules import Rule, rules_of
 from ansatz.track.runs import StageRun
 from ansatz.track.watchdog import Finding, WatchState, observe
@@ -46,22 +46,22 @@ def section_of(config_text: str) -> WatchdogSection:
 
 
 def health_checks(stage: StageRun, section: WatchdogSection) -> list[HealthCheck]:
-    """One check for each rule that the stage has the metric and enough steps for.
+    """Return the warnings of each metric that the stage has rules and enough steps for, or one check if it is fine.
 
-    Of two rules for one metric, the second is left out unless its alarm holds at the end.
+    The metrics of a stage without rollouts, such as SFT, are held to their ranges only: it does not explore.
     """
-    rules = rules_of(section)
+    samples = any(name.startswith("rollout/") for name in stage.metric_names())
+    rules = [rule for rule in rules_of(section) if samples or rule.name == rule.metric]
     findings = _replay(stage, rules, section)
-    checks, seen = list[HealthCheck](), set[str]()
+    by_metric = dict[str, list[HealthCheck]]()
     for rule in rules:
-        curve, found = stage.curve(rule.metric), [each for each in findings if each.rule == rule]
-        if len(curve) < rule.window:
-            continue
-        check = _check(rule, curve, found, repeated=rule.metric in seen)
-        if rule.metric not in seen or not check.fine:
-            checks.append(check)
-        seen.add(rule.metric)
-    return checks
+        curve = stage.curve(rule.metric)
+        if len(curve) >= rule.window:
+            check = _check(rule, curve, [finding for finding in findings if finding.rule == rule])
+            by_metric.setdefault(rule.metric, []).append(check)
+    return [
+        check for checks in by_metric.values() for check in [each for each in checks if not each.fine] or checks[:1]
+    ]
 
 
 def _replay(stage: StageRun, rules: Sequence[Rule], section: WatchdogSection) -> list[Finding]:
@@ -73,23 +73,23 @@ def _replay(stage: StageRun, rules: Sequence[Rule], section: WatchdogSection) ->
     return findings
 
 
-def _check(
-    rule: Rule, curve: Sequence[tuple[float, float]], findings: Sequence[Finding], *, repeated: bool
-) -> HealthCheck:
+def _check(rule: Rule, curve: Sequence[tuple[float, float]], findings: Sequence[Finding]) -> HealthCheck:
     metric = find_metric(rule.metric)
     assert metric is not None
     alarms = [finding for finding in findings if not finding.is_over]
     if rule.window == 1:
         fine = not alarms
         step, worst = max(curve, key=lambda point: point[1] if rule.condition != "below" else -point[1])
-        text = f"at most {worst:.4g} (step {step}; limit {rule.limit:g})." if worst else "none."
+        text = f"at most {worst:.4g} (step {step}; alarm: {rule.description()})." if worst else "none."
     else:
         fine = not findings or findings[-1].is_over
         values = [value for _, value in curve]
         first, last = fmean(values[: rule.window]), fmean(values[-rule.window :])
         text = f"from {first:.3g} to {last:.3g} (means of the first and the last {rule.window} steps; "
-        text += f"alarm: {rule.description()})."
+        text += f"alarm: {rule.description()}{unless(rule.unless)})."
         if alarms:
             text += f" {len(alarms)} alarm{'s' if len(alarms) > 1 else ''}, the first at step {alarms[0].step}."
-    title = metric.title[0].upper() + metric.title[1:] + (" (collapse)" if repeated else "")
+    title = metric.title[0].upper() + metric.title[1:]
+    if not fine and rule.name != rule.metric:
+        title += f" (rule {rule.name})"
     return HealthCheck(fine=fine, title=title, text=text if fine else f"{text} {rule.advice}".rstrip())

@@ -1,7 +1,8 @@
 """The rules by which the watchdog and the report judge the metrics of a stage. There is no other definition.
 
 Two kinds exist by default. Each metric with a range in the table of metrics has a rule with the metric's name: it warns
-when the metric leaves its range. The rules of collapse below have wider limits, and do what `watchdog.action` says.
+when the metric leaves its range, and so does the rule `gap`. The rules of collapse below have wider limits, and do what
+`watchdog.action` says.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from ansatz.config.watchdog import Action, RuleSettings, WatchdogSection
+from ansatz.config.watchdog import CONDITIONS, Action, RuleSettings, WatchdogSection
 from ansatz.errors import ConfigError
 from ansatz.registry import suggest
-from ansatz.track.metrics import METRICS, WINDOW, Metric, find_metric
+from ansatz.track.metrics import METRICS, SIGNAL, SOLVED, WINDOW, Metric, Minimum, find_metric
+
+REMEMBERED_WINDOWS = 10
+"""`grows_by` and `rises_by` compare with the smallest mean of this number of windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +25,7 @@ class Rule:
     """Alarm if the mean of a metric over the last `window` steps meets the condition.
 
     condition: one of config.watchdog.CONDITIONS, which the docstrings of `RuleSettings` define, with its limit.
+    unless: no alarm if one of these other metrics reached its minimum in at least half of the steps of the window.
     advice: what the user should do about it.
     """
 
@@ -30,6 +35,7 @@ class Rule:
     limit: float
     window: int = WINDOW
     action: Action = "warn"
+    unless: tuple[Minimum, ...] = ()
     advice: str = ""
 
     @property
@@ -37,13 +43,27 @@ class Rule:
         """Whether the limit is a value of the metric, instead of relative to the stage's own history."""
         return self.condition in ("below", "above")
 
+    @property
+    def starts_healthy(self) -> bool:
+        """Tell whether the metric is within its limit before the first update of a stage, whatever the policy."""
+        metric = find_metric(self.metric)
+        start = None if metric is None else metric.at_start
+        return start is not None and not self.is_beyond(start)
+
+    def is_beyond(self, value: float) -> bool:
+        """Return whether the value is beyond an absolute limit; never, if the limit is relative."""
+        return (self.condition == "below" and value < self.limit) or (self.condition == "above" and value > self.limit)
+
     def description(self) -> str:
-        """The condition in words, such as "above 0.3"."""
+        """Return the condition in words, such as "above 0.3", without what excuses it."""
+        within = f"the last {REMEMBERED_WINDOWS * self.window} steps"
         return {
             "below": f"below {self.limit:g}",
             "above": f"above {self.limit:g}",
             "falls_by": f"{self.limit:g} spreads of the reward below its best",
-            "grows_by": f"above {self.limit:g} x its smallest of the last {10 * self.window} steps",
+            "grows_by": f"above {self.limit:g} x its smallest of {within}",
+            "falls_to": f"below {self.limit:g} x its first value",
+            "rises_by": f"{self.limit:g} above its first value or smallest of {within}",
         }[self.condition]
 
 
@@ -64,8 +84,17 @@ def collapse_rules(action: Action) -> tuple[Rule, ...]:
             condition="below",
             limit=0.005,
             action=action,
+            unless=(SOLVED, SIGNAL),
             advice="The policy is nearly deterministic and cannot explore. Lower train.lr, raise the upper clip, or "
             "add an entropy bonus.",
+        ),
+        Rule(
+            name="entropy_rise",
+            metric="train/entropy",
+            condition="rises_by",
+            limit=0.5,
+            action=action,
+            advice="The policy falls apart into random tokens. Lower train.lr or the entropy coefficient.",
         ),
         Rule(
             name="kl",
@@ -100,6 +129,14 @@ def collapse_rules(action: Action) -> tuple[Rule, ...]:
             advice="Read rl/samples: growth that fast is padding or repetition more often than reasoning.",
         ),
         Rule(
+            name="length_fall",
+            metric="rollout/response_length",
+            condition="falls_to",
+            limit=0.25,
+            action=action,
+            advice="Read rl/samples: responses that short are guesses. Does a reward pay for brevity?",
+        ),
+        Rule(
             name="truncated",
             metric="rollout/truncated_frac",
             condition="above",
@@ -119,8 +156,20 @@ def collapse_rules(action: Action) -> tuple[Rule, ...]:
 
 
 def range_rules() -> tuple[Rule, ...]:
-    """One rule for each metric that has a range in the table."""
-    return tuple(_range_rule(metric) for metric in METRICS if metric.low is not None or metric.high is not None)
+    """Return one rule for each metric that has a range in the table, and `gap`."""
+    ranges = [_range_rule(metric) for metric in METRICS if metric.low is not None or metric.high is not None]
+    return (*ranges, GAP)
+
+
+GAP = Rule(
+    name="gap",
+    metric="align/mean_exp_gap",
+    condition="rises_by",
+    limit=0.02,
+    window=1,
+    advice="Something between sampler and trainer has changed: weights, precision, temperature, or one of the workers.",
+)
+"""Sees a fault that is too small, or in too few of the tokens, for train.max_logprob_gap."""
 
 
 def _range_rule(metric: Metric) -> Rule:
@@ -133,6 +182,7 @@ def _range_rule(metric: Metric) -> Rule:
         condition="below" if below else "above",
         limit=limit,
         window=1 if metric.worst_step else WINDOW,
+        unless=metric.unless,
         advice=metric.advice,
     )
 
@@ -142,6 +192,8 @@ def rules_of(section: WatchdogSection) -> tuple[Rule, ...]:
     rules = {rule.name: rule for rule in (*range_rules(), *collapse_rules(section.action))}
     for name, settings in section.rules.items():
         old = rules.get(name)
+        if old is None and settings.action == "ignore" and find_metric(name) is not None:
+            continue  # recipes from when train/entropy had a range
         rules[name] = _new_rule(name, settings, known=list(rules)) if old is None else _changed(old, settings)
     return tuple(rule for rule in rules.values() if rule.action != "ignore")
 
@@ -162,7 +214,7 @@ def _new_rule(name: str, settings: RuleSettings, *, known: Sequence[str]) -> Rul
     if settings.metric is None or not settings.condition:
         raise ConfigError(
             f"watchdog.rules.{name}: there is no rule with this name to change, and a new one needs `metric` and one "
-            f"of below, above, falls_by and grows_by.{suggest(name, known)}"
+            f"of {', '.join(CONDITIONS[:-1])} and {CONDITIONS[-1]}.{suggest(name, known)}"
         )
     ((condition, limit),) = settings.condition.items()
     return Rule(

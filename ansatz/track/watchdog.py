@@ -6,18 +6,17 @@ part of every checkpoint, so a resumed run decides as an uninterrupted one does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
 from ansatz.config.watchdog import Action, WatchdogSection
-from ansatz.track.rules import Rule
+from ansatz.track.rules import REMEMBERED_WINDOWS, Rule
 
 SPREAD = "rollout/reward_std"
 """The scale of `falls_by`."""
-REMEMBERED_WINDOWS = 10
-"""`grows_by` compares with the smallest mean of this number of windows."""
 NEAR_BEST = 0.25
 """A mean that is below its best by less than this fraction of what `falls_by` allows counts as no fall at all."""
 SEVERITY: tuple[Action, ...] = ("ignore", "warn", "lower_lr", "rollback", "stop")
@@ -27,16 +26,20 @@ SEVERITY: tuple[Action, ...] = ("ignore", "warn", "lower_lr", "rollback", "stop"
 class RuleState:
     """What a rule remembers.
 
-    steps, values, spreads: the last `window` rows that have the metric, oldest first. means: of the last windows.
+    steps, values, spreads, excused: the last `window` rows that have the metric, oldest first; whether `Rule.unless`
+    excuses them. first: the metric's first value in the stage. means: of the last windows, after the first value.
     best, best_spread: the largest means so far. near_best: the first step of the last window whose mean was near the
     best; 0 before the first window. alarm: whether the last alarm still holds.
     healthy: judgements in a row that were within the limit, since the alarm. was_healthy: whether the metric has been
-    within its limit in this stage; before that, no rule with an absolute limit does more than warn.
+    within its limit in this stage, at least in its first step or before its first update; until then, no rule with an
+    absolute limit does more than warn.
     """
 
     steps: tuple[int, ...] = ()
     values: tuple[float, ...] = ()
     spreads: tuple[float, ...] = ()
+    excused: tuple[bool, ...] = ()
+    first: float | None = None
     means: tuple[float, ...] = ()
     best: float | None = None
     best_spread: float = 0.0
@@ -47,7 +50,8 @@ class RuleState:
 
     @staticmethod
     def from_json(row: Mapping[str, Any]) -> RuleState:
-        lists = {key: tuple(row[key]) for key in ("steps", "values", "spreads", "means")}
+        """Of a checkpoint; older ones have no `excused` and no `first`."""
+        lists = {key: tuple(row.get(key, ())) for key in ("steps", "values", "spreads", "excused", "means")}
         return RuleState(**{**row, **lists})
 
 
@@ -136,7 +140,7 @@ def observe(
     if action != "stop" and state.attempts >= section.attempts:
         action = "stop"
     for finding in acting:  # the rule is judged again once its window holds only steps after the action
-        fresh = replace(states[finding.rule.name], steps=(), values=(), spreads=(), alarm=False)
+        fresh = replace(states[finding.rule.name], steps=(), values=(), spreads=(), excused=(), alarm=False)
         states[finding.rule.name] = fresh
     if action in ("lower_lr", "rollback"):
         state = replace(state, lr_scale=state.lr_scale * section.lr_factor, attempts=state.attempts + 1)
@@ -154,11 +158,17 @@ def observe(
 def _judge(rule: Rule, state: RuleState, step: int, metrics: Mapping[str, float]) -> tuple[RuleState, Finding | None]:
     if rule.metric not in metrics or (rule.condition == "falls_by" and SPREAD not in metrics):
         return state, None
+    value = metrics[rule.metric]
+    if state.first is None:
+        was_healthy = rule.starts_healthy or not rule.is_beyond(value)
+        state = replace(state, first=value, means=(value,), was_healthy=was_healthy)
+    is_excused = any(metrics.get(minimum.metric, -math.inf) >= minimum.value for minimum in rule.unless)
     state = replace(
         state,
         steps=(*state.steps, step)[-rule.window :],
-        values=(*state.values, metrics[rule.metric])[-rule.window :],
+        values=(*state.values, value)[-rule.window :],
         spreads=(*state.spreads, metrics.get(SPREAD, 0.0))[-rule.window :],
+        excused=(*state.excused, is_excused)[-rule.window :],
     )
     if len(state.values) < rule.window:
         return state, None
@@ -185,30 +195,41 @@ def _with_references(rule: Rule, state: RuleState, mean: float) -> RuleState:
         is_near = mean >= best - NEAR_BEST * rule.limit * spread
         near_best = state.steps[0] if is_near else state.near_best
         return replace(state, best=best, best_spread=spread, near_best=near_best)
-    if rule.condition == "grows_by":
+    if rule.condition in ("grows_by", "rises_by"):
         return replace(state, means=(*state.means, mean)[-REMEMBERED_WINDOWS * rule.window :])
     return state
 
 
 def _is_bad(rule: Rule, state: RuleState, mean: float) -> bool:
+    assert state.first is not None
+    if _is_excused(state):
+        return False
     match rule.condition:
-        case "below":
-            return mean < rule.limit
-        case "above":
-            return mean > rule.limit
         case "falls_by":
             assert state.best is not None
             return state.best_spread > 0 and mean < state.best - rule.limit * state.best_spread
-        case _:
+        case "grows_by":
             smallest = min(state.means)
             return smallest > 0 and mean > rule.limit * smallest
+        case "falls_to":
+            return mean < rule.limit * state.first
+        case "rises_by":
+            return mean > min(state.first, *state.means) + rule.limit
+        case _:
+            return rule.is_beyond(mean)
+
+
+def _is_excused(state: RuleState) -> bool:
+    return 2 * sum(state.excused) >= len(state.values)
 
 
 def _finding(rule: Rule, state: RuleState, mean: float, *, is_over: bool = False, action: Action = "warn") -> Finding:
     first, last = state.steps[0], state.steps[-1]
     where = f"step {last}" if first == last else f"mean of steps {first} to {last}"
     text = f"{rule.metric} = {mean:.3g} ({where}) "
-    if is_over:
+    if is_over and _is_excused(state):
+        text += f"raises no alarm while {' or '.join(str(minimum) for minimum in rule.unless)}."
+    elif is_over:
         text += "is within its limit again."
     elif rule.condition == "falls_by":
         assert state.best is not None
@@ -221,8 +242,17 @@ def _finding(rule: Rule, state: RuleState, mean: float, *, is_over: bool = False
             f"is more than {rule.limit:g} x its smallest mean of the last {REMEMBERED_WINDOWS * rule.window} steps, "
             f"{min(state.means):.3g}."
         )
+    elif rule.condition == "falls_to":
+        text += f"is below {rule.limit:g} x its first value in this stage, {state.first:.3g}."
+    elif rule.condition == "rises_by":
+        assert state.first is not None
+        text += (
+            f"is more than {rule.limit:g} above {min(state.first, *state.means):.3g}, its first value in this stage or "
+            f"its smallest mean of the last {REMEMBERED_WINDOWS * rule.window} steps."
+        )
     else:
-        text += f"is {rule.condition} {rule.limit:g}."
+        unexcused = " and ".join(f"{minimum.metric} is under {minimum.value:g}" for minimum in rule.unless)
+        text += f"is {rule.condition} {rule.limit:g}{' while ' if unexcused else ''}{unexcused}."
     return Finding(
         rule=rule,
         step=last,

@@ -4,12 +4,13 @@ Axes: T flat tokens, M the tokens that are compared. The measure is the mean ove
 old_logp|). It is 1 for equal log-probs, and a single token with a gap of several nats raises it, which a mean of gaps
 would hide. Rounding keeps it within 1 to 1.05. It costs nothing, because both log-probs are there anyway.
 
-With a lag, all tokens are stale: the policy has changed since they were sampled. `measure_with` then computes their
-log-probs with the weights that sampled them.
+With a lag, all tokens are stale: the policy has changed since they were sampled. `measure_with` then computes those of
+a microbatch with the weights that sampled them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -21,7 +22,7 @@ from ansatz.models.logps import token_logps
 from ansatz.models.weights import LiveWeights, load_trained
 from ansatz.track.measurements import Measurement, Measurements, mean, values
 from ansatz.train.batch import LossBatch, TrainBatch
-from ansatz.train.packed import select_rollouts, split_into_microbatches
+from ansatz.train.packed import select_rollouts
 from ansatz.train.placement import placed_like
 
 MEASURE, LARGEST, LAG = "align/mean_exp_gap", "align/max_gap", "align/lag"
@@ -43,19 +44,26 @@ def measure_alignment(batch: LossBatch) -> dict[str, Measurement]:
 
 
 def measure_with(
-    policy: Policy, batch: TrainBatch, tensors: Mapping[str, Tensor], *, version: int, temperature: float, tokens: int
+    policy: Policy,
+    batch: TrainBatch,
+    tensors: Mapping[str, Tensor],
+    *,
+    version: int,
+    temperature: float,
+    tokens: int,
+    step: int,
 ) -> dict[str, Measurement]:
     """The metrics over tokens that an earlier version of the policy has sampled, computed with its weights.
 
-    tensors: those of `WeightSource.trained`. They are loaded for one microbatch of at most `tokens` tokens; after that
-    the policy has its own weights again, bit for bit. Nothing is measured if that version sampled no token.
+    tensors: those of `WeightSource.trained`. They are loaded for one microbatch of at most `tokens` tokens, or a single
+    rollout; after that the policy has its own weights again, bit for bit. Nothing is measured if that version sampled
+    no token. step: other steps take other places of the batch.
     """
     packed = batch.packed
     segments = torch.unique(packed.segment_T[packed.mask_T & (packed.version_T == version)])
     if not len(segments):
         return {}
-    packed = select_rollouts(packed, segments)
-    packed = select_rollouts(packed, split_into_microbatches(packed, tokens)[0])
+    packed = select_rollouts(packed, _spread(segments, torch.bincount(packed.segment_T), tokens=tokens, step=step))
     trained = LiveWeights(policy=policy, version=0).trained()
     own = {name: value.detach().clone() for name, value in trained.items()}
     try:
@@ -65,6 +73,16 @@ def measure_with(
     finally:
         load_trained(policy, own)
     return _measure((packed.behavior_logp_T - logp_T).abs()[packed.mask_T & (packed.version_T == version)])
+
+
+def _spread(segments: Tensor, length_N: Tensor, *, tokens: int, step: int) -> Tensor:
+    """Return rollouts from all over the batch, of a padded size of at most `tokens`, or a single one.
+
+    Without this, groups of one worker could be missing in every step.
+    """
+    count = max(1, tokens // int(length_N[segments].max()))
+    every = math.ceil(len(segments) / count)
+    return segments[step % every :: every].contiguous()
 
 
 def _measure(gap_M: Tensor) -> dict[str, Measurement]:

@@ -6,8 +6,10 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from lag_runs import results
 from toy_runs import toy_config
 
+from ansatz.config.load import merge
 from ansatz.errors import AlignmentError
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.track.jsonl import read_jsonl
@@ -21,17 +23,13 @@ SHORT = {
 }
 
 
-def break_from_the_third_step(monkeypatch):
-    """From its third batch on, the trainer gets log-probs that are off by 0.2 nats per token."""
+def break_from_the_third_step(monkeypatch, *, gap=0.2, groups=None):
+    """From its third batch on, the trainer gets log-probs that are off: by `gap` nats per token, in those groups."""
     batch, calls = LocalTrainer.batch, []
 
     def broken_from_the_third(self, samples, **options):
         calls.append(1)
-        gap = 0.2 if len(calls) > 2 else 0.0
-        shifted = [
-            dataclasses.replace(each, behavior_logps=[logp - gap for logp in each.behavior_logps]) for each in samples
-        ]
-        return batch(self, shifted, **options)
+        return batch(self, shifted(samples, gap, groups) if len(calls) > 2 else samples, **options)
 
     monkeypatch.setattr(LocalTrainer, "batch", broken_from_the_third)
 
@@ -69,36 +67,60 @@ LAGGED = {
 }
 
 
-def test_with_a_lag_the_sampler_is_compared_with_the_weights_that_it_had(tmp_path):
-    """The step that is a multiple of ten has both metrics: equal weights agree, and the policy has moved since."""
-    rows = read_jsonl(run_pipeline(toy_config(tmp_path, LAGGED)) / "rl" / "metrics.jsonl")
-    assert [row["step"] for row in rows if "align/mean_exp_gap" in row] == [1, 10]
+def test_with_a_lag_the_sampler_is_compared_at_every_step_with_the_weights_that_it_had(tmp_path, monkeypatch):
+    """Equal weights agree, although the policy has moved since. The comparison leaves no trace in the training."""
+    compared = run_pipeline(toy_config(tmp_path / "compared", LAGGED))
+    rows = read_jsonl(compared / "rl" / "metrics.jsonl")
+    assert [row["step"] for row in rows if "align/mean_exp_gap" in row] == list(range(1, 12))
     assert [row["step"] for row in rows if "align/lag" in row] == list(range(2, 12))
-    assert rows[9]["align/max_gap"] < 1e-4
+    assert max(row["align/max_gap"] for row in rows) < 1e-4
     assert rows[9]["align/lag"] > 1.0001
+    monkeypatch.setattr(LocalTrainer, "check_against", lambda self, load, batch, *, step: {})
+    unseen = results(run_pipeline(toy_config(tmp_path / "not_compared", LAGGED)))
+    seen = results(compared)
+    for name in ("align/mean_exp_gap", "align/max_gap"):
+        for row in (*seen["metrics"], *unseen["metrics"]):
+            row.pop(name, None)
+    assert seen == unseen
 
 
-def test_a_sampler_that_goes_wrong_with_a_lag_stops_the_run_at_the_tenth_step(tmp_path, monkeypatch):
-    break_from_the_third_step(monkeypatch)
-    config = toy_config(tmp_path, LAGGED)
-    with pytest.raises(AlignmentError, match=r"^step 10: .* is 1\.221.* Step 9 is saved in "):
+@pytest.mark.parametrize("lag", [1, 2])
+def test_a_sampler_that_goes_wrong_with_a_lag_stops_the_run_at_that_step(tmp_path, monkeypatch, lag):
+    break_from_the_third_step(monkeypatch, gap=0.3)
+    config = toy_config(tmp_path, merge(LAGGED, {"rollout": {"lag": lag}}))
+    with pytest.raises(AlignmentError, match=r"^step 3: .* is 1\.3499.* Step 2 is saved in "):
         run_pipeline(config)
-    with pytest.raises(AlignmentError, match=r"^step 10: "):
+    with pytest.raises(AlignmentError, match=r"^step 3: "):
         run_pipeline(config, resume=True)  # the broken trainer has already seen two steps
+
+
+def test_a_fault_in_few_groups_is_seen_against_the_recent_level(tmp_path, monkeypatch):
+    """One of eight groups is off by 0.25 nats. The mean over all tokens stays within the range and the limit."""
+    break_from_the_third_step(monkeypatch, gap=0.25, groups=[5])
+    groups = {"rollout": {"prompts_per_step": 8, "samples_per_prompt": 2}, "train": {"steps": 4}}
+    run = run_pipeline(toy_config(tmp_path, merge(LAGGED, groups)))
+    rows = read_jsonl(run / "rl" / "metrics.jsonl")
+    assert rows[1]["align/mean_exp_gap"] < 1.0001
+    assert 1.02 < rows[2]["align/mean_exp_gap"] < 1.05
+    alarms = [event for event in read_jsonl(run / "rl" / "events.jsonl") if event.get("rule") == "gap"]
+    assert [(event["step"], event["kind"]) for event in alarms] == [(3, "alarm")]
 
 
 def test_the_first_step_of_a_resumed_run_with_a_lag_is_checked_too(tmp_path, monkeypatch):
     config = toy_config(tmp_path, {**LAGGED, "train": {"steps": 4, "decay_steps": 0}})
     run_pipeline(config)
     longer = toy_config(tmp_path, {**LAGGED, "train": {"steps": 6, "decay_steps": 0}})
-    monkeypatch.setattr(LocalTrainer, "batch", shifted(LocalTrainer.batch))
+    batch = LocalTrainer.batch
+    monkeypatch.setattr(LocalTrainer, "batch", lambda self, rows, **options: batch(self, shifted(rows, 0.2), **options))
     with pytest.raises(AlignmentError, match=r"^step 5: .* is 1\.221"):
         run_pipeline(longer, resume=True, allow_changes=True)
 
 
-def shifted(batch):
-    def shifted_batch(self, samples, **options):
-        rows = [dataclasses.replace(row, behavior_logps=[logp - 0.2 for logp in row.behavior_logps]) for row in samples]
-        return batch(self, rows, **options)
-
-    return shifted_batch
+def shifted(samples, gap, groups=None):
+    """groups: indices of those that are off, in the order in which they come; all if None."""
+    order = list(dict.fromkeys(row.group for row in samples))
+    off = set(order) if groups is None else {order[index] for index in groups}
+    return [
+        dataclasses.replace(row, behavior_logps=[logp - gap * (row.group in off) for logp in row.behavior_logps])
+        for row in samples
+    ]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ansatz.config.load import parse_section
 from ansatz.config.watchdog import WatchdogSection
 from ansatz.errors import ConfigError
-from ansatz.track.metrics import METRICS
+from ansatz.track.metrics import METRICS, Minimum
 from ansatz.track.rules import Rule, collapse_rules, rules_of
 from ansatz.track.watchdog import WatchState, observe
 
@@ -48,9 +48,15 @@ def alarms(decisions):
         ({}, [0.2, 0.2, 0.2, 0.17, 0.09, 0.01], [(6, False)]),
         ({"condition": "above", "limit": 0.5}, [0.2, 0.2, 0.9, 0.2, 0.9, 0.9], [(5, False)]),
         ({"condition": "grows_by", "limit": 2.0}, [10, 10, 10, 20, 20, 20, 21], [(7, False)]),
+        ({"condition": "grows_by", "limit": 2.0}, [10, 20, 30, 30], [(4, False)]),
         # The best mean is 0.8 and the spread 0.4, so the limit is 0.8 - 0.5 x 0.4 = 0.6.
         ({"condition": "falls_by", "limit": 0.5}, [0.8, 0.8, 0.8, 0.52, 0.52, 0.52], [(6, False)]),
         ({"condition": "falls_by", "limit": 0.5}, [0.1, 0.1, 0.8, 0.8, 0.61, 0.61], []),
+        # A third of the first value, 30, whatever came in between; the mean of steps 5 to 7 is 9.7.
+        ({"condition": "falls_to", "limit": 0.33}, [30, 60, 60, 60, 10, 10, 9], [(7, False)]),
+        # The first value is 0.3, so the limit is 0.8; after the fall to a mean of 0.1 it is 0.6.
+        ({"condition": "rises_by", "limit": 0.5}, [0.3, 0.79, 0.79, 0.79, 0.9], [(5, False)]),
+        ({"condition": "rises_by", "limit": 0.5}, [0.3, 0.1, 0.1, 0.1, 0.6, 0.6, 0.6, 0.7], [(8, False)]),
         ({"window": 1}, [0.2, 0.01, 0.01, 0.2, 0.01], [(2, False), (4, True), (5, False)]),
     ],
 )
@@ -107,8 +113,87 @@ def test_a_metric_that_was_never_healthy_is_only_warned_of():
     decisions = run(acting, curve([0.9] * 6))
     assert alarms(decisions) == [(3, False)]
     assert {decision.action for decision in decisions} == {"ignore"}
+    started_well = run(acting, curve([0.0] + [0.9] * 4))
+    assert [decision.action for decision in started_well if decision.action != "ignore"] == ["rollback"]
     healed = run(acting, curve([0.9] * 3 + [0.0] * 6 + [0.9] * 3))
     assert [decision.action for decision in healed if decision.action != "ignore"] == ["rollback"]
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "value"),
+    [("kl", "train/kl_ref", 3.0), ("update_kl", "train/approx_kl", 0.9), ("ratio", "train/ratio_mean", 1.8)],
+)
+def test_a_metric_that_is_healthy_at_every_start_acts_from_the_first_step_on(name, metric, value):
+    """The reference is the policy at the start of the stage, so a KL that is large in step 1 comes from its updates."""
+    section = WatchdogSection(action="rollback")
+    rows = [(step, {metric: value}) for step in range(1, 7)]
+    acted = [decision for decision in run(rules_of(section), rows, section) if decision.action == "rollback"]
+    assert acted[0].cause is not None
+    assert (acted[0].cause.rule.name, acted[0].cause.step, acted[0].first_bad_step) == (name, 5, 1)
+
+
+def test_a_slow_rise_is_seen_however_long_it_takes():
+    """Within 50 steps the entropy never rises by 0.5, but since the start it does."""
+    rises = [rule(condition="rises_by", limit=0.5, window=5)]
+    ((step, is_over),) = alarms(run(rises, curve([0.3 + 0.005 * step for step in range(150)])))
+    assert (step, is_over) == (104, False)  # the mean of steps 100 to 104 is 0.3 + 0.005 x 101 = 0.805
+
+
+def collapsing(**curves):
+    """Rows of a policy whose other metrics stay as they were in a healthy run."""
+    healthy = {
+        "rollout/rewards": 0.9,
+        "rollout/reward_std": 0.2,
+        "rollout/accuracy": 0.9,
+        "rollout/groups_with_signal_frac": 0.5,
+        "rollout/response_length": 28.0,
+        "train/entropy": 0.07,
+    }
+    named = {name.replace("__", "/"): values for name, values in curves.items()}
+    return [
+        (step + 1, {**healthy, **{name: values[min(step, len(values) - 1)] for name, values in named.items()}})
+        for step in range(20)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("curves", "name"),
+    [
+        ({"rollout__response_length": [28.0, 20.0, 12.0, 6.0, 3.0, 1.0]}, "length_fall"),
+        ({"rollout__response_length": [28.0, 1.0]}, "length_fall"),
+        ({"rollout__response_length": [28.0, 40.0, 60.0, 90.0]}, "length"),
+        ({"train__entropy": [0.07, 0.5, 1.0, 3.0]}, "entropy_rise"),
+        ({"train__entropy": [0.07, 5.0]}, "entropy_rise"),
+        (
+            {
+                "train__entropy": [0.07] * 5 + [0.001],
+                "rollout__accuracy": [0.3],
+                "rollout__groups_with_signal_frac": [0.1],
+            },
+            "entropy",
+        ),
+        ({"train__kl_ref": [2.0]}, "kl"),
+    ],
+)
+def test_the_rules_of_collapse_look_in_both_directions(curves, name):
+    """The reward pays for what goes wrong, so it does not fall."""
+    section = WatchdogSection(action="stop")
+    decisions = run(rules_of(section), collapsing(**curves), section)
+    first = next(decision for decision in decisions if decision.action == "stop")
+    assert first.cause is not None
+    assert first.cause.rule.name == name
+    assert first.cause.step <= 10
+
+
+def test_a_metric_that_others_excuse_raises_no_alarm_until_they_no_longer_do():
+    excused = rule(window=4, unless=(Minimum("rollout/accuracy", 0.8), Minimum("train/lr", 1.0)))
+    accuracies = [0.9, 0.9, 0.1, 0.1, 0.1, 0.1, 0.9, 0.9, 0.9, 0.9, 0.9]
+    rows = [(step, {"train/entropy": 0.01, "rollout/accuracy": each}) for step, each in enumerate(accuracies, start=1)]
+    decisions = run([excused], rows)
+    assert alarms(decisions) == [(5, False), (11, True)]  # one step of four is excused; then two or more, four times
+    texts = [finding.text for decision in decisions for finding in decision.findings]
+    assert "is below 0.1 while rollout/accuracy is under 0.8 and train/lr is under 1." in texts[0]
+    assert "raises no alarm while rollout/accuracy is at least 0.8 or train/lr is at least 1." in texts[1]
 
 
 def test_lower_lr_acts_once_per_window_and_stops_when_the_attempts_are_used_up():
@@ -140,6 +225,8 @@ rows_of_metrics = st.lists(
             "rollout/rewards": st.floats(0, 1),
             "rollout/reward_std": st.floats(0, 0.5),
             "rollout/response_length": st.floats(1, 100),
+            "rollout/accuracy": st.sampled_from([0.1, 0.9]),
+            "align/mean_exp_gap": st.sampled_from([1.0, 1.03]),
         },
     ),
     max_size=40,
@@ -178,6 +265,7 @@ def test_a_recipe_changes_rules_and_adds_its_own():
             "rules": {
                 "truncated": {"above": 0.5, "window": 10, "action": "stop"},
                 "rollout/repetition": {"action": "ignore"},
+                "train/entropy": {"action": "ignore"},  # a metric that has no range any more
                 "short": {"metric": "rollout/response_length", "below": 20},
             },
         }
@@ -186,6 +274,7 @@ def test_a_recipe_changes_rules_and_adds_its_own():
     assert (rules["truncated"].limit, rules["truncated"].window, rules["truncated"].action) == (0.5, 10, "stop")
     assert (rules["short"].condition, rules["short"].limit, rules["short"].action) == ("below", 20, "warn")
     assert "rollout/repetition" not in rules
+    assert "train/entropy" not in rules
     assert "entropy" not in rules
 
 
@@ -200,6 +289,7 @@ def test_a_recipe_changes_rules_and_adds_its_own():
         ({"rules": {"truncated": {"above": 1, "below": 2}}}, "a rule has one condition"),
         ({"rules": {"truncated": {"window": 0}}}, r"watchdog\.rules\.truncated\.window = 0"),
         ({"rules": {"reward": {"falls_by": -1}}}, r"falls_by = -1"),
+        ({"rules": {"length_fall": {"falls_to": 1.5}}}, r"falls_to = 1\.5"),
         ({"action": "panic"}, r"watchdog\.action = 'panic'"),
         ({"lr_factor": 1}, r"watchdog\.lr_factor = 1"),
     ],
@@ -214,3 +304,6 @@ def test_the_page_of_the_watchdog_lists_the_rules_of_collapse_as_they_are():
     listed = [line for line in page.splitlines() if line.startswith("| `")]
     expected = [f"| `{rule.name}` | `{rule.metric}` | {rule.description()} |" for rule in collapse_rules("warn")]
     assert listed == expected
+    (unless,) = (rule.unless for rule in collapse_rules("warn") if rule.unless)
+    words = ", or ".join(f"`{metric}` at least {value:g}" for metric, value in unless)
+    assert words.replace("` at", "` is at", 1) in " ".join(page.split())
