@@ -1,4 +1,4 @@
-"""The `reward_model` section of a recipe: the stage that trains a reward model on responses of the policy."""
+"""The `reward_model` section of a recipe: the stage that trains a reward model on responses with labels."""
 
 from __future__ import annotations
 
@@ -6,33 +6,45 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from ansatz.config.fields import Count, FractionBelowOne, Int, Positive, Rate
+from ansatz.config.fields import Count, FractionBelowOne, Int, Positive, Rate, StepEnd
 from ansatz.config.sampling import SamplingOptions
 
-PROCESS_ONLY = ("labels", "step_rollouts", "slips")
+PROCESS_ONLY = ("step_end", "labels", "step_rollouts", "slips")
+SAMPLED_ONLY = ("labels", "step_rollouts")
 
 
 class RewardModelSection(SamplingOptions):
-    """Train a reward model with the architecture of the policy on graded responses of the policy. Sampling options that
-    are not given are as in `rollout`, except the number of samples. The optimizer, the clipping of gradients and the
-    microbatches are those of `train`. When `stages` lists the stage again, the model of the round before is trained on
-    with responses of the newest policy."""
+    """Train a reward model with the architecture of the policy on graded responses of the policy, or on given ones.
+    Sampling options that are not given are as in `rollout`, except the number of samples. The optimizer, the clipping
+    of gradients and the microbatches are those of `train`. When `stages` lists the stage again, the model of the round
+    before is trained on with responses of the newest policy."""
 
     kind: Literal["bradley_terry", "correctness", "process"] = "bradley_terry"
     """What the model learns. bradley_terry: to score each correct response above each wrong one to the same problem.
-    correctness: the probability that a response is correct. process: the probability of each reasoning step (a line of
-    the response) that it is right. The first two are sequence classifiers, process is a token classifier."""
+    correctness: the probability that a response is correct. process: the probability of each reasoning step that it is
+    right. The first two are sequence classifiers, process is a token classifier."""
     path: str | None = None
     """The model that training starts from: a folder or a model of the hub, with the vocabulary of the policy. null: the
     policy, or in later rounds the reward model of the round before."""
     extra_layers: Count = 2
     """Decoder layers that are added to a policy that becomes a reward model. Only they, the last norm and the score
     head are trained (LLaMA Pro, arXiv:2401.02415); of a reward model that training starts from, its last layers. They
-    compare the token that the policy expected with the one that was written. 0: all layers are trained. Default with
-    `model.path`: 0."""
+    compare the token that the policy expected with the one that was written. 0: all layers are trained, or with
+    `model.lora` their adapters. Default with `model.path`: 0."""
     extra_width: Annotated[Int, Field(ge=2)] = 64
     """Channels that are added to the residual stream with these layers. Half of them keep the token that was read,
     which the layers of a small policy hide; to the others the new layers write."""
+    data: dict[str, Any] | None = None
+    """What the model learns from instead of responses of the policy: {source: file, path: ...} or {source: hub,
+    dataset: ...}, with the settings of [preference.pairs](#preferencepairs-with-source-file). For bradley_terry pairs
+    of a chosen and a rejected response, for correctness responses with a label, for process responses with a label for
+    each step ([shapes](reward_models.md#given-data)). null: responses of the policy."""
+    heldout_data: dict[str, Any] | None = None
+    """Rows of the same kind that the finished model is measured on. null: none."""
+    step_end: StepEnd = "line"
+    """Where a reasoning step ends, together with the line ends after it; only for process. line, or blank_line: steps
+    are paragraphs. sentence: at a full stop, question mark or exclamation mark before a space, and at the end of a
+    line; abbreviations are not known. {marker: TEXT}: right after this text, which is a part of the step."""
     labels: Literal["exact", "hard", "soft"] = "exact"
     """Where the labels of steps come from; only for process. exact: the generator's own steps (source word_problems).
     hard and soft: `step_rollouts` completions from each step (Math-Shepherd); the label of a step is whether one of
@@ -58,8 +70,9 @@ class RewardModelSection(SamplingOptions):
     sec. 4.2). It needs `extra_layers: 0`, because otherwise the policy's layers do not change. 0: none."""
     replay: FractionBelowOne = 0.1
     """In later rounds, the fraction of the problems that comes with its responses from earlier rounds."""
-    heldout_problems: Positive = 100
-    """Problems of data.heldout, from the first on, that the finished model is evaluated on."""
+    heldout_problems: Count = 100
+    """Problems of data.heldout, from the first on, to which the policy gives responses that the finished model is
+    evaluated on. 0: none."""
     heldout_samples: Positive = 16
     """Responses to each of them; the curves of best-of-n and of votes end at this n."""
     slips: dict[str, Any] | None = None
@@ -75,11 +88,27 @@ class RewardModelSection(SamplingOptions):
             )
         if self.kind != "process":
             for name in PROCESS_ONLY:
-                if getattr(self, name) != type(self).model_fields[name].default:
+                if self._is_set(name):
                     raise ValueError(f"{name} has no effect with kind: {self.kind}; remove it, or set kind: process")
-        elif self.labels == "exact" and self.step_rollouts != type(self).model_fields["step_rollouts"].default:
+        elif self.data is None and self.labels == "exact" and self._is_set("step_rollouts"):
             raise ValueError("step_rollouts has no effect with labels: exact; remove it, or set labels: hard")
+        if self.data is not None:
+            for name in SAMPLED_ONLY:
+                if self._is_set(name):
+                    raise ValueError(f"{name} has no effect with data, whose labels are given; remove it, or data")
+        if self.step_end != "line":
+            if self.data is None and self.kind == "process" and self.labels == "exact":
+                raise ValueError(
+                    f"step_end = {self.step_end!r} with labels: exact, which are of lines; set step_end: line, labels: "
+                    "hard, or data"
+                )
+            if self.slips is not None:
+                raise ValueError(f"step_end = {self.step_end!r} with slips, which are in lines; remove one of the two")
         return self
+
+    def _is_set(self, name: str) -> bool:
+        """Whether a key has another value than its default."""
+        return getattr(self, name) != type(self).model_fields[name].default
 
     def completed(self, rollout: SamplingOptions) -> RewardModelSection:
         """The section with the sampling options of `rollout`, except the number of samples, that it does not give."""

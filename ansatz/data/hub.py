@@ -33,18 +33,29 @@ def _open_hub(
     MissingExtraError without datasets.
     """
     rows = read_rows(dataset, config=config, revision=revision, split=hub_split or split)
-    return [(rows, dataset.rstrip("/").rpartition("/")[2])]
+    return [(rows, dataset_name(dataset))]
 
 
 hub = row_source("hub", _open_hub)
 
 
-def read_rows(name: str, *, split: str, config: str | None = None, revision: str | None = None) -> Iterator[Row]:
-    for number, value in enumerate(_loaded(name, split, config, revision), start=1):
+def dataset_name(dataset: str) -> str:
+    """The `source` of the problems of a data set: its name without the owner, or that of its folder."""
+    return dataset.rstrip("/").rpartition("/")[2]
+
+
+def read_rows(
+    name: str, *, split: str, config: str | None = None, revision: str | None = None, setting: str = "hub_split"
+) -> Iterator[Row]:
+    """The rows of a data set, in order. setting: the one that names the split, for errors.
+
+    Raises what the source `hub` raises.
+    """
+    for number, value in enumerate(_loaded(name, split, config, revision, setting), start=1):
         yield row_of(f"{name} ({split})", number, json_value(value), unit="row")
 
 
-def _loaded(name: str, split: str, config: str | None, revision: str | None) -> Any:
+def _loaded(name: str, split: str, config: str | None, revision: str | None, setting: str) -> Any:
     try:
         datasets: Any = importlib.import_module("datasets")
     except ImportError as error:
@@ -59,13 +70,13 @@ def _loaded(name: str, split: str, config: str | None, revision: str | None) -> 
     except Exception as error:  # errors of the network, the disk, a loading script, or an unknown split
         raise DataError(
             f"data set {name!r}, split {split!r}: {type(error).__name__}: {error}. "
-            "Check dataset, config, revision and hub_split."
+            f"Check dataset, config, revision and {setting}."
         ) from error
     if not isinstance(data, Mapping):
         return data
     if split not in data:
         raise DataError(
-            f"data set {name!r} has no split {split!r}; its splits are {', '.join(map(repr, data))}. Set hub_split."
+            f"data set {name!r} has no split {split!r}; its splits are {', '.join(map(repr, data))}. Set {setting}."
         )
     return data[split]
 

@@ -1,4 +1,4 @@
-"""Files of preference pairs, in the record shapes of published data sets.
+"""Preference pairs of files and of data sets of the hub, in the record shapes of published data.
 
 TRL            {"prompt", "chosen", "rejected"}, each text or messages; without "prompt", the messages of "chosen" and
                "rejected" begin with the same turns
@@ -13,18 +13,14 @@ row; a row without one of these shapes cannot be used (`data.unfit`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from ansatz.data.conversations import FIELD, earlier_turns
-from ansatz.data.files import source_name
-from ansatz.data.formats import open_rows
+from ansatz.data.given_rows import GivenRows
 from ansatz.data.pairs import pair_of
 from ansatz.data.record_formats import turns_of
 from ansatz.data.rows import ABSENT, Row, short, worked_text
-from ansatz.data.unfit import RowError, unfit_rows
+from ansatz.data.unfit import read_each
 from ansatz.types import Problem
 
 PROMPTS = ("prompt", "question", "instruction", "problem", "query")
@@ -39,30 +35,24 @@ class _Scored(NamedTuple):
     score: float
 
 
-def read_pairs(path: str | Path, *, limit: int | None = None, min_gap: float = 0.0) -> list[Problem]:
-    """The pairs of a file. limit: most rows that are read. min_gap: rows whose scores differ by less are left out.
+def read_pairs(given: GivenRows) -> list[Problem]:
+    """The pairs of the rows that a recipe names.
 
     DataError at the first row that is not a pair; within `collect_unfit`, such rows are recorded there and left out.
     """
-    return list(_pairs(islice(open_rows(path), limit), source=source_name(Path(path)), min_gap=min_gap))
+    pairs = read_each(given.rows(), lambda row: _read(row, source=given.name, min_gap=given.min_gap))
+    return [pair for pair in pairs if pair is not None]
 
 
-def _pairs(rows: Iterable[Row], *, source: str, min_gap: float) -> Iterator[Problem]:
-    unfit = unfit_rows()
-    for row in rows:
-        try:
-            chosen, rejected, gap = _responses(row)
-            if gap is None or gap >= min_gap:
-                yield _pair(row, chosen, rejected, source)
-        except RowError as error:
-            if unfit is None:
-                raise
-            unfit.append(error.row)
+def _read(row: Row, *, source: str, min_gap: float) -> Problem | None:
+    """The pair of a row; None if the scores of its responses are too close."""
+    chosen, rejected, gap = _responses(row)
+    return _pair(row, chosen, rejected, source) if gap is None or gap >= min_gap else None
 
 
 def _responses(row: Row) -> tuple[Any, Any, float | None]:
     """(chosen, rejected, difference of their scores or None), as text or messages."""
-    if (key := _first(row, RESPONSES)) is not None and _first(row, ("chosen",)) is None:
+    if (key := row.first(RESPONSES)) is not None and row.first(("chosen",)) is None:
         scored = sorted(_scored(row, key), key=lambda each: each.score)
         worst, best = scored[0], scored[-1]
         if best.score == worst.score:
@@ -87,7 +77,7 @@ def _pair(row: Row, chosen: Any, rejected: Any, source: str) -> Problem:
     implicit = turns is not None and any(turn.role == "user" for turn in turns)
     if implicit and (turns or [])[:-1] != (other or [])[:-1]:
         row.fail("the messages of 'chosen' and 'rejected' differ before their last turn. Remove the row.")
-    key = "chosen" if implicit else _first(row, PROMPTS)
+    key = "chosen" if implicit else row.first(PROMPTS)
     if key is None:
         row.fail(
             f"the row has no prompt (its fields: {', '.join(map(repr, row.values))}). Expected {PROMPTS[0]!r}, or "
@@ -114,7 +104,7 @@ def _pair(row: Row, chosen: Any, rejected: Any, source: str) -> Problem:
 
 
 def _scored(row: Row, key: str) -> list[_Scored]:
-    value, listed_key = row.find(key), _first(row, SCORES)
+    value, listed_key = row.find(key), row.first(SCORES)
     items = cast("list[Any]", value) if isinstance(value, list) else []
     scores = row.find(listed_key) if listed_key is not None else None
     listed = cast("list[Any]", scores) if isinstance(scores, list) and len(scores) == len(items) else None
@@ -126,9 +116,9 @@ def _scored(row: Row, key: str) -> list[_Scored]:
 
 def _one_scored(row: Row, key: str, item: Any, score: Any) -> _Scored:
     inner = Row(row.file, row.line, cast("dict[str, Any]", item), unit=row.unit) if isinstance(item, dict) else None
-    text = item if inner is None else inner.find(_first(inner, TEXTS) or "")
+    text = item if inner is None else inner.find(inner.first(TEXTS) or "")
     if score is None and inner is not None:
-        score = inner.find(_first(inner, SCORES) or "")
+        score = inner.find(inner.first(SCORES) or "")
     try:
         number = float(cast("Any", score))
     except (TypeError, ValueError):
@@ -136,7 +126,3 @@ def _one_scored(row: Row, key: str, item: Any, score: Any) -> _Scored:
     if not math.isfinite(number):
         row.fail(f"a response in {key!r} has the score {short(score)}, expected a number.")
     return _Scored(worked_text(text), number)
-
-
-def _first(row: Row, names: Iterable[str]) -> str | None:
-    return next((name for name in names if row.find(name) is not ABSENT), None)

@@ -50,6 +50,10 @@ class Row:
             value = structured(value[name])
         return value
 
+    def first(self, names: Iterable[str]) -> str | None:
+        """The first of the names that the row has a field of; None if it has none of them."""
+        return next((name for name in names if self.find(name) is not ABSENT), None)
+
     def get(self, key: str, setting: str) -> Any:
         value = self.find(key)
         if value is ABSENT:

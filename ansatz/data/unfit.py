@@ -6,13 +6,15 @@ that all of them can be reported at once, or dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ansatz.errors import DataError
 
+In = TypeVar("In")
+Out = TypeVar("Out")
 SHOWN = 5  # rows that a message describes
 
 
@@ -52,6 +54,19 @@ def collect_unfit() -> Iterator[list[UnfitRow]]:
 def unfit_rows() -> list[UnfitRow] | None:
     """The list of the enclosing `collect_unfit`; None outside of one."""
     return _collected.get()
+
+
+def read_each(rows: Iterable[In], read: Callable[[In], Out]) -> Iterator[Out]:
+    """read(row) of each row. Within `collect_unfit`, rows for which it raises RowError are recorded there and left
+    out."""
+    unfit = unfit_rows()
+    for row in rows:
+        try:
+            yield read(row)
+        except RowError as error:
+            if unfit is None:
+                raise
+            unfit.append(error.row)
 
 
 def unfit_message(rows: Sequence[UnfitRow], *, total: int, what: str) -> str:

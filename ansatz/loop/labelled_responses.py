@@ -11,7 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ansatz.config.fields import StepEnd
 from ansatz.data.keyed_random import KeyedRandom
+from ansatz.data.label_files import LABELS
+from ansatz.data.pairs import REJECTED, rejected_of
 from ansatz.evaluate.responses import Response
 from ansatz.files import write_text
 from ansatz.rewards.reasoning_steps import EncodedSteps, encode_steps, exact_labels, first_wrong_character, step_ends
@@ -41,6 +44,15 @@ class LabelledGroup:
         return len({tuple(each) for each in self.labels}) > 1
 
 
+def given_group(prompt: Prompt) -> LabelledGroup:
+    """The group of a given pair, in which only the chosen response is right, or of a response with given labels."""
+    problem = prompt.problem
+    responses, labels = [problem.solution or ""], [problem.meta.get(LABELS, [1.0])]
+    if REJECTED in problem.meta:
+        responses, labels = [*responses, rejected_of(problem).solution or ""], [*labels, [0.0]]
+    return LabelledGroup(id=problem.id, prompt=prompt.text, responses=responses, labels=labels)
+
+
 def outcome_labels(responses: Sequence[Response]) -> list[list[float]]:
     return [[float(response.verdicts["reward"].correct)] for response in responses]
 
@@ -62,29 +74,33 @@ class StepPrefixes:
 
     prompts: Sequence[Prompt]
     id_of: Mapping[tuple[str, str], str]
-    prefix_of: Mapping[str, str]
+    step_end: StepEnd
 
     @staticmethod
     def of(
-        prompts: Sequence[Prompt], responses: Sequence[Sequence[Response]], encode: Callable[[str], Sequence[int]]
+        prompts: Sequence[Prompt],
+        responses: Sequence[Sequence[Response]],
+        encode: Callable[[str], Sequence[int]],
+        *,
+        step_end: StepEnd = "line",
     ) -> StepPrefixes:
         """encode: tokens of a text without special tokens."""
-        extended, id_of, prefix_of = list[Prompt](), dict[tuple[str, str], str](), dict[str, str]()
+        extended, id_of = list[Prompt](), dict[tuple[str, str], str]()
         for prompt, members in zip(prompts, responses, strict=True):
             for response in members:
-                for end in step_ends(response.response)[:-1]:
+                for end in step_ends(response.response, step_end)[:-1]:
                     prefix, problem = response.response[:end], prompt.problem
                     if (problem.id, prefix) in id_of:
                         continue
                     name = f"{problem.id}>{len(extended)}"
-                    id_of[problem.id, prefix], prefix_of[name] = name, prefix
+                    id_of[problem.id, prefix] = name
                     extended.append(_extended(prompt, name, prefix, encode(prefix)))
-        return StepPrefixes(extended, id_of, prefix_of)
+        return StepPrefixes(extended, id_of, step_end)
 
     def labels(self, response: Response, correct_frac: Mapping[str, float], *, hard: bool) -> list[float]:
         """The labels of the steps of a response. correct_frac: by the id of a prefix, the fraction of correct
         completions."""
-        ends = step_ends(response.response)
+        ends = step_ends(response.response, self.step_end)
         fractions = [correct_frac[self.id_of[response.id, response.response[:end]]] for end in ends[:-1]]
         if ends:
             fractions.append(float(response.verdicts["reward"].correct))
@@ -118,10 +134,11 @@ def with_replay(
 
 
 def samples_of(
-    group: LabelledGroup, tokenizer: Any, *, number: int, by_step: bool, every_token: bool = False
+    group: LabelledGroup, tokenizer: Any, *, number: int, step_end: StepEnd | None, every_token: bool = False
 ) -> list[TrainSample]:
-    """The group's responses for a `RewardTrainer`. number: of the group within the batch. A response without a step is
-    left out, because a model would have nothing to read.
+    """The group's responses for a `RewardTrainer`. number: of the group within the batch. step_end: where the steps end
+    that have labels; None: whole responses have. A response without a step is left out, because a model would have
+    nothing to read.
 
     every_token: each token of a step, or of the response, has its label (arXiv:2110.14168, sec. 4.2), and not only the
     last one, at which a model is read. Where the first error is known, a token is right before it and wrong from there
@@ -130,10 +147,10 @@ def samples_of(
     samples = list[TrainSample]()
     errors = group.wrong_from or [None] * len(group.responses)
     for response, labels, wrong_from in zip(group.responses, group.labels, errors, strict=True):
-        encoded = encode_steps(tokenizer, group.prompt, response)
+        encoded = encode_steps(tokenizer, group.prompt, response, step_end or "line")
         if not encoded.at:
             continue
-        at = encoded.at if by_step else (len(encoded.token_ids) - 1,)
+        at = (len(encoded.token_ids) - 1,) if step_end is None else encoded.at
         steps = list(zip(at, labels, strict=True))
         if every_token and group.wrong_from is not None:
             steps = _up_to_error(encoded, wrong_from)

@@ -1,4 +1,4 @@
-"""Where the pairs of a preference stage come from: a file, or the policy's own graded responses.
+"""Where the pairs of a preference stage come from: given rows, or the policy's own graded responses.
 
 responses/           settings.json, rollouts.jsonl: every response with its verdict (of the policy only)
 pairs.jsonl          the pairs, as `data.store` writes problems
@@ -17,18 +17,14 @@ from typing import Any
 
 from ansatz.config.schema import Config
 from ansatz.data.hygiene.report import report_path
-from ansatz.data.pair_files import read_pairs
 from ansatz.data.pairs import Answered, PairSettings, make_pairs, rejected_of
 from ansatz.data.store import read_problems, write_problems
-from ansatz.data.unfit import collect_unfit
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response
 from ansatz.files import write_text
 from ansatz.loop.context import RunContext
 from ansatz.loop.lengths import LengthChecker
-from ansatz.loop.run_sources import RunSources
 from ansatz.loop.selection import PAIRS_FILE, problems_of_round, read_report, sample_responses, sampling_options
-from ansatz.loop.unfit import Check
 from ansatz.rollout.base import Sampling
 from ansatz.types import Finish, Problem, Reason, Verdict
 
@@ -53,33 +49,6 @@ class PolicyPairs(PairSettings):
         for name, minimum in (("problems", 0), ("batch", 1)):
             if getattr(self, name) < minimum:
                 raise ConfigError(f"preference.pairs.{name} = {getattr(self, name)}: expected {minimum} or more.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilePairs:
-    """`preference.pairs` with `source: file`.
-
-    path: the file of pairs (jsonl, json, csv, parquet), in one of the shapes of `data.pair_files`.
-    limit: rows to read, from the first on; null: all of them.
-    min_gap: rows with scores that differ by less are left out.
-    """
-
-    path: str
-    limit: int | None = None
-    min_gap: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise ConfigError(f"preference.pairs.limit = {self.limit}: expected 1 or more.")
-
-
-def file_pairs(sources: RunSources, settings: FilePairs, *, check: Check) -> list[Problem]:
-    """The usable pairs of the file. DataError for others, unless data.unfit leaves them out."""
-    with collect_unfit() as unread:
-        pairs = read_pairs(settings.path, limit=settings.limit, min_gap=settings.min_gap)
-    if not pairs and not unread:
-        raise DataError(f"{settings.path} has no pairs. Lower preference.pairs.min_gap, or use another file.")
-    return list(sources.unfit.usable("preference", pairs, check, unread=unread))
 
 
 def check_lengths(lengths: LengthChecker, pairs: Sequence[Problem]) -> None:

@@ -1,8 +1,9 @@
-"""What a stage `reward_model` learns from and is tested on: it samples the policy, labels the responses, stores both.
+"""What a stage `reward_model` learns from and is tested on: responses that it samples and labels, or given rows.
 
 responses/ labelled.jsonl    see `loop.labelled_responses`
 steps/responses/             completions from the steps of these responses, for labels from rollouts
 heldout/responses/           responses to held-out problems, for the evaluation
+heldout/labelled.jsonl       given rows, for the evaluation
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from ansatz.config.reward_model import RewardModelSection
 from ansatz.config.schema import Config
-from ansatz.errors import DataError
+from ansatz.data.given_rows import GivenRows, bind_given
+from ansatz.data.label_files import read_labelled_responses, read_labelled_steps
+from ansatz.data.pair_files import read_pairs
+from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response
 from ansatz.loop.context import RunContext
 from ansatz.loop.labelled_responses import (
@@ -23,12 +29,18 @@ from ansatz.loop.labelled_responses import (
     StepPrefixes,
     checked_errors,
     checked_labels,
+    given_group,
     outcome_labels,
     read_labelled,
     write_labelled,
 )
+from ansatz.loop.lengths import LengthChecker
+from ansatz.loop.pair_rounds import check_lengths
+from ansatz.loop.run_sources import RunSources
 from ansatz.loop.selection import sample_responses
+from ansatz.loop.unfit import Check
 from ansatz.models.load import Policy
+from ansatz.rewards.reasoning_steps import joined_steps
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.types import Problem, Prompt
 
@@ -42,11 +54,50 @@ def section_of(config: Config) -> RewardModelSection:
     return config.reward_model
 
 
+Key = Literal["data", "heldout_data"]
+"""The keys of the section that name given rows."""
+
+
+def given_of(section: RewardModelSection, key: Key) -> GivenRows | None:
+    """The given rows of the section; None without any. ConfigError for wrong settings."""
+    if (settings := getattr(section, key)) is None:
+        return None
+    given = bind_given(settings, key=f"reward_model.{key}")
+    if given.min_gap and section.kind != "bradley_terry":
+        raise ConfigError(
+            f"reward_model.{key}.min_gap = {given.min_gap:g} has no effect with kind: {section.kind}; remove it, or "
+            "set kind: bradley_terry."
+        )
+    return given
+
+
+def read_given(sources: RunSources, key: Key, *, check: Check) -> list[Problem]:
+    """The pairs or labelled responses of the given rows; empty without any. DataError for others, unless data.unfit
+    leaves them out."""
+    section = section_of(sources.config)
+    if (given := given_of(section, key)) is None:
+        return []
+    read = {
+        "bradley_terry": read_pairs,
+        "correctness": read_labelled_responses,
+        "process": partial(read_labelled_steps, join=partial(joined_steps, at=section.step_end)),
+    }
+    return sources.usable_rows(read[section.kind], given, key=f"reward_model.{key}", check=check)
+
+
+def check_given_lengths(config: Config, lengths: LengthChecker) -> Check:
+    """The check that given rows are within the limits of the recipe and of the policy."""
+    is_pairs = section_of(config).kind == "bradley_terry"
+    return partial(check_lengths, lengths) if is_pairs else lengths.check_demonstrations
+
+
 def labelled_groups(context: RunContext, folder: Path) -> list[LabelledGroup]:
-    """Sample and label the problems of the stage, or read what an earlier call has left.
+    """The given rows, or problems that are sampled and labelled; or read what an earlier call has left.
 
     DataError if no problem can be learned from.
     """
+    if given_of(section_of(context.config), "data") is not None:
+        return _given_groups(context, folder, "data")
     groups = read_labelled(folder)
     if groups is None:
         groups = _sample_and_label(context, folder)
@@ -67,9 +118,30 @@ def labelled_groups(context: RunContext, folder: Path) -> list[LabelledGroup]:
     return usable
 
 
+def heldout_groups(context: RunContext, folder: Path) -> list[LabelledGroup]:
+    """The given rows that the finished model is measured on; none without any."""
+    if given_of(section_of(context.config), "heldout_data") is None:
+        return []
+    return _given_groups(context, folder / "heldout", "heldout_data")
+
+
+def _given_groups(context: RunContext, folder: Path, key: Key) -> list[LabelledGroup]:
+    """The groups of given rows, as an earlier call has left them or else as they are now."""
+    if (groups := read_labelled(folder)) is not None:
+        return groups
+    policy = context.policy(context.model)
+    problems = read_given(context, key, check=check_given_lengths(context.config, context.lengths(policy)))
+    context.write_unfit(context.config.run_dir / "problems")
+    groups = [given_group(prompt) for prompt in context.renderer(policy).prompts(problems)]
+    write_labelled(folder, groups)
+    return groups
+
+
 def heldout_responses(context: RunContext, folder: Path) -> tuple[list[Prompt], list[list[Response]]]:
-    """[P] prompts of held-out problems, and the policy's [P][S] responses to them."""
+    """[P] prompts of held-out problems, and the policy's [P][S] responses to them. Without any, nothing is sampled."""
     config, section = context.config, section_of(context.config)
+    if section.heldout_problems == 0:
+        return [], []
     policy = context.policy(context.model)
     prompts = context.renderer(policy).prompts(context.problems("heldout")[: section.heldout_problems])
     options = section.model_copy(update={"samples_per_prompt": section.heldout_samples})
@@ -120,7 +192,12 @@ def _labels(
     if section.labels == "exact":
         return map(checked_labels, problems, grouped)
     tokenizer = policy.tokenizer
-    prefixes = StepPrefixes.of(prompts, grouped, lambda text: tokenizer(text, add_special_tokens=False)["input_ids"])
+    prefixes = StepPrefixes.of(
+        prompts,
+        grouped,
+        lambda text: tokenizer(text, add_special_tokens=False)["input_ids"],
+        step_end=section.step_end,
+    )
     num_correct = defaultdict[str, int](int)
     if prefixes.prompts:
         longest = max(len(prompt.token_ids) for prompt in prefixes.prompts)

@@ -1,10 +1,14 @@
-"""How a finished reward model of a run is evaluated: on responses to held-out problems, and on planted slips."""
+"""How a finished reward model of a run is evaluated: on responses to held-out problems, on given rows, and on slips."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
 
+from ansatz.config.fields import StepEnd
 from ansatz.evaluate.responses import Response
 from ansatz.evaluate.reward_models import (
     ScoredProblem,
@@ -17,7 +21,7 @@ from ansatz.evaluate.reward_models import (
 from ansatz.loop.labelled_responses import LabelledGroup, samples_of
 from ansatz.rewards.learned import sigmoid
 from ansatz.rewards.reasoning_steps import exact_labels, first_error, step_ends
-from ansatz.train.reward_trainer import RewardTrainer
+from ansatz.train.reward_trainer import Kind
 from ansatz.train.sample import TrainSample
 from ansatz.types import Problem, Prompt
 
@@ -25,31 +29,37 @@ NOTHING_TO_READ = -30.0
 """The score of a response without a step: less likely to be correct than any that a model has read."""
 
 
-def score_texts(
-    trainer: RewardTrainer, prompts: Sequence[str], texts: Sequence[Sequence[str]]
-) -> list[list[list[float]]]:
-    """[P][S][steps]: the scores of the responses to each prompt; one per response unless the model reads steps."""
-    by_step = trainer.kind == "process"
-    samples, place = list[TrainSample](), list[tuple[int, int]]()
-    for index, (prompt, responses) in enumerate(zip(prompts, texts, strict=True)):
-        for number, text in enumerate(responses):
-            labels = [0.0] * (len(step_ends(text)) if by_step else 1)
-            group = LabelledGroup(id="", prompt=prompt, responses=[text], labels=[labels])
-            for sample in samples_of(group, trainer.model.tokenizer, number=index, by_step=by_step):
-                samples.append(sample)
-                place.append((index, number))
-    scores: list[list[list[float]]] = [[[] for _ in responses] for responses in texts]
-    for (index, number), values in zip(place, trainer.score_samples(samples), strict=True):
-        scores[index][number] = values
-    return scores
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scorer:
+    """A reward model that scores texts. score_samples: that of its trainer. step_end: None unless it reads steps."""
+
+    score_samples: Callable[[Sequence[TrainSample]], list[list[float]]]
+    tokenizer: Any
+    kind: Kind
+    step_end: StepEnd | None
+
+    def score_texts(self, prompts: Sequence[str], texts: Sequence[Sequence[str]]) -> list[list[list[float]]]:
+        """[P][S][steps]: the scores of the responses to each prompt; one per response unless the model reads steps."""
+        samples, place = list[TrainSample](), list[tuple[int, int]]()
+        for index, (prompt, responses) in enumerate(zip(prompts, texts, strict=True)):
+            for number, text in enumerate(responses):
+                labels = [0.0] * (1 if self.step_end is None else len(step_ends(text, self.step_end)))
+                group = LabelledGroup(id="", prompt=prompt, responses=[text], labels=[labels])
+                for sample in samples_of(group, self.tokenizer, number=index, step_end=self.step_end):
+                    samples.append(sample)
+                    place.append((index, number))
+        scores: list[list[list[float]]] = [[[] for _ in responses] for responses in texts]
+        for (index, number), values in zip(place, self.score_samples(samples), strict=True):
+            scores[index][number] = values
+        return scores
 
 
 def evaluate_reward_model(
-    trainer: RewardTrainer, prompts: Sequence[Prompt], responses: Sequence[Sequence[Response]]
+    scorer: Scorer, prompts: Sequence[Prompt], responses: Sequence[Sequence[Response]]
 ) -> dict[str, float]:
     """The reward_model/ metrics of held-out responses. [P] prompts and [P][S] responses."""
     texts = [[response.response for response in members] for members in responses]
-    scores = score_texts(trainer, [prompt.text for prompt in prompts], texts)
+    scores = scorer.score_texts([prompt.text for prompt in prompts], texts)
     problems = [
         ScoredProblem(
             votes=tuple(response.vote("reward") for response in members),
@@ -58,7 +68,7 @@ def evaluate_reward_model(
         )
         for members, of_problem in zip(responses, scores, strict=True)
     ]
-    if trainer.kind == "bradley_terry":
+    if scorer.kind == "bradley_terry":
         predictions = pair_predictions(problems)
         weights = [[math.exp(score - max(each.scores)) for score in each.scores] for each in problems]
     else:
@@ -73,10 +83,26 @@ def evaluate_reward_model(
     return {f"reward_model/{name}": value for name, value in numbers.items()}
 
 
-def evaluate_on_slips(trainer: RewardTrainer, prompts: Sequence[Prompt]) -> dict[str, float]:
+def evaluate_on_given(scorer: Scorer, groups: Sequence[LabelledGroup]) -> dict[str, float]:
+    """The reward_model/heldout_ metrics of pairs, or of responses or steps with labels."""
+    scores = scorer.score_texts([group.prompt for group in groups], [group.responses for group in groups])
+    if scorer.kind == "bradley_terry":  # of each pair, the first response is the chosen one
+        right = [chosen > rejected for [[chosen], [rejected]] in scores]
+        return {"reward_model/heldout_accuracy": fmean(right)}
+    said = [[score > 0 for score in values] for [values] in scores]
+    true = [[label > 0.5 for label in group.labels[0]] for group in groups]
+    pairs = [pair for rows in zip(said, true, strict=True) for pair in zip(*rows, strict=True)]
+    numbers = {"reward_model/heldout_accuracy": fmean(each == label for each, label in pairs)}
+    predicted, errors = [first_error(row) for row in said], [first_error(labels) for labels in true]
+    if scorer.step_end is not None and len({error is None for error in errors}) == 2:
+        numbers["reward_model/heldout_first_error_f1"] = first_error_f1(predicted, errors)
+    return numbers
+
+
+def evaluate_on_slips(scorer: Scorer, prompts: Sequence[Prompt]) -> dict[str, float]:
     """reward_model/first_error_f1 on the worked solutions of problems with planted slips."""
     solutions = [_solution(prompt.problem) for prompt in prompts]
-    scores = score_texts(trainer, [prompt.text for prompt in prompts], [[solution] for solution in solutions])
+    scores = scorer.score_texts([prompt.text for prompt in prompts], [[solution] for solution in solutions])
     predicted = [first_error([score > 0 for score in values]) for [values] in scores]
     true = [
         first_error(exact_labels(prompt.problem, solution)) for prompt, solution in zip(prompts, solutions, strict=True)

@@ -1,8 +1,8 @@
 """The shapes of dense decoders, which are known without loading a model.
 
 The shape of a folder is read from its config.json. For models of the hub that recipes name, the published numbers are
-in the table below. Four architectures are supported: Llama, Mistral (the same layer), Qwen2 (with biases on queries,
-keys and values) and Qwen3 (with norms on queries and keys).
+in the table below. The supported architectures have the layer of Llama, up to biases (Qwen2), norms on queries and keys
+(Qwen3, Gemma 3, OLMo 2) and norms after attention and MLP too (Gemma 2 and 3).
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from ansatz.hub import hub_name, is_stored, local_folder
 from ansatz.json_text import read_object
 from ansatz.registry import suggest
 
-ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")
+ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "olmo2", "smollm3")
+_TIED = ("gemma", "gemma2", "gemma3_text", "smollm3")
+"""Architectures whose embeddings are tied unless config.json says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +61,23 @@ class ModelShape:
         }
 
     @property
+    def num_norms(self) -> int:
+        """Norms of a layer's hidden states."""
+        return 4 if self.architecture in ("gemma2", "gemma3_text") else 2
+
+    @property
+    def has_head_norms(self) -> bool:
+        """Whether queries and keys have norms."""
+        return self.architecture in ("qwen3", "gemma3_text", "olmo2")
+
+    @property
     def layer_parameters(self) -> int:
         biases = self.query_size + 2 * self.kv_size if self.architecture == "qwen2" else 0
-        norms = 2 * self.hidden_size + (2 * self.head_dim if self.architecture == "qwen3" else 0)
+        norms = self.num_norms * self.hidden_size
+        if self.architecture in ("qwen3", "gemma3_text"):
+            norms += 2 * self.head_dim
+        if self.architecture == "olmo2":
+            norms += self.query_size + self.kv_size
         return sum(inputs * outputs for inputs, outputs in self.linears.values()) + biases + norms
 
     @property
@@ -180,6 +196,6 @@ def _from_config(config: dict[str, Any], path: str | Path, *, key: str = "model.
         head_dim=int(config.get("head_dim") or config["hidden_size"] // heads),
         intermediate_size=int(config["intermediate_size"]),
         vocab_size=int(config["vocab_size"]),
-        tied=bool(config.get("tie_word_embeddings", False)),
+        tied=bool(config.get("tie_word_embeddings", kind in _TIED)),
         max_context=int(config.get("max_position_embeddings") or 2048),
     )

@@ -20,9 +20,8 @@ import transformers
 from torch import Tensor, nn
 
 from ansatz.end_of_turn import end_of_turn
-from ansatz.errors import MissingModelError, ModelError
-from ansatz.files import check_ordinary_files
-from ansatz.hub import local_folder
+from ansatz.errors import ModelError
+from ansatz.hub import model_folder
 from ansatz.json_text import parse_json
 from ansatz.models import attention, four_bit, norm
 from ansatz.models.families import DEQUANTIZED, check_family, max_context, quantization, sliding_window
@@ -31,7 +30,6 @@ from ansatz.models.threads import parallel_microbatches
 
 transformers.utils.logging.disable_progress_bar()
 
-TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
 MAX_LAYERS = 10_000
 """A larger number in a config.json is a mistake, and building the layers would take hours."""
 HEADS = ("num_attention_heads", "num_key_value_heads")
@@ -267,24 +265,10 @@ def find_device(name: str | torch.device | None) -> torch.device:
 
 
 def check_folder(name: str | Path, *, key: str = "model.path") -> Path:
-    """The folder of a model, which is downloaded if it is on the hub (see `hub`). Cheap enough to run before any work.
-
-    Raises ModelError unless the folder looks like a model with a tokenizer, MissingModelError if it does not exist.
-    """
-    folder = local_folder(name, key=key)
-    check_ordinary_files(folder)
-    if not (folder / "config.json").is_file():
-        problem = "has no config.json" if folder.is_dir() else "is not a folder"
-    elif not any(file for pattern in TOKENIZER_FILES for file in folder.glob(pattern)):
-        problem = "has no tokenizer"  # transformers would create an empty one
-    else:
-        check_family(folder, key=key)
-        return folder
-    kind = ModelError if folder.exists() else MissingModelError
-    raise kind(
-        f"{key} = {str(name)!r} {problem}. Give a Hugging Face model folder (config.json, weights, tokenizer), or a "
-        "model of the hub (OWNER/NAME or OWNER/NAME@REVISION)."
-    )
+    """The folder of a model as `hub.model_folder` finds it. ModelError too if its family is not supported."""
+    folder = model_folder(name, key=key)
+    check_family(folder, key=key)
+    return folder
 
 
 def _checked_config(path: str | Path) -> dict[str, Any]:

@@ -34,6 +34,8 @@ FOLDER = "adapter"
 """The folder of a checkpoint that holds only the adapters, in peft's format."""
 
 _WEIGHTS_FILE = "adapter_model.safetensors"
+_HEAD = "score"  # of a classifier; it is trained as a whole, next to the adapters
+_TASKS = {"ForSequenceClassification": "SEQ_CLS", "ForTokenClassification": "TOKEN_CLS"}  # by the end of a class's name
 _PREFIX = "base_model.model."  # peft's prefix of every name in its files
 _NAME = "default"  # peft's name of the adapter: in the names of parameters, not in files
 
@@ -57,11 +59,12 @@ def add_adapters(
     targets: tuple[str, ...] = (),
     seed: int = 0,
 ) -> Policy:
-    """Add adapters to the policy in place and freeze its own weights.
+    """Add adapters to the policy in place and freeze its own weights, except the head of a reward model.
 
     rank: the rank of each adapter, at most 1024.
     alpha: the adapters are multiplied by alpha / rank.
-    targets: names of the linear layers that get an adapter, such as q_proj. Empty: all except the output embedding.
+    targets: names of the linear layers that get an adapter, such as q_proj. Empty: all except the output embedding, or
+        the head of a reward model.
     seed: for the random values of A.
 
     There is no dropout: with it, the update's log-probs would not be those of the model that sampled. Raises
@@ -69,25 +72,29 @@ def add_adapters(
     """
     peft, model = _peft(), policy.model
     base = copy.deepcopy(model, {id(value): value for value in (*model.parameters(), *model.buffers())})
+    task = next((task for end, task in _TASKS.items() if type(model).__name__.endswith(end)), "CAUSAL_LM")
     settings = peft.LoraConfig(
         r=rank,
         lora_alpha=alpha,
         target_modules=_linear_layers(policy, targets),
         base_model_name_or_path=policy.path,
-        task_type="CAUSAL_LM",
+        task_type=task,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         peft.inject_adapter_in_model(settings, model)
+    if task in _TASKS.values():
+        getattr(model, _HEAD).requires_grad_(True)
     return dataclasses.replace(policy, base=base)
 
 
 def _linear_layers(policy: Policy, targets: tuple[str, ...]) -> list[str]:
     """Full names of the linear layers to adapt."""
+    heads = (policy.head, getattr(policy.model, _HEAD, None))
     layers = [
         name
         for name, module in policy.model.named_modules()
-        if isinstance(module, nn.Linear) and module is not policy.head
+        if isinstance(module, nn.Linear) and not any(module is head for head in heads)
     ]
     last_names = {name.rpartition(".")[2] for name in layers}
     for target in targets:
@@ -101,14 +108,14 @@ def _linear_layers(policy: Policy, targets: tuple[str, ...]) -> list[str]:
 def merge_adapters(policy: Policy, base: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The base's weights by their own names, with W + (alpha / rank) B A instead of each adapted W. Float32, CPU.
 
-    base: the parameters of `policy.base` by name; its weights of 4 bits are added to them. weights: the adapters'
-    tensors by parameter name; other names are ignored.
+    base: the parameters of `policy.base` by name; its weights of 4 bits are added to them. weights: the trained
+    tensors by parameter name: those of the adapters, and of the head of a reward model, which replace the base's.
     """
     settings = policy.model.peft_config[_NAME]
     scale = settings.lora_alpha / settings.r
     merged: dict[str, Tensor] = {}
     for name, value in chain(base.items(), float_weights(policy.base)):
-        merged[name] = value.detach().to("cpu", torch.float32, copy=True)
+        merged[name] = weights.get(name, value).detach().to("cpu", torch.float32, copy=True)
         a, b = (weights.get(f"{name.removesuffix('.weight')}.lora_{side}.{_NAME}.weight") for side in "AB")
         if a is not None and b is not None:
             merged[name] += scale * (b.cpu() @ a.cpu())
@@ -116,9 +123,14 @@ def merge_adapters(policy: Policy, base: Mapping[str, Tensor], weights: Mapping[
 
 
 def save_adapters(policy: Policy, folder: Path, *, weights: Mapping[str, Tensor]) -> None:
-    """Save float32 adapters in peft's format. `PeftModel.from_pretrained(model, folder)` reads them."""
+    """Save float32 adapters in peft's format. `PeftModel.from_pretrained(model, folder)` reads them.
+
+    The folder of a reward model has its head too, as one of peft's `modules_to_save`.
+    """
     folder.mkdir()
     settings = copy.copy(policy.model.peft_config[_NAME])
+    if settings.task_type in _TASKS.values():
+        settings.modules_to_save = [_HEAD]
     settings.target_modules = sorted(settings.target_modules)  # a set, which has another order in every process
     settings.save_pretrained(folder)
     stored = {_PREFIX + name.replace(f".{_NAME}.", "."): value.contiguous() for name, value in weights.items()}
@@ -128,9 +140,11 @@ def save_adapters(policy: Policy, folder: Path, *, weights: Mapping[str, Tensor]
 def read_adapters(folder: Path) -> dict[str, Tensor]:
     """The weights that were given to `save_adapters`, by parameter name."""
     stored = load_file(folder / _WEIGHTS_FILE)
-    return {
-        name.removeprefix(_PREFIX).removesuffix("weight") + f"{_NAME}.weight": value for name, value in stored.items()
-    }
+    weights: dict[str, Tensor] = {}
+    for name, value in stored.items():
+        own = name.removeprefix(_PREFIX)
+        weights[f"{own.removesuffix('weight')}{_NAME}.weight" if ".lora_" in own else own] = value
+    return weights
 
 
 def _peft() -> Any:

@@ -113,9 +113,14 @@ def host_bytes(parts: Sequence[MemoryPart]) -> int:
 
 def layer_activation_bytes(shape: ModelShape, dtype_bytes: int) -> int:
     """Bytes per token in one layer: b (4I + 4H + 3Q + 2K) + float32 scales of the norms and the attention's softmax."""
-    numbers = 4 * shape.intermediate_size + 4 * shape.hidden_size + 3 * shape.query_size + 2 * shape.kv_size
-    scales = 2 + shape.num_heads
-    if shape.architecture == "qwen3":  # norms on queries and keys
+    numbers = (
+        4 * shape.intermediate_size
+        + (2 + shape.num_norms) * shape.hidden_size
+        + 3 * shape.query_size
+        + 2 * shape.kv_size
+    )
+    scales = shape.num_norms + shape.num_heads
+    if shape.has_head_norms:
         numbers += shape.query_size + shape.kv_size
         scales += shape.num_heads + shape.num_kv_heads
     return dtype_bytes * numbers + 4 * scales

@@ -14,6 +14,9 @@ from ansatz.models.memory import GIB, USABLE_FRACTION, MemoryPart, Workload, hos
 from ansatz.models.plan import Hardware
 from ansatz.models.sharded_memory import rank_parts, total_of, with_fitting_rollouts, worker_parts
 
+PARTS = "part"
+"""The first word of a table of parts."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessPlan:
@@ -86,7 +89,7 @@ def _process_lines(plan: ProcessPlan, *, alone: bool) -> list[str]:
     title = f"{plan.count} x {plan.name}, each on {devices}; per device:"
     return [
         *([] if alone else [title]),
-        f"{'part':32}{'size':>12}  {'when':8}  formula",
+        f"{PARTS:32}{'size':>12}  {'when':8}  formula",
         *(f"{part.name:32}{format_bytes(part.bytes):>12}  {part.phase:8}  {part.formula}" for part in plan.parts),
         "",
         ", ".join(f"{phase} {format_bytes(peaks[phase])}" for phase in phases),

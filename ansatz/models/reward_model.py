@@ -15,7 +15,6 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +22,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from ansatz.config.fields import StepEnd
 from ansatz.errors import ModelError
 from ansatz.models import attention, norm
 from ansatz.models.families import max_context
@@ -53,6 +53,7 @@ def load_reward_model(
     reads: Reads,
     extra_layers: int = 0,
     extra_width: int = 64,
+    step_end: StepEnd | None = None,
     device: str | torch.device | None = None,
 ) -> Policy:
     """Load a reward model in float32, or start one from the weights of a policy.
@@ -60,6 +61,7 @@ def load_reward_model(
     From a policy's folder, the head starts at 0, so that every first score is 0 and the model is the same for each
     seed. extra_layers, extra_width: layers and channels that a policy gets (see `_with_extra_layers`); a reward model's
     folder has them already. If there are extra layers, only they, the last norm and the head will be trained.
+    step_end: where the steps end that the model will read, if not at lines; the folder's config.json will say so.
     device: None is a GPU if there is one, otherwise the CPU.
     Raises ModelError if the folder is not a model, if transformers has no classifier of its architecture, or if no
     layers can be appended to it.
@@ -83,6 +85,8 @@ def load_reward_model(
     if not tokenizer.is_fast:
         raise ModelError(f"{str(path)!r} has a slow tokenizer, which does not say where tokens begin. Use a fast one.")
     model.config.pad_token_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    if step_end not in (None, "line") or hasattr(model.config, "step_end"):
+        model.config.step_end = step_end
     attention.install(model)
     norm.install(model)
     return Policy(
@@ -221,23 +225,33 @@ def _is_output(name: str) -> bool:
 
 
 def _train_only_extra_layers(model: Any, count: int) -> None:
-    """Leave only the last `count` layers, the last norm and the head to be trained.
-
-    Channels that these layers do not write to at first are never written to, so that each layer can read in them what
-    the policy expected and the token.
-    """
+    """Leave only the last `count` layers, the last norm and the head to be trained."""
     first = model.config.num_hidden_layers - count
     model.get_input_embeddings().requires_grad_(False)
     for name, parameter in model.named_parameters():
         layer = _layer_of(name)
         if layer is not None and layer < first:
             parameter.requires_grad_(False)
-        elif layer is not None and _is_output(name):
+
+
+def written_channels(model: Policy) -> dict[str, Tensor]:
+    """The channels that extra layers may write to, as a mask for each of their weights that not all of them write to.
+
+    Channels that extra layers do not write to at first are never written to, so that each layer can read in them what
+    the policy expected and the token. Empty for a model without extra layers.
+    """
+    parameters = dict(model.model.named_parameters())
+    if model.base is not None or all(parameter.requires_grad for parameter in parameters.values()):
+        return {}
+    masks: dict[str, Tensor] = {}
+    for name, parameter in parameters.items():
+        if parameter.requires_grad and _layer_of(name) is not None and _is_output(name):
             is_written = parameter.detach() != 0
             if parameter.ndim > 1:
                 is_written = is_written.any(-1, keepdim=True)
             if not is_written.all():
-                parameter.register_hook(partial(torch.mul, is_written))
+                masks[name] = is_written.expand_as(parameter)
+    return masks
 
 
 @contextmanager
@@ -250,11 +264,6 @@ def _without_report() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
-
-
-def scores_at(model: Policy, token_T: Tensor, position_T: Tensor, segment_T: Tensor, **packing: Any) -> Tensor:
-    """The scores [M], float32, at the flat tokens `at_M`. packing: at_M and prompt_id_T, see `Policy.packed_hidden`."""
-    return head_scores(model, model.packed_hidden(token_T, position_T, segment_T, **packing))
 
 
 def head_scores(model: Policy, hidden_MH: Tensor) -> Tensor:

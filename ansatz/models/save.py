@@ -17,7 +17,7 @@ import transformers
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from ansatz.files import write_text
+from ansatz.files import storage_errors, write_text
 from ansatz.hub import local_folder
 from ansatz.json_text import parse_json
 from ansatz.models.load import Policy
@@ -31,8 +31,9 @@ def save_model(policy: Policy, folder: Path, *, state: Mapping[str, Tensor], dty
     """Write an ordinary Hugging Face folder with these weights (with adapters: the weights of the base) in `dtype`."""
     model = policy.model if policy.base is None else policy.base
     stored = {name: value.to("cpu", dtype) for name, value in state.items()}
-    model.save_pretrained(folder, state_dict={**_untrained(model), **stored})
-    policy.tokenizer.save_pretrained(folder)
+    with storage_errors(folder):
+        model.save_pretrained(folder, state_dict={**_untrained(model), **stored})
+        policy.tokenizer.save_pretrained(folder)
     config_file = folder / "config.json"  # transformers writes the type that the model computes in, and vLLM reads it
     config = parse_json(config_file.read_bytes())
     config["dtype"] = str(dtype).removeprefix("torch.")

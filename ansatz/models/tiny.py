@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 
 from ansatz.config.fields import LARGEST
 from ansatz.errors import ConfigError
+from ansatz.files import storage_errors
 from ansatz.models.known_models import ModelShape
 
 SPECIAL_TOKENS = PAD, END = "<|pad|>", "<|end|>"  # in this order they get the first ids
@@ -147,8 +148,9 @@ def build_random_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    tokenizer.save_pretrained(folder)
-    model.save_pretrained(folder)
+    with storage_errors(Path(folder)):
+        tokenizer.save_pretrained(folder)
+        model.save_pretrained(folder)
     return model.num_parameters()
 
 

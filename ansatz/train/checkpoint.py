@@ -29,10 +29,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 
 from ansatz.errors import CheckpointError
-from ansatz.files import sync, write_text
+from ansatz.files import storage_errors, sync, write_text
 from ansatz.json_text import parse_json
 from ansatz.train.trainer import TRAINING, Checkpointed, incomplete
 
@@ -84,12 +83,10 @@ def save(
         shutil.rmtree(leftover)
     (draft / TRAINING).mkdir(parents=True)
     try:
-        if write_more is not None:
-            write_more(draft / TRAINING)
-        _write(draft, step=step, trainer=trainer, state=state, captured=captured)
-    except SafetensorError as error:  # how safetensors reports a full disk
-        shutil.rmtree(draft, ignore_errors=True)
-        raise OSError(f"{draft}: {error}") from error
+        with storage_errors(draft):
+            if write_more is not None:
+                write_more(draft / TRAINING)
+            _write(draft, step=step, trainer=trainer, state=state, captured=captured)
     except OSError:
         shutil.rmtree(draft, ignore_errors=True)
         raise

@@ -1,7 +1,8 @@
 """DistributedTrainer: the `Trainer` protocol, fanned out to ranks that live in workers of a cluster.
 
-The loop stays in the driver. Each rank hosts a `LocalTrainer` with its share of the weights (`train.rank_host`), gets
-every call with the same arguments, and the answer of the first rank counts once all have given the same.
+The loop stays in the driver. Each rank hosts a `LocalTrainer`, or a `RewardTrainer`, with its share of the weights
+(`train.rank_host`), gets every call with the same arguments, and the answer of the first rank counts once all have
+given the same.
 
 If a rank dies, fails or stalls, all ranks are killed and started again. They load the newest checkpoint of the stage
 and repeat the steps after it, from the samples of these steps, which the driver keeps. The loop notices nothing, so
@@ -153,6 +154,10 @@ class DistributedTrainer:
 
     def measure_demonstrations(self, samples: Sequence[TrainSample]) -> Mapping[str, float]:
         return self._call("measure_demonstrations", tuple(samples)).agreed
+
+    def score_samples(self, samples: Sequence[TrainSample]) -> list[list[float]]:
+        """Of a reward model: see `RewardTrainer`."""
+        return self._call("score_samples", tuple(samples)).own
 
     def set_lr_scale(self, scale: float) -> None:
         self._lr_scale = scale

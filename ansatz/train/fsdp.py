@@ -108,13 +108,23 @@ class ShardedAdamW(MasterAdamW):
         )
 
 
+NOT_SHARDED = {
+    "adamw_8bit": "Its blocks of 256 values would be blocks of each rank's share, so that another number of ranks "
+    "would change the result, and could not load its checkpoints.",
+    "adamw_offload": "On ranks the optimizer's weights are the sharded parameters themselves, which FSDP2 gathers on "
+    "the device; with n ranks, weights, gradient sums and moments take 1/n of the memory instead.",
+}
+"""Why an optimizer has no sharded form."""
+
+
 def check_sharded_optimizer(settings: Mapping[str, Any]) -> None:
     """ConfigError for a section train.optimizer whose optimizer has no sharded form."""
     bind_optimizer(settings)
-    if settings.get("name", "adamw") != "adamw":
+    name = settings.get("name", "adamw")
+    if name != "adamw":
         raise ConfigError(
-            f"train.optimizer.name = {settings['name']}: trainer ranks support only adamw, whose state they share. "
-            "Set it to adamw, or leave cluster.trainers out."
+            f"train.optimizer.name = {name}: trainer ranks support only adamw, whose state they share. "
+            f"{NOT_SHARDED[name]} Set it to adamw, with more ranks if memory is short, or leave cluster.trainers out."
         )
 
 

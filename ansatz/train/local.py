@@ -190,6 +190,7 @@ class LocalTrainer:
             version=stored.policy_version,
             temperature=self.temperature,
             tokens=self.settings.tokens_per_microbatch,
+            step=step,
         )
         alignment.check_alignment(measured, limit=self.settings.max_logprob_gap, step=step)
         return values(measured)

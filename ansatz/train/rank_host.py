@@ -1,4 +1,6 @@
-"""What a trainer rank hosts: a `LocalTrainer` that keeps its share of the weights, and its place in the process group.
+"""What a trainer rank hosts: a trainer that keeps its share of the weights, and its place in the process group.
+
+The trainer is a `LocalTrainer` of a policy, or a `RewardTrainer`.
 
 All ranks get the same calls in the same order. Errors of the user, and those of a full disk, are found by all ranks
 together and are answers. Anything else that a rank raises ends all of them (`train.rank_group`).
@@ -24,6 +26,7 @@ from ansatz.train.batch import TrainBatch
 from ansatz.train.fsdp import ShardedPlacement, rank_mesh
 from ansatz.train.local import LocalTrainer
 from ansatz.train.placement import Placement
+from ansatz.train.reward_trainer import LabelledBatch, RewardTrainer
 from ansatz.train.sample import TrainSample
 from ansatz.train.trainer import Skipped, StepReport, StoredWeights
 
@@ -83,13 +86,13 @@ class RankHost:
     of the weights; 0: all.
     """
 
-    build: Callable[[Placement], LocalTrainer]
+    build: Callable[[Placement], LocalTrainer | RewardTrainer]
     scratch: Path
     timeout_s: float
     shard_size: int = 0
     _store: TCPStore | None = None
-    _trainer: LocalTrainer | None = None
-    _batch: TrainBatch | None = None
+    _trainer: Any = None
+    _batch: TrainBatch | LabelledBatch | None = None
     _peak_gb: Callable[[], float] = lambda: 0.0
     _skipped: list[StoredSkip] = field(default_factory=list[StoredSkip])
 
@@ -128,7 +131,7 @@ class RankHost:
     def batch(self, samples: Sequence[TrainSample], baselines: Mapping[int, float], emit: Emit) -> RankAnswer:
         """Build the batch that `check_against` and `update` use."""
 
-        def build(trainer: LocalTrainer) -> None:
+        def build(trainer: Any) -> None:
             self._batch = trainer.batch(samples, baseline_of_group=baselines)
 
         return self._call(build)
@@ -139,7 +142,7 @@ class RankHost:
     def update(self, step: int, seed: int, check_alignment: bool, lr_scale: float, emit: Emit) -> RankAnswer:
         """Agreed is the report. The own value of the first rank is the list of skipped updates."""
 
-        def update(trainer: LocalTrainer) -> StepReport:
+        def update(trainer: Any) -> StepReport:
             trainer.set_lr_scale(lr_scale)
             return trainer.update(self._built, step=step, seed=seed, check_alignment=check_alignment)
 
@@ -149,16 +152,20 @@ class RankHost:
     def measure_demonstrations(self, samples: Sequence[TrainSample], emit: Emit) -> RankAnswer:
         return self._call(lambda trainer: trainer.measure_demonstrations(samples))
 
+    def score_samples(self, samples: Sequence[TrainSample], emit: Emit) -> RankAnswer:
+        """The own value of the first rank are the scores of a reward model."""
+        return self._call(lambda trainer: trainer.score_samples(samples), agreed=False)
+
     @property
     def _timeout(self) -> timedelta:
         return timedelta(seconds=self.timeout_s)
 
     @property
-    def _built(self) -> TrainBatch:
+    def _built(self) -> TrainBatch | LabelledBatch:
         assert self._batch is not None, "a batch comes before its update"
         return self._batch
 
-    def _call(self, function: Callable[[LocalTrainer], Any], *, agreed: bool = True) -> RankAnswer:
+    def _call(self, function: Callable[[Any], Any], *, agreed: bool = True) -> RankAnswer:
         assert self._trainer is not None, "a rank joins before anything else"
         try:
             value = function(self._trainer)

@@ -7,10 +7,10 @@ microbatches are those of the policy. Axes: N responses, T flat tokens, M labell
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -18,21 +18,24 @@ from torch import Tensor
 
 from ansatz.config.schema import TrainSection
 from ansatz.errors import ModelError, NonFiniteError
+from ansatz.models import lora
 from ansatz.models.load import Policy
 from ansatz.models.logps import chunked_logps
-from ansatz.models.reward_model import Reads, head_scores, load_reward_model, scores_at
+from ansatz.models.peak_memory import PeakMemory
+from ansatz.models.reward_model import Reads, head_scores, load_reward_model, written_channels
 from ansatz.models.save import save_model
 from ansatz.models.threads import parallel_map
 from ansatz.objectives.reward_losses import label_loss, pair_loss, pairs_of_groups
 from ansatz.track.measurements import Measurement, Measurements, mean, merge
 from ansatz.train.exact_weights import EXACT_WEIGHTS, has_exact_weights
+from ansatz.train.logps import without_gradient
 from ansatz.train.optim import Schedule
-from ansatz.train.optimizers import bind_optimizer
-from ansatz.train.packed import PackedRollouts, pack_rollouts, select_rollouts, split_into_microbatches
-from ansatz.train.placement import ONE_PROCESS, read_tensors
+from ansatz.train.packed import PackedRollouts, pack_rollouts, select_rollouts
+from ansatz.train.placement import ONE_PROCESS, Placement, placed_like, read_tensors
+from ansatz.train.ranks import on_first_rank, split_for_rank
 from ansatz.train.sample import TrainSample
 from ansatz.train.step import not_made
-from ansatz.train.trainer import TRAINING, StepReport, incomplete
+from ansatz.train.trainer import TRAINING, Batch, Checkpointed, Skipped, StepReport, incomplete
 
 Kind = Literal["bradley_terry", "correctness", "process"]
 
@@ -63,11 +66,31 @@ class LanguageLoss:
     softcap: float | None = None
 
 
+class RewardModelTrainer(Checkpointed, Protocol[Batch]):
+    """What the stage `reward_model` needs of its trainer: a `RewardTrainer`, or several as ranks."""
+
+    @property
+    def tokenizer(self) -> Any: ...
+
+    def batch(self, samples: Sequence[TrainSample]) -> Batch: ...
+
+    def update(self, batch: Batch, *, step: int) -> StepReport: ...
+
+    def score_samples(self, samples: Sequence[TrainSample]) -> list[list[float]]: ...
+
+    def close(self) -> None: ...
+
+
 class RewardTrainer:
     """Trains `model`, which is cast to dtype in place. settings: its optimizer, clipping and microbatches.
 
-    language: a second term of the loss; None: there is none.
+    language: a second term of the loss; None: there is none. placement: where the weights are kept. With several ranks,
+    each has a RewardTrainer, and all of them make the same calls with the same arguments.
     """
+
+    needs_greedy = False
+    published_bytes = 0
+    """No sampler needs the weights."""
 
     def __init__(
         self,
@@ -80,12 +103,33 @@ class RewardTrainer:
         schedule: Schedule,
         language: LanguageLoss | None = None,
         export_dtype: torch.dtype = torch.float32,
+        placement: Placement = ONE_PROCESS,
     ) -> None:
-        self.model, self.settings, self._language = model, settings, language
+        self.settings, self._language = settings, language
+        self.placement, self.ranks = placement, placement.ranks
         self.kind: Kind = kind
         self._lr, self._schedule, self._lr_scale, self._export_dtype = lr, schedule, 1.0, export_dtype
+        self.on_skip: Callable[[Skipped], None] = lambda skipped: None  # an update that is not finite is an error
         self.version = 0
-        self.optimizer = bind_optimizer(settings.optimizer)(model.model, dtype)
+        written = written_channels(model)
+        self.model = placement.policy(model, dtype)
+        self.optimizer = placement.optimizer(settings.optimizer)(self.model.model, dtype)
+        masters = self.optimizer.masters
+        self._written = {name: placed_like(mask, masters[name]) for name, mask in written.items()}
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.model.tokenizer
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def watch_memory(self) -> Callable[[], float]:
+        return PeakMemory(self.device).gb
+
+    def close(self) -> None:
+        """Nothing was started."""
 
     @property
     def changes(self) -> int:
@@ -94,71 +138,94 @@ class RewardTrainer:
     def set_lr_scale(self, scale: float) -> None:
         self._lr_scale = scale
 
-    def batch(self, samples: Sequence[TrainSample]) -> LabelledBatch:
-        """A whole step's samples. ValueError as from `pack_rollouts`."""
+    def batch(
+        self, samples: Sequence[TrainSample], *, baseline_of_group: Mapping[int, float] | None = None
+    ) -> LabelledBatch:
+        """A whole step's samples. There are no baselines. ValueError as from `pack_rollouts`."""
         packed = pack_rollouts(samples, device=self.model.device)
         if self.kind != "bradley_terry":
             return LabelledBatch(packed, int(packed.step_end_T.sum()))
         better_P, _ = pairs_of_groups(packed.reward_N, packed.group_N)
         return LabelledBatch(packed, len(better_P))
 
-    def update(self, batch: LabelledBatch, *, step: int) -> StepReport:
-        """One optimizer step. NonFiniteError, before anything has changed, for a loss or gradient of nan or inf."""
+    def update(self, batch: LabelledBatch, *, step: int, seed: int = 0, check_alignment: bool = False) -> StepReport:
+        """One optimizer step. NonFiniteError, before anything has changed, for a loss or gradient of nan or inf.
+
+        There are no minibatches that `seed` could deal, and no log-probs of a sampler to check.
+        """
         packed = batch.packed
-        parts = list(self._microbatches(packed))
+        parts, num_counted = self._microbatches(packed)
         total_loss, measured = 0.0, list[Measurements]()
         num_correct_tokens = max(float(packed.reward_N[packed.segment_T[packed.mask_T]].sum()), 1.0)
 
-        def loss_and_gradients(part: PackedRollouts) -> tuple[float, Measurements, list[Tensor | None]]:
-            score_M, logp_K = self._scores_and_logps(part)
-            label_M = part.step_reward_T[part.step_end_T]
-            if self.kind == "bradley_terry":
-                loss = pair_loss(score_M, label_M, part.group_N, num_pairs=batch.num_terms)
-            else:
-                loss = label_loss(score_M, label_M, num_labels=batch.num_terms)
-            metrics = {"reward_model/train_accuracy": self._accuracy(score_M.detach(), label_M, part.group_N)}
-            if logp_K is not None and self._language is not None:
-                weight_K = part.reward_N[part.segment_T[part.mask_T]]
-                total = -(weight_K * logp_K).sum()
-                loss = loss + self._language.coef * total / num_correct_tokens
-                metrics["reward_model/language_loss"] = mean(float(total.detach()), float(weight_K.sum()))
+        def loss_and_gradients(number: int) -> tuple[float, Measurements, list[Tensor | None]]:
+            loss, metrics = self.model.run(lambda: self._loss(parts[number], batch.num_terms, num_correct_tokens))
+            if number >= num_counted:
+                loss = 0 * loss
             return float(loss.detach()), metrics, self.optimizer.gradients(loss)
 
         workers = self.model.parallel_microbatches
-        for loss, accuracy, gradients in parallel_map(loss_and_gradients, parts, workers):
+        for number, (loss, metrics, gradients) in enumerate(
+            parallel_map(loss_and_gradients, range(len(parts)), workers)
+        ):
             self.optimizer.accumulate(gradients)
-            total_loss += loss
-            measured.append(accuracy)
+            if number < num_counted:
+                total_loss += loss
+                measured.append(metrics)
+        gathered = self.ranks.gather((total_loss, measured))
+        total_loss = sum(loss for loss, _ in gathered)
         if not math.isfinite(total_loss):
             self.optimizer.zero_grad()
             raise NonFiniteError(not_made(step, f"the loss is {total_loss}"))
+        for name, mask in self._written.items():
+            if (gradient := self.optimizer.masters[name].grad) is not None:
+                gradient.mul_(mask.to(gradient.device))
         lr = self._lr * self._lr_scale * self._schedule.multiplier(step)
         try:
             norm = self.optimizer.step(lr=lr, max_grad_norm=self.settings.max_grad_norm)
         except NonFiniteError as error:
             raise NonFiniteError(not_made(step, str(error))) from error
         self.version += 1
-        merged = merge(measured)
+        merged = merge(part for _, of_rank in gathered for part in of_rank)
         merged |= {"train/loss": Measurement(total_loss), "train/lr": Measurement(lr)}
         merged["train/grad_norm"] = Measurement(norm)
         return StepReport(measurements=merged, num_updates=1, num_tokens=packed.num_tokens)
 
+    def _loss(self, part: PackedRollouts, num_terms: int, num_correct_tokens: float) -> tuple[Tensor, Measurements]:
+        """The loss of a microbatch as a part of that of the whole batch, and what is measured on it."""
+        score_M, logp_K = self._scores_and_logps(part)
+        label_M = part.step_reward_T[part.step_end_T]
+        if self.kind == "bradley_terry":
+            loss = pair_loss(score_M, label_M, part.group_N, num_pairs=num_terms)
+        else:
+            loss = label_loss(score_M, label_M, num_labels=num_terms)
+        metrics = {"reward_model/train_accuracy": self._accuracy(score_M.detach(), label_M, part.group_N)}
+        if logp_K is not None and self._language is not None:
+            weight_K = part.reward_N[part.segment_T[part.mask_T]]
+            total = -(weight_K * logp_K).sum()
+            loss = loss + self._language.coef * total / num_correct_tokens
+            metrics["reward_model/language_loss"] = mean(float(total.detach()), float(weight_K.sum()))
+        return loss, metrics
+
     def scores(self, packed: PackedRollouts) -> Tensor:
         """[M]: the score at each labelled token, in the order of the flat axis."""
-        return scores_at(
-            self.model,
+        return self.model.run(lambda: self._scores(packed))
+
+    def _scores(self, packed: PackedRollouts) -> Tensor:
+        hidden_MH = self.model.packed_hidden(
             packed.token_T,
             packed.position_T,
             packed.segment_T,
             prompt_id_T=packed.prompt_id_T,
             at_M=packed.step_end_T.nonzero().squeeze(-1),
         )
+        return head_scores(self.model, hidden_MH)
 
     def _scores_and_logps(self, packed: PackedRollouts) -> tuple[Tensor, Tensor | None]:
         """The scores, and with a language loss the log-prob [K] of each response token, from one forward pass."""
         language = self._language
         if language is None:
-            return self.scores(packed), None
+            return self._scores(packed), None
         read_M, token_K = (mask_T.nonzero().squeeze(-1) for mask_T in (packed.step_end_T, packed.mask_T))
         hidden = self.model.packed_hidden(
             packed.token_T,
@@ -176,27 +243,27 @@ class RewardTrainer:
         """The scores of each sample at its labelled tokens, without gradient. The labels have no effect."""
         numbered = [replace(sample, group=index) for index, sample in enumerate(samples)]
         packed = pack_rollouts(numbered, device=self.model.device)
-        workers = self.model.parallel_microbatches
-        splits = split_into_microbatches(packed, self.settings.tokens_per_microbatch, multiple=workers)
+
+        def scored(part: PackedRollouts) -> Tensor:
+            return torch.zeros(part.num_tokens, device=part.token_T.device).masked_scatter(
+                part.step_end_T, self.scores(part)
+            )
+
+        limit, workers = self.settings.tokens_per_microbatch, self.model.parallel_microbatches
+        score_T = without_gradient(scored, packed, limit, workers=workers, ranks=self.ranks)
+        index_M = packed.group_N[packed.segment_T[packed.step_end_T]]
         scores: list[list[float]] = [[] for _ in samples]
-
-        def scored(segments: Tensor) -> list[tuple[int, float]]:
-            part = select_rollouts(packed, segments)
-            index_M = part.group_N[part.segment_T[part.step_end_T]]
-            with torch.no_grad():
-                return list(zip(index_M.tolist(), self.scores(part).tolist(), strict=True))
-
-        for pairs in parallel_map(scored, splits, workers):
-            for index, score in pairs:
-                scores[index].append(score)
+        for index, score in zip(index_M.tolist(), score_T[packed.step_end_T].tolist(), strict=True):
+            scores[index].append(score)
         return scores
 
-    def _microbatches(self, packed: PackedRollouts) -> list[PackedRollouts]:
-        """Responses to one prompt stay together where the loss compares them."""
+    def _microbatches(self, packed: PackedRollouts) -> tuple[list[PackedRollouts], int]:
+        """(those of this rank, how many of them count). Responses to one prompt stay together where the loss compares
+        them."""
         limit, workers = self.settings.tokens_per_microbatch, self.model.parallel_microbatches
         pairs = self.kind == "bradley_terry"
-        splits = split_into_microbatches(packed, limit, multiple=workers, whole_groups=pairs)
-        return [select_rollouts(packed, segments) for segments in splits]
+        splits, num_counted = split_for_rank(packed, limit, self.ranks, multiple=workers, whole_groups=pairs)
+        return [select_rollouts(packed, segments) for segments in splits], num_counted
 
     def _accuracy(self, score_M: Tensor, label_M: Tensor, group_N: Tensor) -> Measurement:
         """The fraction of pairs in the right order, or of labels on the right side of 0."""
@@ -206,19 +273,34 @@ class RewardTrainer:
         return mean(int(((score_M > 0) == (label_M > 0.5)).sum()), len(label_M))
 
     def save(self, folder: Path) -> None:
-        """A Hugging Face classifier, and in TRAINING the state of the optimizer."""
-        weights = self.optimizer.weights()
-        whole = {name: parameter.detach() for name, parameter in self.model.model.named_parameters()} | weights
-        save_model(self.model, folder, state=whole, dtype=self._export_dtype)
-        if self._export_dtype != torch.float32:
-            ONE_PROCESS.write(folder / TRAINING, EXACT_WEIGHTS, weights)
-        ONE_PROCESS.write(folder / TRAINING, "optimizer", self.optimizer.state())
+        """A Hugging Face classifier (adapters merged), `adapter/`, and in TRAINING the state of the optimizer."""
+        trained = self.optimizer.weights()
+        if self.model.base is None:
+            frozen = {name: parameter.detach() for name, parameter in self.model.model.named_parameters()}
+            weights, adapters = self.placement.whole(frozen | trained), {}
+        else:
+            base, adapters = (
+                self.placement.whole(dict(self.model.base.named_parameters())),
+                self.placement.whole(trained),
+            )
+            weights = lora.merge_adapters(self.model, base, adapters) if base else {}
+
+        def save_folder() -> None:
+            save_model(self.model, folder, state=weights, dtype=self._export_dtype)
+            if self.model.base is not None:
+                lora.save_adapters(self.model, folder / lora.FOLDER, weights=adapters)
+
+        on_first_rank(save_folder, self.ranks)
+        if self._export_dtype != torch.float32 and self.model.base is None:
+            self.placement.write(folder / TRAINING, EXACT_WEIGHTS, trained)
+        self.placement.write(folder / TRAINING, "optimizer", self.optimizer.state())
 
     @property
     def checkpoint_bytes(self) -> int:
         """About the size of a checkpoint: weights, and the moments of AdamW in float32."""
         exact = 0 if self._export_dtype == torch.float32 else 4
-        return self.model.num_parameters * (self._export_dtype.itemsize + exact + 8)
+        num_trained = sum(master.numel() for master in self.optimizer.masters.values())
+        return self.model.num_parameters * (self._export_dtype.itemsize + exact) + 8 * num_trained
 
     def state(self) -> dict[str, Any]:
         return {"version": self.version}
@@ -227,16 +309,17 @@ class RewardTrainer:
         """The inverse of `save` and `state`. CheckpointError, before anything has changed, for incomplete files."""
         try:
             version = int(state["version"])
-            weights = read_weights(folder, reads(self.kind))
-            moments = read_tensors(folder / TRAINING, "optimizer", like={})
+            weights = self._read_weights(folder)
+            moments = read_tensors(folder / TRAINING, "optimizer", like=self.optimizer.masters)
         except (OSError, ValueError, KeyError, SafetensorError, ModelError) as error:
             raise incomplete(folder, error) from error
         self.optimizer.load(weights, moments)
         self.version = version
 
-
-def read_weights(folder: Path, kind: Reads) -> dict[str, Tensor]:
-    """The float32 weights of a checkpoint of a reward model, by parameter name."""
-    if has_exact_weights(folder):
-        return read_tensors(folder / TRAINING, EXACT_WEIGHTS, like={})
-    return dict(load_reward_model(folder, reads=kind, device="cpu").model.named_parameters())
+    def _read_weights(self, folder: Path) -> dict[str, Tensor]:
+        """The float32 weights that are trained."""
+        if self.model.base is not None:
+            return lora.read_adapters(folder / lora.FOLDER)
+        if has_exact_weights(folder):
+            return read_tensors(folder / TRAINING, EXACT_WEIGHTS, like=self.optimizer.masters)
+        return dict(load_reward_model(folder, reads=reads(self.kind), device="cpu").model.named_parameters())

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from ansatz.data.given_rows import FileRows
 from ansatz.data.pair_files import read_pairs
 from ansatz.data.pairs import Answered, PairSettings, make_pairs, rejected_of
 from ansatz.data.unfit import collect_unfit
@@ -24,7 +25,7 @@ def pairs_of(tmp_path, *rows, **settings):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return [
         (pair.question, pair.solution, rejected_of(pair).solution, [turn["role"] for turn in pair.earlier_turns])
-        for pair in read_pairs(path, **settings)
+        for pair in read_pairs(FileRows(path=str(path), **settings))
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 from toy_runs import toy_config, toy_recipe
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
@@ -18,8 +20,10 @@ from ansatz.errors import AnsatzError
 from ansatz.evaluate.responses import Response
 from ansatz.loop.labelled_responses import LabelledGroup, StepPrefixes, read_labelled, samples_of, with_replay
 from ansatz.loop.pipeline import run_pipeline
+from ansatz.loop.stages.reward_model import STAGE
 from ansatz.rewards.reasoning_steps import step_ends
 from ansatz.track.jsonl import read_jsonl
+from ansatz.train.reward_trainer import RewardTrainer
 from ansatz.types import Finish, Problem, Prompt, Reason, Verdict
 
 EVERY_OTHER = f"{Path(__file__).with_name('user_rewards.py')}:every_other"
@@ -151,6 +155,68 @@ def test_a_second_round_trains_the_model_on_with_replay_and_rl_renews_its_refere
     assert all(torch.equal(value, weights["rl"][name]) for name, value in reference.items())
 
 
+@pytest.mark.parametrize("kind", ["bradley_terry", "correctness", "process"])
+def test_the_loss_that_explain_prints_is_the_one_that_is_trained(tmp_path, monkeypatch, kind):
+    """The mean that the words name, of the scores before each update, is the reported loss."""
+    seen = []
+    update = RewardTrainer.update
+
+    def watched(self, batch, *, step):
+        packed, score_M = batch.packed, self.scores(batch.packed).detach()
+        label_M, rollout_M = packed.step_reward_T[packed.step_end_T], packed.segment_T[packed.step_end_T]
+        report = update(self, batch, step=step)
+        seen.append((score_M, label_M, rollout_M, packed.group_N, report.metrics["train/loss"]))
+        return report
+
+    monkeypatch.setattr(RewardTrainer, "update", watched)
+    config = toy_config(tmp_path, changes(kind, "learned") | {"train": {"steps": 0}, "rewards": {EVERY_OTHER: {}}})
+    run_pipeline(config)
+    words = re.match(r"loss = (- )?mean over ([a-z ]+) of", STAGE.explain(config))
+    assert words is not None
+    for score_M, label_M, rollout_M, group_N, loss in seen[1:]:  # the score head starts at 0
+        means = mean_losses(score_M, label_M, rollout_M, group_N)
+        assert loss == pytest.approx(means[words[2]], rel=1e-4)
+    assert len(seen) == 4
+
+
+def mean_losses(score_M, label_M, rollout_M, group_N):
+    """The loss as a mean over each thing that it could be a mean of."""
+    entropy_M = binary_cross_entropy_with_logits(score_M, label_M, reduction="none")
+    last = [
+        int((rollout_M == rollout).nonzero()[-1]) for rollout in range(len(group_N)) if (rollout_M == rollout).any()
+    ]
+    score, label, group = score_M[last], label_M[last], group_N[rollout_M[last]]
+    pairs = [
+        -logsigmoid(score[better] - score[worse])
+        for better in range(len(last))
+        for worse in range(len(last))
+        if group[better] == group[worse] and label[better] > label[worse]
+    ]
+    return {
+        "pairs": torch.stack(pairs).mean().item() if pairs else 0.0,
+        "response tokens": entropy_M.mean().item(),
+        "labelled tokens": entropy_M.mean().item(),
+        "responses": entropy_M[last].mean().item(),
+        "reasoning steps": entropy_M[last].mean().item(),
+    }
+
+
+def test_every_round_trains_adapters_of_its_own_on_the_model_of_the_round_before(tmp_path):
+    recipe = changes("correctness", "learned", extra_layers=0, steps=1)
+    recipe |= {"model": {"lora": {"rank": 2}}, "stages": ["reward_model", "rl", "reward_model"], "train": {"steps": 1}}
+    run = run_pipeline(toy_config(tmp_path, recipe))
+    first, second = (run / name / "checkpoints" / "step-000001" for name in ("reward_model", "reward_model_2"))
+    before, after = load_file(first / "model.safetensors"), load_file(second / "model.safetensors")
+    adapters = load_file(second / "adapter" / "adapter_model.safetensors")
+    (name,) = [name for name in adapters if name.endswith("layers.0.self_attn.q_proj.lora_A.weight")]
+    a, b = adapters[name], adapters[name.replace("lora_A", "lora_B")]
+    added = after["model.layers.0.self_attn.q_proj.weight"] - before["model.layers.0.self_attn.q_proj.weight"]
+    torch.testing.assert_close(added, 32 / 2 * b @ a, rtol=1e-3, atol=1e-6)  # alpha / rank
+    assert added.any()
+    assert torch.equal(after["model.embed_tokens.weight"], before["model.embed_tokens.weight"])
+    assert torch.equal(adapters["base_model.model.score.weight"], after["score.weight"])
+
+
 @pytest.mark.parametrize(
     ("recipe", "sentence"),
     [
@@ -160,7 +226,8 @@ def test_a_second_round_trains_the_model_on_with_replay_and_rl_renews_its_refere
         (changes("bradley_terry", "learned", labels="hard"), "labels has no effect with kind: bradley_terry"),
         (changes("bradley_terry", "learned", samples_per_prompt=1), "bradley_terry compares responses"),
         (changes("correctness", "learned", path="nowhere"), "reward_model.path"),
-        ({**changes("correctness", "learned"), "cluster": {"trainers": 2}}, "are trained in one process only"),
+        ({**changes("correctness", "learned"), "model": {"lora": {}}}, "either extra layers are trained or adapters"),
+        ({**changes("correctness", "learned"), "model": {"lora": {}, "quantize": "nf4"}}, "with 3 training stages"),
         ({**changes("process", "process"), "rewards": {"process": {"whole": "max"}, "math_answer": {}}}, "whole"),
         ({"algorithm": {"preset": "grpo_process"}}, "Add a reward of steps"),
     ],
@@ -207,9 +274,9 @@ class Characters:
 )
 def test_every_token_can_have_the_label_of_its_step_or_of_the_response(by_step, labels, read, on_every_token):
     labelled = LabelledGroup(id="p", prompt="1?", responses=["12\n345", " "], labels=[labels, []])
-    (sample,) = samples_of(labelled, Characters(), number=0, by_step=by_step)
+    (sample,) = samples_of(labelled, Characters(), number=0, step_end="line" if by_step else None)
     assert sample.steps == read
-    (sample,) = samples_of(labelled, Characters(), number=0, by_step=by_step, every_token=True)
+    (sample,) = samples_of(labelled, Characters(), number=0, step_end="line" if by_step else None, every_token=True)
     assert sample.steps == list(enumerate(on_every_token))
 
 
@@ -226,7 +293,7 @@ def test_tokens_are_right_up_to_the_first_error_and_without_label_after_its_step
     labelled = LabelledGroup(
         id="p", prompt="1?", responses=[response], labels=[[0.0] * len(step_ends(response))], wrong_from=[wrong_from]
     )
-    (sample,) = samples_of(labelled, Characters(), number=0, by_step=True, every_token=True)
+    (sample,) = samples_of(labelled, Characters(), number=0, step_end="line", every_token=True)
     assert sample.steps == list(enumerate(labels))
 
 

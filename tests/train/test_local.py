@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from ansatz.config.schema import CriticSection, TrainSection
 from ansatz.errors import AlignmentError, NonFiniteError
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.presets import PRESETS
+from ansatz.rollout.weight_store import FakeWeightStore
 from ansatz.train import skipped
 from ansatz.train.batch import TrainBatch
 from ansatz.train.local import LocalTrainer
@@ -235,6 +237,23 @@ def test_one_token_with_a_large_gap_is_noticed_although_the_mean_gap_is_small():
     assert math.exp(1.5 / tokens) < 1.05 < measure
     with pytest.raises(AlignmentError, match=rf"over {tokens} tokens is {measure:.4f}, .* largest difference is 1\.5 "):
         trainer.update(trainer.batch(samples), step=9, check_alignment=True)
+
+
+@pytest.mark.parametrize("off", [0, 1, 2])
+def test_a_microbatch_that_is_compared_with_older_weights_comes_from_all_over_the_batch(off):
+    """Any of three groups may be the one that is off. A microbatch has room for three rollouts of 9 tokens, of 12."""
+    trainer = trainer_of({"preset": "grpo"}, max_logprob_gap=math.inf, tokens_per_microbatch=27)
+    samples = [
+        dataclasses.replace(row, versions=[0] * len(row.token_ids)) for row in samples_with_gap(trainer, {off: 0.3})
+    ]
+    batch, before, store = trainer.batch(samples), weights(trainer), FakeWeightStore()
+    store.publish(1, trainer.weights())
+    assert int(torch.bincount(batch.packed.segment_T).max()) == 9
+    for step in range(1, 5):
+        assert trainer.check_against(partial(store.load, 1), batch, step=step)["align/max_gap"] == pytest.approx(
+            0.3, abs=1e-4
+        )
+    assert torch.equal(weights(trainer), before)
 
 
 def test_several_updates_are_checked_before_the_first_of_them():

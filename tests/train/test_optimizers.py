@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ansatz.errors import ConfigError, MissingExtraError
+from ansatz.train.fsdp import NOT_SHARDED, check_sharded_optimizer
 from ansatz.train.optim import MasterAdamW
-from ansatz.train.optimizers import bind_optimizer
+from ansatz.train.optimizers import OPTIMIZERS, bind_optimizer
 
 DTYPES = [torch.float32, torch.bfloat16]
 
@@ -135,6 +136,31 @@ def test_frozen_parameters_are_cast_and_have_no_master_sum_or_moment() -> None:
 def test_a_wrong_optimizer_is_refused_in_one_sentence(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         bind_optimizer(settings)
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS.names() if name != "adamw"])
+def test_trainer_ranks_refuse_other_optimizers_and_say_why(name: str) -> None:
+    check_sharded_optimizer({"name": "adamw", "weight_decay": 0.1})
+    with pytest.raises(ConfigError) as error:
+        check_sharded_optimizer({"name": name})
+    assert f"train.optimizer.name = {name}: trainer ranks support only adamw" in str(error.value)
+    assert NOT_SHARDED[name] in str(error.value)
+
+
+def test_shares_of_a_weight_with_moments_in_8_bits_are_not_updated_like_the_whole() -> None:
+    """The reason why ranks cannot use 8 bits: blocks of 256 values begin anew in each share."""
+    apart = {}
+    for name in ("adamw", "adamw_8bit"):
+        whole, half = nn.Linear(100, 100, bias=False), nn.Linear(100, 50, bias=False)
+        half.weight.data = whole.weight.data[50:].clone()
+        optimizers = made(name, whole), made(name, half)
+        for seed in range(5):
+            gradient = torch.randn(100, 100, generator=torch.Generator().manual_seed(seed))
+            for optimizer, share in zip(optimizers, (gradient, gradient[50:]), strict=True):
+                optimizer.accumulate([share])
+                optimizer.step(lr=1e-2, max_grad_norm=0)
+        apart[name] = float((whole.weight.data[50:] - half.weight.data).abs().max())
+    assert apart["adamw"] < 1e-6 < 1e-4 < apart["adamw_8bit"]
 
 
 def test_without_bitsandbytes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

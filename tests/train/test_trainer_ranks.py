@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from rank_processes import make_trainer, model_folder, on_ranks, train, weights_of
+from test_local import samples_with_gap
 
+from ansatz.errors import AlignmentError
+from ansatz.models.load import load_policy
+from ansatz.models.weights import LiveWeights
 from ansatz.objectives.presets import PRESETS
+from ansatz.rollout.weight_store import FakeWeightStore
 from ansatz.train.placement import ONE_PROCESS, Placement
+from ansatz.train.sample import TrainSample
 
 CASES: dict[str, dict[str, Any]] = {
     "grpo": {"algorithm": {"preset": "grpo"}},
@@ -63,6 +71,34 @@ def test_two_ranks_agree_with_one_process(model: Path) -> None:
     found = on_ranks(2, trained, model, CASES, 3)
     for name in CASES:
         assert_agree(found[name], expected[name], name=name)
+
+
+def compared(placement: Placement, model: Path, samples: dict[float, list[TrainSample]]) -> dict[str, Any]:
+    """Samples of the first weights, compared with these after a step. By their gap: the metrics, or the error."""
+    trainer = make_trainer(model, {"preset": "grpo"}, placement)
+    store = FakeWeightStore()
+    store.publish(0, LiveWeights(policy=load_policy(model, device="cpu"), version=0))
+    train(trainer, first=1, last=1)
+    before, results = weights_of(trainer), dict[str, Any]()
+    for gap, rows in samples.items():
+        try:
+            results[str(gap)] = trainer.check_against(partial(store.load, 0), trainer.batch(rows), step=2)
+        except AlignmentError as error:
+            results[str(gap)] = str(error)
+    after = weights_of(trainer)
+    return results | {"kept": all(torch.equal(after[name], value) for name, value in before.items())}
+
+
+def test_ranks_compare_a_lagging_sampler_with_the_weights_that_it_had(model: Path) -> None:
+    trainer = make_trainer(model, {"preset": "grpo"})
+    samples = {
+        gap: [replace(row, versions=[0] * len(row.token_ids)) for row in samples_with_gap(trainer, {1: gap})]
+        for gap in (0.0, 0.3)
+    }
+    found = on_ranks(2, compared, model, samples)
+    assert found["0.0"]["align/max_gap"] < 1e-5
+    assert found["0.3"].startswith("step 2: sampler and trainer disagree about log-probs")
+    assert found["kept"]
 
 
 @pytest.mark.cluster

@@ -66,7 +66,7 @@ class ModelStage(Stage):
         evaluator = context.evaluator(policy, num_problems=num_problems)
         tracker = Tracker(folder, console=context.console, tensorboard=config.save.tensorboard, total_steps=0)
         with closing(tracker), closing(context.sampler(policy)) as sampler:
-            tracker.evaluation(evaluator.run(sampler, stage=folder.name, step=0))
+            tracker.evaluation(*evaluator.run(sampler, stage=folder.name, step=0))
             tracker.flush()
         return folder
 

@@ -3,8 +3,8 @@
     preference/        pairs.jsonl and its report, see `loop.pair_rounds`; otherwise as sft/
     preference_2/ ...  of a recipe that lists the stage several times: online rounds, each with pairs of the new policy
 
-The pairs come from a file, or are sampled from the policy at the start of the stage. That policy is also the reference
-of the losses that have one (`objectives.preference`).
+The pairs come from a file or a data set, or are sampled from the policy at the start of the stage. That policy is also
+the reference of the losses that have one (`objectives.preference`).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ansatz.config.load import parse_section
 from ansatz.config.sampling import SamplingOptions
 from ansatz.config.schema import Config, SftSection
+from ansatz.data.given_rows import GIVEN, GivenRows, bind_given
+from ansatz.data.pair_files import read_pairs
 from ansatz.data.pairs import rejected_of
 from ansatz.errors import ConfigError
 from ansatz.loop.context import RunContext
 from ansatz.loop.pair_rounds import (
-    FilePairs,
     PolicyPairs,
     check_lengths,
-    file_pairs,
     pair_metrics,
     pair_sampling,
     sample_pairs,
@@ -35,7 +35,7 @@ from ansatz.loop.pair_rounds import (
     write_pairs,
 )
 from ansatz.loop.rendering import PromptRenderer
-from ansatz.loop.run_sources import RunSources
+from ansatz.loop.run_sources import RunSources, accept
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.load import Policy
@@ -44,8 +44,9 @@ from ansatz.registry import bind, settings_of, suggest
 from ansatz.train.sample import TrainSample
 from ansatz.types import Problem
 
+PAIRS = "preference.pairs"
 METRICS = ("train/loss", "train/tokens", "train/grad_norm", "train/lr", "train/skipped_steps")
-SOURCES: dict[str, type[PolicyPairs | FilePairs]] = {"policy": PolicyPairs, "file": FilePairs}
+SOURCES: dict[str, type[PolicyPairs | GivenRows]] = {"policy": PolicyPairs, **GIVEN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,8 @@ class PreferenceSettings:
     """The `preference` section of a recipe.
 
     pairs: {source: policy, ...} samples pairs from the policy at the start of the stage, {source: file, path: ...}
-        reads them from a file; the settings are below. Left out: {source: policy}.
+        reads them from a file, {source: hub, dataset: ...} from a data set; the settings are below. Left out:
+        {source: policy}.
     losses: the loss is the weighted sum of these, each with its settings and its `weight` (default 1.0). `likelihood`
         next to a preference loss keeps the chosen responses likely. Left out: {dpo: {}}.
     divergence: the f-divergence of the scores, {name: reverse_kl} or one of the others below.
@@ -121,14 +123,14 @@ class PreferenceStage(Stage):
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
         source = _pair_source(preference_settings(sources.config))
-        if isinstance(source, FilePairs):
-            yield partial(file_pairs, sources, source, check=_accept)
+        if not isinstance(source, PolicyPairs):
+            yield partial(sources.usable_rows, read_pairs, source, key=PAIRS, check=accept)
 
     def check_problems(self, context: RunContext, policy: Policy) -> None:
         settings, lengths = preference_settings(context.config), context.lengths(policy)
         source = _pair_source(settings)
-        if isinstance(source, FilePairs):
-            file_pairs(context, source, check=partial(check_lengths, lengths))
+        if not isinstance(source, PolicyPairs):
+            context.usable_rows(read_pairs, source, key=PAIRS, check=partial(check_lengths, lengths))
         else:
             limit = pair_sampling(context.config, settings.pairs, number=1).max_response_tokens
             context.drop_unfit("train", partial(lengths.check_prompts, max_response_tokens=limit))
@@ -153,8 +155,8 @@ class PreferenceStage(Stage):
             _train(running, context.renderer(trainer), batch_size=settings.batch_size)
             policy = trainer.policy or context.policy(str(running.output))
             with closing(context.sampler(policy)) as sampler:
-                row = context.evaluator(trainer).run(sampler, stage=folder.name, step=running.total_steps)
-            running.tracker.evaluation(row)
+                evaluated = context.evaluator(trainer).run(sampler, stage=folder.name, step=running.total_steps)
+            running.tracker.evaluation(*evaluated)
             return running.output
 
 
@@ -202,29 +204,26 @@ def _train(stage: TrainingStage, renderer: PromptRenderer, *, batch_size: int) -
         stage.save_if_due(step)
 
 
-def _pair_source(settings: PreferenceSettings) -> PolicyPairs | FilePairs:
+def _pair_source(settings: PreferenceSettings) -> PolicyPairs | GivenRows:
     """The settings of where the pairs come from. The sampling options are read by `pair_sampling`."""
-    given = dict(settings.pairs)
+    given = {key: value for key, value in settings.pairs.items() if value is not None}
     source = given.pop("source", "policy")
-    kind = SOURCES.get(str(source))
-    if kind is None:
-        raise ConfigError(f"preference.pairs.source = {source!r} is unknown.{suggest(str(source), SOURCES)}")
-    options = SamplingOptions.model_fields if kind is PolicyPairs else {}
-    known = {*settings_of(kind), *options}
+    if source in GIVEN:
+        return bind_given({**given, "source": source}, key=PAIRS)
+    if source not in SOURCES:
+        raise ConfigError(f"{PAIRS}.source = {source!r} is unknown.{suggest(str(source), SOURCES)}")
+    known = {*settings_of(PolicyPairs), *SamplingOptions.model_fields}
     for key in given:
         if key not in known:
-            raise ConfigError(f"preference.pairs has no setting {key!r} with source {source}.{suggest(key, known)}")
-    if kind is FilePairs and "path" not in given:
-        raise ConfigError("preference.pairs.path is missing. Give the file that contains the pairs.")
-    chosen = {key: value for key, value in given.items() if key not in options}
-    source_of = cast("Callable[..., PolicyPairs | FilePairs]", bind(kind, chosen, what="preference.pairs"))
-    return source_of()
+            raise ConfigError(f"{PAIRS} has no setting {key!r} with source {source}.{suggest(key, known)}")
+    chosen = {key: value for key, value in given.items() if key not in SamplingOptions.model_fields}
+    return bind(PolicyPairs, chosen, what=PAIRS)()
 
 
 def _explained_pairs(config: Config, settings: PreferenceSettings) -> str:
     source = _pair_source(settings)
-    if isinstance(source, FilePairs):
-        return f"pairs of the file {source.path}"
+    if not isinstance(source, PolicyPairs):
+        return f"pairs of {source.place}"
     samples = pair_sampling(config, settings.pairs, number=1).num_samples
     problems = f"{source.problems} problems" if source.problems else "all problems"
     return (
@@ -240,13 +239,9 @@ def _make_pairs(context: RunContext, folder: Path, settings: PreferenceSettings)
         sample_pairs(context, folder, source, settings.pairs, number=number)
         return
     lengths = context.lengths(context.policy(context.start_model))
-    pairs = file_pairs(context, source, check=partial(check_lengths, lengths))
+    pairs = context.usable_rows(read_pairs, source, key=PAIRS, check=partial(check_lengths, lengths))
     context.write_unfit(context.config.run_dir / "problems")
     write_pairs(folder, pairs, {"pairs": len(pairs)}, seconds=0.0)
-
-
-def _accept(problems: Iterable[Problem]) -> None:
-    """The check of pairs before the model's tokenizer is known."""
 
 
 STAGE = PreferenceStage()

@@ -28,6 +28,7 @@ from ansatz.loop.stages.stage import Stage
 from ansatz.prompts.chat import spelled_out
 from ansatz.prompts.templates import template_text
 from ansatz.rewards.grader import build_grader
+from ansatz.track.overlap import overlap
 
 
 class ProblemsStage(Stage):
@@ -59,10 +60,18 @@ class ProblemsStage(Stage):
         for split in context.splits:
             write_problems(folder / f"{split}.jsonl", context.source(split))
         _note_untaught_responses(context)
+        _note_overlap(context)
         context.write_unfit(folder)
         trained_on = {split: provenance(getattr(config.data, split)) for split in context.splits if split != "heldout"}
         write_text(folder / "decontamination.json", json.dumps(trained_on, indent=2))
         return folder
+
+
+def _note_overlap(context: RunContext) -> None:
+    """Say on the console if held-out problems are trained on too."""
+    found = overlap(context.config.run_dir, problems=context.config.evaluate.problems)
+    if found is not None and found.seen and context.console is not None:
+        context.console.note(f"data.heldout: {found.sentence()}")
 
 
 def _note_untaught_responses(context: RunContext) -> None:

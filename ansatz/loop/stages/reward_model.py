@@ -1,4 +1,4 @@
-"""A reward model of the run: sample the policy, label the responses or their steps, train a classifier on them.
+"""A reward model of the run: sample and label responses, or read given ones, and train a classifier on them.
 
     reward_model/labelled.jsonl    see `loop.reward_data`; otherwise as sft/: metrics, checkpoints
     reward_model_2/                a second round: trains the model of the first one on, with replay of its data
@@ -10,32 +10,99 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
+from ansatz.config.fields import StepEnd
 from ansatz.config.load import load_run
+from ansatz.config.reward_model import RewardModelSection
 from ansatz.config.schema import Config
 from ansatz.errors import ConfigError, DataError
 from ansatz.evaluate.responses import Response
 from ansatz.loop.builders import check_source, source_problems
 from ansatz.loop.context import RunContext
 from ansatz.loop.labelled_responses import LabelledGroup, read_labelled, samples_of, with_replay
-from ansatz.loop.reward_data import heldout_responses, labelled_groups, section_of
-from ansatz.loop.reward_evaluation import evaluate_on_slips, evaluate_reward_model
-from ansatz.loop.run_sources import GENERATED, RunSources
+from ansatz.loop.reward_data import (
+    check_given_lengths,
+    given_of,
+    heldout_groups,
+    heldout_responses,
+    labelled_groups,
+    read_given,
+    section_of,
+)
+from ansatz.loop.reward_evaluation import Scorer, evaluate_on_given, evaluate_on_slips, evaluate_reward_model
+from ansatz.loop.run_sources import GENERATED, RunSources, accept
 from ansatz.loop.stages.stage import Stage
+from ansatz.loop.trainers import check_digests, load_base
 from ansatz.loop.training_stage import TrainingStage, training_stage
-from ansatz.models.load import Policy, check_folder
-from ansatz.rewards.reasoning_steps import check_steps
-from ansatz.train.reward_trainer import RewardTrainer
+from ansatz.models.layers import configure_layers
+from ansatz.models.load import Policy, cast, check_folder, compute_dtype
+from ansatz.models.lora import bind_adapters
+from ansatz.models.reward_model import load_reward_model
+from ansatz.models.save import export_dtype
+from ansatz.rewards.reasoning_steps import check_step_end, check_steps, shown_step_end
+from ansatz.train.optim import Schedule
+from ansatz.train.placement import ONE_PROCESS, Placement
+from ansatz.train.reward_trainer import LanguageLoss, RewardModelTrainer, RewardTrainer, reads
 from ansatz.types import Problem, Prompt
 
+AnyTrainer = TypeVar("AnyTrainer", bound=RewardModelTrainer[Any])
 LOSSES = {
     "bradley_terry": "- mean over pairs of log sigmoid(score of the correct - score of the wrong response)",
-    "correctness": "mean over responses of the cross-entropy between sigmoid(score) and correctness",
-    "process": "mean over reasoning steps of the cross-entropy between sigmoid(score) and label",
+    "correctness": "mean over response tokens of the cross-entropy between sigmoid(score) and correctness",
+    "process": "mean over labelled tokens of the cross-entropy between sigmoid(score) and label",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardTrainerSpec:
+    """What the trainer is built from, in this process or in each rank.
+
+    path: the policy, or a reward model, that training starts from. policy: its output embedding is that of the language
+    loss.
+    """
+
+    config: Config
+    path: str
+    policy: str
+
+    def build(self, placement: Placement = ONE_PROCESS) -> RewardTrainer:
+        """The trainer, or one rank of it."""
+        config, section = self.config, section_of(self.config)
+        check_digests(self.path)
+        model = load_reward_model(
+            self.path,
+            reads=reads(section.kind),
+            extra_layers=section.extra_layers,
+            extra_width=section.extra_width,
+            step_end=_read_at(section),
+        )
+        if (add_adapters := bind_adapters(config.model.lora, seed=config.seed)) is not None:
+            model = add_adapters(model)
+        dtype = compute_dtype(config.model.dtype, model.device)
+        language = None
+        if section.lm_coef:
+            policy = load_base(config, self.policy)
+            cast(policy, dtype)
+            language = LanguageLoss(policy.head.weight.detach(), section.lm_coef, policy.softcap)
+        configure_layers(model, checkpointing=config.model.checkpointing, compiled=config.model.compile)
+        return RewardTrainer(
+            model,
+            kind=section.kind,
+            settings=config.train,
+            dtype=dtype,
+            lr=section.lr,
+            schedule=Schedule(
+                warmup_steps=section.warmup_steps, decay_steps=section.decay_steps, total_steps=section.steps
+            ),
+            language=language,
+            export_dtype=export_dtype(config.save.dtype, self.path),
+            placement=placement,
+        )
 
 
 class RewardModelStage(Stage):
@@ -44,28 +111,41 @@ class RewardModelStage(Stage):
 
     def explain(self, config: Config) -> str:
         section = section_of(config)
-        samples = section.samples_per_prompt
+        samples, given = section.samples_per_prompt, given_of(section, "data")
+        responses = f"{samples} of the policy to each of {section.problems or 'all'} problems"
+        language = f" - {section.lm_coef:g} x mean over tokens of correct responses of log p" if section.lm_coef else ""
         lines = [
-            f"loss = {LOSSES[section.kind]}",
-            f"  responses    {samples} of the policy to each of {section.problems or 'all'} problems",
+            f"loss = {LOSSES[section.kind]}{language}",
+            f"  responses    {responses if given is None else f'of {given.place}, with their labels'}",
             f"  updates      {section.steps} steps of {section.batch_size} problems",
         ]
+        if config.model.lora is not None:
+            lines.append("  trained      adapters and the score head")
         if section.kind == "process":
             rollouts = f"{section.labels}, by {section.step_rollouts} completions from each step"
-            lines.append(f"  labels       {'exact, by the generator' if section.labels == 'exact' else rollouts}")
+            if given is None:
+                lines.append(f"  labels       {'exact, by the generator' if section.labels == 'exact' else rollouts}")
+            lines.append(f"  steps        end at: {shown_step_end(section.step_end)}")
         return "\n".join(lines)
 
     def check(self, config: Config) -> None:
         if config.reward_model is None:
             return
         section = section_of(config)
-        if config.cluster.trainers:
+        if config.model.lora is not None and section.extra_layers:
             raise ConfigError(
-                f"cluster.trainers = {config.cluster.trainers} with the section reward_model: reward models are "
-                "trained in one process only. Train it in a run without cluster.trainers, and name its folder in the "
-                "rewards of a run with them."
+                f"reward_model.extra_layers = {section.extra_layers} with model.lora: either extra layers are trained "
+                "or adapters. Set reward_model.extra_layers to 0, or leave model.lora out."
             )
-        if section.samples_per_prompt == 1 and section.kind == "bradley_terry":
+        if config.model.quantize is not None:
+            raise ConfigError(
+                f"model.quantize = {config.model.quantize} with the section reward_model: reward models are trained "
+                "from whole weights only. Leave one of the two out."
+            )
+        check_step_end(section.step_end, key="reward_model.step_end")
+        given = given_of(section, "data")
+        given_of(section, "heldout_data")
+        if given is None and section.samples_per_prompt == 1 and section.kind == "bradley_terry":
             raise ConfigError(
                 "reward_model.samples_per_prompt = 1: bradley_terry compares responses to the same problem. Use 2 or "
                 "more, or set reward_model.kind to correctness."
@@ -77,46 +157,58 @@ class RewardModelStage(Stage):
         section = section_of(sources.config)
         if section.path is not None:
             yield partial(check_folder, section.path, key="reward_model.path")
-        if section.kind == "process" and section.labels == "exact":
+        for key in ("data", "heldout_data"):
+            yield partial(read_given, sources, key, check=accept)
+        if section.data is None and section.kind == "process" and section.labels == "exact":
             yield lambda: check_steps(sources.source("train")[:GENERATED])
         if section.slips is not None:
             yield partial(_slips, sources.config)
 
     def check_problems(self, context: RunContext, policy: Policy) -> None:
-        limit = section_of(context.config).max_response_tokens
-        context.drop_unfit("train", partial(context.lengths(policy).check_prompts, max_response_tokens=limit))
+        section, lengths = section_of(context.config), context.lengths(policy)
+        for key in ("data", "heldout_data"):
+            read_given(context, key, check=check_given_lengths(context.config, lengths))
+        if section.data is None:
+            check = partial(lengths.check_prompts, max_response_tokens=section.max_response_tokens)
+            context.drop_unfit("train", check)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config, section = context.config, section_of(context.config)
         groups = labelled_groups(context, folder)
         prompts, responses = heldout_responses(context, folder)
+        heldout = heldout_groups(context, folder)
         earlier = _earlier_rounds(context)
         replayed = _replayed(earlier, by_step=section.kind == "process")
         groups = with_replay(groups, replayed, frac=section.replay, key=(config.seed, "replay"))
-        start = section.path or (context.outputs[earlier[-1].name] if earlier else context.model)
-        trainer = context.reward_trainer(start)
+        start = context.outputs[earlier[-1].name] if earlier else context.model
+        if section.path is not None:
+            start = str(check_folder(section.path, key="reward_model.path"))
+        spec = RewardTrainerSpec(config=config, path=start, policy=context.model)
+        trainer = context.place(spec, folder)
         stage = training_stage(
             context, config, folder, trainer=trainer, problems=list(map(_as_problem, groups)), total_steps=section.steps
         )
-        with stage as running:
-            _train(running, groups, lambda: _evaluated(context, trainer, prompts, responses))
+        with closing(trainer), stage as running:
+            _train(running, groups, lambda: _evaluated(context, trainer, prompts, responses, heldout))
             return running.output
 
 
 def _train(
-    stage: TrainingStage[RewardTrainer], groups: Sequence[LabelledGroup], evaluate: Callable[[], dict[str, float]]
+    stage: TrainingStage[AnyTrainer],
+    groups: Sequence[LabelledGroup],
+    evaluate: Callable[[], dict[str, float]],
 ) -> None:
     trainer, by_id = stage.trainer, {group.id: group for group in groups}
-    tokenizer, by_step = trainer.model.tokenizer, trainer.kind == "process"
-    every_token = trainer.kind != "bradley_terry"  # pairs are compared at the end
+    tokenizer, section = trainer.tokenizer, section_of(stage.config)
+    every_token = section.kind != "bradley_terry"  # pairs are compared at the end
     for step in stage.steps:
         start = time.perf_counter()
-        taken = stage.stream.take(section_of(stage.config).batch_size)
+        taken = stage.stream.take(section.batch_size)
         samples = [
             sample
             for number, problem in enumerate(taken)
             for sample in samples_of(
-                by_id[problem.id], tokenizer, number=number, by_step=by_step, every_token=every_token
+                by_id[problem.id], tokenizer, number=number, step_end=_read_at(section), every_token=every_token
             )
         ]
         report = trainer.update(trainer.batch(samples), step=step)
@@ -127,13 +219,32 @@ def _train(
 
 
 def _evaluated(
-    context: RunContext, trainer: RewardTrainer, prompts: Sequence[Prompt], responses: Sequence[Sequence[Response]]
+    context: RunContext,
+    trainer: RewardModelTrainer[Any],
+    prompts: Sequence[Prompt],
+    responses: Sequence[Sequence[Response]],
+    heldout: Sequence[LabelledGroup],
 ) -> dict[str, float]:
-    numbers = evaluate_reward_model(trainer, prompts, responses)
-    if section_of(context.config).slips is not None:
+    section, numbers = section_of(context.config), dict[str, float]()
+    scorer = Scorer(
+        score_samples=trainer.score_samples,
+        tokenizer=trainer.tokenizer,
+        kind=section.kind,
+        step_end=_read_at(section),
+    )
+    if prompts:
+        numbers |= evaluate_reward_model(scorer, prompts, responses)
+    if heldout:
+        numbers |= evaluate_on_given(scorer, heldout)
+    if section.slips is not None:
         slips = _slips(context.config)
-        numbers |= evaluate_on_slips(trainer, context.renderer(trainer.model).prompts(slips))
+        numbers |= evaluate_on_slips(scorer, context.renderer(trainer).prompts(slips))
     return numbers
+
+
+def _read_at(section: RewardModelSection) -> StepEnd | None:
+    """Where the steps end at which the model is read; None if it reads whole responses."""
+    return section.step_end if section.kind == "process" else None
 
 
 def _slips(config: Config) -> Sequence[Problem]:

@@ -28,6 +28,7 @@ from ansatz.models.load import Policy, check_folder
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.checks import check_recipe as check_objective
 from ansatz.objectives.explain import explain as explain_objective
+from ansatz.objectives.explain import other_defaults
 from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import rewards
 from ansatz.track.measurements import values
@@ -47,16 +48,18 @@ class RlStage(Stage):
         return config.train.steps
 
     def explain(self, config: Config) -> str:
-        text = explain_objective(objective_of(config), max_response_tokens=config.rollout.max_response_tokens)
+        objective = objective_of(config)
         return "\n".join(
             [
-                text,
+                explain_objective(objective),
                 *_critic_lines(config),
                 *_environment_lines(config),
                 *requirement_lines(config),
                 *explain_lag(config),
                 *explain_trainers(config),
                 *explain_workers(config),
+                "",
+                *other_defaults(objective, max_response_tokens=config.rollout.max_response_tokens),
             ]
         )
 
@@ -194,7 +197,7 @@ def _evaluate_if_due(stage: TrainingStage, evaluator: Evaluator, queue: RolloutQ
 
 def _evaluate(stage: TrainingStage, evaluator: Evaluator, queue: RolloutQueue, *, step: int) -> None:
     source = queue.evaluation(stage.trainer.weights(), version=step)
-    stage.tracker.evaluation(evaluator.run(source, stage=stage.folder.name, step=step))
+    stage.tracker.evaluation(*evaluator.run(source, stage=stage.folder.name, step=step))
 
 
 def step_metrics(data: StepData, report: StepReport, *, version: int, update_s: float) -> dict[str, float]:

@@ -95,8 +95,8 @@ def fine_tune(
         _train(context, running, heldout)
         policy = trainer.policy or context.policy(str(running.output))
         with closing(context.sampler(policy)) as sampler:
-            row = context.evaluator(trainer).run(sampler, stage=folder.name, step=running.total_steps)
-        running.tracker.evaluation(row)
+            evaluated = context.evaluator(trainer).run(sampler, stage=folder.name, step=running.total_steps)
+        running.tracker.evaluation(*evaluated)
         return running.output
 
 
