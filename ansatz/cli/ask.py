@@ -1,38 +1,49 @@
-"""`ansatz ask MODEL "QUESTION"`: what a model answers to one question."""
+"""`ansatz ask MODEL... "QUESTION"`: what a model answers to one question, or several models."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ansatz.cli.opened_model import open_model
-from ansatz.cli.responses import fitting_options
+from ansatz.cli.responses import Models, fitting_options
 from ansatz.cli.sampling_options import ModelSampling, takes_sampling
+from ansatz.visible import say
+
+if TYPE_CHECKING:
+    from ansatz.types import Problem
 
 
 @takes_sampling(samples_per_prompt=1)
 def ask(
-    model: Annotated[
-        Path, typer.Argument(help="A Hugging Face model folder, such as a checkpoint, or a model of the hub.")
-    ],
+    models: Models,
     question: Annotated[str, typer.Argument(help="The question, in quotes.")],
     *,
     sampling: ModelSampling,
     answer: Annotated[str | None, typer.Option(help="The correct answer: each response then gets a verdict.")] = None,
 ) -> None:
-    """Print a model's responses to one question; with --answer, also the verifier's verdict on each.
+    """Print what models respond to one question; with --answer, also the verifier's verdict on each response.
 
-    The template is that of the model's run, the tokenizer's chat template, or boxed; --template chooses another.
+    Each model gets the same noise. The template is that of the model's run, the tokenizer's chat template, or boxed;
+    --template chooses another.
     """
-    from ansatz.prompts.render import render
-    from ansatz.rollout.base import Sampling
     from ansatz.types import Problem
 
     question = os.fsencode(question).decode(errors="replace")  # UTF-8, whatever the locale and its encoding
     problem = Problem(id="asked", question=question, answer=answer or "", source="command line", split="all")
+    for model in models:
+        if len(models) > 1:
+            say(f"=== {model}")
+        _ask(model, problem, sampling, has_answer=answer is not None)
+
+
+def _ask(model: Path, problem: Problem, sampling: ModelSampling, *, has_answer: bool) -> None:
+    from ansatz.prompts.render import render
+    from ansatz.rollout.base import Sampling
+
     with open_model(model, sampling) as opened:
         (problem,) = opened.with_openings([problem])
         prompt = render(problem, opened.template, opened.policy.tokenizer)
@@ -41,20 +52,20 @@ def ask(
     correct = 0
     for rollout in rollouts:
         if len(rollouts) > 1:
-            print(f"--- response {rollout.sample + 1} of {len(rollouts)}")
-        print(rollout.text.strip())
+            say(f"--- response {rollout.sample + 1} of {len(rollouts)}")
+        say(rollout.text.strip())
         notes = [f"{rollout.num_tokens} tokens"]
         if rollout.truncated:
             notes.append("cut off at --max-response-tokens")
         if (reward := rollout.environment_reward) is not None:
             notes.append(reward.explanation or f"the environment gives {reward.value:g}")
-        if answer is not None:
-            verdict, is_correct = _verdict(answer, rollout.text)
+        if has_answer:
+            verdict, is_correct = _verdict(problem.answer, rollout.text)
             correct += is_correct
             notes.insert(0, verdict)
-        print(f"[{'; '.join(notes)}]")
-    if answer is not None and len(rollouts) > 1:
-        print(f"{correct} of {len(rollouts)} correct")
+        say(f"[{'; '.join(notes)}]")
+    if has_answer and len(rollouts) > 1:
+        say(f"{correct} of {len(rollouts)} correct")
 
 
 def _verdict(answer: str, text: str) -> tuple[str, bool]:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ansatz.cli.recipe import note
 from ansatz.config import load_recipe
 
 
@@ -24,12 +25,12 @@ def check(
     The gradient of a step does not depend on microbatches, order, packing, padding or ranks. Equal policies give ratio
     1 and REINFORCE's gradient. Sampler and trainer agree on log-probs. Runs in float32; a small model takes a minute.
     """
-    config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj)
+    config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj, note=note)
 
-    from rich.console import Console
     from rich.table import Table
 
     from ansatz.certify.check import check_recipe
+    from ansatz.track.console import SafeConsole
 
     table = Table(title=f"{config.name}: {config.algorithm.get('preset', 'grpo')}", title_justify="left")
     for column in ("", "property", "measured", "limit", "how"):
@@ -41,5 +42,7 @@ def check(
             mark = "-" if row.measured is None else "ok" if row.passed else "FAILS"
             measured = "by design" if row.measured is None else f"{row.measured:.1e}"
             table.add_row(mark, row.what, measured, f"{row.tolerance:.0e}", row.note)
-    Console().print(table)
+    console = SafeConsole()
+    console.print(table)
+    console.print(f"{table.row_count - failed} of {table.row_count} hold", highlight=False)
     raise typer.Exit(code=1 if failed else 0)

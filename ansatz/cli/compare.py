@@ -1,26 +1,38 @@
-"""`ansatz compare A B`: two evaluations of the same problems, compared problem by problem."""
+"""`ansatz compare A B...`: evaluations of the same problems, compared with the first, problem by problem."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ansatz.cli.outputs import check_outputs
 from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import ConfigError
-from ansatz.files import write_text
+from ansatz.files import check_ordinary_files, write_text
+
+if TYPE_CHECKING:
+    from ansatz.evaluate.sides import Side
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="A folder that `ansatz eval` wrote.")],
-    b: Annotated[Path, typer.Argument(help="Another one, on the same suite.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="A B...",
+            help="Runs, of which the last evaluation counts, folders that `ansatz eval` wrote, or the responses of one "
+            "evaluation of a run (STAGE/evaluations/SPLIT-STEP.jsonl). Each is compared with the first.",
+        ),
+    ],
     mode: Annotated[
         str,
-        typer.Option(help="The verdict that counts: strict, anchored or last_number; by default the first that A has."),
+        typer.Option(
+            help="The verdict that counts: strict, anchored or last_number, or reward for runs; by default the first "
+            "that A has."
+        ),
     ] = "",
     num_changed: Annotated[int, typer.Option(min=0, help="Show the N problems that changed most.")] = 10,
     out: Annotated[Path | None, typer.Option(help="JSON file to write the numbers to.")] = None,
@@ -30,51 +42,68 @@ def compare(
     The p-value is that of an exact sign test on the problems that differ; the interval is a bootstrap of the paired
     differences.
     """
-    check_outputs([out], inputs=[file for folder in (a, b) for file in folder.glob("*")])
-    numbers = compare_folders(a, b, mode=mode, num_changed=num_changed)
+    if len(paths) < 2:
+        raise ConfigError(f"{paths[0]} alone: a comparison needs two. Give another run or evaluation too.")
+    for path in paths:
+        check_ordinary_files(path)
+    check_outputs([out], inputs=[file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))])
+    found = compare_sides(paths, mode=mode, num_changed=num_changed)
     if out is not None:
+        numbers = found[0] if len(found) == 1 else {"comparisons": found}
         write_text(out, json.dumps(numbers, indent=2, ensure_ascii=False) + "\n")
 
-    from rich.console import Console
+    from ansatz.track.console import SafeConsole
 
-    console = Console(markup=False)  # names of levels, subjects and folders can contain brackets
-    for part in _tables(numbers):
-        console.print(part)
+    console = SafeConsole()
+    for numbers in found:
+        for part in _tables(numbers):
+            console.print(part)
 
 
-def compare_folders(a: Path, b: Path, *, mode: str, num_changed: int) -> dict[str, Any]:
-    """The numbers of `paired.comparison` in a mode (empty: the first one), the folders, and `warnings` about other
-    differences between them."""
-    from ansatz.evaluate.folder import EvaluationFolder
+def compare_sides(paths: Sequence[Path], *, mode: str, num_changed: int) -> list[dict[str, Any]]:
+    """Each path but the first compared with the first: the numbers of `paired.comparison` in a mode (empty: the first
+    one), the folders, and `warnings` about other differences. If one of the two has no stored responses, `missing` says
+    so, and there are only the two scores that the runs have logged."""
+    from ansatz.evaluate.sides import read_side
+
+    first, *others = (read_side(path) for path in paths)
+    return [_compared(first, other, mode=mode, num_changed=num_changed) for other in others]
+
+
+def _compared(a: Side, b: Side, *, mode: str, num_changed: int) -> dict[str, Any]:
     from ansatz.evaluate.paired import comparison, paired
     from ansatz.evaluate.scores import modes_of
 
-    folders = [EvaluationFolder(path) for path in (a, b)]
-    left, right = (folder.responses() for folder in folders)
-    mode = mode or modes_of(left)[0]
-    for folder, responses in zip(folders, (left, right), strict=True):
-        if mode not in (modes := modes_of(responses)):
+    names = {"folder_a": a.name, "folder_b": b.name}
+    if missing := [side.missing for side in (a, b) if side.missing]:
+        return {**names, "missing": missing, "rows": [side.row for side in (a, b)]}
+    mode = mode or modes_of(a.responses)[0]
+    for side in (a, b):
+        if mode not in (modes := modes_of(side.responses)):
             raise ConfigError(
-                f"--mode = {mode!r}: {folder.path} has verdicts of {', '.join(modes)}. Choose one of these."
+                f"--mode = {mode!r}: {side.name} has verdicts of {', '.join(modes)}. Choose one of these."
             )
-    pairs = paired(left, right)
-    numbers = comparison(pairs, mode=mode, seed=folders[0].settings()["seed"], num_changed=num_changed)
-    warnings = _differences(*(folder.settings() for folder in folders))
-    if len(pairs) < max(len(left), len(right)):
-        warnings.append(f"only the {len(pairs)} problems in both count; A has {len(left)}, B has {len(right)}")
-    return {"folder_a": str(a), "folder_b": str(b), "mode": mode, "warnings": warnings, **numbers}
+    pairs = paired(a.responses, b.responses)
+    numbers = comparison(pairs, mode=mode, seed=a.seed, num_changed=num_changed)
+    warnings = _differences(a.settings, b.settings)
+    if len(pairs) < max(len(a.responses), len(b.responses)):
+        count = f"A has {len(a.responses)}, B has {len(b.responses)}"
+        warnings.append(f"only the {len(pairs)} problems in both count; {count}")
+    return {**names, "mode": mode, "warnings": warnings, **numbers}
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Settings other than the model that differ and can cause a difference in scores."""
-    keys = ("template", *SamplingOptions.model_fields, "dtype", "engine")
+    keys = ("template", *SamplingOptions.model_fields, "dtype", "engine", "rewards")
     return [f"{key}: A {a.get(key)!r}, B {b.get(key)!r}" for key in keys if a.get(key) != b.get(key)]
 
 
 def _tables(numbers: Mapping[str, Any]) -> list[Any]:
+    if "missing" in numbers:
+        return [_logged_table(numbers), "", *numbers["missing"], ""]
     warnings = [f"Besides the model, this differs: {warning}" for warning in numbers["warnings"]]
     changed = [_changed_table(numbers["changed"])] if numbers["changed"] else []
-    return [_scores_table(numbers), f"\n{_conclusion(numbers)}", *warnings, "", *changed]
+    return [_scores_table(numbers), f"\n{conclusion(numbers)}", *warnings, "", *changed]
 
 
 def _scores_table(numbers: Mapping[str, Any]) -> Any:
@@ -104,6 +133,22 @@ def _scores_table(numbers: Mapping[str, Any]) -> Any:
     return table
 
 
+def _logged_table(numbers: Mapping[str, Any]) -> Any:
+    """What the runs have logged, side by side. A folder of `ansatz eval` has no such row."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title="pass@1, as logged, %", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
+    for head in ("", "problems", "pass@1 [95 %]"):
+        table.add_column(head, justify="right" if head else "left", overflow="fold")
+    for name, row in zip((numbers["folder_a"], numbers["folder_b"]), numbers["rows"], strict=True):
+        score = f"{100 * row['pass@1']:.1f}" if row else "-"
+        if interval := row.get("pass@1_interval"):
+            score += " [{}, {}]".format(*(f"{100 * end:.1f}" for end in interval))
+        table.add_row(name, str(row.get("num_problems", "-")), score)
+    return table
+
+
 def _changed_table(rows: list[Mapping[str, Any]]) -> Any:
     from rich import box
     from rich.table import Table
@@ -117,7 +162,7 @@ def _changed_table(rows: list[Mapping[str, Any]]) -> Any:
     return table
 
 
-def _conclusion(numbers: Mapping[str, Any]) -> str:
+def conclusion(numbers: Mapping[str, Any]) -> str:
     """Interval and test must agree: with few problems the interval is too narrow, and the sign test ignores by how much
     a problem differs."""
     low, high = numbers["difference_interval"]

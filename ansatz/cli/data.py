@@ -26,13 +26,16 @@ from ansatz.cli.rows import (
     run_row_filter,
     with_progress,
 )
+from ansatz.visible import say
 
 if TYPE_CHECKING:
     from ansatz.data.rows import Row
     from ansatz.data.unfit import RowError, UnfitRow
     from ansatz.types import Problem
 
-app = typer.Typer(help="Inspect and clean problem files before training on them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Inspect and clean problem files before training on them.", no_args_is_help=True, add_completion=False
+)
 app.command()(difficulty)
 app.command()(select)
 app.command("filter")(filter_rows)
@@ -70,11 +73,11 @@ def check(
         if unfit_row is not None:
             unfit.append(unfit_row)
     for unfit_row in unfit:
-        print(unfit_row)
+        say(unfit_row)
     if out is not None:
         with replacing(out) as file:
             file.writelines(json_line(unfit_row._asdict()) for unfit_row in unfit)
-    print(f"{num_rows} problems, {len(unfit)} cannot be used, {num_text} gold answers are compared as text")
+    say(f"{num_rows} problems, {len(unfit)} cannot be used, {num_text} gold answers are compared as text")
     raise typer.Exit(code=1 if unfit else 0)
 
 
@@ -125,22 +128,22 @@ def peek(
 
     summary = summarize(_printed(problems, rows), length=length, same=same)
     unit = "words" if tokenizer is None else "tokens"
-    print(f"{summary.rows} problems")
+    say(f"{summary.rows} problems")
     for name, lengths in (("question", summary.question_lengths), ("solution", summary.solution_lengths)):
         shown = ", ".join(f"{quantile:.0%} {value}" for quantile, value in zip(QUANTILES, lengths, strict=False))
-        print(f"{name}, {unit} by quantile: {shown or 'none'}")
+        say(f"{name}, {unit} by quantile: {shown or 'none'}")
     tables = {"answers": summary.answer_kinds, "levels": summary.levels}
     tables |= {"subjects": summary.subjects, "sources": summary.sources}
     for name, counts in tables.items():
         shown = ", ".join(f"{kind} {count}" for kind, count in counts.most_common(12))
-        print(f"{name}: {shown}" + (f", and {len(counts) - 12} more" if len(counts) > 12 else ""))
-    print(f"suspicious: {len(summary.suspicious)}")
+        say(f"{name}: {shown}" + (f", and {len(counts) - 12} more" if len(counts) > 12 else ""))
+    say(f"suspicious: {len(summary.suspicious)}")
     for line, problem_id, reason in summary.suspicious[:show]:
-        print(f"  line {line}: {problem_id}: {reason}")
+        say(f"  line {line}: {problem_id}: {reason}")
     if unfit:
-        print(f"cannot be read: {len(unfit)}; ansatz data filter --drop unreadable leaves them out")
+        say(f"cannot be read: {len(unfit)}; ansatz data filter --drop unreadable leaves them out")
         for unfit_row in unfit[:show]:
-            print(f"  {unfit_row}")
+            say(f"  {unfit_row}")
 
 
 def _usable(results: Iterator[Problem | RowError], unfit: list[UnfitRow]) -> Iterator[Problem]:
@@ -156,11 +159,11 @@ def _printed(problems: Iterator[Problem], count: int) -> Iterator[Problem]:
     """The problems; the first ones are printed as they are read."""
     for index, problem in enumerate(problems):
         if index < count:
-            print(problem.id)
+            say(problem.id)
             for turn in problem.earlier_turns:
-                print(f"  {turn['role']}: {turn['content']}")
-            print(f"  question: {problem.question}\n  answer: {problem.answer}")
-            print(f"  solution: {problem.solution or 'none'}\n")
+                say(f"  {turn['role']}: {turn['content']}")
+            say(f"  question: {problem.question}\n  answer: {problem.answer}")
+            say(f"  solution: {problem.solution or 'none'}\n")
         yield problem
 
 
@@ -265,4 +268,4 @@ def split(
         "before": history_of(files),
     }
     kept, held = split_rows(pairs, is_heldout, out, heldout, about=about)
-    print(f"{kept} rows in {out}, {held} rows in {heldout}")
+    say(f"{kept} rows in {out}, {held} rows in {heldout}")

@@ -21,6 +21,7 @@ from ansatz.cli.rows import (
     with_progress,
 )
 from ansatz.errors import ConfigError
+from ansatz.visible import say
 
 if TYPE_CHECKING:
     from ansatz.data.rows import Row
@@ -61,8 +62,8 @@ def tag(
     about: dict[str, Any] = {"verb": "tag", "file": named(files), "classifier": classifier or "rules", "field": field}
     about |= {"before": history_of(files), "rows": counts.total(), "topics": dict(counts.most_common())}
     write_data_report(out, {**about, "sha256": digest(out)})
-    print(f"{counts.total()} rows: " + ", ".join(f"{topic} {count}" for topic, count in counts.most_common()))
-    print(f"rows with {field} and {field}s: {out}; report: {report_path(out)}")
+    say(f"{counts.total()} rows: " + ", ".join(f"{topic} {count}" for topic, count in counts.most_common()))
+    say(f"rows with {field} and {field}s: {out}; report: {report_path(out)}")
 
 
 def _without(row: Row, field: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`ansatz eval MODEL --suite S`: how good a model is on a suite, or several; `--rescore DIR`: grade responses again."""
+"""`ansatz eval MODEL... --suite S`: how good models are on suites; `--rescore DIR`: grade responses again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ansatz.cli.responses import check_ids, fill, model_name
-from ansatz.cli.sampling_options import ModelSampling, takes_sampling
+from ansatz.cli.responses import OptionalModels, check_ids, fill, model_names
+from ansatz.cli.sampling_options import ModelSampling, given, takes_sampling
 from ansatz.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 @takes_sampling(temperature=0.7, top_p=0.95)
 def eval(
-    model: Annotated[
-        Path | None, typer.Argument(help="A Hugging Face model folder, such as a checkpoint, or a model of the hub.")
-    ] = None,
+    models: OptionalModels = None,
     suite: Annotated[
         str,
         typer.Option(
@@ -48,36 +46,53 @@ def eval(
     ] = "",
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder to write; with several suites, OUT/SUITE. Default: evals/MODEL/SUITE."),
+        typer.Option(help="Folder to write; several models and suites: OUT/MODEL/SUITE. Default: evals/MODEL/SUITE."),
     ] = None,
     rescore: Annotated[Path | None, typer.Option(help="Grade the responses in this folder again; no model.")] = None,
+    command_line: typer.Context,
 ) -> None:
     """Sample responses to each problem, grade them in three modes from strict to lenient, and print the scores.
 
-    Writes OUT/rollouts.jsonl as problems finish and OUT/results.json at the end. The same command resumes an
-    interrupted evaluation and ends with the same bytes. With --thinking-budgets, each budget gets a folder
+    Writes OUT/rollouts.jsonl as problems finish and OUT/results.json at the end, and prints OUT. The same command
+    resumes an interrupted evaluation and ends with the same bytes. With --thinking-budgets, each budget gets a folder
     OUT/budget-N, and OUT/budgets.json and budgets.svg compare them.
     """
     if rescore is not None:
-        if model is not None or suite:
-            raise ConfigError(f"--rescore {rescore} takes model and suite from that folder; leave the others out.")
-        parts = _rescored(rescore)
-    elif model is None or not suite:
+        if others := [name for name in given(command_line) if name != "rescore"]:
+            shown = ", ".join("models" if name == "models" else f"--{name.replace('_', '-')}" for name in others)
+            raise ConfigError(
+                f"--rescore {rescore} grades the responses of that folder again by the verifier, and takes everything "
+                f"else from there. Leave out {shown}."
+            )
+        _print([*_rescored(rescore), f"Written: {rescore}"])
+    elif not models or not suite:
         from ansatz.evaluate.suites import SUITES
 
         raise ConfigError(
-            f"give a model folder and --suite, or --rescore DIR. Suites: {', '.join(SUITES)}, or a problem file."
+            f"give a run or model folder and --suite, or --rescore DIR. Suites: {', '.join(SUITES)}, or a problem file."
         )
     else:
         loaded = _load_suites(suite, suites)
-        evaluation = Evaluation(model=model, problems=problems, sampling=sampling, rewards=rewards, out=out)
-        parts = evaluation.run(loaded, thinking_budgets)
+        for model, name in zip(models, model_names(models), strict=True):
+            evaluation = Evaluation(
+                model=model,
+                problems=problems,
+                sampling=sampling,
+                rewards=rewards,
+                out=Path("evals") / name if out is None else out if len(models) == 1 else out / name,
+                suite_folders=out is None or len(loaded) > 1,
+            )
+            parts = evaluation.run(loaded, thinking_budgets)
+            _print(parts if len(models) == 1 else [f"\n{model}", *parts])
 
-    from rich.console import Console
 
-    console = Console(markup=False)  # names of levels, subjects and suites can contain brackets
+def _print(parts: Sequence[Any]) -> None:
+    """Print tables and sentences. A path in a sentence stays on one line."""
+    from ansatz.track.console import SafeConsole
+
+    console = SafeConsole()
     for part in parts:
-        console.print(part)
+        console.print(part, soft_wrap=isinstance(part, str))
 
 
 def _load_suites(names: str, folder: Path | None) -> list[LoadedSuite]:
@@ -95,14 +110,16 @@ def _load_suites(names: str, folder: Path | None) -> list[LoadedSuite]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """How to evaluate. problems: how many of each suite, evenly spaced; 0: all. rewards: see `eval_rewards`; empty: the
-    verifier, except for suites without gold answers."""
+    """How to evaluate a model. problems: how many of each suite, evenly spaced; 0: all. rewards: see `eval_rewards`;
+    empty: the verifier, except for suites without gold answers. suite_folders: whether each suite gets a folder of its
+    own in `out`."""
 
     model: Path
     problems: int
     sampling: ModelSampling
     rewards: str
-    out: Path | None
+    out: Path
+    suite_folders: bool
 
     def run(self, suites: Sequence[LoadedSuite], budgets: str) -> list[Any]:
         """Evaluate on the suites, or resume; returns what is to be printed."""
@@ -114,13 +131,17 @@ class Evaluation:
         numbers = self._budgets(budgets)
         with open_model(self.model, self.sampling) as opened:
             if numbers:
-                return [budgets_table(self._run_budgets(suite, opened, numbers, suites)) for suite in suites]
+                curves = [budgets_table(self._run_budgets(suite, opened, numbers)) for suite in suites]
+                return [*curves, *(f"Written: {self._budgets_folder(suite)}" for suite in suites)]
+            folders = [self._folder(suite.card.name) for suite in suites]
             results = [
-                self._run_suite(suite, opened, self.sampling, self._folder(suite.card.name, suites)) for suite in suites
+                self._run_suite(suite, opened, self.sampling, folder)
+                for suite, folder in zip(suites, folders, strict=True)
             ]
+        written = [f"Written: {folder}" for folder in folders]
         if len(results) == 1:
-            return results_tables(results[0])
-        return [suites_table(results), *(note for result in results for note in suite_notes(result))]
+            return [*results_tables(results[0]), *written]
+        return [suites_table(results), *(note for result in results for note in suite_notes(result)), *written]
 
     def _run_suite(
         self, suite: LoadedSuite, opened: OpenedModel, sampling: ModelSampling, path: Path
@@ -147,13 +168,11 @@ class Evaluation:
             raise ConfigError("--thinking-budget and --thinking-budgets exclude each other. Give one of them.")
         return parse_budgets(budgets) if budgets else []
 
-    def _run_budgets(
-        self, suite: LoadedSuite, opened: OpenedModel, budgets: Sequence[int], suites: Sequence[LoadedSuite]
-    ) -> dict[str, Any]:
+    def _run_budgets(self, suite: LoadedSuite, opened: OpenedModel, budgets: Sequence[int]) -> dict[str, Any]:
         """Run or resume one evaluation per thinking budget; returns what budgets.json holds."""
         from ansatz.evaluate.budgets import budget_folder, budget_folders, write_curve
 
-        base = self._folder(f"{suite.card.name}-budgets", suites)
+        base = self._budgets_folder(suite)
         for budget in budgets:
             print(f"thinking budget {budget or 'none'}")
             options = self.sampling.options.model_copy(update={"thinking_budget": budget})
@@ -161,10 +180,11 @@ class Evaluation:
             self._run_suite(suite, opened, sampling, budget_folder(base, budget))
         return write_curve(base, budget_folders(base))
 
-    def _folder(self, name: str, suites: Sequence[LoadedSuite]) -> Path:
-        if self.out is None:
-            return Path("evals") / model_name(self.model) / name
-        return self.out if len(suites) == 1 else self.out / name
+    def _budgets_folder(self, suite: LoadedSuite) -> Path:
+        return self._folder(f"{suite.card.name}-budgets")
+
+    def _folder(self, name: str) -> Path:
+        return self.out / name if self.suite_folders else self.out
 
 
 def _rescored(path: Path) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ansatz.cli.recipe import note
 from ansatz.config import Config, load_recipe
 from ansatz.config.load import dump
 from ansatz.config.packaged import is_packaged, recipe_path
@@ -35,32 +36,51 @@ def explain(
         ),
     ] = None,
     run: Annotated[Path | None, typer.Option(help="A run folder: also show the memory that it measured.")] = None,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="Also print the whole recipe, the memory by part, and where other projects' defaults differ."
+        ),
+    ] = False,
 ) -> None:
-    """Print what a recipe resolves to: its config, the arithmetic of a step and of its memory, and the objective.
+    """Print what a recipe resolves to: the arithmetic of a step, its memory, and the objective; --full: all its keys.
 
     Refuses what `ansatz train` refuses before it starts, except a folder that is in use. Nothing is downloaded: models
     and data sets of the hub that are not on this machine are listed. Of an installed recipe, files may be missing too.
     """
+    config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj, note=note)
+
     from ansatz.loop.start_checks import explained
     from ansatz.models.plan import parse_hardware
+    from ansatz.models.process_memory import PARTS
     from ansatz.objectives.build import build_objective
+    from ansatz.objectives.explain import OTHERS
 
-    config = load_recipe(recipe, overlays=overlay or [], overrides=context.obj)
     config, missing = explained(config, elsewhere=is_packaged(recipe_path(recipe)))
     objective = build_objective(config.algorithm, max_response_tokens=config.rollout.max_response_tokens)
     hardware = parse_hardware(memory) if memory else _named_hardware(recipe, overlay or [], config)
     memory_text, fits = memory_arithmetic(config, objective, hardware, run)
-    for title, text in (
-        ("Recipe", dump(config).rstrip()),
-        ("Arithmetic of a step", step_arithmetic(config)),
-        ("Memory", memory_text),
-        ("Objective", objectives_of_stages(config)),
-    ):
+    by_part = full or memory is not None or run is not None
+    parts = {
+        "Arithmetic of a step": step_arithmetic(config),
+        "Memory": memory_text if by_part else _without(PARTS, memory_text),
+        "Objective": objectives_of_stages(config) if full else _without(OTHERS, objectives_of_stages(config)),
+        **({"Recipe": dump(config).rstrip()} if full else {}),
+    }
+    for title, text in parts.items():
         print(f"# {title}\n{text}\n")
     for sentence in missing:
         print(f"Not checked: {sentence}")
+    if not full:
+        print("--full also prints the whole recipe, the memory by part, and other projects' defaults.")
     if memory and not fits:
         raise typer.Exit(code=1)
+
+
+def _without(head: str, text: str) -> str:
+    """The text without the line that begins with `head`, and without the rest of its paragraph."""
+    paragraphs = [f"\n{paragraph}".partition(f"\n{head}")[0].strip("\n") for paragraph in text.split("\n\n")]
+    return "\n\n".join(filter(None, paragraphs))
 
 
 def objectives_of_stages(config: Config) -> str:

@@ -14,6 +14,7 @@ from ansatz.config.schema import Config
 from ansatz.errors import ConfigError, ModelError
 from ansatz.files import write_text
 from ansatz.json_text import read_object
+from ansatz.visible import say
 
 PROMPT_FILE = "prompt.txt"
 """A prompt template of the user's own, next to the exported recipe that names it."""
@@ -33,17 +34,20 @@ def export(
     did. --best also works for a run that is unfinished. Neither optimizer state nor master weights are copied. A
     repository that --push creates is private.
     """
-    from ansatz.cli.model_card import write_card
     from ansatz.config.load import load_run
     from ansatz.loop.run_record import RUN_FILE, is_run_folder
-    from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
-    from ansatz.train.trainer import TRAINING
 
     if not is_run_folder(run):
         raise ConfigError(f"{str(run)!r} is not a run folder ({RUN_FILE} is missing). Give one that a run wrote.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{str(out)!r} exists and is not an empty folder. Choose another folder to write.")
     config = load_run(run)
+
+    from ansatz.cli.model_card import write_card
+    from ansatz.loop.run_models import best_model, final_model
+    from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
+    from ansatz.train.trainer import TRAINING
+
     model = best_model(run, config) if best else final_model(run, config)
     verify_digests(model)
     draft = out.with_name(f".{out.name}.draft")
@@ -53,9 +57,9 @@ def export(
     write_chat_template(draft, config.data.template)
     write_card(draft, run, _with_own_files(config), checkpoint=model)
     draft.replace(out)
-    print(f"Model: {out}")
+    say(f"Model: {out}")
     if push:
-        print(f"Uploaded: {push_folder(out, push)}")
+        say(f"Uploaded: {push_folder(out, push)}")
 
 
 def _with_own_files(config: Config) -> Config:
@@ -64,41 +68,6 @@ def _with_own_files(config: Config) -> Config:
     if not isinstance(template, str) or not template.endswith(".txt"):
         return config
     return config.model_copy(update={"data": config.data.model_copy(update={"template": PROMPT_FILE})})
-
-
-def final_model(run: Path, config: Config) -> Path:
-    """The checkpoint with which the last stage of a run ended. ConfigError if a stage is unfinished or none trains."""
-    from ansatz.loop.run_folder import read_done
-    from ansatz.loop.stages.plan import planned_stages
-
-    stages = planned_stages(config)
-    folders = [run / name for entry in stages for name in entry.folders]
-    done = {folder: read_done(folder) for folder in folders}
-    if unfinished := [folder.name for folder, output in done.items() if output is None]:
-        raise ConfigError(
-            f"{run} is not finished: its stage {unfinished[0]} is not done. Finish it with ansatz train --resume {run}."
-        )
-    last = [run / name for entry in stages if entry.stage.makes_policy for name in entry.folders][-1]
-    if last.name == "model":
-        raise ConfigError(f"{run} has no training stage, so there is nothing to export. Give a run that trains.")
-    output = done[last]
-    assert output is not None
-    return last / output["output"]
-
-
-def best_model(run: Path, config: Config) -> Path:
-    """The checkpoint of the last stage that has evaluated ones with the best held-out pass@1, which `save.best` keeps.
-
-    The run need not be finished. ConfigError if no checkpoint has been evaluated.
-    """
-    from ansatz.loop.stages.plan import planned_stages
-    from ansatz.loop.training_stage import best_checkpoint
-
-    folders = [run / name for entry in planned_stages(config) if entry.stage.makes_policy for name in entry.folders]
-    found = (best_checkpoint(folder) for folder in reversed(folders))
-    if (best := next((path for path in found if path is not None), None)) is None:
-        raise ConfigError(f"{run} has no checkpoint that was evaluated on held-out problems. Leave out --best.")
-    return best
 
 
 def write_generation_config(folder: Path, config: Config) -> None:

@@ -1,5 +1,4 @@
-"""The command `ansatz`. Every file in this package that holds a function with the file's name is a verb; a file that
-holds an `app` is a verb with subcommands.
+"""The command `ansatz`.
 
 Errors for users are one sentence on stderr, with exit code 2, or 75 if the same command may succeed later.
 """
@@ -7,10 +6,7 @@ Errors for users are one sentence on stderr, with exit code 2, or 75 if the same
 from __future__ import annotations
 
 import errno
-import importlib
-import inspect
 import os
-import pkgutil
 import re
 import sys
 from contextlib import suppress
@@ -20,10 +16,10 @@ from typing import Annotated
 import typer
 
 from ansatz import __version__, process
-from ansatz.cli.recipe import RecipeCommand
-from ansatz.config import renamed
+from ansatz.cli.verbs import Verbs
 from ansatz.errors import AnsatzError, ConfigError
 from ansatz.files import not_written
+from ansatz.visible import say
 
 process.configure_process()
 _LONG_WORD = re.compile(r"(\S{100})\S{200,}(\S{20})")
@@ -31,22 +27,8 @@ _STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.E
 
 
 def build_app() -> typer.Typer:
-    app = typer.Typer(
-        name="ansatz",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-    )
+    app = typer.Typer(name="ansatz", cls=Verbs, no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(_options)
-    package = importlib.import_module("ansatz.cli")
-    for info in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"ansatz.cli.{info.name}")
-        verb = getattr(module, info.name, None)
-        if isinstance(group := getattr(module, "app", None), typer.Typer):
-            app.add_typer(group, name=info.name)
-        elif inspect.isfunction(verb) and info.name != "main":
-            takes_settings = "context" in inspect.signature(verb).parameters
-            app.command(cls=RecipeCommand if takes_settings else None)(verb)
     return app
 
 
@@ -70,8 +52,7 @@ def main() -> None:
     try:
         with process.ended_by_signals():
             _check_current_folder()
-            renamed.check_options(sys.argv[1:])
-            build_app()()
+            build_app()(prog_name="ansatz")
     except AnsatzError as error:
         _say(str(error))
         sys.exit(error.exit_code)
@@ -91,7 +72,7 @@ def _check_current_folder() -> None:
 def _say(sentence: str) -> None:
     sentence = _LONG_WORD.sub(r"\1...\2", sentence)  # without this, a value of thousands of characters would hide it
     with suppress(OSError):  # of a standard error that is full or closed: the exit code still tells
-        print(f"ansatz: {sentence}", file=sys.stderr, flush=True)
+        say(f"ansatz: {sentence}", file=sys.stderr, flush=True)
 
 
 def _described(error: OSError) -> str:
@@ -100,6 +81,7 @@ def _described(error: OSError) -> str:
     if place is None and error.errno in (*_STORAGE_ERRORS, errno.EPIPE, errno.EBADF):
         return f"the output could not be written ({error.strerror}). Send it to another place."
     if error.errno in _STORAGE_ERRORS:
-        return f"{not_written(Path(place or '.'), error)} Free some space and run the command again."
+        advice = "Raise the limit of ulimit -f" if error.errno == errno.EFBIG else "Free some space"
+        return f"{not_written(Path(place or '.'), error)} {advice} and run the command again."
     what = f"{place} cannot be used: " if place is not None else ""
     return f"{what}{error.strerror or error}. Check that it exists, its kind and permissions, and the free disk space."

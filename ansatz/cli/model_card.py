@@ -20,6 +20,7 @@ from ansatz.loop.stages.plan import folder_names
 from ansatz.prompts.templates import CHAT, STEP_BY_STEP
 from ansatz.track.checked_rows import evaluation_rows, metrics_rows
 from ansatz.track.jsonl import read_jsonl
+from ansatz.track.overlap import overlap
 from ansatz.train.checkpoint import step_of
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -82,6 +83,7 @@ def _scores(run: Path, config: Config, checkpoint: Path) -> str:
         ]
         for row in sorted(last.values(), key=lambda row: order.get(row["stage"], -1))
     ]
+    seen = overlap(run, problems=max((row.get("num_problems", 0) for row in last.values()), default=0))
     names = ["after stage", "step", "problems", "samples", "pass@1 in %", "95 % interval", "greedy", "maj@k"]
     evaluate = config.evaluate
     return (
@@ -90,6 +92,7 @@ def _scores(run: Path, config: Config, checkpoint: Path) -> str:
         "by the rewards of the recipe. The intervals come from resampling the problems. The scores were measured "
         f"during the run, with weights in its compute type (`model.dtype: {config.model.dtype}`), and only on the "
         "problems named below; other problems can give other scores."
+        + (f" {seen.sentence()}" if seen else "")
         + (_BEST.format(step=step, last_step=last_step) if step < last_step else "")
     )
 

@@ -28,6 +28,7 @@ from ansatz.cli.rows import (
 )
 from ansatz.cli.sampling_options import ModelSampling, takes_sampling
 from ansatz.errors import ConfigError
+from ansatz.visible import say
 
 
 @takes_sampling()
@@ -68,9 +69,9 @@ def difficulty(
         about=about,
     )
     histogram = ", ".join(f"{correct} of {num_samples}: {count}" for correct, count in report["correct_of_k"].items())
-    print(f"{report['rows']} rows, {report['kept']} kept, {report['dropped']} dropped")
-    print(f"problems by correct responses: {histogram}")
-    print(f"rows with pass_rate: {out}; responses: {store.path}")
+    say(f"{report['rows']} rows, {report['kept']} kept, {report['dropped']} dropped")
+    say(f"problems by correct responses: {histogram}")
+    say(f"rows with pass_rate: {out}; responses: {store.path}")
 
 
 def select(
@@ -117,8 +118,8 @@ def select(
         file.writelines(json_line(row) for row in taught_rows(selected, stored))
     write_data_report(out, {**report, "sha256": digest(out)})
     kinds = ", ".join(f"{kind} {count}" for kind, count in report["kinds"].items())
-    print(f"{report['responses']} responses, {report['kept']} kept, {report['dropped']} dropped ({kinds or 'none'})")
-    print(f"{report['problems_kept']} of {report['problems']} problems have at least one; kept rows: {out}")
+    say(f"{report['responses']} responses, {report['kept']} kept, {report['dropped']} dropped ({kinds or 'none'})")
+    say(f"{report['problems_kept']} of {report['problems']} problems have at least one; kept rows: {out}")
 
 
 def _counter(tokenizer: str | None) -> Callable[[str], int] | None:

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ansatz.cli.sampling_options import NONE, ModelSampling
 from ansatz.config.chat import AUTO, ChatTemplate, Template
 from ansatz.errors import ConfigError
+from ansatz.hub import model_folder
+from ansatz.loop.run_record import is_run_folder
+from ansatz.visible import say
 
 if TYPE_CHECKING:
     from ansatz.environments.base import EnvironmentSpec
@@ -21,8 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedModel:
-    """path: the folder, or name on the hub, that the user gave. template: the chosen one, never `auto`. environment: as
-    the section of a recipe; None without one. spec: what that section names. threads: CPU threads that the policy uses.
+    """path: the folder, or name on the hub, that the user gave; of a run, its final model. template: the chosen one,
+    never `auto`. environment: as the section of a recipe; None without one. spec: what that section names. threads: CPU
+    threads that the policy uses.
     """
 
     path: Path
@@ -51,10 +55,19 @@ class OpenedModel:
         }
 
 
+def check_model(model: Path) -> None:
+    """ModelError for what is neither a run nor a model: before the imports of what loads models, which take seconds."""
+    if not is_run_folder(model):
+        model_folder(model)
+
+
 @contextmanager
 def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
-    """The model in the precision and on the device of the options, until the block ends."""
+    """The model in the precision and on the device of the options, until the block ends. Of a run, its final model."""
+    check_model(model)
+
     from ansatz.environments.base import bind_environment, prompt_template
+    from ansatz.loop.run_models import model_of
     from ansatz.loop.template_choice import choose_template
     from ansatz.models.load import cast, compute_dtype, load_policy
     from ansatz.models.threads import set_threads, usable_cores
@@ -62,12 +75,15 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
 
     threads = sampling.threads or usable_cores()
     set_threads(threads)
+    run, model = model, model_of(model)
+    if model != run:
+        say(f"model: {model} (the final one of the run {run.resolve().name})")
     policy = load_policy(model, device=sampling.device)
     cast(policy, compute_dtype(sampling.dtype, policy.device))
     template = template_of(sampling.template)
     if template == AUTO:
         template, why = choose_template(Path(policy.path), has_chat_template=bool(policy.tokenizer.chat_template))
-        print(f"template: {template} ({why})")
+        say(f"template: {template} ({why})")
     section = environment_of(sampling.environment, Path(policy.path))
     num_responses = sampling.batch * sampling.options.samples_per_prompt
     engine = {"name": sampling.engine, "max_concurrent": num_responses}
@@ -105,7 +121,7 @@ def environment_of(text: str, model: Path) -> Mapping[str, Any] | None:
         recipe = recipe_of(model, option="--environment")
         if recipe is None or recipe.config.environment is None:
             return None
-        print(f"environment: {recipe.config.environment.get('name')} (as in {recipe.where})")
+        say(f"environment: {recipe.config.environment.get('name')} (as in {recipe.where})")
         return recipe.config.environment
     if not text.startswith("{"):
         return {"name": text}

@@ -1,4 +1,4 @@
-"""`ansatz parity FILE`: our numbers against those of other projects."""
+"""`ansatz parity`: our numbers against those of other projects."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import typer
 
 
 def parity(
-    file: Annotated[Path, typer.Argument(help="A file of parity cases (JSON), such as ../shared/parity/visible.json.")],
+    file: Annotated[
+        Path | None, typer.Argument(help="A file of parity cases (JSON, plain or .gz). Default: the installed one.")
+    ] = None,
 ) -> None:
     """Compare our advantages, losses and gradients with those of other projects, family by family. Exit code 1 if one
-    differs."""
-    from ansatz.certify.parity import certify, render
+    differs.
 
-    results = certify(file)
+    The installed cases were computed with the code of those projects; docs/parity.md names their versions.
+    """
+    from ansatz.certify.parity import GOLDEN, certify, render
+
+    results = certify(GOLDEN if file is None else file)
     for line in render(results):
         typer.echo(line)
     if any(not result.agrees and result.left_out is None for result in results):

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 from typer import Context
 from typer.core import TyperCommand
 
 from ansatz.errors import ConfigError
+from ansatz.registry import suggest
+from ansatz.visible import say
+
+_ASSIGNMENT = re.compile(r"\+*([A-Za-z_][\w.-]*)=(\S*)")
 
 
 class RecipeCommand(TyperCommand):
@@ -15,8 +24,20 @@ class RecipeCommand(TyperCommand):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         options = {name for parameter in self.get_params(ctx) for name in (*parameter.opts, *parameter.secondary_opts)}
-        rest, ctx.obj = split_overrides(args, verb_options=options)
+        try:
+            rest, ctx.obj = split_overrides(args, verb_options=options)
+        except ConfigError:
+            if not ctx.resilient_parsing:
+                raise
+            rest = args  # a command line that is being completed, whose last setting has no value yet
         return super().parse_args(ctx, rest)
+
+    def shell_complete(self, ctx: Context, incomplete: str) -> list[Any]:
+        """The verb's own options, then the keys of a recipe."""
+        item = type(super().shell_complete(ctx, "--")[0])  # a class of Click, or of Typer, depending on its version
+        keys = [f"--{name}" for name in setting_names()]
+        mine = super().shell_complete(ctx, incomplete)
+        return [*mine, *(item(key) for key in keys if incomplete.startswith("-") and key.startswith(incomplete))]
 
 
 def split_overrides(arguments: Iterable[str], *, verb_options: Iterable[str]) -> tuple[list[str], dict[str, str]]:
@@ -34,9 +55,53 @@ def split_overrides(arguments: Iterable[str], *, verb_options: Iterable[str]) ->
         if not option.startswith("--") or option in verb_options or not key:
             rest.append(argument)
             continue
+        check_section(key, verb_options)
         if not has_value and (value := next(waiting, "--")).startswith("--"):
             raise ConfigError(f"--{key} has no value; write --{key} VALUE.")
         if key in overrides:
             raise ConfigError(f"--{key} is given twice. Remove one of them.")
         overrides[key] = value
     return rest, overrides
+
+
+def check_section(key: str, verb_options: Iterable[str] = ()) -> None:
+    """ConfigError for an option that is neither one of the verb nor in a section of a recipe, with the nearest name."""
+    from ansatz.config.schema import Config, suggest_keys
+
+    if key.partition(".")[0] in Config.model_fields:
+        return
+    near = suggest_keys(key.rpartition(".")[2], setting_names(), option="--")
+    near = near or suggest(f"--{key}", [*verb_options, *(f"--{name}" for name in Config.model_fields)])
+    raise ConfigError(f"--{key}: there is no such option, and a recipe has no key {key!r}.{near}")
+
+
+def setting_names() -> list[str]:
+    """The dotted names of the keys of a recipe, those of its objective among them."""
+    from ansatz.config.schema import recipe_keys
+    from ansatz.objectives.presets import KEYS
+
+    return [*recipe_keys(), *(f"algorithm.{key}" for key in KEYS)]
+
+
+def check_assignments(command: Any, words: Sequence[str]) -> None:
+    """ConfigError for a word such as `train.lr=3e-4`, as other programs take it, with the option to write instead."""
+    parameters = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    flags = {name for parameter in parameters if parameter.is_flag for name in parameter.opts}
+    options = {name for parameter in parameters for name in parameter.opts}
+    for before, word in pairwise(["", *words]):
+        match = _ASSIGNMENT.fullmatch(word)
+        is_value = before.startswith("-") and "=" not in before and before not in flags
+        if match is None or is_value or Path(word).exists():
+            continue
+        key, value = match.groups()
+        if (option := f"--{key.replace('_', '-')}") not in options:
+            if not isinstance(command, RecipeCommand):
+                continue
+            check_section(key)
+            option = f"--{key}"
+        raise ConfigError(f"{word}: options begin with two hyphens. Write {option} {value or 'VALUE'}.")
+
+
+def note(sentence: str) -> None:
+    """Tell the user what a recipe became, next to the output of the verb."""
+    say(f"ansatz: {sentence}", file=sys.stderr, flush=True)

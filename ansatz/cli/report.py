@@ -1,22 +1,70 @@
-"""`ansatz report RUN`: write a run's report.html again, also while it is still running."""
+"""`ansatz report RUN...`: write a run's report.html again, also while it is still running; several runs: one page."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ansatz.errors import ConfigError
-from ansatz.files import check_ordinary_files
+from ansatz.cli.outputs import check_outputs
+from ansatz.errors import ConfigError, DataError
+from ansatz.files import check_ordinary_files, write_text
 from ansatz.track.report import write_report
+from ansatz.visible import say
 
 
-def report(run: Annotated[Path, typer.Argument(help="A run folder, such as runs/NAME.")]) -> None:
-    """Write the report of a run folder, finished or not, and print its path."""
-    if not (run / "config.yaml").is_file():
-        raise ConfigError(
-            f"{str(run)!r} is not a run folder (config.yaml is missing). Give one that `ansatz train` wrote."
-        )
-    check_ordinary_files(run)
-    print(write_report(run))
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, such as runs/NAME.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="HTML file to write. Default: RUN/report.html; several: reports/RUN-RUN.html."),
+    ] = None,
+) -> None:
+    """Write the report of a run folder, finished or not, and print its path.
+
+    The report of several runs draws their curves over each other, compares each with the first problem by problem, and
+    lists the keys of the recipes that differ.
+    """
+    for run in runs:
+        if not (run / "config.yaml").is_file():
+            raise ConfigError(
+                f"{str(run)!r} is not a run folder (config.yaml is missing). Give one that `ansatz train` wrote."
+            )
+        check_ordinary_files(run)
+    if len(runs) > 1:
+        say(_write_report_of_runs(runs, out))
+        return
+    check_outputs([out], inputs=[file for file in runs[0].rglob("*") if file.name != "report.html"])
+    say(write_report(runs[0], out))
+
+
+def _write_report_of_runs(runs: Sequence[Path], out: Path | None) -> Path:
+    from ansatz.track.report_of_runs import default_path, render_runs
+    from ansatz.track.runs import read_pipeline
+
+    path = out or default_path(runs)
+    check_outputs([path], inputs=[file for run in runs for file in run.rglob("*")])
+    read = [read_pipeline(run) for run in runs]
+    write_text(path, render_runs(read, conclusions=[_conclusion(runs[0], other) for other in runs[1:]]))
+    return path
+
+
+def _conclusion(a: Path, b: Path) -> str:
+    """How run B compares with run A, in one sentence or two; if they cannot be compared, why."""
+    from ansatz.cli.compare import compare_sides, conclusion
+
+    try:
+        (numbers,) = compare_sides([a, b], mode="", num_changed=0)
+    except (ConfigError, DataError) as error:
+        return f"{b} is not compared with {a}: {error}"
+    if "missing" in numbers:
+        return " ".join(numbers["missing"])
+    low, high = (f"{100 * end:+.1f}" for end in numbers["difference_interval"])
+    warnings = [f" Besides the model, this differs: {warning}." for warning in numbers["warnings"]]
+    return (
+        f"B = {numbers['folder_b']} against A = {numbers['folder_a']}, paired on {numbers['num_problems']} problems: "
+        f"{100 * numbers['difference']:+.1f} points [{low}, {high}], better on {numbers['wins_b']} and worse on "
+        f"{numbers['wins_a']} problems, p = {numbers['p_value']:.3f}. {conclusion(numbers)}{''.join(warnings)}"
+    )

@@ -6,9 +6,11 @@ import hashlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from ansatz.cli.opened_model import OpenedModel, open_model
+import typer
+
+from ansatz.cli.opened_model import OpenedModel, check_model, open_model
 from ansatz.cli.sampling_options import ModelSampling
 from ansatz.config.chat import Template
 from ansatz.config.sampling import THOUGHT_START, SamplingOptions
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
     from ansatz.rewards.pool import WorkerPool
     from ansatz.types import Problem, Prompt
 
+_MODELS = typer.Argument(
+    metavar="MODEL...",
+    help="Runs, such as runs/NAME (their final models), Hugging Face model folders, such as checkpoints, or models of "
+    "the hub.",
+)
+Models = Annotated[list[Path], _MODELS]
+OptionalModels = Annotated[list[Path] | None, _MODELS]
 DEFAULT_LIMIT = 2048  # response tokens with --max-response-tokens 0, if the context has room for more
 
 
@@ -128,8 +137,14 @@ def _print_progress(done: int, total: int) -> None:
 def _response_limit(limit: int, prompts: Sequence[Prompt], max_context: int, *, source: str) -> int:
     """Longest response that fits into the context after every prompt. ModelError if there is no room for it."""
     longest = max(len(prompt.token_ids) for prompt in prompts)
+    if longest >= max_context:
+        raise ModelError(
+            f"the longest prompt of {source} has {longest} tokens, which leaves no room for a response in the model's "
+            f"context of {max_context}. Use another model or template, or leave long questions out (ansatz data filter "
+            "--max-question-tokens)."
+        )
     limit = limit or min(DEFAULT_LIMIT, max_context - longest)
-    if limit < 1 or longest + limit > max_context:
+    if longest + limit > max_context:
         raise ModelError(
             f"the longest prompt of {source} has {longest} tokens; with --max-response-tokens {limit} that does not "
             f"fit into the model's context of {max_context}. Lower --max-response-tokens, use another model or "
@@ -174,7 +189,19 @@ def model_digest(model: Path) -> str:
     return total.hexdigest()
 
 
-def model_name(model: Path) -> str:
-    """The folder's name. For a checkpoint: run, stage and step."""
-    parts = model.resolve().parts
-    return "-".join((*parts[-4:-2], parts[-1])) if parts[-2:-1] == ("checkpoints",) else parts[-1]
+def model_names(models: Sequence[Path]) -> list[str]:
+    """What the default folders of the models' responses are called: as the model's folder; for a checkpoint, and for a
+    run, whose final one counts, run, stage and step. ConfigError if two models have one name."""
+    for model in models:
+        check_model(model)
+
+    from ansatz.loop.run_models import model_of
+
+    names = list[str]()
+    for model in models:
+        parts = model_of(model).resolve().parts
+        name = "-".join((*parts[-4:-2], parts[-1])) if parts[-2:-1] == ("checkpoints",) else parts[-1]
+        if name in names:
+            raise ConfigError(f"{model}: two models are called {name}. Give them one at a time, each with --out.")
+        names.append(name)
+    return names

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from ansatz.errors import DataError
+from ansatz.visible import say
 
 if TYPE_CHECKING:
     from ansatz.data.rows import Row
@@ -29,7 +30,9 @@ AnswerFrom = Annotated[
     str, typer.Option(help="Form of the answer field: auto, field, #### (the text after it) or boxed (the last box).")
 ]
 IdKey = Annotated[str | None, typer.Option(help="Field of the id; file and line by default.")]
-Model = Annotated[Path, typer.Option(help="A Hugging Face model folder, such as a checkpoint, or a model of the hub.")]
+Model = Annotated[
+    Path, typer.Option(help="A run, a Hugging Face model folder, such as a checkpoint, or a model of the hub.")
+]
 Work = Annotated[
     Path | None,
     typer.Option(help="Folder for the responses; OUT.responses by default. A second run resumes from it."),
@@ -96,8 +99,8 @@ def run_row_filter(
     report = filter_rows(with_progress(pairs, verb), reject, out, about=about)
     kinds = ", ".join(f"{kind} {count}" for kind, count in report["kinds"].items())
     counts = ", ".join(f"{report[part]} {part}" for part in ("rows", "kept", "dropped"))
-    print(counts + (f" ({kinds})" if kinds else ""))
-    print(f"kept rows: {out}; report: {report_path(out)}")
+    say(counts + (f" ({kinds})" if kinds else ""))
+    say(f"kept rows: {out}; report: {report_path(out)}")
 
 
 def response_store(work: Path | None, out: Path) -> ResponseStore:

@@ -1,4 +1,4 @@
-"""`ansatz sample MODEL --data FILE`: save a model's responses to problems, with verdicts, to select from later."""
+"""`ansatz sample MODEL... --data FILE`: save a model's responses to problems, with verdicts, to select from later."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ansatz.cli.responses import model_name, sample_into
+from ansatz.cli.responses import Models, model_names, sample_into
 from ansatz.cli.rows import AnswerFrom, AnswerKey, IdKey, QuestionKey, rows_of
 from ansatz.cli.sampling_options import ModelSampling, takes_sampling
+from ansatz.visible import say
 
 if TYPE_CHECKING:
     from ansatz.evaluate.response_store import ResponseStore
@@ -17,19 +18,19 @@ if TYPE_CHECKING:
 
 @takes_sampling(samples_per_prompt=16)
 def sample(
-    model: Annotated[
-        Path, typer.Argument(help="A Hugging Face model folder, such as a checkpoint, or a model of the hub.")
-    ],
+    models: Models,
     data: Annotated[Path, typer.Option(help="A problem file: .jsonl, .json, .csv, .tsv or .parquet.")],
     *,
     sampling: ModelSampling,
-    out: Annotated[Path | None, typer.Option(help="Folder to write. Default: samples/MODEL/FILE.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write; several models: OUT/MODEL. Default: samples/MODEL/FILE.")
+    ] = None,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     answer_from: AnswerFrom = "auto",
     id_key: IdKey = None,
 ) -> None:
-    """Sample responses to each problem, grade them in all modes, and save both in OUT/rollouts.jsonl.
+    """Sample models' responses to each problem, grade them in all modes, and save both in OUT/rollouts.jsonl.
 
     The same command resumes an interrupted run and ends with the same bytes. `ansatz data select OUT` then chooses the
     responses to teach.
@@ -37,9 +38,11 @@ def sample(
     from ansatz.evaluate.response_store import ResponseStore
 
     problems = [problem for _, problem in rows_of(data, question_key, answer_key, answer_from, id_key)]
-    folder = ResponseStore(out or Path("samples") / model_name(model) / data.name.partition(".")[0])
-    sample_into(folder, model, problems, sampling, about={"data": str(data)}, source=str(data))
-    print(summary(folder))
+    for model, name in zip(models, model_names(models), strict=True):
+        default = Path("samples") / name / data.name.partition(".")[0]
+        folder = ResponseStore(default if out is None else out if len(models) == 1 else out / name)
+        sample_into(folder, model, problems, sampling, about={"data": str(data)}, source=str(data))
+        say(summary(folder))
 
 
 def summary(folder: ResponseStore) -> str:

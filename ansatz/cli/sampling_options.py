@@ -91,11 +91,15 @@ def takes_sampling(**defaults: Any) -> Callable[[Callable[..., None]], Callable[
             if values["temperature"] == 0 and several:
                 values["samples_per_prompt"] = 1
                 print("--temperature 0: one response per problem is sampled, since all would be the same.")
+            if "command_line" in inspect.signature(command).parameters:
+                arguments["command_line"] = command_line
             command(**arguments, sampling=model_sampling(values))
 
         keyword = inspect.Parameter.KEYWORD_ONLY
         parameters = [inspect.Parameter("command_line", keyword, annotation=typer.Context)]
         for parameter in inspect.signature(command, eval_str=True).parameters.values():
+            if parameter.name == "command_line":
+                continue
             if parameter.name != "sampling":
                 parameters.append(parameter.replace(kind=keyword))
                 continue
@@ -108,6 +112,11 @@ def takes_sampling(**defaults: Any) -> Callable[[Callable[..., None]], Callable[
         return with_group
 
     return add
+
+
+def given(command_line: typer.Context) -> list[str]:
+    """The names of the arguments and options that the user gave."""
+    return [name for name in command_line.params if not _left_out(name, command_line)]
 
 
 def _left_out(name: str, command_line: typer.Context) -> bool:

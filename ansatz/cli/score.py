@@ -44,7 +44,7 @@ def score(
 
     `ansatz data select` then chooses the responses to teach.
     """
-    from rich.console import Console
+    from ansatz.track.console import SafeConsole
 
     counts = score_file(
         files,
@@ -55,7 +55,7 @@ def score(
         mode=mode,
         workers=workers,
     )
-    Console().print(_table(counts))
+    SafeConsole().print(_table(counts))
 
 
 def score_file(
@@ -90,6 +90,7 @@ def score_file(
     check_outputs([out], inputs=files)
     counts: Counter[str] = Counter()
     pool = WorkerPool(ALGEBRA_TARGET, workers=workers)
+    pool.start(wait=False)
     try:
         with replacing(out) as written:
             for rows in opened:

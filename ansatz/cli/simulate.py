@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ansatz.cli.recipe import note
 from ansatz.config import Config, load_recipe
 from ansatz.errors import ConfigError
 
@@ -46,11 +47,12 @@ def simulate(
     Durations are estimates from the model's size, see docs/scale.md; the ratios between settings mean more than the
     seconds. The number of steps is train.steps of the recipe.
     """
+    config = load_recipe(recipe, overrides=context.obj, note=note)
+
     from ansatz.loop.simulate import Faults, best_split, simulate
     from ansatz.loop.start_checks import ELSEWHERE, recipe_checks
     from ansatz.loop.streaming import Stream, simulate_stream
 
-    config = load_recipe(recipe, overrides=context.obj)
     for check in recipe_checks(config):
         with suppress(*ELSEWHERE):  # the recipe is meant for another machine
             check()

@@ -10,10 +10,12 @@ from typing import Annotated
 import typer
 
 from ansatz.cli.lasting_output import outlive_readers
+from ansatz.cli.recipe import note
 from ansatz.config import load_recipe
 from ansatz.config.schema import Config
 from ansatz.errors import ConfigError, DataError, RunInterrupted
 from ansatz.json_text import read_object
+from ansatz.visible import say
 
 
 def train(
@@ -43,28 +45,24 @@ def train(
     elif recipe is None:
         raise ConfigError("no recipe given; name one, such as recipes/tiny_arithmetic_grpo_cpu.yaml, or --resume RUN.")
     else:
-        config = load_recipe(recipe, overlays=overlay or [], overrides=overrides)
+        config = load_recipe(recipe, overlays=overlay or [], overrides=overrides, note=note)
     with outlive_readers():
         _run(config, resume=resume is not None, fresh=fresh, allow_changes=allow_changes)
 
 
 def _run(config: Config, **options: bool) -> None:
-    from rich.console import Console
-
     from ansatz.loop.interrupts import EXIT_CODE
     from ansatz.loop.pipeline import run_pipeline
-    from ansatz.track.console import open_console, results_table
+    from ansatz.track.console import SafeConsole, open_console, results_table
 
-    console = Console()
+    console = SafeConsole()
     if isinstance(config.model.toy, tuple):
-        console.print("model.toy: random weights of the same architecture, and")
-        console.print(
-            "\n".join(f"  {line}" for line in config.model.toy), markup=False, highlight=False, soft_wrap=True
-        )
+        reduced = f"{len(config.model.toy)} reduced keys, which model.toy in the run's config.yaml lists"
+        console.print(f"model.toy: random weights of the same architecture, and {reduced}", soft_wrap=True)
     try:
         run_dir = run_pipeline(config, console=open_console(console), **options)
     except RunInterrupted as interruption:
-        print(f"ansatz: {interruption}", file=sys.stderr, flush=True)
+        say(f"ansatz: {interruption}", file=sys.stderr, flush=True)
         sys.stdout.flush()
         os._exit(EXIT_CODE)  # without waiting for threads: a reward that never returns would keep the process alive
     summary = read_object(run_dir / "summary.json", error=DataError, advice="Resume the run, which writes it again.")

@@ -6,13 +6,22 @@ import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansatz.evaluate.estimators import ProblemResult, summarise, vote
 from ansatz.rewards.base import Grader
 from ansatz.rollout.base import ResponseSource, Sampling
-from ansatz.rollout.groups import GroupSampler
+from ansatz.rollout.groups import GradedGroup, GroupSampler
+from ansatz.track.rollout_rows import rollout_row
 from ansatz.types import Prompt, ScoredRollout
+
+
+class Evaluated(NamedTuple):
+    """row: one of evaluations.jsonl: the numbers of `estimators.summarise`, and what they were measured on. responses:
+    rows of `track.rollout_rows`, problem by problem; empty if they are not to be stored."""
+
+    row: dict[str, Any]
+    responses: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +29,7 @@ class Evaluator:
     """Held-out prompts and how they are sampled. Every run uses the same noise, so only the policy differs.
 
     prompts: of different problems. k: of pass@k and maj@k. grader_threads: problems graded at the same time.
+    keeps_responses: whether an evaluation comes with its responses.
     """
 
     prompts: Sequence[Prompt]
@@ -28,9 +38,10 @@ class Evaluator:
     k: int
     split: str
     grader_threads: int = 1
+    keeps_responses: bool = True
 
-    def run(self, sampler: ResponseSource, *, stage: str, step: int) -> dict[str, Any]:
-        """One row of evaluations.jsonl: the numbers of `estimators.summarise`, and what they were measured on."""
+    def run(self, sampler: ResponseSource, *, stage: str, step: int) -> Evaluated:
+        """Evaluate the policy that the sampler has, which is that of the stage after `step`."""
         started = time.perf_counter()
         groups = GroupSampler(
             sampler, functools.partial(self.grader.score, step=step), grader_threads=self.grader_threads
@@ -41,7 +52,7 @@ class Evaluator:
             _result(group.prompt, group.graded, greedy_group.graded[0])
             for group, greedy_group in zip(sampled, greedy, strict=True)
         ]
-        return {
+        row = {
             "stage": stage,
             "step": step,
             "split": self.split,
@@ -51,6 +62,21 @@ class Evaluator:
             "seconds": round(time.perf_counter() - started, 3),
             **summarise(results, k=self.k, seed=self.sampling.seed),
         }
+        return Evaluated(row, self._rows(sampled, greedy, f"{stage}/{step}/{self.split}"))
+
+    def _rows(self, sampled: Sequence[_Graded], greedy: Sequence[_Graded], place: str) -> list[dict[str, Any]]:
+        pairs = zip(sampled, greedy, strict=True) if self.keeps_responses else ()
+        return [
+            rollout_row(
+                scored, group=f"{place}/{index}", noise_step=self.sampling.step, temperature=sampling.temperature
+            )
+            for index, groups in enumerate(pairs)
+            for group, sampling in zip(groups, (self.sampling, self.sampling.greedy()), strict=True)
+            for scored in group.graded
+        ]
+
+
+_Graded = GradedGroup[list[ScoredRollout]]
 
 
 def _result(prompt: Prompt, samples: Sequence[ScoredRollout], greedy: ScoredRollout) -> ProblemResult:

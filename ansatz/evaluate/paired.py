@@ -28,13 +28,13 @@ def paired(a: Sequence[Sequence[Response]], b: Sequence[Sequence[Response]]) -> 
     if not pairs:
         raise ConfigError(
             f"the two evaluations have no problem in common (they start with {a[0][0].id!r} and {b[0][0].id!r}). "
-            "Compare evaluations on the same suite."
+            "Compare evaluations on the same problems."
         )
     for left, right in pairs:
         if (left[0].question, left[0].answer) != (right[0].question, right[0].answer):
             raise DataError(
                 f"problem {left[0].id!r} is not the same in both evaluations (answers {left[0].answer!r} and "
-                f"{right[0].answer!r}). Compare evaluations on the same version of a suite."
+                f"{right[0].answer!r}). Compare evaluations on the same version of the problems."
             )
     return pairs
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ansatz.data import hub
 from ansatz.data.base import load_problems
@@ -97,6 +98,7 @@ _CARDS = (
     _card("gpqa_diamond", "Idavidrein/gpqa", "CC BY 4.0", 198, "letter of one of four choices", ""),
     _card("cmath", "weitianwen/cmath", "CC BY 4.0", 1098, "number", ""),
     _generated("word_problems", "integer", "full wording, 2 to 6 steps, seed 0"),
+    _generated("word_problems_plain", "integer", "plain wording, 2 to 6 steps, values to 100, as in the demo, seed 0"),
     _generated("arithmetic", "integer", "levels 1 to 6, seed 0"),
     _generated("fractions", "integer or fraction", "levels 1 to 4, seed 0"),
     _generated("linear_equations", "number, or two of them", "levels 1 to 5, seed 0"),
@@ -105,6 +107,10 @@ _CARDS = (
     _generated("countdown", "any expression with the target's value", "levels 1 to 4, seed 0"),
 )
 SUITES = {card.name: card for card in _CARDS}
+_GENERATORS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "word_problems_plain": ("word_problems", {"wording": "plain", "max_value": 100, "max_term": 12})
+}
+"""Generator and settings of suites that are not called as their generator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +150,8 @@ def load_suite(name: str, *, folder: Path | None = None) -> LoadedSuite:
         )
     card = SUITES[name]
     if not card.file:
-        problems = load_problems(name, split="heldout", settings={"count": card.size})
+        generator, settings = _GENERATORS.get(name, (name, {}))
+        problems = load_problems(generator, split="heldout", settings={"count": card.size, **settings})
         return LoadedSuite(card=card, problems=problems, sha256=_digest(problems))
     loaded = _from_hub(card) if folder is None else _from_file(card, _file_in(folder, card))
     if len(loaded.problems) != card.size:

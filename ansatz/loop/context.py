@@ -23,21 +23,16 @@ from ansatz.loop.own_reward_model import STAGE as REWARD_MODEL
 from ansatz.loop.own_reward_model import own_rewards, rewards_with
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources
-from ansatz.loop.trainers import TrainerSpec, copy_of_trained, load, load_base, on_ranks
+from ansatz.loop.trainers import AnyTrainer, Spec, TrainerSpec, copy_of_trained, load, load_base, on_ranks
 from ansatz.loop.unfit import Check
-from ansatz.models.layers import configure_layers
 from ansatz.models.load import Policy, cast, compute_dtype
-from ansatz.models.reward_model import load_reward_model
-from ansatz.models.save import export_dtype
 from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import Grader
 from ansatz.rewards.grader import build_grader
 from ansatz.rollout.base import Sampler, Sampling
 from ansatz.rollout.engines import engine_of
 from ansatz.track.base import ConsoleSink
-from ansatz.train.checkpoint import DIGESTS_FILE, verify_digests
-from ansatz.train.optim import Schedule
-from ansatz.train.reward_trainer import LanguageLoss, RewardTrainer, reads
+from ansatz.train.distributed import DistributedTrainer
 from ansatz.train.trainer import Trainer
 from ansatz.types import Problem
 
@@ -98,7 +93,7 @@ class RunContext(RunSources):
         )
         for split, dropped in self.unfit.dropped.items():
             known = rows.setdefault(split, [])
-            known += [row._asdict() for row in dropped if row._asdict() not in known]
+            known += [row._asdict() for row in dict.fromkeys(dropped) if row._asdict() not in known]
         if rows:
             write_text(path, json.dumps(rows, indent=2))
 
@@ -157,6 +152,7 @@ class RunContext(RunSources):
             k=evaluate.k,
             split="heldout",
             grader_threads=self.config.grader_workers,
+            keeps_responses=self.config.save.samples,
         )
 
     def trainer(
@@ -184,42 +180,16 @@ class RunContext(RunSources):
             updates=updates,
             temperature=temperature,
         )
-        if not config.cluster.trainers:
+        return self.place(spec, folder)
+
+    def place(self, spec: Spec[AnyTrainer], folder: Path) -> AnyTrainer | DistributedTrainer:
+        """The trainer of a spec: in this process, or on the ranks that `cluster.trainers` asks for."""
+        cluster = spec.config.cluster
+        if not cluster.trainers:
             return spec.build()
         if self._cluster is None:
-            self._cluster = RayCluster(config.cluster.address)
+            self._cluster = RayCluster(cluster.address)
         return on_ranks(spec, self._cluster, folder)
-
-    def reward_trainer(self, path: str) -> RewardTrainer:
-        """A trainer of the reward model of the recipe, which starts from the model at `path`: a policy, or a reward
-        model of the same kind."""
-        section = self.config.reward_model
-        assert section is not None
-        if (Path(path) / DIGESTS_FILE).is_file():
-            verify_digests(Path(path))
-        model = load_reward_model(
-            path,
-            reads=reads(section.kind),
-            extra_layers=section.extra_layers,
-            extra_width=section.extra_width,
-        )
-        language = None
-        if section.lm_coef:
-            policy = self.policy(self.model)
-            language = LanguageLoss(policy.head.weight.detach(), section.lm_coef, policy.softcap)
-        configure_layers(model, checkpointing=self.config.model.checkpointing, compiled=self.config.model.compile)
-        return RewardTrainer(
-            model,
-            kind=section.kind,
-            settings=self.config.train,
-            dtype=compute_dtype(self.config.model.dtype, model.device),
-            lr=section.lr,
-            schedule=Schedule(
-                warmup_steps=section.warmup_steps, decay_steps=section.decay_steps, total_steps=section.steps
-            ),
-            language=language,
-            export_dtype=export_dtype(self.config.save.dtype, path),
-        )
 
     def close(self) -> None:
         """Release what the stages share."""

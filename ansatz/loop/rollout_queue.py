@@ -168,10 +168,12 @@ class RolloutQueue:
     def sampled_with(self, step: int) -> Callable[[], StoredWeights] | None:
         """Loads the weights that the tickets of an open step name, if these are not the newest; see `train.alignment`.
 
-        None if they are.
+        None if they are. The bits are not verified again: samplers do that when they load them.
         """
         version = self._open[step].version
-        return None if self._store is None or version == self._done else functools.partial(self._store.load, version)
+        if self._store is None or version == self._done:
+            return None
+        return functools.partial(self._store.load, version, verify=False)
 
     def metrics(self) -> dict[str, float]:
         """What sampling did besides, in this process and up to now. None of it is part of a run's result."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from ansatz.cluster.base import Cluster, Needs, Role
 from ansatz.config.schema import Config, SftSection, TrainSection
@@ -26,6 +27,7 @@ from ansatz.train.placement import ONE_PROCESS, Placement
 from ansatz.train.rank_group import RankGroup, RankLimits
 from ansatz.train.rank_host import RankHost
 
+AnyTrainer = TypeVar("AnyTrainer", covariant=True)
 HOST = "ansatz.loop.trainers:build_rank"
 """The function that builds what a rank hosts."""
 
@@ -95,7 +97,21 @@ def explain_trainers(config: Config) -> list[str]:
     ]
 
 
-def on_ranks(spec: TrainerSpec, cluster: Cluster, folder: Path) -> DistributedTrainer:
+class Spec(Protocol[AnyTrainer]):
+    """What a trainer is built from, in this process or in each rank. It can be pickled. path: where training starts."""
+
+    @property
+    def config(self) -> Config: ...
+
+    @property
+    def path(self) -> str: ...
+
+    def build(self, placement: Placement = ONE_PROCESS) -> AnyTrainer:
+        """The trainer, or one rank of it."""
+        ...
+
+
+def on_ranks(spec: Spec[Any], cluster: Cluster, folder: Path) -> DistributedTrainer:
     """The trainer on the ranks that `cluster.trainers` asks for. folder: that of the stage."""
     section = spec.config.cluster
     role = Role(
@@ -115,7 +131,7 @@ def rank_needs(config: Config) -> Needs:
     return Needs(threads=config.cluster.trainer_threads, gpus=config.cluster.trainer_gpus)
 
 
-def build_rank(spec: TrainerSpec, *, scratch: str, folder: str) -> RankHost:
+def build_rank(spec: Spec[Any], *, scratch: str, folder: str) -> RankHost:
     """What a rank hosts; called in its process. folder: that of the driver, from which paths of the recipe start."""
     os.chdir(folder)
     set_threads(spec.config.cluster.trainer_threads)
@@ -140,8 +156,13 @@ def load_base(config: Config, path: str, *, device: str | None = None) -> Policy
     return load(path, four_bits=config.model.quantize is not None, device=device)
 
 
-def load(path: str, *, four_bits: bool = False, device: str | None = None) -> Policy:
-    """The model of a folder; of a checkpoint, after its digests have been verified."""
+def check_digests(path: str) -> None:
+    """Verify the digests of a checkpoint. Another model has none."""
     if (Path(path) / DIGESTS_FILE).is_file():
         verify_digests(Path(path))
+
+
+def load(path: str, *, four_bits: bool = False, device: str | None = None) -> Policy:
+    """The model of a folder; of a checkpoint, after its digests have been verified."""
+    check_digests(path)
     return load_policy(path, device=device, four_bits=four_bits)

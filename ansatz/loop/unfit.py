@@ -28,7 +28,8 @@ class UnfitProblems:
     def usable(
         self, split: str, problems: Sequence[Problem], check: Check, *, unread: Sequence[UnfitRow] = ()
     ) -> Sequence[Problem]:
-        """The problems that `check` accepts. unread: rows of the split that did not even become problems.
+        """The problems that `check` accepts. split: a section of `data`, or another key of the recipe that names rows.
+        unread: rows of the split that did not even become problems.
 
         DataError, with all unfit rows, if data.unfit is "error" and there is one, or if no problem is left.
         """
@@ -37,7 +38,8 @@ class UnfitProblems:
         if not kept:
             kept = [problem for problem in problems if not _is_unfit(problem, check, unfit)]
         if unfit and (self._policy == "error" or not kept):
-            raise DataError(unfit_message(unfit, total=len(problems) + len(unread), what=f"data.{split}"))
+            what = split if "." in split else f"data.{split}"
+            raise DataError(unfit_message(unfit, total=len(problems) + len(unread), what=what))
         if unfit:
             self.dropped[split] = [*self.dropped.get(split, ()), *unfit]
         return kept

@@ -28,8 +28,11 @@ class TrackerLike(Protocol):
         """The rollouts of a step, for later inspection. A second call for the same step replaces them."""
         ...
 
-    def evaluation(self, row: Evaluation) -> None:
-        """One evaluation. It replaces one with the same stage, step, split and sampling settings."""
+    def evaluation(self, row: Evaluation, responses: Sequence[Mapping[str, Any]] = ()) -> None:
+        """One evaluation. It replaces one with the same stage, step, split and sampling settings.
+
+        responses: its rows of `rollout_rows`. That they cannot be written is an event, and never ends the run.
+        """
         ...
 
     def event(self, step: int, kind: str, text: str, **numbers: float | str) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from ansatz.track.base import ConsoleSink, Evaluation
+from ansatz.visible import visible
 
 HEADLINES = {
     "rollout/rewards": "reward",
@@ -26,9 +29,24 @@ HEADLINES = {
 """Metric -> short label, in the order shown. A step shows the first few of those that it has."""
 
 
+class SafeConsole(Console):
+    """A console that shows control characters instead of sending them to the terminal, and reads no markup: names of
+    levels, subjects and folders can contain brackets. Its own colours and cursor movements stay."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False)
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str(visible(text), **how)  # before the layout, which counts characters
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
 def open_console(console: Console | None = None) -> ConsoleSink:
     """The sink for this output: live on a terminal, plain lines in a pipe, a log file or a notebook."""
-    target = console or Console()
+    target = console or SafeConsole()
     return LiveConsole(target) if target.is_terminal and not target.is_dumb_terminal else PlainConsole(target)
 
 
@@ -38,7 +56,7 @@ class PlainConsole:
     def __init__(
         self, console: Console | None = None, *, every_s: float = 10.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console or Console()
+        self._console = console or SafeConsole()
         self._every_s = every_s
         self._clock = clock
         self._pace = Pace(clock)
@@ -178,6 +196,7 @@ def results_table(evaluations: Sequence[Evaluation]) -> Group:
             f"{row['mean_length']:.1f}",
             _percent(row["truncated_frac"]),
         )
+    overall.caption = measured_on(evaluations)
     levels = list(dict.fromkeys(level for row in evaluations for level in row.get("by_level", {})))
     if not levels:
         return Group(overall)
@@ -189,10 +208,31 @@ def results_table(evaluations: Sequence[Evaluation]) -> Group:
     return Group(overall, "", by_level)
 
 
+def measured_on(evaluations: Sequence[Evaluation]) -> str:
+    """Problems, samples and temperature of most evaluations, and what differs in others. Empty if they say nothing."""
+    places: dict[tuple[str, ...], list[str]] = {}
+    for row in evaluations:
+        numbers = [row.get(name) for name in ("num_problems", "samples_per_prompt", "temperature")]
+        if None not in numbers:
+            problems, samples, temperature = numbers
+            texts = (f"{problems} problems", f"{samples} samples each", f"temperature {temperature:g}")
+            places.setdefault(texts, []).append(f"{row['stage']} at step {row['step']}")
+    if not places:
+        return ""
+    usual = max(places, key=lambda texts: len(places[texts]))
+    others = [
+        f"{' and '.join(where)}: {', '.join(text for text in texts if text not in usual)}"
+        for texts, where in places.items()
+        if texts != usual
+    ]
+    return "; ".join([", ".join(usual), *others])
+
+
 def _table(title: str, heads: Sequence[str]) -> Table:
     table = Table(
         title=title,
         title_justify="left",
+        caption_justify="left",
         header_style="bold",
         box=box.SIMPLE_HEAD,
         padding=(0, 1),

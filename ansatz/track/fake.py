@@ -16,6 +16,7 @@ class MemoryTracker:
         self.steps: dict[int, dict[str, float]] = {}
         self.rollouts: dict[int, tuple[ScoredRollout, ...]] = {}
         self.evaluations: list[dict[str, Any]] = []
+        self.responses: dict[tuple[str, int], list[dict[str, Any]]] = {}
         self.events: list[dict[str, Any]] = []
         self.closed = False
 
@@ -25,8 +26,10 @@ class MemoryTracker:
     def samples(self, step: int, scored: Sequence[ScoredRollout]) -> None:
         self.rollouts[step] = tuple(scored)
 
-    def evaluation(self, row: Evaluation) -> None:
+    def evaluation(self, row: Evaluation, responses: Sequence[Mapping[str, Any]] = ()) -> None:
         new = checked_evaluation(row)
+        if responses:
+            self.responses[new["split"], new["step"]] = [dict(response) for response in responses]
         self.evaluations = [old for old in self.evaluations if evaluation_key(old) != evaluation_key(new)] + [new]
 
     def event(self, step: int, kind: str, text: str, **numbers: float | str) -> None:
@@ -39,6 +42,7 @@ class MemoryTracker:
         self.steps = {key: value for key, value in self.steps.items() if key <= step}
         self.rollouts = {key: value for key, value in self.rollouts.items() if key <= step}
         self.evaluations = [row for row in self.evaluations if row["step"] <= step]
+        self.responses = {key: rows for key, rows in self.responses.items() if key[1] <= step}
         self.events = [row for row in self.events if row["step"] <= step]
 
     def flush(self) -> None:

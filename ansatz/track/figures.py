@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ansatz.track.health import healthy_edges
@@ -101,11 +101,23 @@ class Axis:
     """(name, last step), in order, of the stages that have an evaluation after step 0."""
 
     @staticmethod
-    def of(run: PipelineRun, split: str) -> Axis:
+    def of(rows: Iterable[Row]) -> Axis:
+        return Axis.of_runs([rows])
+
+    @staticmethod
+    def of_runs(rows_of: Iterable[Iterable[Row]]) -> Axis:
+        """The stages of all runs. A stage that one run lacks stands where the other has it."""
         last: dict[str, int] = {}
-        for row in _rows(run, split):
-            last[row["stage"]] = max(last.get(row["stage"], 0), int(row["step"]))
-        return Axis(tuple((name, step) for name, step in last.items() if step > 0))
+        order: list[str] = []
+        for rows in rows_of:
+            place = 0
+            for row in rows:
+                name = row["stage"]
+                if name not in order:
+                    order.insert(place, name)
+                place = order.index(name) + 1
+                last[name] = max(last.get(name, 0), int(row["step"]))
+        return Axis(tuple((name, last[name]) for name in order if last[name] > 0))
 
     def x(self, row: Row, before: float) -> float:
         """A stage without steps (such as `model`) is drawn where the stage before it ended. before: that x."""
@@ -125,7 +137,8 @@ class Axis:
 
 def learning_curve(run: PipelineRun, split: str) -> Chart:
     """pass@1 with its interval, greedy, pass@k and maj@k on held-out problems, over all stages."""
-    axis, rows = Axis.of(run, split), _rows(run, split)
+    rows = _rows(run, split)
+    axis = Axis.of(rows)
     k = next((row["k"] for row in rows if "k" in row), "k")
     names = [("pass@1", "pass@1 (95 % interval)"), ("greedy", "greedy"), ("pass@k", f"pass@{k}"), ("maj@k", f"maj@{k}")]
     series = [
@@ -135,9 +148,33 @@ def learning_curve(run: PipelineRun, split: str) -> Chart:
     return _over_stages(f"{run.name}: held-out problems", axis, series)
 
 
+def learning_curves(runs: Sequence[PipelineRun], names: Sequence[str], split: str) -> Chart:
+    """pass@1 of several runs with its interval. A stage is as wide as in the run in which it has the most steps."""
+    rows_of = [_rows(run, split) for run in runs]
+    axis = Axis.of_runs(rows_of)
+    series = [
+        replace(_series(axis, rows, "pass@1", name, band=True, dots=True), colour=index)
+        for index, (rows, name) in enumerate(zip(rows_of, names, strict=True))
+    ]
+    return _over_stages("pass@1 on held-out problems", axis, series)
+
+
+def curves(stages: Sequence[StageRun | None], names: Sequence[str], panel: Panel) -> Chart:
+    """The first metric of the panel in one stage of several runs; None for a run without the stage."""
+    series = [
+        Series(name=name, points=points, smooth=panel.smooth, colour=index)
+        for index, (stage, name) in enumerate(zip(stages, names, strict=True))
+        if stage is not None and (points := stage.curve(panel.explain))
+    ]
+    legend = panel.metrics[0][1]
+    title = panel.title if legend in panel.title.lower() or len(panel.metrics) == 1 else f"{panel.title}: {legend}"
+    return Chart(title=title, series=series, is_fraction=panel.is_fraction, marks=healthy_edges(panel.explain))
+
+
 def level_curve(run: PipelineRun, split: str) -> Chart | None:
     """pass@1 of each level, over all stages; None if the problems have no levels."""
-    axis, rows = Axis.of(run, split), _rows(run, split)
+    rows = _rows(run, split)
+    axis = Axis.of(rows)
     levels = list(dict.fromkeys(level for row in rows for level in row.get("by_level", {})))
     by_level = [
         [{**row, **row["by_level"][level]} for row in rows if level in row.get("by_level", {})] for level in levels

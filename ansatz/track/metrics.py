@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from ansatz import files
 from ansatz.registry import suggest
@@ -29,6 +30,27 @@ class Reduction(StrEnum):
     LAST = "last"
 
 
+class Minimum(NamedTuple):
+    """The least value of a metric that makes what another metric shows healthy."""
+
+    metric: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.metric} is at least {self.value:g}"
+
+
+SOLVED = Minimum("rollout/accuracy", 0.8)
+"""The policy solves most problems: it is sure of its answers with good reason, and few groups have a wrong one."""
+SIGNAL = Minimum("rollout/groups_with_signal_frac", 0.3)
+"""The samples of many prompts differ in their reward: whatever its entropy, the policy explores."""
+
+
+def unless(minima: Sequence[Minimum]) -> str:
+    """Return the end of a sentence about a limit; empty if nothing excuses what is beyond it."""
+    return f", unless {' or '.join(str(minimum) for minimum in minima)}" if minima else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One row of the table.
@@ -36,7 +58,9 @@ class Metric:
     unit: "1" for plain numbers, "fraction" for numbers in 0..1. meaning: how to read a change.
     weight: what a mean is taken over; "" for other reductions.
     low, high: the watchdog and the report warn outside of this range. worst_step: every step must keep to it; without
-    this, every mean of WINDOW steps must. advice: what the warning adds.
+    this, every mean of WINDOW steps must. unless: other metrics that excuse a value outside of it. advice: what the
+    warning adds.
+    at_start: the value before the first update of a stage, if it is the same for every policy.
     """
 
     name: str
@@ -50,7 +74,9 @@ class Metric:
     low: float | None = None
     high: float | None = None
     worst_step: bool = False
+    unless: tuple[Minimum, ...] = ()
     advice: str = ""
+    at_start: float | None = None
 
     @property
     def is_family(self) -> bool:
@@ -144,11 +170,12 @@ METRICS: tuple[Metric, ...] = (
         title="groups with signal",
         formula="fraction of groups whose rewards are not all equal",
         unit="fraction",
-        healthy="over 0.3",
+        healthy="over 0.3; less once most problems are solved",
         meaning="A group without spread has no gradient under a group advantage. A fall towards 0 means that most of "
         "the compute is wasted, because the problems are too easy or too hard.",
         weight="groups",
-        low=0.3,
+        low=SIGNAL.value,
+        unless=(SOLVED,),
         advice="Most groups are entirely correct or entirely wrong. Use harder or easier problems, or data.curriculum.",
     ),
     Metric(
@@ -346,6 +373,25 @@ METRICS: tuple[Metric, ...] = (
         weight="solutions",
     ),
     Metric(
+        name="reward_model/heldout_accuracy",
+        title="accuracy on given held-out rows",
+        formula="fraction of labels on the right side of score 0; with bradley_terry, of pairs with the chosen "
+        "response above the rejected one",
+        unit="fraction",
+        healthy="near reward_model/train_accuracy",
+        meaning="Only with reward_model.heldout_data. 0.5 is chance for pairs.",
+        weight="labels or pairs",
+    ),
+    Metric(
+        name="reward_model/heldout_first_error_f1",
+        title="first wrong step found in given held-out rows",
+        formula="harmonic mean of the accuracies on responses with and without a wrong step (arXiv:2412.06559)",
+        unit="fraction",
+        healthy="over 0.8",
+        meaning="Only of process models, with reward_model.heldout_data that has responses of both kinds.",
+        weight="responses",
+    ),
+    Metric(
         name="reward_model/best_of_<n>",
         title="best of n",
         formula="probability that the response with the highest score among n is correct, mean over problems",
@@ -495,12 +541,11 @@ METRICS: tuple[Metric, ...] = (
         title="entropy",
         formula="mean over loss tokens of the policy's entropy at that position",
         unit="nats",
-        healthy="falls slowly and stays over 0.05",
-        meaning="At 0, exploration has ended, and learning with it. A sharp rise means that the policy falls apart. "
-        "Raise the upper clip or the entropy coefficient, or lower the learning rate.",
+        healthy="falls with the errors of the policy: a fifth of its first value is healthy at an accuracy of 0.9",
+        meaning="If it falls while the policy is still wrong and few groups have signal, exploration has ended, and "
+        "learning with it: raise the upper clip or the entropy coefficient, or lower the learning rate. A sharp rise "
+        "means that the policy falls apart.",
         weight="tokens",
-        low=0.05,
-        advice="Exploration has ended. Raise the upper clip or the entropy coefficient, or lower the learning rate.",
     ),
     Metric(
         name="train/grad_norm",
@@ -531,6 +576,7 @@ METRICS: tuple[Metric, ...] = (
         "step or a lower learning rate.",
         weight="tokens",
         high=0.2,
+        at_start=0.0,
         advice="Updates leave the clip range. Use fewer updates per step or a lower learning rate.",
     ),
     Metric(
@@ -543,6 +589,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Its expectation under the old policy is 1. A drift away from 1 means very stale tokens or log-probs "
         "that do not match.",
         weight="tokens",
+        at_start=1.0,
     ),
     Metric(
         name="train/ratio_max",
@@ -564,6 +611,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="How far the policy has moved from where it started. A sharp rise without a rise in reward is drift: "
         "raise algorithm.kl_coef.",
         weight="tokens",
+        at_start=0.0,
     ),
     Metric(
         name="train/kl_penalty",
@@ -594,6 +642,7 @@ METRICS: tuple[Metric, ...] = (
         healthy="0 in the first update of on-policy tokens; under 0.02",
         meaning="The size of the step in distribution. A rise at the same learning rate means a steeper landscape.",
         weight="tokens",
+        at_start=0.0,
     ),
     Metric(
         name="train/tokens",
@@ -654,8 +703,8 @@ METRICS: tuple[Metric, ...] = (
         name="align/mean_exp_gap",
         title="sampler-trainer gap",
         formula="mean of exp(|behavior_logp - old_logp|) over the response tokens that the policy to be updated has "
-        "sampled; stale tokens are left out (see rollout/version_lag). With rollout.lag there are no others: at every "
-        "tenth step, those of one microbatch are computed with the weights that sampled them",
+        "sampled; stale tokens are left out (see rollout/version_lag). With rollout.lag there are no others: those of "
+        "one microbatch, from all over the batch, are then compared with the weights that sampled them",
         unit="1",
         healthy="1.00 to 1.05",
         meaning="Over 1.05 the sampler samples from another distribution than the trainer differentiates. Check "
@@ -928,7 +977,7 @@ def _entry(metric: Metric) -> list[str]:
     if metric.low is not None or metric.high is not None:
         bound = f"under {metric.low:g}" if metric.low is not None else f"over {metric.high:g}"
         span = "a single step" if metric.worst_step else f"the mean of {WINDOW} steps"
-        warning = f" The watchdog and the report warn if {span} is {bound}."
+        warning = f" The watchdog and the report warn if {span} is {bound}{unless(metric.unless)}."
     merged = f"{metric.reduction} over {metric.weight}" if metric.weight else str(metric.reduction)
     items = (
         ("Formula", metric.formula),

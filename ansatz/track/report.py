@@ -1,38 +1,33 @@
 """The report of a run: one HTML file with its settings, what it learned, its curves and some of its rollouts.
 
-The page loads nothing: style, script and charts are inlined. Its content security policy allows no other script to run,
-so text that a policy wrote stays text. A report can be written while the run is in progress.
+A report can be written while the run is in progress.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 from collections.abc import Sequence
 from pathlib import Path
 
 from ansatz.config.watchdog import WatchdogSection
 from ansatz.files import write_text
-from ansatz.track.console import duration, percent
+from ansatz.track.console import duration, measured_on, percent
 from ansatz.track.figures import Panel, learning_curve, level_curve, panel_chart, panel_note, stage_panels
 from ansatz.track.health import health_checks, section_of
 from ansatz.track.jsonl import Row
+from ansatz.track.overlap import overlap
+from ansatz.track.page import MAX_RESPONSE_CHARS, both_widths, header, page, question_text, response_box, table, text
+from ansatz.track.report_changes import heldout_changes
 from ansatz.track.rollbacks import Event
 from ansatz.track.rollout_examples import ExampleTimeline, Snapshot, example_timelines
 from ansatz.track.runs import PipelineRun, StageRun, read_pipeline
-from ansatz.track.svg import Chart, line_chart
-from ansatz.track.theme import PAGE_SCRIPT, PAGE_STYLE
-from ansatz.types import Reason
-
-MAX_RESPONSE_CHARS = 6000
-"""Of a longer response, the page shows the beginning and says how much is missing."""
+from ansatz.track.svg import line_chart
 
 
-def write_report(run_dir: Path) -> Path:
-    """Write report.html into the run folder and return its path. DataError if it is not a run folder."""
+def write_report(run_dir: Path, out: Path | None = None) -> Path:
+    """Write the report, by default as report.html of the run folder, and return its path. DataError if it is not a run
+    folder."""
     run = read_pipeline(Path(run_dir))
-    path = run.folder / "report.html"
+    path = out or run.folder / "report.html"
     write_text(path, render(run))
     return path
 
@@ -41,21 +36,13 @@ def render(run: PipelineRun) -> str:
     """The whole page."""
     body = [_header(run)]
     body += [_split(run, split) for split in run.splits()]
+    body += [heldout_changes(run, split) for split in run.splits()]
     watchdog = section_of(run.config_text)
     body += [_stage(stage, watchdog) for stage in run.stages if stage.metrics]
     body += [_events(stage) for stage in run.stages if stage.events]
     body += [_rollouts(stage) for stage in run.stages if stage.sample_files()]
     body += [_files(run), _config(run)]
-    digest = base64.b64encode(hashlib.sha256(PAGE_SCRIPT.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_text(run.name)} - Ansatz report</title>\n<style>{PAGE_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(part for part in body if part)
-        + f"\n</main>\n<script>{PAGE_SCRIPT}</script>\n</body>\n</html>\n"
-    )
+    return page(f"{run.name} - Ansatz report", body)
 
 
 def _header(run: PipelineRun) -> str:
@@ -72,7 +59,7 @@ def _header(run: PipelineRun) -> str:
             tiles.append((percent(last["greedy"]), "greedy at the end"))
     tiles.append((duration(run.seconds), "wall time" if run.summary else "wall time of the steps so far"))
     cells = "".join(
-        f'<div class="card tile"><b>{_text(big)}</b><span>{_text(small)}</span></div>' for big, small in tiles
+        f'<div class="card tile"><b>{text(big)}</b><span>{text(small)}</span></div>' for big, small in tiles
     )
     state = f"Trained model: {run.summary['model']}" if "model" in run.summary else ""
     if (best := next((stage.best for stage in reversed(run.stages) if stage.best), None)) is not None:
@@ -82,10 +69,7 @@ def _header(run: PipelineRun) -> str:
         )
     if not run.summary:
         state = "The run is still in progress; this is its state so far."
-    return (
-        f'<header><p class="kicker">Ansatz report</p><h1>{_text(run.name)}</h1><p class="lede">{_text(lede)}</p>'
-        f'<div class="tiles">{cells}</div><p class="soft">{_text(state)}</p></header>'
-    )
+    return header("Ansatz report", run.name, lede, f'<div class="tiles">{cells}</div><p class="soft">{text(state)}</p>')
 
 
 def _split(run: PipelineRun, split: str) -> str:
@@ -93,14 +77,20 @@ def _split(run: PipelineRun, split: str) -> str:
     hero = learning_curve(run, split)
     levels = level_curve(run, split)
     return (
-        f"<section><h2>What was learned: {_text(split)}</h2>"
-        "<p>Accuracy on problems that were never trained on. Stages and their steps go from left to right.</p>"
-        f'<div class="card full">{_both_widths(hero)}</div>'
-        + (f'<div class="card full"><h3>pass@1 by level</h3>{_both_widths(levels)}</div>' if levels else "")
+        f"<section><h2>What was learned: {text(split)}</h2>"
+        f"<p>{text(_which_problems(run, rows))} Stages and their steps go from left to right.</p>"
+        f'<div class="card full">{both_widths(hero)}</div>'
+        + (f'<div class="card full"><h3>pass@1 by level</h3>{both_widths(levels)}</div>' if levels else "")
         + _results(rows)
         + (_by_level(rows) if levels else "")
         + "</section>"
     )
+
+
+def _which_problems(run: PipelineRun, rows: Sequence[Row]) -> str:
+    """Whether the model was trained on the problems too, as far as their questions tell."""
+    found = overlap(run.folder, problems=max(row.get("num_problems", 0) for row in rows))
+    return "Accuracy on held-out problems." + (f" {found.sentence()}" if found else "")
 
 
 def _results(rows: Sequence[Row]) -> str:
@@ -118,9 +108,9 @@ def _results(rows: Sequence[Row]) -> str:
             percent(row["truncated_frac"]),
         )
         mark = ' class="result"' if row in ends else ""
-        cell_text = "".join(f"<td>{_text(cell)}</td>" for cell in cells)
-        lines.append(f'<tr{mark}><th scope="row">{_text(row["stage"])}</th>{cell_text}</tr>')
-    return _table("Every evaluation", heads, lines, _how_measured(rows))
+        cell_text = "".join(f"<td>{text(cell)}</td>" for cell in cells)
+        lines.append(f'<tr{mark}><th scope="row">{text(row["stage"])}</th>{cell_text}</tr>')
+    return table("Every evaluation", heads, lines, _how_measured(rows))
 
 
 def _by_level(rows: Sequence[Row]) -> str:
@@ -135,8 +125,8 @@ def _by_level(rows: Sequence[Row]) -> str:
         counts = (each["num_problems"] for each in reversed(numbers) if each and "num_problems" in each)
         count = next(counts, "-")
         cells = "".join(_level_cell(each) for each in numbers)
-        lines.append(f'<tr><th scope="row">{_text(level)}</th><td>{count}</td>{cells}</tr>')
-    return _table("Before and after, by level", heads, lines, "pass@1, its 95 % interval, and greedy accuracy.")
+        lines.append(f'<tr><th scope="row">{text(level)}</th><td>{count}</td>{cells}</tr>')
+    return table("Before and after, by level", heads, lines, "pass@1, its 95 % interval, and greedy accuracy.")
 
 
 def _level_cell(numbers: Row | None) -> str:
@@ -149,8 +139,8 @@ def _level_cell(numbers: Row | None) -> str:
 def _stage(stage: StageRun, watchdog: WatchdogSection) -> str:
     main, others = stage_panels(stage)
     marks = "".join(
-        f'<li class="{"fine" if check.fine else "warn"}"><b>{"✓" if check.fine else "!"} {_text(check.title)}</b> '
-        f"{_text(check.text)}</li>"
+        f'<li class="{"fine" if check.fine else "warn"}"><b>{"✓" if check.fine else "!"} {text(check.title)}</b> '
+        f"{text(check.text)}</li>"
         for check in health_checks(stage, watchdog)
     )
     more = (
@@ -160,7 +150,7 @@ def _stage(stage: StageRun, watchdog: WatchdogSection) -> str:
         else ""
     )
     return (
-        f"<section><h2>Curves: {_text(stage.name)}</h2>"
+        f"<section><h2>Curves: {text(stage.name)}</h2>"
         f"<p>{stage.last_step} steps in {duration(stage.seconds)}. Faint lines show every step, bold lines a running "
         "mean. Dotted lines mark the edge of the healthy range.</p>"
         + (f'<ul class="health_checks">{marks}</ul>' if marks else "")
@@ -171,13 +161,13 @@ def _stage(stage: StageRun, watchdog: WatchdogSection) -> str:
 def _events(stage: StageRun) -> str:
     """What the run did by itself, in order."""
     lines = [
-        f'<tr><th scope="row">{event.row["step"]}</th><td>{_text(event.row["kind"].replace("_", " "))}</td>'
-        f'<td class="prose">{_text(event.row["text"])}</td><td>{_dropped(event)}</td></tr>'
+        f'<tr><th scope="row">{event.row["step"]}</th><td>{text(event.row["kind"].replace("_", " "))}</td>'
+        f'<td class="prose">{text(event.row["text"])}</td><td>{_dropped(event)}</td></tr>'
         for event in stage.events
     ]
     note = "Alarms come from the rules of the watchdog (docs/watchdog.md). Curves show only the steps that count."
-    table = _table("In the order in which they happened", ("step", "event", "what happened", ""), lines, note)
-    return f"<section><h2>Events: {_text(stage.name)}</h2>{table}</section>"
+    rows = table("In the order in which they happened", ("step", "event", "what happened", ""), lines, note)
+    return f"<section><h2>Events: {text(stage.name)}</h2>{rows}</section>"
 
 
 def _dropped(event: Event) -> str:
@@ -187,12 +177,12 @@ def _dropped(event: Event) -> str:
 def _panel(stage: StageRun, panel: Panel) -> str:
     healthy, meaning = panel_note(panel)
     note = (
-        f"<p><b>Healthy:</b> {_text(healthy)}.</p><details><summary>What a change means</summary>"
-        f"<p>{_text(meaning)}</p></details>"
+        f"<p><b>Healthy:</b> {text(healthy)}.</p><details><summary>What a change means</summary>"
+        f"<p>{text(meaning)}</p></details>"
         if healthy
         else ""
     )
-    return f'<div class="card"><h3>{_text(panel.title)}</h3>{line_chart(panel_chart(stage, panel))}{note}</div>'
+    return f'<div class="card"><h3>{text(panel.title)}</h3>{line_chart(panel_chart(stage, panel))}{note}</div>'
 
 
 def _rollouts(stage: StageRun) -> str:
@@ -207,7 +197,7 @@ def _rollouts(stage: StageRun) -> str:
         "They were selected by level"
     )
     return (
-        f"<section><h2>Rollouts over time: {_text(stage.name)}</h2>"
+        f"<section><h2>Rollouts over time: {text(stage.name)}</h2>"
         f"<p>{which}, not because of how well they went. Each box shows the first sample of the group.</p>"
         f'<div class="rollouts">{"".join(_timeline(timeline) for timeline in timelines)}</div></section>'
     )
@@ -215,7 +205,7 @@ def _rollouts(stage: StageRun) -> str:
 
 def _timeline(timeline: ExampleTimeline) -> str:
     first = timeline.snapshots[0]
-    level = f"Level {_text(first.problem.level)}" if first.problem.level else "Problem"
+    level = f"Level {text(first.problem.level)}" if first.problem.level else "Problem"
     head = f"<h3>{level}</h3>{_question(first)}" if timeline.one_problem else f"<h3>{level}</h3>"
     boxes = "".join(_snapshot(snapshot, question=not timeline.one_problem) for snapshot in timeline.snapshots)
     return f'<article class="card">{head}<div class="snapshots">{boxes}</div></article>'
@@ -223,41 +213,32 @@ def _timeline(timeline: ExampleTimeline) -> str:
 
 def _question(snapshot: Snapshot) -> str:
     problem = snapshot.problem
-    return f'<p class="question">{_text(problem.dialogue)}</p><p>Gold answer: <b>{_text(problem.answer)}</b></p>'
+    return question_text(problem.dialogue, problem.answer)
 
 
 def _snapshot(snapshot: Snapshot, *, question: bool) -> str:
-    verdict = snapshot.first.score.verdict
     rollout = snapshot.first.rollout
-    kind = "good" if verdict.correct else "bad" if verdict.reason is Reason.DIFFERENT else "warn"
-    symbol = {"good": "✓", "bad": "✗", "warn": "!"}[kind]
-    answer = "" if verdict.extracted is None else f" answered {verdict.extracted}"
     hidden = len(rollout.text) - MAX_RESPONSE_CHARS
-    note = f"<p>{hidden} more characters are in the samples file.</p>" if hidden > 0 else ""
-    return (
-        f'<div class="snapshot {kind}"><header><b>Step {snapshot.step}</b>'
-        f'<span class="badge {kind}">{symbol} {_text(verdict.reason.value.replace("_", " "))}</span>'
-        f'<span class="soft">{_text(answer.strip())}</span></header>'
-        f"<p>{sum(snapshot.correct)} of {len(snapshot.correct)} samples correct; this one has {rollout.num_tokens} "
-        "tokens</p>"
-        + (_question(snapshot) if question else "")
-        + f"<pre>{_text(rollout.text[:MAX_RESPONSE_CHARS])}</pre>{note}</div>"
+    rest = f"<p>{hidden} more characters are in the samples file.</p>" if hidden > 0 else ""
+    return response_box(
+        f"Step {snapshot.step}",
+        snapshot.first.score.verdict,
+        f"{sum(snapshot.correct)} of {len(snapshot.correct)} samples correct; this one has {rollout.num_tokens} tokens",
+        (_question(snapshot) if question else "") + f"<pre>{text(rollout.text[:MAX_RESPONSE_CHARS])}</pre>{rest}",
     )
 
 
 def _files(run: PipelineRun) -> str:
-    lines = [f"<li>{_text(f'{split}: {_origin(file)}')}</li>" for split, files in run.files.items() for file in files]
+    lines = [f"<li>{text(f'{split}: {_origin(file)}')}</li>" for split, files in run.files.items() for file in files]
     lines += [_left_out(split, rows) for split, rows in run.unfit.items()]
     return f"<section><h2>What was trained on</h2><ul>{''.join(lines)}</ul></section>" if lines else ""
 
 
 def _left_out(split: str, rows: Sequence[Row]) -> str:
     """The rows of a split that could not be used, folded up."""
-    items = "".join(
-        f"<li>{_text(row['place'])}: gold {_text(row['gold'])}: {_text(row['reason'])}</li>" for row in rows
-    )
+    items = "".join(f"<li>{text(row['place'])}: gold {text(row['gold'])}: {text(row['reason'])}</li>" for row in rows)
     head = f"{split}: {len(rows)} rows that cannot be used were left out (data.unfit: drop)"
-    return f"<li><details><summary>{_text(head)}</summary><ul>{items}</ul></details></li>"
+    return f"<li><details><summary>{text(head)}</summary><ul>{items}</ul></details></li>"
 
 
 def _origin(file: Row) -> str:
@@ -274,43 +255,19 @@ def _config(run: PipelineRun) -> str:
         return ""
     return (
         "<section><h2>What was run</h2><details><summary>The resolved recipe (config.yaml)</summary>"
-        f'<div class="card"><pre>{_text(run.config_text)}</pre></div></details></section>'
-    )
-
-
-def _table(caption: str, heads: Sequence[str], lines: Sequence[str], note: str) -> str:
-    head = "".join(f'<th scope="col">{_text(name)}</th>' for name in heads)
-    return (
-        f'<h3 class="caption">{_text(caption)}</h3><div class="card scroll" tabindex="0"><table><thead><tr>{head}'
-        f"</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-        + (f'<p class="soft">{_text(note)}</p>' if note else "")
+        f'<div class="card"><pre>{text(run.config_text)}</pre></div></details></section>'
     )
 
 
 def _how_measured(rows: Sequence[Row]) -> str:
-    last = rows[-1]
-    if not all(name in last for name in ("num_problems", "samples_per_prompt", "temperature")):
-        return ""
-    return (
-        f"{last['num_problems']} problems, {last['samples_per_prompt']} samples each at temperature "
-        f"{last['temperature']:g}; intervals by bootstrap over problems. Bold: the last evaluation of a stage."
-    )
+    where = measured_on(rows)
+    return where and f"{where}. Intervals by bootstrap over problems. Bold: the last evaluation of a stage."
 
 
 def _stage_ends(rows: Sequence[Row]) -> list[Row]:
     return list({row["stage"]: row for row in rows}.values())
 
 
-def _both_widths(chart: Chart) -> str:
-    """A wide drawing and one for a phone, so that the text stays readable. The style shows one of them."""
-    wide, narrow = line_chart(chart, width=960, height=360), line_chart(chart, width=400, height=320)
-    return f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>'
-
-
 def _interval(row: Row) -> str:
     low, high = row["pass@1_interval"]
     return f"{percent(low)} to {percent(high)}"
-
-
-def _text(value: object) -> str:
-    return html.escape(str(value))

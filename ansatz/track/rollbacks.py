@@ -1,8 +1,8 @@
 """The rollbacks of a stage, in its folder: their record, and what was logged in the steps that they dropped.
 
     STAGE/rollbacks.json    {"rollbacks": [{"from_step": 40, "to_step": 25, ...}, ...]}, oldest first
-    STAGE/rolled_back/1/    metrics.jsonl, evaluations.jsonl, events.jsonl and samples/ of the steps that rollback 1
-                            dropped
+    STAGE/rolled_back/1/    metrics.jsonl, evaluations.jsonl, events.jsonl, samples/ and evaluations/ of the steps that
+                            rollback 1 dropped
 
 A rollback takes effect when its record is written. The files of the stage then hold only the steps that count.
 """
@@ -10,7 +10,6 @@ A rollback takes effect when its record is written. The files of the stage then 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from ansatz.files import write_text
 from ansatz.json_text import read_object
 from ansatz.track.checked_rows import event_rows, step_rows
 from ansatz.track.jsonl import Row, read_jsonl, write_jsonl
+from ansatz.track.step_files import step_files_after
 
 FILE, FOLDER = "rollbacks.json", "rolled_back"
 
@@ -86,11 +86,10 @@ def set_aside(folder: Path, rollbacks: Sequence[Rollback]) -> None:
     target, after = folder / FOLDER / str(len(rollbacks)), rollbacks[-1].to_step
     if (target / "metrics.jsonl").exists():
         return
-    (target / "samples").mkdir(parents=True, exist_ok=True)
-    for path in (folder / "samples").glob("step-*.jsonl"):
-        match = re.fullmatch(r"step-(\d+)\.jsonl", path.name)
-        if match and int(match[1]) > after:
-            path.rename(target / "samples" / path.name)
+    for file in step_files_after(folder, after):
+        moved = target / file.path.relative_to(folder)
+        moved.parent.mkdir(parents=True, exist_ok=True)
+        file.path.rename(moved)
     for name in ("evaluations.jsonl", "events.jsonl", "metrics.jsonl"):
         rows = step_rows(read_jsonl(folder / name), folder / name)
         write_jsonl(target / name, [row for row in rows if row["step"] > after])

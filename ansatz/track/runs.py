@@ -14,6 +14,7 @@ from ansatz.track.best import best_evaluation
 from ansatz.track.checked_rows import evaluation_rows, event_rows, metrics_rows
 from ansatz.track.jsonl import Row, read_jsonl
 from ansatz.track.rollbacks import Event, event_history
+from ansatz.track.step_files import SAMPLES, step_files
 
 STAGE_FILES = ("config.yaml", "metrics.jsonl", "evaluations.jsonl")
 
@@ -56,9 +57,7 @@ class StageRun:
 
     def sample_files(self) -> list[tuple[int, Path]]:
         """(step, path) of the saved rollouts, by step."""
-        paths = self.folder.glob("samples/*.jsonl")
-        matches = ((re.fullmatch(r"step-(\d+)\.jsonl", path.name), path) for path in paths)
-        return sorted((int(match[1]), path) for match, path in matches if match and path.is_file())
+        return [(file.step, file.path) for file in step_files(self.folder, SAMPLES)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ansatz.track.theme import SERIES_COLOURS, SVG_STYLE
+from ansatz.visible import visible
 
 Point = tuple[float, float]
 Item = TypeVar("Item")
@@ -71,11 +72,15 @@ def line_chart(chart: Chart, *, width: int = 440, height: int = 240, standalone:
     label = f"{chart.title}: {ends}"
     namespace = ' xmlns="http://www.w3.org/2000/svg"' if standalone else ""
     frame = f'<style>{SVG_STYLE}</style><rect class="surface" width="{width}" height="{height}" rx="8"/>'
-    title = f'<text class="heading" x="16" y="26">{html.escape(chart.title)}</text>'
+    title = f'<text class="heading" x="16" y="26">{_text(chart.title)}</text>'
     return (
-        f'<svg{namespace} class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(label)}" '
-        f'data-chart="{html.escape(box.data())}">{frame + title if standalone else ""}{"".join(parts)}</svg>'
+        f'<svg{namespace} class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{_text(label)}" '
+        f'data-chart="{_text(box.data())}">{frame + title if standalone else ""}{"".join(parts)}</svg>'
     )
+
+
+def _text(value: str) -> str:
+    return html.escape(visible(value))
 
 
 class _Box:
@@ -117,7 +122,7 @@ class _Box:
             dash = ' stroke-dasharray="5 3"' if series.dashed else ""
             out.append(
                 f'<line class="line {colour}" x1="{x:.1f}" x2="{x + 18:.1f}" y1="{y:.1f}" y2="{y:.1f}"{dash}/>'
-                f'<text x="{x + 24:.1f}" y="{y + 4:.1f}">{html.escape(series.name)}</text>'
+                f'<text x="{x + 24:.1f}" y="{y + 4:.1f}">{_text(series.name)}</text>'
             )
         return "".join(out)
 
@@ -150,17 +155,15 @@ class _Box:
         for x_value, label in self._x_ticks():
             x = self.x(x_value)
             anchor = "end" if x > self.right - 12 else "start" if x < self.left + 4 else "middle"
-            out.append(
-                f'<text class="tick {anchor}" x="{x:.1f}" y="{self.bottom + 16:.1f}">{html.escape(label)}</text>'
-            )
+            out.append(f'<text class="tick {anchor}" x="{x:.1f}" y="{self.bottom + 16:.1f}">{_text(label)}</text>')
         for x_value, label in self.chart.dividers:
             x = self.x(x_value)
             out.append(
                 f'<line class="divider" x1="{x:.1f}" x2="{x:.1f}" y1="{self.top - 14:.1f}" y2="{self.bottom:.1f}"/>'
             )
-            out.append(f'<text class="tick" x="{x + 5:.1f}" y="{self.top - 4:.1f}">{html.escape(label)}</text>')
+            out.append(f'<text class="tick" x="{x + 5:.1f}" y="{self.top - 4:.1f}">{_text(label)}</text>')
         if self.chart.x_label:
-            middle, caption = (self.left + self.right) / 2, html.escape(self.chart.x_label)
+            middle, caption = (self.left + self.right) / 2, _text(self.chart.x_label)
             out.append(f'<text class="tick middle" x="{middle:.1f}" y="{self.height - 6}">{caption}</text>')
         return "".join(out)
 

@@ -133,6 +133,8 @@ pre{{overflow:auto;max-height:30rem;margin:0;font:13px/1.5 ui-monospace,SFMono-R
 .snapshot.bad{{border-top-color:var(--bad)}}
 .snapshot.warn{{border-top-color:var(--warn)}}
 .snapshot pre{{white-space:pre-wrap;overflow-wrap:anywhere;max-height:18rem;margin-top:.5rem}}
+.snapshot del{{background:var(--bad-bg);color:var(--bad)}}
+.snapshot ins{{background:var(--good-bg);color:var(--good)}}
 .snapshot header{{display:flex;flex-wrap:wrap;gap:.3rem .6rem;align-items:center;font-size:.88rem}}
 .question{{white-space:pre-wrap;overflow-wrap:anywhere;margin:0}}
 .card p.question{{color:var(--ink);font-size:.97rem;max-width:80ch}}

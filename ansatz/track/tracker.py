@@ -4,19 +4,22 @@
     STAGE/evaluations.jsonl          one evaluation per line
     STAGE/events.jsonl               {"step": 12, "kind": "skipped", "text": ..., ...}, what the run did by itself
     STAGE/samples/step-000012.jsonl  one ScoredRollout per line
+    STAGE/evaluations/heldout-000050.jsonl  the responses of an evaluation (`track.rollout_rows`), by split and step
     STAGE/tensorboard/               the metrics, and evaluations as eval/SPLIT/NAME[/LEVEL]
 
 Every file is written when the call returns, so a killed process loses only the step that it was in. On a full disk rows
-wait in memory until they can be written (`track.row_writer`), and TensorBoard misses some.
+wait in memory until they can be written (`track.row_writer`), TensorBoard misses some, and responses of evaluations
+are not stored.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from ansatz.files import not_written
 from ansatz.track.base import (
     EVALUATION_NUMBERS,
     ConsoleSink,
@@ -27,10 +30,11 @@ from ansatz.track.base import (
 )
 from ansatz.track.checked_rows import evaluation_rows, event_rows, metrics_rows
 from ansatz.track.events import EventFile
-from ansatz.track.jsonl import Row, keep_rows, read_jsonl, to_line
+from ansatz.track.jsonl import Row, keep_rows, read_jsonl, to_line, write_jsonl
 from ansatz.track.rollbacks import seconds_logged
 from ansatz.track.row_writer import RowWriter
 from ansatz.track.samples import samples_text
+from ansatz.track.step_files import EVALUATIONS, SAMPLES, step_files, step_files_after, step_path
 from ansatz.types import ScoredRollout
 
 
@@ -72,14 +76,16 @@ class Tracker:
             self._console.step(step, numbers)
 
     def samples(self, step: int, scored: Sequence[ScoredRollout]) -> None:
-        path = self.run_dir / "samples" / f"step-{step:06d}.jsonl"
+        path = step_path(self.run_dir, SAMPLES, "step", step)
         self._writer.replace(step, path, lambda: samples_text(scored))
-        for old in path.parent.glob("step-*.jsonl") if self._samples_keep else ():
-            if old.name <= f"step-{step - self._samples_keep:06d}.jsonl":
-                old.unlink()
+        for old in step_files(self.run_dir, SAMPLES) if self._samples_keep else ():
+            if old.step <= step - self._samples_keep:
+                old.path.unlink()
 
-    def evaluation(self, row: Evaluation) -> None:
+    def evaluation(self, row: Evaluation, responses: Sequence[Mapping[str, Any]] = ()) -> None:
         new = checked_evaluation(row)
+        if responses:
+            self._store(responses, split=new["split"], step=new["step"])
         self._writer.replace(new["step"], self._evaluations_path, lambda: self._evaluations_with(new))
         self._scalars(new["step"], evaluation_scalars(new))
         if self._console is not None:
@@ -127,6 +133,14 @@ class Tracker:
         others = [old for old in read_jsonl(self._evaluations_path) if evaluation_key(old) != evaluation_key(new)]
         return "".join(map(to_line, [*others, new]))
 
+    def _store(self, responses: Sequence[Mapping[str, Any]], *, split: str, step: int) -> None:
+        path = step_path(self.run_dir, EVALUATIONS, split, step)
+        try:
+            write_jsonl(path, map(dict, responses))
+        except OSError as error:
+            sentence = f"{not_written(path, error)} The responses of this evaluation are not stored; its numbers are."
+            self.event(step, "not_stored", sentence)
+
     def _show(self, step: int, text: str) -> None:
         if self._console is not None:
             self._console.event(step, text)
@@ -164,10 +178,8 @@ def truncate_after(run_dir: Path, step: int | None) -> list[Row]:
     for name, checked in (("evaluations", evaluation_rows), ("events", event_rows), ("metrics", metrics_rows)):
         checked(read_jsonl(run_dir / f"{name}.jsonl"), run_dir / f"{name}.jsonl")
     if step is not None:
-        for path in sorted((run_dir / "samples").glob("step-*.jsonl")):
-            match = re.fullmatch(r"step-(\d+)\.jsonl", path.name)
-            if match and int(match[1]) > step:
-                path.unlink()
+        for file in step_files_after(run_dir, step):
+            file.path.unlink()
 
     def is_kept(row: Row) -> bool:
         return step is None or row["step"] <= step

@@ -3,6 +3,8 @@
 import pytest
 from toy_runs import toy_recipe
 
+from ansatz.certify import check as certify_check
+
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
@@ -19,3 +21,12 @@ def test_what_train_refuses_is_one_sentence(ansatz, tmp_path, arguments, sentenc
     assert (code, out) == (2, "")
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_the_table_ends_with_how_many_properties_hold(ansatz, tmp_path, monkeypatch):
+    measured = {"one": 1e-9, "two": None, "three": 1.0}
+    rows = [certify_check.CheckResult(what=what, measured=value, tolerance=1e-6) for what, value in measured.items()]
+    monkeypatch.setattr(certify_check, "check_recipe", lambda *_, **__: iter(rows))
+    code, out, _ = ansatz("check", toy_recipe(tmp_path))
+    assert code == 1
+    assert out.endswith("2 of 3 hold\n")

@@ -1,21 +1,15 @@
-import importlib
-import pkgutil
-
 import pytest
 from toy_runs import REPOSITORY, toy_config, toy_recipe
 
-import ansatz.cli
 from ansatz import __version__
 from ansatz.cli.explain import step_arithmetic
 from ansatz.cli.recipe import split_overrides
+from ansatz.cli.verbs import load_verb, verb_help
+from ansatz.config import load_recipe
 from ansatz.config.load import dump
 from ansatz.errors import ConfigError
 
-VERBS = sorted(
-    info.name
-    for info in pkgutil.iter_modules(ansatz.cli.__path__)
-    if info.name != "main" and ({info.name, "app"} & vars(importlib.import_module(f"ansatz.cli.{info.name}")).keys())
-)
+VERBS = tuple(verb_help())
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -31,6 +25,13 @@ def test_the_command_alone_lists_its_verbs(ansatz):
     assert all(verb in out for verb in VERBS)
 
 
+def test_the_help_of_a_verb_in_the_list_is_its_own():
+    assert len(VERBS) > 10
+    for verb, text in verb_help().items():
+        assert text.startswith(load_verb(verb).help.split("\n")[0])
+        assert text
+
+
 def test_an_unknown_verb_is_refused(ansatz):
     code, _, err = ansatz("trian")
     assert code == 2
@@ -38,7 +39,9 @@ def test_an_unknown_verb_is_refused(ansatz):
 
 
 def test_explain_prints_the_resolved_config_the_arithmetic_and_the_formula(ansatz, tmp_path):
-    code, out, err = ansatz("explain", toy_recipe(tmp_path), "--train.lr", "1e-6", "--train.updates_per_step=2")
+    code, out, err = ansatz(
+        "explain", toy_recipe(tmp_path), "--full", "--train.lr", "1e-6", "--train.updates_per_step=2"
+    )
     assert (code, err) == (0, "")
     config = toy_config(tmp_path, {"train": {"lr": 1e-6, "updates_per_step": 2}})
     assert dump(config) in out
@@ -61,11 +64,30 @@ def test_every_recipe_of_the_project_is_explained(ansatz, recipe):
     code, out, err = ansatz("explain", recipe, *impatient)
     assert (code, err) == (0, "")
     assert [line for line in out.splitlines() if line.startswith("# ")] == [
-        "# Recipe",
         "# Arithmetic of a step",
         "# Memory",
         "# Objective",
     ]
+
+
+def test_explain_begins_with_the_answer_and_the_rest_takes_an_option(ansatz, tmp_path):
+    recipe = toy_recipe(tmp_path)
+    code, short, _ = ansatz("explain", recipe)
+    _, full, _ = ansatz("explain", recipe, "--full")
+    assert code == 0
+    assert short.startswith("# Arithmetic of a step\n4 prompts x 4 samples = 16 rollouts\n")
+    for answer in (
+        "4 steps = 64 rollouts",
+        "; add --memory 24GiB to see whether that fits",
+        "grpo: loss = sum",
+        "  surrogate   -min(rho A",
+        "coefficient  ",
+    ):
+        assert answer in short, answer
+    for detail in ("gradient sums", "Other projects' defaults", "  trl: ", "tokens_per_microbatch:"):
+        assert detail not in short, detail
+        assert detail in full, detail
+    assert len(short.splitlines()) < 45
 
 
 @pytest.mark.parametrize("preset", ["grpo", "dr_grpo", "dapo", "rloo", "reinforce"])
@@ -76,7 +98,7 @@ def test_the_presets_that_every_user_meets_are_explained(ansatz, tmp_path, prese
 
 
 def test_settings_may_stand_before_the_recipe(ansatz, tmp_path):
-    code, out, _ = ansatz("explain", "--train.steps", "77", toy_recipe(tmp_path), "--name", "other")
+    code, out, _ = ansatz("explain", "--full", "--train.steps", "77", toy_recipe(tmp_path), "--name", "other")
     assert code == 0
     assert "77 steps" in out
     assert "name: other" in out
@@ -85,7 +107,7 @@ def test_settings_may_stand_before_the_recipe(ansatz, tmp_path):
 def test_an_overlay_lies_under_the_overrides(ansatz, tmp_path):
     overlay = tmp_path / "over.yaml"
     overlay.write_text("train: {steps: 5, warmup_steps: 1}\n")
-    _, out, _ = ansatz("explain", toy_recipe(tmp_path), "--overlay", overlay, "--train.steps", "6")
+    _, out, _ = ansatz("explain", toy_recipe(tmp_path), "--full", "--overlay", overlay, "--train.steps", "6")
     assert "  steps: 6\n" in out
     assert "  warmup_steps: 1\n" in out
 
@@ -113,3 +135,61 @@ def test_an_override_needs_one_value(arguments, sentence):
 
 def test_the_version_is_that_of_the_package(ansatz):
     assert ansatz("--version") == (0, f"ansatz {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--lr 3e-4", "Did you mean --train.lr, --train.critic.lr, --sft.lr or --reward_model.lr?"),
+        ("--kl_coef=0.01", "Did you mean --algorithm.kl_coef?"),
+        ("--samples-per-prompt 4", "Did you mean --rollout.samples_per_prompt, "),
+        ("--train.temperature 1", "Did you mean rollout.temperature, "),
+        ("--fressh", "Did you mean '--fresh'?"),
+        ("--no-such-thing 1", "Known: --algorithm, "),
+        ("train.lr=3e-4", "Write --train.lr 3e-4."),
+        ("+name=x", "Write --name x."),
+        ("lr=3e-4", "Did you mean --train.lr, "),
+        ("allow_changes=", "Write --allow-changes VALUE."),
+    ],
+)
+def test_a_setting_that_is_misspelt_is_answered_with_the_option(ansatz, tmp_path, words, sentence):
+    code, _, err = ansatz("train", toy_recipe(tmp_path), *words.split())
+    assert (code, sentence in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("eval somewhere suite=gsm8k", "suite=gsm8k: options begin with two hyphens. Write --suite gsm8k."),
+        ("data peek rows.jsonl question_key=q", "Write --question-key q."),
+        ("compare a b num_changed=3", "Write --num-changed 3."),
+    ],
+)
+def test_an_option_of_any_verb_that_is_written_as_an_assignment_is_answered_with_the_option(ansatz, words, sentence):
+    code, _, err = ansatz(*words.split())
+    assert (code, sentence in err) == (2, True), err
+
+
+def test_values_and_files_with_an_equals_sign_are_no_settings(ansatz, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    toy_recipe(tmp_path).rename("lr=3.yaml")
+    code, _, err = ansatz("explain", "lr=3.yaml", "--name", "other", "--overlay", "name=1.yaml")
+    assert (code, "no recipe file 'name=1.yaml'" in err) == (2, True), err
+
+
+@pytest.mark.parametrize("text", ["off", "no", "7", "1e3", "null", "'off'"])
+def test_the_text_of_an_option_that_expects_a_text_is_no_boolean_and_no_number(tmp_path, text):
+    config = load_recipe(toy_recipe(tmp_path), overrides={"name": text, "out": text})
+    assert (config.name, config.out) == (text.strip("'"), text.strip("'"))
+
+
+def test_null_still_removes_a_text_that_may_be_absent(tmp_path):
+    assert load_recipe(toy_recipe(tmp_path), overrides={"model.path": "null"}).model.path is None
+    assert load_recipe(toy_recipe(tmp_path), overrides={"model.path": "7"}).model.path == "7"
+
+
+def test_a_word_of_a_recipe_that_yaml_reads_as_a_boolean_is_to_be_put_in_quotes(tmp_path):
+    recipe = toy_recipe(tmp_path)
+    recipe.write_text(recipe.read_text().replace("name: toy", "name: off"))
+    with pytest.raises(ConfigError, match=r"name = False: it should be a text, .* Put it in quotes"):
+        load_recipe(recipe)

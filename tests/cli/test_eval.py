@@ -48,3 +48,10 @@ def test_names_with_brackets_are_printed_as_they_are(ansatz, evaluation):
     code, out, err = ansatz("compare", a, b)
     assert (code, err) == (0, "")
     assert all(text in out for text in ("[/b]", "[red]", "[/b]1", "[/u]?", "[b"))
+
+
+@pytest.mark.parametrize("words", ["--rewards countdown", "--temperature 0.7", "--out x", "--problems 3", "--suite a"])
+def test_what_has_no_effect_on_grading_again_is_refused(ansatz, words):
+    code, _, err = ansatz("eval", "--rescore", "somewhere", *words.split())
+    assert code == 2
+    assert f"Leave out {words.split()[0]}." in err

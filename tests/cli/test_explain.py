@@ -24,7 +24,7 @@ COUNTDOWN = REPOSITORY / "recipes" / "qwen3b_countdown_grpo_48gib.yaml"
 
 
 def explained(*arguments, code: int = 0) -> str:
-    result = CliRunner().invoke(build_app(), ["explain", *map(str, arguments)], catch_exceptions=False)
+    result = CliRunner().invoke(build_app(), ["explain", "--full", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == code, result.output
     return result.output.partition("# Memory\n")[2].partition("# Objective")[0]
 

@@ -29,6 +29,9 @@ def test_the_project_trains_from_another_folder_with_its_own_reward(tmp_path, mo
     rows = [json.loads(line) for line in (run.folder / "rl" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2]
     assert "reward/rewards.py:brief" in rows[0]
+    report = (run.folder / "report.html").read_text(encoding="utf-8")
+    assert "10 of 10 questions are also in data.sft and data.train, so the score is how well they are" in report
+    assert "never trained on" not in report
 
 
 def test_the_problems_are_ten_that_the_verifier_reads_with_solutions_that_it_accepts(tmp_path):

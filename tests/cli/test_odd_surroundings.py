@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,26 @@ def test_an_output_that_is_full_is_a_sentence_or_silence_and_code_2(tmp_path, st
     assert "Traceback" not in err
     if stream == ">":
         assert "ansatz: the output could not be written (No space left on device). Send it to another place." in err
+
+
+RAISE_IT = "Raise the limit of ulimit -f and run the command again."
+
+
+@pytest.mark.parametrize(
+    ("limit", "advice"),
+    [(3_000, RAISE_IT), (12_000, RAISE_IT), (30_000, RAISE_IT), (200_000, "then continue with --resume.")],
+)
+def test_a_limit_on_the_size_of_files_is_a_sentence_whichever_library_meets_it(tmp_path, ansatz, limit, advice):
+    recipe = toy_recipe(tmp_path, SHORT)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        code, _, err = ansatz("train", recipe)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert code == 2
+    assert "could not be written (File too large" in err
+    assert err.endswith(f"{advice}\n")
 
 
 def test_a_current_folder_that_has_been_deleted(tmp_path):

@@ -57,7 +57,7 @@ def make(*, k: int = 2, seed: int = 3) -> tuple[Evaluator, FakeSampler, TextGrad
 
 def test_an_evaluation_has_the_numbers_that_one_finds_by_hand() -> None:
     evaluator, sampler, grader = make()
-    row = evaluator.run(sampler, stage="sft", step=40)
+    row = evaluator.run(sampler, stage="sft", step=40).row
     assert row["pass@1"] == pytest.approx((2 / 4 + 1 / 4 + 4 / 4) / 3)
     # Of the 6 pairs of 4 samples, those with two wrong ones: a has 1, b has 3, c has none.
     assert row["pass@k"] == pytest.approx((5 / 6 + 3 / 6 + 1) / 3)
@@ -81,12 +81,12 @@ def test_an_evaluation_has_the_numbers_that_one_finds_by_hand() -> None:
 def test_equal_answers_vote_together_whatever_their_spaces_and_spelling() -> None:
     """All four samples vote: a has two right (5, 5.0) against 7; b has two 7 against one 5."""
     evaluator, sampler, _ = make(k=4)
-    assert evaluator.run(sampler, stage="rl", step=0)["maj@k"] == pytest.approx((1 + 0 + 1) / 3)
+    assert evaluator.run(sampler, stage="rl", step=0).row["maj@k"] == pytest.approx((1 + 0 + 1) / 3)
 
 
 def test_a_row_says_where_and_how_it_was_taken() -> None:
     evaluator, sampler, _ = make(seed=11)
-    row = evaluator.run(sampler, stage="rl", step=25)
+    row = evaluator.run(sampler, stage="rl", step=25).row
     shown = {name: row[name] for name in ("stage", "step", "split", "temperature", "top_p", "seed")}
     assert shown == {"stage": "rl", "step": 25, "split": "heldout", "temperature": 0.8, "top_p": 0.9, "seed": 11}
     assert row["seconds"] >= 0
@@ -109,5 +109,26 @@ def test_the_greedy_response_is_one_without_noise_or_limits_on_the_support() -> 
 
 def test_two_evaluations_of_one_policy_are_equal() -> None:
     evaluator, sampler, _ = make()
-    first, second = (evaluator.run(sampler, stage="rl", step=1) | {"seconds": 0} for _ in range(2))
-    assert first == second
+    first, second = (evaluator.run(sampler, stage="rl", step=1) for _ in range(2))
+    assert first.row | {"seconds": 0} == second.row | {"seconds": 0}
+    assert first.responses == second.responses
+
+
+def test_every_response_is_a_row_with_its_text_verdict_and_the_key_of_its_noise() -> None:
+    evaluator, sampler, _ = make(seed=11)
+    rows = evaluator.run(sampler, stage="rl", step=25).responses
+    assert [row["id"] for row in rows[:5]] == [f"rl/25/heldout/0/{sample}" for sample in (0, 1, 2, 3, "greedy")]
+    assert [row["problem"] for row in rows] == ["a"] * 5 + ["b"] * 5 + ["c"] * 5
+    assert [row["text"] for row in rows[:8]] == ["5", "5.0", "7", "x", "5", "7", "7 ", "5"]
+    assert [row["correct"] for row in rows[5:10]] == [False, False, True, False, False]
+    assert [row["reason"] for row in rows[:4]] == ["equal", "equal", "different", "no_answer"]
+    assert {(row["seed"], row["noise_step"]) for row in rows} == {(11, 0)}
+    assert {row["temperature"] for row in rows if row["id"].endswith("greedy")} == {0.0}
+
+
+def test_responses_are_left_out_where_they_are_not_to_be_stored() -> None:
+    evaluator, sampler, _ = make()
+    with_responses = evaluator.run(sampler, stage="rl", step=25)
+    without = dataclasses.replace(evaluator, keeps_responses=False).run(sampler, stage="rl", step=25)
+    assert without.responses == []
+    assert without.row | {"seconds": 0} == with_responses.row | {"seconds": 0}

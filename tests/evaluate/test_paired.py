@@ -126,16 +126,16 @@ def write_pair(path: Path, *, count: int) -> None:
 
 def test_a_handful_of_problems_shows_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     write_pair(tmp_path, count=5)  # the bootstrap interval is [1, 1], but of 2^5 ways 2 are as far from even: p = 1/16
-    compare(tmp_path / "a", tmp_path / "b", mode="strict", num_changed=3, out=None)
+    compare([tmp_path / "a", tmp_path / "b"], mode="strict", num_changed=3, out=None)
     assert "No difference shown" in capsys.readouterr().out
 
 
 def test_the_command_says_who_is_better_and_what_else_differs(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     write_pair(tmp_path, count=12)
-    compare(tmp_path / "a", tmp_path / "b", mode="strict", num_changed=3, out=tmp_path / "c.json")
+    compare([tmp_path / "a", tmp_path / "b"], mode="strict", num_changed=3, out=tmp_path / "c.json")
     out = capsys.readouterr().out
     assert "B is better" in out
     assert "temperature: A 0.7, B 1.0" in out
     assert '"p_value": 0.00048828125' in (tmp_path / "c.json").read_text()
     with pytest.raises(ConfigError, match=r"--mode = 'loose': .* has verdicts of strict, anchored, last_number"):
-        compare(tmp_path / "a", tmp_path / "b", mode="loose", num_changed=3, out=None)
+        compare([tmp_path / "a", tmp_path / "b"], mode="loose", num_changed=3, out=None)

@@ -10,11 +10,22 @@ from typing import Any
 
 import pytest
 
+from ansatz.config import load_recipe
+from ansatz.data.base import load_problems
 from ansatz.errors import ConfigError, DataError, MissingExtraError
 from ansatz.evaluate.suites import SUITES, load_suite
 from ansatz.rewards.math_answer.verify import verify
 
-MADE = ["word_problems", "arithmetic", "fractions", "linear_equations", "number_theory", "countdown", "code_tasks"]
+MADE = [
+    "word_problems",
+    "word_problems_plain",
+    "arithmetic",
+    "fractions",
+    "linear_equations",
+    "number_theory",
+    "countdown",
+    "code_tasks",
+]
 GPQA = {"Question": "Which?", "Correct Answer": "1 eV", "High-level domain": "Physics", "Record ID": "rec1"}
 GPQA |= {"Incorrect Answer 1": "2 eV", "Incorrect Answer 2": "3 eV\n", "Incorrect Answer 3": "4 eV"}
 
@@ -69,10 +80,21 @@ def test_the_digest_changes_with_the_file(tmp_path: Path) -> None:
     assert load_suite(str(write(tmp_path / "c.jsonl", rows(3)))).sha256 != first
 
 
+def test_a_suite_is_as_difficult_as_the_problems_of_the_demo() -> None:
+    heldout = load_recipe("tiny_arithmetic_grpo_cpu").data.heldout
+    settings = {key: value for key, value in heldout.items() if key not in ("source", "split", "seed", "count")}
+    assert settings
+    demo = load_problems("word_problems", split="heldout", settings={**settings, "count": 500})
+    assert [problem.question for problem in load_suite("word_problems_plain").problems] == [
+        problem.question for problem in demo
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "levels"),
     [
         ("word_problems", "23456"),
+        ("word_problems_plain", "23456"),
         ("arithmetic", "123456"),
         ("fractions", "1234"),
         ("linear_equations", "12345"),

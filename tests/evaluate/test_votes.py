@@ -49,7 +49,7 @@ def test_training_and_stored_responses_vote_alike(texts: tuple[str, ...], expect
     sampling = Sampling(num_samples=len(texts), max_response_tokens=9)
 
     evaluator = Evaluator(prompts=prompts, grader=TableGrader(), sampling=sampling, k=len(texts), split="heldout")
-    in_training = evaluator.run(sampler, stage="rl", step=0)["maj@k"]
+    in_training = evaluator.run(sampler, stage="rl", step=0).row["maj@k"]
 
     stored = reward_grader(TableGrader())(sampler.generate(prompts, sampling))
     votes = [response.vote("reward") for response in stored]

@@ -4,18 +4,24 @@ import io
 import json
 from pathlib import Path
 
+from made_up import make_pipeline
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from ansatz.track.console import (
     LiveConsole,
     Pace,
     PlainConsole,
+    SafeConsole,
     duration,
     headline,
+    measured_on,
     open_console,
     results_table,
     short_number,
 )
+from ansatz.track.report import write_report
 
 METRICS = {"rollout/rewards": 0.53125, "rollout/response_length": 41.25, "train/entropy": 0.8, "time/step_s": 1.0}
 
@@ -133,3 +139,42 @@ def test_numbers_and_durations_read_well():
         "-0.020",
     ]
     assert [duration(seconds) for seconds in (0.4, 59, 187, 3750)] == ["0 s", "59 s", "3:07", "1:02:30"]
+
+
+def test_evaluations_on_fewer_problems_are_named_and_the_others_keep_their_number(pipeline: Path):
+    rows = evaluations(pipeline)
+    fewer = {**rows[-2], "num_problems": 50, "samples_per_prompt": 2}
+    usual = "100 problems, 8 samples each, temperature 1"
+    assert measured_on(rows) == usual
+    said = f"{usual}; rl at step {fewer['step']}: 50 problems, 2 samples each"
+    assert measured_on([*rows[:-2], fewer, rows[-1]]) == said
+    console = pipe()
+    console.print(results_table([*rows[:-2], fewer, rows[-1]]))
+    assert said in " ".join(written(console).split())
+    assert measured_on([{"stage": "rl", "step": 1}]) == ""
+
+
+def test_a_report_does_not_put_the_number_of_its_last_evaluation_over_all_of_them(tmp_path: Path):
+    folder = make_pipeline(tmp_path / "run", sft_steps=3, rl_steps=4)
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["evaluations"][0]["num_problems"] = 50
+    (folder / "summary.json").write_text(json.dumps(summary))
+    page = write_report(folder).read_text(encoding="utf-8")
+    first = summary["evaluations"][0]
+    assert f"{first['stage']} at step {first['step']}: 50 problems. Intervals by" in page
+
+
+def test_a_console_keeps_its_own_colours_and_shows_the_control_characters_of_others(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    console = SafeConsole()
+    console.print(Text("bold \x1b[8m", style="bold"))
+    table = Table(title="[b]title\x1b[2J")
+    table.add_column("level \x9b1m")
+    table.add_row(":warning: [/red]\x1b]0;x\x07")
+    console.print(table)
+    out = capsys.readouterr().out
+    assert "\x1b[1mbold \\x1b[8m\x1b[0m" in out
+    for shown in ("[b]title\\x1b[2J", "level \\x9b1m", ":warning: [/red]\\x1b]0;x"):
+        assert shown in out
+    assert not any(hostile in out for hostile in ("\x1b[8m", "\x1b[2J", "\x9b", "\x1b]", "\x07"))

@@ -55,15 +55,17 @@ def test_what_was_logged_after_a_rollback_is_never_taken_for_dropped(tmp_path: P
     assert [row["attempt"] for row in dropped] == ["0", "0"]
 
 
-def test_samples_move_once_and_a_second_call_finds_the_rest(tmp_path: Path):
+def test_the_files_of_dropped_steps_are_moved(tmp_path: Path):
     log(tmp_path, range(1, 4), attempt=0)
-    for step in (1, 2, 3):
-        write_jsonl(tmp_path / "samples" / f"step-{step:06d}.jsonl", [{"step": step}])
+    files = {"samples": "step", "evaluations": "heldout"}
+    for folder, name in files.items():
+        for step in (1, 2, 3):
+            write_jsonl(tmp_path / folder / f"{name}-{step:06d}.jsonl", [{"step": step}])
     roll_back(tmp_path, 3, 1)
-    names = [path.name for path in sorted((tmp_path / "samples").iterdir())]
-    assert names == ["step-000001.jsonl"]
-    moved = sorted(path.name for path in (tmp_path / "rolled_back/1/samples").iterdir())
-    assert moved == ["step-000002.jsonl", "step-000003.jsonl"]
+    for folder, name in files.items():
+        assert [path.name for path in sorted((tmp_path / folder).iterdir())] == [f"{name}-000001.jsonl"]
+        moved = sorted(path.name for path in (tmp_path / "rolled_back/1" / folder).iterdir())
+        assert moved == [f"{name}-000002.jsonl", f"{name}-000003.jsonl"]
 
 
 @pytest.mark.parametrize("name", ["metrics", "events", "evaluations"])

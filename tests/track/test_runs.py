@@ -18,7 +18,7 @@ from ansatz.types import to_json
 
 
 def stage(folder: Path, **curves: list[float]) -> StageRun:
-    """Keyword names have __ for /: train__entropy."""
+    """A stage of RL. Keyword names have __ for /: train__entropy."""
     named = {name.replace("__", "/"): values for name, values in curves.items()}
     length = max((len(values) for values in named.values()), default=0)
     rows = [
@@ -60,14 +60,22 @@ def test_a_folder_that_is_no_pipeline_is_named(tmp_path: Path):
 
 
 def test_a_healthy_stage_has_no_warning(tmp_path: Path):
-    found = health_checks_of(stage(tmp_path, train__entropy=[0.5] * 20, align__mean_exp_gap=[1.001] * 20))
-    assert [sign.fine for sign in found] == [True, True]
+    length = [30.0] * 20
+    curves = {"train__entropy": [0.5] * 20, "align__mean_exp_gap": [1.001] * 20, "rollout__response_length": length}
+    found = health_checks_of(stage(tmp_path, **curves))
+    assert [sign.fine for sign in found] == [True, True, True]
+
+
+def test_a_stage_without_rollouts_has_no_exploration_to_end(tmp_path: Path):
+    """SFT learns demonstrations by heart on purpose; an update that was skipped is a fault in every stage."""
+    found = health_checks_of(stage(tmp_path, train__entropy=[0.001] * 20, train__skipped_steps=[0.0] * 19 + [1.0]))
+    assert [(sign.title, sign.fine) for sign in found] == [("Skipped updates", False)]
 
 
 @pytest.mark.parametrize(
     ("name", "values", "word"),
     [
-        ("train__entropy", [0.5] * 10 + [0.01] * 10, "Exploration has ended"),
+        ("rollout__response_length", [28.0] * 5 + [1.0] * 15, "guesses"),
         ("rollout__repetition", [0.0] * 10 + [0.4] * 10, "loops"),
         ("rollout__truncated_frac", [0.0] * 10 + [0.4] * 10, "max_response_tokens"),
         ("rollout__groups_with_signal_frac", [0.8] * 10 + [0.0] * 10, "problems"),
@@ -79,7 +87,7 @@ def test_each_way_to_collapse_is_seen_and_named(tmp_path: Path, name: str, value
     sign, *others = health_checks_of(stage(tmp_path, **{name: values}))
     assert not sign.fine
     assert word in sign.text
-    assert all(not other.fine and other.title.endswith("(collapse)") for other in others)
+    assert all(not other.fine and "(rule " in other.title for other in others)
 
 
 def test_a_bad_start_that_healed_is_no_warning(tmp_path: Path):

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 from made_up import evaluation_row as row
+from made_up import scored
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tracker_folder import TrackerFolder
 
 from ansatz.errors import DataError
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.metrics import check_known
+from ansatz.track.rollout_rows import rollout_row
 from ansatz.track.tracker import Tracker, evaluation_scalars
 
 
@@ -144,3 +146,17 @@ def test_tracking_and_estimators_bring_in_no_torch_and_no_tensorflow():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_responses_that_cannot_be_written_are_an_event_and_the_run_goes_on(tmp_path: Path):
+    (tmp_path / "evaluations").write_text("a file where the folder should be")
+    tracker = Tracker(tmp_path, console=None, tensorboard=False, total_steps=9)
+    rows = [rollout_row(scored(), group="rl/1/heldout/0", noise_step=0, temperature=1.0)]
+    for step in range(1, 9):  # more often than a run allows for its metrics
+        tracker.evaluation(row(step), rows)
+        tracker.log(step, {"train/loss": 1.0})
+    has = TrackerFolder(tmp_path)
+    assert [event["kind"] for event in has.events] == ["not_stored"] * 8
+    assert "evaluations" in has.events[0]["text"]
+    assert "The responses of this evaluation are not stored; its numbers are." in has.events[0]["text"]
+    assert len(has.evaluations) == len(has.steps) == 8

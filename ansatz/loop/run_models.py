@@ -1,0 +1,51 @@
+"""The models of a run: the final one, and the best one by held-out score."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ansatz.config.load import load_run
+from ansatz.config.schema import Config
+from ansatz.errors import ConfigError
+from ansatz.loop.run_folder import read_done
+from ansatz.loop.run_record import is_run_folder
+from ansatz.loop.stages.plan import planned_stages
+from ansatz.loop.training_stage import best_checkpoint
+from ansatz.train.checkpoint import list_checkpoints
+
+
+def model_of(path: Path) -> Path:
+    """The final model of a run folder; any other path as it is. Every command that takes a model takes a run so."""
+    return final_model(path, load_run(path)) if is_run_folder(path) else path
+
+
+def final_model(run: Path, config: Config) -> Path:
+    """The checkpoint with which the last stage of a run ended. ConfigError if a stage is unfinished or none trains."""
+    stages = planned_stages(config)
+    folders = [run / name for entry in stages for name in entry.folders]
+    done = {folder: read_done(folder) for folder in folders}
+    if unfinished := [folder.name for folder, output in done.items() if output is None]:
+        checkpoints = [path for folder in reversed(folders) for path in reversed(list_checkpoints(folder))]
+        other = f" Or give a checkpoint, such as {checkpoints[0]}." if checkpoints else ""
+        raise ConfigError(
+            f"{run} is not finished: its stage {unfinished[0]} is not done. Finish it with ansatz train --resume {run}."
+            f"{other}"
+        )
+    last = [run / name for entry in stages if entry.stage.makes_policy for name in entry.folders][-1]
+    if last.name == "model":
+        raise ConfigError(f"{run} has no training stage, so it has made no model. Give a run that trains.")
+    output = done[last]
+    assert output is not None
+    return last / output["output"]
+
+
+def best_model(run: Path, config: Config) -> Path:
+    """The checkpoint of the last stage that has evaluated ones with the best held-out pass@1, which `save.best` keeps.
+
+    The run need not be finished. ConfigError if no checkpoint has been evaluated.
+    """
+    folders = [run / name for entry in planned_stages(config) if entry.stage.makes_policy for name in entry.folders]
+    found = (best_checkpoint(folder) for folder in reversed(folders))
+    if (best := next((path for path in found if path is not None), None)) is None:
+        raise ConfigError(f"{run} has no checkpoint that was evaluated on held-out problems. Leave out --best.")
+    return best

@@ -1,0 +1,125 @@
+"""Rollouts as flat rows, one JSON object per line, as the evaluations of a run store them.
+
+    {"id": "rl/50/heldout/7/3", "problem": "arithmetic-7", "sample": 3, "seed": 0, "noise_step": 0, "temperature": 1.0,
+     "reward": 1.0, "parts": {"accuracy": 1.0}, "correct": true, "reason": "equal", "extracted": "12",
+     "grader_stage": "number", "tokens": 31, "finish": "stop", "version_min": 50, "version_max": 50,
+     "mean_logp": -0.0713, "repetition": 0.0, "text": "..."}
+
+id: stage/step/split/place of the problem/sample; the last part is `greedy` for the response at temperature 0. The noise
+of a response depends only on (seed, noise_step, problem, sample), so equal ones in two evaluations have the same noise.
+Times are left out: equal evaluations give equal files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansatz.errors import DataError
+from ansatz.ngrams import repeated_frac
+from ansatz.track.jsonl import Row, read_jsonl
+from ansatz.types import Finish, Reason, ScoredRollout, Verdict
+
+GREEDY = "greedy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredResponse:
+    """What a row says about a response. tokens: its length. greedy: whether it was sampled at temperature 0."""
+
+    problem: str
+    sample: int
+    seed: int
+    noise_step: int
+    greedy: bool
+    verdict: Verdict
+    tokens: int
+    finish: Finish
+    text: str
+
+    @property
+    def noise(self) -> tuple[int, int, str, int]:
+        """Two responses with the same key were sampled with the same noise."""
+        return (self.seed, self.noise_step, self.problem, self.sample)
+
+
+def rollout_row(scored: ScoredRollout, *, group: str, noise_step: int, temperature: float) -> Row:
+    """The row of a rollout. group: the id of its group, such as rl/50/heldout/7."""
+    rollout, score = scored.rollout, scored.score
+    sampled = [logp for logp, kept in zip(rollout.behavior_logps, _sampled_mask(scored), strict=True) if kept]
+    return {
+        "id": f"{group}/{rollout.sample if temperature else GREEDY}",
+        "problem": rollout.prompt.problem.id,
+        "sample": rollout.sample,
+        "seed": rollout.seed,
+        "noise_step": noise_step,
+        "temperature": temperature,
+        "reward": _short(score.value),
+        "parts": {name: _short(value) for name, value in score.parts.items()},
+        "correct": score.verdict.correct,
+        "reason": score.verdict.reason.value,
+        "extracted": score.verdict.extracted,
+        "grader_stage": score.verdict.stage,
+        "tokens": rollout.num_tokens,
+        "finish": rollout.finish.value,
+        "version_min": rollout.version_min,
+        "version_max": rollout.version_max,
+        "mean_logp": _short(math.fsum(sampled) / len(sampled)) if sampled else None,
+        "repetition": _short(repeated_frac(rollout.token_ids)),
+        "text": rollout.text,
+    }
+
+
+def _sampled_mask(scored: ScoredRollout) -> tuple[bool, ...]:
+    return scored.rollout.sampled_mask or (True,) * scored.rollout.num_tokens
+
+
+def _short(value: float) -> float | None:
+    """Six significant digits; None for nan and infinities, which JSON does not have."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def read_responses(path: Path) -> list[StoredResponse]:
+    """The responses of a file. DataError for a row that no run writes."""
+    return [_response(row, f"{path}, line {number}") for number, row in enumerate(read_jsonl(path), start=1)]
+
+
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "problem": (str,),
+    "sample": (int,),
+    "seed": (int,),
+    "noise_step": (int,),
+    "temperature": (int, float),
+    "correct": (bool,),
+    "reason": (str,),
+    "extracted": (str, type(None)),
+    "tokens": (int,),
+    "finish": (str,),
+    "text": (str,),
+}
+
+
+def _response(row: Mapping[str, Any], place: str) -> StoredResponse:
+    for key, kinds in _KINDS.items():
+        value = row.get(key, "missing")
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise DataError(f"{place}: {key!r} is {value!r:.60}, which no run writes. Restore the file, or remove it.")
+    try:
+        verdict = Verdict(correct=row["correct"], reason=Reason(row["reason"]), extracted=row["extracted"])
+        finish = Finish(row["finish"])
+    except ValueError as error:
+        raise DataError(f"{place}: {error}, which no run writes. Restore the file, or remove it.") from error
+    return StoredResponse(
+        problem=row["problem"],
+        sample=row["sample"],
+        seed=row["seed"],
+        noise_step=row["noise_step"],
+        greedy=row["temperature"] == 0,
+        verdict=verdict,
+        tokens=row["tokens"],
+        finish=finish,
+        text=row["text"],
+    )
