@@ -24,6 +24,7 @@ def trl_reward(rewards: Rewards = _MATH, *, answer_column: str = "answer") -> Ca
     ConfigError for a wrong reward now, and for a missing column at the first step.
     """
     grader = build_grader(rewards)
+    grader.start()
 
     def ansatz_reward(prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float]:
         if answer_column not in columns:

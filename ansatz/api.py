@@ -68,8 +68,6 @@ def train_recipe(
     a run folder of the same name first. quiet: print nothing. overrides: keys of the recipe, with nested keys as
     mappings: `train={"lr": 1e-4}`, or dotted: `**{"train.lr": 1e-4}`.
     """
-    from rich.console import Console
-
     from ansatz import process
     from ansatz.config.load import load_recipe
     from ansatz.loop.pipeline import run_pipeline
@@ -78,7 +76,7 @@ def train_recipe(
     process.configure_process()
     values = {key: json.dumps(value, default=str) for key, value in overrides.items()}
     config = load_recipe(recipe, overlays=overlays, overrides=values)
-    folder = run_pipeline(config, fresh=fresh, console=None if quiet else open_console(Console()))
+    folder = run_pipeline(config, fresh=fresh, console=None if quiet else open_console())
     summary = read_object(folder / "summary.json", error=DataError, advice="Resume the run, which writes it again.")
     return TrainedRun(folder=folder, model=Path(summary["model"]), evaluations=summary["evaluations"])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ from typing import TextIO
 
 HALF_CHARACTERS = "replace"
 """What happens to half characters in files that Ansatz writes: the error handler of `str.encode`."""
+
+
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 def has_half_character(text: str) -> bool:
@@ -96,6 +100,20 @@ def check_ordinary_files(folder: Path) -> None:
     for parent, _, names in os.walk(folder):
         for name in names:
             check_not_special(Path(parent, name))
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Let libraries that are written in Rust, such as safetensors, report a failed write within the block as everything
+    else does: by an OSError, which is about `path`."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:  # of the library's own kind: SafetensorError, or a plain Exception of tokenizers
+        if (match := _OS_ERROR.search(str(error))) is None:
+            raise
+        raise OSError(int(match[1]), os.strerror(int(match[1])), os.fspath(path)) from error
 
 
 def not_written(path: Path, error: OSError, *, needed: int | None = None) -> str:

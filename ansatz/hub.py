@@ -17,7 +17,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
-from ansatz.errors import ModelError, NotStoredError
+from ansatz.errors import MissingModelError, ModelError, NotStoredError
+from ansatz.files import check_ordinary_files
+
+TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
 
 _EXPORTED = ["recipe.yaml", "prompt.txt"]  # of models that Ansatz wrote
 _WEIGHTS = "*.safetensors"
@@ -71,6 +74,27 @@ def local_folder(name: str | Path, *, key: str = "model.path", weights: bool = T
             return _download(parts, [name for name in _FILES if name != _WEIGHTS])
         folder = _download(parts, _FILES)
         return folder if any(folder.glob(_WEIGHTS)) else _download(parts, _FILES + _OLD_WEIGHTS)
+
+
+def model_folder(name: str | Path, *, key: str = "model.path") -> Path:
+    """The folder of a model, which is downloaded if it is on the hub. Cheap enough to run before any work.
+
+    Raises ModelError unless the folder has the files of a model with a tokenizer, MissingModelError if it does not
+    exist.
+    """
+    folder = local_folder(name, key=key)
+    check_ordinary_files(folder)
+    if not (folder / "config.json").is_file():
+        problem = "has no config.json" if folder.is_dir() else "is not a folder"
+    elif not any(file for pattern in TOKENIZER_FILES for file in folder.glob(pattern)):
+        problem = "has no tokenizer"  # transformers would create an empty one
+    else:
+        return folder
+    kind = ModelError if folder.exists() else MissingModelError
+    raise kind(
+        f"{key} = {str(name)!r} {problem}. Give a Hugging Face model folder (config.json, weights, tokenizer), or a "
+        "model of the hub (OWNER/NAME or OWNER/NAME@REVISION)."
+    )
 
 
 def is_stored(name: str | Path) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from ansatz.config.load import merge
+from ansatz.config.layers import merge
 from ansatz.config.schema import Config, flat_keys
 
 HUGE = 10**400

@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from ansatz.config.load import check, merge
+from ansatz.config.layers import merge
+from ansatz.config.load import check
 from ansatz.config.schema import Config
 from ansatz.track.jsonl import read_jsonl
 from benchmarks.faults.fingerprint import differences

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ansatz.track.jsonl import read_jsonl
+from ansatz.track.step_files import EVALUATIONS, step_files
 from ansatz.types import ScoredRollout, scored_from_json
 
 
@@ -21,6 +22,10 @@ class TrackerFolder:
     @property
     def evaluations(self) -> list[dict[str, Any]]:
         return read_jsonl(self.folder / "evaluations.jsonl")
+
+    @property
+    def responses(self) -> dict[tuple[str, int], list[dict[str, Any]]]:
+        return {(file.kind, file.step): read_jsonl(file.path) for file in step_files(self.folder, EVALUATIONS)}
 
     @property
     def events(self) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -35,6 +35,10 @@ Rate = Annotated[Float, Field(ge=0)]
 Fraction = Annotated[Float, Field(ge=0, le=1)]
 PositiveFraction = Annotated[Float, Field(gt=0, le=1)]
 FractionBelowOne = Annotated[Float, Field(ge=0, lt=1)]
+StepEnd = Literal["line", "blank_line", "sentence"] | dict[Literal["marker"], str]
+"""Where a reasoning step ends, together with the line ends after it. blank_line: steps are paragraphs. sentence: at a
+full stop, question mark or exclamation mark before a space, and at the end of a line; a number in front of a step
+belongs to it, and abbreviations are not known. {marker: TEXT}: right after this text, which is a part of the step."""
 
 
 class Section(BaseModel):

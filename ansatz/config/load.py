@@ -7,19 +7,20 @@ and the overrides. Unlike in YAML 1.1, `1e-6` is a number and a duplicate key is
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ansatz.config import renamed
+from ansatz.config.layers import laid_over, merge, merge_notes
 from ansatz.config.own_model import with_own_model_defaults
 from ansatz.config.packaged import is_packaged, recipe_path, recipe_text
 from ansatz.config.paths import beside_recipe
-from ansatz.config.schema import Config
+from ansatz.config.schema import Config, recipe_keys, section_at, suggest_keys
 from ansatz.config.toy import changes, toy_layer
 from ansatz.errors import ConfigError
 from ansatz.files import check_ordinary_files, has_half_character
@@ -117,14 +118,28 @@ def _check_values(value: Any) -> None:
 
 
 def load_recipe(
-    path: str | Path, *, overlays: Sequence[str | Path] = (), overrides: Mapping[str, str] | None = None
+    path: str | Path,
+    *,
+    overlays: Sequence[str | Path] = (),
+    overrides: Mapping[str, str] | None = None,
+    note: Callable[[str], object] | None = None,
 ) -> Config:
-    """The resolved config. Raises ConfigError in the words of the recipe."""
-    data = _read_recipe(path)
+    """The resolved config. Raises ConfigError in the words of the recipe.
+
+    note: is called with a sentence for each component of which the recipe's settings stay besides those that an overlay
+    or an option names.
+    """
+    data, kept = _read_recipe(path), list[tuple[str, str]]()
     for overlay in overlays:
-        data = merge(data, _read_recipe(overlay))
+        layer = _read_recipe(overlay)
+        kept += merge_notes(data, layer)
+        data = laid_over(data, layer)
     override_layer = _override_layer(overrides or {})
-    config = check(merge(data, override_layer))
+    kept += [each for each in merge_notes(data, override_layer) if _is_given(each[0], overrides or {})]
+    config = check(laid_over(data, override_layer))
+    if note is not None:
+        for _, sentence in kept:
+            note(sentence)
     return _at_toy_size(config, data, override_layer) if config.model.toy is True else config
 
 
@@ -136,27 +151,12 @@ def load_run(run_dir: str | Path, *, overrides: Mapping[str, str] | None = None)
             f"{str(run_dir)!r} is not a run folder: config.yaml is missing. Give a folder that `ansatz train` wrote."
         )
     check_ordinary_files(Path(run_dir))
-    return check(merge(_read(path), _override_layer(overrides or {})))
+    return check(laid_over(_read(path), _override_layer(overrides or {})))
 
 
 def dump(config: BaseModel) -> str:
     """The resolved config as YAML. Loading it gives an equal config."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the keys of `over`. Mappings on both sides are merged key by key, except that naming another
-    component (`source`, `name`) drops the settings of the old one."""
-    merged = dict(base)
-    for key, value in over.items():
-        old = merged.get(key)
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            old_settings, new_settings = cast(Mapping[str, Any], old), cast(Mapping[str, Any], value)
-            replaced = _names_another(old_settings, new_settings)
-            merged[key] = new_settings if replaced else merge(old_settings, new_settings)
-        else:
-            merged[key] = value
-    return merged
 
 
 def check(data: Mapping[str, Any]) -> Config:
@@ -185,7 +185,7 @@ def _sentences(error: ValidationError, *parents: str) -> str:
 
 
 def _at_toy_size(config: Config, data: Mapping[str, Any], override_layer: Mapping[str, Any]) -> Config:
-    after = check(merge(merge(data, toy_layer(config)), override_layer))
+    after = check(laid_over(merge(data, toy_layer(config)), override_layer))
     return after.model_copy(
         update={"model": after.model.model_copy(update={"toy": changes(config, after)})},
     )
@@ -195,15 +195,27 @@ def _override_layer(overrides: Mapping[str, str]) -> dict[str, Any]:
     """{"train.lr": "3e-4"} -> {"train": {"lr": 3e-4}}. All overrides form one layer, so their order does not matter."""
     layer: dict[str, Any] = {}
     for name, text in overrides.items():
-        value = parse_yaml(text, where=f"the value of --{name}")
+        value = _as_text_if_expected(name, parse_yaml(text, where=f"the value of --{name}"), text)
         for part in reversed(name.split(".")):
             value = {part: value}
         layer = merge(layer, value)
     return layer
 
 
-def _names_another(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    return any(key in old and key in new and old[key] != new[key] for key in ("source", "name"))
+def _as_text_if_expected(name: str, value: Any, text: str) -> Any:
+    """Return the text of an option whose key expects a text: to YAML, `--name off` would be a boolean and `--name 7` a
+    number. A list or a mapping stays one, and is then refused."""
+    *parents, key = name.split(".")
+    section = section_at(parents)
+    field = section.model_fields.get(key) if section is not None else None
+    kinds = (field.annotation, *get_args(field.annotation)) if field is not None else ()
+    fits = value is None and type(None) in kinds
+    return text if str in kinds and isinstance(value, bool | int | float | None) and not fits else value
+
+
+def _is_given(key: str, overrides: Iterable[str]) -> bool:
+    """Whether an option gives the mapping itself (`--rewards '{brief: {}}'`), and not one of its keys."""
+    return any(key == name or key.startswith(f"{name}.") for name in overrides)
 
 
 def _read_recipe(given: str | Path) -> dict[str, Any]:
@@ -225,25 +237,17 @@ def _sentence(detail: ErrorDetails) -> str:
     name = ".".join(str(part) for part in detail["loc"] if part != "[key]")
     if detail["type"] == "extra_forbidden":
         *parents, last = [str(part) for part in detail["loc"]]
-        section = _section(parents)
+        section = next(filter(None, (section_at(parents[:end]) for end in range(len(parents), -1, -1))))
         where = f"{'.'.join(parents)} has" if parents else "a recipe has"
-        return f"{name}: {where} no key {last!r}.{suggest(last, section.model_fields)}"
+        elsewhere = "" if parents and parents[0] not in Config.model_fields else suggest_keys(last, recipe_keys())
+        return f"{name}: {where} no key {last!r}.{elsewhere or suggest(last, section.model_fields)}"
     if detail["type"] == "missing":
         return f"{name} is missing. It has no default, so the recipe must give it."
     if detail["type"] == "value_error":  # raised by a validator of the section, whose message begins with the key
         return f"{name}.{detail['msg'].removeprefix('Value error, ')}.".removeprefix(".")
     if detail["type"] in ("model_type", "dict_type"):
         return f"{name} = {detail['input']!r}: it should be a mapping of keys to values."
+    if detail["type"] == "string_type" and isinstance(detail["input"], bool | int | float):
+        return f"{name} = {detail['input']!r}: it should be a text, which YAML does not read here. Put it in quotes."
     message = detail["msg"].removeprefix("Input ").removeprefix("String ").removeprefix("Value error, ")
     return f"{name} = {detail['input']!r}: it {message}."
-
-
-def _section(parents: Sequence[str]) -> type[BaseModel]:
-    section: type[BaseModel] = Config
-    for part in parents:
-        info = section.model_fields.get(part)
-        kind = info.annotation if info else None
-        if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
-            break
-        section = kind
-    return section

@@ -7,9 +7,9 @@ docstrings of the keys.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
@@ -263,7 +263,8 @@ class SaveSection(Section):
     false: they do not, and a resumed run samples these steps with its newest weights, so it gives another result than
     an uninterrupted one."""
     samples: bool = True
-    """Write the rollouts of every RL step as JSON lines, to rl/samples."""
+    """Write the rollouts of every RL step as JSON lines, to rl/samples, and the responses of every evaluation, to
+    STAGE/evaluations."""
     samples_keep: Count = 1000
     """Newest steps whose rollouts are kept; 0: all."""
     tensorboard: bool = True
@@ -438,6 +439,39 @@ class Config(Section):
 def stage_name(entry: str | Mapping[str, Any]) -> str:
     """The name in an entry of `stages`; empty if it has none."""
     return entry if isinstance(entry, str) else str(entry.get("stage", ""))
+
+
+def section_at(names: Sequence[str]) -> type[BaseModel] | None:
+    """The section of a recipe with these names, from the outermost on; None if the key is not a section."""
+    section: type[BaseModel] = Config
+    for name in names:
+        info = section.model_fields.get(name)
+        kinds = [info.annotation, *get_args(info.annotation)] if info else []  # the second of `Section | None`
+        inner = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+        if inner is None:
+            return None
+        section = inner
+    return section
+
+
+def recipe_keys(*names: str) -> list[str]:
+    """The dotted names of all keys in a section of a recipe; without names, of the whole recipe. The settings of
+    components have no schema and are left out."""
+    section, keys = section_at(names), list[str]()
+    for key, field in section.model_fields.items() if section is not None else ():
+        inner = section_at([*names, key])
+        keys += [] if inner is field.annotation else [".".join([*names, key])]
+        keys += recipe_keys(*names, key) if inner is not None else []
+    return keys
+
+
+def suggest_keys(last: str, known: Iterable[str], *, option: str = "") -> str:
+    """ " Did you mean train.lr or sft.lr?" with the keys whose last part is this one, those of RL first; empty if there
+    are none. option: what stands in front of each key."""
+    same = [key for key in known if key.rpartition(".")[2] == last.replace("-", "_")]
+    same.sort(key=lambda key: key.partition(".")[0] not in ("train", "rollout", "algorithm"))
+    *others, end = [f"{option}{key}" for key in same] or [""]
+    return f" Did you mean {', '.join(others)}{' or ' if others else ''}{end}?" if same else ""
 
 
 def count_keys(section: type[BaseModel]) -> int:

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansatz.config.load import check, merge
+from ansatz.config.layers import laid_over
+from ansatz.config.load import check
 from ansatz.config.schema import FIRST_STAGES, OPTIONAL_SECTIONS, Config, stage_name
 from ansatz.errors import ConfigError
 from ansatz.registry import suggest
@@ -78,7 +79,7 @@ def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
             raise ConfigError(
                 f"it changes {key!r}, but an entry can change only {', '.join(CHANGEABLE)}.{suggest(key, CHANGEABLE)}"
             )
-    return check(merge(config.model_dump(), changes)) if changes else config
+    return check(laid_over(config.model_dump(), changes)) if changes else config
 
 
 def _check_work(name: str, config: Config) -> None:

@@ -2,9 +2,9 @@
 
 Toy size is a layer of the config between the recipe with its overlays and the overrides, so `--train.steps 9` still
 has an effect. The model keeps its architecture (see `models.known_models`) and gets random weights. Sizes are lowered
-to the caps below and never raised. Generated problems replace those of the hub and of missing files. Rejection sampling
-teaches wrong responses if there are no correct ones. What changed is printed and kept as `model.toy` in the config.yaml
-of the run.
+to the caps below and never raised. Generated problems replace those of the hub and of missing files, and responses of
+the policy replace pairs and labelled responses from there. Rejection sampling teaches wrong responses if there are no
+correct ones. What changed is printed and kept as `model.toy` in the config.yaml of the run.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ def toy_layer(config: Config) -> dict[str, Any]:
         layer["rejection"] = rejection
     if preference := _preference(config.preference or {}):
         layer["preference"] = preference
+    if config.reward_model is not None and (given := _given_rows(config.reward_model.model_dump())):
+        layer["reward_model"] = {**layer.get("reward_model", {}), **given}
     if stages := _stages(config):
         layer["stages"] = stages
     if config.model.path is None:
@@ -156,10 +158,21 @@ def _rejection(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _preference(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What the stage says of sampling and of steps, with the caps of `rollout` and `sft`."""
     given = settings.get("pairs", {})
-    pairs = _over_caps(given, "rollout")
-    if isinstance(given, Mapping) and _is_over(cast("Mapping[str, Any]", given).get("problems"), _PROBLEMS // 8):
+    if not isinstance(given, Mapping):
+        return _over_caps(settings, "sft")
+    values = cast("Mapping[str, Any]", given)
+    pairs = _over_caps(values, "rollout")
+    if _is_over(values.get("problems"), _PROBLEMS // 8):
         pairs["problems"] = _PROBLEMS // 8
+    if _missing(values):
+        pairs = {**dict.fromkeys(values), "source": "policy", "problems": _PROBLEMS // 8}
     return _over_caps(settings, "sft") | ({"pairs": pairs} if pairs else {})
+
+
+def _given_rows(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What replaces given rows of the section `reward_model` that are on the hub or in missing files."""
+    missing = [key for key in ("data", "heldout_data") if settings.get(key) and _missing(settings[key])]
+    return dict.fromkeys(missing) | ({"step_end": "line"} if "data" in missing else {})
 
 
 def _stages(config: Config) -> list[Any]:
@@ -174,6 +187,7 @@ def _entry_caps(entry: Mapping[str, Any]) -> dict[str, Any]:
     caps = {section: _over_caps(values, section) for section, values in entry.items()}
     for section, caps_of in (("rejection", _rejection), ("preference", _preference)):
         caps[section] = caps_of(entry.get(section, {}))
+    caps["reward_model"] = {**caps.get("reward_model", {}), **_given_rows(entry.get("reward_model", {}))}
     return {section: values for section, values in caps.items() if values}
 
 

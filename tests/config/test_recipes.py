@@ -5,7 +5,9 @@ import yaml
 from toy_runs import REPOSITORY, TOY, toy, toy_config, toy_recipe
 
 from ansatz.config import load_recipe, load_run
-from ansatz.config.load import check, dump, merge, parse_yaml
+from ansatz.config.layers import merge
+from ansatz.config.load import check, dump, parse_yaml
+from ansatz.config.stage_list import stage_entries
 from ansatz.errors import ConfigError
 
 
@@ -155,7 +157,7 @@ def test_merging_changes_neither_side():
         ("train.max_logprob_gap", "0.9", "train.max_logprob_gap = 0.9: it should be greater than or equal to 1."),
         ("sft.batch_size", "0", "sft.batch_size = 0: it should be greater than 0."),
         ("model.dtype", "fp16", "model.dtype = 'fp16': it should be 'auto', 'float32' or 'bfloat16'."),
-        ("model.path", "7", "model.path = 7: it should be a valid string."),
+        ("model.path", "[7]", "model.path = [7]: it should be a valid string."),
         ("data.sft", "3", "data.sft = 3: it should be a mapping of keys to values."),
         (
             "rollout.temperature",
@@ -237,3 +239,99 @@ def test_yaml_that_no_recipe_can_hold_is_one_sentence(tmp_path, text, sentence):
     (tmp_path / "r.yaml").write_text(text)
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         load_recipe(tmp_path / "r.yaml")
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_null_removes_a_reward_from_an_option_and_from_an_overlay(tmp_path):
+    recipe = toy_recipe(tmp_path, {"rewards": {"math_answer": {"mode": "strict"}, "format": {"weight": 0.1}}})
+    overlay = write(tmp_path / "over.yaml", "rewards: {format: null, repetition: {}}\n")
+    expected = {"math_answer": {"mode": "strict"}}
+    for overrides in ({"rewards": "{format: null}"}, {"rewards.format": "null"}):
+        assert load_recipe(recipe, overrides=overrides).rewards == expected
+        toy_size = load_recipe(recipe, overrides={**overrides, "model.toy": "true"})
+        assert toy_size.rewards == expected
+    assert load_recipe(recipe, overlays=[overlay]).rewards == {**expected, "repetition": {}}
+
+
+def test_the_default_reward_can_be_removed_too(tmp_path):
+    recipe = toy_recipe(tmp_path, without="rewards")
+    changed = load_recipe(recipe, overrides={"rewards": "{math_answer: null, format: {}}"})
+    assert changed.rewards == {"format": {}}
+
+
+def test_a_reward_that_is_not_there_cannot_be_removed_and_a_recipe_of_its_own_cannot_say_null(tmp_path):
+    assert refused(tmp_path, **{"rewards.brief": "null"}) == (
+        "rewards.brief = null removes a reward, but the recipe has no 'brief'; its rewards are 'math_answer'."
+    )
+    recipe = toy_recipe(tmp_path, {"rewards": {"math_answer": None}})
+    with pytest.raises(ConfigError, match=r"rewards\.math_answer = None: it should be a mapping"):
+        load_recipe(recipe)
+
+
+def test_a_removed_reward_stays_removed_when_the_run_is_resumed_with_the_option(tmp_path):
+    config = toy_config(tmp_path, {"rewards": {"math_answer": {}, "format": {}}})
+    (tmp_path / "config.yaml").write_text(dump(config))
+    assert load_run(tmp_path, overrides={"rewards.format": "null"}).rewards == {"math_answer": {}}
+
+
+@pytest.mark.parametrize(
+    ("overlay", "overrides", "sentences"),
+    [
+        (
+            "rewards: {format: {}}",
+            {},
+            ["rewards keeps {math_answer: {mode: strict}} of the recipe. rewards: {math_answer: null} removes one."],
+        ),
+        ("", {"rewards": "{math_answer: {weight: 2}}"}, ["rewards.math_answer keeps {mode: strict} of the recipe."]),
+        ("", {"rewards.math_answer.weight": "2"}, []),  # an option for one key names what it changes
+        ("train: {lr: 1e-3}", {}, []),  # a section, not a component
+        ("rollout: {engine: {name: vllm}}", {}, []),  # another component drops the settings of the old one
+        ("rollout: {engine: {name: native}}", {}, ["rollout.engine keeps {max_concurrent: 8} of the recipe."]),
+    ],
+)
+def test_what_a_merge_keeps_of_a_component_is_told(tmp_path, overlay, overrides, sentences):
+    changes = {
+        "rewards": {"math_answer": {"mode": "strict"}},
+        "rollout": {"engine": {"name": "native", "max_concurrent": 8}},
+    }
+    notes: list[str] = []
+    overlays = [write(tmp_path / "over.yaml", overlay)] if overlay else []
+    load_recipe(toy_recipe(tmp_path, changes), overlays=overlays, overrides=overrides, note=notes.append)
+    assert notes == sentences
+
+
+def test_the_defaults_of_a_project_take_the_place_of_a_preset_in_the_layer_below(tmp_path):
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text("algorithm: {defaults_of: verl}\n")
+    below = {**TOY.get("algorithm", {}), "preset": "grpo", "kl_coef": 0.1}
+    recipe = toy_recipe(tmp_path, {"algorithm": below})
+    for config in (
+        load_recipe(recipe, overlays=[overlay]),
+        load_recipe(recipe, overrides={"algorithm.defaults_of": "verl"}),
+        load_recipe(recipe, overrides={"algorithm": "{defaults_of: verl}"}),
+    ):
+        assert config.algorithm == {**below, "preset": None, "defaults_of": "verl"}
+
+
+@pytest.mark.parametrize("names", [("preset", "defaults_of"), ("defaults_of", "preset")])
+def test_a_preset_and_a_project_in_one_layer_are_both_meant_whatever_their_order(tmp_path, names):
+    values = {"preset": "gspo", "defaults_of": "verl"}
+    assert load(tmp_path, **{f"algorithm.{name}": values[name] for name in names}).algorithm == values
+    assert load_recipe(toy_recipe(tmp_path, {"algorithm": values})).algorithm == values
+
+
+def test_a_merge_does_not_say_that_it_keeps_a_preset_that_it_drops(tmp_path):
+    notes: list[str] = []
+    recipe = toy_recipe(tmp_path, {"algorithm": {"preset": "grpo", "kl_coef": 0.1}})
+    load_recipe(recipe, overrides={"algorithm": "{defaults_of: verl}"}, note=notes.append)
+    assert notes == ["algorithm keeps {kl_coef: 0.1} of the recipe."]
+
+
+def test_an_entry_of_stages_takes_the_defaults_of_a_project_instead_of_the_preset(tmp_path):
+    entry = {"stage": "rl", "algorithm": {"defaults_of": "verl"}}
+    config = toy_config(tmp_path, {"algorithm": {"preset": "grpo"}, "stages": ["sft", "rl", entry]})
+    assert [each.config.algorithm["preset"] for each in stage_entries(config)[-2:]] == ["grpo", None]

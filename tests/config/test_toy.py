@@ -7,6 +7,7 @@ from toy_runs import TOY, toy_recipe
 from ansatz.config import load_recipe, load_run
 from ansatz.config.load import dump
 from ansatz.config.toy import CAPS
+from ansatz.loop.stages.preference import PreferenceStage
 
 BIG = {
     "data": {
@@ -144,3 +145,20 @@ def test_a_model_built_from_nothing_gets_toy_sizes_and_keeps_its_other_settings(
     assert (config.model.tiny["hidden_size"], config.model.tiny["num_layers"]) == (64, 2)
     assert config.model.tiny["max_context"] == 777
     assert yaml.safe_load(dump(config))["model"]["path"] is TOY["model"]["path"]
+
+
+def test_given_pairs_and_labels_of_the_hub_are_replaced_by_responses_of_the_policy(tmp_path):
+    hub = {"source": "hub", "dataset": "some/where", "split": "test"}
+    reward_model = {"kind": "process", "data": hub, "heldout_data": hub, "step_end": {"marker": "<s>"}}
+    recipe = {"reward_model": reward_model, "preference": {"pairs": {**hub, "min_gap": 1.0}}}
+    config = at_toy_size(tmp_path, recipe)
+    assert (config.reward_model.data, config.reward_model.heldout_data) == (None, None)
+    assert config.reward_model.step_end == "line"
+    PreferenceStage().check(config)
+    assert config.preference["pairs"]["source"] == "policy"
+    (tmp_path / "pairs.jsonl").write_text("")
+    there = {"source": "file", "path": str(tmp_path / "pairs.jsonl")}
+    recipe = {"reward_model": {"data": there}, "preference": {"pairs": there}}
+    config = at_toy_size(tmp_path, {**recipe, "stages": [{"stage": "reward_model", "reward_model": {"data": hub}}]})
+    assert config.reward_model.data == config.preference["pairs"] == there
+    assert config.stages[0]["reward_model"]["data"] is None

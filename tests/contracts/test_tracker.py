@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_up import evaluation_row as row
@@ -12,7 +13,12 @@ from tracker_folder import TrackerFolder
 
 from ansatz.errors import NonFiniteError
 from ansatz.track.fake import MemoryTracker
+from ansatz.track.rollout_rows import rollout_row
 from ansatz.track.tracker import Tracker
+
+
+def response(*, sample: int = 0, text: str = "#### 12") -> dict[str, Any]:
+    return rollout_row(scored(sample=sample, text=text), group="rl/5/heldout/0", noise_step=0, temperature=1.0)
 
 
 @pytest.fixture(params=["disk", "fake"])
@@ -81,6 +87,15 @@ def test_evaluations_keep_their_order_and_a_repeated_one_replaces_the_old(both):
     assert has.evaluations[-1]["pass@1"] == 0.125
 
 
+def test_the_responses_of_an_evaluation_come_back_and_a_repeated_one_replaces_them(both):
+    tracker, has = both
+    tracker.evaluation(row(0))
+    tracker.evaluation(row(5), [response(), response(sample=1)])
+    tracker.evaluation(row(5), [response(text="\u2028 </script> #### 3")])
+    tracker.evaluation(row(5, split="gsm8k"), [response()])
+    assert has.responses == {("heldout", 5): [response(text="\u2028 </script> #### 3")], ("gsm8k", 5): [response()]}
+
+
 def test_an_evaluation_with_a_gap_or_a_nan_is_refused(both):
     tracker, has = both
     with pytest.raises(ValueError, match="lacks pass@k"):
@@ -95,7 +110,7 @@ def test_resume_forgets_all_that_came_after_the_step(both):
     for step in range(1, 6):
         tracker.log(step, {"train/loss": float(step)})
         tracker.samples(step, [scored()])
-        tracker.evaluation(row(step))
+        tracker.evaluation(row(step), [response()])
         tracker.event(step, "skipped", "an update was skipped.", norm=1.0)
     assert tracker.has_evaluation(stage="rl", step=5)
     tracker.resume(3)
@@ -103,6 +118,7 @@ def test_resume_forgets_all_that_came_after_the_step(both):
     assert [entry["step"] for entry in has.events] == [1, 2, 3]
     assert list(has.steps) == [1, 2, 3]
     assert list(has.rollouts) == [1, 2, 3]
+    assert list(has.responses) == [("heldout", 1), ("heldout", 2), ("heldout", 3)]
     assert [entry["step"] for entry in has.evaluations] == [1, 2, 3]
     tracker.log(4, {"train/loss": 0.0})
     assert has.steps[4] == {"train/loss": 0.0}

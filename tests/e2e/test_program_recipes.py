@@ -10,8 +10,10 @@ from toy_runs import REPOSITORY, command
 from ansatz.track.jsonl import read_jsonl
 
 SAMPLE = REPOSITORY / "examples" / "data" / "gsm8k_sample.jsonl"
+FILE = f'source: jsonl, path: "{SAMPLE}", answer_from: "####"'
 PATHS = [
-    *("--data.sft.of.path", SAMPLE, "--data.train.path", SAMPLE, "--data.heldout.path", SAMPLE),
+    *("--data.sft.of", f"{{{FILE}}}"),
+    *("--data.train", f"{{split: train, {FILE}}}", "--data.heldout", f"{{split: heldout, {FILE}}}"),
     *("--rollout.max_response_tokens", "64"),
 ]
 QUICK = [

@@ -42,7 +42,17 @@ LETTERS = ["a", "e", "i", "o"]  # random weights rarely end a response themselve
 BEFORE_RL: dict[str, Any] = {
     **CHANGES,
     "data": {},
-    "stages": ["sft", "preference"],
+    "stages": ["reward_model", "sft", "preference"],
+    "reward_model": {
+        "kind": "process",
+        "problems": 6,
+        "samples_per_prompt": 4,
+        "steps": 3,
+        "batch_size": 3,
+        "heldout_problems": 2,
+        "heldout_samples": 2,
+        "slips": {"source": "word_problems", "split": "heldout", "count": 8, "slip_rate": 0.5, "max_value": 50},
+    },
     "sft": {"steps": 2},
     "preference": {
         "pairs": {"problems": 4, "samples_per_prompt": 4, "batch": 2, "stop": LETTERS},
@@ -102,7 +112,7 @@ def test_two_ranks_train_as_one_process_does(undisturbed: Path, tmp_path: Path):
 
 def test_the_stages_before_rl_train_on_two_ranks_as_in_one_process(tmp_path: Path):
     alone, on_ranks = run(tmp_path / "alone", BEFORE_RL), run(tmp_path / "ranks", BEFORE_RL, trainers=2)
-    for stage in ("sft", "preference"):
+    for stage in BEFORE_RL["stages"]:
         assert_agree(on_ranks / stage, alone / stage)
 
 
@@ -163,6 +173,19 @@ def stopped(undisturbed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     assert [row["step"] for row in metrics_of(copy / "rl")] == [*range(1, KILLED_IN)]
     assert list_checkpoints(copy / "rl")[-1].name == f"step-{SAVED_AT:06d}"
     return copy
+
+
+def test_a_reward_model_ends_in_the_same_bits_after_the_loss_of_a_rank(tmp_path: Path):
+    changes = {**BEFORE_RL, "stages": ["reward_model"], "sft": {"steps": 0}, "save": {"every": 1, "tensorboard": False}}
+    del changes["preference"]
+    undisturbed = run(tmp_path / "undisturbed", changes, trainers=2) / "reward_model"
+    folder = tmp_path / "killed"
+    with ranks_lost({3: signal.SIGKILL}, run_dir=folder / "runs" / "toy", copy=tmp_path / "copy") as losses:
+        ended = run(folder, changes, trainers=2) / "reward_model"
+    assert len(losses) == 1
+    assert metrics_of(ended) == metrics_of(undisturbed)
+    models = [list_checkpoints(stage)[-1] / "model.safetensors" for stage in (undisturbed, ended)]
+    assert models[0].read_bytes() == models[1].read_bytes()
 
 
 @pytest.mark.parametrize("size", [2, 1, 4])

@@ -40,7 +40,7 @@ def test_a_run_that_is_killed_twice_ends_in_the_same_bits(tmp_path):
     (tmp_path / "b").mkdir()
     code, _, err = command("train", toy_recipe(tmp_path / "a", CHANGES))
     assert code == 0, err
-    whole, killed = (tmp_path / name / "runs" / "toy" for name in "ab")
+    whole, killed = runs = [tmp_path / name / "runs" / "toy" for name in "ab"]
 
     first = kill_in(killed / "sft", after=10, arguments=["train", toy_recipe(tmp_path / "b", CHANGES)])
     assert 10 <= first[-1] < 60
@@ -60,6 +60,9 @@ def test_a_run_that_is_killed_twice_ends_in_the_same_bits(tmp_path):
     for stage in ("model", "sft", "rl"):
         evaluations = [untimed(read_jsonl(run / stage / "evaluations.jsonl")) for run in (whole, killed)]
         assert evaluations[0] == evaluations[1]
+        responses = [{path.name: path.read_bytes() for path in run.glob(f"{stage}/evaluations/*")} for run in runs]
+        assert responses[0] == responses[1]
+        assert f"heldout-{evaluations[0][-1]['step']:06d}.jsonl" in responses[0]
     for step in range(1, 25):
         samples = [untimed(read_jsonl(run / "rl" / "samples" / f"step-{step:06d}.jsonl")) for run in (whole, killed)]
         assert samples[0] == samples[1]

@@ -53,7 +53,7 @@ def toy_run(tmp_path: Path, recipe: Path, *more: str | Path) -> tuple[Path, Conf
     run = tmp_path / f"{recipe.stem}_toy"
     config = load_run(run)
     assert config.model.toy
-    assert all(line in out for line in config.model.toy)
+    assert f"{len(config.model.toy)} reduced keys" in out
     return run, config
 
 

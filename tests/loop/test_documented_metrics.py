@@ -1,5 +1,6 @@
 """The page of metrics against what runs emit: every emitted metric is documented, every documented one is emitted."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,10 @@ LETTERS = ["a", "e", "i", "o"]  # random weights rarely end a response themselve
 def emitted(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The names of all metrics of one run that uses everything: SFT, rejection sampling, DPO, a process reward model,
     PPO with a critic, a KL to the reference, a curriculum with dynamic sampling, partial rollouts, and a lag."""
+    folder = tmp_path_factory.mktemp("metrics")
+    labelled = folder / "labelled.jsonl"
+    rows = [{"prompt": "?", "completions": ["a"], "labels": [right]} for right in (True, False)]
+    labelled.write_text("".join(json.dumps(row) + "\n" for row in rows))
     changes = {
         "data": {"curriculum": {"dynamic_sampling": 1}},
         "sft": {"steps": 1, "heldout_every": 1},
@@ -30,6 +35,7 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
             "extra_layers": 0,
             "lm_coef": 1.0,
             "slips": {"source": "word_problems", "split": "heldout", "count": 8, "slip_rate": 0.5, "max_value": 50},
+            "heldout_data": {"source": "file", "path": str(labelled)},
             "problems": 2,
             "steps": 1,
             "heldout_problems": 2,
@@ -52,7 +58,7 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         "evaluate": {"problems": 2, "samples_per_prompt": 2, "k": 2, "every": 0},
         "save": {"tensorboard": False},
     }
-    run = run_pipeline(toy_config(tmp_path_factory.mktemp("metrics"), changes))
+    run = run_pipeline(toy_config(folder, changes))
     names = {name for path in run.glob("*/metrics.jsonl") for row in read_jsonl(path) for name in row}
     evaluations = [row for path in run.glob("*/evaluations.jsonl") for row in read_jsonl(path)]
     return names - {"step", "seconds"} | {name for row in evaluations for name in evaluation_scalars(row)}

@@ -111,7 +111,7 @@ def test_pairs_of_a_file_need_no_sampling_and_no_reference_if_the_loss_has_none(
     assert not (run / "preference" / "responses").exists()
     assert not list((run / "preference" / "checkpoints" / "step-000002" / "training").glob("reference*"))
     assert read_jsonl(run / "preference" / "metrics.jsonl")[0]["preference/pairs"] == 8
-    assert len(json.loads((run / "problems" / "unfit.json").read_text())["preference"]) == 1
+    assert len(json.loads((run / "problems" / "unfit.json").read_text())["preference.pairs"]) == 1
 
 
 def test_a_policy_that_is_always_right_gives_no_pair(tmp_path) -> None:

@@ -1,0 +1,97 @@
+"""Layers of a recipe: a mapping that is laid over another one, as overlays and options are over a recipe.
+
+rewards: {math_answer: {}, brief: {weight: 0.1}}                  the recipe
+rewards: {brief: null, format: {}}                                an overlay: brief goes, format is added
+algorithm: {defaults_of: verl}                                    an overlay: the recipe's preset goes
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import yaml
+
+from ansatz.config.schema import Config, section_at
+from ansatz.errors import ConfigError
+
+ALGORITHM, REWARDS = "algorithm", "rewards"
+"""REWARDS is the only mapping of components in a recipe. Without null, a layer could add rewards but never take one
+away. An algorithm takes a preset, or the defaults of a project, or in one layer both."""
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the keys of `over`. Mappings on both sides are merged key by key, except that naming another
+    component (`source`, `name`) drops the settings of the old one."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            old_settings, new_settings = cast(Mapping[str, Any], old), cast(Mapping[str, Any], value)
+            replaced = _names_another(old_settings, new_settings)
+            merged[key] = new_settings if replaced else merge(old_settings, new_settings)
+        else:
+            merged[key] = value
+    return merged
+
+
+def laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe with an overlay or with options: `merge`, without the rewards that `over` sets to null, and without the
+    preset if `over` asks for the defaults of a project instead.
+
+    ConfigError for a reward set to null that the recipe does not have.
+    """
+    over = _without_preset(base, over)
+    merged, rewards = merge(base, over), over.get(REWARDS)
+    known: Any = base.get(REWARDS, Config.model_fields[REWARDS].get_default(call_default_factory=True))
+    if not isinstance(rewards, Mapping) or not isinstance(known, Mapping):
+        return merged  # anything but a mapping is refused by the schema
+    given, known = cast(Mapping[str, Any], rewards), cast(Mapping[str, Any], known)
+    removed = [name for name, settings in given.items() if settings is None]
+    for name in removed:
+        if name not in known:
+            raise ConfigError(
+                f"rewards.{name} = null removes a reward, but the recipe has no {name!r}; its rewards are "
+                f"{', '.join(map(repr, known)) or 'none'}."
+            )
+    if removed:
+        rest = {name: settings for name, settings in given.items() if name not in removed}
+        merged[REWARDS] = merge({name: known[name] for name in known if name not in removed}, rest)
+    return merged
+
+
+def merge_notes(base: Mapping[str, Any], over: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(key, sentence) for each component, or mapping of components, of `over` that keeps settings of `base` which it
+    does not name. Sections are no components: that their other keys stay is what an overlay is for."""
+    return list(_notes(base, _without_preset(base, over), ()))
+
+
+def _without_preset(base: Mapping[str, Any], over: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`over`, with algorithm.preset null if it names a project in defaults_of and no preset, but `base` has one."""
+    below, above = base.get(ALGORITHM), over.get(ALGORITHM)
+    if not isinstance(below, Mapping) or not isinstance(above, Mapping):
+        return over
+    old, new = cast(Mapping[str, Any], below), cast(Mapping[str, Any], above)
+    if not new.get("defaults_of") or "preset" in new or not old.get("preset"):
+        return over
+    return {**over, ALGORITHM: {"preset": None, **new}}
+
+
+def _notes(base: Mapping[str, Any], over: Mapping[str, Any], parents: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    kept = {name: value for name, value in base.items() if name not in over}
+    if parents and kept and section_at(parents) is None:
+        key = ".".join(parents)
+        shown = yaml.safe_dump(kept, sort_keys=False, default_flow_style=True, allow_unicode=True, width=math.inf)
+        removal = f" {key}: {{{next(iter(kept))}: null}} removes one." if key == REWARDS else ""
+        yield key, f"{key} keeps {shown.strip()} of the recipe.{removal}"
+    for name, value in over.items():
+        old = base.get(name)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            old_settings, new_settings = cast(Mapping[str, Any], old), cast(Mapping[str, Any], value)
+            if not _names_another(old_settings, new_settings):
+                yield from _notes(old_settings, new_settings, (*parents, name))
+
+
+def _names_another(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    return any(key in old and key in new and old[key] != new[key] for key in ("source", "name"))
