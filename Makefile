@@ -85,6 +85,7 @@ docs: env
 	$(BIN)/python -m tools.model_reference
 	$(BIN)/python -m tools.option_reference
 	$(BIN)/python -m tools.paradigm_reference
+	$(BIN)/python -m tools.component_inputs
 
 check: env
 	$(BIN)/ruff check .

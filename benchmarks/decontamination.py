@@ -1,6 +1,6 @@
 """Recall and false drops of `ansatz data decontaminate`, measured with planted near-duplicates of test questions.
 
-    python benchmarks/decontamination.py --data ../shared/data --out runs/decontamination
+    python benchmarks/decontamination.py --data DATA --out runs/decontamination
 
 Test questions are edited in eleven ways and planted among the rows of training sets. Three rules are compared: any
 shared word 10-gram; 10-grams except set phrases; and the rule of `data.hygiene.decontaminate`. A false drop is an

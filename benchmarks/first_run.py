@@ -1,6 +1,6 @@
 """A user's first real run, from a model on the hub to an exported model in other tools, in an empty folder.
 
-    python benchmarks/first_run.py --work DIR --data ../shared/data [--ansatz COMMAND] [--vllm-python PYTHON]
+    python benchmarks/first_run.py --work DIR --data DATA [--ansatz COMMAND] [--vllm-python PYTHON]
         [--lm-eval-python PYTHON] [--recipes]
 
 It follows docs/how-to/your_model_one_gpu.md with a small model with random weights, which lies in a hub cache that is

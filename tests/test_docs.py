@@ -8,8 +8,18 @@ import pytest
 from toy_runs import REPOSITORY
 
 from ansatz.cli.recipe import RecipeCommand, split_overrides
+from ansatz.config.load import load_recipe
 from ansatz.config.schema import Config
-from tools import cli_reference, config_reference, option_reference, paradigm_reference, preset_reference
+from ansatz.objectives.build import build_objective
+from ansatz.objectives.explain import formula
+from tools import (
+    cli_reference,
+    component_inputs,
+    config_reference,
+    option_reference,
+    paradigm_reference,
+    preset_reference,
+)
 
 DOCS = REPOSITORY / "docs"
 PAGES = [REPOSITORY / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -38,6 +48,10 @@ def test_generated_pages_are_current(name, reference):
     assert (DOCS / name).read_text(encoding="utf-8") == reference.render(), f"docs/{name} is old; run `make docs`"
 
 
+def test_the_tables_of_inputs_are_current():
+    assert component_inputs.PAGE.read_text(encoding="utf-8") == component_inputs.page(), "run `make docs`"
+
+
 @pages
 def test_lines_have_at_most_100_characters(page):
     lines = page.read_text(encoding="utf-8").splitlines()
@@ -56,6 +70,41 @@ def test_relative_links_lead_to_files_and_headings(page):
         if not file.exists() or (heading and heading not in headings(file)):
             broken.append(target)
     assert broken == []
+
+
+@pages
+def test_every_figure_of_a_page_links_to_its_commit_and_processor(page):
+    lines = page.read_text(encoding="utf-8").splitlines()
+    images = [number for number, line in enumerate(lines) if re.match(r"!\[.*\.svg\)", line)]
+    assert [lines[number] for number in images if "origins.md" not in " ".join(lines[number : number + 6])] == []
+
+
+def test_every_figure_and_older_entry_of_the_log_has_a_commit_and_a_processor():
+    text = (DOCS / "experiments" / "origins.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (.+?) \| [0-9a-f]{7} \| (.+) \|$", text, flags=re.M))
+    figures = {f"`{path.name}`" for path in (DOCS / "figures").glob("*.svg")}
+    log = (DOCS / "experiments" / "LOG.md").read_text(encoding="utf-8")
+    heads = re.findall(r"^## (.*)$", log, flags=re.M)
+    entries = {re.sub(r"^[\d-]{10}: ", "", head) for head in heads if head < "2026-11-24"}
+    assert len(figures) > 10
+    assert len(entries) > 20
+    assert set(rows) == figures | entries
+
+
+READ_BY_USERS = [
+    file
+    for folder in ("docs", "ansatz", "examples", "deploy")
+    for file in sorted((REPOSITORY / folder).rglob("*"))
+    if file.suffix in (".md", ".py", ".yaml", ".sh", ".json", ".jsonl", ".svg") or file.name == "Dockerfile"
+]
+
+
+def test_nothing_that_is_installed_or_documented_needs_a_folder_next_to_the_repository():
+    outside = re.compile(r"(?<![\w/])\.\./shared\b|\bshared/(data|parity|verifier)\b")
+    assert outside.search("ansatz parity ../shared/parity/visible.json")
+    assert len(READ_BY_USERS) > 300
+    texts = {file: file.read_text(encoding="utf-8") for file in [REPOSITORY / "README.md", *READ_BY_USERS]}
+    assert [str(file.relative_to(REPOSITORY)) for file, text in texts.items() if outside.search(text)] == []
 
 
 def test_commands_in_guides_are_commands_with_their_own_options():
@@ -143,3 +192,18 @@ def test_the_page_of_the_architecture_shows_the_layers_and_packages_as_they_are(
     modules = [path for path in (REPOSITORY / "ansatz").iterdir() if not path.name.startswith(("_", "py.typed"))]
     names = [f"{path.name}/" if path.is_dir() else path.name for path in modules]
     assert [name for name in names if not re.search(rf"^  {re.escape(name)} ", text, flags=re.M)] == []
+
+
+def test_a_guide_that_shows_the_defaults_of_a_project_shows_its_objective():
+    """`explain` with the options of the page prints the formula of the project's defaults, and of nothing else."""
+    shown = []
+    for page in GUIDES:
+        for line in commands_of(page.read_text(encoding="utf-8")):
+            if match := re.search(r"defaults_of: ([\w-]+)", line):
+                _, _, recipe, *words = shlex.split(line)
+                config = load_recipe(recipe, overrides=split_overrides(words, verb_options=set())[1])
+                objective = build_objective(config.algorithm, max_response_tokens=64)
+                expected = build_objective({"defaults_of": match[1]}, max_response_tokens=64)
+                assert formula(objective) == formula(expected), line
+                shown.append(match[1])
+    assert shown == ["trl", "verl"]

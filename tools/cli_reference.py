@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-import typer
 from typer.core import TyperCommand
 
-from ansatz.cli.main import build_app
 from ansatz.cli.recipe import RecipeCommand
+from ansatz.cli.verbs import load_verb, verb_help
 from tools.pages import item, paragraph, replace_page
 
 INTRODUCTION = """\
@@ -23,7 +22,8 @@ This page is generated from the commands by `make docs`; do not edit it.
 
 `ansatz VERB --help` prints the same. The verbs that take a recipe accept any of its
 [keys](config.md) as a dotted option, such as `--train.lr 3e-4`. An error in a recipe, an option or
-a file is one message and exit code 2.
+a file is one message and exit code 2. `ansatz --install-completion` lets the shell complete verbs,
+options and recipe keys.
 """
 
 _KINDS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
@@ -39,7 +39,8 @@ def render() -> str:
 
 def commands() -> Iterator[tuple[str, TyperCommand]]:
     """("ansatz data peek", command) for every verb that does something, in alphabetical order."""
-    yield from _within("ansatz", typer.main.get_command(build_app()))
+    for verb in verb_help():
+        yield from _within(f"ansatz {verb}", load_verb(verb))
 
 
 def _within(name: str, command: Any) -> Iterator[tuple[str, TyperCommand]]:

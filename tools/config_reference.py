@@ -62,8 +62,8 @@ This page is generated from the schema by `make docs`; do not edit it.
 
 A recipe is a YAML file. Each key below can stand in the recipe or in an overlay, or on the command
 line as a dotted option: `--train.lr 3e-4`. A key that does not exist is refused, with the nearest
-name. `ansatz explain RECIPE` prints the recipe with all its defaults filled in. The terms are
-explained in the [glossary](glossary.md).
+name. `ansatz explain RECIPE --full` prints the recipe with all its defaults filled in. The
+terms are explained in the [glossary](glossary.md).
 
 A *component* is named together with its settings: `{name: vllm, mode: server}` for an engine,
 `{source: jsonl, path: my.jsonl}` for problems, `math_answer: {mode: strict}` for a reward.
@@ -284,9 +284,12 @@ def _algorithm() -> list[str]:
 
 def _formula(component: Callable[..., Any]) -> str:
     """The component's formula with the names of its settings, as a sentence; empty if it has none."""
-    text = getattr(component, "formula", "")
+    words = getattr(component, "formula", None)
+    if words is None:
+        return ""
+    text = words.named({name: parameter.default for name, parameter in settings_of(component).items()})
     text = re.sub(r"(\w+) \{\1\}|\{(\w+)\} \2|\{(\w+)\}", lambda match: match[1] or match[2] or match[3], text)
-    return f"{text}." if text else ""
+    return f"{text}."
 
 
 def _by_function(registry: Registry[Any]) -> Mapping[Any, list[str]]:
@@ -329,7 +332,8 @@ def _rewards() -> list[str]:
         paragraph(
             "Each entry is the name of a reward with its settings. Every reward also takes `weight` (default `1.0`): "
             "the score of a response is the weighted sum of its rewards. If a reward has the settings `correct` and "
-            "`wrong`, these are its values for a correct and a wrong response."
+            "`wrong`, these are its values for a correct and a wrong response. An overlay or an option adds its "
+            "rewards to those of the recipe, and `rewards: {NAME: null}` removes one."
         ),
         "",
     ]

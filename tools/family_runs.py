@@ -21,7 +21,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from ansatz.certify.check import check_recipe
-from ansatz.config.load import check, merge
+from ansatz.config.layers import merge
+from ansatz.config.load import check
 from ansatz.config.schema import Config
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.run_folder import resume_config

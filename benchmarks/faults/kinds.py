@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from ansatz.config.load import merge
+from ansatz.config.layers import merge
 
 from .tiny_recipe import TINY
 

@@ -1,7 +1,8 @@
+import dataclasses
 import json
 
 import pytest
-from tiny_models import tiny_policy
+from tiny_models import tiny_folder, tiny_policy
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ansatz.errors import ModelError
@@ -42,6 +43,21 @@ def test_the_parameter_count_equals_the_models(tmp_path, name):
 @pytest.mark.parametrize(("name", "number"), PUBLISHED.items())
 def test_published_shapes_have_the_published_number_of_parameters(name, number):
     assert KNOWN_MODELS[name].num_parameters == number
+
+
+@pytest.mark.parametrize("family", ["Gemma", "Gemma2", "Gemma3Text", "Phi3", "Olmo2", "SmolLM3", "Mistral"])
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_the_parameters_of_every_architecture_are_counted_from_its_config(tmp_path, family, kv_heads):
+    folder = tiny_folder(tmp_path, f"{family}Config", num_key_value_heads=kv_heads)
+    assert model_shape(folder).num_parameters == load_policy(folder).num_parameters
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_architecture_has_a_toy_model_that_loads(tmp_path, architecture):
+    shape = dataclasses.replace(KNOWN_MODELS["meta-llama/Llama-3.1-8B"], architecture=architecture)
+    toy = shape.at_toy_size(vocab_size=400, max_context=64)
+    build_random_model(tmp_path, texts=["one and two is three"] * 3, shape=toy)
+    assert load_policy(tmp_path).model.config.model_type == architecture
 
 
 def test_an_unknown_name_and_another_architecture_are_refused(tmp_path):
