@@ -15,6 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_never
@@ -56,7 +57,7 @@ class ChatClient:
 
     url: str
     model: str
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     timeout_s: float = 60.0
     patience_s: float = 900.0
     backoff_s: float = 0.5
@@ -72,6 +73,8 @@ class ChatClient:
                 "judge: the API key has a line break or another character that a header cannot hold. Set the variable "
                 "to the key alone."
             )
+        if self.api_key is not None and self.api_key != self.api_key.strip():
+            raise ConfigError("judge: the API key begins or ends with a space. Set the variable to the key alone.")
         object.__setattr__(self, "_requests", _Requests(_completions_url(self.url)))
 
     def ask(self, messages: Sequence[Mapping[str, str]], *, max_tokens: int) -> str:
@@ -106,7 +109,7 @@ class ChatClient:
             async with self._requests.turn(self.concurrent):
                 patience.reschedule(first_attempt() + patience_s)
                 try:
-                    return _content(await self._post(body))
+                    return self._content(await self._post(body))
                 except _Retry as retry:
                     failures.append(retry.failure)
                     raise
@@ -140,10 +143,10 @@ class ChatClient:
         except TimeoutError as error:
             raise _Retry(ChatTimeout(f"no reply in {self.timeout_s} s")) from error
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
-            raise _Retry(ChatFailed(f"{type(error).__name__}: {error}")) from error
+            raise _Retry(ChatFailed(f"{type(error).__name__}: {self._without_key(str(error))}")) from error
         if status == 200:
             return data
-        failure = ChatFailed(f"status {status}: {data[:200].decode(errors='replace')}")
+        failure = ChatFailed(f"status {status}: {self._beginning(data)}")
         if status in _RETRY_STATUS:
             raise _Retry(failure, _seconds(headers.get("Retry-After")))
         raise failure
@@ -151,6 +154,25 @@ class ChatClient:
     def _headers(self) -> dict[str, str]:
         authorization = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         return {"Content-Type": "application/json", "Accept-Encoding": "identity", **authorization}
+
+    def _content(self, data: bytes) -> str:
+        try:
+            reply: Any = parse_json(data)
+            content = reply["choices"][0]["message"]["content"]
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise _Retry(ChatFailed(f"no chat completion: {self._beginning(data)}")) from error
+        if not isinstance(content, str):
+            raise _Retry(ChatFailed(f"the reply has no text: {self._beginning(data)}"))
+        return content
+
+    def _beginning(self, data: bytes) -> str:
+        """The first characters of what the server sent, for a message. Some servers repeat a key that they refuse."""
+        return self._without_key(data.decode(errors="replace"))[:200]
+
+    def _without_key(self, text: str) -> str:
+        for form in (self.api_key, json.dumps(self.api_key)[1:-1], quote(self.api_key)) if self.api_key else ():
+            text = text.replace(form, "[key]")
+        return text
 
 
 class _Requests:
@@ -195,6 +217,11 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 def _completions_url(url: str) -> str:
     """The address of the route. ConfigError if the text is not an address."""
+    if "@" in url or "?" in url:  # it can hold a key, so it is not shown
+        raise ConfigError(
+            "judge: the url has a name, a password or a query. Put the key into an environment variable, and give that "
+            "variable's name in api_key_env."
+        )
     try:
         parsed = httpx2.URL(url)
         valid = parsed.scheme in ("http", "https") and bool(parsed.host) and 0 < (parsed.port or 80) < 65536
@@ -203,17 +230,6 @@ def _completions_url(url: str) -> str:
     if not valid:
         raise ConfigError(f"judge: url = {url!r}: expected a URL such as http://localhost:8000/v1.")
     return f"{url.rstrip('/')}/chat/completions"
-
-
-def _content(data: bytes) -> str:
-    try:
-        reply: Any = parse_json(data)
-        content = reply["choices"][0]["message"]["content"]
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise _Retry(ChatFailed(f"no chat completion: {data[:200].decode(errors='replace')}")) from error
-    if not isinstance(content, str):
-        raise _Retry(ChatFailed(f"the reply has no text: {data[:200].decode(errors='replace')}"))
-    return content
 
 
 def _seconds(retry_after: str | None) -> float | None:

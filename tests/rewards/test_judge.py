@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import random
 import socket
 import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
+import hypothesis.strategies as st
 import pytest
 from chat_server import ChatServer
+from hypothesis import given, settings
 
 from ansatz.errors import ConfigError, RewardUnavailable
 from ansatz.rewards.chat_client import ChatClient, ChatFailed, ChatTimeout
 from ansatz.rewards.grader import build_grader
-from ansatz.rewards.judge import judge
+from ansatz.rewards.judge import judge, read_verdict
 from ansatz.types import Reason
 
 
@@ -95,6 +100,64 @@ def test_a_passing_failure_is_tried_again(rollout):
         (judged,) = ask(server, ["odd"], rollout)
         assert len(server.requests) == 3
     assert judged.verdict
+
+
+@pytest.mark.parametrize(
+    ("reply", "verdict"),
+    [
+        ("CORRECT", True),
+        ("Compared.\nCORRECT\n", True),
+        ("The same value: 4 = 4\r\n\r\n**CORRECT**\r\n", True),
+        ("Is it CORRECT? It is.\n__CORRECT__.", True),
+        ("CORRECT\nSo, once more:\nCORRECT.", True),
+        ("<think>Is it INCORRECT?\nINCORRECT</think>\nCORRECT", True),
+        ("It is not 5.\nCORRECT", True),
+        ("CORRECT? No.\nINCORRECT", False),
+        ("*INCORRECT.*", False),
+        ("INCORRECT (it says CORRECT)", None),
+        ("not CORRECT", None),
+        ("CORRECT? INCORRECT", None),
+        ("INCORRECT\nCORRECT", None),
+        ("CORRECT\nINCORRECT", None),
+        ("CORRECT\nNo, wait.", None),
+        ("It is not\nCORRECT", None),
+        ("I don\u2019t think that it is\nCORRECT", None),
+        ("Perhaps it is,\nCORRECT", None),
+        ('It says:\n"CORRECT"', None),
+        ("> CORRECT", None),
+        ("```\nCORRECT\n```", None),
+        ("`CORRECT`", None),
+        ("- CORRECT", None),
+        ("~~CORRECT~~", None),
+        ("CORRECT?", None),
+        ("CORRECT!", None),
+        ("Correct", None),
+        ("INCORRECT\u2028CORRECT", None),
+        ("\u200bCORRECT", None),
+        ("Verdict: CORRECT", None),
+        ("<think>\nCORRECT", None),
+        ("", None),
+    ],
+)
+def test_a_verdict_is_the_last_line_and_alone_on_it(reply, verdict):
+    assert read_verdict(reply) is verdict
+
+
+DENIALS = st.sampled_from(["INCORRECT", "not", "It isn't", "wrong, though it says", "never", "if it were", "UN", "in"])
+FILLERS = st.sampled_from([" ", ", ", ": ", "\t", " (", ' "', "** ", "CORRECT? ", "CORRECT or ", "so "])
+ENDINGS = st.sampled_from(["", ".", ")", '"', "?", " INCORRECT", ", it claims", "**", "\nINCORRECT", "\nI doubt it."])
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.text("aCORET \n*", max_size=20), DENIALS, st.lists(FILLERS, min_size=1, max_size=3), ENDINGS)
+def test_no_reply_whose_last_sentence_denies_or_doubts_is_a_verdict_of_correct(before, denial, fillers, ending):
+    assert read_verdict(f"{before} {denial}{''.join(fillers)}CORRECT{ending}") is not True
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.text("INCORET \n*._>", max_size=40), st.sampled_from(["INCORRECT", "**INCORRECT**", "INCORRECT."]))
+def test_a_line_that_says_incorrect_is_never_paid_whatever_stands_around_it(text, line):
+    assert read_verdict(f"{text}\n{line}\n{text}") is not True
 
 
 @pytest.mark.parametrize("reply", ["I cannot tell.", "<think>CORRECT or INCORRECT?</think>"])
@@ -255,6 +318,34 @@ def test_the_key_goes_into_the_header_from_the_environment(rollout, monkeypatch)
         assert server.headers[0]["Authorization"] == "Bearer sesame"
 
 
+def test_the_key_is_in_no_representation_and_in_no_error(rollout, monkeypatch, caplog):
+    """Providers repeat a key that they refuse, and the message is printed and written into the run folder."""
+    key = 'sk-sesame"/99'
+    monkeypatch.setenv("JUDGE_KEY", key)
+    assert "sesame" not in repr(ChatClient(url="http://127.0.0.1:9/v1", model="m", api_key=key))
+    bodies = [f"bad key {key}", json.dumps({"error": f"bad key {key}"}), "x" * 190 + key, f"<a href='?k={quote(key)}'>"]
+    caplog.set_level(logging.DEBUG)
+    for status in (401, 200):
+        for body in bodies:
+            with ChatServer(lambda request, reply=(status, body): reply) as server:
+                with pytest.raises(RewardUnavailable) as failure:
+                    ask(server, ["odd"], rollout, api_key_env="JUDGE_KEY", patience_s=0.3)
+            shown = "".join(traceback.format_exception(failure.value))
+            assert "sesame" not in shown
+            assert f"status {status}" in shown or "no chat completion" in shown or "given up" in shown
+    assert "sesame" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"api_key_env": "sk-sesame-9"}, {"url": "http://me:sesame@127.0.0.1:9/v1"}, {"url": "http://a/v1?k=sesame"}],
+)
+def test_a_key_in_the_recipe_is_refused_and_not_repeated(given):
+    with pytest.raises(ConfigError, match="variable's name") as failure:
+        build_grader({"judge": {"url": "http://127.0.0.1:9/v1", "model": "m"} | given})
+    assert "sesame" not in "".join(traceback.format_exception(failure.value))
+
+
 def test_a_recipe_with_a_judge_grades(rollout):
     with (
         ChatServer(says) as server,
@@ -278,6 +369,7 @@ def test_a_recipe_with_a_judge_grades(rollout):
         ({"url": "http://127.0.0.1:9/v1", "model": "m", "patience_s": float("nan")}, "patience_s"),
         ({"url": "http://127.0.0.1:9/v1", "model": "m", "drop": 0.02}, "drop"),
         ({"url": "http://127.0.0.1:9/v1", "model": "m", "api_key_env": "BROKEN_KEY"}, "line break"),
+        ({"url": "http://127.0.0.1:9/v1", "model": "m", "api_key_env": "SPACED_KEY"}, "space"),
         ({"url": "http://127.0.0.1:9/v1", "model": "m", "api_key_env": "NO_SUCH_KEY"}, "NO_SUCH_KEY"),
         ({"url": "http://127.0.0.1:9/v1"}, "needs the setting 'model'"),
         ({"url": "http://127.0.0.1:9/v1", "model": "m", "timeout_s": 0}, "timeout_s"),
@@ -286,6 +378,7 @@ def test_a_recipe_with_a_judge_grades(rollout):
 )
 def test_a_wrong_recipe_is_refused_before_any_work(settings, message, monkeypatch):
     monkeypatch.setenv("BROKEN_KEY", "sesame\nX-Other: 1")
+    monkeypatch.setenv("SPACED_KEY", "sesame ")
     with pytest.raises(ConfigError, match=message):
         build_grader({"judge": settings})
 
