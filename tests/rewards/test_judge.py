@@ -327,9 +327,9 @@ def test_the_key_is_in_no_representation_and_in_no_error(rollout, monkeypatch, c
     caplog.set_level(logging.DEBUG)
     for status in (401, 200):
         for body in bodies:
-            with ChatServer(lambda request, reply=(status, body): reply) as server:
-                with pytest.raises(RewardUnavailable) as failure:
-                    ask(server, ["odd"], rollout, api_key_env="JUDGE_KEY", patience_s=0.3)
+            server = ChatServer(lambda request, reply=(status, body): reply)
+            with server, pytest.raises(RewardUnavailable) as failure:
+                ask(server, ["odd"], rollout, api_key_env="JUDGE_KEY", patience_s=0.3)
             shown = "".join(traceback.format_exception(failure.value))
             assert "sesame" not in shown
             assert f"status {status}" in shown or "no chat completion" in shown or "given up" in shown
