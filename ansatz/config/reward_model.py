@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 from ansatz.config.fields import Count, FractionBelowOne, Int, Positive, Rate, StepEnd
 from ansatz.config.sampling import SamplingOptions
 
+REWARD_MODEL = "reward_model"
+"""The name of the stage, and what `train.critic.path` says for the newest reward model of the run."""
 PROCESS_ONLY = ("step_end", "labels", "step_rollouts", "slips")
 SAMPLED_ONLY = ("labels", "step_rollouts")
 

@@ -127,7 +127,8 @@ class CriticSection(Section):
 
     path: str | None = None
     """The model that the critic's transformer starts from: a folder or a model of the hub, with the vocabulary of the
-    policy. null: the policy at the start of RL. The value head starts at 0 in either case."""
+    policy, or `reward_model`: the newest reward model of the run. Of a reward model with extra layers, only these, the
+    last norm and the value head are trained. null: the policy at the start of RL. The value head starts at 0."""
     lr: Rate = 1e-3
     """Learning rate of the critic, with the schedule of `train.lr`. Default with `model.path`: 1e-5."""
     steps_alone: Count = 0

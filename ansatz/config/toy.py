@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from ansatz.config.reward_model import REWARD_MODEL
 from ansatz.config.schema import Config, EvaluateSection, flat_keys
 
 CAPS: dict[str, int] = {
@@ -80,8 +81,10 @@ def toy_layer(config: Config) -> dict[str, Any]:
         )
         if flat[key] > cap and not unused and not needed and not as_rollout:
             layer.setdefault(section, {})[name] = cap
-    if config.train.critic.path is not None or config.train.critic.steps_alone:
-        layer.setdefault("train", {})["critic"] = {"path": None, "steps_alone": min(1, config.train.critic.steps_alone)}
+    critic = config.train.critic
+    if critic.path not in (None, REWARD_MODEL) or critic.steps_alone:
+        own = critic.path if critic.path == REWARD_MODEL else None
+        layer.setdefault("train", {})["critic"] = {"path": own, "steps_alone": min(1, critic.steps_alone)}
     if rewards := _rewards(config, layer.get("rollout", {}).get("max_response_tokens")):
         layer["rewards"] = rewards
     if rejection := _rejection(config.rejection or {}):

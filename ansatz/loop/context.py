@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ansatz.cluster.ray import RayCluster
 from ansatz.config.chat import Template
+from ansatz.config.reward_model import REWARD_MODEL
 from ansatz.config.schema import Config, SftSection, TrainSection
 from ansatz.data.store import read_problems, write_problems
 from ansatz.environments.base import bind_environment
@@ -19,7 +20,6 @@ from ansatz.files import write_text
 from ansatz.json_text import read_object
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.lengths import LengthChecker
-from ansatz.loop.own_reward_model import STAGE as REWARD_MODEL
 from ansatz.loop.own_reward_model import own_rewards, rewards_with
 from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources
@@ -137,9 +137,14 @@ class RunContext(RunSources):
         if not own_rewards(self.config.rewards):
             yield self.grader
             return
-        newest = [path for name, path in self.outputs.items() if name.startswith(REWARD_MODEL)][-1]
-        with build_grader(rewards_with(self.config, newest), workers=self.config.grader_workers) as grader:
+        rewards = rewards_with(self.config, self.newest_reward_model)
+        with build_grader(rewards, workers=self.config.grader_workers) as grader:
             yield grader
+
+    @property
+    def newest_reward_model(self) -> str:
+        """The folder of the reward model that the run has trained last. There must be one."""
+        return [path for name, path in self.outputs.items() if name.startswith(REWARD_MODEL)][-1]
 
     def evaluator(self, source: HasTokenizer, *, num_problems: int | None = None) -> Evaluator:
         """The held-out evaluation of the recipe. num_problems: fewer of its problems, from the first."""

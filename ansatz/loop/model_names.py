@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansatz.config.reward_model import REWARD_MODEL
 from ansatz.config.schema import Config
 from ansatz.hub import pinned
 from ansatz.rewards.learned import LEARNED
@@ -16,7 +17,7 @@ def with_commits(config: Config) -> Config:
     if config.model.path is not None and not config.model.built:
         path = pinned(config.model.path)
         changes["model"] = config.model.model_copy(update={"path": path})
-    if config.train.critic.path is not None:
+    if config.train.critic.path not in (None, REWARD_MODEL):
         critic = config.train.critic.model_copy(
             update={"path": pinned(config.train.critic.path, key="train.critic.path")}
         )

@@ -1,6 +1,6 @@
-"""Rewards whose model this run trains itself: `learned` and `process` without a `model`, after a stage `reward_model`.
+"""What uses a model that this run trains itself, after a stage `reward_model`: rewards and the critic of RL.
 
-Until the stage has made a model, these rewards are left out, and the other rewards of the recipe give the verdicts. RL
+The rewards are `learned` and `process` without a `model`. Until the stage has made a model, these rewards are left out, and the other rewards of the recipe give the verdicts. RL
 is rewarded by the newest reward model; evaluations and the labels of later rounds stay with the verdicts.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansatz.config.reward_model import REWARD_MODEL
 from ansatz.config.schema import Config
 from ansatz.errors import ConfigError
 from ansatz.rewards.base import rewards
 from ansatz.rewards.learned import LEARNED
 
-STAGE = "reward_model"
 Recipe = Mapping[str, Mapping[str, Any]]
 
 
@@ -57,9 +57,26 @@ def check_own_rewards(config: Config) -> None:
                 f"rewards has only {name!r}, whose model is trained by this run. Its responses need verdicts: add a "
                 "reward that grades answers, such as math_answer: {weight: 0}."
             )
-        names = config.stage_names
-        if "rl" in names and (STAGE not in names or names.index("rl") < names.index(STAGE)):
+        if not _comes_before_rl(config):
             raise ConfigError(
                 f"rewards.{name} names no model, and RL comes before the stage reward_model that trains one. List "
                 "reward_model before rl."
             )
+
+
+def check_own_critic(config: Config) -> None:
+    """ConfigError if the critic waits for a model of the run, and no such model can come in time."""
+    if config.train.critic.path != REWARD_MODEL:
+        return
+    if config.reward_model is None or not _comes_before_rl(config):
+        found = "no such stage" if config.reward_model is None else "that stage only after RL"
+        raise ConfigError(
+            f"train.critic.path = {REWARD_MODEL!r} is the reward model that the stage reward_model of this run trains, "
+            f"and the recipe has {found}. Add the section reward_model and list its stage before rl, or give a folder."
+        )
+
+
+def _comes_before_rl(config: Config) -> bool:
+    """Whether RL, if there is any, has a reward model of the run from the start."""
+    names = config.stage_names
+    return "rl" not in names or (REWARD_MODEL in names and names.index(REWARD_MODEL) < names.index("rl"))

@@ -14,6 +14,7 @@ from ansatz.errors import ConfigError
 from ansatz.models.layers import configure_layers
 from ansatz.models.load import Policy, cast, compute_dtype, find_device, load_policy, load_tokenizer
 from ansatz.models.lora import bind_adapters
+from ansatz.models.reward_model import classifier_of, load_reward_model
 from ansatz.models.save import export_dtype
 from ansatz.models.threads import set_threads
 from ansatz.objectives.objective import Objective
@@ -66,7 +67,7 @@ class TrainerSpec:
             placement=placement,
         )
         if self.updates.critic.path is not None and objective.needs_values:
-            critic = load(self.updates.critic.path)
+            critic = _load_critic(self.updates.critic.path)
             configure_layers(critic, checkpointing=model.checkpointing, compiled=model.compile)
             trainer.start_critic_from(critic)
         return trainer
@@ -154,6 +155,16 @@ def copy_of_trained(config: Config, path: str, *, device: str | None = None) -> 
 def load_base(config: Config, path: str, *, device: str | None = None) -> Policy:
     """The model that the recipe trains, with weights of 4 bits if `model.quantize` says so."""
     return load(path, four_bits=config.model.quantize is not None, device=device)
+
+
+def _load_critic(path: str) -> Policy:
+    """The model that a critic starts from: a policy or a reward model."""
+    check_digests(path)
+    classifier = classifier_of(path)
+    if classifier is None:
+        return load_policy(path)
+    reads, extra_layers = classifier
+    return load_reward_model(path, reads=reads, extra_layers=extra_layers)
 
 
 def check_digests(path: str) -> None:

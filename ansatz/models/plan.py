@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from ansatz.config.reward_model import REWARD_MODEL
 from ansatz.config.schema import Config
 from ansatz.config.toy import TINY
 from ansatz.errors import ConfigError
@@ -86,6 +87,23 @@ def recipe_shape(config: Config) -> ModelShape:
     return shape.at_toy_size(vocab_size=TINY["vocab_size"], max_context=context)
 
 
+def _critic_shape(config: Config, policy: ModelShape) -> ModelShape:
+    """The shape of the critic's transformer. That of a reward model of the run has the extra layers, and is counted as
+    if all of its layers were trained."""
+    path, section = config.train.critic.path, config.reward_model
+    if path is None:
+        return policy
+    if path != REWARD_MODEL or section is None:
+        return model_shape(path, key="train.critic.path")
+    if not section.extra_layers:
+        return policy
+    return replace(
+        policy,
+        num_layers=policy.num_layers + section.extra_layers,
+        hidden_size=policy.hidden_size + section.extra_width,
+    )
+
+
 def workload_of(
     config: Config, *, needs_ref: bool, needs_values: bool, whole_minibatch: bool, hardware: Hardware | None
 ) -> Workload:
@@ -111,7 +129,7 @@ def workload_of(
         trained = adapter_parameters(shape, rank=rank, targets=targets)
     critic = None
     if needs_values:
-        critic = shape if train.critic.path is None else model_shape(train.critic.path, key="train.critic.path")
+        critic = _critic_shape(config, shape)
     return Workload(
         shape=shape,
         dtype_bytes=dtype_bytes,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from ansatz.config.fields import StepEnd
 from ansatz.errors import ModelError
+from ansatz.json_text import read_object
 from ansatz.models import attention, norm
 from ansatz.models.families import max_context
 from ansatz.models.load import Policy, check_folder, find_device, load_tokenizer
@@ -34,6 +35,8 @@ CLASSIFIERS: dict[Reads, Any] = {
     "response": transformers.AutoModelForSequenceClassification,
     "step": transformers.AutoModelForTokenClassification,
 }
+EXTRA_LAYERS = "extra_layers"
+"""The key of config.json that says how many of the last layers are extra ones."""
 HEAD = "score"
 """The name of the head in every decoder of transformers that has these classes."""
 OUTPUTS = ("o_proj", "down_proj")
@@ -81,6 +84,7 @@ def load_reward_model(
     model = model.to(find_device(device))
     if extra_layers:
         _train_only_extra_layers(model, extra_layers)
+        setattr(model.config, EXTRA_LAYERS, extra_layers)
     tokenizer = load_tokenizer(folder)
     if not tokenizer.is_fast:
         raise ModelError(f"{str(path)!r} has a slow tokenizer, which does not say where tokens begin. Use a fast one.")
@@ -96,6 +100,15 @@ def load_reward_model(
         end_ids=(),
         path=str(folder),
     )
+
+
+def classifier_of(path: str | Path) -> tuple[Reads, int] | None:
+    """What a reward model's folder scores, and how many of its last layers are extra ones; None for other models."""
+    config = read_object(check_folder(path) / "config.json", error=ModelError, advice=f"{path} is not a model.")
+    architecture, extra_layers = str((config.get("architectures") or [""])[0]), int(config.get(EXTRA_LAYERS, 0))
+    if architecture.endswith("ForSequenceClassification"):
+        return "response", extra_layers
+    return ("step", extra_layers) if architecture.endswith("ForTokenClassification") else None
 
 
 def _classifier(folder: Path, reads: Reads) -> tuple[Any, list[str]]:
@@ -252,6 +265,13 @@ def written_channels(model: Policy) -> dict[str, Tensor]:
             if not is_written.all():
                 masks[name] = is_written.expand_as(parameter)
     return masks
+
+
+def mask_gradients(masters: Mapping[str, Tensor], written: Mapping[str, Tensor]) -> None:
+    """Set the summed gradients of weights that `written_channels` leaves at 0 to 0."""
+    for name, mask in written.items():
+        if (gradient := masters[name].grad) is not None:
+            gradient.mul_(mask.to(gradient.device))
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """A critic: a transformer, by default a copy of the policy's, with a linear value head instead of the output embedding.
 
+It may also be a reward model's, whose value head takes the place of the score head.
+
 Axes: T flat tokens, H hidden, M sampled tokens. The value at a response token is computed from the state before it: the
 reward that the critic expects, given the prompt and the tokens so far.
 """
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 
 from ansatz.errors import NonFiniteError
 from ansatz.models.load import Policy
+from ansatz.models.reward_model import HEAD, mask_gradients, written_channels
 from ansatz.models.threads import parallel_map
 from ansatz.objectives.objective import Objective
 from ansatz.track.measurements import Measurement, Measurements, mean, merge
@@ -38,7 +41,10 @@ class Critic(nn.Module):
         frozen = [parameter for parameter in model.model.parameters() if not parameter.requires_grad]
         self.transformer = copy.deepcopy(model.model, {id(parameter): parameter for parameter in frozen})
         self._policy = dataclasses.replace(model, model=self.transformer)
-        self.value = nn.Linear(model.head.weight.shape[1], 1, device=model.device)
+        if hasattr(self.transformer, HEAD):
+            delattr(self.transformer, HEAD)
+        self.written = {f"transformer.{name}": mask for name, mask in written_channels(model).items()}
+        self.value = nn.Linear(model.model.config.hidden_size, 1, device=model.device)
         nn.init.zeros_(self.value.weight)
         nn.init.zeros_(self.value.bias)
 
@@ -71,12 +77,14 @@ class Critic(nn.Module):
 class TrainedCritic:
     """A critic and its optimizer.
 
-    tokens_per_microbatch: how many tokens a forward pass holds. ranks: the processes that train it together.
+    tokens_per_microbatch: how many tokens a forward pass holds. written: the masks of `written_channels`, placed like
+    the weights. ranks: the processes that train it together.
     """
 
     module: Critic
     optimizer: MasterAdamW
     tokens_per_microbatch: int
+    written: Mapping[str, Tensor]
     ranks: Ranks = ONE_RANK
 
     def values(self, packed: PackedRollouts) -> Tensor:
@@ -120,6 +128,7 @@ class TrainedCritic:
         if not math.isfinite(total_loss):
             self.optimizer.zero_grad()
             raise NonFiniteError(not_made(step, f"the critic: the loss is {total_loss}"))
+        mask_gradients(self.optimizer.masters, self.written)
         try:
             self.optimizer.gradient_norm()
         except NonFiniteError as error:

@@ -109,7 +109,8 @@ class LocalTrainer:
     def _trained(self, critic: Critic) -> TrainedCritic:
         placed = self.placement.critic(critic, self.dtype)
         optimizer = self.placement.optimizer(self.settings.optimizer)(placed, self.dtype)
-        return TrainedCritic(placed, optimizer, self.settings.tokens_per_microbatch, self.ranks)
+        written = {name: placed_like(mask, optimizer.masters[name]) for name, mask in critic.written.items()}
+        return TrainedCritic(placed, optimizer, self.settings.tokens_per_microbatch, written, self.ranks)
 
     def batch(
         self, samples: Sequence[TrainSample], *, baseline_of_group: Mapping[int, float] | None = None

@@ -22,7 +22,7 @@ from ansatz.models import lora
 from ansatz.models.load import Policy
 from ansatz.models.logps import chunked_logps
 from ansatz.models.peak_memory import PeakMemory
-from ansatz.models.reward_model import Reads, head_scores, load_reward_model, written_channels
+from ansatz.models.reward_model import Reads, head_scores, load_reward_model, mask_gradients, written_channels
 from ansatz.models.save import save_model
 from ansatz.models.threads import parallel_map
 from ansatz.objectives.reward_losses import label_loss, pair_loss, pairs_of_groups
@@ -177,9 +177,7 @@ class RewardTrainer:
         if not math.isfinite(total_loss):
             self.optimizer.zero_grad()
             raise NonFiniteError(not_made(step, f"the loss is {total_loss}"))
-        for name, mask in self._written.items():
-            if (gradient := self.optimizer.masters[name].grad) is not None:
-                gradient.mul_(mask.to(gradient.device))
+        mask_gradients(self.optimizer.masters, self._written)
         lr = self._lr * self._lr_scale * self._schedule.multiplier(step)
         try:
             norm = self.optimizer.step(lr=lr, max_grad_norm=self.settings.max_grad_norm)

@@ -22,7 +22,7 @@ from ansatz.errors import ConfigError
 from ansatz.files import write_text
 from ansatz.loop.builders import check_source
 from ansatz.loop.context import RunContext
-from ansatz.loop.own_reward_model import check_own_rewards, rewards_before
+from ansatz.loop.own_reward_model import check_own_critic, check_own_rewards, rewards_before
 from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
 from ansatz.prompts.chat import spelled_out
@@ -46,6 +46,7 @@ class ProblemsStage(Stage):
         if config.data.curriculum is not None:
             curriculum_settings(config.data.curriculum)
         check_own_rewards(config)
+        check_own_critic(config)
         build_grader(rewards_before(config), workers=config.grader_workers).close()
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:

@@ -8,6 +8,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+from ansatz.config.reward_model import REWARD_MODEL
 from ansatz.config.schema import Config
 from ansatz.data.curriculum import curriculum_settings
 from ansatz.environments.base import TurnSettings
@@ -79,14 +80,15 @@ class RlStage(Stage):
         rules_of(config.watchdog)
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
-        if (path := sources.config.train.critic.path) is not None:
+        path = sources.config.train.critic.path
+        if path is not None and path != REWARD_MODEL:
             yield partial(check_folder, path, key="train.critic.path")
 
     def check_problems(self, context: RunContext, policy: Policy) -> None:
         context.drop_unfit("train", context.lengths(policy).check_prompts)
 
     def run(self, context: RunContext, folder: Path) -> Path:
-        config = context.config
+        config = _with_own_critic(context)
         model = context.start_model
         trainer = context.trainer(
             model,
@@ -137,9 +139,19 @@ def _check_critic(config: Config) -> None:
         )
 
 
+def _with_own_critic(context: RunContext) -> Config:
+    """The recipe, with the folder of the run's newest reward model if the critic starts from that."""
+    config = context.config
+    if config.train.critic.path != REWARD_MODEL:
+        return config
+    critic = config.train.critic.model_copy(update={"path": context.newest_reward_model})
+    return config.model_copy(update={"train": config.train.model_copy(update={"critic": critic})})
+
+
 def _critic_lines(config: Config) -> list[str]:
     critic = config.train.critic
-    start = [] if critic.path is None else [f"  starts from the model {critic.path}"]
+    model = "newest reward model of the run" if critic.path == REWARD_MODEL else f"model {critic.path}"
+    start = [] if critic.path is None else [f"  starts from the {model}"]
     alone = [f"  alone in the first {critic.steps_alone} of {config.train.steps} steps"] if critic.steps_alone else []
     return ["The critic:", *start, *alone] if start or alone else []
 
