@@ -41,10 +41,11 @@ class Critic(nn.Module):
         frozen = [parameter for parameter in model.model.parameters() if not parameter.requires_grad]
         self.transformer = copy.deepcopy(model.model, {id(parameter): parameter for parameter in frozen})
         self._policy = dataclasses.replace(model, model=self.transformer)
+        head = getattr(model.model, HEAD, None) or model.head
         if hasattr(self.transformer, HEAD):
             delattr(self.transformer, HEAD)
         self.written = {f"transformer.{name}": mask for name, mask in written_channels(model).items()}
-        self.value = nn.Linear(model.model.config.hidden_size, 1, device=model.device)
+        self.value = nn.Linear(head.weight.shape[1], 1, device=model.device)
         nn.init.zeros_(self.value.weight)
         nn.init.zeros_(self.value.bias)
 

@@ -122,6 +122,24 @@ def test_a_process_model_rewards_the_steps_of_rl(tmp_path, labels):
     assert all(reward > 0 for each in steps for _, reward in each)
 
 
+def test_a_critic_starts_from_the_reward_model_of_the_run_and_ends_in_the_same_bytes_after_a_cut(tmp_path):
+    recipe = changes("process", "process") | {"rewards": {EVERY_OTHER: {}}, "algorithm": {"preset": "ppo"}}
+    recipe |= {"train": {"steps": 2, "critic": {"path": "reward_model"}}, "save": {"tensorboard": False, "every": 1}}
+    run = run_pipeline(toy_config(tmp_path, recipe))
+    reward_model = load_file(run / "reward_model" / "checkpoints" / "step-000004" / "model.safetensors")
+    last = run / "rl" / "checkpoints" / "step-000002"
+    critic = load_file(last / "training" / "critic.safetensors")
+    trained = {name.removeprefix("weights/transformer.") for name in critic if name.startswith("weights/transformer.")}
+    assert trained
+    assert trained < reward_model.keys()
+    assert critic["weights/value.weight"].any()
+    before = (last / "training" / "critic.safetensors").read_bytes()
+    shutil.rmtree(last)
+    (run / "rl" / "done.json").unlink()
+    run_pipeline(toy_config(tmp_path, recipe), resume=True)
+    assert (last / "training" / "critic.safetensors").read_bytes() == before
+
+
 def test_an_outcome_model_starts_from_a_process_model_and_does_not_replay_labels_of_steps(tmp_path):
     recipe = changes("correctness", "learned", steps=1, replay=0.5)
     process = {"stage": "reward_model", "reward_model": {"kind": "process"}}
@@ -230,6 +248,13 @@ def test_every_round_trains_adapters_of_its_own_on_the_model_of_the_round_before
         ({**changes("correctness", "learned"), "model": {"lora": {}, "quantize": "nf4"}}, "with 3 training stages"),
         ({**changes("process", "process"), "rewards": {"process": {"whole": "max"}, "math_answer": {}}}, "whole"),
         ({"algorithm": {"preset": "grpo_process"}}, "Add a reward of steps"),
+        ({"algorithm": {"preset": "ppo"}, "train": {"critic": {"path": "reward_model"}}}, "has no such stage"),
+        (
+            changes("process", "process")
+            | {"rewards": {EVERY_OTHER: {}}, "algorithm": {"preset": "ppo"}, "stages": ["sft", "rl", "reward_model"]}
+            | {"train": {"steps": 1, "critic": {"path": "reward_model"}}},
+            "that stage only after RL",
+        ),
     ],
     ids=str,
 )
