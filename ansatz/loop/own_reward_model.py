@@ -1,7 +1,8 @@
 """What uses a model that this run trains itself, after a stage `reward_model`: rewards and the critic of RL.
 
 The rewards are `learned` and `process` without a `model`. Until the stage has made a model, they are left out, and the
-other rewards of the recipe give the verdicts. RL is rewarded by the newest reward model; evaluations and the labels of later rounds stay with the verdicts.
+other rewards of the recipe give the verdicts. RL is rewarded by the newest reward model; evaluations and the labels of
+later rounds stay with the verdicts.
 """
 
 from __future__ import annotations
