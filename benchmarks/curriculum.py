@@ -234,7 +234,7 @@ def written_into(page: str, text: str) -> str:
 
 
 def plot(arguments: argparse.Namespace) -> None:
-    from ansatz.track.svg import Chart, Series, line_chart
+    from ansatz.track.svg import Chart, Series, figure
 
     results = rows(Path(arguments.out) / "results.jsonl")
     if not results:
@@ -249,15 +249,18 @@ def plot(arguments: argparse.Namespace) -> None:
         ]
         series.append(Series(name=arm, points=points, dots=True, dashed=arm == "none"))
     seeds = len({row["seed"] for row in results})
+    everywhere = [x for each in series for x, _ in each.points]
+    target = 100 * arguments.target
+    ends = [(min(everywhere), target), (max(everywhere), target)]
     chart = Chart(
         title=f"Held-out pass@1 (%) by curriculum, mean of {seeds} seeds",
-        series=series,
+        series=[*series, Series(name=f"target {target:.0f} %", points=ends, dashed=True)],
         x_label="sampled rollouts (thousands)",
-        marks=(100 * arguments.target,),
+        y_range=(50, 90),
     )
     svg = Path(arguments.svg)
     svg.parent.mkdir(parents=True, exist_ok=True)
-    svg.write_text(line_chart(chart, width=820, height=460, standalone=True) + "\n")
+    svg.write_text(figure(chart))
     table = summary(results, arguments.target)
     (Path(arguments.out) / "summary.json").write_text(json.dumps(table, indent=2) + "\n")
     text = markdown(table, arguments.target)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ansatz.track.jsonl import read_jsonl
-from ansatz.track.svg import Chart, Point, Series, line_chart
+from ansatz.track.svg import Chart, Point, Series, figure
 
 
 def by_step(run: Path, metric: str) -> list[Point]:
@@ -72,8 +72,7 @@ def main() -> None:
     runs, figures = Path(sys.argv[1]), Path(sys.argv[2])
     for name, (recipe, chart) in CHARTS.items():
         if (runs / recipe).exists():
-            svg = line_chart(chart(runs / recipe), width=560, height=300, standalone=True)
-            (figures / f"{name}.svg").write_text(svg, encoding="utf-8")
+            (figures / f"{name}.svg").write_text(figure(chart(runs / recipe)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from ansatz.track.jsonl import read_jsonl
-from ansatz.track.svg import Chart, Point, Series, line_chart
+from ansatz.track.svg import Chart, Point, Series, figure
 
 STEPS_OF_A_POINT = 10
 
@@ -45,7 +45,7 @@ def main() -> None:
         title="Log-prob of the chosen response, nats",
         series=[Series(name=text, points=chosen_logp(folder / name)) for name, text in names.items()],
     )
-    out.write_text(line_chart(chart, width=560, height=300, standalone=True), encoding="utf-8")
+    out.write_text(figure(chart), encoding="utf-8")
     for name in names:
         ended = last(folder / name)
         print(f"{name:8}  pass@1 {ended['pass@1']:.1%}  greedy {ended['greedy']:.1%}")

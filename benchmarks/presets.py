@@ -14,6 +14,7 @@ import html
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -39,8 +40,7 @@ BUDGET = {
     "threads": "1",
     "data.sft": "null",
 }
-WIDTH, HEIGHT, LABELS = 960, 660, 300
-WINDOW = 5  # steps of the running mean
+WIDTH, ROW = 560, 18  # px of the figure, and of a preset in it
 
 
 def train_preset(model: str, out: str, preset: str, seed: int) -> dict[str, Any]:
@@ -57,7 +57,6 @@ def train_preset(model: str, out: str, preset: str, seed: int) -> dict[str, Any]
     return {
         "preset": preset,
         "seed": seed,
-        "rewards": [row["rollout/rewards"] for row in metrics],
         "entropy": [row["train/entropy"] for row in metrics],
         "before": {key: before[key] for key in ("pass@1", "greedy")},
         "after": {key: after[key] for key in ("pass@1", "greedy", "pass@k")},
@@ -91,65 +90,58 @@ def results(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def curves(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """By preset, the highest curve first: the mean over seeds, and the mean and range of held-out pass@1 at the end."""
-    by_preset: dict[str, dict[str, Any]] = {}
+def ends(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """By preset, the highest mean first: mean and range over seeds of held-out pass@1 at the end, and mean greedy."""
+    by_preset: dict[str, dict[str, float]] = {}
     for preset in dict.fromkeys(row["preset"] for row in rows):
-        runs = [row for row in rows if row["preset"] == preset]
-        mean = [fmean(values) for values in zip(*(row["rewards"] for row in runs), strict=True)]
-        smooth = [fmean(mean[max(0, step + 1 - WINDOW) : step + 1]) for step in range(len(mean))]
-        ends = [row["after"]["pass@1"] for row in runs]
-        greedy = fmean(row["after"]["greedy"] for row in runs)
-        by_preset[preset] = {"curve": smooth, "end": fmean(ends), "low": min(ends), "high": max(ends), "greedy": greedy}
-    return dict(sorted(by_preset.items(), key=lambda entry: -entry[1]["curve"][-1]))
+        after = [row["after"] for row in rows if row["preset"] == preset]
+        pass_1 = [each["pass@1"] for each in after]
+        greedy = fmean(each["greedy"] for each in after)
+        by_preset[preset] = {"mean": fmean(pass_1), "low": min(pass_1), "high": max(pass_1), "greedy": greedy}
+    return dict(sorted(by_preset.items(), key=lambda entry: -entry[1]["mean"]))
+
+
+def figure(presets: Mapping[str, Mapping[str, float]]) -> str:
+    """A dot for the mean of each preset on a line for its range."""
+    from ansatz.track.svg import round_ticks
+    from ansatz.track.theme import SVG_STYLE
+
+    low = min(result["low"] for result in presets.values())
+    ticks = round_ticks(100 * low, 100 * max(result["high"] for result in presets.values()), count=6)
+    left, right, top = 170, WIDTH - 115, 66
+    bottom = top + ROW * len(presets)
+
+    def x(value: float) -> float:
+        return left + (100 * value - ticks[0]) / (ticks[-1] - ticks[0]) * (right - left)
+
+    parts = [f'<rect class="surface" width="{WIDTH}" height="{bottom + 46}" rx="8"/>']
+    parts.append('<text class="heading" x="16" y="26">Held-out pass@1 after 12 steps, by preset</text>')
+    parts.append(f'<text class="tick end" x="{WIDTH - 16}" y="{top - 14}">mean (range)</text>')
+    for tick in ticks:
+        parts.append(_line("grid", x(tick / 100), x(tick / 100), top - 6, bottom))
+        parts.append(f'<text class="tick middle" x="{x(tick / 100):.1f}" y="{bottom + 16}">{tick:.0f} %</text>')
+    for row, (preset, result) in enumerate(presets.items()):
+        y = top + ROW * (row + 0.5)
+        parts.append(f'<text class="tick end" x="{left - 10}" y="{y + 4:.1f}">{html.escape(preset)}</text>')
+        parts.append(_line("line s0", x(result["low"]), x(result["high"]), y, y))
+        parts.append(f'<circle class="dot s0" cx="{x(result["mean"]):.1f}" cy="{y:.1f}" r="3.6"/>')
+        text = f"{100 * result['mean']:.0f} ({100 * result['low']:.0f} to {100 * result['high']:.0f})"
+        parts.append(f'<text class="tick end" x="{WIDTH - 16}" y="{y + 4:.1f}">{text}</text>')
+    parts.append(f'<text class="tick middle" x="{(left + right) / 2}" y="{bottom + 36}">dot: mean, line: range</text>')
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {WIDTH} {bottom + 46}" role="img">'
+    return f"{svg}<style>{SVG_STYLE}</style>{''.join(parts)}</svg>\n"
+
+
+def _line(kind: str, x1: float, x2: float, y1: float, y2: float) -> str:
+    return f'<line class="{kind}" x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}"/>'
 
 
 def draw(arguments: argparse.Namespace) -> None:
-    from ansatz.track.theme import SVG_STYLE
-
-    presets = curves(results(Path(arguments.out)))
-    steps = max(len(result["curve"]) for result in presets.values())
-    values = [value for result in presets.values() for value in (*result["curve"], result["end"])]
-    low, high = int(min(values) * 20) / 20, int(max(values) * 20 + 1) / 20
-    left, right, top, bottom = 56, WIDTH - LABELS, 66, HEIGHT - 44
-
-    def x(step: float) -> float:
-        return left + (step - 1) / (steps - 1) * (right - left)
-
-    def y(value: float) -> float:
-        return bottom - (value - low) / (high - low) * (bottom - top)
-
-    parts = [f'<rect class="surface" width="{WIDTH}" height="{HEIGHT}" rx="8"/>']
-    parts.append(
-        '<text class="heading" x="16" y="26">Reward of the rollouts by step, mean of the seeds; all presets</text>'
-    )
-    for tick in range(round(low * 20), round(high * 20) + 1):
-        parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y(tick / 20):.1f}" y2="{y(tick / 20):.1f}"/>')
-        parts.append(f'<text x="{left - 8}" y="{y(tick / 20) + 4:.1f}" text-anchor="end">{5 * tick} %</text>')
-    for step in range(5, steps + 1, 5):
-        parts.append(f'<text x="{x(step):.1f}" y="{bottom + 18}" text-anchor="middle">{step}</text>')
-    parts.append(f'<text x="{(left + right) / 2}" y="{bottom + 36}" text-anchor="middle">RL step</text>')
-    parts.append(f'<text x="{right + 22}" y="{top - 18}">held-out pass@1 at the end, mean (range), %</text>')
-    gap = (bottom - top) / max(1, len(presets) - 1)
-    for place, (preset, result) in enumerate(presets.items()):
-        colour = f"s{place % 7}"
-        points = " ".join(f"{x(step + 1):.1f},{y(value):.1f}" for step, value in enumerate(result["curve"]))
-        parts.append(
-            f'<polyline class="line {colour}" fill="none" points="{points}"><title>{preset}</title></polyline>'
-        )
-        label = top + place * gap
-        end = y(result["curve"][-1])
-        parts.append(
-            f'<line class="line {colour}" style="stroke-width:1;stroke-opacity:.6" x1="{right + 1}" x2="{right + 18}" '
-            f'y1="{end:.1f}" y2="{label:.1f}"/>'
-        )
-        text = f"{preset}  {100 * result['end']:.0f} ({100 * result['low']:.0f} to {100 * result['high']:.0f})"
-        parts.append(f'<text x="{right + 22}" y="{label + 4:.1f}">{html.escape(text)}</text>')
-    svg = f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">'
-    Path(arguments.svg).write_text(f"{svg}<style>{SVG_STYLE}</style>{''.join(parts)}</svg>\n")
+    presets = ends(results(Path(arguments.out)))
+    Path(arguments.svg).write_text(figure(presets))
     for preset, result in presets.items():
         print(
-            f"{preset:24} {100 * result['end']:.1f} [{100 * result['low']:.1f}, {100 * result['high']:.1f}]  "
+            f"{preset:24} {100 * result['mean']:.1f} [{100 * result['low']:.1f}, {100 * result['high']:.1f}]  "
             f"greedy {100 * result['greedy']:.1f}"
         )
 

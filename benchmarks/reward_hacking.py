@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ansatz.track.jsonl import read_jsonl
-from ansatz.track.svg import Chart, Point, Series, line_chart
+from ansatz.track.svg import Chart, Point, Series, figure
 
 
 def curve(runs: list[Path], metric: str) -> list[Point]:
@@ -53,7 +53,7 @@ def main() -> None:
         is_fraction=True,
         dividers=[(step, "alarm of the watchdog") for step in alarms[:1]],
     )
-    out.write_text(line_chart(chart, width=560, height=300, standalone=True), encoding="utf-8")
+    out.write_text(figure(chart), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from statistics import fmean
 
 from ansatz.config.load import load_run
 from ansatz.track.jsonl import Row, read_jsonl
-from ansatz.track.svg import Chart, Point, Series, line_chart
+from ansatz.track.svg import Chart, Point, Series, figure
 
 GOAL = 0.85
 WINDOW = 5
@@ -128,8 +128,7 @@ def main() -> None:
         "iterative": iterative_chart(named["iterative"][0]),
     }
     for name, chart in charts.items():
-        svg = line_chart(chart, width=560, height=300, standalone=True)
-        (figures / f"{name}.svg").write_text(svg, encoding="utf-8")
+        (figures / f"{name}.svg").write_text(figure(chart), encoding="utf-8")
 
 
 if __name__ == "__main__":

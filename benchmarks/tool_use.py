@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ansatz.track.jsonl import read_jsonl
-from ansatz.track.svg import Chart, Point, Series, line_chart
+from ansatz.track.svg import Chart, Point, Series, figure
 
 
 def pass_at_1(runs: list[Path]) -> list[Point]:
@@ -56,7 +56,7 @@ def main() -> None:
         ],
         is_fraction=True,
     )
-    out.write_text(line_chart(chart, width=560, height=300, standalone=True), encoding="utf-8")
+    out.write_text(figure(chart), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,14 @@ ARMS: dict[str, dict[str, str]] = {
     "collapse": {"train.lr": HIGH_RATE},
     "watchdog": {"train.lr": HIGH_RATE, "watchdog.action": "rollback"},
 }
-COLOURS = {"healthy": 0, "collapse": 1, "watchdog": 2}
+NAMES = {
+    "healthy": "rate of the recipe",
+    "collapse": "rate x 5",
+    "watchdog": "rate x 5, and the watchdog goes back",
+}
+"""What the legend of the figure says. Each arm has a line for each seed."""
+Curve = list[tuple[float, float]]
+"""(updates made so far, reward) of a stretch of a run."""
 
 
 def sft_checkpoint(out: Path, seed: int, threads: str) -> str:
@@ -95,7 +102,7 @@ def result(out: Path, arm: str, seed: int) -> dict[str, Any]:
     }
 
 
-def reward_curves(folder: Path) -> list[list[tuple[float, float]]]:
+def reward_curves(folder: Path) -> list[Curve]:
     """(updates made so far, reward) of every stretch between two rollbacks, those that were dropped included.
 
     A stretch that follows a rollback begins where the one before it ended, so that the x axis is the work done.
@@ -110,7 +117,7 @@ def reward_curves(folder: Path) -> list[list[tuple[float, float]]]:
         stretches.append([row for row in kept if row["step"] > rollbacks[-1].to_step])
     else:
         stretches = [kept]
-    curves, offset = list[list[tuple[float, float]]](), 0
+    curves, offset = list[Curve](), 0
     for stretch in stretches:
         curves.append([(offset + index + 1, row["rollout/rewards"]) for index, row in enumerate(stretch)])
         offset += len(stretch)
@@ -135,17 +142,28 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
 
 def figure(out: Path, seeds: Sequence[int]) -> str:
     """Training reward against the updates made, one line for each run."""
-    from ansatz.track.svg import Chart, Series, line_chart
+    from ansatz.track.svg import Chart
+    from ansatz.track.svg import figure as drawing
 
-    series = list[Series]()
-    for arm in ARMS:
-        for seed in seeds:
-            *dropped, kept = reward_curves(out / f"{arm}-{seed}" / "rl")
-            named = not any(each.name == arm for each in series)
-            for curve, name in [*((curve, "") for curve in dropped), (kept, arm if named else "")]:
-                series.append(Series(name=name, points=curve, colour=COLOURS[arm], dashed=arm == "healthy"))
-    chart = Chart(title="Training reward (mean of a step)", series=series, x_label="updates", is_fraction=True)
-    return line_chart(chart, width=760, height=380, standalone=True)
+    series = list[Any]()
+    for colour, arm in enumerate(ARMS):
+        runs = [reward_curves(out / f"{arm}-{seed}" / "rl") for seed in seeds]
+        series += named(NAMES[arm], [run[-1] for run in runs], colour=colour, dashed=False)
+        series += named(
+            "before it went back", [curve for run in runs for curve in run[:-1]], colour=colour, dashed=True
+        )
+    title = f"Training reward with a learning rate that is too high, {len(seeds)} seeds"
+    return drawing(Chart(title=title, series=series, x_label="updates", is_fraction=True))
+
+
+def named(name: str, curves: Sequence[Curve], *, colour: int, dashed: bool) -> list[Any]:
+    """Lines of one kind, the first of which has an entry in the legend."""
+    from ansatz.track.svg import Series
+
+    return [
+        Series(name=name if index == 0 else "", points=curve, colour=colour, dashed=dashed)
+        for index, curve in enumerate(curves)
+    ]
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from ansatz.evaluate.cost import write_cost
 from ansatz.evaluate.folder import EvaluationFolder
 from ansatz.evaluate.response_store import write_json
 from ansatz.files import write_text
-from ansatz.track.svg import Chart, Series, line_chart
+from ansatz.track.svg import Chart, Series, figure
 
 PREFIX = "budget-"
 BUDGET_SETTINGS = ("thinking_budget", "closing")
@@ -62,8 +62,7 @@ def write_curve(path: Path, folders: Sequence[EvaluationFolder]) -> dict[str, An
             )
     curve = {"settings": common[0], "rows": [_row(result) for result in results]}
     write_json(path / "budgets.json", curve)
-    chart = line_chart(budget_chart(curve), width=640, height=360, standalone=True)
-    write_text(path / "budgets.svg", chart + "\n")
+    write_text(path / "budgets.svg", figure(budget_chart(curve)))
     lines = {
         f"budget {_label(_budget(folder))}": result["scores"] for folder, result in zip(folders, results, strict=True)
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 from ansatz.evaluate.response_store import write_json
 from ansatz.files import write_text
-from ansatz.track.svg import Chart, Series, line_chart
+from ansatz.track.svg import Chart, Series, figure
 
 
 def cost_rows(scores: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -37,8 +37,7 @@ def write_cost(path: Path, suite: str, scores_by_line: Mapping[str, Mapping[str,
     if all(len(rows) == 1 for rows in lines.values()):
         return
     write_json(path / "cost.json", {"suite": suite, "lines": lines})
-    chart = line_chart(cost_chart(suite, lines), width=640, height=360, standalone=True)
-    write_text(path / "cost.svg", chart + "\n")
+    write_text(path / "cost.svg", figure(cost_chart(suite, lines)))
 
 
 def cost_chart(suite: str, lines: Mapping[str, list[dict[str, Any]]]) -> Chart:

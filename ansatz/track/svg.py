@@ -22,6 +22,7 @@ Item = TypeVar("Item")
 FONT = 12.0  # px, in units of the drawing
 CHAR = 0.6 * FONT  # mean width of a character, to lay out the legend
 MAX_POINTS = 400  # per series; more cannot be distinguished
+FIGURE_SIZE = (560, 300)  # px of a figure that is saved as a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +50,19 @@ class Chart:
     series: Sequence[Series]
     x_label: str = "step"
     is_fraction: bool = False
-    """y is a fraction: the axis goes from 0 to 100 %."""
+    """y is a fraction: the axis is in per cent, and goes from 0 to 100 without y_range."""
+    y_range: Point | None = None
+    """What the axis of y must show. None: all points, and 0 unless they are far from it."""
     x_ticks: Sequence[tuple[float, str]] | None = None
     dividers: Sequence[tuple[float, str]] = ()
     marks: Sequence[float] = field(default=())
     """Horizontal lines at the edges of the healthy range, drawn if they are within the axis."""
+
+
+def figure(chart: Chart) -> str:
+    """The chart as the text of a file of its own, in the one size of all figures of the documentation."""
+    width, height = FIGURE_SIZE
+    return line_chart(chart, width=width, height=height, standalone=True) + "\n"
 
 
 def line_chart(chart: Chart, *, width: int = 440, height: int = 240, standalone: bool = False) -> str:
@@ -88,13 +97,16 @@ class _Box:
 
     def __init__(self, chart: Chart, series: Sequence[Series], width: int, height: int, *, titled: bool) -> None:
         self.chart, self.series = chart, series
-        xs = [x for each in series for x, _ in each.points]
+        xs = [x for each in series for x, _ in each.points] + [x for x, _ in chart.dividers]
         ys = [y for each in series for _, y in each.points]
         ys += [y for each in series for _, *ends in each.band for y in ends]
         self.x_low, self.x_high = min(xs), max(xs)
         if self.x_low == self.x_high:
             self.x_low, self.x_high = self.x_low - 0.5, self.x_high + 0.5
-        self.y_ticks = [0, 0.25, 0.5, 0.75, 1] if chart.is_fraction else round_ticks(*_y_span(ys), count=5)
+        if chart.y_range is None and chart.is_fraction:
+            self.y_ticks = [0, 0.25, 0.5, 0.75, 1]
+        else:
+            self.y_ticks = round_ticks(*(chart.y_range or _y_span(ys)), count=5)
         self.y_low, self.y_high = self.y_ticks[0], self.y_ticks[-1]
         self.left = 14 + CHAR * max(len(self.y_text(tick)) for tick in self.y_ticks)
         self.right = width - 14.0

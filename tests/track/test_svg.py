@@ -43,6 +43,21 @@ def test_everything_is_drawn_inside_the_view():
                 assert 0 <= float(node.attrib[name]) <= limit
 
 
+def test_a_divider_before_the_first_point_lies_inside_the_plot():
+    root = parse(line_chart(Chart(title="t", series=[line(1.0, 2.0)], dividers=[(-1.0, "round 1"), (0.5, "round 2")])))
+    grid = next(node for node in root.iter("line") if node.get("class") == "grid")
+    edges = [float(node.get("x1", "")) for node in root.iter("line") if node.get("class") == "divider"]
+    assert float(grid.get("x1", "")) == edges[0] < edges[1] < float(grid.get("x2", ""))
+
+
+def test_a_range_that_is_asked_for_is_the_axis():
+    def ticks(chart: Chart) -> list[str | None]:
+        return [node.text for node in parse(line_chart(chart)).iter("text") if node.get("class") == "tick end"][:-1]
+
+    assert ticks(Chart(title="t", series=[line(52.0, 88.0)])) == ["0", "50", "100"]
+    assert ticks(Chart(title="t", series=[line(52.0, 88.0)], y_range=(50, 90))) == ["50", "60", "70", "80", "90"]
+
+
 def test_several_series_have_a_legend_and_a_single_one_has_none():
     def texts(*names: str) -> list[str | None]:
         chart = Chart(title="t", series=[line(1.0, 2.0, name=name) for name in names])
