@@ -116,7 +116,7 @@ def verdict_on(request):
 
 
 def test_a_judge_that_is_down_saves_and_ends_the_run_within_its_patience(tmp_path):
-    """Test 13 of the design, for all calls: a complete checkpoint, and the end after one patience, not after several."""
+    """Test 13 of the design, for all calls: a complete checkpoint, and the end after one patience."""
 
     def answer(request):
         return verdict_on(request) if len(read_jsonl(metrics)) < 3 else (500, "down")
