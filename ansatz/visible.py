@@ -1,21 +1,46 @@
-"""Text that others wrote, made harmless for a terminal and a page: control characters are shown instead of obeyed.
+"""Text that others wrote, made harmless: control characters are shown instead of obeyed, half characters as their code.
 
 A question, a response or the name of a level can contain escape sequences that clear the screen, colour a verdict or
-hide a line, and characters that reverse the order of what follows.
+hide a line, and characters that reverse the order of what follows. JSON and a tool's result can hold half a character
+(a lone surrogate), which no tokenizer, no terminal and no UTF-8 file takes.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, TextIO
+from collections.abc import Mapping
+from typing import Any, TextIO, cast
 
-_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Control characters except newline and tab, and those that change the direction of text or end a line."""
+_OBEYED = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Control characters except newline and tab, those that change the direction of text or end a line, and half
+characters."""
 
 
 def visible(text: str) -> str:
     r"""The text with every control character as its code, such as \x1b for the one that begins escape sequences."""
     return _OBEYED.sub(lambda match: _code(ord(match[0])), text)
+
+
+def whole(value: Any) -> Any:
+    r"""The value with every half character as its code, such as \ud83d, also within lists and mappings and in keys."""
+    if isinstance(value, str):
+        return str.encode(value, errors="backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {whole(key): whole(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        items = [whole(item) for item in cast("list[Any]", value)]
+        return items if isinstance(value, list) else tuple(items)
+    return value
+
+
+def error_text(error: BaseException) -> str:
+    """What an error of somebody else's code says. Its class can raise anything when it is asked."""
+    try:
+        return whole(str(error))
+    except Exception:
+        return "(its text cannot be read)"
 
 
 def _code(point: int) -> str:

@@ -15,6 +15,7 @@ from string import ascii_uppercase
 
 from ansatz.data.rows import Row
 from ansatz.types import Problem
+from ansatz.visible import whole
 
 CORRECT, WRONG = "Correct Answer", "Incorrect Answer"
 REQUEST = "Answer with the letter of the right option."
@@ -49,4 +50,4 @@ def without_choices(question: str) -> str:
 
 def shuffled(question: str, options: Sequence[str]) -> list[str]:
     """The options in an order that depends only on their texts and the question."""
-    return sorted(options, key=lambda option: hashlib.sha256(f"{question}\0{option}".encode()).digest())
+    return sorted(options, key=lambda option: hashlib.sha256(whole(f"{question}\0{option}").encode()).digest())

@@ -212,11 +212,14 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
         solution=solution,
         meta=_meta(row, keys),
     )
+    problem = with_choices(problem, row, keys.answer_key)
     for name in ("id", "question", "answer", "solution", "level"):
         _check_characters(row, name, getattr(problem, name) or "")
     for turn in (*problem.earlier_turns, *problem.response_turns):
         _check_characters(row, "conversation", json.dumps(turn, ensure_ascii=False))
-    return with_choices(problem, row, keys.answer_key)
+    for name in template_fields(row):
+        _check_characters(row, name, json.dumps(problem.meta.get(name), ensure_ascii=False))
+    return problem
 
 
 def _check_characters(row: Row, name: str, text: str) -> None:

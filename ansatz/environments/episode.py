@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from ansatz.environments.base import Environment, EnvironmentSpec, Observation, is_overridden
 from ansatz.environments.rewarding import failed_reward, reward_of
 from ansatz.types import EnvironmentReward, Problem, Reason
+from ansatz.visible import error_text, whole
 
 T = TypeVar("T")
 
@@ -70,11 +71,11 @@ class Episode:
 
     async def answer(self, turn: str) -> Observation | None:
         """What the policy sees after a turn. None: the response is done. Errors become observations."""
-        settings, show = self._spec.settings, self._spec.sample.show
+        settings = self._spec.settings
         try:
-            observation = await self._step(turn)
+            observation = whole(await self._step(turn))
             if observation is None or isinstance(observation, str):
-                return show(cut(observation, settings.max_observation_chars)) if observation else None
+                return self._shown(observation) if observation else None
             if (problem := self._no_messages(observation)) is None:
                 return [
                     {**message, "content": cut(message["content"], settings.max_observation_chars)}
@@ -85,7 +86,7 @@ class Episode:
             problem = f"no result within {settings.timeout_s:g} s"
         except (Exception, SystemExit) as error:
             problem = _described(error)
-        return show(cut(f"error: {problem}", settings.max_observation_chars))
+        return self._shown(f"error: {problem}")
 
     async def reward(self, open_turn: str) -> EnvironmentReward | None:
         """The reward of the response, which has ended. None: the recipe decides. open_turn: see `Environment`."""
@@ -105,7 +106,15 @@ class Episode:
         except ResetError as error:
             return failed_reward(name, str(error), Reason.CRASHED)
         except (Exception, SystemExit) as error:
-            return failed_reward(name, f"reward() raised {type(error).__name__}: {error}", Reason.CRASHED)
+            return failed_reward(name, f"reward() raised {_described(error)}", Reason.CRASHED)
+
+    def _shown(self, text: str) -> Observation:
+        """A text as the environment shows it; as it is if the environment cannot."""
+        text = cut(text, self._spec.settings.max_observation_chars)
+        try:
+            return whole(self._spec.sample.show(text))
+        except Exception:  # code of a user can raise anything
+            return text
 
     def _no_messages(self, observation: Any) -> str | None:
         """Why an observation cannot be shown as messages; None if it can."""
@@ -147,7 +156,7 @@ class Episode:
         """Create the environment and give it the problem. Returns its opening; None without one."""
         self._instance = instance = _Instance(self._spec.make())
         try:
-            opening = await self._call(instance, instance.environment.reset, self._problem.unopened)
+            opening = whole(await self._call(instance, instance.environment.reset, self._problem.unopened))
             if opening is not None and not isinstance(opening, str) and (problem := _why_no_messages(opening)):
                 raise ResetError(f"reset() gave {problem}")
         except TimeoutError:
@@ -225,7 +234,8 @@ async def _finished(awaitable: Awaitable[Any]) -> None:
 
 
 def _described(error: BaseException) -> str:
-    return str(error) if isinstance(error, ResetError) else f"{type(error).__name__}: {error}"
+    text = error_text(error)
+    return text if isinstance(error, ResetError) else f"{type(error).__name__}: {text}"
 
 
 def _why_no_messages(value: Any) -> str | None:

@@ -8,6 +8,7 @@ from ansatz.errors import RewardError
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.results import checked_result
 from ansatz.types import EnvironmentReward, Reason, Verdict
+from ansatz.visible import error_text
 
 STAGE = "environment"
 """`Verdict.stage` of the reward `environment`."""
@@ -23,9 +24,10 @@ def reward_of(name: str, given: Any) -> EnvironmentReward | None:
     try:
         result = checked_result(given, what="reward() returned", where="its problem")
     except RewardError as error:
-        return failed_reward(name, str(error), Reason.CRASHED)
+        return failed_reward(name, error_text(error), Reason.CRASHED)
     except Exception as error:  # the class of a user can raise anything while it is read
-        return failed_reward(name, f"reward() returned an unreadable value ({error!r:.200})", Reason.CRASHED)
+        what = f"{type(error).__name__}: {error_text(error)}"
+        return failed_reward(name, f"reward() returned an unreadable value ({what:.200})", Reason.CRASHED)
     if not isinstance(given, RewardResult) and not 0 <= result.value <= 1:
         return failed_reward(name, f"reward() returned {result.value:g}, expected a number in [0, 1]", Reason.CRASHED)
     return EnvironmentReward(value=result.value, verdict=result.verdict, steps=result.steps)

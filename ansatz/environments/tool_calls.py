@@ -15,6 +15,10 @@
 Text within a thought is not a call. A turn that begins a call and does not complete it in its form is a call with an
 error, so that the policy can be told what is wrong. JSON or a Python list that is the whole turn is a call only if it
 names a tool, because it could also be an answer.
+
+A policy can write any of the markers thousands of times. Reading a turn therefore takes time in proportion to its
+length: texts are searched from a position that only moves forward, and no regular expression can begin anew at every
+marker, or match the same spaces in two ways.
 """
 
 from __future__ import annotations
@@ -27,15 +31,19 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ansatz.json_text import parse_json
+from ansatz.visible import whole
 
 THOUGHT_END = "</think>"
 _FORM = 'Write {"name": NAME, "arguments": {...}}.'
-_END = re.compile(r"(\s|;|<\|[^|<>]{1,40}\|>|</s>|<(end_of_turn|eos)>|<｜[^｜<>]{1,40}｜>)*")
-"""What can follow the last call: spaces and the tokens that end a turn."""
-_DEEPSEEK_CALL = re.compile(r"<｜tool▁call▁begin｜>(.*?)(?:<｜tool▁call▁end｜>|$)", re.DOTALL)
-_CODER_FUNCTION = re.compile(r"\s*<function=([^>\s]+)>(.*?)(?:</function>\s*)?$", re.DOTALL)
-_CODER_PARAMETER = re.compile(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
-_MISTRAL_CALL = re.compile(r"\s*([\w.-]+)\s*(?:\[CALL_ID\]\s*([\w-]*))?\s*\[ARGS\]\s*")
+_HALF = "Write characters as they are, or both halves, such as \\ud83d\\ude00."
+_END_TOKEN = re.compile(r"<\|[^|<>]{1,40}\|>|</s>|<(end_of_turn|eos)>|<｜[^｜<>]{1,40}｜>")
+"""The tokens that end a turn."""
+_LONGEST_END_TOKEN = 44
+_BETWEEN = re.compile(rf"(?:[\s;]|{_END_TOKEN.pattern})*+")
+"""What can stand between two calls and follow the last one."""
+_CODER_FUNCTION = re.compile(r"\s*+<function=([^>\s]++)>")
+_CODER_NAME = re.compile(r"[^>\s]*+")
+_MISTRAL_CALL = re.compile(r"\s*+([\w.-]++)\s*+(?:\[CALL_ID\]\s*+([\w-]*+)\s*+)?\[ARGS\]\s*+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +73,18 @@ def read_turn(turn: str, names: Collection[str]) -> ReadTurn:
     for marker, read in _MARKED.items():
         before, found, rest = said.partition(marker)
         if found:
-            return ReadTurn(content=thought + end + before, calls=tuple(read(rest)))
-    calls = tuple(_unmarked(said, names))
+            return ReadTurn(content=thought + end + before, calls=tuple(map(_whole, read(rest))))
+    calls = tuple(map(_whole, _unmarked(said, names)))
     return ReadTurn(content=thought + end + ("" if calls else said), calls=calls)
+
+
+def _whole(call: ToolCall) -> ToolCall:
+    """The call. One with half a character, which JSON and Python can write as \\ud83d, is a call with an error."""
+    given = (call.name, call.id, call.arguments, call.error)
+    name, id_, arguments, error = whole(given)
+    if (name, id_, arguments, error) == given:
+        return call
+    return ToolCall(name=name, id=id_, error=error or f"the call has half of a character. {_HALF}")
 
 
 def _tagged(rest: str) -> Iterator[ToolCall]:
@@ -76,16 +93,31 @@ def _tagged(rest: str) -> Iterator[ToolCall]:
         body, closed, _ = part.partition("</tool_call>")
         body = body if closed else without_end(body)
         if (function := _CODER_FUNCTION.match(body)) is not None:
-            arguments = {key: _value(value) for key, value in _CODER_PARAMETER.findall(function[2])}
-            yield ToolCall(name=function[1], arguments=arguments)
+            yield ToolCall(name=function[1], arguments=dict(_parameters(body, function.end())))
         else:
             yield from _json_calls(body)
+
+
+def _parameters(body: str, start: int) -> Iterator[tuple[str, Any]]:
+    """The parameters of Qwen 3 Coder that are complete: <parameter=KEY>, the value on lines of its own or not, and
+    </parameter>."""
+    opening, closing = "<parameter=", "</parameter>"
+    while (start := body.find(opening, start)) >= 0:
+        key = _CODER_NAME.match(body, start + len(opening))
+        assert key is not None
+        start = key.end()  # openings within a key that has no end have none either
+        if not key[0] or not body.startswith(">", start):
+            continue
+        if (end := body.find(closing, start)) < 0:
+            return
+        yield key[0], _value(body[start + 1 : end].removeprefix("\n").removesuffix("\n"))
+        start = end + len(closing)
 
 
 def _python_tag(rest: str) -> Iterator[ToolCall]:
     """Llama 3: objects, or the call of one of its own tools."""
     text = without_end(rest)
-    method = re.match(r"\s*([\w.]+)\.call\(", text)
+    method = re.match(r"\s*+([\w.]+)\.call\(", text)
     if method is None:
         yield from _json_calls(text)
         return
@@ -93,7 +125,7 @@ def _python_tag(rest: str) -> Iterator[ToolCall]:
         tree = ast.parse(text.strip(), mode="eval").body
         assert isinstance(tree, ast.Call)
         yield ToolCall(name=method[1], arguments=_keywords(tree))
-    except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError, TypeError, AssertionError, RecursionError, MemoryError):
         yield ToolCall(name=method[1], error=f'the call is not complete. Write {method[1]}.call(key="value").')
 
 
@@ -118,14 +150,17 @@ def _functools(rest: str) -> Iterator[ToolCall]:
 
 def _deepseek(rest: str) -> Iterator[ToolCall]:
     """DeepSeek: NAME sep arguments, or "function" sep NAME and a block of JSON. rest: after the begin of all calls."""
-    calls = _DEEPSEEK_CALL.findall(rest)
-    for call in calls:
-        head, _, body = call.partition("<｜tool▁sep｜>")
-        block = re.search(r"```(?:json)?\s*(.*?)\s*(?:```|$)", body, re.DOTALL)
-        name = body[: block.start()].strip() if block else head.strip()
-        arguments, error = _arguments(_first_value(block[1] if block else body))
-        yield ToolCall(name=name, arguments=arguments, error=error)
-    if not calls:
+    begin, end, start = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", -1
+    while (at := rest.find(begin, start + 1)) >= 0:
+        closed = rest.find(end, at)
+        start = len(rest) if closed < 0 else closed
+        head, _, body = rest[at + len(begin) : start].partition("<｜tool▁sep｜>")
+        before, is_block, block = body.partition("```")
+        if is_block:
+            head, body = before, block.partition("```")[0].removeprefix("json").strip()
+        arguments, error = _arguments(_first_value(body))
+        yield ToolCall(name=head.strip(), arguments=arguments, error=error)
+    if start < 0:
         yield ToolCall(error="the list of calls is empty.")
 
 
@@ -162,7 +197,7 @@ def _python_call(item: ast.Call) -> ToolCall:
     name = ast.unparse(item.func)
     try:
         return ToolCall(name=name, arguments=_keywords(item))
-    except ValueError:
+    except (ValueError, TypeError, RecursionError, MemoryError):
         return ToolCall(name=name, error=f"the arguments of {name} are not values. Write {name}(key=value).")
 
 
@@ -175,22 +210,21 @@ def _keywords(call: ast.Call) -> dict[str, Any]:
 
 def _json_calls(text: str) -> Iterator[ToolCall]:
     """The calls in JSON: one object, several with `;` or nothing between them, or a list of objects."""
-    values, rest = list[Any](), text
+    values, at = list[Any](), 0
     while True:
-        rest = rest[_END.match(rest).end() :]  # pyright: ignore[reportOptionalMemberAccess]
-        if not rest and values:
+        at = _BETWEEN.match(text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
+        if at == len(text) and values:
             break
         try:
-            value, end = _decode(rest)
+            value, at = _decode(text, at)
         except ValueError as error:
-            if values and not rest.lstrip().startswith(("{", "[")):
+            if values and text[at] not in "{[":
                 break  # text after the calls
             yield ToolCall(error=f"the call is not valid JSON ({error}). {_FORM}")
             return
         values += cast("list[Any]", value) if isinstance(value, list) else [value]
         if not values:
             break
-        rest = rest[end:]
     if not values:
         yield ToolCall(error=f"the list of calls is empty. {_FORM}")
     for value in values:
@@ -232,18 +266,18 @@ def _first_value(text: str) -> Any:
     """The JSON value at the beginning of a text; the text itself if there is none, for the message about it."""
     text = text.lstrip()
     try:
-        return _decode(text)[0]
+        return _decode(text, 0)[0]
     except ValueError:
         return without_end(text) or None
 
 
-def _decode(text: str) -> tuple[Any, int]:
-    """The JSON value at the beginning of a text, and where it ends. ValueError if there is none."""
+def _decode(text: str, start: int) -> tuple[Any, int]:
+    """The JSON value at a place of a text, and where it ends. ValueError if there is none."""
     try:
-        _, end = _DECODER.raw_decode(text)
+        _, end = _DECODER.raw_decode(text, start)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    return parse_json(text[:end]), end
+    return parse_json(text[start:end]), end
 
 
 def _value(text: str) -> Any:
@@ -256,12 +290,14 @@ def _value(text: str) -> Any:
 
 def without_end(text: str) -> str:
     """The text without spaces and the tokens that end a turn."""
-    start = len(text)
-    for match in re.finditer(r"<", text):
-        if _END.fullmatch(text, match.start()):
-            start = match.start()
-            break
-    return text[:start].rstrip()
+    end = at = len(text)
+    while True:
+        while at and (text[at - 1] == ";" or text[at - 1].isspace()):
+            at -= 1
+        start = text.rfind("<", max(at - _LONGEST_END_TOKEN, 0), at)
+        if start < 0 or not _END_TOKEN.fullmatch(text, start, at):
+            return text[:end].rstrip()
+        end = at = start
 
 
 def _shown(value: Any) -> str:

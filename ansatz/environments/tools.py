@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from ansatz.environments.base import Environment, Message
 from ansatz.environments.tool_calls import ToolCall, read_turn
 from ansatz.errors import ConfigError
+from ansatz.visible import error_text
 
 _STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
@@ -133,7 +134,8 @@ def call_id(index: int, call: ToolCall) -> str:
 
 def described(error: BaseException) -> str:
     """An error as a policy sees it."""
-    return f"error: {error}" if isinstance(error, ToolError) else f"error: {type(error).__name__}: {error}"
+    text = error_text(error)
+    return f"error: {text}" if isinstance(error, ToolError) else f"error: {type(error).__name__}: {text}"
 
 
 def _message(index: int, call: ToolCall, result: Any) -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, cast
 from ansatz.errors import RewardError
 from ansatz.rewards.base import RewardResult
 from ansatz.types import Rollout, Verdict
+from ansatz.visible import whole
 
 _EXPECTED = "Return a list with one number or RewardResult per rollout, in the same order."
 
@@ -48,6 +50,8 @@ def checked_result(value: Any, *, what: str, where: str) -> RewardResult:
     verdict = value.verdict if isinstance(value, RewardResult) else None
     if verdict is not None and not isinstance(cast(Any, verdict), Verdict):
         raise RewardError(f"{what} {_shown(verdict)} as the verdict on a rollout of {where}. Return a Verdict or None.")
+    if verdict is not None:
+        verdict = dataclasses.replace(verdict, extracted=whole(verdict.extracted), stage=whole(verdict.stage))
     steps = _steps(value.steps, what, where) if isinstance(value, RewardResult) else ()
     left_to_others = isinstance(value, RewardResult) and value.left_to_others
     return RewardResult(value=float(number), verdict=verdict, steps=steps, left_to_others=left_to_others)

@@ -104,6 +104,21 @@ def test_compressed_files_are_read_and_broken_ones_named(tmp_path: Path, ending:
         list(jsonl(split="train", path=str(path)))
 
 
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("question", {"Question": "What?", "Correct Answer": "4", "Incorrect Answer 1": "\ud83d"}),
+        ("tools", {"question": "What?", "answer": "4", "tools": [{"name": "\ud83d"}]}),
+        ("chat_template_kwargs", {"question": "What?", "answer": "4", "chat_template_kwargs": {"a": "\ud83d"}}),
+    ],
+)
+def test_half_of_a_character_in_an_option_or_for_the_chat_template_is_refused(tmp_path, name, fields):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(fields) + "\n")
+    with pytest.raises(DataError, match=rf"line 1: the {name} has half of a character"):
+        list(jsonl(split="train", path=str(path)))
+
+
 @pytest.mark.parametrize("field", ["question", "answer", "solution", "level"])
 def test_half_of_a_character_is_refused_with_its_place(tmp_path, field):
     row = {"question": "What is 2 + 2?", "answer": "4", "solution": "It is 4."}

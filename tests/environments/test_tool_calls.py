@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from ansatz.environments.tool_calls import ToolCall, read_turn
+from ansatz.environments.tags import TagEnvironment
+from ansatz.environments.tool_calls import ToolCall, read_turn, without_end
 
 NAMES = ("add", "python", "brave_search")
 ADD = ToolCall(name="add", arguments={"a": 1, "b": [2, "x"]})
@@ -189,3 +193,83 @@ def test_arguments_keep_their_types() -> None:
     arguments: dict[str, Any] = {"text": 'ünï \n"q"', "number": -1.5e3, "flag": True, "none": None, "list": [[1], {}]}
     turn = f"<tool_call>{json.dumps({'name': 'add', 'arguments': arguments})}</tool_call>"
     assert read_turn(turn, NAMES).calls == (ToolCall(name="add", arguments=arguments),)
+
+
+HALF = "\\ud83d"
+ESCAPED = [
+    '<tool_call>{"name": "add", "arguments": {"a": "x%s"}}</tool_call>',
+    '<tool_call>{"name": "add", "arguments": {"%s": 1}}</tool_call>',
+    '<tool_call>{"name": "add", "arguments": {"a": [{"b": "%s"}]}}</tool_call>',
+    '<tool_call>{"name": "add%s", "arguments": {}}</tool_call>',
+    '<tool_call>{"name": "add", "id": "%s", "arguments": {}}</tool_call>',
+    '<tool_call>{"name": "add", "arguments": "{\\"a\\": \\"\\%s\\"}"}</tool_call>',
+    '<tool_call><function=add><parameter=a>"%s"</parameter></function></tool_call>',
+    '<|python_tag|>add.call(a="%s")',
+    '[add(a="%s")]',
+    '[TOOL_CALLS]add[ARGS]{"a": "%s"}',
+    '<|tool_call|>[{"name": "add", "arguments": {"a": "%s"}}]',
+    'functools[{"name": "add", "arguments": {"a": "%s"}}]',
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>" + '{"a": "%s"}',
+]
+
+
+@pytest.mark.parametrize("form", ESCAPED)
+def test_half_a_character_in_a_call_is_an_error_of_that_call(form: str) -> None:
+    (call,) = read_turn(form % HALF, NAMES).calls
+    assert call.error.startswith("the call has half of a character. ")
+    assert call.name in ("add", "add\\ud83d")
+    f"{call.name}{call.id}{call.error}".encode()
+
+
+def test_both_halves_of_a_character_are_that_character() -> None:
+    (call,) = read_turn(ESCAPED[0] % (HALF + "\\ude00"), NAMES).calls
+    assert call == ToolCall(name="add", arguments={"a": "x\U0001f600"})
+
+
+# fmt: off
+MARKERS = [
+    "<tool_call>", "</tool_call>", "<function=", "<function=a>", "</function>", "<parameter=",
+    "<parameter=a>", "</parameter>", "<|python_tag|>", ".call(", "[TOOL_CALLS]", "[CALL_ID]",
+    "[ARGS]", "<|tool_call|>", "<|/tool_call|>", "functools[", "[add(a=1),",
+    "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "```",
+    "<|a|>", "<|", "<｜b｜>", "</s>", "<eos>", "<end_of_turn>", "<think>", "</think>", ";", "{}",
+    "[]", "[", "{", "a", "a.", '"', "'", "\\", "<", ">", "<calc>", "</calc>",
+    '{"name": "add"}', " ", "\n",
+]
+# fmt: on
+"""Every marker of every form, and what can stand between them."""
+OPENINGS = ["", "<tool_call>", "<tool_call><function=add>", "<|python_tag|>", "<|python_tag|>a", "[TOOL_CALLS]add"]
+OPENINGS += ["[TOOL_CALLS]add[CALL_ID]", "<|tool_call|>", "functools["]
+OPENINGS += ["<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>```a"]
+LAST = ("", "x")
+
+
+def work(read: Callable[[], object]) -> float:
+    """The least CPU seconds of this thread in three calls."""
+    times = list[float]()
+    for _ in range(3):
+        begin = time.thread_time()
+        read()
+        times.append(time.thread_time() - begin)
+    return min(times)
+
+
+def read_all(turn: str) -> None:
+    read_turn(turn, NAMES)
+    without_end(turn)
+    TagEnvironment(str, call="calc", result="result").call_in(turn)
+
+
+def test_the_work_of_reading_a_turn_grows_with_its_length_and_not_with_its_square() -> None:
+    nests = [first + second for first, second in itertools.product(MARKERS, ("", "a", " "))]
+    grown = dict[tuple[str, str, str], tuple[float, float]]()
+    for opening, nest, last in itertools.product(OPENINGS, nests, LAST):
+        short, long = (opening + nest * number + last for number in (500, 2_000))
+        begin = time.thread_time()
+        read_all(long)
+        if time.thread_time() - begin < 0.02:  # far below what a square would take
+            continue
+        times = work(lambda text=short: read_all(text)), work(lambda text=long: read_all(text))
+        if times[1] > 10 * times[0] + 0.02:  # 4 times the length; a square would be 16 times the work
+            grown[opening, nest, last] = times
+    assert not grown
