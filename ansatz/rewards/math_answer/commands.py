@@ -12,7 +12,10 @@ from ansatz.rewards.math_answer.stream import Grammar, bad, expression
 from ansatz.rewards.math_answer.values import Expr, UnreadableAnswer, Value
 from ansatz.rewards.math_answer.words import INVERSES
 
-_CLOSED_BY = {"(": ")]", "[": "])", "langle": "rangle", "lfloor": "rfloor", "lceil": "rceil", "\\{": "\\}", "{": "}"}
+_CLOSED_BY = {
+    "(": (")", "]"), "[": ("]", ")"), "langle": ("rangle",), "lfloor": ("rfloor",), "lceil": ("rceil",),
+    "\\{": ("\\}",), "{": ("}",),
+}  # fmt: skip
 
 
 class Commands(Grammar, ABC):
@@ -160,8 +163,7 @@ class Commands(Grammar, ABC):
     def bracketed(self, opening: str) -> Value:
         """What a bracket holds, through its close; the opening was just taken."""
         self.deeper()
-        closers = _CLOSED_BY[opening]
-        closing = (closers,) if len(closers) != 2 or closers.startswith("\\") else tuple(closers)
+        closing = _CLOSED_BY[opening]
         if self.token.kind == "close" and self.token.text in closing:
             self.at += 1
             self.depth -= 1

@@ -203,7 +203,7 @@ class Comparison(Equality):
                 return False
             undecided |= match is None
             if once and match is not None:
-                free = [candidate for candidate in free if candidate is not match]
+                free.remove(match)
         if undecided:
             raise Undecided
         return True

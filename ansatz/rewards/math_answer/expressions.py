@@ -32,6 +32,8 @@ _SCALARS = frozenset({"t", "s", "r", "k", "c", "a", "b", "m", "n", "lambda", "mu
 """Names that multiply the point after them, as in `t(1, 2)`, where others take two arguments, as in `u(x, t)`."""
 
 _DECORATIONS = ("bar", "hat", "vec", "tilde", "dot", "ddot")
+_MARKS = frozenset({"^", "_", "!", "deg", "circ", "'", "(", "%"})
+"""What can follow a value as a part of it."""
 _DEGREE = v.divide(v.PI, v.integer(180))
 
 
@@ -150,7 +152,7 @@ class Expressions(Commands):
         value = self.primary()
         for _ in range(MAX_DEPTH):
             token = self.tokens[self.at]
-            if token.kind != "op" and token.text != "(":
+            if token.text not in _MARKS or (token.kind != "op" and token.text != "("):
                 return value
             if self.take_op("^"):
                 value = self._inverse(value) or self._raised(value)
@@ -252,9 +254,11 @@ class Expressions(Commands):
 
     def _inverse(self, base: Value) -> Value | None:
         """`f^{-1}(x)`, for the letters of functions only; None for other powers."""
+        if not isinstance(base, v.Name):
+            return None
         ahead = [token.text for token in self.tokens[self.at : self.at + 5]]
         size = 4 if ahead == ["{", "-", "1", "}", "("] else 2 if ahead[:3] == ["-", "1", "("] else 0
-        if not size or not isinstance(base, v.Name) or base.name not in self.functions | {"h", "H"}:
+        if not size or base.name not in self.functions | {"h", "H"}:
             return None
         self.at += size
         return v.Apply(f"{base.name}^-1", self.arguments())

@@ -21,6 +21,8 @@ from ansatz.rewards.math_answer.words import ALTERING_WORDS, CURRENCIES, HEDGES,
 _RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~", "in", "equiv"})
 _INTEGERS = v.Name("blackboard Z")
 MAX_PARTS = 50
+_CURRENCY_SIGNS = tuple(CURRENCIES)
+_AFTER_AMOUNT = ("%", *CURRENCIES)
 _SETS = {"cup": "union", "cap": "intersection", "minus": "difference"}
 
 
@@ -53,7 +55,7 @@ class Parser(Expressions):
 
     def list(self) -> Value:
         items, choice = [self._signed_clause()], False
-        while True:
+        while self.token.kind not in ("end", "close"):
             word = self.token.text.lower() if self.token.kind == "word" else ""
             if self.take_op(",", ";"):
                 while self.take_op(",", ";"):
@@ -77,6 +79,10 @@ class Parser(Expressions):
 
     def _signed_clause(self) -> Value:
         """A clause; both of its readings if it holds a `\\pm`."""
+        token = self.tokens[self.at]
+        if token.number is not None and self._ends_at(self.at + 1):  # by far the most common clause
+            self.at += 1
+            return token.number
         start, sign = self.at, self.sign
         outer, self.saw_sign = self.saw_sign, False
         value: Value = self.clause()
@@ -87,6 +93,11 @@ class Parser(Expressions):
             self.sign = 1
         self.saw_sign = outer or (self.saw_sign and not doubled)
         return value
+
+    def _ends_at(self, at: int) -> bool:
+        """Whether a clause ends before a place, so that nothing there belongs to its last number."""
+        token = self.tokens[at]
+        return token.kind in ("end", "close") or token.text in (",", ";")
 
     def clause(self) -> Value:
         sides: list[Value] = [self._side()]
@@ -131,9 +142,9 @@ class Parser(Expressions):
 
     def _quantity(self) -> Value:
         """A value with the unit that follows it, if any."""
-        negative = self.is_op("-") and any(self.next_is(sign) for sign in CURRENCIES)
+        negative = self.is_op("-") and any(self.next_is(sign) for sign in _CURRENCY_SIGNS)
         self.at += negative
-        sign = self.take_op(*CURRENCIES)
+        sign = self.take_op(*_CURRENCY_SIGNS)
         currency = ((CURRENCIES[sign], 1),) if sign else ()
         outer, self.degrees = self.degrees, ""
         value = self._sets()
@@ -145,7 +156,7 @@ class Parser(Expressions):
             value = v.negate(expression(value))
         unit = currency or (((self.degrees, 1),) if self.degrees else ())
         self.degrees = outer
-        if after := self.take_op("%", *CURRENCIES):
+        if after := self.take_op(*_AFTER_AMOUNT):
             unit = ((CURRENCIES.get(after, after), 1),)
         if self.token.kind not in ("end", "close"):
             written = self._written_unit(value)

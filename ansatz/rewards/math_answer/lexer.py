@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
-from ansatz.rewards.math_answer.values import Num, UnreadableAnswer
+from ansatz.rewards.math_answer.values import Num, UnreadableAnswer, integer
 from ansatz.rewards.math_answer.words import (
     CONNECTIVES,
     FUNCTIONS,
@@ -42,7 +43,18 @@ class Token(NamedTuple):
         """As a message shows it."""
         return "end of the answer" if self.kind == "end" else repr(self.text)
 
+@lru_cache(maxsize=2_048)
+def _token(kind: str, text: str, upright: bool) -> Token:
+    """Builds a token without a number, once for the many answers that share it."""
+    return Token(kind, text, None, upright)
 
+
+@lru_cache(maxsize=2_048)
+def _integer_token(digits: str) -> Token:
+    return Token("num", digits, integer(int(digits)))
+
+
+_END = [Token("end", "")] * LOOKAHEAD
 _GAP = r"(?:\s*,\s?\\[!,;:]\s*|\{,\}|\\[,;:!]|\\ |~)"
 _MARKED = r"\(\d+\)|\\overline\{\d+\}|\\bar\{\d+\}|\\dot\{\d+\}|\.\.\.|\s?\\l?dots"
 _TAIL = rf"(?:(?P<point>\.\d*)(?P<recur>{_MARKED})?)?"
@@ -62,6 +74,8 @@ _INSIDE = _number_pattern(_GAP)
 _OUTSIDE = _number_pattern(rf"(?:{_GAP}|,)")
 _LOCALE = _number_pattern(rf"(?:{_GAP}|,|\s|')")
 _LOCALE_COMMA = _number_pattern(rf"(?:{_GAP}|\.|\s|')")
+_INTEGER = re.compile(r"\d+(?![\d.,{~eE']|\\[^A-Za-z]|\s(?![A-Za-z]))")
+"""An integer that what follows cannot continue: a fast check that decides most numbers."""
 _INDIAN = re.compile(r"[1-9]\d?(?:,\d{2})+,\d{3}(?!\d|,\d)")
 
 _TEXT_COMMANDS = words_of_text(
@@ -134,7 +148,7 @@ class Lexer:
         self._depth = 0
         self.tokens: list[Token] = []
         self._lex(text, upright=False, nesting=0)
-        self.tokens += [Token("end", "")] * LOOKAHEAD
+        self.tokens += _END
 
     def _lex(self, text: str, *, upright: bool, nesting: int) -> None:
         position, size = 0, len(text)
@@ -148,6 +162,17 @@ class Lexer:
                 position = self._command(text, position, nesting)
             elif char.isalpha():
                 position = self._letters(text, position, upright)
+            elif char == "(" and (composition := _COMPOSITION.match(text, position)):
+                self._add("name", composition[1] + COMPOSED + composition[2])
+                position = composition.end()
+            elif char in "([{":
+                self._depth += char != "{"
+                self._add("open", char)
+                position += 1
+            elif char in ")]}":
+                self._depth -= char != "}"
+                self._add("close", char)
+                position += 1
             elif text.startswith("!=", position) and text[position - 1 : position].isdigit():  # 5!=120
                 self._add("op", "!")
                 position += 1
@@ -163,26 +188,19 @@ class Lexer:
             elif char in _ONE:
                 self._add("op", _ONE[char])
                 position += 1
-            elif char == "(" and (composition := _COMPOSITION.match(text, position)):
-                self._add("name", composition[1] + COMPOSED + composition[2])
-                position = composition.end()
-            elif char in "([{":
-                self._depth += char != "{"
-                self._add("open", char)
-                position += 1
-            elif char in ")]}":
-                self._depth -= char != "}"
-                self._add("close", char)
-                position += 1
             elif char in ".?#" and upright:
                 position += 1
             else:
                 raise UnreadableAnswer(f"unexpected character {char!r}")
 
     def _add(self, kind: str, text: str, *, upright: bool = False) -> None:
-        self.tokens.append(Token(kind, text, None, upright))
+        self.tokens.append(_token(kind, text, upright))
 
     def _number(self, text: str, position: int) -> int:
+        alone = _INTEGER.match(text, position)
+        if alone:
+            self.tokens.append(_integer_token(alone[0]))
+            return alone.end()
         if self._locale:
             indian = _INDIAN.match(text, position)
             if indian:
@@ -346,7 +364,7 @@ def _is_word(run: str) -> bool:
 def _number(digits: str, match: re.Match[str]) -> Num:
     """The value of a matched number with its decimals, recurring digits and exponent."""
     if match["point"] is None and match["exp"] is None:
-        return Num(Fraction(int(digits or "0")))
+        return integer(int(digits or "0"))
     decimals = (match["point"] or "")[1:]
     exponent = int(match["exp"][1:]) if match["exp"] else 0
     if abs(exponent) > MAX_EXPONENT:

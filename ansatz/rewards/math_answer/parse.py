@@ -54,7 +54,7 @@ _DOES_NOT_EXIST = re.compile(
 )
 _YES_NO = re.compile(r"(yes|no)(?:\s*[,.;:!]\s*|\s+(?=because|since|as\b))(.*)|(yes|no)", re.IGNORECASE)
 _BOTH_WAYS = re.compile(r"\b(?:yes|no|or|maybe|perhaps|wrong|incorrect|but|unless|if)\b", re.IGNORECASE)
-_ABOUT = re.compile(r"^(?:\\approx|\\sim|≈|=)\s*")
+_ABOUT = re.compile(r"(?:\\approx|\\sim|≈|=)\s*")
 _PROSE = re.compile(r"[A-Za-z0-9\s'.,:\-]+")
 _LONG_WORD = re.compile(r"[A-Za-z]{3}")
 _INTEGER_TAIL = re.compile(
@@ -99,20 +99,16 @@ def parse_answer(text: str, options: Options = DEFAULT, *, letters: bool = False
         return ParsedAnswer(None, "", "empty", undefined=True)
     if cleaned.isdecimal() and cleaned.isascii() and len(cleaned) < _PLAIN_DIGITS:  # by far the most common answer
         return ParsedAnswer(v.integer(int(cleaned)), cleaned)
-    hedged = len(cleaned) <= MAX_LENGTH and bool(_HEDGE.search(plain(cleaned).lower()))
+    if len(cleaned) > MAX_LENGTH:
+        return ParsedAnswer(None, squeezed, f"longer than {MAX_LENGTH} characters")
+    words = plain(cleaned)
+    hedged = _HEDGE.search(words.lower()) is not None
     try:
-        reading = _read(cleaned, options, letters=letters)
+        reading = _read(cleaned, words, options, letters=letters)
     except Undefined as error:
         return ParsedAnswer(None, squeezed, str(error), undefined=True)
     except UnreadableAnswer as error:
-        words = plain(cleaned)
-        if (
-            not letters
-            and not hedged
-            and len(cleaned) <= MAX_LENGTH
-            and _PROSE.fullmatch(words)
-            and _LONG_WORD.search(words)
-        ):
+        if not letters and not hedged and _PROSE.fullmatch(words) and _LONG_WORD.search(words):
             return ParsedAnswer(v.Text(_case(words, options)), squeezed)  # such as "June 20"
         return ParsedAnswer(None, squeezed, str(error), hedged=hedged)
     return ParsedAnswer(
@@ -182,40 +178,25 @@ class _Reading(NamedTuple):
     called: Collection[str] = ()
 
 
-def _read(cleaned: str, options: Options, *, letters: bool = False) -> _Reading:
-    if len(cleaned) > MAX_LENGTH:
-        raise UnreadableAnswer(f"longer than {MAX_LENGTH} characters")
-    unwrapped = plain(cleaned)
-    letter = _LETTER.fullmatch(unwrapped)
-    if letter:
-        name = letter[1] or letter[2] or letter[3]
-        if name.isupper() or letter[1] or letter[2]:
-            return _Reading(v.Choice(name))
-    lettered = _LETTERED.fullmatch(unwrapped)
-    doubted = lettered and (_OTHER_LETTER.search(lettered[3]) or _HEDGE.search(lettered[3].lower()))
-    if lettered and not doubted and not lettered[3].startswith(("^", "(", "_", "=", "+", "-", "/", "*")):
-        return _Reading(v.Choice(lettered[1] or lettered[2], lettered[3]))
-    all_but = _ALL_BUT.fullmatch(unwrapped)
-    if all_but:
-        left_out = _read(all_but[1], options).value
-        points = left_out if isinstance(left_out, v.Collection) else v.Collection(_listed(left_out))
-        return _Reading(v.Combination("difference", (v.REALS, points)))
-    wrapped = unwrapped != cleaned
-    products = letters and not wrapped and _has_products_only(unwrapped)
-    words = None if products else _worded(unwrapped, wrapped=wrapped, options=options)
-    if words is not None:
-        return _Reading(words)
-    in_base = _BASED.fullmatch(unwrapped.replace(" ", ""))
+def _read(cleaned: str, words: str, options: Options, *, letters: bool = False) -> _Reading:
+    """Reads a cleaned text, which is `words` without its wrappers."""
+    if words[:1].isalpha() or words.startswith("("):
+        stated = _in_words(words, wrapped=words != cleaned, options=options, letters=letters)
+        if stated is not None:
+            return _Reading(stated)
+    in_base = _BASED.fullmatch(words.replace(" ", "")) if "_" in words else None
     if in_base and any(c.isdigit() for c in in_base[1]):
         return _Reading(based(in_base[1], in_base[2]))
-    date = canonical_date(unwrapped)
+    date = canonical_date(words)
     if date is not None:
         return _Reading(v.Text(date))
-    clock = _clock(unwrapped)
+    clock = _clock(words) if words[:1].isdigit() else None
     if clock is not None:
         return _Reading(clock)
+    formula = _with_selections(_with_membership(_with_factor_dots(cleaned)))
+    about = _ABOUT.match(formula)
     lexer = Lexer(
-        _ABOUT.sub("", _with_selections(_with_membership(_with_factor_dots(cleaned)))),
+        formula[about.end() :] if about else formula,
         decimal_comma=options.decimal_comma,
         locale_thousands=options.locale_thousands,
         letters=letters,
@@ -230,6 +211,27 @@ def _read(cleaned: str, options: Options, *, letters: bool = False) -> _Reading:
         value = parser.answer()
         parser.called |= both
     return _Reading(value, parser.unreduced, parser.called)
+
+
+def _in_words(words: str, *, wrapped: bool, options: Options, letters: bool) -> Value | None:
+    """The value of a text that begins with a letter, if it is a choice letter or consists of words."""
+    letter = _LETTER.fullmatch(words)
+    if letter:
+        name = letter[1] or letter[2] or letter[3]
+        if name.isupper() or letter[1] or letter[2]:
+            return v.Choice(name)
+    lettered = _LETTERED.fullmatch(words)
+    doubted = lettered and (_OTHER_LETTER.search(lettered[3]) or _HEDGE.search(lettered[3].lower()))
+    if lettered and not doubted and not lettered[3].startswith(("^", "(", "_", "=", "+", "-", "/", "*")):
+        return v.Choice(lettered[1] or lettered[2], lettered[3])
+    all_but = _ALL_BUT.fullmatch(words)
+    if all_but:
+        left_out = _read(all_but[1], plain(all_but[1]), options).value
+        points = left_out if isinstance(left_out, v.Collection) else v.Collection(_listed(left_out))
+        return v.Combination("difference", (v.REALS, points))
+    if letters and not wrapped and _has_products_only(words):
+        return None
+    return _worded(words, wrapped=wrapped, options=options)
 
 
 def _has_products_only(words: str) -> bool:

@@ -138,6 +138,8 @@ def read_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
 
     Plain letters without \\text{} belong to a unit if a word does, as in `kg m/s`.
     """
+    if not _can_start(tokens[at]):
+        return (), at
     reader = _Reader(tokens, at)
     reader.read()
     unit = reader.unit()
@@ -146,6 +148,8 @@ def read_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
 
 def letter_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
     """The unit at `at` if it is written in plain letters and ends there, as in `5 m/s`; empty for other letters."""
+    if not _can_start(tokens[at]):
+        return (), at
     reader = _Reader(tokens, at)
     reader.read()
     unit, after = reader.unit(), tokens[reader.at]
@@ -153,6 +157,13 @@ def letter_unit(tokens: list[Token], at: int) -> tuple[Unit, int]:
     if not unit or not ends or (not reader.words and not _is_ratio_of_letters(unit)):
         return (), at
     return unit, reader.at
+
+
+def _can_start(token: Token) -> bool:
+    """A fast check that rules out most tokens after a value: a unit can start with any other."""
+    if token.kind == "name":
+        return _letter(token) is not None or token.text in ("mu", "Omega") or token.text in _PREFIXED_OHM
+    return token.kind == "word" or token.text in ("/", "*", "frac")
 
 
 def _is_ratio_of_letters(unit: Unit) -> bool:

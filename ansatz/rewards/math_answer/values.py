@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import TypeAlias
 
 from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
@@ -200,8 +201,18 @@ _NO_NAMES: frozenset[str] = frozenset()
 CONSTANTS = frozenset({"pi", "e", "i", "inf", "reals"})
 
 
+@lru_cache(maxsize=1_024)
 def integer(value: int) -> Num:
     return Num(Fraction(value))
+
+
+def is_infinity(value: object) -> bool:
+    return isinstance(value, Name) and value.name == "inf"
+
+
+def is_one(value: object) -> bool:
+    """Whether a value is the number 1, and not a decimal such as 1.0."""
+    return value is ONE or (isinstance(value, Num) and value.value == 1 and value.places is None)
 
 
 def add(*terms: Expr) -> Expr:
@@ -234,13 +245,13 @@ def multiply(*factors: Expr) -> Expr:
                 scale = part if scale is ONE else _scaled(scale, part)
             else:
                 flat.append(part)
-    if INFINITY in flat:
+    if any(map(is_infinity, flat)):
         if not scale.value or len(flat) > 1:
             raise Undefined("infinity times an expression")
         return INFINITY if scale.value > 0 else Product((MINUS_ONE, INFINITY))
     if not scale.value:
         return scale
-    if scale != ONE or not flat:
+    if not is_one(scale) or not flat:
         flat.insert(0, scale)
     return flat[0] if len(flat) == 1 else Product(tuple(flat))
 
@@ -254,15 +265,15 @@ def negate(value: Expr) -> Expr:
 def divide(top: Expr, bottom: Expr) -> Expr:
     if isinstance(bottom, Num) and bottom.value == 0:
         raise Undefined("division by zero")
-    if top == INFINITY == bottom:
+    if is_infinity(top) and is_infinity(bottom):
         raise Undefined("infinity / infinity")
     return multiply(top, power(bottom, MINUS_ONE))
 
 
 def power(base: Expr, exponent: Expr) -> Expr:
-    if INFINITY in (base, exponent):
+    if is_infinity(base) or is_infinity(exponent):
         raise Undefined("a power of infinity")
-    if exponent == ONE:
+    if is_one(exponent):
         return base
     if isinstance(exponent, Num) and exponent.value.denominator == 1:
         count = exponent.value.numerator
@@ -308,7 +319,9 @@ def _power_of_ten(value: Fraction) -> int | None:
 
 
 def _sign_of_infinity(value: Expr) -> int:
-    return 1 if value == INFINITY else -1 if value == Product((MINUS_ONE, INFINITY)) else 0
+    if isinstance(value, Product):
+        return -1 if value.factors == (MINUS_ONE, INFINITY) else 0
+    return 1 if is_infinity(value) else 0
 
 
 def names_in(value: object) -> frozenset[str]:
