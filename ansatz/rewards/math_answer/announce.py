@@ -97,8 +97,7 @@ def has_announcement(text: str) -> bool:
 
 def _may_announce(text: str) -> bool:
     """A fast check that rules out most texts: every answer phrase contains one of a few words."""
-    low = text.lower()
-    return any(word in low for word in _ANSWER_WORDS)
+    return any(map(text.lower().__contains__, _ANSWER_WORDS))
 
 
 def until_stop(text: str) -> str:

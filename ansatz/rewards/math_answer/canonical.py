@@ -48,8 +48,8 @@ def canonical(value: Expr) -> Quotient:
         return Quotient({(): value.value} if value.value else {}, _ONE, True)
     if isinstance(value, v.Name):
         if value.name == "i":
-            return Quotient({((("i",), Fraction(1)),): Fraction(1)}, _ONE, True)
-        return Quotient({((("v", value.name), Fraction(1)),): Fraction(1)}, _ONE, True)
+            return Quotient({((("i",), _UNIT),): _UNIT}, _ONE, True)
+        return Quotient({((("v", value.name), _UNIT),): _UNIT}, _ONE, True)
     if isinstance(value, v.Sum):
         total = canonical(value.terms[0])
         for term in value.terms[1:]:
@@ -132,7 +132,7 @@ def _joined(left: Monomial, right: Monomial) -> tuple[Monomial, Fraction]:
     exponents = dict(left)
     scale = _UNIT
     for atom, exponent in right:
-        exponents[atom] = exponents.get(atom, Fraction(0)) + exponent
+        exponents[atom] = exponents[atom] + exponent if atom in exponents else exponent
     for atom, exponent in list(exponents.items()):
         if atom == ("i",):
             turns = int(exponent) % 4
@@ -170,6 +170,10 @@ def _repeated(base: Quotient, count: int) -> Quotient:
         else:
             base = Quotient(base.bottom, base.top, base.pure)
         count = -count
+    if count > 1 and len(base.top) == 1 and base.bottom is _ONE:
+        (monomial, coefficient), *_ = base.top.items()
+        if coefficient == 1 and all(atom[0] not in ("i", "n") for atom, _ in monomial):  # x^26 in one step
+            return Quotient({tuple((atom, exponent * count) for atom, exponent in monomial): _UNIT}, _ONE, base.pure)
     result = Quotient(_ONE, _ONE, True)
     for _ in range(count):
         result = Quotient(times(result.top, base.top), times(result.bottom, base.bottom), base.pure)

@@ -67,6 +67,7 @@ _PHANTOM = re.compile(r"\\[hv]?phantom(?![A-Za-z])\s*(?:\{[^{}]*\}|[^\s{}\\&])")
 _COLOR = re.compile(r"\\(?:text)?color(?:box)?\s*(?:\[[A-Za-z]{1,8}\])?\s*\{[^{}]*\}")
 _FRACTION = re.compile(r"\\[dtc]frac(?![A-Za-z])")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'))
+_LEFT_WRAPPERS = tuple(left for left, _ in _WRAPPERS)
 _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
 
 
@@ -86,7 +87,9 @@ def clean(text: str) -> str:
             text = _PHANTOM.sub(" ", text)
         if "color" in text:
             text = _COLOR.sub("", text)
-        text = _FRACTION.sub(r"\\frac", _SIZING.sub("", text))
+        text = _SIZING.sub("", text)
+        if "dfrac" in text or "tfrac" in text or "cfrac" in text:
+            text = _FRACTION.sub(r"\\frac", text)
     return unwrap(text)
 
 
@@ -102,7 +105,7 @@ def unwrap(text: str) -> str:
         ):
             text = text[:-1].rstrip() if not text.endswith("\\\\") else text[:-2].rstrip()
         text = text.removesuffix("\\,").removesuffix("\\;").removesuffix("\\!")
-        for left, right in _WRAPPERS:
+        for left, right in _WRAPPERS if text.startswith(_LEFT_WRAPPERS) else ():
             if len(text) >= len(left) + len(right) and text.startswith(left) and text.endswith(right):
                 inner = text[len(left) : -len(right)]
                 if left not in inner and right not in inner and not inner.endswith("\\"):

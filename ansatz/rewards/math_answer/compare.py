@@ -23,6 +23,8 @@ from ansatz.rewards.math_answer.views import (
     words_of,
 )
 
+_WRITTEN = (v.Based, v.Ratio, v.Clock)
+
 
 class Hedged(Exception):
     """The answer contradicts itself, as in 5 = 6."""
@@ -41,7 +43,7 @@ class Comparison(Equality):
             return self._families(gold, answer)
         if isinstance(gold, v.Relation) or isinstance(answer, v.Relation):
             return self._relations(gold, answer)
-        if isinstance(gold, v.Listing | v.Collection) or isinstance(answer, v.Listing | v.Collection):
+        if isinstance(gold, v.LISTS) or isinstance(answer, v.LISTS):
             return self._lists(gold, answer)
         return self._single(gold, answer)
 
@@ -53,7 +55,7 @@ class Comparison(Equality):
         if isinstance(gold, v.EXPRESSIONS) and isinstance(answer, v.EXPRESSIONS):
             components = in_components(gold, answer)
             return self._single(*components) if components else self.equal(gold, answer)
-        if isinstance(gold, v.Based | v.Ratio | v.Clock) or isinstance(answer, v.Based | v.Ratio | v.Clock):
+        if isinstance(gold, _WRITTEN) or isinstance(answer, _WRITTEN):
             return self._written(gold, answer)
         if isinstance(gold, v.Text) or isinstance(answer, v.Text):
             return words_of(gold) == words_of(answer) != ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ansatz.rewards.math_answer import sets
 from ansatz.rewards.math_answer import values as v
@@ -26,8 +26,7 @@ from ansatz.rewards.math_answer.values import Expr
 from ansatz.types import Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """A reason and the stage that found it. reason: None if the pair cannot be decided without algebra."""
 
     reason: Reason | None

@@ -79,7 +79,7 @@ class Expressions(Commands):
             left = expression(value)
             bracket = operator is None and self.token.text == "("
             following = self.unary() if operator else self.postfix()
-            if isinstance(following, v.Bracket | v.Matrix) and operator in ("*", None) and is_vector(following):
+            if isinstance(following, v.VECTORS) and operator in ("*", None) and is_vector(following):
                 value = scaled(following, left)
                 continue
             right = expression(following)

@@ -200,6 +200,10 @@ def _box_at(text: str, start: int) -> tuple[str | None, int]:
     if not text.startswith("{", begin):
         bare = _BARE_BOX.match(text, begin)
         return (bare[1].rstrip(".,;") or None, bare.end()) if bare else (None, begin)
+    close = text.find("}", begin)
+    content = text[begin + 1 : close]
+    if close >= 0 and "{" not in content and "\\" not in content:
+        return content.strip() or None, close + 1
     depth = 0
     for match in _BRACES.finditer(text, begin):
         if match[0] == "{":

@@ -43,10 +43,8 @@ _MAX_WORDS = 4  # of an answer in words
 
 def phrased(text: str) -> tuple[int, str | None] | None:
     """Where the last answer phrase ends, and the bare value after it or None; None if there is no phrase."""
-    if text.isascii():
-        low = text.lower()
-        if not any(word in low for word in languages.ANSWER_WORDS):
-            return None
+    if text.isascii() and not any(map(text.lower().__contains__, languages.ANSWER_WORDS)):
+        return None
     places = [match.end() for match in _PHRASE.finditer(text)]
     if places:
         return places[-1], value_after(text, places[-1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -71,8 +70,7 @@ _SPACED_LETTERS = re.compile(r"(?<![\\A-Za-z])[A-Za-z] [A-Za-z]")
 _BARE_WORDS = frozenset({"yes", "no", "odd", "even", "true", "false", "none", "all", "dne"})
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedAnswer:
+class ParsedAnswer(NamedTuple):
     """A parsed text. value: None if it cannot be parsed. problem: the reason, or "".
 
     undefined: it is empty or has no value (0/0, nan), so it equals nothing. unreduced: it contains a fraction that is

@@ -35,7 +35,7 @@ def is_set_form(value: Value) -> bool:
     """Whether a value can only be a set of numbers: a union, the reals, an inequality."""
     if isinstance(value, v.Relation):
         return value.operators[-1] != "=" and "~" not in value.operators
-    return isinstance(value, v.Combination) or value == v.REALS
+    return isinstance(value, v.Combination) or (isinstance(value, v.Name) and value == v.REALS)
 
 
 def approximate(value: Expr) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NoReturn
@@ -119,8 +120,11 @@ class Grammar(TokenStream, ABC):
     def note_division(self, top: Expr, bottom: Expr) -> None:
         """Remembers a fraction of integers that is not in lowest terms."""
         if isinstance(top, v.Num) and isinstance(bottom, v.Num):
-            reduced = bottom.value and (top.value / bottom.value).denominator
-            self.unreduced |= reduced != bottom.value or bottom.value == 1
+            above, below = top.value, bottom.value
+            if above.denominator == 1 == below.denominator:
+                self.unreduced |= below != 0 and (below <= 1 or math.gcd(int(above), int(below)) > 1)
+            elif below:
+                self.unreduced |= (above / below).denominator != below or below == 1
 
 
 def expression(value: Value) -> Expr:

@@ -194,6 +194,8 @@ Value: TypeAlias = (
 )  # fmt: skip
 
 EXPRESSIONS = (Num, Name, Sum, Product, Power, Apply)
+LISTS = (Listing, Collection)
+VECTORS = (Bracket, Matrix)
 ZERO, ONE, MINUS_ONE, HALF = Num(Fraction(0)), Num(Fraction(1)), Num(Fraction(-1)), Num(Fraction(1, 2))
 INFINITY, PI, E = Name("inf"), Name("pi"), Name("e")
 REALS = Name("reals")
@@ -263,8 +265,11 @@ def negate(value: Expr) -> Expr:
 
 
 def divide(top: Expr, bottom: Expr) -> Expr:
-    if isinstance(bottom, Num) and bottom.value == 0:
-        raise Undefined("division by zero")
+    if isinstance(bottom, Num):
+        if not bottom.value:
+            raise Undefined("division by zero")
+        if isinstance(top, Num) and top.places is None and _bits(bottom.value) <= MAX_BITS:
+            return Num(_limited(top.value / bottom.value))
     if is_infinity(top) and is_infinity(bottom):
         raise Undefined("infinity / infinity")
     return multiply(top, power(bottom, MINUS_ONE))
@@ -282,8 +287,7 @@ def power(base: Expr, exponent: Expr) -> Expr:
         if isinstance(base, Num):
             if base.value == 0 and count <= 0:
                 raise Undefined("zero to that power")
-            size = max(base.value.numerator.bit_length(), base.value.denominator.bit_length())
-            if base.value in (0, 1, -1) or size * abs(count) <= MAX_BITS:
+            if base.value in (0, 1, -1) or _bits(base.value) * abs(count) <= MAX_BITS:
                 count = count % 2 if base.value == -1 else min(count, 1) if base.value in (0, 1) else count
                 return Num(base.value**count)
         if isinstance(base, Power) and isinstance(base.exponent, Num) and base.exponent.value.denominator == 1:
@@ -300,6 +304,10 @@ def _scaled(left: Num, right: Num) -> Num:
             if shift is not None:
                 return Num(value, decimal.places - shift)
     return Num(value)
+
+
+def _bits(value: Fraction) -> int:
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
 def _limited(value: Fraction) -> Fraction:

@@ -118,7 +118,7 @@ def in_components(gold: Value, answer: Value) -> tuple[Value, Value] | None:
 
 def _components(value: Expr) -> tuple[Expr, ...] | None:
     """The three components of a sum of unit vectors; None for other expressions, and for complex numbers."""
-    if not any(name in _UNIT_VECTORS for name in v.names_in(value)):  # i alone is the imaginary unit
+    if _UNIT_VECTORS.keys().isdisjoint(v.names_in(value)):  # i alone is the imaginary unit
         return None
     terms = [part for term in (value.terms if isinstance(value, v.Sum) else (value,)) for part in _distributed(term)]
     sums: list[list[Expr]] = [[], [], []]
