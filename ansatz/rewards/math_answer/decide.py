@@ -61,8 +61,11 @@ def _decide_products(gold: str, answer: str, options: Options, algebra: Algebra 
     expected_runs, runs = runs_of_letters(gold), runs_of_letters(answer)
     if expected_runs - runs and runs - expected_runs:
         return None
-    expected, parsed = parse_gold(gold, options, letters=True), parse_answer(answer, options, letters=True)
-    if expected.value is None or parsed.value is None or isinstance(expected.value, v.Text):
+    expected = parse_gold(gold, options, letters=True)
+    if expected.value is None or isinstance(expected.value, v.Text):
+        return None
+    parsed = parse_answer(answer, options, letters=True)
+    if parsed.value is None:
         return None
     decision = _decide_values(expected, parsed, options, algebra)
     return decision if decision.reason in (Reason.EQUAL, None) else None

@@ -43,6 +43,7 @@ class Token(NamedTuple):
         """As a message shows it."""
         return "end of the answer" if self.kind == "end" else repr(self.text)
 
+
 @lru_cache(maxsize=2_048)
 def _token(kind: str, text: str, upright: bool) -> Token:
     """Builds a token without a number, once for the many answers that share it."""

@@ -192,3 +192,9 @@ def test_wrong_options_are_config_errors(settings: dict[str, object], message: s
 def test_the_pure_stages_give_the_same_verdict_as_the_worker(pool: WorkerPool):
     assert decide_pair("x+1", "1+x", DEFAULT).reason is Reason.EQUAL
     assert pool.call({"gold": "x+1", "answer": "1+x", "options": {}})["reason"] == "equal"
+
+
+def test_equal_pieces_of_a_union_are_used_one_by_one():
+    gold, answer = r"30^\circ \cup 0.5 \cup 30^\circ", r"30^\circ \cup 30^\circ \cup 0.5"
+    assert decide_pair(gold, answer, DEFAULT).reason is Reason.EQUAL
+    assert decide_pair(gold, r"30^\circ \cup 0.5 \cup 0.5", DEFAULT).reason is not Reason.EQUAL

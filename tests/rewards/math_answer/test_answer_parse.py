@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
 from fractions import Fraction
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from ansatz.rewards.math_answer import grammar, lexer, units
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.decide import decide_pair
 from ansatz.rewards.math_answer.options import DEFAULT
@@ -133,3 +137,20 @@ def test_what_grows_when_worked_out_is_bounded_in_this_process(text: str):
     for gold, answer in [("x^2+1", text), (text, "x^2+1"), (text, text + "+1")]:
         decide_pair(gold, answer, DEFAULT)
     assert time.thread_time() - begin < 3.0  # of this thread; hours without the limits
+
+
+_IN_NUMBERS = [*"0123456789.,:;()[]{}+-/^_ e'x", "12", "345", r"\,", r"\ ", "{,}", r"\frac12", r"\dots", "...", "~"]
+_IN_UNITS = ["/", "*", "k", r"\Omega", r"\mu ", " m", r"\text{km}", r"\text{s}", r"\frac{\text{m}}{\text{s}}"]
+_NUMBERS = st.lists(st.sampled_from(_IN_NUMBERS), min_size=1, max_size=8).map("".join)
+_AMOUNTS = st.lists(st.sampled_from(_IN_UNITS), min_size=1, max_size=3).map(lambda pieces: "5" + "".join(pieces))
+
+
+@settings(max_examples=400, deadline=None)
+@given(_NUMBERS | _AMOUNTS)
+def test_shortcuts_for_numbers_and_units_do_not_change_what_an_answer_says(text: str):
+    fast = parse_answer(text)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lexer, "_INTEGER", re.compile("(?!)"))
+        patched.setattr(units, "_can_start", lambda token: True)
+        patched.setattr(grammar.Parser, "_ends_at", lambda parser, at: False)
+        assert parse_answer(text) == fast
