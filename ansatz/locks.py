@@ -1,7 +1,8 @@
 """One process for one folder: a second process that wants to write there is refused and told which one holds it.
 
-The lock is an flock on the file `.lock`. The kernel releases it when the process ends, however it ends, so a killed run
-leaves nothing to clean up.
+The lock is an flock on the folder itself and one on the file `.lock` in it. The kernel releases both when the process
+ends, however it ends, so a killed run leaves nothing to clean up. The file names the process, and holds the folder on
+file systems that cannot lock folders, such as NFS; the lock of the folder stays when the file is removed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ansatz.errors import ConfigError
@@ -17,28 +18,109 @@ from ansatz.errors import ConfigError
 LOCK_FILE = ".lock"
 
 
+class FolderLock:
+    """A folder that this process holds; made by `folder_lock`. descriptors: of the folder, and of the file in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._path = folder, folder / LOCK_FILE
+        self._of_folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._of_file = -1
+        try:
+            try:
+                self._lock(self._of_folder)
+                self._lasting = True
+            except OSError:  # of a file system that cannot lock folders
+                self._lasting = False
+            self._take_file()
+        except BaseException:
+            self.close()
+            raise
+
+    def check(self) -> str | None:
+        """ConfigError if the folder was moved or replaced, or if another process may have used it.
+
+        If only the file was removed or replaced, it is made again. Returns a sentence about that.
+        """
+        if not _is(self._folder, self._of_folder):
+            raise ConfigError(
+                f"{self._folder} was moved, removed or replaced while this process was using it, so nothing more is "
+                "written. Put the folder back before you resume, and do not move it while a run is on."
+            )
+        if _is(self._path, self._of_file):
+            return None
+        if not self._lasting and self._path.exists() and (pid := self._pid()) != str(os.getpid()):
+            raise ConfigError(
+                f"{self._path} was replaced while this process was using {self._folder}, and names the process with "
+                f"pid {pid}, which may have written there too, so nothing more is written. Stop that process, then "
+                "resume from the last checkpoint."
+            )
+        sentence = f"{self._path} was removed or replaced while this process was using the folder."
+        with suppress(OSError):
+            os.close(self._of_file)
+        try:
+            self._take_file()
+        except OSError as error:  # such as a full disk; the folder itself is still locked
+            return f"{sentence} It could not be made again ({error.strerror})."
+        return f"{sentence} It has been made again."
+
+    def close(self) -> None:
+        for descriptor in (self._of_file, self._of_folder):
+            with suppress(OSError):
+                os.close(descriptor)
+
+    def _take_file(self) -> None:
+        # Without O_NONBLOCK, a FIFO with that name could be waited for without end.
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        self._of_file = os.open(self._path, flags, 0o644)
+        self._lock(self._of_file)
+        os.ftruncate(self._of_file, 0)
+        os.pwrite(self._of_file, f"{os.getpid()}\n".encode(), 0)
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"{self._folder} is in use by the process with pid {self._pid()}. Wait until it ends, stop it, or use "
+                "another folder."
+            ) from error
+
+    def _pid(self) -> str:
+        """What the file says; "unknown" if it was removed or holds no number."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            return "unknown"
+        try:
+            text = os.read(descriptor, 32).decode(errors="replace").strip()
+        except OSError:
+            return "unknown"
+        finally:
+            os.close(descriptor)
+        return text if text.isdecimal() else "unknown"
+
+
 @contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
+def folder_lock(folder: Path) -> Iterator[FolderLock]:
     """Hold the folder until the block ends; it is made if it is missing. ConfigError if another process holds it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # Without O_NONBLOCK, a FIFO with that name could be waited for without end.
-        descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+        lock = FolderLock(folder)
     except OSError as error:
         raise ConfigError(
             f"{folder / LOCK_FILE} cannot be opened ({error.strerror}), so the folder cannot be held against other "
             "processes. Use a folder that you can write to, and remove whatever has that name."
         ) from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            pid = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-            raise ConfigError(
-                f"{folder} is in use by the process with pid {pid}. Wait until it ends, stop it, or use another folder."
-            ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        yield
+        yield lock
     finally:
-        os.close(descriptor)
+        lock.close()
+
+
+def _is(path: Path, descriptor: int) -> bool:
+    """Whether the path still leads to what was opened."""
+    try:
+        now, opened = os.stat(path), os.fstat(descriptor)
+    except OSError:
+        return False
+    return (now.st_dev, now.st_ino) == (opened.st_dev, opened.st_ino)

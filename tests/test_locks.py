@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -46,3 +47,46 @@ def test_the_lock_is_released_at_the_end_of_the_block(tmp_path):
         with folder_lock(tmp_path / "new"):
             taken += 1
     assert taken == 2
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_removed_lock_file_lets_no_second_process_in(tmp_path, holder, replaced):
+    (tmp_path / ".lock").unlink()
+    if replaced:
+        (tmp_path / ".lock").write_text("12345\n")
+    with pytest.raises(ConfigError, match="is in use by the process with pid"), folder_lock(tmp_path):
+        pass
+
+
+def test_a_held_folder_says_what_happened_to_it(tmp_path):
+    folder = tmp_path / "run"
+    with folder_lock(folder) as lock:
+        assert lock.check() is None
+        (folder / ".lock").unlink()
+        assert "was removed or replaced" in lock.check()
+        assert lock.check() is None
+        assert (folder / ".lock").read_text() == f"{os.getpid()}\n"
+        folder.rename(tmp_path / "other")
+        with pytest.raises(ConfigError, match="was moved, removed or replaced"):
+            lock.check()
+        folder.mkdir()  # a new folder with the old name is not the one that is held
+        with pytest.raises(ConfigError, match="was moved, removed or replaced"):
+            lock.check()
+
+
+def test_where_folders_cannot_be_locked_a_lock_file_of_another_process_ends_the_use(tmp_path, monkeypatch):
+    flock = fcntl.flock
+
+    def only_files(descriptor, operation):
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            raise OSError(9, "Bad file descriptor")
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", only_files)
+    with folder_lock(tmp_path) as lock:
+        (tmp_path / ".lock").unlink()
+        assert "has been made again" in lock.check()
+        (tmp_path / ".lock").unlink()
+        (tmp_path / ".lock").write_text("12345\n")
+        with pytest.raises(ConfigError, match="names the process with pid 12345"):
+            lock.check()

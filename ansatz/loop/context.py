@@ -18,6 +18,7 @@ from ansatz.errors import DataError
 from ansatz.evaluate.evaluate import Evaluator
 from ansatz.files import write_text
 from ansatz.json_text import read_object
+from ansatz.loop.held_run import HeldRun
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.own_reward_model import own_rewards, rewards_with
@@ -49,8 +50,10 @@ class RunContext(RunSources):
 
     outputs: the output path of each stage that is done, by folder name, in order. The folder of a stage with several
     rounds appears once for each round. model: the newest model folder of the policy; start_model: that with which the
-    entry of the list of stages that is running began.
+    entry of the list of stages that is running began. held: the run's folder, once this process holds it.
     """
+
+    held: HeldRun
 
     def __init__(self, config: Config, *, grader: Grader, console: ConsoleSink | None, interrupts: Interrupts) -> None:
         super().__init__(config)

@@ -24,6 +24,7 @@ from ansatz.files import write_text
 from ansatz.locks import folder_lock
 from ansatz.loop.context import RunContext
 from ansatz.loop.disk import check_run_space
+from ansatz.loop.held_run import ORIGIN, HeldRun
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.model_names import with_commits
 from ansatz.loop.own_reward_model import rewards_before
@@ -48,6 +49,7 @@ from ansatz.rewards.grader import build_grader
 from ansatz.track.base import ConsoleSink
 from ansatz.track.jsonl import read_jsonl
 from ansatz.track.report import write_report
+from ansatz.train.checkpoint import loop_state
 
 
 def run_pipeline(
@@ -82,13 +84,14 @@ def run_pipeline(
             if note and console is not None:
                 console.note(note)
         check_room(config)
-        with folder_lock(run_dir), context.grader, closing(context):
+        with folder_lock(run_dir) as lock, context.grader, closing(context):
             if resume:
-                prepare_resume(run_dir, config, allow_changes=allow_changes)
+                record = prepare_resume(run_dir, config, allow_changes=allow_changes)
                 check_order(run_dir, planned_stages(config))
                 check_inputs(context, [entry for entry in planned_stages(config) if not _is_done(entry, run_dir)])
             else:
-                prepare_run_dir(run_dir, config, fresh=fresh)
+                record = prepare_run_dir(run_dir, config, fresh=fresh)
+            context.held = HeldRun(lock, record.identities)
             write_config(config, run_dir)
             for entry in planned_stages(config):
                 context.start_model = context.model
@@ -97,7 +100,7 @@ def run_pipeline(
                         output = _run_stage(entry.stage, context, run_dir / name)
                         context.add_output(name, output, is_policy=entry.stage.makes_policy)
                 if entry.stage.name == "model":
-                    record_or_verify_inputs(run_dir)
+                    context.held.seal(record_or_verify_inputs(run_dir))
             write_text(run_dir / "summary.json", json.dumps(_summary(context), indent=2))
             write_report(run_dir)
     return run_dir
@@ -123,7 +126,11 @@ def _finished(stage: Stage, config: Config, folder: Path) -> dict[str, Any] | No
 def _run_stage(stage: Stage, context: RunContext, folder: Path) -> str:
     """Run the stage in its folder unless it is done. Returns the path of its output, which lies in the folder."""
     done = _finished(stage, context.config, folder)
-    if done is None:
+    context.held.begin(folder)
+    if done is not None:
+        output = folder / done["output"]
+        context.held.check(loop_state(output).get(ORIGIN), folder, what=output)
+    else:
         start, before = time.perf_counter(), seconds_before(folder)
         write_config(context.config, folder)
         done = {"output": str(_run_to_the_end(stage, context, folder).relative_to(folder))}

@@ -14,7 +14,15 @@ from ansatz.errors import CheckpointError, ConfigError
 from ansatz.files import write_text
 from ansatz.json_text import parse_json
 from ansatz.locks import LOCK_FILE
-from ansatz.loop.run_record import RUN_FILE, is_marked, is_run_folder, read_record, record_of, resumed_record
+from ansatz.loop.run_record import (
+    RUN_FILE,
+    RunRecord,
+    is_marked,
+    is_run_folder,
+    read_record,
+    record_of,
+    resumed_record,
+)
 from ansatz.loop.selection import sampling_seconds
 from ansatz.track.rollbacks import seconds_logged
 
@@ -46,7 +54,7 @@ def check_run_dir(run_dir: Path, *, fresh: bool) -> None:
         )
 
 
-def prepare_run_dir(run_dir: Path, config: Config, *, fresh: bool) -> None:
+def prepare_run_dir(run_dir: Path, config: Config, *, fresh: bool) -> RunRecord:
     """Mark a folder as that of a new run, and delete an earlier run in it if `fresh` is set. The caller holds the lock.
 
     Raises what `check_run_dir` raises. The mark itself is replaced, never deleted: after a kill in between, --fresh may
@@ -58,16 +66,20 @@ def prepare_run_dir(run_dir: Path, config: Config, *, fresh: bool) -> None:
             shutil.rmtree(path)
         elif path.name != RUN_FILE:
             path.unlink()
-    record_of(config).write(run_dir)
+    record = record_of(config)
+    record.write(run_dir)
+    return record
 
 
 def _files(run_dir: Path) -> list[Path]:
     return [path for path in run_dir.iterdir() if path.name != LOCK_FILE] if run_dir.is_dir() else []
 
 
-def prepare_resume(run_dir: Path, config: Config, *, allow_changes: bool) -> None:
-    """Check that a run is resumed with its own recipe, and record the recipe that is now in force."""
-    resumed_record(read_record(run_dir), config, allow_changes=allow_changes).write(run_dir)
+def prepare_resume(run_dir: Path, config: Config, *, allow_changes: bool) -> RunRecord:
+    """Check that a run is resumed with its own recipe and code, and record those that are now in force."""
+    record = resumed_record(read_record(run_dir), config, allow_changes=allow_changes)
+    record.write(run_dir)
+    return record
 
 
 def write_config(config: Config, folder: Path) -> None:

@@ -9,6 +9,7 @@ a damaged problem in silence.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from ansatz.errors import CheckpointError
@@ -18,13 +19,16 @@ DIGESTS_FILE = "SHA256SUMS"
 _MODEL_FILES = ("*.safetensors", "config.json", "generation_config.json", "tokenizer*.json", "chat_template.jinja")
 
 
-def record_or_verify_inputs(run_dir: Path) -> None:
-    """Write the digests of the files, or verify them if they have been written. CheckpointError names what changed."""
+def record_or_verify_inputs(run_dir: Path) -> Mapping[str, str]:
+    """Write the digests of the files, or verify them if they have been written. CheckpointError names what changed.
+
+    Returns them by path within the run folder.
+    """
     file = run_dir / DIGESTS_FILE
     now = _digests(run_dir)
     if not file.exists():
         write_text(file, "".join(f"{digest}  {name}\n" for name, digest in now.items()))
-        return
+        return now
     lines = file.read_bytes().decode(errors="replace").splitlines()
     recorded = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     if changed := [name for name in {**recorded, **now} if recorded.get(name) != now.get(name)]:
@@ -32,6 +36,7 @@ def record_or_verify_inputs(run_dir: Path) -> None:
             f"{run_dir}: {changed[0]} is not as this run wrote it (its SHA-256 differs from that in {DIGESTS_FILE}). "
             "Restore it from a backup, or start the run anew under another name."
         )
+    return now
 
 
 def _digests(run_dir: Path) -> dict[str, str]:

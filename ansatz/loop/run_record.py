@@ -1,16 +1,17 @@
-"""run.json: the mark of a run folder, and the recipe that the run was started with.
+"""run.json: the mark of a run folder, and the recipe and the user's code that the run was started with.
 
 Only a folder with such a file of Ansatz is ever deleted, and only by `--fresh`. A resumed run must have the recorded
-recipe, apart from the keys that cannot change its result (`MAY_CHANGE`), or be told to accept the changes, which are
-then recorded.
+recipe, apart from the keys that cannot change its result (`MAY_CHANGE`), and the recorded code, or be told to accept
+the changes, which are then recorded.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ansatz.config.schema import Config, flat_keys
 from ansatz.errors import CheckpointError, ConfigError
 from ansatz.files import write_text
 from ansatz.json_text import parse_json
+from ansatz.loop.user_code import code_digests
 
 RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.yaml"
@@ -32,15 +34,25 @@ _ABSENT = "(not set)"
 class RunRecord:
     """recipe: resolved values by dotted key, as they are now in force. changes: accepted ones, oldest first.
 
-    version: of Ansatz, that wrote the record.
+    code: digests of the user's files (`code_digests`); None in a record of a version that had none. identities: what
+    the run is known by, which the recipe and the code determine; every accepted change of either adds one. Empty in a
+    record of such a version. version: of Ansatz, that wrote the record.
     """
 
     recipe: Mapping[str, Any]
     changes: tuple[Mapping[str, Any], ...] = ()
+    code: Mapping[str, str] | None = None
+    identities: tuple[str, ...] = ()
     version: str = __version__
 
     def write(self, run_dir: Path) -> None:
-        content = {"ansatz": __version__, "recipe": dict(self.recipe), "changes": list(self.changes)}
+        content = {
+            "ansatz": __version__,
+            "recipe": dict(self.recipe),
+            "code": self.code,
+            "identities": list(self.identities),
+            "changes": list(self.changes),
+        }
         write_text(run_dir / RUN_FILE, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -65,9 +77,15 @@ def read_record(run_dir: Path) -> RunRecord | None:
         return None
     try:
         content = parse_json(path.read_bytes(), own=True)
-        recipe, changes = dict(content["recipe"]), tuple(content["changes"])
-        return RunRecord(recipe=recipe, changes=changes, version=str(content.get("ansatz", __version__)))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        code = content.get("code")
+        return RunRecord(
+            recipe=dict(content["recipe"]),
+            changes=tuple(content["changes"]),
+            code=None if code is None else dict(code),
+            identities=tuple(map(str, content.get("identities", ()))),
+            version=str(content.get("ansatz", __version__)),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{path} is damaged ({type(error).__name__}: {error}), so it is not known which recipe the run had. "
             "Restore the file from a backup, or start the run anew under another name."
@@ -75,14 +93,19 @@ def read_record(run_dir: Path) -> RunRecord | None:
 
 
 def record_of(config: Config) -> RunRecord:
-    return RunRecord(recipe=flat_keys(config.model_dump(mode="json")))
+    """The record of a new run."""
+    data = config.model_dump(mode="json")
+    recipe, code = flat_keys(data), code_digests(data)
+    decisive = {key: value for key, value in _by_text(recipe).items() if not _may_change(key)}
+    return RunRecord(recipe=recipe, code=code, identities=(identity(decisive, code),))
 
 
 def resumed_record(record: RunRecord | None, config: Config, *, allow_changes: bool) -> RunRecord:
     """The record of a run that is resumed with `config`.
 
-    ConfigError, naming the keys, if values differ that decide results or if there is no record, unless `allow_changes`
-    is set. A key that is newer than the run, and that the recipe leaves at its default, does not differ.
+    ConfigError, naming the keys and files, if values or code differ that decide results or if there is no record,
+    unless `allow_changes` is set. A key that is newer than the run, and that the recipe leaves at its default, does not
+    differ, and neither does the code of a run whose record names none.
     """
     now = record_of(config)
     if record is None and not allow_changes:
@@ -90,8 +113,8 @@ def resumed_record(record: RunRecord | None, config: Config, *, allow_changes: b
             f"{config.run_dir / RUN_FILE} is missing, so it is not known which recipe the run had. Restore the file, "
             "or resume with --allow-changes, which takes config.yaml as it is."
         )
-    if record is None:
-        return now
+    if record is None:  # its stage folders may be those of another identity
+        return replace(now, identities=())
     old, new = _by_text(record.recipe), _by_text(now.recipe)
     given = flat_keys(config.model_dump(mode="json", exclude_unset=True))
     values = {
@@ -105,10 +128,37 @@ def resumed_record(record: RunRecord | None, config: Config, *, allow_changes: b
             f"the recipe differs from the one that the run was started with: {listed}. Restore these values in "
             "config.yaml, or resume with --allow-changes, which records the change in run.json."
         )
-    changes = record.changes
-    if changed:
-        changes += ({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "changed": dict(sorted(changed.items()))},)
-    return RunRecord(recipe=now.recipe, changes=changes)
+    files = _changed_files(record, now)
+    if files and not allow_changes:
+        listed = "; ".join(f"{name} {what}" for name, what in files.items())
+        raise ConfigError(
+            f"the user's own code differs from that which the run was started with: {listed}. Restore the files, or "
+            "resume with --allow-changes, which records the change in run.json."
+        )
+    changes, identities = record.changes, record.identities
+    if changed or files:
+        change = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "changed": dict(sorted(changed.items()))}
+        changes += ({**change, "files": files} if files else change,)
+    if identities and (decisive or files):
+        identities += (identity(identities[-1], {key: changed[key] for key in decisive}, now.code),)
+    return RunRecord(recipe=now.recipe, changes=changes, code=now.code, identities=identities)
+
+
+def _changed_files(record: RunRecord, now: RunRecord) -> dict[str, str]:
+    """What happened to each file of the user's code since the record was written."""
+    if record.code is None:
+        return {}
+    old, new = record.code, now.code or {}
+    words = {
+        name: "is new" if name not in old else "is gone" if name not in new else "has changed"
+        for name in {**old, **new}
+    }
+    return {name: words[name] for name in sorted(words) if old.get(name) != new.get(name)}
+
+
+def identity(*parts: Any) -> str:
+    """16 characters that depend only on the parts. They are not drawn, so that equal runs have equal files."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _may_change(key: str) -> bool:

@@ -16,6 +16,7 @@ from ansatz.config.schema import SaveSection
 from ansatz.data.cursor import ProblemStream
 from ansatz.errors import CheckpointError, StorageError
 from ansatz.files import not_written
+from ansatz.loop.held_run import ORIGIN, HeldRun
 from ansatz.loop.interrupts import Interrupts
 from ansatz.track.base import TrackerLike
 from ansatz.train import checkpoint
@@ -49,7 +50,8 @@ class EdgeSaver:
 
     `capture` must be called before the first step. tracker: its rows are written before a checkpoint is, and it gets an
     event when a checkpoint cannot be written. on_saved: called with the step of a new checkpoint; the stage may set it.
-    also_keep: see `checkpoint.save`.
+    also_keep: see `checkpoint.save`. held: the folder of the run, whose lock is checked at every edge and before every
+    checkpoint, so that two processes never write the same stage.
     """
 
     def __init__(
@@ -61,11 +63,12 @@ class EdgeSaver:
         settings: SaveSection,
         interrupts: Interrupts,
         tracker: TrackerLike,
+        held: HeldRun,
         also_keep: Callable[[Sequence[int]], Collection[int]] = lambda steps: (),
     ) -> None:
         self._folder, self._trainer, self._stream = folder, trainer, stream
         self._settings, self._interrupts, self._also_keep = settings, interrupts, also_keep
-        self._writing, self._failures, self._tracker = False, 0, tracker
+        self._writing, self._failures, self._tracker, self._held = False, 0, tracker, held
         self.on_saved: Callable[[int], None] = lambda step: None
 
     @property
@@ -89,7 +92,10 @@ class EdgeSaver:
         self._in_step = False
 
     def reach(self, step: int, stage_state: StageState, stage_files: StageFiles | None = None) -> None:
-        """Capture the edge. If a signal has arrived, save the edge and end the run."""
+        """Capture the edge. If a signal has arrived, save the edge and end the run. ConfigError if the run's folder is
+        no longer this process's alone."""
+        if (sentence := self._held.check_lock()) is not None:
+            self._tracker.event(step, "lock", sentence)
         self.capture(step, stage_state, stage_files)
         if self._interrupts.signal is not None:
             self._interrupts.leave(self._try_to_save())
@@ -150,6 +156,7 @@ class EdgeSaver:
             return "No step was complete, so there is nothing to save."
         latest = checkpoint.latest(self._folder)
         if latest is None or latest.name != checkpoint.name_of(edge.step):
+            self._held.check_lock()
             self._writing = True
             try:
                 self._tracker.flush()  # a resumed run could not write again what came before its checkpoint
@@ -157,7 +164,7 @@ class EdgeSaver:
                     self._folder,
                     step=edge.step,
                     trainer=self._trainer,
-                    state={"stream": edge.stream, **edge.stage_state()},
+                    state={"stream": edge.stream, ORIGIN: self._held.origin(self._folder), **edge.stage_state()},
                     keep=self._settings.keep,
                     also_keep=self._also_keep,
                     captured=edge.captured,

@@ -18,6 +18,7 @@ from ansatz.data.cursor import ProblemStream
 from ansatz.errors import AlignmentError, ConfigError, RewardError
 from ansatz.loop.context import RunContext
 from ansatz.loop.disk import check_space
+from ansatz.loop.held_run import ORIGIN
 from ansatz.loop.step_edges import EdgeSaver, StageFiles, StageState
 from ansatz.loop.watch import STATE, StageWatch, apply_rollbacks, noise_seed, state_after, stop_error
 from ansatz.track.base import TrackerLike
@@ -146,8 +147,10 @@ def training_stage(
     if (latest := checkpoint.latest(folder)) is None:
         checkpoint.seed_random_states(f"{config.seed}/{folder.name}")
     else:
+        context.held.check(checkpoint.loop_state(latest).get(ORIGIN), folder, what=latest)
         step, state = checkpoint.restore(latest, trainer=trainer)
         stream.restore(state.pop("stream"))
+        state.pop(ORIGIN, None)
         if step > total_steps:
             raise ConfigError(
                 f"{latest} is a checkpoint of step {step}, but the recipe now asks for {total_steps} steps. "
@@ -174,6 +177,7 @@ def training_stage(
         interrupts=context.interrupts,
         tracker=tracker,
         also_keep=functools.partial(_also_kept, folder, watch, best=config.save.best),
+        held=context.held,
     )
     edges.capture(step, lambda: state)
     if isinstance(trainer, Trainer):

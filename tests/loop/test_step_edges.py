@@ -7,8 +7,10 @@ from toy_runs import toy_config
 from ansatz.config.schema import SaveSection
 from ansatz.data.cursor import ProblemStream
 from ansatz.errors import CheckpointError, ConfigError, StorageError
+from ansatz.locks import FolderLock
 from ansatz.loop import disk
 from ansatz.loop.disk import check_run_space, check_space, published_weights
+from ansatz.loop.held_run import HeldRun
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.step_edges import EdgeSaver
@@ -37,6 +39,7 @@ def saver(folder, trainer, tracker):
         settings=SaveSection(keep=1),
         interrupts=Interrupts(folder, grace_s=1),
         tracker=tracker,
+        held=HeldRun(FolderLock(folder), ()),
     )
     edges.capture(0, dict)
     return edges
@@ -133,3 +136,19 @@ def test_a_run_that_does_not_fit_on_the_disk_is_refused_before_its_model_is_load
     with pytest.raises(ConfigError, match="only 0 GB are free"):
         run_pipeline(config)
     assert not config.run_dir.exists()
+
+
+def test_at_each_edge_a_removed_lock_is_made_again_and_a_moved_folder_ends_the_run(tmp_path):
+    run, tracker = tmp_path / "run", MemoryTracker()
+    run.mkdir()
+    edges = saver(run, FakeTrainer(), tracker)
+    (run / ".lock").unlink()
+    edges.reach(1, dict)
+    assert [(row["step"], row["kind"]) for row in tracker.events] == [(1, "lock")]
+    assert (run / ".lock").is_file()
+    run.rename(tmp_path / "moved")
+    run.mkdir()
+    for write in (lambda: edges.reach(2, dict), edges.save):
+        with pytest.raises(ConfigError, match="was moved, removed or replaced"):
+            write()
+    assert list(run.iterdir()) == []

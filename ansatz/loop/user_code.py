@@ -1,0 +1,143 @@
+"""The user's own files that decide what a run learns: the code, presets and templates that its recipe names.
+
+Their digests are part of the run's record, like the values of the recipe. Without this, a reward that was edited
+between a kill and the resume would give other weights in silence. Rows of data are not listed here, because the run
+stores them.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import re
+import sysconfig
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import ansatz
+from ansatz.files import is_special
+
+_FILE = re.compile(r"(.+\.py):\w+")
+_MODULE = re.compile(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*):[^\W\d]\w*")
+_TEXTS = (".yaml", ".yml", ".txt")
+"""Endings of the presets and of the prompt templates that a recipe can name."""
+_INSTALLED = (
+    Path(ansatz.__file__).resolve().parent,
+    *(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
+
+
+def code_digests(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """SHA-256 by path of each file of the user that the recipe names, and of those that it imports from its own folder.
+
+    Imports are read from the source, wherever they stand in it. Installed packages are not followed: their versions are
+    the user's to keep, as that of torch is.
+    """
+    digests = dict[str, str]()
+    for text in sorted(set(_texts(recipe))):
+        for name, path in _files_of(text).items():
+            digests[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return dict(sorted(digests.items()))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every key and every text in a value, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in cast("Mapping[str, Any]", value).items():
+            yield key
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in cast("list[Any]", value):
+            yield from _texts(inner)
+
+
+def _files_of(text: str) -> dict[str, Path]:
+    """The files that a text of the recipe stands for, by name; none for most texts. A name is relative if the text is,
+    so that a project can be moved together with its runs."""
+    if match := _FILE.fullmatch(text):
+        path = Path(match[1])
+        return _with_imports(path, path.parent) if _is_file(path) else {}
+    if match := _MODULE.fullmatch(text):
+        return _files_of_module(match[1])
+    path = Path(text)
+    return {text: path} if path.suffix in _TEXTS and _is_file(path) else {}
+
+
+def _files_of_module(name: str) -> dict[str, Path]:
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        return {}
+    if spec is None or spec.origin is None:
+        return {}
+    path = Path(spec.origin)
+    if path.suffix != ".py" or not _is_file(path) or _is_installed(path):
+        return {}
+    folder = path.parents[name.count(".") + (path.name == "__init__.py")]
+    return _with_imports(path, folder, shown=Path())
+
+
+def _with_imports(path: Path, folder: Path, *, shown: Path | None = None) -> dict[str, Path]:
+    """The file, and every file within the folder that it imports, directly or not. shown: the folder in the names."""
+    root = folder.absolute()
+    known, queue = dict.fromkeys([path.absolute()]), [path.absolute()]
+    while queue:
+        for imported in _imports(queue.pop(), root):
+            if imported not in known and not _is_installed(imported):
+                known[imported] = None
+                queue.append(imported)
+    return {str((folder if shown is None else shown) / file.relative_to(root)): file for file in known}
+
+
+def _imports(file: Path, folder: Path) -> Iterator[Path]:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _modules(alias.name.split("."), folder)
+        elif isinstance(node, ast.ImportFrom):
+            start = file.parents[node.level - 1] if 0 < node.level <= len(file.parents) else None
+            module = node.module.split(".") if node.module else []
+            for alias in node.names:
+                yield from _modules([*module, alias.name], folder, start=start)
+        elif isinstance(node, ast.Call) and _is_import_call(node.func) and node.args:
+            name = node.args[0]
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                yield from _modules(name.value.split("."), folder)
+
+
+def _is_import_call(function: ast.expr) -> bool:
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name in ("import_module", "__import__")
+
+
+def _modules(names: list[str], folder: Path, *, start: Path | None = None) -> Iterator[Path]:
+    """The files within the folder that are read when this dotted name is imported: packages, modules, or nothing.
+
+    start: the folder of a relative import; None: any folder above may be the one that Python looks in.
+    """
+    for root in (folder, *folder.parents) if start is None else (start,):
+        place = root
+        for name in names:
+            place /= name
+            for path in (place / "__init__.py", place.with_name(f"{name}.py")):
+                if path.is_relative_to(folder) and _is_file(path):
+                    yield path
+
+
+def _is_installed(path: Path) -> bool:
+    return any(path.resolve().is_relative_to(each) for each in _INSTALLED)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file() and not is_special(path)
+    except (OSError, ValueError):  # a text that is too long for a name, or has a null character
+        return False
