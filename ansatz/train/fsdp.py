@@ -104,7 +104,10 @@ class ShardedAdamW(MasterAdamW):
         masters = self.masters
         super().load(
             {name: placed_like(value, masters.get(name)) for name, value in weights.items()},
-            {key: placed_like(value, masters.get(key.partition("/")[2])) for key, value in state.items()},
+            {
+                key: placed_like(value, masters.get(key.partition("/")[2]))
+                for key, value in self.converted(state).items()
+            },
         )
 
 

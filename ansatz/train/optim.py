@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ansatz.errors import CheckpointError, NonFiniteError
+from ansatz.train.moments import float_moments
 
 
 class MasterAdamW:
@@ -118,12 +119,12 @@ class MasterAdamW:
         return state
 
     def load(self, weights: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
-        """The inverse of `weights` and `state`, bit for bit.
+        """The inverse of `weights` and `state`, bit for bit. Moments of an optimizer with another form are converted.
 
         CheckpointError, before anything has changed, if they belong to another model.
         """
         moments = dict[str, dict[str, Tensor]]()
-        for key, value in state.items():
+        for key, value in self.converted(state).items():
             kind, name = key.split("/", 1)
             moments.setdefault(name, {})[kind] = value
         misfits = {name for name, master in self.masters.items() if _shape(weights.get(name)) != master.shape}
@@ -142,6 +143,10 @@ class MasterAdamW:
             copies = {kind: value.to(master.device, copy=True) for kind, value in stored.items()}
             self.adam.state[master] = self._from_moments(copies)
         self.write_back()
+
+    def converted(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The state with moments of the form that this optimizer has."""
+        return float_moments(state)
 
     def _from_moments(self, moments: dict[str, Tensor]) -> dict[str, Any]:
         """The inverse of `_moments`."""

@@ -7,12 +7,14 @@ values (norms) keep float32 moments, as in the paper.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ansatz.models.four_bit import bitsandbytes
+from ansatz.train.moments import moments_of_8_bits
 from ansatz.train.optim import MasterAdamW
 
 LEVELS = {"qmap1": "dynamic", "qmap2": "udynamic"}
@@ -28,6 +30,9 @@ class Adam8bit(MasterAdamW):
     def _moments(self, state: dict[str, Any]) -> dict[str, Tensor]:
         stored = {kind: value for kind, value in state.items() if kind not in LEVELS}
         return {**stored, "step": torch.tensor(stored["step"])} if stored else {}
+
+    def converted(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return moments_of_8_bits(state)
 
     def _from_moments(self, moments: dict[str, Tensor]) -> dict[str, Any]:
         levels: dict[str, Tensor] = self.adam.name2qmap  # pyright: ignore[reportAttributeAccessIssue]
