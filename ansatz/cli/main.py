@@ -85,3 +85,7 @@ def _described(error: OSError) -> str:
         return f"{not_written(Path(place or '.'), error)} {advice} and run the command again."
     what = f"{place} cannot be used: " if place is not None else ""
     return f"{what}{error.strerror or error}. Check that it exists, its kind and permissions, and the free disk space."
+
+
+if __name__ == "__main__":  # python -m ansatz.cli.main; without this, it would do nothing, with code 0
+    main()

@@ -64,19 +64,29 @@ MAX_LINE_BYTES = 64 << 20
 """Longest line of a problem file. Without this limit, a line break that is missing makes one line of a whole file."""
 MAX_WHOLE_BYTES = 1 << 30
 """Largest content of a file that can only be read as a whole."""
-_MAX_EXPANSION, _ALWAYS_ALLOWED_BYTES = 100, 256 << 20
+MAX_EMPTY_LINES = 100_000
+"""Most empty lines of a file that has ten times fewer others. A few kilobytes that are compressed can hold hundreds of
+millions of them, which would be read for minutes."""
+_MAX_EXPANSION, _ALWAYS_ALLOWED_BYTES = 100, 64 << 20
 _PART_BYTES = 1 << 20
 
 
 def lines_of(file: Path) -> Iterator[bytes]:
     """The file's lines with their line ends, one at a time.
 
-    DataError if a compressed file cannot be decompressed or expands beyond reason, and for a line that is too long.
+    DataError if a compressed file cannot be decompressed or expands beyond reason, for a line that is too long, and for
+    too many empty ones.
     """
     with _decompressing(file) as content:
-        total, number = 0, 0
+        total, number, num_empty = 0, 0, 0
         while line := content.readline(MAX_LINE_BYTES + 1):
             total, number = total + len(line), number + 1
+            num_empty += line.isspace()
+            if num_empty > MAX_EMPTY_LINES and num_empty > 10 * (number - num_empty):
+                raise DataError(
+                    f"{file} has {num_empty:,} empty lines up to line {number:,}, and hardly any others. No real data "
+                    "does. Remove them, or download the file again."
+                )
             check_expansion(file, total)
             if len(line) > MAX_LINE_BYTES:
                 raise DataError(

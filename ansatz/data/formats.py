@@ -26,11 +26,20 @@ FORMATS: dict[str, Callable[[Path], Iterator[Row]]] = {
 
 
 def open_rows(path: str | Path) -> Iterator[Row]:
-    """The file's rows, read on demand. DataError at once for a missing file or an unknown extension."""
+    """The file's rows, read on demand. DataError at once for a missing file or an unknown extension, and while they are
+    read for a file without rows: whatever was asked about it, an answer would say nothing."""
     file = problem_file(path, expected=f"a {', '.join(FORMATS)} file")
     extension = Path(file.stem).suffix if file.suffix in (".gz", ".zst") else file.suffix
     if extension not in FORMATS:
         raise DataError(
             f"{file} has the extension {extension!r}, expected one of {', '.join(FORMATS)}. Rename or convert it."
         )
-    return FORMATS[extension](file)
+    return _not_none(FORMATS[extension](file), file)
+
+
+def _not_none(rows: Iterator[Row], file: Path) -> Iterator[Row]:
+    first = next(rows, None)
+    if first is None:
+        raise DataError(f"{file} has no rows. Give a file with at least one.")
+    yield first
+    yield from rows

@@ -86,8 +86,11 @@ class Tracker:
         new = checked_evaluation(row)
         if responses:
             self._store(responses, split=new["split"], step=new["step"])
+        known = (row for row in read_jsonl(self._evaluations_path) if evaluation_key(row) == evaluation_key(new))
+        repeated = any(evaluation_scalars(row) == evaluation_scalars(new) for row in known)
         self._writer.replace(new["step"], self._evaluations_path, lambda: self._evaluations_with(new))
-        self._scalars(new["step"], evaluation_scalars(new))
+        if not repeated:  # a resumed run evaluates its last step again if it had ended before its done.json
+            self._scalars(new["step"], evaluation_scalars(new))
         if self._console is not None:
             self._console.evaluation(new)
 

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 from toy_runs import REPOSITORY, toy_config, toy_recipe
 
@@ -193,3 +196,13 @@ def test_a_word_of_a_recipe_that_yaml_reads_as_a_boolean_is_to_be_put_in_quotes(
     recipe.write_text(recipe.read_text().replace("name: toy", "name: off"))
     with pytest.raises(ConfigError, match=r"name = False: it should be a text, .* Put it in quotes"):
         load_recipe(recipe)
+
+
+@pytest.mark.parametrize("module", ["ansatz", "ansatz.cli.main"])
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(("--version",), 0), (("trian",), 2), (("explain", "missing.yaml"), 2)]
+)
+def test_the_command_is_a_module_too(module, arguments, code):
+    process = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
+    assert process.returncode == code
+    assert process.stderr if code else process.stdout == f"ansatz {__version__}\n"

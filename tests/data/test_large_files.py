@@ -1,6 +1,7 @@
 """Small files that become large when they are read: each is refused in a sentence, before it fills the memory."""
 
 import gzip
+import re
 import tracemalloc
 
 import pytest
@@ -54,6 +55,32 @@ def test_a_line_without_end_is_refused(tmp_path, kind, end):
 def test_rows_that_expand_beyond_reason_are_refused(tmp_path, end):
     row = b'{"question": "1 + 1?", "answer": "2"}\n' * 1000
     assert "expand to more than 100 times as many" in message(compressed(tmp_path / f"rows.jsonl.{end}", row, 1000))
+
+
+@pytest.mark.parametrize("end", ["gz", "zst"])
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv"])
+@pytest.mark.parametrize("line", [b"\n", b"\r\n", b"   \n"])
+@pytest.mark.parametrize("row", [b"", b'{"question": "1 + 1?"}\n'])
+def test_many_empty_lines_are_refused_after_a_few_of_them(tmp_path, monkeypatch, kind, end, line, row):
+    """Of 300 MB that unpack from 0.3 MB, only the first lines are read."""
+    monkeypatch.setattr(files, "MAX_EMPTY_LINES", 1000)
+    path = compressed(tmp_path / f"rows.{kind}.{end}", row + line * 900, 500)
+    assert re.search(r"has 1,\d{3} empty lines up to line 1,\d{3}, and hardly any others", message(path))
+
+
+def test_empty_lines_between_rows_are_no_harm(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_EMPTY_LINES", 10)
+    path = tmp_path / "rows.jsonl"
+    path.write_text(('{"question": "1 + 1?"}\n' + 9 * "\n") * 100)
+    assert sum(1 for _ in open_rows(path)) == 100
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "tsv"])
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf"])
+def test_a_file_without_rows_is_refused(tmp_path, kind, content):
+    path = tmp_path / f"rows.{kind}"
+    path.write_bytes(content)
+    assert str(path) in message(path)
 
 
 def test_a_json_file_that_expands_beyond_reason_is_refused(tmp_path):

@@ -160,3 +160,20 @@ def test_responses_that_cannot_be_written_are_an_event_and_the_run_goes_on(tmp_p
     assert "evaluations" in has.events[0]["text"]
     assert "The responses of this evaluation are not stored; its numbers are." in has.events[0]["text"]
     assert len(has.evaluations) == len(has.steps) == 8
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_tensorboard_shows_an_evaluation_once_that_a_resumed_run_repeats(tmp_path: Path, kept: bool):
+    """A run that has ended before its done.json evaluates its last step again."""
+    first = Tracker(tmp_path, console=None, total_steps=2)
+    for step in (1, 2):
+        first.log(step, {"train/loss": 1.0})
+    first.evaluation(row(2))
+    second = Tracker(tmp_path, console=None, total_steps=2)
+    second.resume(2 if kept else 1)
+    if not kept:
+        second.log(2, {"train/loss": 1.0})
+    second.evaluation(row(2))
+    second.close()
+    assert [step for step, _ in scalars(tmp_path, "eval/heldout/pass@1")] == [2]
+    assert len(read_jsonl(tmp_path / "evaluations.jsonl")) == 1
