@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers test-reasoning-gym test-verifiers bench bench-gpu docs check
+.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers test-reasoning-gym test-verifiers bench bench-graders bench-gpu docs check
 
 env: .venv/.ready
 
@@ -67,6 +67,16 @@ test-verifiers: .venv-verifiers/.ready
 
 test-trainers: env .venv-trl/.ready .venv-verifiers/.ready
 	$(BIN)/python -m pytest -m slow tests/e2e/test_trainers.py
+
+# What the graders of benchmarks/graders/adapters.py need, without torch: TRL and verl only for their files of rewards.
+.venv-graders/.ready: Makefile
+	$(PYTHON) -m venv .venv-graders
+	.venv-graders/bin/python -m pip install --quiet "math-verify[antlr4_13_2]==0.9.0" pydantic pylatexenc tqdm packaging
+	.venv-graders/bin/python -m pip install --quiet --no-deps trl==1.16.0 verl==0.9.1 mathruler==0.1.0
+	touch $@
+
+bench-graders: .venv-graders/.ready
+	PYTHONPATH=$(CURDIR) .venv-graders/bin/python benchmarks/graders/run.py all --out docs/graders.json --page docs/graders.md
 
 # An hour on a machine that does nothing else.
 bench: env .venv-trl/.ready .venv-vllm/.ready

@@ -18,13 +18,8 @@ from pathlib import Path
 from ansatz.rewards.math_answer import ALGEBRA_TARGET, verify
 from ansatz.rewards.pool import WorkerPool
 
-HOSTILE = [
-    "9**9**9", "10^{10^{10^{10}}}", "99999999!", "\\binom{1000000000}{500000000}", "\\sqrt{" * 400 + "2" + "}" * 400,
-    "(" * 1_900, "\\sin(" * 45 + "x" + ")" * 45, "(x+y+z)^{39}(a+b+c)^{39}",
-    "\\int_0^1 \\frac{\\sin(x^x)}{\\ln(x+\\cos x)} dx",
-    "\\sum_{k=1}^{n} \\sin(k!)", "\\lim_{x\\to 0} \\frac{\\tan(\\sin x)-\\sin(\\tan x)}{x^7}", "1,000" * 400,
-    "\\boxed{" * 500,
-]  # fmt: skip
+sys.path.insert(0, str(Path(__file__).resolve().parent / "graders"))
+from cases import HOSTILE
 
 
 def memory_mb() -> float:

@@ -1,0 +1,133 @@
+"""The benchmark of graders: its cases, its runner on a user's own function, and the tables of its page."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_runs import REPOSITORY
+
+from ansatz.rewards.math_answer import ALGEBRA_TARGET, verify
+from ansatz.rewards.pool import WorkerPool
+
+FOLDER = REPOSITORY / "benchmarks" / "graders"
+
+TOY = """
+import os
+import time
+
+def grade(response, gold):
+    if gold == "hang":
+        time.sleep(1000)
+    if gold == "crash":
+        os._exit(3)
+    if gold == "run":
+        open("RAN", "w").close()
+    if gold == "raise":
+        raise RuntimeError("cannot read it")
+    print("what a grader prints is not an answer")
+    return gold in response
+"""
+
+
+@pytest.fixture(scope="module")
+def modules() -> Any:
+    """The scripts of the folder, which import one another by name."""
+    sys.path.insert(0, str(FOLDER))
+    import cases
+    import page
+    import process
+    import run
+
+    yield {"cases": cases, "page": page, "process": process, "run": run}
+    sys.path.remove(str(FOLDER))
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> str:
+    (tmp_path / "toy.py").write_text(TOY)
+    return f"{tmp_path / 'toy.py'}:grade"
+
+
+def test_a_grader_that_hangs_crashes_raises_or_runs_code_is_counted_and_goes_on(modules: Any, toy: str):
+    with modules["process"].GraderProcess(toy, limit_s=0.5) as process:
+        golds = ["8", "hang", "crash", "9", "raise", "run", "8"]
+        outcomes = [process.grade("The answer is 8.", gold) for gold in golds]
+    assert [outcome.state for outcome in outcomes] == ["ok", "hung", "crashed", "ok", "raised", "ok", "ok"]
+    assert [outcome.paid for outcome in outcomes] == [True, False, False, False, False, False, True]
+    assert [outcome.ran for outcome in outcomes] == [False] * 5 + [True, False]
+
+
+def test_mistakes_are_counted_apart_from_what_a_policy_decides(modules: Any, toy: str):
+    def case(gold: str, response: str, right: bool, **more: Any) -> Any:
+        given = {"origin": "x:1", "group": "hacks", "gold": gold, "response": response, "right": right}
+        return modules["cases"].Case(**given | more)
+
+    cases = [
+        case("8", "8", True),
+        case("8", "eight", True),
+        case("8", "18", False),
+        case("8", "7", False),
+        case("crash", "8", True, group="numbers"),
+        case("8", "8", False, policy="any_digit", other=True),
+        case("8", "9", False, policy="any_digit", other=True),
+        case("8", "7", False, group="hostile"),
+        case("run", "7", False, group="hostile"),
+        case("8", "9^8", False, group="hostile"),
+    ]
+    counts = modules["run"].measure(toy, cases, limit_s=5.0, python=sys.executable)
+    assert counts["groups"]["hacks"] == {"right": 2, "refused": 1, "wrong": 2, "paid": 1}
+    assert counts["groups"]["numbers"] == {"right": 1, "refused": 1, "wrong": 0, "paid": 0}
+    assert counts["policies"] == {"any_digit": {"cases": 2, "default": 1}}
+    assert counts["states"] == {"raised": 0, "hung": 0, "crashed": 1}
+    assert counts["hostile"] == {"cases": 3, "clean": 1, "paid": 1, "raised": 0, "hung": 0, "crashed": 0, "ran": 1}
+    assert modules["page"].totals(counts) == {"right": 3, "refused": 2, "wrong": 2, "paid": 1}
+
+
+def test_the_command_grades_all_cases_with_a_function_of_the_user(tmp_path: Path):
+    (tmp_path / "mine.py").write_text("def grade(response, gold):\n    return gold in response\n")
+    command = [sys.executable, str(FOLDER / "run.py"), "mine.py:grade", "--out", "out.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    record = json.loads((tmp_path / "out.json").read_text())
+    hacks = record["graders"]["grade"]["groups"]["hacks"]
+    assert hacks["refused"] == 0
+    assert hacks["paid"] > 100
+    assert done.stdout.startswith("mine.py:grade: pays ")
+
+
+@pytest.mark.parametrize("named", ["none.py:grade", "grade", "broken.py:grade"])
+def test_a_grader_that_cannot_be_loaded_is_an_error_that_names_it(named: str, tmp_path: Path):
+    (tmp_path / "broken.py").write_text("import no_such_package\n")
+    command = [sys.executable, str(FOLDER / "run.py"), named]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert named in done.stderr
+
+
+def test_every_case_has_a_group_and_an_origin_of_its_own(modules: Any):
+    cases = modules["cases"].load_cases()
+    assert len(cases) > 5000
+    assert {case.group for case in cases} == {*modules["cases"].GROUPS, "hostile"}
+    assert len({case.origin for case in cases}) == len(cases)
+    assert all((case.other is None) == (case.policy == "") for case in cases)
+    assert all(case.other != case.right for case in cases if case.other is not None)
+
+
+def test_our_verifier_gives_both_labels_of_a_policy_and_pays_no_hack():
+    pool = WorkerPool(ALGEBRA_TARGET, timeout_s=5.0)  # the machine that runs the tests can be busy
+    mistakes: list[str] = []
+    for name in ("grader_hacks.jsonl", "grader_policies.jsonl"):
+        for line in (REPOSITORY / "tests" / "corpora" / name).read_text(encoding="utf-8").splitlines():
+            case = json.loads(line)
+            labels = [(case["verdict"], {})]
+            if case.get("options") is not None:
+                labels.append((case["other"], case["options"]))
+            for label, options in labels:
+                if bool(verify(case["gold"], case["response"], pool=pool, **options)) != (label == "right"):
+                    mistakes.append(f"{case['gold']!r} and {case['response']!r} with {options}: expected {label}")
+    pool.close()
+    assert mistakes == []
