@@ -19,7 +19,15 @@ from ansatz.visible import error_text, whole
 T = TypeVar("T")
 
 _MAX_IDLE_THREADS = 64
+_PROBE = "\ufdd0"
 _CUT = "\n[... {} characters left out ...]\n"
+
+
+class FramedText(str):
+    """A text within the environment's own tags. frame: how many characters of them are before and after the text, so
+    that a special token which a recipe names as a tag is one."""
+
+    frame = (0, 0)
 
 
 class ResetError(Exception):
@@ -110,11 +118,17 @@ class Episode:
 
     def _shown(self, text: str) -> Observation:
         """A text as the environment shows it; as it is if the environment cannot."""
-        text = cut(text, self._spec.settings.max_observation_chars)
+        text, show = cut(text, self._spec.settings.max_observation_chars), self._spec.sample.show
         try:
-            return whole(self._spec.sample.show(text))
+            shown, empty = whole(show(text)), whole(show(_PROBE))
         except Exception:  # code of a user can raise anything
             return text
+        if isinstance(shown, str) and isinstance(empty, str):
+            before, _, after = empty.partition(_PROBE)
+            if shown == before + text + after:
+                shown = FramedText(shown)
+                shown.frame = len(before), len(after)
+        return shown
 
     def _no_messages(self, observation: Any) -> str | None:
         """Why an observation cannot be shown as messages; None if it can."""

@@ -23,6 +23,7 @@ from ansatz.rewards.base import Grader
 from ansatz.rewards.math_answer.extract import Mode
 from ansatz.rewards.math_answer.verify import verify
 from ansatz.rewards.pool import WorkerPool
+from ansatz.special_tokens import special_tokens
 from ansatz.types import Finish, Reason, Rollout, Verdict
 
 MODES: tuple[Mode, ...] = ("strict", "anchored", "last_number")
@@ -104,8 +105,8 @@ def _transcript(rollout: Rollout, tokenizer: Any, ends: Collection[int | None]) 
         tokens.pop()
     text, observations = "", list[list[int]]()
     for is_sampled, part in groupby(tokens, key=lambda token: token[1]):
-        start, ids = len(text), [token for token, _ in part]
-        text += tokenizer.decode(ids, skip_special_tokens=False)
+        start = len(text)
+        text += special_tokens(tokenizer).decode([token for token, _ in part])
         if not is_sampled:
             observations.append([start, len(text)])
     return {"transcript": text, "observations": observations} if observations else {}

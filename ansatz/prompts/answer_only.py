@@ -11,6 +11,7 @@ from ansatz.prompts.chat import ChatRenderer, spelled_out
 from ansatz.prompts.render import check_shows_all
 from ansatz.prompts.templates import QUESTION, template_text
 from ansatz.prompts.tokenizer import Tokenizer
+from ansatz.special_tokens import special_tokens
 from ansatz.types import Problem, Prompt
 
 GUESS = "guess"
@@ -24,19 +25,19 @@ def render_guess(problem: Problem, template: Template, tokenizer: Tokenizer) -> 
     template: "guess", "chat" (the same text in the tokenizer's chat template), a name in `templates.TEMPLATES`, or a
     .txt file. Raises the same errors as `render`.
     """
-    template = spelled_out(template)
+    template, special = spelled_out(template), special_tokens(tokenizer)
     if isinstance(template, ChatTemplate):
         text = ChatRenderer(tokenizer, template).prompt(problem, user_text=GUESS_TEXT)
-        ids = tokenizer.encode(text, add_special_tokens=False)
+        ids = special.encode(text)
     else:
         check_shows_all(problem, template)
         frame = GUESS_TEXT if template == GUESS else template_text(template)
-        text = frame.replace(QUESTION, problem.question)
-        ids = tokenizer.encode(text)
+        text = frame.replace(QUESTION, special.hide(problem.question))
+        ids = special.encode(text, add_special_tokens=True)
         if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
             ids = ids[:-1]
     opening = tokenizer.encode(OPENING, add_special_tokens=False)
-    return Prompt(problem=problem, text=text + OPENING, token_ids=(*ids, *opening))
+    return Prompt(problem=problem, text=special.show(text) + OPENING, token_ids=(*ids, *opening))
 
 
 def guess_of(continuation: str) -> str:

@@ -11,6 +11,7 @@ from ansatz.config.chat import ChatTemplate, Template
 from ansatz.errors import ModelError
 from ansatz.prompts.templates import CHAT, QUESTION, TEMPLATES, template_text
 from ansatz.prompts.tokenizer import Tokenizer
+from ansatz.special_tokens import special_tokens
 from ansatz.types import SYSTEM_ROLES, Problem
 
 THOUGHT, THOUGHT_END = "<think>", "</think>"
@@ -24,7 +25,8 @@ def spelled_out(template: Template) -> Template:
 
 @dataclass(frozen=True, slots=True)
 class ChatRenderer:
-    """A tokenizer's chat template with a recipe's settings."""
+    """A tokenizer's chat template with a recipe's settings. It gives hidden text (see `special_tokens`): nothing in a
+    problem can end a turn or open one."""
 
     tokenizer: Tokenizer
     chat: ChatTemplate
@@ -67,9 +69,10 @@ class ChatRenderer:
         all questions without one.
         """
         text = template_text(self.chat.user) if user_text is None else user_text
+        special = special_tokens(self.tokenizer)
         turns = [
-            *map(dict, problem.earlier_turns),
-            {"role": "user", "content": text.replace(QUESTION, problem.question)},
+            *map(special.hide_turn, problem.earlier_turns),
+            {"role": "user", "content": text.replace(QUESTION, special.hide(problem.question))},
         ]
         if self.chat.system is not None and not any(turn["role"] in SYSTEM_ROLES for turn in turns):
             turns.insert(0, {"role": "system", "content": self.chat.system})
@@ -80,7 +83,8 @@ class ChatRenderer:
     ) -> str:
         """The turns as text. for_response: with the beginning of a response after them. ModelError if the template
         refuses them."""
-        settings = {**self.chat.arguments, **problem.template_arguments, "add_generation_prompt": for_response}
+        arguments = special_tokens(self.tokenizer).hide_value(problem.template_arguments)
+        settings = {**self.chat.arguments, **arguments, "add_generation_prompt": for_response}
         if with_tools and (tools := self._tools(problem)):
             settings["tools"] = list(tools)
         try:
@@ -107,7 +111,7 @@ class ChatRenderer:
             return self.tokenizer.apply_chat_template(as_text, tokenize=False, **settings)
 
     def _tools(self, problem: Problem) -> Sequence[Mapping[str, Any]]:
-        return problem.tools or self.chat.tools
+        return special_tokens(self.tokenizer).hide_value(problem.tools) or self.chat.tools
 
 
 def shows(text: str, content: str) -> bool:

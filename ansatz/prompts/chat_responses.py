@@ -17,6 +17,7 @@ from ansatz.errors import ModelError
 from ansatz.prompts.chat import THOUGHT, THOUGHT_END, ChatRenderer, shows, shows_calls
 from ansatz.prompts.chat_turns import TurnRenderer
 from ansatz.prompts.tokenizer import Tokenizer, ids_of_parts
+from ansatz.special_tokens import special_tokens
 from ansatz.types import Problem
 
 Turn = Mapping[str, Any]
@@ -40,7 +41,8 @@ def last_response(renderer: ChatRenderer, problem: Problem, prompt: str, solutio
     """
     end, between = _end_text(renderer.tokenizer), TurnRenderer(renderer.tokenizer, renderer.chat)
     before, texts, asked = renderer.turns(problem), [prompt], prompt
-    for is_tool, group in groupby(_solution_turns(problem, solution), key=lambda turn: turn["role"] == "tool"):
+    solution_turns = _solution_turns(renderer, problem, solution)
+    for is_tool, group in groupby(solution_turns, key=lambda turn: turn["role"] == "tool"):
         turns = list(group)
         if is_tool:
             texts.append(between.text_after(problem, turns))
@@ -67,8 +69,9 @@ def _response(
     return _continued(asked, turn["content"], problem) + end
 
 
-def _solution_turns(problem: Problem, solution: str) -> Sequence[Turn]:
-    return problem.response_turns or [{"role": "assistant", "content": solution}]
+def _solution_turns(renderer: ChatRenderer, problem: Problem, solution: str) -> Sequence[Turn]:
+    turns = problem.response_turns or [{"role": "assistant", "content": solution}]
+    return [special_tokens(renderer.tokenizer).hide_turn(turn) for turn in turns]
 
 
 def response_tokens(problem: Problem, parts: Sequence[Part]) -> int:
@@ -85,7 +88,7 @@ def all_responses(renderer: ChatRenderer, problem: Problem, prompt: str, solutio
     not have every response after the prompt that sampling would give it.
     """
     asking = renderer.turns(problem)
-    turns = [*asking, *_solution_turns(problem, solution)]
+    turns = [*asking, *_solution_turns(renderer, problem, solution)]
     whole, end = renderer.apply(turns, problem, for_response=False), _end_text(renderer.tokenizer)
     texts, start = list[str](), 0
     opening = range(len(asking) - 1 - problem.num_opening_turns, len(asking) - 1)

@@ -15,6 +15,7 @@ from ansatz.end_of_turn import end_of_turn
 from ansatz.errors import ModelError
 from ansatz.prompts.chat import ChatRenderer
 from ansatz.prompts.tokenizer import Tokenizer
+from ansatz.special_tokens import special_tokens
 from ansatz.types import Problem
 
 Message = Mapping[str, Any]
@@ -44,11 +45,13 @@ class TurnRenderer:
             return False
 
     def text_after(self, problem: Problem, messages: Sequence[Message]) -> str:
-        """The text from the end of a response to the beginning of the next one, with the messages between them.
+        """The text from the end of a response to the beginning of the next one, with the messages between them, as
+        hidden text.
 
         ModelError if the template refuses the messages.
         """
-        before, turns = self._renderer.turns(problem), list(map(dict, messages))
+        hide = special_tokens(self._renderer.tokenizer).hide_turn
+        before, turns = self._renderer.turns(problem), list(map(hide, messages))
         error: ModelError | None = None
         for response in _responses_before(turns):
             try:
@@ -63,10 +66,10 @@ class TurnRenderer:
 
     def ids_after(self, problem: Problem, messages: Sequence[Message]) -> list[int]:
         """The tokens of `text_after`, as they are in the text of the whole conversation."""
-        tokenizer, text = self._renderer.tokenizer, self.text_after(problem, messages)
+        special, text = special_tokens(self._renderer.tokenizer), self.text_after(problem, messages)
         if self._end_id is None:
-            return tokenizer.encode(text, add_special_tokens=False)
-        ids = tokenizer.encode(self._end_text + text, add_special_tokens=False)
+            return special.encode(text)
+        ids = special.encode(self._end_text + text)
         return ids[ids.index(self._end_id) + 1 :]
 
     @property

@@ -1,6 +1,7 @@
 """Renders a Problem as a Prompt, and a Problem with its worked solution as a Demonstration.
 
-No token spans the end of a prompt. Without this, the policy would be trained on prompt tokens that it never sees during
+Special tokens in what a problem says are encoded as plain text (see `special_tokens`). No token spans the end of a
+prompt. Without this, the policy would be trained on prompt tokens that it never sees during
 sampling.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ansatz.config.chat import ChatTemplate, Template
 from ansatz.end_of_turn import end_of_turn
@@ -16,6 +18,7 @@ from ansatz.prompts.chat import ChatRenderer, spelled_out
 from ansatz.prompts.chat_responses import Part, all_responses, last_response, response_tokens
 from ansatz.prompts.templates import QUESTION, template_text
 from ansatz.prompts.tokenizer import Tokenizer
+from ansatz.special_tokens import special_tokens
 from ansatz.types import Problem, Prompt
 
 
@@ -42,14 +45,24 @@ def render(
     ConfigError for an unknown template. ModelError if the template is "chat" and the tokenizer has no chat template, if
     the template cannot show the whole conversation, or if the prompt has more than max_prompt_tokens tokens.
     """
+    return _prompt(problem, _text(problem, template, tokenizer), template, tokenizer, max_prompt_tokens)
+
+
+def _text(problem: Problem, template: Template, tokenizer: Tokenizer) -> str:
+    """The prompt as hidden text."""
     template = spelled_out(template)
     if isinstance(template, ChatTemplate):
-        text = ChatRenderer(tokenizer, template).prompt(problem)
-        ids = tokenizer.encode(text, add_special_tokens=False)  # the chat template contains them already
+        return ChatRenderer(tokenizer, template).prompt(problem)
+    check_shows_all(problem, template)
+    return template_text(template).replace(QUESTION, special_tokens(tokenizer).hide(problem.question))
+
+
+def _prompt(problem: Problem, text: str, template: Template, tokenizer: Any, max_prompt_tokens: int | None) -> Prompt:
+    special = special_tokens(tokenizer)
+    if isinstance(spelled_out(template), ChatTemplate):
+        ids = special.encode(text)  # the chat template contains them already
     else:
-        check_shows_all(problem, template)
-        text = template_text(template).replace(QUESTION, problem.question)
-        ids = tokenizer.encode(text)
+        ids = special.encode(text, add_special_tokens=True)
         if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:  # some tokenizers append the end token to every text
             ids = ids[:-1]
     if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
@@ -58,7 +71,7 @@ def render(
             "Raise rollout.max_prompt_tokens (within the model's context), use a shorter prompt template, or remove "
             "the problem."
         )
-    return Prompt(problem=problem, text=text, token_ids=tuple(ids))
+    return Prompt(problem=problem, text=special.show(text), token_ids=tuple(ids))
 
 
 def render_demonstration(
@@ -87,7 +100,8 @@ def render_demonstration(
         )
     if tokenizer.eos_token_id is None:
         raise ModelError("the tokenizer has no end token (eos_token). Set one in its tokenizer_config.json.")
-    prompt = render(problem, template, tokenizer, max_prompt_tokens=max_prompt_tokens)
+    text = _text(problem, template, tokenizer)
+    prompt = _prompt(problem, text, template, tokenizer, max_prompt_tokens)
     template = spelled_out(template)
     if isinstance(template, str) and problem.response_turns:
         raise ModelError(
@@ -99,7 +113,7 @@ def render_demonstration(
         num_tokens = sum(len(part.ids) for part in parts[1:])
     else:
         parts_of = all_responses if every_response else last_response
-        parts = parts_of(ChatRenderer(tokenizer, template), problem, prompt.text, problem.solution)
+        parts = parts_of(ChatRenderer(tokenizer, template), problem, text, problem.solution)
         num_tokens = response_tokens(problem, parts)
     if max_response_tokens is not None and num_tokens > max_response_tokens:
         raise ModelError(
@@ -123,14 +137,18 @@ def _demonstration(prompt: Prompt, parts: Sequence[Part]) -> Demonstration:
 def _solution_parts(problem: Problem, solution: str, tokenizer: Tokenizer, template: Template) -> list[Part]:
     """The solution and the end token. What an environment has answered is not taught (`Problem.observations`).
 
+    A worked solution cannot end a turn or open one.
+
     No token spans the end of an observation, because none does in a sampled response. A solution with observations is a
     sampled response: its text has all that the chat template writes between its turns.
     """
     end_id = None if isinstance(template, str) else end_of_turn(tokenizer)
-    parts, end = list[Part](), 0
+    parts, end, special = list[Part](), 0, special_tokens(tokenizer)
+    if not problem.observations:
+        solution = special.hide_response(solution)
     for start, stop in [*problem.observations, [len(solution), len(solution)]]:
-        parts.append(Part(tokenizer.encode(solution[end:start], add_special_tokens=False), True))
-        parts.append(Part(tokenizer.encode(solution[start:stop], add_special_tokens=False), False))
+        parts.append(Part(special.encode(solution[end:start]), True))
+        parts.append(Part(special.encode(solution[start:stop]), False))
         end = stop
     return [*parts, Part([int(tokenizer.eos_token_id) if end_id is None else end_id], True)]
 

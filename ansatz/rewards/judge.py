@@ -25,6 +25,7 @@ from ansatz.rewards.math_answer import equivalent
 from ansatz.rewards.math_answer.extract import Mode, extract
 from ansatz.rewards.pool import WorkerPool
 from ansatz.rewards.verdict_cache import VerdictCache
+from ansatz.special_tokens import broken
 from ansatz.types import Reason, Rollout, Verdict
 
 CAN_HANG = True
@@ -164,6 +165,8 @@ def _ask_all(
 
 
 def _messages(question: str, gold: str, answer: str) -> list[dict[str, str]]:
+    # The server's tokenizer makes tokens of markers: an answer could end the judge's turn and begin its reply.
+    question, gold, answer = map(broken, (question, gold, answer))
     case = f"Question:\n{question}\n\nReference answer:\n{gold}\n\nCandidate answer:\n{json.dumps(answer)}"
     return [{"role": "system", "content": _RULES}, {"role": "user", "content": case}]
 

@@ -16,6 +16,7 @@ from ansatz.registry import load_attribute
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.classifiers import Classifier
 from ansatz.rewards.results import as_results
+from ansatz.special_tokens import special_tokens
 from ansatz.types import Rollout
 
 CAN_HANG = True
@@ -73,15 +74,16 @@ class SequenceClassifier:
         return self._classifier.logits([self._encode(rollout) for rollout in rollouts])
 
     def _encode(self, rollout: Rollout) -> list[int]:
-        tokenizer = self._classifier.tokenizer
+        tokenizer, special = self._classifier.tokenizer, special_tokens(self._classifier.tokenizer)
         if self._form == "chat":
             problem = rollout.prompt.problem
             turns = [("user", problem.question), ("assistant", rollout.text)]
             messages = [*problem.earlier_turns, *({"role": role, "content": content} for role, content in turns)]
-            text = tokenizer.apply_chat_template(messages, tokenize=False)
-            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+            text = tokenizer.apply_chat_template(list(map(special.hide_turn, messages)), tokenize=False)
+            ids = special.encode(text)
         else:
-            ids = tokenizer(rollout.prompt.text + rollout.text)["input_ids"]
+            text = special.hide_prompt(rollout.prompt) + special.hide_response(rollout.text)
+            ids = special.encode(text, add_special_tokens=True)
         return ids[-self._max_tokens :]
 
 

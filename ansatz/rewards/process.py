@@ -17,6 +17,7 @@ from ansatz.rewards.base import RewardResult
 from ansatz.rewards.classifiers import Classifier
 from ansatz.rewards.learned import checked_model, sigmoid
 from ansatz.rewards.reasoning_steps import check_step_end, encode_steps, step_ends
+from ansatz.special_tokens import special_tokens
 from ansatz.types import Rollout
 
 CAN_HANG = True
@@ -52,7 +53,10 @@ def process(
     classifier = _classifier(checked_model("process", model), batch_size, device)
     at: StepEnd = classifier.step_end if step_end is None else step_end
     check_step_end(at, key="rewards.process.step_end")
-    encoded = [encode_steps(classifier.tokenizer, rollout.prompt.text, rollout.text, at) for rollout in rollouts]
+    hide_prompt = special_tokens(classifier.tokenizer).hide_prompt
+    encoded = [
+        encode_steps(classifier.tokenizer, hide_prompt(rollout.prompt), rollout.text, at) for rollout in rollouts
+    ]
     rows = [index for index, each in enumerate(encoded) if each.at]
     results = [RewardResult(value=0.0) for _ in rollouts]
     for index, logits in zip(rows, classifier.logits([encoded[row].token_ids for row in rows]), strict=True):

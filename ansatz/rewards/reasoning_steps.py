@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ansatz.config.fields import StepEnd
 from ansatz.errors import ConfigError, DataError
 from ansatz.registry import suggest
+from ansatz.special_tokens import special_tokens
 from ansatz.types import Problem
 
 _LINE = re.compile(r"\s*\S[^\n]*\n*")
@@ -143,10 +144,13 @@ class EncodedSteps(NamedTuple):
 
 
 def encode_steps(tokenizer: Any, prompt: str, response: str, at: StepEnd = "line") -> EncodedSteps:
-    """Tokenise prompt and response as one text, as `rewards.learned` does. tokenizer: a fast one of transformers."""
-    text = (prompt + response).encode(errors="replace").decode()  # tokenizers refuse halves of characters
-    encoded = tokenizer(text, return_offsets_mapping=True)
-    ends = tuple(end - len(prompt) for _, end in encoded["offset_mapping"])
+    """Tokenise prompt and response as one text, as `rewards.learned` does. tokenizer: a fast one of transformers.
+    prompt: hidden text, or text as it is (see `special_tokens`)."""
+    special = special_tokens(tokenizer)
+    # Each half of a character is replaced by one character: tokenizers refuse halves, and places must stay the same.
+    text = prompt.encode(errors="replace").decode() + special.hide_response(response.encode(errors="replace").decode())
+    ids, text_ends = special.encode_with_ends(text)
+    ends = tuple(end - len(prompt) for end in text_ends)
     num_prompt = sum(end <= 0 for end in ends)
-    steps = EncodedSteps(tuple(encoded["input_ids"]), num_prompt, (), ends)
+    steps = EncodedSteps(tuple(ids), num_prompt, (), ends)
     return steps._replace(at=tuple(steps.token_of(end - 1) for end in step_ends(response, at)))

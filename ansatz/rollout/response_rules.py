@@ -15,6 +15,7 @@ from ansatz.errors import ConfigError
 from ansatz.prompts.chat_turns import TurnRenderer
 from ansatz.prompts.tokenizer import Tokenizer
 from ansatz.rollout.base import Sampling
+from ansatz.special_tokens import special_tokens
 from ansatz.types import Finish, Problem
 
 EncodeMessages = Callable[[Problem, Sequence[Message]], Sequence[int]]
@@ -26,6 +27,7 @@ class ResponseRules:
     """The rules of one call of `generate`.
 
     encode, decode: text to token ids and back, special tokens included.
+    encode_text: the same for the text of an environment (see `text_encoder`); None: encode.
     encode_messages: the messages of an environment, as what the chat template writes after a response to the problem.
     environment: answers the turns of a response. None: a response is one turn.
     Raises ConfigError if the thinking budget and the closing sentence leave no room for an answer.
@@ -39,13 +41,14 @@ class ResponseRules:
         encode: Callable[[str], Sequence[int]],
         decode: Callable[[Sequence[int]], str],
         environment: EnvironmentSpec | None = None,
+        encode_text: Callable[[str], Sequence[int]] | None = None,
         encode_messages: EncodeMessages | None = None,
     ) -> None:
         self.end_ids = frozenset(end_ids)
         self.thinking_budget, self.environment = sampling.thinking_budget, environment
         self.stop, self._thought_end = sampling.stop, sampling.thought_end
         self.turn_ends = () if environment is None else tuple(environment.sample.turn_ends)
-        self._encode, self._decode, self._encode_messages = encode, decode, encode_messages
+        self._decode, self._encode_text, self._encode_messages = decode, encode_text or encode, encode_messages
         self._window = max((len(stop.encode()) for stop in self.stop + self.turn_ends), default=0) + _SPARE_TOKENS
         self._last_characters = frozenset(stop[-1] for stop in self.stop + self.turn_ends)
         self._may_complete: dict[int, bool] = {}  # by token
@@ -79,13 +82,25 @@ class ResponseRules:
     def observation_ids(self, observation: Observation, problem: Problem) -> Sequence[int]:
         """The tokens that an observation adds to a response."""
         if isinstance(observation, str):
-            return self._encode(observation)
+            return self._encode_text(observation)
         assert self._encode_messages is not None, "the environment answers in messages"
         return self._encode_messages(problem, observation)
 
     def closing_of(self, token_ids: Sequence[int]) -> Sequence[int]:
         """The closing sentence if the thought is still open; no tokens if the response has closed it itself."""
         return () if self._thought_end in self._decode(token_ids) else self._closing
+
+
+def text_encoder(tokenizer: Tokenizer) -> Callable[[str], Sequence[int]]:
+    """`encode_text` for a tokenizer: special tokens in what a tool printed are plain text (see `special_tokens`)."""
+    special = special_tokens(tokenizer)
+
+    def encode(text: str) -> Sequence[int]:
+        before, after = getattr(text, "frame", (0, 0))
+        end = len(text) - after
+        return special.encode(text[:before] + special.hide(text[before:end]) + text[end:])
+
+    return encode
 
 
 def message_encoder(tokenizer: Tokenizer, environment: EnvironmentSpec | None) -> EncodeMessages | None:

@@ -15,7 +15,7 @@ from ansatz.rollout.native.graphs import Capture
 from ansatz.rollout.native.parking import ParkingLot
 from ansatz.rollout.native.requests import FinishedResponse, SampleRequest
 from ansatz.rollout.native.slots import Slots
-from ansatz.rollout.response_rules import ResponseRules, message_encoder
+from ansatz.rollout.response_rules import ResponseRules, message_encoder, text_encoder
 
 
 def rules_for(policy: Policy, sampling: Sampling, environment: EnvironmentSpec | None = None) -> ResponseRules | None:
@@ -29,6 +29,7 @@ def rules_for(policy: Policy, sampling: Sampling, environment: EnvironmentSpec |
         encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
         decode=tokenizer.decode,
         environment=environment,
+        encode_text=text_encoder(tokenizer),
         encode_messages=message_encoder(tokenizer, environment),
     )
 

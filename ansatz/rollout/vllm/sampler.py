@@ -16,7 +16,7 @@ from ansatz.errors import ModelError, RolloutError
 from ansatz.models.load import Policy
 from ansatz.models.weights import LiveWeights, WeightSource
 from ansatz.rollout.base import Sampling, first_samples
-from ansatz.rollout.response_rules import ResponseRules, message_encoder
+from ansatz.rollout.response_rules import ResponseRules, message_encoder, text_encoder
 from ansatz.rollout.sampling import noise_key
 from ansatz.rollout.vllm.engine import Engine, EngineLost
 from ansatz.rollout.vllm.response import PendingResponse, Seed, shared_params
@@ -124,6 +124,7 @@ class VllmSampler:
             encode=lambda text: tokenizer.encode(text, add_special_tokens=False),
             decode=tokenizer.decode,
             environment=self.environment,
+            encode_text=text_encoder(tokenizer),
             encode_messages=message_encoder(tokenizer, self.environment),
         )
         params = shared_params(

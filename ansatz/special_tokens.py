@@ -1,0 +1,225 @@
+"""Special tokens in text that is not ours: questions, data, the output of tools, and answers for a reward model.
+
+A tokenizer turns <|im_end|> into the token that ends a turn, whoever wrote it. A question or the output of a tool could
+so end a response, or open a turn of another role. Here such text is hidden before it enters a template: every marker in
+it, which is the text of a special token, becomes a stand-in of the same length. Chat templates show stand-ins like any
+other text. `encode` then gives the markers that the template wrote as their tokens, and those behind stand-ins as plain
+text. Text without a marker is encoded by the tokenizer as it is.
+
+Where a server encodes the text, or a person may copy it, `broken` puts a space into every marker instead.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import groupby
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+from ansatz.end_of_turn import end_of_turn
+from ansatz.types import Prompt
+from ansatz.visible import whole
+
+_HIDDEN, _OURS = 0xF0000, 0x100000
+"""The planes of private characters for stand-ins, and for markers that a template wrote."""
+_ROLES = (("user", "Q1"), ("assistant", "A1"), ("user", "Q2"))
+_NAMES = r"s|bos|eos|pad|unk|cls|sep|mask|think|[A-Za-z]+(?:_[A-Za-z0-9]+)+|im_[a-z]+"
+_COMMON = re.compile(rf"<(?=[|｜])|<(?=/?(?:{_NAMES})>)|\[(?=/?[A-Z][A-Z_]{{2,40}}\])|<(?=</?SYS>>)")
+"""Where markers of the families begin: <|im_end|>, <｜User｜>, </s>, <start_of_turn>, [INST], <<SYS>>."""
+
+
+def broken(text: str) -> str:
+    """The text with a space in every marker of a known form, for a server whose tokenizer is not known."""
+    return _COMMON.sub(lambda match: f"{match[0]} ", whole(text))
+
+
+def has_marker(text: str) -> bool:
+    """Whether a marker of a known form is in the text."""
+    return _COMMON.search(text) is not None
+
+
+class SpecialTokens:
+    """The special tokens of a tokenizer. Its own name for text with stand-ins is hidden text."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._ids = {token.content: id_ for id_, token in _reserved(tokenizer).items()}
+        self._all = _pattern(self._ids)
+        self._hidden = _pattern(_moved(text, _HIDDEN) for text in self._ids)
+        self._ours = _pattern(_moved(text, _OURS) for text in self._ids)
+
+    def hide(self, text: str) -> str:
+        """Text that is not ours, hidden."""
+        return self._all.sub(_to_hidden, whole(text))
+
+    def hide_response(self, text: str) -> str:
+        """The same for what an assistant said: its thoughts and calls have their tokens, but it cannot end a turn or
+        open one."""
+        return self._of_turns.sub(_to_hidden, whole(text)) if self._all.search(text) else whole(text)
+
+    def hide_value(self, value: Any) -> Any:
+        """A value with all texts in it hidden, also keys."""
+        if isinstance(value, str):
+            return self.hide(value)
+        if isinstance(value, Mapping):
+            items = cast("Mapping[Any, Any]", value).items()
+            return {self.hide_value(key): self.hide_value(item) for key, item in items}
+        if isinstance(value, list | tuple):
+            return [self.hide_value(item) for item in cast("list[Any]", value)]
+        return value
+
+    def hide_turn(self, turn: Mapping[str, Any]) -> dict[str, Any]:
+        """A message of somebody else, hidden, but for its role."""
+        hidden = {key: self.hide_value(value) for key, value in turn.items()}
+        if turn["role"] == "assistant" and isinstance(turn.get("content"), str):
+            hidden["content"] = self.hide_response(turn["content"])
+        return {**hidden, "role": turn["role"]}
+
+    def hide_prompt(self, prompt: Prompt) -> str:
+        """The text of a prompt that was rendered for another model, in which what the problem says is hidden."""
+        text, problem = prompt.text, prompt.problem
+        for part in (problem.question, *(str(turn["content"]).strip() for turn in problem.earlier_turns)):
+            if self._all.search(part):
+                text = text.replace(part, self.hide(part))
+        return text
+
+    def show(self, hidden: str) -> str:
+        """Hidden text as it reads."""
+        return self._hidden.sub(_from_hidden, hidden)
+
+    def encode(self, hidden: str, *, add_special_tokens: bool = False) -> list[int]:
+        """The tokens of hidden text."""
+        return self._encoded(hidden, add_special_tokens=add_special_tokens)[0]
+
+    def encode_with_ends(self, hidden: str) -> tuple[list[int], list[int]]:
+        """The tokens of hidden text with the special tokens at its ends, and where each ends, in characters."""
+        return self._encoded(hidden, add_special_tokens=True, ends=True)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of tokens, in which only special tokens are markers; plain text that looks like one is broken."""
+        text = self._tokenizer.decode(token_ids, skip_special_tokens=False)
+        special = set(self._ids.values())
+        if len(self._all.findall(text)) <= sum(token in special for token in token_ids):
+            return text
+        parts = ((is_ours, list(ids)) for is_ours, ids in groupby(token_ids, key=special.__contains__))
+        texts = ((is_ours, self._tokenizer.decode(ids, skip_special_tokens=False)) for is_ours, ids in parts)
+        return "".join(part if is_ours else self._all.sub(_broken, part) for is_ours, part in texts)
+
+    def _encoded(self, hidden: str, *, add_special_tokens: bool, ends: bool = False) -> tuple[list[int], list[int]]:
+        hidden = whole(hidden)
+        if not self._hidden.search(hidden):
+            return self._by_tokenizer(hidden, add_special_tokens, ends)
+        if self._backend is not None:
+            backend, ours = self._backend
+            text = self._ours.sub(lambda match: "\ufffd" * len(match[0]), hidden)
+            text = self._hidden.sub(_from_hidden, self._all.sub(_to_ours, text))
+            encoding = backend.encode(text, add_special_tokens=add_special_tokens)
+            inside = zip(encoding.ids, encoding.special_tokens_mask, strict=True)
+            if not any(not at_end and token in self._specials for token, at_end in inside):
+                return [ours.get(token, token) for token in encoding.ids], [end for _, end in encoding.offsets]
+        broken_text = self._hidden.sub(lambda match: _broken_marker(_from_hidden(match)), hidden)
+        return self._by_tokenizer(broken_text, add_special_tokens, ends)
+
+    def _by_tokenizer(self, text: str, add_special_tokens: bool, ends: bool) -> tuple[list[int], list[int]]:
+        if not ends:
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens), []
+        encoded = self._tokenizer(text, return_offsets_mapping=True)
+        return list(encoded["input_ids"]), [end for _, end in encoded["offset_mapping"]]
+
+    @cached_property
+    def _specials(self) -> frozenset[int]:
+        return frozenset(self._ids.values())
+
+    @cached_property
+    def _backend(self) -> tuple[Any, dict[int, int]] | None:
+        """A copy of the tokenizer to which markers are plain text, and private texts are the tokens of markers; and the
+        ids that these have in it. None for a tokenizer that cannot be copied."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if not hasattr(backend, "encode_special_tokens"):
+            return None
+        content = json.loads(backend.to_str())
+        for token in content["added_tokens"]:
+            token["special"] = token["special"] or token["content"] in self._ids
+        copy = type(backend).from_str(json.dumps(content))
+        copy.no_truncation()
+        copy.no_padding()
+        copy.encode_special_tokens = True
+        flags = ("single_word", "lstrip", "rstrip", "normalized")
+        added = [
+            type(token)(_moved(token.content, _OURS), special=False, **{flag: getattr(token, flag) for flag in flags})
+            for token in _reserved(self._tokenizer).values()
+        ]
+        copy.add_tokens(added)
+        return copy, {copy.token_to_id(_moved(text, _OURS)): id_ for text, id_ in self._ids.items()}
+
+    @cached_property
+    def _of_turns(self) -> re.Pattern[str]:
+        """The markers that begin and end texts and turns: those with a name, and those of a conversation."""
+        tokenizer = self._tokenizer
+        names = ("bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+        texts = {str(getattr(tokenizer, name, None)) for name in names}
+        if (end := end_of_turn(tokenizer)) is not None:
+            texts.add(tokenizer.added_tokens_decoder[end].content)
+        if tokenizer.chat_template:
+            turns = [{"role": role, "content": content} for role, content in _ROLES]
+            try:
+                text = tokenizer.apply_chat_template(turns, tokenize=False)
+            except Exception:  # a template is a program, which can raise anything; rendering a prompt reports it
+                text = ""
+            texts.update(match[0] for match in self._all.finditer(text[text.find("Q1") :]))
+        return _pattern(text for text in self._ids if text in texts)
+
+
+_KNOWN = WeakKeyDictionary[Any, tuple[Any, SpecialTokens]]()
+
+
+def special_tokens(tokenizer: Any) -> SpecialTokens:
+    """The special tokens of a tokenizer, with its chat template as it is now."""
+    state = (getattr(tokenizer, "chat_template", None), len(getattr(tokenizer, "added_tokens_decoder", ())))
+    try:
+        known = _KNOWN.get(tokenizer)
+        if known is None or known[0] != state:
+            known = _KNOWN[tokenizer] = state, SpecialTokens(tokenizer)
+        return known[1]
+    except TypeError:  # a tokenizer of another kind, which cannot be a key
+        return SpecialTokens(tokenizer)
+
+
+def _reserved(tokenizer: Any) -> dict[int, Any]:
+    """The tokens whose text is a marker: special ones, and those that are none by name and that the template writes."""
+    template = str(getattr(tokenizer, "chat_template", None) or "")
+    return {
+        id_: token
+        for id_, token in getattr(tokenizer, "added_tokens_decoder", {}).items()
+        if len(token.content.strip()) > 1
+        and all(ord(character) < 0xFFFE for character in token.content)
+        and (token.special or (token.content in template and any(sign in token.content for sign in "<[|｜")))
+    }
+
+
+def _pattern(texts: Iterable[str]) -> re.Pattern[str]:
+    """Finds the longest of the texts at the first place, as tokenizers do; nothing if there are none."""
+    ordered = sorted(texts, key=lambda text: (-len(text), text))
+    return re.compile("|".join(map(re.escape, ordered)) or r"(?!)")
+
+
+def _moved(text: str, by: int) -> str:
+    return "".join(chr(ord(character) + by) for character in text)
+
+
+def _mover(by: int) -> Callable[[re.Match[str]], str]:
+    return lambda match: _moved(match[0], by)
+
+
+_to_hidden, _from_hidden, _to_ours = _mover(_HIDDEN), _mover(-_HIDDEN), _mover(_OURS)
+
+
+def _broken_marker(text: str) -> str:
+    return f"{text[:1]} {text[1:]}"
+
+
+def _broken(match: re.Match[str]) -> str:
+    return _broken_marker(match[0])
