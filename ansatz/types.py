@@ -229,6 +229,7 @@ class Rollout:
     versions: the policy version that sampled each token; empty if one version sampled all of them.
     environment_reward: None if the response has not ended, without an environment, and if its environment leaves the
     reward to the recipe.
+    observations: [start, end] of what the environment has answered, in characters of the text.
     """
 
     prompt: Prompt
@@ -245,6 +246,7 @@ class Rollout:
     sampled_mask: tuple[bool, ...] = ()
     versions: tuple[int, ...] = ()
     environment_reward: EnvironmentReward | None = None
+    observations: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         per_token = {"behavior_logps": True, "num_candidates": False, "sampled_mask": False, "versions": False}
@@ -257,6 +259,29 @@ class Rollout:
     def num_tokens(self) -> int:
         """Length of the response, forced tokens included."""
         return len(self.token_ids)
+
+    @property
+    def said(self) -> str:
+        """The text of the policy alone: a line end stands for each observation. Answers are looked for here, because a
+        box that a tool has printed is not the policy's answer."""
+        parts, at = list[str](), 0
+        for start, end in self.observations:
+            parts.append(self.text[at:start])
+            at = end
+        return "\n".join([*parts, self.text[at:]])
+
+    def place_of(self, end: int) -> int:
+        """The end of a part of `said` in `text`; that of a part which ends at an observation is before it."""
+        for start, stop in self.observations:
+            if end > start + 1:
+                end += stop - start - 1
+            elif end == start + 1:
+                end = start
+        return end
+
+    def is_observed(self, character: int) -> bool:
+        """Whether the environment wrote this character of the text."""
+        return any(start <= character < end for start, end in self.observations)
 
     @property
     def token_versions(self) -> tuple[int, ...]:
@@ -304,11 +329,17 @@ def to_json(value: Any) -> Json:
     if isinstance(value, ScoredRollout):
         if not value.score.steps:
             del data["score"]["steps"]
-        if value.rollout.environment_reward is None:
-            del data["rollout"]["environment_reward"]
-    if isinstance(value, Rollout) and value.environment_reward is None:
-        del data["environment_reward"]
+        _leave_out_empty(data["rollout"])
+    if isinstance(value, Rollout):
+        _leave_out_empty(data)
     return data
+
+
+def _leave_out_empty(rollout: Json) -> None:
+    """What only rollouts with an environment have."""
+    for name in ("environment_reward", "observations"):
+        if not rollout[name]:
+            del rollout[name]
 
 
 def scored_from_json(data: Json) -> ScoredRollout:
@@ -357,5 +388,6 @@ def rollout_from_json(data: Json, prompt: Prompt | None = None) -> Rollout:
         versions=tuple(rollout.pop("versions", ())),
         finish=Finish(rollout.pop("finish")),
         environment_reward=_environment_reward_from_json(rollout.pop("environment_reward", None)),
+        observations=tuple((start, end) for start, end in rollout.pop("observations", ())),
         **rollout,
     )

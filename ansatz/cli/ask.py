@@ -60,7 +60,7 @@ def _ask(model: Path, problem: Problem, sampling: ModelSampling, *, has_answer: 
         if (reward := rollout.environment_reward) is not None:
             notes.append(reward.explanation or f"the environment gives {reward.value:g}")
         if has_answer:
-            verdict, is_correct = _verdict(problem.answer, rollout.text)
+            verdict, is_correct = _verdict(problem.answer, rollout.said)
             correct += is_correct
             notes.insert(0, verdict)
         say(f"[{'; '.join(notes)}]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,11 +65,12 @@ def check(
     from ansatz.data.hygiene.row_filter import json_line
 
     check_outputs([out], inputs=files)
-    num_rows, num_text = 0, 0
+    num_rows, num_text, num_marked = 0, 0, 0
     unfit: list[UnfitRow] = []
     for row, result in with_progress(results_of(files, question_key, answer_key, answer_from), "check"):
         num_rows += 1
         unfit_row, as_text = _checked(row, result)
+        num_marked += _is_marked(result)
         num_text += as_text
         if unfit_row is not None:
             unfit.append(unfit_row)
@@ -78,7 +80,23 @@ def check(
         with replacing(out) as file:
             file.writelines(json_line(unfit_row._asdict()) for unfit_row in unfit)
     say(f"{num_rows} problems, {len(unfit)} cannot be used, {num_text} gold answers are compared as text")
+    _say_marked(num_marked)
     raise typer.Exit(code=1 if unfit else 0)
+
+
+def _is_marked(result: Problem | RowError) -> bool:
+    """Whether a text of the problem holds what looks like a special token."""
+    from ansatz.special_tokens import has_marker
+
+    if isinstance(result, Exception):
+        return False
+    said = [turn.get("content") or "" for turn in (*result.earlier_turns, *result.response_turns)]
+    return any(map(has_marker, (result.question, result.answer, result.solution or "", *map(str, said))))
+
+
+def _say_marked(count: int) -> None:
+    if count:
+        say(f"{count} have text such as <|im_end|>, which is encoded as plain text where it is a special token")
 
 
 def _checked(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, bool]:
@@ -126,7 +144,8 @@ def peek(
     def same(answer: str, gold: str) -> bool:
         return same_answer(answer, gold) or equivalent(gold, answer).correct
 
-    summary = summarize(_printed(problems, rows), length=length, same=same)
+    marked = Counter[bool]()
+    summary = summarize(_printed(_counted(problems, marked), rows), length=length, same=same)
     unit = "words" if tokenizer is None else "tokens"
     say(f"{summary.rows} problems")
     for name, lengths in (("question", summary.question_lengths), ("solution", summary.solution_lengths)):
@@ -137,6 +156,7 @@ def peek(
     for name, counts in tables.items():
         shown = ", ".join(f"{kind} {count}" for kind, count in counts.most_common(12))
         say(f"{name}: {shown}" + (f", and {len(counts) - 12} more" if len(counts) > 12 else ""))
+    _say_marked(marked[True])
     say(f"suspicious: {len(summary.suspicious)}")
     for line, problem_id, reason in summary.suspicious[:show]:
         say(f"  line {line}: {problem_id}: {reason}")
@@ -153,6 +173,13 @@ def _usable(results: Iterator[Problem | RowError], unfit: list[UnfitRow]) -> Ite
             unfit.append(result.row)
         else:
             yield result
+
+
+def _counted(problems: Iterator[Problem], marked: Counter[bool]) -> Iterator[Problem]:
+    """The problems, counted by whether a text looks like a special token."""
+    for problem in problems:
+        marked[_is_marked(problem)] += 1
+        yield problem
 
 
 def _printed(problems: Iterator[Problem], count: int) -> Iterator[Problem]:

@@ -96,7 +96,9 @@ def score_file(
             for rows in opened:
                 for row, gold, key in rows_with_golds(rows, settings):
                     for response in _responses(row, response_keys, gold_key=key):
-                        verdict = verify(gold, response, mode=mode, pool=pool)
+                        said = row.values.get("said") if response == row.values.get("response") else None
+                        text = said if isinstance(said, str) and said else response  # see evaluate.responses.Response
+                        verdict = verify(gold, text, mode=mode, pool=pool)
                         counts[verdict.reason] += 1
                         fields = {
                             "correct": verdict.correct,

@@ -22,6 +22,6 @@ def answer_only_grader(pool: WorkerPool) -> ResponseGrader:
 
 
 def _response(rollout: Rollout, pool: WorkerPool) -> Response:
-    text = guess_of(rollout.text)
+    text = guess_of(rollout.said)
     verdict = verify(rollout.prompt.problem.answer, text, pool=pool)
     return dataclasses.replace(response_of(rollout, {"guess": verdict}), response=text)

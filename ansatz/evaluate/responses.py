@@ -36,7 +36,8 @@ class Response:
     before the question (`Problem.earlier_turns`).
 
     transcript: if an environment has answered, the response with its special tokens, as it can be taught, without its
-    end token; otherwise empty. observations: [start, end] of each answer in the transcript, in characters.
+    end token; otherwise empty. observations: [start, end] of each answer in the transcript, in characters. said: the
+    response without these answers, which is graded; empty if it is the response.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Response:
     earlier_turns: Sequence[Mapping[str, str]] = ()
     transcript: str = ""
     observations: Sequence[Sequence[int]] = ()
+    said: str = ""
 
     @property
     def truncated(self) -> bool:
@@ -115,7 +117,7 @@ def _transcript(rollout: Rollout, tokenizer: Any, ends: Collection[int | None]) 
 def graded(rollout: Rollout, *, pool: WorkerPool) -> Response:
     """The response with a verdict for each mode."""
     gold = rollout.prompt.problem.answer
-    return response_of(rollout, _verdicts(gold, rollout.text, truncated=rollout.truncated, pool=pool))
+    return response_of(rollout, _verdicts(gold, rollout.said, truncated=rollout.truncated, pool=pool))
 
 
 def response_of(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Response:
@@ -133,12 +135,14 @@ def response_of(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Response:
         finish=rollout.finish,
         verdicts=verdicts,
         earlier_turns=problem.earlier_turns,
+        said=rollout.said if rollout.observations else "",
     )
 
 
 def graded_again(response: Response, *, pool: WorkerPool) -> Response:
     """The same text with the verdicts of the current verifier."""
-    verdicts = _verdicts(response.answer, response.response, truncated=response.truncated, pool=pool)
+    text = response.said or response.response
+    verdicts = _verdicts(response.answer, text, truncated=response.truncated, pool=pool)
     return dataclasses.replace(response, verdicts=verdicts)
 
 
@@ -159,7 +163,7 @@ def to_row(response: Response) -> dict[str, Any]:
         for mode, verdict in response.verdicts.items()
     }
     row = {field.name: getattr(response, field.name) for field in dataclasses.fields(response)}
-    for name in ("earlier_turns", "transcript", "observations"):
+    for name in ("earlier_turns", "transcript", "observations", "said"):
         if not row[name]:
             del row[name]
     return {**row, "finish": response.finish.value, "verdicts": verdicts}
@@ -181,6 +185,8 @@ def from_row(row: Mapping[str, Any], *, where: str) -> Response:
         for name, kind in _KINDS.items():
             if not isinstance(row[name], kind) or isinstance(row[name], bool):
                 raise ValueError(f"{name} is {row[name]!r:.60}")
+        if not isinstance(row.get("said", ""), str):
+            raise ValueError(f"said is {row['said']!r:.60}")
         if not isinstance(row.get("transcript", ""), str) or not isinstance(row.get("observations", []), list):
             raise ValueError("transcript is not a text, or observations are not a list")
         for verdict in verdicts.values():

@@ -65,7 +65,7 @@ def code_tests(
 
     def grade(rollout: Rollout) -> RewardResult:
         tests = read_tests(rollout.prompt.problem, tolerance)
-        source = last_program(rollout.text)
+        source = last_program(rollout.said)
         if source is None:
             return _result(wrong, Reason.NO_ANSWER)
         passed, reason = 0, Reason.EQUAL
@@ -84,7 +84,7 @@ def code_tests(
         return _result(wrong + (correct - wrong) * passed_frac, reason)
 
     def key(rollout: Rollout) -> tuple[str, str | None]:
-        return repr(rollout.prompt.problem.meta.get("tests")), last_program(rollout.text)
+        return repr(rollout.prompt.problem.meta.get("tests")), last_program(rollout.said)
 
     return grade_distinct(rollouts, grade, key=key, parallel=parallel)
 

@@ -72,7 +72,7 @@ def check_golds(problems: Iterable[Problem]) -> None:
 
 def _verdict(rollout: Rollout, *, use_all: bool, mode: Mode) -> Verdict:
     numbers, target = _puzzle(rollout.prompt.problem)
-    answer = extract(rollout.text, mode=mode)
+    answer = extract(rollout.said, mode=mode)
     if answer is None:
         return Verdict(correct=False, reason=Reason.NO_ANSWER, stage="countdown")
     try:

@@ -22,9 +22,9 @@ def exact_steps(rollouts: Sequence[Rollout], *, right: float = 1.0, wrong: float
     """
     results = list[RewardResult]()
     for rollout in rollouts:
-        labels = exact_labels(rollout.prompt.problem, rollout.text)
+        labels = exact_labels(rollout.prompt.problem, rollout.said)
         rewards = [right if label else wrong for label in labels]
-        steps = tuple(zip(step_ends(rollout.text), rewards, strict=True))
+        steps = tuple(zip(map(rollout.place_of, step_ends(rollout.said)), rewards, strict=True))
         results.append(RewardResult(value=sum(rewards) / len(rewards) if rewards else wrong, steps=steps))
     return results
 

@@ -135,4 +135,4 @@ def _spans(text: str, tag: str) -> list[tuple[int, int]]:
 
 
 def _with_opened_thought(rollout: Rollout) -> str:
-    return f"<think>{rollout.text}" if rollout.prompt.text.rstrip().endswith("<think>") else rollout.text
+    return f"<think>{rollout.said}" if rollout.prompt.text.rstrip().endswith("<think>") else rollout.said

@@ -84,7 +84,7 @@ def judge(
         _reach(client, max_reply_tokens)
         return []
     problem = rollouts[0].prompt.problem
-    answers = [extract(rollout.text, mode=mode) for rollout in rollouts]
+    answers = [extract(rollout.said, mode=mode) for rollout in rollouts]
     verdicts: dict[str | None, Verdict] = {None: Verdict(correct=False, reason=Reason.NO_ANSWER, stage=_STAGE)}
     for answer in answers:
         if answer is None or answer in verdicts:

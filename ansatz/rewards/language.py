@@ -40,7 +40,7 @@ def language(
     is not installed.
     """
     detect = detector(tuple(sorted({target, *among})))
-    return [RewardResult(value=language_frac(rollout.text, target, detect, empty=empty)) for rollout in rollouts]
+    return [RewardResult(value=language_frac(rollout.said, target, detect, empty=empty)) for rollout in rollouts]
 
 
 def language_frac(text: str, target: str, detect: Likelihoods, *, empty: float = 1.0) -> float:

@@ -61,8 +61,11 @@ def process(
     results = [RewardResult(value=0.0) for _ in rollouts]
     for index, logits in zip(rows, classifier.logits([encoded[row].token_ids for row in rows]), strict=True):
         values = [sigmoid(logits[at]) for at in encoded[index].at]
-        steps = tuple(zip(step_ends(rollouts[index].text, at), values, strict=True))
-        results[index] = RewardResult(value=WHOLE[whole](values), steps=steps)
+        rollout = rollouts[index]
+        pairs = zip(step_ends(rollout.text, at), values, strict=True)
+        steps = tuple(pair for pair in pairs if not rollout.is_observed(pair[0] - 1))
+        if steps:  # none if an environment wrote all of them
+            results[index] = RewardResult(value=WHOLE[whole]([value for _, value in steps]), steps=steps)
     return results
 
 

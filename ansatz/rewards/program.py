@@ -48,7 +48,7 @@ def program(
     sandbox.require(isolation)
 
     def grade(rollout: Rollout) -> Verdict:
-        source = last_program(rollout.text)
+        source = last_program(rollout.said)
         if source is None:
             return Verdict(correct=False, reason=Reason.NO_ANSWER, stage="program")
         if read == "answer":
@@ -61,7 +61,7 @@ def program(
         return equivalent(rollout.prompt.problem.answer, last_line, pool=pool)
 
     def key(rollout: Rollout) -> tuple[str, str | None]:
-        return rollout.prompt.problem.answer, last_program(rollout.text)
+        return rollout.prompt.problem.answer, last_program(rollout.said)
 
     verdicts = grade_distinct(rollouts, grade, key=key, parallel=parallel)
     return [RewardResult(value=correct if verdict else wrong, verdict=verdict) for verdict in verdicts]

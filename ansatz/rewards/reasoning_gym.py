@@ -38,7 +38,7 @@ def _graded(score_of: Any, rollout: Rollout, *, correct_from: float, wrong: floa
             f"rewards.reasoning_gym: problem {problem.id!r} is from the source {problem.source!r}. It scores problems "
             "of the source reasoning_gym only."
         )
-    answer = extract(rollout.text, mode="strict")
+    answer = extract(rollout.said, mode="strict")
     if answer is None:
         return RewardResult(value=wrong, verdict=Verdict(correct=False, reason=Reason.NO_ANSWER, stage="reasoning_gym"))
     try:

@@ -86,7 +86,7 @@ def _response_call(function: Callable[..., Any], rollouts: Sequence[Rollout], va
     problem = columns(rollouts[0].prompt.problem)
     known = {**problem, "prompt": rollouts[0].prompt.text}
     return [
-        function(**_arguments(function, {**known, "response": rollout.text}, name), **values) for rollout in rollouts
+        function(**_arguments(function, {**known, "response": rollout.said}, name), **values) for rollout in rollouts
     ]
 
 
@@ -99,7 +99,7 @@ def _verl_call(function: Callable[..., Any], rollouts: Sequence[Rollout], values
     }
     results: list[Any] = []
     for rollout in rollouts:
-        result = function(**_arguments(function, {**known, "solution_str": rollout.text}, name), **values)
+        result = function(**_arguments(function, {**known, "solution_str": rollout.said}, name), **values)
         results.append(_verl_score(result, name))
     return results
 
@@ -117,7 +117,7 @@ def _trl_call(function: Callable[..., Any], rollouts: Sequence[Rollout], values:
     """Columns as lists with one entry per response. None, which TRL reads as "does not apply", adds nothing here."""
     known: dict[str, Any] = {key: [value] * len(rollouts) for key, value in columns(rollouts[0].prompt.problem).items()}
     known["prompts"] = [rollout.prompt.text for rollout in rollouts]
-    known["completions"] = [rollout.text for rollout in rollouts]
+    known["completions"] = [rollout.said for rollout in rollouts]
     known["completion_ids"] = [list(rollout.token_ids) for rollout in rollouts]
     results = function(**_arguments(function, known, name), **values)
     if not isinstance(results, list):

@@ -129,6 +129,7 @@ class FakeSampler:
             token_ids=token_ids,
             behavior_logps=tuple(logp if is_sampled else 0.0 for is_sampled in state.is_sampled),
             text=_decode(token_ids),
+            observations=state.observations(_decode),
             finish=Finish.ABORT if is_partial else state.finish,
             versions=(*partial.token_versions, *(self.version,) * (len(token_ids) - num_old)) if partial else (),
             version_min=partial.version_min if partial else self.version,

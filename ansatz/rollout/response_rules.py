@@ -144,6 +144,7 @@ class ResponseState:
         self.ended = self.waiting = False
         self.episode = None if rules.environment is None else Episode(rules.environment, problem)
         self.turn_text = ""
+        self._observed: list[tuple[int, int]] = []
         self._num_turns = self._turn_start = 0
         self._turn_is_open = True
         self._forced_queue: deque[int] = deque()
@@ -167,6 +168,11 @@ class ResponseState:
     def sampled_mask(self) -> tuple[bool, ...]:
         """`Rollout.sampled_mask`: empty when the policy sampled every token so far."""
         return () if all(self.is_sampled) else tuple(self.is_sampled)
+
+    def observations(self, text: Callable[[Sequence[int]], str]) -> tuple[tuple[int, int], ...]:
+        """`Rollout.observations`. text: of tokens, as that of the rollout."""
+        places = ((text(self.token_ids[:start]), text(self.token_ids[:end])) for start, end in self._observed)
+        return tuple((len(before), len(through)) for before, through in places if len(before) < len(through))
 
     @property
     def open_turn(self) -> str:
@@ -208,6 +214,7 @@ class ResponseState:
             self._forced_queue.extend(observation_ids or ())
             self._from_index = len(self.token_ids)
             self._turn_start = len(self.token_ids) + len(self._forced_queue)
+            self._observed.append((len(self.token_ids), self._turn_start))
 
     def _resume(self, prefix_ids: Sequence[int], prefix_mask: Sequence[bool]) -> None:
         for index, token in enumerate(prefix_ids):

@@ -222,6 +222,8 @@ def _without_prompt(rollout: Rollout) -> Json:
     """A rollout as JSON, without the prompt that its ticket has."""
     fields = _fields(rollout)
     del fields["prompt"]
+    if not rollout.observations:
+        del fields["observations"]
     if rollout.environment_reward is None:
         del fields["environment_reward"]
     else:

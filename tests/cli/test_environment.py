@@ -138,3 +138,28 @@ def test_the_value_of_the_option(checkpoint, model, tmp_path):
     (tmp_path / "run" / "config.yaml").write_text("train: {stepz: 3}")
     with pytest.raises(ConfigError, match=r"whose environment cannot be read: .*stepz.* Give --environment"):
         environment_of("auto", checkpoint)
+
+
+BOXES = f"{{name: '{Path(__file__).parents[1] / 'environments' / 'halves.py'}:Boxes', turns: 2}}"
+
+
+def test_a_box_that_a_tool_printed_is_not_the_answer(ansatz, model, tmp_path):
+    how = ("--threads", 1, "--template", "tiny", "--samples-per-prompt", 4, "--max-response-tokens", 200)
+    how += ("--environment", BOXES)
+    code, out, err = ansatz("ask", model, "What is 97530 + 1?", "--answer", "97531", *how)
+    assert (code, err) == (0, "")
+    assert "\\boxed{97531}" in out
+    assert "0 of 4 correct" in out
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "What is 97530 + 1?", "answer": "97531"}) + "\n")
+    folder = tmp_path / "out"
+    code, _, err = ansatz("eval", model, "--suite", tmp_path / "rows.jsonl", "--out", folder, *how)
+    assert (code, err) == (0, "")
+    rows = rows_of(folder)
+    assert any("\\boxed{97531}" in row["response"] for row in rows)
+    correct = [row for row in rows for verdict in row["verdicts"].values() if verdict["correct"]]
+    assert correct == []
+    assert not any("boxed" in row.get("said", "") for row in rows)
+    scored = tmp_path / "scored.jsonl"
+    for mode in ("strict", "anchored", "last_number"):
+        assert ansatz("score", folder / "rollouts.jsonl", "--mode", mode, "--out", scored)[0] == 0
+        assert not any(json.loads(line)["verdict"]["correct"] for line in scored.read_text().splitlines())

@@ -177,6 +177,8 @@ def test_an_environment_answers_each_turn_and_its_tokens_are_forced(make: Make, 
     assert len(observed) > 3
     for rollout in observed:
         assert "t7 t7" in rollout.text
+        assert "t7 t7" in "".join(rollout.text[start:end] for start, end in rollout.observations)
+        assert len(rollout.said) == len(rollout.text) - sum(end - start - 1 for start, end in rollout.observations)
         assert 0 < rollout.sampled_mask.count(False) <= 5
         assert forced_logps(rollout) == {0.0}
     assert any(

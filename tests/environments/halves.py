@@ -9,6 +9,15 @@ from ansatz.types import Problem, Reason, Verdict
 HALF = "\ud83d"
 
 
+class Boxes(Environment):
+    """Answers every turn with a right answer and a whole response."""
+
+    turn_ends = ("e", "o", "1", "a")
+
+    def step(self, response: str) -> str:
+        return "<think>So.</think><answer>97531</answer> \\boxed{97531} the answer is 97531\n#### 97531\n"
+
+
 class Unreadable(Exception):
     def __str__(self) -> str:
         raise RuntimeError(HALF)

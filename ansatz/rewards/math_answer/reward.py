@@ -27,7 +27,7 @@ def math_answer(
 
     settings: those of `verify` (mode, join_boxes, ...) and the fields of `Options`. A recipe sets each by its name.
     """
-    verdicts = [verify(r.prompt.problem.answer, r.text, pool=pool, **settings) for r in rollouts]
+    verdicts = [verify(r.prompt.problem.answer, r.said, pool=pool, **settings) for r in rollouts]
     return [RewardResult(value=correct if verdict else wrong, verdict=verdict) for verdict in verdicts]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ansatz.environments.episode import Episode
 from ansatz.rollout.base import first_samples
+from ansatz.rollout.response_rules import ResponseState
 from ansatz.types import Finish, Problem, Prompt, Rollout
 
 
@@ -49,7 +50,8 @@ class SampleRequest:
 class FinishedResponse:
     """A response that has left its slot, with all its tokens, resumed ones included. Fields as in `Rollout`.
 
-    episode: its environment; None without one. open_turn: see `Environment.open_turn`.
+    state: of its rules; None without any. episode: its environment; None without one. open_turn: see
+    `Environment.open_turn`.
     """
 
     request_index: int
@@ -59,6 +61,7 @@ class FinishedResponse:
     num_candidates: tuple[int, ...]
     sampled_mask: tuple[bool, ...]
     finish: Finish
+    state: ResponseState | None
     episode: Episode | None
     open_turn: str
 

@@ -143,10 +143,14 @@ class NativeSampler:
             num_candidates=response.num_candidates if sampling.limits_candidates else (),
             min_response_tokens=sampling.min_response_tokens,
             sampled_mask=response.sampled_mask,
-            text=self.policy.tokenizer.decode(response.token_ids, skip_special_tokens=True),
+            text=self._text(response.token_ids),
+            observations=response.state.observations(self._text) if response.state else (),
             finish=response.finish,
             versions=(*partial.token_versions, *(self.version,) * num_new) if partial else (),
             version_min=partial.version_min if partial else self.version,
             version_max=self.version,
             seed=sampling.seed,
         )
+
+    def _text(self, token_ids: Sequence[int]) -> str:
+        return self.policy.tokenizer.decode(token_ids, skip_special_tokens=True)

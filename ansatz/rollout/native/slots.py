@@ -67,6 +67,7 @@ class ParkedRow:
             num_candidates=tuple(self.num_candidates_N.tolist()),
             sampled_mask=self.state.sampled_mask,
             finish=finish,
+            state=self.state,
             episode=self.state.episode,
             open_turn=self.state.open_turn,
         )
@@ -349,6 +350,7 @@ class Slots:
                 num_candidates=tuple(num_candidates[:num_tokens]),
                 sampled_mask=state.sampled_mask if state else (),
                 finish=self._finish(ended, num_tokens, state),
+                state=state,
                 episode=state.episode if state else None,
                 open_turn=state.open_turn if state else "",
             )

@@ -156,6 +156,7 @@ class PendingResponse:
             min_response_tokens=self._sampling.min_response_tokens,
             sampled_mask=self._state.sampled_mask,
             text=text(token_ids),
+            observations=self._state.observations(text),
             finish=finish,
             versions=(*partial.token_versions, *[version] * (len(token_ids) - partial.num_tokens)) if partial else (),
             version_min=partial.version_min if partial else version,
