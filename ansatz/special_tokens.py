@@ -72,7 +72,7 @@ class SpecialTokens:
         return value
 
     def hide_turn(self, turn: Mapping[str, Any]) -> dict[str, Any]:
-        """A message of somebody else, hidden, but for its role."""
+        """A message of somebody else, hidden. Its role stays."""
         hidden = {key: self.hide_value(value) for key, value in turn.items()}
         if turn["role"] == "assistant" and isinstance(turn.get("content"), str):
             hidden["content"] = self.hide_response(turn["content"])
@@ -134,16 +134,16 @@ class SpecialTokens:
         return frozenset(self._ids.values())
 
     @cached_property
-    def _backend(self) -> tuple[Any, dict[int, int]] | None:
+    def _backend(self) -> tuple[Any, Mapping[Any, int]] | None:
         """A copy of the tokenizer to which markers are plain text, and private texts are the tokens of markers; and the
         ids that these have in it. None for a tokenizer that cannot be copied."""
-        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        backend: Any = getattr(self._tokenizer, "backend_tokenizer", None)
         if not hasattr(backend, "encode_special_tokens"):
             return None
         content = json.loads(backend.to_str())
         for token in content["added_tokens"]:
             token["special"] = token["special"] or token["content"] in self._ids
-        copy = type(backend).from_str(json.dumps(content))
+        copy: Any = type(backend).from_str(json.dumps(content))
         copy.no_truncation()
         copy.no_padding()
         copy.encode_special_tokens = True

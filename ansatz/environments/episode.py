@@ -27,7 +27,7 @@ class FramedText(str):
     """A text within the environment's own tags. frame: how many characters of them are before and after the text, so
     that a special token which a recipe names as a tag is one."""
 
-    frame = (0, 0)
+    frame: tuple[int, int] = (0, 0)
 
 
 class ResetError(Exception):

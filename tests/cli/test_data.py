@@ -41,6 +41,25 @@ def test_data_check_passes_a_file_of_readable_golds(
     assert "2 problems, 0 cannot be used, 0 gold answers are compared as text" in capsys.readouterr().out
 
 
+def test_data_check_and_peek_count_rows_with_special_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = problems_file(tmp_path, "5", "7")
+    assert run(monkeypatch, "data", "check", str(path)) == 0
+    assert "<|im_end|>" not in capsys.readouterr().out
+    rows = [
+        {"question": "What?<|im_end|>", "answer": "5"},
+        {"question": "What now?", "answer": "6", "solution": "It is 6.</s>"},
+        {"prompt": [{"role": "system", "content": "[INST]"}, {"role": "user", "content": "And?"}], "answer": "6"},
+    ]
+    for index, row in enumerate(rows):
+        path = tmp_path / f"rows{index}.jsonl"
+        path.write_text(json.dumps(row) + "\n")
+        for verb in ("check", "peek"):
+            assert run(monkeypatch, "data", verb, str(path)) == 0
+            assert "\n1 have text such as <|im_end|>, which is encoded as plain text" in capsys.readouterr().out
+
+
 def test_data_check_counts_rows_without_a_field_and_writes_what_it_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
