@@ -19,12 +19,10 @@ from torch import Tensor
 from ansatz.certify.gradients import Gradients
 from ansatz.certify.ranks import two_rank_gradient
 from ansatz.config.schema import Config, RolloutSection
-from ansatz.loop import start_checks
-from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
-from ansatz.loop.lengths import LengthChecker
+from ansatz.loop.builders import model_builder, tokenizer_texts
 from ansatz.loop.own_reward_model import rewards_before
-from ansatz.loop.rendering import PromptRenderer
-from ansatz.loop.template_choice import with_template
+from ansatz.loop.run_sources import RunSources
+from ansatz.loop.start_checks import check_start
 from ansatz.models.load import Policy, load_policy
 from ansatz.models.threads import set_threads
 from ansatz.objectives.build import build_objective
@@ -63,17 +61,16 @@ class CheckResult:
 def check_recipe(config: Config, folder: Path, *, num_prompts: int) -> Iterator[CheckResult]:
     """Check the recipe on its model and its first prompts. If it builds its model, that is done in `folder`."""
     set_threads(config.threads)
-    start_checks.check_recipe(config)
-    config, _ = with_template(config)
-    problems = source_problems(config.data.train, key="data.train")
-    path = config.model.path
+    sources = RunSources(config)
+    check_start(sources)
+    config, path = sources.config, sources.config.model.path
+    problems = sources.problems("train")
     if path is None or config.model.built:
-        model_builder(config)(folder, texts=tokenizer_texts(problems, config.data.template))
+        texts = tokenizer_texts(sources.source(sources.splits[0]), config.data.template)
+        model_builder(config)(folder, texts=texts)
         path = folder
     policy = load_policy(path)
-    renderer = PromptRenderer(policy.tokenizer, config)
-    LengthChecker(renderer, config, max_context=policy.max_context).check_prompts(problems[:num_prompts])
-    prompts = renderer.prompts(problems[:num_prompts])
+    prompts = sources.renderer(policy).prompts(problems[:num_prompts])
     with build_grader(rewards_before(config), workers=config.grader_workers) as grader:
         yield from check_policy(config, policy, prompts, grader)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ansatz.data.files import replacing
@@ -13,29 +13,37 @@ from ansatz.types import Problem, to_json
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> int:
-    """Write the file atomically and return the number of problems.
+    """Write the file atomically and return the number of problems. Raises what `stored_lines` raises."""
+    count = 0
+    with replacing(path) as file:
+        for line in stored_lines(problems):
+            file.write(line)
+            count += 1
+    return count
+
+
+def stored_lines(problems: Iterable[Problem]) -> Iterator[str]:
+    """The lines of the file.
 
     DataError if two problems have the same id, which would make them one group, or if a text is not valid Unicode.
     """
     seen: set[str] = set()
-    with replacing(path) as file:
-        for problem in problems:
-            if problem.id in seen:
-                raise DataError(
-                    f"two problems of {problem.source!r} have the id {problem.id!r}; ids must be unique. "
-                    "Repair the ids, or set id_key to another field."
-                )
-            seen.add(problem.id)
-            line = json.dumps(to_json(problem), ensure_ascii=False) + "\n"
-            try:
-                line.encode()
-            except UnicodeEncodeError as error:
-                raise DataError(
-                    f"problem {problem.id!r} of {problem.source!r} contains half a character "
-                    f"(the surrogate {error.object[error.start]!r}). Repair its text, or remove the problem."
-                ) from error
-            file.write(line)
-    return len(seen)
+    for problem in problems:
+        if problem.id in seen:
+            raise DataError(
+                f"two problems of {problem.source!r} have the id {problem.id!r}; ids must be unique. "
+                "Repair the ids, or set id_key to another field."
+            )
+        seen.add(problem.id)
+        line = json.dumps(to_json(problem), ensure_ascii=False) + "\n"
+        try:
+            line.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"problem {problem.id!r} of {problem.source!r} contains half a character "
+                f"(the surrogate {error.object[error.start]!r}). Repair its text, or remove the problem."
+            ) from error
+        yield line
 
 
 def read_problems(path: Path) -> list[Problem]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ansatz.cluster.ray import RayCluster
 from ansatz.config.chat import Template
@@ -20,12 +20,9 @@ from ansatz.files import write_text
 from ansatz.json_text import read_object
 from ansatz.loop.held_run import HeldRun
 from ansatz.loop.interrupts import Interrupts
-from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.own_reward_model import own_rewards, rewards_with
-from ansatz.loop.rendering import PromptRenderer
-from ansatz.loop.run_sources import RunSources
+from ansatz.loop.run_sources import HasTokenizer, RunSources
 from ansatz.loop.trainers import AnyTrainer, Spec, TrainerSpec, copy_of_trained, load, load_base, on_ranks
-from ansatz.loop.unfit import Check
 from ansatz.models.load import Policy, cast, compute_dtype
 from ansatz.objectives.objective import Objective
 from ansatz.rewards.base import Grader
@@ -38,31 +35,29 @@ from ansatz.train.trainer import Trainer
 from ansatz.types import Problem
 
 
-class HasTokenizer(Protocol):
-    """A policy or its trainer."""
-
-    @property
-    def tokenizer(self) -> Any: ...
-
-
 class RunContext(RunSources):
     """One run of a recipe. Problems are read once and rendered once, whichever stages use them.
 
     outputs: the output path of each stage that is done, by folder name, in order. The folder of a stage with several
     rounds appears once for each round. model: the newest model folder of the policy; start_model: that with which the
-    entry of the list of stages that is running began. held: the run's folder, once this process holds it.
+    entry of the list of stages that is running began. held: the run's folder, once this process holds it. What `sources`
+    has read and rendered is not read again.
     """
 
     held: HeldRun
 
-    def __init__(self, config: Config, *, grader: Grader, console: ConsoleSink | None, interrupts: Interrupts) -> None:
+    def __init__(
+        self, sources: RunSources, *, grader: Grader, console: ConsoleSink | None, interrupts: Interrupts
+    ) -> None:
+        config = sources.config
         super().__init__(config)
+        self.unfit, self._sources = sources.unfit, sources._sources
+        if not config.model.built:  # otherwise its tokenizer is not stored yet
+            self._renderers = sources._renderers
         self.grader, self.console, self.interrupts = grader, console, interrupts
         self.outputs: dict[str, str] = {}
         self.model = self.start_model = ""
         self._run_seed = config.seed
-        self._problems: dict[str, Sequence[Problem]] = {}
-        self._renderers: dict[tuple[int, int], PromptRenderer] = {}
         self._cluster: RayCluster | None = None
 
     def problems(self, split: str) -> Sequence[Problem]:
@@ -71,22 +66,12 @@ class RunContext(RunSources):
             self._problems[split] = read_problems(self.config.run_dir / "problems" / f"{split}.jsonl")
         return self._problems[split]
 
-    def drop_unfit(self, split: str, check: Check, *, first: int | None = None) -> None:
-        """Apply data.unfit to the stored problems of a split: those that `check` refuses are an error, or are removed
-        from the stored file.
-
-        first: the number of problems that the run uses, from the first on; others cannot be an error.
-        """
-        problems = self.problems(split)
-        if self.config.data.unfit == "error":
-            self.unfit.usable(split, problems[:first], check)
-            return
-        usable = self.unfit.usable(split, problems, check)
-        if len(usable) < len(problems):
-            folder = self.config.run_dir / "problems"
-            write_problems(folder / f"{split}.jsonl", usable)
-            self.write_unfit(folder)
-            self._problems[split] = usable
+    def keep(self, split: str, problems: Sequence[Problem]) -> None:
+        """Remove all other problems of the split from its stored file."""
+        folder = self.config.run_dir / "problems"
+        write_problems(folder / f"{split}.jsonl", problems)
+        self.write_unfit(folder)
+        super().keep(split, problems)
 
     def write_unfit(self, folder: Path) -> None:
         """Add the rows that were left out to problems/unfit.json: {split: [{place, reason, gold}, ...]}."""
@@ -99,16 +84,6 @@ class RunContext(RunSources):
             known += [row._asdict() for row in dict.fromkeys(dropped) if row._asdict() not in known]
         if rows:
             write_text(path, json.dumps(rows, indent=2))
-
-    def renderer(self, source: HasTokenizer) -> PromptRenderer:
-        """The renderer of the run. All policies of a run have one tokenizer; a teacher needs a renderer of its own."""
-        limits = (self.config.rollout.max_prompt_tokens, self.config.rollout.max_response_tokens)
-        if limits not in self._renderers:
-            self._renderers[limits] = PromptRenderer(source.tokenizer, self.config)
-        return self._renderers[limits]
-
-    def lengths(self, policy: Policy) -> LengthChecker:
-        return LengthChecker(self.renderer(policy), self.config, max_context=policy.max_context)
 
     def add_output(self, folder_name: str, path: str, *, is_policy: bool) -> None:
         """Record what a stage has made. The stage `model` leaves a model in its folder only if it builds one."""

@@ -23,7 +23,6 @@ from ansatz.errors import ConfigError, RunStopped
 from ansatz.files import write_text
 from ansatz.locks import folder_lock
 from ansatz.loop.context import RunContext
-from ansatz.loop.disk import check_run_space
 from ansatz.loop.held_run import ORIGIN, HeldRun
 from ansatz.loop.interrupts import Interrupts
 from ansatz.loop.model_names import with_commits
@@ -38,10 +37,10 @@ from ansatz.loop.run_folder import (
     write_done,
 )
 from ansatz.loop.run_inputs import record_or_verify_inputs
+from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.plan import PlannedStage, check_order, planned_stages
 from ansatz.loop.stages.stage import Stage
-from ansatz.loop.start_checks import check_inputs, check_recipe
-from ansatz.loop.template_choice import with_template
+from ansatz.loop.start_checks import check_inputs, check_recipe, check_start
 from ansatz.loop.watch import RolledBack
 from ansatz.loop.workers import check_room
 from ansatz.models.threads import set_threads
@@ -70,20 +69,19 @@ def run_pipeline(
     run_dir = config.run_dir
     interrupts = Interrupts(run_dir, grace_s=config.save.grace)
     with interrupts.installed():
-        check_recipe(config)
-        set_threads(config.threads)
-        grader = build_grader(rewards_before(config), workers=config.grader_workers)
-        context = RunContext(config, grader=grader, console=console, interrupts=interrupts)
-        if not resume:
+        sources = RunSources(config)
+        if resume:
+            check_recipe(config)
+        else:
             check_run_dir(run_dir, fresh=fresh)
-            check_inputs(context)
-            if not fresh:  # the old run that is deleted makes room
-                check_run_space(config)
-            config, note = with_template(with_commits(config))
-            context.config = config
+            note, _ = check_start(sources, has_space=fresh)  # the old run that is deleted makes room
+            config = sources.config = with_commits(sources.config)
             if note and console is not None:
                 console.note(note)
         check_room(config)
+        set_threads(config.threads)
+        grader = build_grader(rewards_before(config), workers=config.grader_workers)
+        context = RunContext(sources, grader=grader, console=console, interrupts=interrupts)
         with folder_lock(run_dir) as lock, context.grader, closing(context):
             if resume:
                 record = prepare_resume(run_dir, config, allow_changes=allow_changes)

@@ -74,9 +74,10 @@ class PromptRenderer:
 
 
 def _kept(results: dict[str, tuple[Problem, T]], problem: Problem, render_one: Callable[[Problem], T]) -> T:
-    """The kept result for this very problem. Ids are unique only within a file, so the id alone would not do."""
+    """The kept result for this problem, or for an equal one that was read again. Ids are unique only within a file, so
+    the id alone would not do."""
     known, result = results.get(problem.id, (None, None))
-    if known is problem and result is not None:
+    if result is not None and (known is problem or known == problem):
         return result
     result = render_one(problem)
     results[problem.id] = problem, result

@@ -1,22 +1,35 @@
-"""What a run starts from: its recipe and the problems that it names, read once. Nothing is written here."""
+"""What a run starts from: its recipe, the problems that it names and how its model reads them. Nothing is written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, Protocol
 
 from ansatz.config.schema import Config
 from ansatz.data.generated import LazyProblems
 from ansatz.data.given_rows import GivenRows
 from ansatz.data.unfit import collect_unfit
 from ansatz.errors import DataError
-from ansatz.loop.builders import source_problems
+from ansatz.loop.builders import model_builder, source_problems, tokenizer_texts
+from ansatz.loop.lengths import LengthChecker
+from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.unfit import Check, UnfitProblems
+from ansatz.models.plan import recipe_shape
+from ansatz.models.reader import Reader, TextReader, reader_of
+from ansatz.models.tiny import train_tokenizer
 from ansatz.rewards.grader import check_golds
 from ansatz.types import Problem
 
 GENERATED = 1000
 """Problems of a generator whose gold answers are checked: they are all of one form, and 490,000 would take a minute."""
+
+
+class HasTokenizer(Protocol):
+    """A reader, or a trainer."""
+
+    @property
+    def tokenizer(self) -> Any: ...
 
 
 class RunSources:
@@ -29,6 +42,8 @@ class RunSources:
         self.config = config
         self.unfit = UnfitProblems(config.data.unfit)
         self._sources: dict[str, Sequence[Problem]] = {}
+        self._problems: dict[str, Sequence[Problem]] = {}
+        self._renderers: dict[tuple[int, int], PromptRenderer] = {}
 
     @contextmanager
     def using(self, config: Config) -> Iterator[None]:
@@ -53,6 +68,53 @@ class RunSources:
             check = self._check_golds if graded else accept
             self._sources[split] = self.unfit.usable(split, problems, check, unread=unread)
         return self._sources[split]
+
+    def problems(self, split: str) -> Sequence[Problem]:
+        """The problems of a split whose texts are checked before a run: all except those that a check has left out; of
+        a generator, the first `GENERATED`."""
+        if split not in self._problems:
+            problems = self.source(split)
+            self._problems[split] = problems[:GENERATED] if isinstance(problems, LazyProblems) else problems
+        return self._problems[split]
+
+    def drop_unfit(self, split: str, check: Check, *, first: int | None = None) -> None:
+        """Apply data.unfit to the problems of a split: those that `check` refuses are an error, or are left out.
+
+        first: the number of problems that the run uses, from the first on; others cannot be an error.
+        """
+        problems = self.problems(split)
+        if self.config.data.unfit == "error":
+            self.unfit.usable(split, problems[:first], check)
+            return
+        usable = self.unfit.usable(split, problems, check)
+        if len(usable) < len(problems):
+            self.keep(split, usable)
+
+    def keep(self, split: str, problems: Sequence[Problem]) -> None:
+        """Go on with these problems of a split only."""
+        self._problems[split] = problems
+
+    def reader(self) -> Reader:
+        """How the recipe's model reads texts, without its weights. The tokenizer of a model that is built is trained
+        as it will be then."""
+        config = self.config
+        if config.model.path is not None and not config.model.built:
+            return reader_of(config.model.path)
+        model_builder(config)
+        texts = tokenizer_texts(self.source(self.splits[0]), config.data.template)
+        shape = recipe_shape(config)
+        tokenizer = train_tokenizer(texts, vocab_size=shape.vocab_size, max_context=shape.max_context)
+        return TextReader(tokenizer=tokenizer, max_context=shape.max_context)
+
+    def renderer(self, source: HasTokenizer) -> PromptRenderer:
+        """The renderer of the run. All policies of a run have one tokenizer; a teacher needs a renderer of its own."""
+        limits = (self.config.rollout.max_prompt_tokens, self.config.rollout.max_response_tokens)
+        if limits not in self._renderers:
+            self._renderers[limits] = PromptRenderer(source.tokenizer, self.config)
+        return self._renderers[limits]
+
+    def lengths(self, reader: Reader) -> LengthChecker:
+        return LengthChecker(self.renderer(reader), self.config, max_context=reader.max_context)
 
     def usable_rows(
         self, read: Callable[[GivenRows], list[Problem]], given: GivenRows, *, key: str, check: Check

@@ -1,6 +1,8 @@
-"""What a recipe is checked for before a run starts: all of it by `ansatz train`, and the same by `ansatz explain`.
+"""What a recipe is checked for before a run starts, by `ansatz train`, `ansatz explain` and `ansatz check`.
 
-Nothing is written, and the cheapest checks come first. That the run's folder is free is checked by `loop.run_folder`.
+It is one list, so that they cannot differ: the recipe, the files that it names, the machine, the template, and every
+prompt and demonstration with the model's tokenizer. Nothing is written, no weights are loaded, and the cheapest checks
+come first. That the run's folder is free is checked by `loop.run_folder`, that its cluster has room by `loop.workers`.
 """
 
 from __future__ import annotations
@@ -65,23 +67,47 @@ def input_checks(sources: RunSources, stages: Sequence[PlannedStage] | None = No
             yield from entry.stage.input_checks(sources)
 
 
-def explained(config: Config, *, elsewhere: bool) -> tuple[Config, list[str]]:
-    """Raise what a new run of the recipe would raise before it starts, except that its folder is in use.
+def text_checks(sources: RunSources) -> Iterable[Check]:
+    """The checks of every stage with the tokenizer of the recipe's model."""
+    reader = sources.reader()
+    for entry in planned_stages(sources.config):
+        with sources.using(entry.config):
+            yield partial(entry.stage.check_problems, sources, reader)
 
-    Returns the recipe with the template that it will use, and what could not be checked because it is not on this
-    machine: nothing is downloaded. elsewhere: the recipe is meant for a machine that has its files, packages, disk
-    space and servers, so that they may be missing here.
+
+def check_start(
+    sources: RunSources, *, has_space: bool = False, may_miss: tuple[type[AnsatzError], ...] = ()
+) -> tuple[str, list[str]]:
+    """Raise what stops a new run before its first step, except that its folder is in use or its cluster full. The
+    recipe of the sources becomes the one that a run uses: its template is named.
+
+    Returns a sentence about that template, empty if the recipe has named it, and what could not be checked for an error
+    of one of the kinds `may_miss`. has_space: the disk need not be checked.
     """
-    may_miss = (NotStoredError, *(ELSEWHERE if elsewhere else ()))
-    missing = list[str]()
-    inputs = input_checks(RunSources(config))
-    with stored_only():
-        for check in chain(recipe_checks(config), inputs, [partial(check_run_space, config)]):
+    missing, note, config = list[str](), "", sources.config
+    of_machine = [] if has_space else [partial(check_run_space, config)]
+    for check in chain(recipe_checks(config), input_checks(sources), of_machine):
+        with _collecting(missing, may_miss):
+            check()
+    with _collecting(missing, may_miss):
+        sources.config, note = with_template(config)
+        for check in text_checks(sources):
             with _collecting(missing, may_miss):
                 check()
-        with _collecting(missing, may_miss):
-            config, _ = with_template(config)
-    return config, missing
+    return note, missing
+
+
+def explained(config: Config, *, elsewhere: bool) -> tuple[Config, list[str]]:
+    """`check_start` for a recipe that is not run here. Returns the recipe with the template that it will use, and what
+    could not be checked because it is not on this machine: nothing is downloaded.
+
+    elsewhere: the recipe is meant for a machine that has its files, packages, disk space and servers, so that they may
+    be missing here.
+    """
+    sources = RunSources(config)
+    with stored_only():
+        _, missing = check_start(sources, may_miss=(NotStoredError, *(ELSEWHERE if elsewhere else ())))
+    return sources.config, missing
 
 
 @contextmanager

@@ -10,7 +10,8 @@ Axes: B rows, L length of a row, T flat tokens, M selected tokens, H hidden, C r
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -184,18 +185,13 @@ def load_policy(name: str | Path, *, device: str | torch.device | None = None, f
         four_bit.quantize_linears(model, head=model.get_output_embeddings(), path=str(path), device=place)
     model = model.to(place)
     tokenizer = load_tokenizer(path)
-    # Callers check lengths, because they know the limits. Without this, transformers prints a warning.
-    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
-    end_ids = _end_ids(model, tokenizer, path)
-    if not end_ids:
-        raise ModelError(
-            f"model.path = {str(path)!r}: neither the tokenizer nor the generation config names an end token. Set "
-            "eos_token in the folder's tokenizer_config.json."
-        )
+    size = model.get_input_embeddings().weight.shape[0]
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    end_ids = check_end_tokens(configured, tokenizer, size=size, path=str(path))
     policy = Policy(
         model=model, tokenizer=tokenizer, max_context=max_context(model.config), end_ids=end_ids, path=str(path)
     )
-    _check_vocabulary(policy)
+    check_vocabulary(tokenizer, size=policy.head.weight.shape[0], path=policy.path)
     if feature := _unsupported_feature(policy):
         raise ModelError(f"model.path = {str(path)!r} has {feature}, which Ansatz does not support. Use another model.")
     return policy
@@ -208,9 +204,9 @@ def load_model(path: str | Path) -> Any:
     Raises ModelError if weights are missing or not finite; transformers alone would fill missing ones with random
     numbers. Code in the folder is never run.
     """
-    stored_as = quantization(_checked_config(path))
+    stored_as = quantization(checked_config(path))
     converted = {"quantization_config": DEQUANTIZED[stored_as](dequantize=True)} if stored_as in DEQUANTIZED else {}
-    try:
+    with load_errors(path):
         model, report = transformers.AutoModelForCausalLM.from_pretrained(  # pyright: ignore[reportGeneralTypeIssues]
             path,
             dtype=torch.float32,
@@ -220,13 +216,6 @@ def load_model(path: str | Path) -> Any:
             trust_remote_code=False,
             **converted,
         )
-    except pickle.UnpicklingError as error:
-        raise ModelError(
-            f"model.path = {str(path)!r} has pickled weights that hold more than tensors, so loading them could run "
-            "code. Convert them to model.safetensors."
-        ) from error
-    except Exception as error:  # a wrong config or file fails anywhere in transformers, with any kind of error
-        raise ModelError(f"model.path = {str(path)!r} does not load as a causal LM: {_one_line(error)}") from error
     if missing := sorted(report["missing_keys"]):
         raise ModelError(
             f"model.path = {str(path)!r} lacks {len(missing)} weights, such as {missing[0]}. Give a complete model."
@@ -245,9 +234,12 @@ def load_model(path: str | Path) -> Any:
 def load_tokenizer(path: str | Path) -> Any:
     """The tokenizer of a folder. ModelError if it does not load. Code in the folder is never run."""
     try:
-        return transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # each file format raises its own kind
         raise ModelError(f"model.path = {str(path)!r}: the tokenizer does not load: {_one_line(error)}") from error
+    # Callers check lengths, because they know the limits. Without this, transformers prints a warning.
+    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
+    return tokenizer
 
 
 def find_device(name: str | torch.device | None) -> torch.device:
@@ -271,7 +263,21 @@ def check_folder(name: str | Path, *, key: str = "model.path") -> Path:
     return folder
 
 
-def _checked_config(path: str | Path) -> dict[str, Any]:
+@contextmanager
+def load_errors(path: str | Path) -> Iterator[None]:
+    """Turn what transformers raises for the files of a model into a ModelError."""
+    try:
+        yield
+    except pickle.UnpicklingError as error:
+        raise ModelError(
+            f"model.path = {str(path)!r} has pickled weights that hold more than tensors, so loading them could run "
+            "code. Convert them to model.safetensors."
+        ) from error
+    except Exception as error:  # a wrong config or file fails anywhere in transformers, with any kind of error
+        raise ModelError(f"model.path = {str(path)!r} does not load as a causal LM: {_one_line(error)}") from error
+
+
+def checked_config(path: str | Path) -> dict[str, Any]:
     """The content of config.json. ModelError for numbers with which transformers takes hours or divides by zero."""
     try:
         config = parse_json((Path(path) / "config.json").read_bytes())
@@ -291,35 +297,41 @@ def _checked_config(path: str | Path) -> dict[str, Any]:
     return config
 
 
-def _end_ids(model: Any, tokenizer: Any, path: str | Path) -> tuple[int, ...]:
+def check_end_tokens(configured: Any, tokenizer: Any, *, size: int, path: str) -> tuple[int, ...]:
     """The tokens that end a response: those of the generation config and the tokenizer, and the one that ends a turn in
-    the chat template. ModelError for an id that no token has."""
-    configured = getattr(model.generation_config, "eos_token_id", None)
+    the chat template. ModelError for an id that no token has, and if there is none.
+
+    configured: eos_token_id of the generation config. size: the number of embeddings.
+    """
     ids = configured if isinstance(configured, list) else [configured]
     named = [token for token in [*ids, tokenizer.eos_token_id] if token is not None]
-    size = model.get_input_embeddings().weight.shape[0]
     for token in named:
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < size:
             raise ModelError(
-                f"model.path = {str(path)!r}: eos_token_id = {token!r:.40}, expected the id of a token, from 0 to "
+                f"model.path = {path!r}: eos_token_id = {token!r:.40}, expected the id of a token, from 0 to "
                 f"{size - 1}. Repair generation_config.json, config.json or the tokenizer."
             )
     turn_end = end_of_turn(tokenizer)
     if turn_end is not None and turn_end < size:
         named.append(turn_end)
+    if not named:
+        raise ModelError(
+            f"model.path = {path!r}: neither the tokenizer nor the generation config names an end token. Set "
+            "eos_token in the folder's tokenizer_config.json."
+        )
     return tuple(sorted(set(named)))
 
 
-def _check_vocabulary(policy: Policy) -> None:
+def check_vocabulary(tokenizer: Any, *, size: int, path: str) -> None:
     """ModelError if the tokenizer has tokens that the model has no embedding for.
 
     Added tokens do not count: some tokenizer classes add special ones that no text contains.
     """
-    size, added = policy.head.weight.shape[0], policy.tokenizer.added_tokens_decoder
-    largest = max((token for token in policy.tokenizer.get_vocab().values() if token not in added), default=0)
+    added = tokenizer.added_tokens_decoder
+    largest = max((token for token in tokenizer.get_vocab().values() if token not in added), default=0)
     if largest >= size:
         raise ModelError(
-            f"model.path = {policy.path!r}: the tokenizer has the token id {largest}, but the model has only {size} "
+            f"model.path = {path!r}: the tokenizer has the token id {largest}, but the model has only {size} "
             "tokens. The tokenizer belongs to another model, or the model was not resized after tokens were added."
         )
 

@@ -127,7 +127,7 @@ def build_random_model(
     seed: int = 0,
 ) -> int:
     """The same for any shape. Its vocab_size is the largest number of tokens."""
-    tokenizer = _train_tokenizer(texts, vocab_size=shape.vocab_size, max_context=shape.max_context)
+    tokenizer = train_tokenizer(texts, vocab_size=shape.vocab_size, max_context=shape.max_context)
     config = AutoConfig.for_model(
         shape.architecture,
         vocab_size=len(tokenizer),
@@ -154,7 +154,8 @@ def build_random_model(
     return model.num_parameters()
 
 
-def _train_tokenizer(texts: Iterable[str], *, vocab_size: int, max_context: int) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: Iterable[str], *, vocab_size: int, max_context: int) -> PreTrainedTokenizerFast:
+    """The tokenizer of a model that is built, with at most `vocab_size` tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [

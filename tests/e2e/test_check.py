@@ -18,7 +18,8 @@ pytestmark = pytest.mark.e2e
 
 
 def config(folder: Path, **algorithm: object) -> Config:
-    return toy_config(folder, {"algorithm": {"preset": "grpo", **algorithm}, "rollout": {"max_response_tokens": 12}})
+    changes = {"algorithm": {"preset": "grpo", **algorithm}, "rollout": {"max_response_tokens": 12}}
+    return toy_config(folder, {**changes, "sft": {"steps": 0}})
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_the_limits_and_forced_tokens_of_the_recipe_are_checked_too(tmp_path: Pa
 
     monkeypatch.setattr(NativeSampler, "generate", recorded)
     limits = {"top_k": 40, "min_p": 0.01, "min_response_tokens": 3, "stop": ["zz"], "thinking_budget": 2}
-    recipe = toy_config(tmp_path, {"rollout": {"max_response_tokens": 16, **limits}})
+    recipe = toy_config(tmp_path, {"rollout": {"max_response_tokens": 16, **limits}, "sft": {"steps": 0}})
     findings = list(check_recipe(recipe, tmp_path, num_prompts=2))
     assert [finding.what for finding in findings if not finding.passed] == []
     assert [

@@ -19,6 +19,7 @@ from ansatz.errors import ConfigError, DataError, ModelError, NonFiniteError, Re
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.repeat import repeat_skipped_update
 from ansatz.loop.run_folder import resume_config
+from ansatz.loop.stages.model import ModelStage
 from ansatz.models.load import load_policy
 from ansatz.models.tiny import build_tiny_model
 from ansatz.track.base import EVALUATION_NUMBERS
@@ -268,10 +269,22 @@ def test_an_interrupted_run_can_be_moved_and_resumed(tmp_path):
     assert not (tmp_path / "runs" / "toy").exists()
 
 
-def test_a_run_that_failed_before_training_is_started_again_only_with_fresh(tmp_path):
+def test_a_run_whose_prompts_are_too_long_leaves_no_folder(tmp_path):
     changes = {"sft": {"steps": 1}, "train": {"steps": 0}}
     with pytest.raises(DataError, match="the limit is 20"):
         run_pipeline(toy_config(tmp_path, {**changes, "rollout": {"max_prompt_tokens": 20}}))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_failed_before_training_is_started_again_only_with_fresh(tmp_path, monkeypatch):
+    def fail(*_):
+        raise ModelError("the model does not load")
+
+    changes = {"sft": {"steps": 1}, "train": {"steps": 0}}
+    with monkeypatch.context() as patched:
+        patched.setattr(ModelStage, "run", fail)
+        with pytest.raises(ModelError, match="does not load"):
+            run_pipeline(toy_config(tmp_path, {**changes, "rollout": {"max_prompt_tokens": 200}}))
     with pytest.raises(ConfigError, match="already holds a run"):
         run_pipeline(toy_config(tmp_path, changes))
     folder = run_pipeline(toy_config(tmp_path, changes), fresh=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from toy_runs import toy_recipe
+from toy_runs import command, toy_recipe
 
 from ansatz.config.load import load_recipe
 from ansatz.config.schema import Config
@@ -171,6 +171,112 @@ def test_missing_and_wrong_inputs(changes: Any, sentence: str, refusals: Refusal
     train, explain = refusals(changes)
     assert train == explain
     assert sentence in train
+
+
+NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+SHOWN = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+CHAT_WITH_SYSTEM = {"name": "chat", "user": "boxed", "system": "Be brief."}
+LONG = {"question": "Ana has 3 pens. " * 60 + "How many?", "answer": "3"}
+SHORT = {"question": "Ana has 3 pens. How many?", "answer": "3"}
+SAME = {"question": "1+1?", "answer": "2", "id": "a"}
+WITH_SYSTEM = {"question": "1+1?", "answer": "2", "system": "Be kind."}
+PAIR = {"prompt": "1+1?", "chosen": "2 " * 150, "rejected": "3"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """model(...) -> a folder of a tiny model whose context has 300 tokens."""
+
+    def build(*, chat_template: str | None = SHOWN, end: str | None = "<|end|>") -> str:
+        folder = tmp_path_factory.mktemp("model")
+        build_tiny_model(folder, texts=["Ana has 3 pens."], max_context=300, hidden_size=16, num_layers=1)
+        (folder / "chat_template.jinja").unlink()
+        if chat_template is not None:
+            (folder / "chat_template.jinja").write_text(chat_template, encoding="utf-8")
+        if end is None:
+            for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
+                settings = json.loads((folder / name).read_text())
+                kept = {key: value for key, value in settings.items() if key not in ("eos_token", "eos_token_id")}
+                (folder / name).write_text(json.dumps(kept))
+        return str(folder)
+
+    return build
+
+
+def of_file(row: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """The changes that train on rows of a file, the second of which is the given one."""
+    return {
+        "data": {"train": {"source": "jsonl", "split": "train", "path": [SHORT, row]}},
+        "sft": {"steps": 0},
+        **changes,
+    }
+
+
+def of_model(template: Any, *, rollout: Mapping[str, Any] | None = None, **model: Any) -> dict[str, Any]:
+    limits = {"max_response_tokens": 40, "max_prompt_tokens": 250, **(rollout or {})}
+    return {
+        "model": {"path": model, "tiny": {}},
+        "data": {"template": template},
+        "rollout": limits,
+        "sft": {"steps": 0},
+    }
+
+
+REFUSED_TEXTS: list[tuple[dict[str, Any], str]] = [
+    ({"rollout": {"max_prompt_tokens": 5}}, "tokens, but the limit is 5"),
+    ({"rollout": {"max_response_tokens": 5}}, "the demonstration of problem"),
+    ({"model": {"tiny": {"max_context": 60}}}, "over the model's context of 60"),
+    ({"evaluate": {"max_response_tokens": 10**6}}, "over the model's context of"),
+    (of_file(LONG), "1 of 2 rows cannot be used"),
+    (of_file(LONG, stages=["rl", {"stage": "rl", "rollout": {"max_prompt_tokens": 8}}]), "rows cannot be used"),
+    (of_file(WITH_SYSTEM), "the prompt template 'tiny' cannot show"),
+    (of_file(SHORT, data={"train": {"source": "jsonl", "split": "train", "path": [SAME, SAME]}}), "have the id 'a'"),
+    (of_model("tiny", rollout={"max_response_tokens": 290}), "over the model's context of 300"),
+    (of_model("chat", chat_template=None), "needs a tokenizer with a chat template"),
+    (of_model(CHAT_WITH_SYSTEM, chat_template=NO_SYSTEM + SHOWN), "refuses the prompt of problem"),
+    (of_model(CHAT_WITH_SYSTEM, chat_template="{{ messages[-1]['content'] }}"), "drops the system prompt"),
+    (of_model("tiny", end=None), "names an end token"),
+    (
+        {"rejection": {"teacher": {}, "sft": {"steps": 1}, "max_response_tokens": 295}},
+        "over the model's context of 300",
+    ),
+    (
+        {"preference": {"pairs": {"source": "file", "path": [PAIR]}}, "rollout": {"max_response_tokens": 60}},
+        "1 of 1 rows",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), REFUSED_TEXTS, ids=str)
+def test_texts_that_do_not_fit_are_refused_before_anything_is_written(
+    changes: dict[str, Any], sentence: str, refusals: Refusals, model: Callable[..., str], tmp_path: Path
+) -> None:
+    train, explain = refusals({**SMALL, **stored(changes, model, tmp_path)})
+    assert train == explain
+    assert sentence in train
+
+
+def stored(value: Any, model: Callable[..., str], folder: Path, key: str = "") -> Any:
+    """The changes with files and models in place of their descriptions."""
+    if key in ("path", "teacher") and isinstance(value, dict):
+        return model(**value)
+    if key == "path" and isinstance(value, list):
+        return rows(folder / "rows.jsonl", *value)
+    if isinstance(value, dict):
+        return {name: stored(item, model, folder, name) for name, item in value.items()}
+    return value
+
+
+@pytest.mark.parametrize(("changes", "sentence"), [REFUSED_TEXTS[0], REFUSED_TEXTS[2], REFUSED_TEXTS[9]], ids=str)
+def test_the_three_verbs_end_with_the_same_code_and_sentence(
+    changes: dict[str, Any], sentence: str, model: Callable[..., str], tmp_path: Path
+) -> None:
+    recipe = toy_recipe(tmp_path, {**SMALL, **stored(changes, model, tmp_path)})
+    answers = {command(verb, recipe)[::2] for verb in ("train", "explain", "check")}
+    assert len(answers) == 1, answers
+    code, said = answers.pop()
+    assert (code, sentence in said) == (2, True)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_only_an_installed_recipe_may_miss_its_files_its_models_and_the_disk_space(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.plan import folder_names, planned_stages
 from ansatz.loop.stages.stage import Stage
 from ansatz.models.four_bit import check_four_bit
-from ansatz.models.load import Policy, check_folder
+from ansatz.models.load import check_folder
 from ansatz.models.lora import bind_adapters
+from ansatz.models.reader import Reader
 from ansatz.rollout.engines import check_engine
 from ansatz.track.tracker import Tracker
 
@@ -45,10 +46,10 @@ class ModelStage(Stage):
         else:
             yield partial(model_builder, config)
 
-    def check_problems(self, context: RunContext, policy: Policy) -> None:
-        limit = context.config.evaluate.max_response_tokens
-        check = partial(context.lengths(policy).check_prompts, max_response_tokens=limit)
-        context.drop_unfit("heldout", check, first=context.config.evaluate.problems)
+    def check_problems(self, sources: RunSources, reader: Reader) -> None:
+        limit = sources.config.evaluate.max_response_tokens
+        check = partial(sources.lengths(reader).check_prompts, max_response_tokens=limit)
+        sources.drop_unfit("heldout", check, first=sources.config.evaluate.problems)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config, path = context.config, str(context.config.model.path)

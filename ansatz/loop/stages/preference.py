@@ -38,7 +38,7 @@ from ansatz.loop.rendering import PromptRenderer
 from ansatz.loop.run_sources import RunSources, accept
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
-from ansatz.models.load import Policy
+from ansatz.models.reader import Reader
 from ansatz.objectives.preference_objective import PreferenceObjective, build_preference_objective
 from ansatz.registry import bind, settings_of, suggest
 from ansatz.train.sample import TrainSample
@@ -126,14 +126,14 @@ class PreferenceStage(Stage):
         if not isinstance(source, PolicyPairs):
             yield partial(sources.usable_rows, read_pairs, source, key=PAIRS, check=accept)
 
-    def check_problems(self, context: RunContext, policy: Policy) -> None:
-        settings, lengths = preference_settings(context.config), context.lengths(policy)
+    def check_problems(self, sources: RunSources, reader: Reader) -> None:
+        settings, lengths = preference_settings(sources.config), sources.lengths(reader)
         source = _pair_source(settings)
         if not isinstance(source, PolicyPairs):
-            context.usable_rows(read_pairs, source, key=PAIRS, check=partial(check_lengths, lengths))
+            sources.usable_rows(read_pairs, source, key=PAIRS, check=partial(check_lengths, lengths))
         else:
-            limit = pair_sampling(context.config, settings.pairs, number=1).max_response_tokens
-            context.drop_unfit("train", partial(lengths.check_prompts, max_response_tokens=limit))
+            limit = pair_sampling(sources.config, settings.pairs, number=1).max_response_tokens
+            sources.drop_unfit("train", partial(lengths.check_prompts, max_response_tokens=limit))
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config = context.config

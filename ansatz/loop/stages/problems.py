@@ -17,7 +17,7 @@ from ansatz.config.chat import AUTO
 from ansatz.config.schema import Config
 from ansatz.data.curriculum import curriculum_settings
 from ansatz.data.hygiene.report import provenance
-from ansatz.data.store import write_problems
+from ansatz.data.store import stored_lines, write_problems
 from ansatz.errors import ConfigError
 from ansatz.files import write_text
 from ansatz.loop.builders import check_source
@@ -50,9 +50,11 @@ class ProblemsStage(Stage):
         build_grader(rewards_before(config), workers=config.grader_workers).close()
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
-        """Every split can be read, its gold answers are readable, and a curriculum has enough problems for a step."""
+        """Every split can be read and stored, its gold answers are readable, and a curriculum has enough problems for a
+        step."""
         for split in sources.splits:
             yield partial(sources.source, split)
+            yield partial(_check_stored, sources, split)
         if sources.config.data.curriculum is not None:
             yield partial(_check_number, sources)
 
@@ -95,6 +97,12 @@ def _names_setting(section: Any, name: str) -> bool:
     if isinstance(section, Mapping):
         return name in section or any(_names_setting(value, name) for value in section.values())
     return isinstance(section, list) and any(_names_setting(item, name) for item in section)
+
+
+def _check_stored(sources: RunSources, split: str) -> None:
+    """DataError if the problems cannot be stored, for example because two have the same id."""
+    for _ in stored_lines(sources.problems(split)):
+        pass
 
 
 def _check_number(sources: RunSources) -> None:

@@ -24,10 +24,10 @@ from ansatz.config.schema import Config
 from ansatz.environments.base import bind_environment
 from ansatz.errors import ConfigError
 from ansatz.evaluate.selection import Selection
-from ansatz.loop.context import HasTokenizer, RunContext
+from ansatz.loop.context import RunContext
 from ansatz.loop.lengths import LengthChecker
 from ansatz.loop.rendering import PromptRenderer
-from ansatz.loop.run_sources import RunSources
+from ansatz.loop.run_sources import HasTokenizer, RunSources
 from ansatz.loop.selection import (
     problems_of_round,
     sample_responses,
@@ -38,7 +38,8 @@ from ansatz.loop.selection import (
 )
 from ansatz.loop.stages.sft import explain_fine_tuning, fine_tune
 from ansatz.loop.stages.stage import Stage
-from ansatz.models.load import Policy, check_folder, load_policy
+from ansatz.models.load import check_folder, load_policy
+from ansatz.models.reader import Reader, reader_of
 from ansatz.prompts.templates import CHAT, template_text
 from ansatz.registry import bind, settings_of, suggest
 from ansatz.rollout.base import Sampling
@@ -119,15 +120,15 @@ class RejectionStage(Stage):
         if (teacher := _settings(sources.config).teacher) is not None:
             yield partial(check_folder, teacher, key="rejection.teacher")
 
-    def check_problems(self, context: RunContext, policy: Policy) -> None:
-        config, lengths = context.config, context.lengths(policy)
+    def check_problems(self, sources: RunSources, reader: Reader) -> None:
+        config, lengths = sources.config, sources.lengths(reader)
         if (path := _settings(config).teacher) is not None:
-            context.drop_unfit("train", lengths.check_prompts)
-            teacher = load_policy(path)
-            check_transcripts(config, policy, teacher)
-            lengths = LengthChecker(_renderer(context, teacher), config, max_context=teacher.max_context)
+            sources.drop_unfit("train", lengths.check_prompts)
+            teacher = reader_of(path, key="rejection.teacher")
+            check_transcripts(config, reader, teacher)
+            lengths = LengthChecker(_renderer(sources, teacher), config, max_context=teacher.max_context)
         limit = rejection_options(config).max_response_tokens
-        context.drop_unfit("train", partial(lengths.check_prompts, max_response_tokens=limit))
+        sources.drop_unfit("train", partial(lengths.check_prompts, max_response_tokens=limit))
 
     def run(self, context: RunContext, folder: Path) -> Path:
         settings = _settings(context.config)
@@ -177,12 +178,12 @@ def _settings(config: Config) -> RejectionSettings:
     return rejection_settings(config.rejection)
 
 
-def _renderer(context: RunContext, policy: Policy) -> PromptRenderer:
+def _renderer(sources: RunSources, source: HasTokenizer) -> PromptRenderer:
     """A teacher has a tokenizer of its own, and may have a template of its own."""
-    settings = _settings(context.config)
+    settings = _settings(sources.config)
     if settings.teacher is None:
-        return context.renderer(policy)
-    return PromptRenderer(policy.tokenizer, context.config, template=settings.template)
+        return sources.renderer(source)
+    return PromptRenderer(source.tokenizer, sources.config, template=settings.template)
 
 
 def check_transcripts(config: Config, policy: HasTokenizer, teacher: HasTokenizer) -> None:

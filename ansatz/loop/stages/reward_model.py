@@ -40,8 +40,9 @@ from ansatz.loop.stages.stage import Stage
 from ansatz.loop.trainers import check_digests, load_base
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.models.layers import configure_layers
-from ansatz.models.load import Policy, cast, check_folder, compute_dtype
+from ansatz.models.load import cast, check_folder, compute_dtype
 from ansatz.models.lora import bind_adapters
+from ansatz.models.reader import Reader
 from ansatz.models.reward_model import load_reward_model
 from ansatz.models.save import export_dtype
 from ansatz.rewards.reasoning_steps import check_step_end, check_steps, shown_step_end
@@ -164,13 +165,13 @@ class RewardModelStage(Stage):
         if section.slips is not None:
             yield partial(_slips, sources.config)
 
-    def check_problems(self, context: RunContext, policy: Policy) -> None:
-        section, lengths = section_of(context.config), context.lengths(policy)
+    def check_problems(self, sources: RunSources, reader: Reader) -> None:
+        section, lengths = section_of(sources.config), sources.lengths(reader)
         for key in ("data", "heldout_data"):
-            read_given(context, key, check=check_given_lengths(context.config, lengths))
+            read_given(sources, key, check=check_given_lengths(sources.config, lengths))
         if section.data is None:
             check = partial(lengths.check_prompts, max_response_tokens=section.max_response_tokens)
-            context.drop_unfit("train", check)
+            sources.drop_unfit("train", check)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config, section = context.config, section_of(context.config)

@@ -25,7 +25,8 @@ from ansatz.loop.stages.stage import Stage
 from ansatz.loop.trainers import explain_trainers
 from ansatz.loop.training_stage import TrainingStage, training_stage
 from ansatz.loop.workers import check_workers, explain_workers
-from ansatz.models.load import Policy, check_folder
+from ansatz.models.load import check_folder
+from ansatz.models.reader import Reader
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.checks import check_recipe as check_objective
 from ansatz.objectives.explain import explain as explain_objective
@@ -84,8 +85,8 @@ class RlStage(Stage):
         if path is not None and path != REWARD_MODEL:
             yield partial(check_folder, path, key="train.critic.path")
 
-    def check_problems(self, context: RunContext, policy: Policy) -> None:
-        context.drop_unfit("train", context.lengths(policy).check_prompts)
+    def check_problems(self, sources: RunSources, reader: Reader) -> None:
+        sources.drop_unfit("train", sources.lengths(reader).check_prompts)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config = _with_own_critic(context)

@@ -15,9 +15,10 @@ from pathlib import Path
 from ansatz.config.schema import Config
 from ansatz.errors import DataError
 from ansatz.loop.context import RunContext
+from ansatz.loop.run_sources import RunSources
 from ansatz.loop.stages.stage import Stage
 from ansatz.loop.training_stage import TrainingStage, training_stage
-from ansatz.models.load import Policy
+from ansatz.models.reader import Reader
 from ansatz.objectives.build import build_objective
 from ansatz.objectives.objective import Objective
 from ansatz.train.sample import TrainSample
@@ -33,11 +34,11 @@ class SftStage(Stage):
     def explain(self, config: Config) -> str:
         return explain_fine_tuning(config, "the worked solutions of data.sft")
 
-    def check_problems(self, context: RunContext, policy: Policy) -> None:
-        check = context.lengths(policy).check_demonstrations
-        context.drop_unfit("sft", partial(check, every_response=context.config.sft.responses == "all"))
-        if context.config.sft.heldout_every:
-            _heldout_samples(context, policy)
+    def check_problems(self, sources: RunSources, reader: Reader) -> None:
+        check = sources.lengths(reader).check_demonstrations
+        sources.drop_unfit("sft", partial(check, every_response=sources.config.sft.responses == "all"))
+        if sources.config.sft.heldout_every:
+            _heldout_samples(sources, reader)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         start, problems = context.start_model, context.problems("sft")
@@ -124,17 +125,17 @@ def _train(context: RunContext, stage: TrainingStage, heldout: Sequence[TrainSam
         stage.save_if_due(step)
 
 
-def _heldout_samples(context: RunContext, policy: Policy) -> list[TrainSample]:
+def _heldout_samples(sources: RunSources, reader: Reader) -> list[TrainSample]:
     """The worked solutions of the held-out problems of the evaluations, where they have one that fits the limits.
 
     DataError if none has one.
     """
-    renderer, lengths = context.renderer(policy), context.lengths(policy)
-    problems = context.problems("heldout")[: context.config.evaluate.problems]
+    renderer, lengths = sources.renderer(reader), sources.lengths(reader)
+    problems = sources.problems("heldout")[: sources.config.evaluate.problems]
     solved = [problem for problem in problems if problem.solution is not None and lengths.fits_demonstration(problem)]
     if not solved:
         raise DataError(
-            f"sft.heldout_every = {context.config.sft.heldout_every}: none of the {len(problems)} problems of "
+            f"sft.heldout_every = {sources.config.sft.heldout_every}: none of the {len(problems)} problems of "
             "data.heldout has a worked solution that fits the limits of rollout. Set sft.heldout_every to 0, or use "
             "held-out problems with solutions."
         )

@@ -9,7 +9,7 @@ from typing import ClassVar
 from ansatz.config.schema import Config
 from ansatz.loop.context import RunContext
 from ansatz.loop.run_sources import RunSources
-from ansatz.models.load import Policy
+from ansatz.models.reader import Reader
 
 
 class Stage:
@@ -50,10 +50,11 @@ class Stage:
         """
         return ()
 
-    def check_problems(self, context: RunContext, policy: Policy) -> None:
+    def check_problems(self, sources: RunSources, reader: Reader) -> None:
         """Raise for a problem that this stage cannot use with the recipe's model, the tokenizer of which is now known.
 
-        Called before any training for every stage of the recipe, so that no stage stops at such a problem hours later.
+        Called for every stage of the recipe before anything is written (of a generator with its first problems), and
+        again with the stored problems before any training, so that no stage stops at such a problem hours later.
         """
 
     def run(self, context: RunContext, folder: Path) -> Path:
