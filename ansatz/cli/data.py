@@ -236,30 +236,45 @@ def decontaminate(
     files: Files,
     out: Out,
     against: Annotated[list[Path], typer.Option(help="A test file; can be repeated.")],
+    rule: Annotated[
+        str, typer.Option(help="weighted (near-copies, by rare trigrams) or ngram (any run of --n words in common).")
+    ] = "weighted",
+    n: Annotated[int | None, typer.Option("--n", help="Words per run of the rule ngram; 10 by default.")] = None,
     min_frac: Annotated[float, typer.Option(help="Keep rows with less than this fraction of a test question.")] = 0.0,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     answer_from: AnswerFrom = "auto",
     id_key: IdKey = None,
 ) -> None:
-    """Drop questions that are copies, reworded copies or paraphrases of test questions; the files are read twice."""
-    from ansatz.data.hygiene.decontaminate import NGRAM, BenchmarkTexts
+    """Drop questions that are copies, reworded copies or paraphrases of test questions; the files are read twice.
+
+    --rule ngram --n 10 drops questions that share a run of 10 words with a test question, or are equal to one of fewer.
+    """
+    from ansatz.data.hygiene.decontaminate import BenchmarkTexts, NgramTexts
     from ansatz.errors import ConfigError
 
     check_outputs([out], inputs=[*files, *against], reports=True)
     if not 0 <= min_frac <= 1:
         raise ConfigError(f"--min-frac = {min_frac}, expected 0 to 1.")
+    if rule not in ("weighted", "ngram"):
+        raise ConfigError(f"--rule {rule!r} is unknown, expected weighted or ngram.")
+    if n is not None and rule == "weighted":
+        raise ConfigError(f"--n {n} has no effect with --rule weighted, which compares trigrams. Add --rule ngram.")
     keys = (question_key, answer_key, answer_from, id_key)
-    tests = BenchmarkTexts(problem for path in against for _, problem in rows_of(path))
-    for _, problem in with_progress(rows_of(files, *keys), "decontaminate: count words"):
-        tests.count(problem)
+    problems = (problem for path in against for _, problem in rows_of(path))
+    if rule == "ngram":
+        tests = NgramTexts(problems, ngram=10 if n is None else n)
+    else:
+        tests = BenchmarkTexts(problems)
+        for _, problem in with_progress(rows_of(files, *keys), "decontaminate: count words"):
+            tests.count(problem)
 
     def reject(problem: Problem) -> dict[str, Any] | None:
         overlap = tests.overlap(problem, min_frac=min_frac)
         return overlap and overlap._asdict()
 
-    settings = {"against": [str(path) for path in against], "ngram": NGRAM, "min_frac": min_frac}
-    settings |= {"test_problems": len(tests), "test_problems_too_short": tests.too_short}
+    settings: dict[str, Any] = {"against": [str(path) for path in against], "rule": rule, "ngram": tests.ngram}
+    settings |= {"min_frac": min_frac, "test_problems": len(tests), "test_problems_too_short": tests.too_short}
     run_row_filter("decontaminate", rows_of(files, *keys), reject, files, out, settings)
 
 

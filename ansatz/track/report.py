@@ -244,10 +244,16 @@ def _left_out(split: str, rows: Sequence[Row]) -> str:
 def _origin(file: Row) -> str:
     """One line: what a problem file was decontaminated against, and how many rows that removed."""
     reports = [
-        f"decontaminated against {', '.join(report['against'])}, {report['dropped']} of {report['rows']} rows removed"
+        f"decontaminated{_by_rule(report)} against {', '.join(report['against'])}, {report['dropped']} of "
+        f"{report['rows']} rows removed"
         for report in file["decontaminated"]
     ]
     return f"{file['path']}: {'; '.join(reports) or 'no decontamination report'}"
+
+
+def _by_rule(report: Row) -> str:
+    """The rule, if it is that of n-grams."""
+    return f" by {report['ngram']}-grams" if report.get("rule") == "ngram" else ""
 
 
 def _config(run: PipelineRun) -> str:

@@ -72,6 +72,40 @@ def test_decontaminate_names_the_test_row_and_whether_answers_agree(ansatz, file
     assert ansatz(*verb, "--min-frac", 1)[1].startswith("4 rows, 4 kept")
 
 
+def test_decontaminate_by_ten_grams(ansatz, file, tmp_path):
+    tests, out = tmp_path / "test.jsonl", tmp_path / "clean.jsonl"
+    words = [
+        "The",
+        "sum",
+        "of",
+        "all",
+        "even",
+        "numbers",
+        "under",
+        "one",
+        "hundred",
+        "in",
+        "base",
+        "8",
+        "and",
+        "again",
+        "in",
+        "base",
+        "7",
+    ]
+    tests.write_text(json.dumps({"problem": " ".join(words), "answer": "1"}))
+    rows = [{"question": f"So: {' '.join(words[:count])}?", "answer": "1"} for count in (9, 10)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    verb = ("data", "decontaminate", file, "--out", out, "--against", tests)
+    assert "2 rows, 1 kept, 1 dropped (ngram 1)" in ansatz(*verb, "--rule", "ngram", "--n", 10)[1]
+    assert (report_of(out)["rule"], report_of(out)["ngram"]) == ("ngram", 10)
+    assert report_of(out)["dropped_rows"][0]["line"] == 2
+    assert "2 dropped (ngram 2)" in ansatz(*verb, "--rule", "ngram", "--n", 9)[1]
+    assert "--rule 'grams' is unknown" in ansatz(*verb, "--rule", "grams")[2]
+    code, _, err = ansatz(*verb, "--n", 9)
+    assert (code, "--n 9 has no effect with --rule weighted" in err) == (2, True)
+
+
 def test_filter_drops_what_is_selected(ansatz, file, tmp_path):
     verb = ("data", "filter", file, "--out", tmp_path / "kept.jsonl")
     assert "2 kept, 2 dropped (too_long 1, true_false 1)" in ansatz(*verb, "--max-words", 10)[1]

@@ -133,12 +133,15 @@ def test_the_files_that_were_trained_on_are_named_with_their_decontamination(tmp
     folder = make_pipeline(tmp_path / "run", sft_steps=4, rl_steps=4)
     assert "What was trained on" not in write_report(folder).read_text()
     done = {"against": ["math500.jsonl", "a<b.jsonl"], "dropped": 12, "rows": 7500}
+    by_ngrams = {**done, "rule": "ngram", "ngram": 10}
     files = {"train": [{"path": "clean.jsonl", "decontaminated": [done]}, {"path": "raw.jsonl", "decontaminated": []}]}
+    files["train"].append({"path": "ten.jsonl", "decontaminated": [by_ngrams]})
     (folder / "problems" / "decontamination.json").write_text(json.dumps(files))
     page = write_report(folder).read_text()
     against = "decontaminated against math500.jsonl, a&lt;b.jsonl, 12 of 7500 rows removed"
     assert f"<li>train: clean.jsonl: {against}</li>" in page
     assert "<li>train: raw.jsonl: no decontamination report</li>" in page
+    assert "ten.jsonl: decontaminated by 10-grams against math500.jsonl" in page
 
 
 def test_a_pipeline_at_work_has_a_report_too(tmp_path: Path):

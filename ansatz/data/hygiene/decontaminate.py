@@ -14,6 +14,9 @@ shared_frac is at least
 
 Test questions of 3 to 8 words must match exactly; shorter ones are ignored, because "What is 1+1?" says too little.
 `benchmarks/decontamination.py` measures recall and false drops with planted near-copies.
+
+`NgramTexts` is the rule of most papers instead: a row overlaps if it shares one run of 10 words with a test question,
+and a test question of 3 to 9 words must match exactly (DeepSeekMath, arXiv:2402.03300, sec. 2.1).
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import NamedTuple
 
 from ansatz.data.choices import without_choices
 from ansatz.data.hygiene.normalize import ngrams, normalized_words, numbers_of, same_answer
+from ansatz.errors import ConfigError
 from ansatz.types import Problem
 
 NGRAM = 3
@@ -38,8 +42,8 @@ CANDIDATES = 5  # test questions with the largest shared_frac that are examined
 class Overlap(NamedTuple):
     """The overlap of a row with a test problem.
 
-    kind: "copy", "reworded" or "paraphrase" as above; "exact" for a short question. shared_frac: 0 to 1. numbers_frac:
-    fraction of the test question's numbers that the row contains; 1 if it has none.
+    kind: "copy", "reworded" or "paraphrase" as above; "ngram" with that rule; "exact" for a short question.
+    shared_frac: 0 to 1. numbers_frac: fraction of the test question's numbers that the row contains; 1 if it has none.
     """
 
     kind: str
@@ -57,9 +61,17 @@ class BenchmarkTexts:
 
     Call `count` with every training problem first: the weights of trigrams depend on the training set. Then call
     `overlap` for each problem. Memory depends only on the test problems.
+
+    ngram: words per n-gram. shortest_graded: words from which a test question is compared by its n-grams.
     """
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    least_frac = PARAPHRASE
+    """The shared_frac of a test question that is examined."""
+
+    def __init__(
+        self, problems: Iterable[Problem], *, ngram: int = NGRAM, shortest_graded: int = SHORTEST_GRADED
+    ) -> None:
+        self.ngram = ngram
         self._problems = list(problems)
         self._index: dict[str, list[int]] = {}
         self._whole: dict[str, int] = {}
@@ -69,11 +81,11 @@ class BenchmarkTexts:
         self.too_short = 0
         for test, problem in enumerate(self._problems):
             words = normalized_words(_text(problem))
-            if len(words) < SHORTEST_GRADED:
+            if len(words) < shortest_graded:
                 self.too_short += len(words) < SHORTEST
                 self._whole.setdefault(" ".join(words), test)
                 continue
-            for gram in dict.fromkeys(ngrams(words, NGRAM)):
+            for gram in dict.fromkeys(ngrams(words, self.ngram)):
                 self._index.setdefault(gram, []).append(test)
         self._frequency.update({gram: len(tests) for gram, tests in self._index.items()})
 
@@ -109,7 +121,7 @@ class BenchmarkTexts:
                 shared[test] = shared.get(test, 0.0) + weight
         sizes = self._test_sizes()
         ranked = sorted(((weight / sizes[test], test) for test, weight in shared.items()), key=lambda pair: -pair[0])
-        return (pair for pair in ranked[:CANDIDATES] if pair[0] >= PARAPHRASE)
+        return (pair for pair in ranked[:CANDIDATES] if pair[0] >= self.least_frac)
 
     def _kind(self, problem: Problem, test: Problem, shared_frac: float) -> str | None:
         if shared_frac >= COPY:
@@ -135,7 +147,7 @@ class BenchmarkTexts:
         )
 
     def _shared_grams(self, words: list[str]) -> list[str]:
-        return [gram for gram in dict.fromkeys(ngrams(words, NGRAM)) if gram in self._index]
+        return [gram for gram in dict.fromkeys(ngrams(words, self.ngram)) if gram in self._index]
 
     def _weight(self, gram: str) -> float:
         return math.log(1 + self._documents / self._frequency[gram])
@@ -148,6 +160,29 @@ class BenchmarkTexts:
                 for test in tests:
                     self._sizes[test] += self._weight(gram)
         return self._sizes
+
+
+class NgramTexts(BenchmarkTexts):
+    """The test problems, indexed by their n-grams, one of which makes an overlap. All weigh the same, so nothing has to
+    be counted before, and shared_frac is the fraction of a test question's n-grams that the row contains.
+
+    ConfigError for an `ngram` below 3.
+    """
+
+    least_frac = 0.0
+
+    def __init__(self, problems: Iterable[Problem], *, ngram: int) -> None:
+        if ngram < SHORTEST:
+            raise ConfigError(
+                f"--n = {ngram}: expected {SHORTEST} words or more, because shorter runs are in any two texts."
+            )
+        super().__init__(problems, ngram=ngram, shortest_graded=ngram)
+
+    def _kind(self, problem: Problem, test: Problem, shared_frac: float) -> str | None:
+        return "ngram"
+
+    def _weight(self, gram: str) -> float:
+        return 1.0
 
 
 def _text(problem: Problem) -> str:

@@ -71,8 +71,8 @@ def history(file: Path) -> list[Json]:
 
 
 def decontaminations(file: Path) -> list[Json]:
-    """The decontamination steps in the file's history, each {against, ngram, min_frac, rows, dropped}."""
-    keys = ("against", "ngram", "min_frac", "rows", "dropped")
+    """The decontamination steps in the file's history, each {against, rule, ngram, min_frac, rows, dropped}."""
+    keys = ("against", "rule", "ngram", "min_frac", "rows", "dropped")
     return [{key: head.get(key) for key in keys} for head in history(file) if head.get("verb") == "decontaminate"]
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +13,9 @@ import pytest
 
 from ansatz.data.choices import REQUEST
 from ansatz.data.formats import open_rows
-from ansatz.data.hygiene.decontaminate import BenchmarkTexts, Overlap, numbers_frac
+from ansatz.data.hygiene.decontaminate import BenchmarkTexts, NgramTexts, Overlap, numbers_frac
 from ansatz.data.row_problems import RowSettings, rows_with_problems
+from ansatz.errors import ConfigError
 from ansatz.types import Problem
 from tests.data.hygiene.problems import problem
 
@@ -138,6 +141,55 @@ def test_a_minimum_fraction_ignores_smaller_overlaps() -> None:
     assert overlap is not None
     assert overlaps([TEST], [row], min_frac=overlap.shared_frac + 0.001) == [None]
     assert overlaps([TEST], [row], min_frac=overlap.shared_frac - 0.001) == [overlap]
+
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+
+
+def by_ngrams(test: str, row: str, n: int = 10) -> Overlap | None:
+    return NgramTexts([problem(test, "5", id="t")], ngram=n).overlap(problem(row, "5"))
+
+
+def test_the_ngram_rule_needs_a_run_of_ten_words() -> None:
+    test = " ".join(WORDS)  # of 12 words, so it has 3 runs of ten
+    for shared, expected in ((9, None), (10, 1 / 3), (11, 2 / 3), (12, 1.0)):
+        overlap = by_ngrams(test, f"zz {' '.join(WORDS[12 - shared :])} yy")
+        assert (overlap and overlap.shared_frac) == (expected and round(expected, 4))
+        assert overlap is None or overlap.kind == "ngram"
+    assert by_ngrams(test, " ".join(reversed(WORDS))) is None
+    assert by_ngrams(test, "zz ONE, two $three$ zz", n=3) is not None
+
+
+def test_with_the_ngram_rule_a_question_of_fewer_words_must_match_exactly() -> None:
+    nine = " ".join(WORDS[:9])
+    exact = by_ngrams(nine, f"{nine.upper()}.")
+    assert exact is not None
+    assert (exact.kind, exact.shared_frac) == ("exact", 1.0)
+    assert by_ngrams(nine, f"{nine} ten") is None
+    assert by_ngrams("one two", "one two") is None
+    with pytest.raises(ConfigError, match="--n = 2: expected 3 words or more"):
+        by_ngrams(nine, nine, n=2)
+
+
+def test_the_ngram_rule_is_that_of_a_slow_search_for_common_runs() -> None:
+    """The reference compares every row with every test word by word, without an index."""
+    rng = random.Random(4)
+
+    def text(low: int, high: int) -> list[str]:
+        return [rng.choice("ab") for _ in range(rng.randint(low, high))]
+
+    tests, rows = [text(2, 14) for _ in range(30)], [text(2, 40) for _ in range(400)]
+    index = NgramTexts([problem(" ".join(words), id=str(i)) for i, words in enumerate(tests)], ngram=10)
+    found = [index.overlap(problem(" ".join(words))) is not None for words in rows]
+
+    def common_run(test: list[str], row: list[str]) -> bool:
+        if len(test) < 10:
+            return len(test) >= 3 and test == row
+        starts = itertools.product(range(len(test)), range(len(row)))
+        return any(i + 10 <= len(test) and test[i : i + 10] == row[j : j + 10] for i, j in starts)
+
+    assert found == [any(common_run(test, row) for test in tests) for row in rows]
+    assert 0 < sum(found) < len(rows)
 
 
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the public data files (../shared/data) are not here")
