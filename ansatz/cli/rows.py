@@ -65,15 +65,23 @@ def results_of(
     answer_from: str | None = None,
     id_key: str | None = None,
 ) -> Iterator[tuple[Row, Problem | RowError]]:
-    """The rows of the files, each with its problem or with the reason why it has none."""
+    """The rows of the files, each with its problem or with the reason why it has none.
+
+    answer_from: None for files whose fields the command has no options for.
+    """
     from ansatz.data.files import problem_files, source_name
     from ansatz.data.formats import FORMATS, open_rows
     from ansatz.data.row_problems import RowSettings, rows_with_results
 
     form = answer_from or "auto"
     settings = RowSettings(question_key=question_key, answer_key=answer_key, answer_from=form, id_key=id_key)
+    spelled = {"question_key": "--question-key FIELD", "answer_key": "--answer-key FIELD"} if answer_from else {}
     opened = [(file, open_rows(file)) for file in problem_files(files, expected=f"a {', '.join(FORMATS)} file")]
-    return (pair for file, rows in opened for pair in rows_with_results(rows, settings, source=source_name(file)))
+    return (
+        pair
+        for file, rows in opened
+        for pair in rows_with_results(rows, settings, source=source_name(file), spelled=spelled)
+    )
 
 
 def named(files: Sequence[Path]) -> str:

@@ -94,7 +94,7 @@ def score_file(
     try:
         with replacing(out) as written:
             for rows in opened:
-                for row, gold, key in rows_with_golds(rows, settings):
+                for row, gold, key in rows_with_golds(rows, settings, spelled={"answer_key": "--gold-key FIELD"}):
                     for response in _responses(row, response_keys, gold_key=key):
                         said = row.values.get("said") if response == row.values.get("response") else None
                         text = said if isinstance(said, str) and said else response  # see evaluate.responses.Response

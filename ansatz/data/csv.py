@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv as standard_csv
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from ansatz.data.files import lines_of, problem_files, source_name
@@ -17,7 +18,8 @@ LONGEST_FIELD = 16 * 2**20  # characters; the standard library's own limit is be
 def _open_csv(*, split: str, path: str | list[str], delimiter: str = ",") -> Iterable[tuple[Iterable[Row], str]]:
     """The problems of the file, or of several files, in order, read on demand.
 
-    delimiter: one character, "\t" for tab-separated files.
+    delimiter: one character, "\t" for tab-separated files. A file with semicolons or tabs in its header, and no commas,
+    is recognised.
 
     DataError for a missing file or a wrong row, with file and line; ConfigError for a setting outside its range.
     """
@@ -32,7 +34,13 @@ csv = row_source("csv", _open_csv)
 
 def read_rows(file: Path, *, delimiter: str = ",") -> Iterator[Row]:
     standard_csv.field_size_limit(LONGEST_FIELD)
-    reader = standard_csv.reader(_decoded(file), delimiter=delimiter, strict=True)
+    lines = _decoded(file)
+    header = next(lines, "")
+    if header.lstrip().startswith("{"):
+        raise DataError(f"{file}: the first line is a JSON object, so this is no CSV file. Rename it to .jsonl.")
+    if delimiter == "," and "," not in header:
+        delimiter = next((other for other in ";\t" if other in header), ",")
+    reader = standard_csv.reader(chain([header], lines), delimiter=delimiter, strict=True)
     start, names = 1, list[str]()
     try:
         for values in reader:

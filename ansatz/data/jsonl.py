@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,11 +20,27 @@ def read_rows(file: Path) -> Iterator[Row]:
         try:
             value = parse_json(line)
         except ValueError as error:
+            _check_is_no_table(file, line, number)
             raise DataError(
                 f"{file} line {number}: not valid JSON ({error}), got {short(line.decode(errors='replace'))}; "
                 "expected one JSON object per line. Repair the line or remove it."
             ) from error
         yield row_of(file, number, value)
+
+
+def _check_is_no_table(file: Path, line: bytes, number: int) -> None:
+    """DataError if the first line is the header of a table, or the beginning of a list that spans lines."""
+    text = line.decode(errors="replace").strip("\ufeff \t\r\n")
+    if number == 1 and text.startswith("["):
+        raise DataError(f"{file}: the file is a JSON list, not one JSON object per line. Rename it to .json.")
+    delimiter = next((each for each in ",;\t" if each in text), "")
+    names = [name.strip(' "') for name in text.split(delimiter)] if delimiter else []
+    if number == 1 and names and all(re.fullmatch(r"[^\W\d][\w .-]*", name) for name in names):
+        kind = "tsv" if delimiter == "\t" else "csv"
+        raise DataError(
+            f"{file}: the first line {short(text)} is the header of a table, not a JSON object. Rename the file to "
+            f".{kind}, and use source: csv in a recipe."
+        )
 
 
 jsonl = file_source("jsonl", read_rows, expected="a JSONL file")

@@ -10,7 +10,7 @@ import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
@@ -29,13 +29,15 @@ from ansatz.data.conversations import (
 )
 from ansatz.data.extract import after_sentence, last_box
 from ansatz.data.files import problem_files, source_name
-from ansatz.data.record_formats import CONVERSATIONS, WORKED, puzzle_of, recognised
+from ansatz.data.record_formats import CONVERSATIONS, FIELDS, HINTS, WORKED, puzzle_of, recognised
 from ansatz.data.rows import ABSENT, EXTRACT, Row, short, worked_text
 from ansatz.data.unfit import RowError, UnfitRow, unfit_rows
 from ansatz.errors import ConfigError, DataError
 from ansatz.registry import settings_of
 from ansatz.types import Problem
 
+IN_RECIPE = {"question_key": "question_key: FIELD", "answer_key": "answer_key: FIELD"}
+"""How a recipe names the fields of a question and of an answer, in an entry of `data`."""
 ANSWER_FORMS = ("auto", "field", *EXTRACT)
 FIRST_ROWS = 20  # rows from which the form of the answers is determined
 
@@ -83,23 +85,36 @@ class RowSettings:
             )
 
 
-def problems_of(rows: Iterable[Row], settings: RowSettings, *, split: str, source: str) -> Iterator[Problem]:
+def problems_of(
+    rows: Iterable[Row],
+    settings: RowSettings,
+    *,
+    split: str,
+    source: str,
+    spelled: Mapping[str, str] = IN_RECIPE,
+) -> Iterator[Problem]:
     """The rows as problems, one at a time. `meta` holds all unused fields, and `line`, the position of the row.
 
-    DataError at the first wrong row, with file and line.
+    DataError at the first wrong row, with file and line. spelled: see `rows_with_results`.
     """
-    return (problem for _, problem in rows_with_problems(rows, settings, source=source, split=split))
+    pairs = rows_with_problems(rows, settings, source=source, split=split, spelled=spelled)
+    return (problem for _, problem in pairs)
 
 
 def rows_with_problems(
-    rows: Iterable[Row], settings: RowSettings, *, source: str, split: str = "all"
+    rows: Iterable[Row],
+    settings: RowSettings,
+    *,
+    source: str,
+    split: str = "all",
+    spelled: Mapping[str, str] = IN_RECIPE,
 ) -> Iterator[tuple[Row, Problem]]:
     """Every row together with its problem, so that a row can be written back unchanged.
 
     DataError at the first unfit row; within `collect_unfit`, unfit rows are recorded there and left out.
     """
     unfit = unfit_rows()
-    for row, result in rows_with_results(rows, settings, source=source, split=split):
+    for row, result in rows_with_results(rows, settings, source=source, split=split, spelled=spelled):
         if isinstance(result, Problem):
             yield row, result
         elif unfit is None:
@@ -109,11 +124,22 @@ def rows_with_problems(
 
 
 def rows_with_results(
-    rows: Iterable[Row], settings: RowSettings, *, source: str, split: str = "all"
+    rows: Iterable[Row],
+    settings: RowSettings,
+    *,
+    source: str,
+    split: str = "all",
+    spelled: Mapping[str, str] = IN_RECIPE,
 ) -> Iterator[tuple[Row, Problem | RowError]]:
-    """Every row together with its problem, or with the reason why it has none."""
+    """Every row together with its problem, or with the reason why it has none.
+
+    spelled: how the user names the field of a question or an answer; a setting that is not there cannot be given.
+    DataError if no row has a field that could be the question, or the answer.
+    """
     rows = islice(rows, settings.limit)
     first, error = _first_rows(rows)
+    if error is None:
+        check_roles(first, settings, spelled)
     keys = _resolved(settings, first) if first else settings
     for row in _chained(first, error, rows):
         try:
@@ -123,17 +149,54 @@ def rows_with_results(
             yield row, RowError(unfit.row._replace(gold="" if gold is ABSENT else short(gold)))
 
 
-def rows_with_golds(rows: Iterable[Row], settings: RowSettings) -> Iterator[tuple[Row, str, str]]:
+def rows_with_golds(
+    rows: Iterable[Row], settings: RowSettings, *, spelled: Mapping[str, str] = IN_RECIPE
+) -> Iterator[tuple[Row, str, str]]:
     """Every row with its gold answer and the field that it comes from. A question is not needed.
 
     DataError at the first row without a gold answer.
     """
     rows = iter(rows)
     first, error = _first_rows(rows)
+    if error is None:
+        check_roles(first, settings, spelled, roles=("answer",))
     keys = _resolved(settings, first) if first else settings
     key, form = keys.answer_key or "answer", keys.answer_from
     for row in _chained(first, error, rows):
         yield row, row.answer(row.answer_text(key, form), key, form), key
+
+
+def check_roles(
+    first: Sequence[Row],
+    settings: RowSettings,
+    spelled: Mapping[str, str],
+    *,
+    roles: Sequence[str] = ("question", "answer"),
+) -> None:
+    """DataError, in one sentence, if none of the first rows has a field for one of the roles.
+
+    Without this, every row of the file would be reported for the same reason.
+    """
+    missing = {role: getattr(settings, f"{role}_key") for role in roles}
+    for row in first:
+        missing = {role: key for role, key in missing.items() if row.first([key] if key else FIELDS[role]) is None}
+    if not first or not missing:
+        return
+    fields = list(dict.fromkeys(name for row in first for name in row.values))
+    named = [f"{key!r}, which is to be the {role}" for role, key in missing.items() if key]
+    unnamed = [f"the {role}" for role, key in missing.items() if not key]
+    wrong = [f"no row has the field {' or '.join(named)}"] if named else []
+    wrong += [f"no field is recognised as {' or '.join(unnamed)}"] if unnamed else []
+    settable = [spelled[key] for role in missing if (key := f"{role}_key") in spelled]
+    hints = [(role, name) for role in missing for name in HINTS[f"{role}_key"] if first[0].find(name) is not ABSENT]
+    perhaps = "".join(f" Perhaps {name!r} is the {role}." for role, name in dict(reversed(hints)).items())
+    advice = f"Rename the fields of the file to {' and '.join(map(repr, missing))}."
+    if settable:
+        advice = f"Give {' and '.join(settable)}."
+    raise DataError(
+        f"{first[0].file}: {' and '.join(wrong)}; the fields are {', '.join(map(repr, fields)) or 'none'}.{perhaps} "
+        f"{advice}"
+    )
 
 
 def _first_rows(rows: Iterator[Row]) -> tuple[list[Row], DataError | None]:

@@ -214,7 +214,7 @@ def _problems(rows: Sequence[Row], *, source: str, place: str) -> list[Problem]:
         answer_key=_first(ANSWER_KEYS, keys) or None,
         level_key=_first(LEVEL_KEYS, keys) or None,
     )
-    problems = list(problems_of(rows, settings, split="test", source=source))
+    problems = list(problems_of(rows, settings, split="test", source=source, spelled={}))
     if not problems:
         raise DataError(f"{place} has no problem; expected at least one.")
     seen: set[str] = set()

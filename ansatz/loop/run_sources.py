@@ -91,7 +91,7 @@ class RunSources:
             self.keep(split, usable)
 
     def keep(self, split: str, problems: Sequence[Problem]) -> None:
-        """Go on with these problems of a split only."""
+        """Use only these problems of a split from now on."""
         self._problems[split] = problems
 
     def reader(self) -> Reader:

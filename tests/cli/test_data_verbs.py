@@ -7,6 +7,7 @@ import json
 import pytest
 import transformers
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from toy_runs import toy_recipe
 
 from ansatz.data.hygiene.report import history
 
@@ -196,7 +197,7 @@ def test_a_report_contains_the_earlier_reports(ansatz, file, tmp_path):
         (("split", "FILE", "--out", "OUT", "--heldout", "OTHER", "--heldout-frac", 2), "heldout_frac = 2.0, expected"),
         (("decontaminate", "FILE", "--out", "OUT", "--against", "FILE", "--min-frac", 2), "--min-frac = 2.0"),
         (("peek", "FILE", "--tokenizer", "DIR"), "has no tokenizer that loads"),
-        (("dedup", "FILE", "--out", "OUT", "--question-key", "q"), "line 1: the row has no field 'q'"),
+        (("dedup", "FILE", "--out", "OUT", "--question-key", "q"), "no row has the field 'q'"),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_no_file(ansatz, file, tmp_path, arguments, message):
@@ -245,3 +246,63 @@ def test_peek_goes_on_after_rows_that_cannot_be_read_and_other_verbs_say_how_to_
     assert code == 2
     assert "line 5: the row has no field 'answer'" in err
     assert "ansatz data filter FILE --out OUT --drop unreadable" in " ".join(err.split())
+
+
+OTHER_NAMES = [{"frage": f"{n} + 1?", "loesung": str(n + 1)} for n in range(30)]
+NO_OPTIONS = "Rename the fields of the file to 'question' and 'answer'."
+
+
+@pytest.mark.parametrize(
+    ("verb", "advice"),
+    [
+        (("data", "peek", "FILE"), "Give --question-key FIELD and --answer-key FIELD."),
+        (("data", "check", "FILE"), "Give --question-key FIELD and --answer-key FIELD."),
+        (("data", "filter", "FILE", "--drop", "unreadable", "--out", "OUT"), "Give --question-key FIELD and"),
+        (("data", "decontaminate", "GOOD", "--out", "OUT", "--against", "FILE"), NO_OPTIONS),
+        (("score", "FILE", "--out", "OUT"), "Give --gold-key FIELD."),
+        (("eval", "MODEL", "--suite", "FILE"), NO_OPTIONS),
+        (("train", "RECIPE"), "Give question_key: FIELD and answer_key: FIELD."),
+        (("explain", "RECIPE"), "Give question_key: FIELD and answer_key: FIELD."),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
+)
+def test_field_names_that_are_not_recognised_are_one_sentence_with_the_options_of_the_command(
+    ansatz, file, tmp_path, verb, advice
+):
+    other = tmp_path / "other.jsonl"
+    other.write_text("\n".join(map(json.dumps, OTHER_NAMES)))
+    recipe = toy_recipe(tmp_path, {"data": {"train": {"source": "jsonl", "split": "train", "path": str(other)}}})
+    places = {"FILE": other, "GOOD": file, "OUT": tmp_path / "out.jsonl", "RECIPE": recipe, "MODEL": tmp_path}
+    code, _, err = ansatz(*(places.get(word, word) for word in verb))
+    assert (code, err.count("\n")) == (2, 1), err
+    what = "the answer" if verb[0] == "score" else "the question or the answer"
+    assert f"other.jsonl: no field is recognised as {what}; the fields are 'frage', 'loesung'." in err
+    assert advice in err
+
+
+def test_a_field_that_is_named_and_not_there_and_a_hint(ansatz, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"instruction": "1+1?", "answer": "2"}))
+    assert "no field is recognised as the question" in (said := ansatz("data", "peek", file)[2])
+    assert "Perhaps 'instruction' is the question. Give --question-key FIELD." in said
+    code, said, _ = ansatz("data", "peek", file, "--question-key", "instruction")
+    assert (code, "1 problems" in said) == (0, True)
+    said = ansatz("data", "peek", file, "--question-key", "gone")[2]
+    assert "no row has the field 'gone', which is to be the question; the fields are 'instruction', 'answer'" in said
+
+
+def test_tables_are_recognised_by_their_first_line(ansatz, tmp_path):
+    def peek(name, text, *options):
+        (tmp_path / name).write_text(text)
+        code, said, err = ansatz("data", "peek", tmp_path / name, *options)
+        return code, said + err
+
+    for text in ("question;answer\n1+1?;2\n", "question\tanswer\n1+1?\t2\n", "question,answer\n1+1?,2\n"):
+        code, said = peek("table.csv", text)
+        assert (code, "question: 1+1?\n  answer: 2\n" in said) == (0, True)
+        code, said = peek("table.jsonl", text)
+        assert (code, "is the header of a table, not a JSON object. Rename the file to ." in said) == (2, True)
+    assert "no field is recognised" in peek("one.csv", "name\n1;2\n")[1]
+    assert "Rename it to .jsonl" in peek("lines.csv", '{"question": "1+1?", "answer": "2"}\n')[1]
+    assert "Rename it to .json." in peek("list.jsonl", '[\n{"question": "1+1?", "answer": "2"}\n]\n')[1]
+    assert "line 1: not valid JSON" in peek("broken.jsonl", '{"question": "1+1?", "answer"\n')[1]

@@ -246,9 +246,9 @@ def test_a_system_prompt_and_earlier_turns_are_kept(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_suggested_for_the_setting(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no field 'question' .* Perhaps question_key: instruction\."):
+    with pytest.raises(DataError, match=r"recognised as the question; .* Perhaps 'instruction' is the question\."):
         read(tmp_path, {"instruction": ASKED, "answer": "2"})
-    with pytest.raises(DataError, match=r"no field 'answer' .* Perhaps answer_key: label\."):
+    with pytest.raises(DataError, match=r"recognised as the answer; .* Perhaps 'label' is the answer\."):
         read(tmp_path, {"question": ASKED, "label": "2"})
 
 
