@@ -37,7 +37,7 @@ def read_rows(file: Path, *, delimiter: str = ",") -> Iterator[Row]:
     lines = _decoded(file)
     header = next(lines, "")
     if header.lstrip().startswith("{"):
-        raise DataError(f"{file}: the first line is a JSON object, so this is no CSV file. Rename it to .jsonl.")
+        raise DataError(f"{file}: the first line is a JSON object, so this is not a CSV file. Rename it to .jsonl.")
     if delimiter == "," and "," not in header:
         delimiter = next((other for other in ";\t" if other in header), ",")
     reader = standard_csv.reader(chain([header], lines), delimiter=delimiter, strict=True)

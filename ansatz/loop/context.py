@@ -40,8 +40,8 @@ class RunContext(RunSources):
 
     outputs: the output path of each stage that is done, by folder name, in order. The folder of a stage with several
     rounds appears once for each round. model: the newest model folder of the policy; start_model: that with which the
-    entry of the list of stages that is running began. held: the run's folder, once this process holds it. What `sources`
-    has read and rendered is not read again.
+    entry of the list of stages that is running began. held: the run's folder, once this process holds it. What
+    `sources` has read and rendered is not read again.
     """
 
     held: HeldRun
