@@ -56,7 +56,8 @@ def check(
     answer_key: AnswerKey = None,
     answer_from: AnswerFrom = "auto",
 ) -> None:
-    """List the rows that cannot be used: a missing field, or a gold answer that the verifier cannot read.
+    """List the rows that cannot be used: a missing field, a gold answer that the verifier cannot read, or tests of code
+    that could be forged.
 
     Each is printed with its gold answer; exit code 1 if there are any. `ansatz data filter --drop unreadable` writes a
     file without them.
@@ -103,11 +104,19 @@ def _checked(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, boo
     """Why the row cannot be used, or None; and whether its gold answer is compared as text."""
     from ansatz.data.rows import short
     from ansatz.data.unfit import RowError, UnfitRow
+    from ansatz.rewards.code_forms import has_tests, read_forms
+    from ansatz.rewards.code_safety import UnsafeTest
     from ansatz.rewards.math_answer.parse import parse_gold
     from ansatz.rewards.math_answer.values import Text
 
     if isinstance(result, RowError):
         return result.row, False
+    if has_tests(result.meta):
+        try:
+            read_forms(result.meta, packages=True)
+        except UnsafeTest as error:
+            return UnfitRow(row.place, str(error), short(result.answer)), False
+        return None, False
     gold = parse_gold(result.answer)
     if gold.value is None:
         return UnfitRow(row.place, gold.problem, short(result.answer)), False

@@ -13,6 +13,8 @@ from ansatz.rewards import sandbox
 from ansatz.rewards.sandbox import Ended, Isolation, SandboxLimits
 from ansatz.rewards.sandbox_session import SandboxSession
 
+_GRACE_S = 600.0  # the sandbox keeps the time of a program, and does not count what a busy machine takes
+
 
 class Interpreter:
     """The tool of one response. Its process starts with the first program and ends with the response."""
@@ -51,7 +53,7 @@ def python(
 
     form: "tags" calls it in tags, "chat" as the tool `python` in the form of the model's chat template.
     call: the tag around a program. result: the tag around its output.
-    timeout_s: wall time of a program; the CPU time of a response is that of all its turns.
+    timeout_s: own time of a program, running or sleeping; the CPU time of a response is that of all its turns.
     memory_mb, packages, isolation: see `sandbox.run`. ConfigError if the sandbox is not available.
     """
     check_tags(form, call=call != "code", result=result != "interpreter")
@@ -69,5 +71,5 @@ def python(
     else:
         environment = AsyncToolEnvironment([python], close=session.close)
     environment.parallel = len(os.sched_getaffinity(0))
-    environment.grace_s = sandbox.START_LIMIT_S + 2.0
+    environment.grace_s = _GRACE_S
     return environment

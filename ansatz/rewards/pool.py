@@ -1,7 +1,8 @@
 """Worker processes that can be killed, for work that might not end: algebra on text that a model wrote.
 
-The parent watches the deadline. It kills and replaces a worker that misses it, so a call returns in time whatever the
-job does, from any thread, within asyncio, in a daemonic process or in a Ray actor. The parent uses no signals, alarms
+The parent watches the time that a job uses (`OwnTime`: a loaded machine does not change what a worker can decide). It
+kills and replaces a worker that needs too long, so a call returns whatever the job does, from any thread, within
+asyncio, in a daemonic process or in a Ray actor. The parent uses no signals, alarms
 or forks: a worker is a fresh interpreter on two pipes. It does not import the parent's main module, so it never loads
 torch and needs no `if __name__ == "__main__"` guard. Workers start with the first job, or before it with `start`. After
 the first job there is always one spare worker, so that a job that follows a killed one does not wait for an interpreter
@@ -16,20 +17,21 @@ import select
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from typing import Any
+
+from ansatz.rewards.own_time import OwnTime
 
 Json = dict[str, Any]
 
 _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from ansatz.rewards.worker import main; main()"
-_START_LIMIT_S = 60.0  # a loaded machine may need seconds to import sympy
+_START_LIMIT_S = 60.0  # of the own time of a worker that imports sympy
 _KILL_MARGIN_S = 0.1  # part of the time limit that is reserved for the kill itself
 _JOBS_PER_WORKER = 5_000  # then it is replaced, so that the caches of libraries cannot grow forever
 
 
 class JobTimeout(Exception):
-    """The job missed its deadline. Its worker was killed and replaced."""
+    """The job has used its time. Its worker was killed and replaced."""
 
 
 class JobCrashed(Exception):
@@ -54,13 +56,12 @@ class _Worker:
 
     def wait_ready(self) -> None:
         if not self._ready:
-            self._read(time.monotonic() + _START_LIMIT_S)
+            self._read(_START_LIMIT_S)
             self._ready = True
 
     def ask(self, job: Json, timeout_s: float) -> Json:
         self.wait_ready()
         self.jobs += 1
-        deadline = time.monotonic() + timeout_s
         assert self.process.stdin is not None
         message = memoryview(json.dumps(job).encode() + b"\n")
         try:
@@ -68,21 +69,24 @@ class _Worker:
                 message = message[self.process.stdin.write(message) or 0 :]
         except OSError as error:
             raise JobCrashed("the worker has died") from error
-        reply: Json = json.loads(self._read(deadline))
+        reply: Json = json.loads(self._read(timeout_s))
         if "crashed" in reply:
             raise JobCrashed(reply["crashed"])
         return reply
 
-    def _read(self, deadline: float) -> bytes:
-        """One line of the worker's output. JobTimeout at the deadline."""
+    def _read(self, limit_s: float) -> bytes:
+        """One line of the worker's output. JobTimeout if it has used its time."""
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
+        limit = OwnTime(self.process.pid, limit_s)
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         parts: list[bytes] = []
         while True:
-            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                raise JobTimeout("no reply in time")
+            if not poll.poll(limit.patience_s() * 1000):
+                if limit.is_over():
+                    raise JobTimeout("no reply in time")
+                continue
             part = os.read(descriptor, 65536)
             if not part:
                 raise JobCrashed("the worker died")
@@ -108,7 +112,7 @@ def _kill_all(workers: list[_Worker], owner: int) -> None:
 class WorkerPool:
     """Up to `workers` processes that run `target`: "package.module:function", which maps a JSON object to another.
 
-    timeout_s: wall time of one job, including the kill. Waiting for a free worker does not count.
+    timeout_s: own time of one job, including the kill, see `OwnTime`. Waiting for a free worker does not count.
     memory_mb: address space of a worker (RLIMIT_AS).
     """
 

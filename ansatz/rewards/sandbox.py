@@ -7,7 +7,7 @@ limits     CPU seconds, address space, no file growth, few descriptors, no core 
 privileges those of root are given up; a crash starts no handler of crashes                  capset, prctl
 files      no writing; reading only the standard library and shared libraries                Landlock, kernel 5.13
 calls      no network, no processes or threads, no signals, no change of limits              seccomp, a list of calls
-parent     watches the deadline and the limit on output, and kills the whole process group
+parent     watches the time and the output, and kills the whole process group
 
 Not covered: a vulnerability of the kernel itself; which files exist (contents are protected, names and sizes are not);
 the host's name and clock. If files or calls cannot be restricted, `isolation="full"` refuses to run.
@@ -34,9 +34,11 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from ansatz.errors import ConfigError
+from ansatz.rewards.own_time import OwnTime
 from ansatz.rewards.seccomp import build_filter
 
 Isolation = Literal["full", "available"]
+Role = Literal["run", "session", "program", "checker"]
 
 _CHILD = Path(__file__).with_name("sandbox_child.py")
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib")
@@ -46,7 +48,8 @@ _THREADS = (
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
 )  # threads are not allowed: libraries must not ask for any
-START_LIMIT_S = 20.0  # a loaded machine may need seconds to start an interpreter
+OUT_OF_TIME = (-signal.SIGXCPU, -signal.SIGKILL)  # exit codes of a program that has used its CPU time
+START_LIMIT_S = 20.0  # of the own time of an interpreter that starts
 
 
 class Ended(StrEnum):
@@ -54,14 +57,15 @@ class Ended(StrEnum):
 
     EXIT_OK = "exit_ok"  # exit code 0
     EXIT_ERROR = "exit_error"  # an exception, another exit code, a crash, or out of memory
-    TIMEOUT = "timeout"  # out of wall time or CPU time
+    TIMEOUT = "timeout"  # out of time, running or sleeping
     OUTPUT = "output"  # wrote more than allowed
     NEVER_RAN = "never_ran"  # the sandbox could not be set up, so the program was not started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """Wall time (s; also bounds CPU time), address space (MB), output of stdout and of stderr (bytes each)."""
+    """Own time (s; running or sleeping, see `OwnTime`), address space (MB), output of stdout and of stderr (bytes
+    each)."""
 
     timeout_s: float = 5.0
     memory_mb: int = 512
@@ -101,11 +105,11 @@ def run(
     """
     begin = time.monotonic()
     limits = limits or SandboxLimits()
-    job = job_of(source, limits, cpu_s=limits.timeout_s, packages=packages, isolation=isolation)
+    job = job_of("run", source, limits, cpu_s=limits.timeout_s, packages=packages, isolation=isolation)
     try:
         with (
             tempfile.TemporaryDirectory(prefix="sandbox") as folder,
-            holding(job) as job_file,
+            holding(json.dumps(job)) as job_file,
             holding(stdin) as input_file,
             pipe() as (ready, ready_write),
             start(folder, job_file, input_file, ready_write) as process,
@@ -118,7 +122,7 @@ def run(
     except OSError as error:
         return ProgramRun(ended=Ended.NEVER_RAN, stdout="", stderr=str(error), seconds=time.monotonic() - begin)
     if ended is Ended.EXIT_OK and code != 0:
-        ended = Ended.TIMEOUT if code in (-signal.SIGXCPU, -signal.SIGKILL) else Ended.EXIT_ERROR
+        ended = Ended.TIMEOUT if code in OUT_OF_TIME else Ended.EXIT_ERROR
     return ProgramRun(ended=ended, stdout=stdout, stderr=stderr, seconds=time.monotonic() - begin)
 
 
@@ -140,10 +144,18 @@ def require(isolation: Isolation) -> None:
     )
 
 
-def job_of(source: str | None, limits: SandboxLimits, *, cpu_s: float, packages: bool, isolation: Isolation) -> str:
-    """What `sandbox_child` gets. source: None runs the programs that arrive on its input. cpu_s: CPU time in all."""
+def job_of(
+    role: Role,
+    source: str,
+    limits: SandboxLimits,
+    *,
+    cpu_s: float,
+    packages: bool,
+    isolation: Isolation,
+) -> dict[str, Any]:
+    """What `sandbox_child` gets as JSON. role: see there. cpu_s: CPU time in all."""
     restrictions = {"limits": _rlimits(limits, cpu_s), "full": isolation == "full", **_access(packages)}
-    return json.dumps({"source": source, "parent": os.getpid(), **restrictions})
+    return {"role": role, "source": source, "parent": os.getpid(), **restrictions}
 
 
 def start(
@@ -169,24 +181,21 @@ def start(
 
 
 def _collect_output(process: subprocess.Popen[bytes], limits: SandboxLimits, ready: int) -> tuple[Ended, str, str]:
-    """Read until the program ends, misses its deadline (which starts when the restrictions are in place) or writes too
+    """Read until the program ends, has used its time (which starts when the restrictions are in place) or writes too
     much."""
     assert process.stdout is not None
     assert process.stderr is not None
     texts = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
     still_open = set(texts)
-    ended, started, deadline = Ended.EXIT_OK, False, time.monotonic() + START_LIMIT_S
+    ended, started, limit = Ended.EXIT_OK, False, OwnTime(process.pid, START_LIMIT_S)
     with selectors.DefaultSelector() as selector:
         for descriptor in (ready, *texts):
             selector.register(descriptor, selectors.EVENT_READ)
         while still_open and ended is Ended.EXIT_OK:
-            events = selector.select(max(0.0, deadline - time.monotonic()))
-            if not events:
-                ended = Ended.TIMEOUT
-            for key, _ in events:
+            for key, _ in selector.select(limit.patience_s()):
                 part = os.read(key.fd, 65536)
                 if key.fd == ready:
-                    started, deadline = True, time.monotonic() + limits.timeout_s
+                    started, limit = True, OwnTime(process.pid, limits.timeout_s)
                     selector.unregister(ready)
                 elif part:
                     texts[key.fd] += part
@@ -195,18 +204,18 @@ def _collect_output(process: subprocess.Popen[bytes], limits: SandboxLimits, rea
                 else:
                     still_open.remove(key.fd)
                     selector.unregister(key.fd)
-            if time.monotonic() >= deadline:  # without this, an endless trickle of output would avoid the deadline
+            if ended is Ended.EXIT_OK and limit.is_over():  # also between the parts of an endless trickle of output
                 ended = Ended.TIMEOUT
-    if ended is Ended.EXIT_OK and not _has_ended(process, deadline):
+    if ended is Ended.EXIT_OK and not _has_ended(process, limit):
         ended = Ended.TIMEOUT
     stdout, stderr = (bytes(text[: limits.output_bytes]).decode(errors="replace") for text in texts.values())
     return ended if started else Ended.NEVER_RAN, stdout, stderr
 
 
-def _has_ended(process: subprocess.Popen[bytes], deadline: float) -> bool:
+def _has_ended(process: subprocess.Popen[bytes], limit: OwnTime) -> bool:
     """Wait for the end of a program that has closed its streams. `run` still has to reap the process."""
     while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        if time.monotonic() >= deadline:
+        if limit.is_over():
             return False
         time.sleep(0.001)
     return True

@@ -3,8 +3,11 @@
 argv: [a descriptor with the job as JSON, a descriptor that gets one byte when all restrictions are in place]. No
 restriction needs privileges, and the program cannot remove any of them.
 
-A job without a source is a session: each line of the standard input is a program as JSON. All run in one namespace, as
-the cells of a notebook do, and after each the second descriptor gets another byte.
+The job's role says what happens next. run: the source is executed. session: each line of the standard input is a
+program as JSON. All run in one namespace, as the cells of a notebook do, and after each the second descriptor gets
+another byte. program: prelude and source are executed, and then answer calls (`plain_calls`); instances of the named
+classes are passed by their attributes. checker: tests call such a program (`code_checker`). For the last two, input and
+output carry messages, and what the code prints goes nowhere.
 """
 
 from __future__ import annotations
@@ -43,14 +46,57 @@ def main() -> None:
     sys.modules["__main__"] = program
     sys.argv, sys.path = ["program.py"], job["path"]
     builtins.exit = builtins.quit = sys.exit  # the site module, which defines them, is not loaded
-    source: str = job["source"] or ""
-    cells = _take_input() if job["source"] is None else None
+    source: str = job["source"]
+    cells = _take_input() if job["role"] == "session" else None
+    send, receive = _take_messages() if job["role"] in ("program", "checker") else (None, None)
+    calls = _sibling("plain_calls") if send else None
+    checker = _sibling("code_checker") if job["role"] == "checker" else None
     _restrict(job)
     os.write(ready_descriptor, b"1")
     if cells is not None:
-        return _run_cells(cells, program.__dict__, ready_descriptor)
+        _run_cells(cells, program.__dict__, ready_descriptor)
+        return
     os.close(ready_descriptor)
-    return exec(compile(source, "program.py", "exec", dont_inherit=True), program.__dict__)
+    if checker is not None:
+        checker.serve(calls, send, receive)
+        return
+    exec(compile(job.get("prelude", ""), "prelude", "exec", dont_inherit=True), program.__dict__)
+    exec(compile(source, "program.py", "exec", dont_inherit=True), program.__dict__)
+    if calls is not None and send is not None:
+        send("{}")
+        calls.Peer(send, receive, namespace=program.__dict__, classes=tuple(job["classes"]), open=True).serve()
+        os._exit(0)
+
+
+def _sibling(name: str) -> Any:
+    """A module beside this file, which the program cannot read."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    with open(path, encoding="utf-8") as file:
+        exec(compile(file.read(), name, "exec", dont_inherit=True), module.__dict__)
+    return module
+
+
+def _take_messages() -> tuple[Any, Any]:
+    """Functions that send and receive a line of text. Programs find an empty input and an output that goes nowhere."""
+    incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.dup(1)
+    for number, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+        empty = os.open(os.devnull, mode)
+        os.dup2(empty, number)
+        os.close(empty)
+
+    def send(text: str) -> None:
+        line = memoryview(text.encode() + b"\n")
+        while line:
+            line = line[os.write(outgoing, line) :]
+
+    def receive() -> str:
+        if not (line := incoming.readline()):
+            raise EOFError
+        return line.decode()
+
+    return send, receive
 
 
 def _take_input() -> Any:

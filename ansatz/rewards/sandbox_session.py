@@ -1,4 +1,4 @@
-"""A Python interpreter in the sandbox that keeps its variables from program to program, as a notebook does."""
+"""A process in the sandbox that stays for several requests, and the Python interpreter that is one of them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,32 @@ import time
 from contextlib import ExitStack
 
 from ansatz.rewards import sandbox
-from ansatz.rewards.sandbox import Ended, Isolation, ProgramRun, SandboxLimits
+from ansatz.rewards.own_time import OwnTime
+from ansatz.rewards.sandbox import Ended, Isolation, ProgramRun, Role, SandboxLimits
 
 
-class SandboxSession:
-    """Runs programs one after the other in one process with the restrictions of `sandbox.run`.
+class SandboxProcess:
+    """One process with the restrictions of `sandbox.run`, its input and its output.
 
-    The process ends when a program misses its deadline, writes too much, exits or crashes, or when the CPU time of the
-    session is used up. It has to be started again then, without the earlier variables.
-
-    limits: of each program, except that the memory is that of the process. cpu_s: CPU seconds of all programs together.
+    role, source, classes, prelude: see `sandbox_child`. limits: of each request, except that the memory is that of the
+    process. cpu_s: CPU seconds of the process.
     """
 
     def __init__(
-        self, *, limits: SandboxLimits, cpu_s: float, packages: bool = False, isolation: Isolation = "full"
+        self,
+        role: Role,
+        source: str,
+        *,
+        limits: SandboxLimits,
+        cpu_s: float,
+        packages: bool = False,
+        isolation: Isolation = "full",
+        classes: tuple[str, ...] = (),
+        prelude: str = "",
     ) -> None:
         self._limits = limits
-        self._job = sandbox.job_of(None, limits, cpu_s=cpu_s, packages=packages, isolation=isolation)
+        job = sandbox.job_of(role, source, limits, cpu_s=cpu_s, packages=packages, isolation=isolation)
+        self._job = json.dumps(job | {"classes": classes, "prelude": prelude})
         self._resources = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
         self._done, self._is_ready = -1, False
@@ -55,18 +64,6 @@ class SandboxSession:
         for stream in (self._process.stdout, self._process.stdin):
             os.set_blocking(stream.fileno(), False)
 
-    def run(self, source: str) -> ProgramRun:
-        """What the program printed (with its errors, in order, in `stdout`) and how it ended. EXIT_OK: the session
-        continues. Works from any thread, one call at a time; no program makes it raise."""
-        begin = time.monotonic()
-        try:
-            ended, text = self._run(json.dumps(source).encode() + b"\n")
-        except OSError as error:
-            ended, text = Ended.NEVER_RAN, str(error)
-        if ended is not Ended.EXIT_OK:
-            self.close()
-        return ProgramRun(ended=ended, stdout=text, stderr="", seconds=time.monotonic() - begin)
-
     def close(self) -> None:
         """End the process."""
         process, self._process = self._process, None
@@ -80,60 +77,35 @@ class SandboxSession:
                         stream.close()
         self._resources.close()
 
-    def _run(self, line: bytes) -> tuple[Ended, str]:
-        process = self._process
-        assert process is not None, "the session has not been started"
-        assert process.stdin is not None
-        if not self._is_ready and not self._wait_for_byte(time.monotonic() + sandbox.START_LIMIT_S):
-            return Ended.NEVER_RAN, f"the sandbox did not start: {self._rest()}"
-        self._is_ready, deadline = True, time.monotonic() + self._limits.timeout_s
-        if self._wait_for_byte(0.0):  # an earlier program has written it, to seem done while it continues
-            return Ended.EXIT_ERROR, "the interpreter has exited"
-        try:
-            if not self._send(line, deadline):
-                return Ended.TIMEOUT, ""
-        except BrokenPipeError:
-            return Ended.EXIT_ERROR, "the interpreter has exited"
-        return self._collect(deadline)
+    def _wait_until_ready(self) -> bool:
+        """Whether all restrictions are in place."""
+        self._is_ready = self._is_ready or self._wait_for_byte(sandbox.START_LIMIT_S)
+        return self._is_ready
 
-    def _send(self, line: bytes, deadline: float) -> bool:
-        """Write to the input of the process. False if it has not read all of it by the deadline: without this, a
-        process that seems done and reads nothing would hold up the caller."""
+    def _send(self, line: bytes, limit: OwnTime) -> bool:
+        """Write to the input of the process. False if it has not read all of it in its time: without this, a process
+        that seems done and reads nothing would hold up the caller."""
         assert self._process is not None
         assert self._process.stdin is not None
         stdin, rest = self._process.stdin.fileno(), memoryview(line)
         with selectors.DefaultSelector() as selector:
             selector.register(stdin, selectors.EVENT_WRITE)
             while rest:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
+                if selector.select(limit.patience_s()):
+                    rest = rest[os.write(stdin, rest) :]
+                elif limit.is_over():
                     return False
-                rest = rest[os.write(stdin, rest) :]
         return True
 
-    def _wait_for_byte(self, deadline: float) -> bool:
+    def _wait_for_byte(self, limit_s: float) -> bool:
+        assert self._process is not None
+        limit = OwnTime(self._process.pid, limit_s)
         with selectors.DefaultSelector() as selector:
             selector.register(self._done, selectors.EVENT_READ)
-            return bool(selector.select(max(0.0, deadline - time.monotonic()))) and os.read(self._done, 1) != b""
-
-    def _collect(self, deadline: float) -> tuple[Ended, str]:
-        """Read until the program is done or has written too much, its process has ended, or the deadline has passed."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        output, text = self._process.stdout.fileno(), bytearray()
-        ended: Ended | None = None
-        with selectors.DefaultSelector() as selector:
-            for descriptor in (output, self._done):
-                selector.register(descriptor, selectors.EVENT_READ)
-            while ended is None:
-                ready = {key.fd for key, _ in selector.select(max(0.0, deadline - time.monotonic()))}
-                if self._done in ready:
-                    ended = Ended.EXIT_OK if os.read(self._done, 1) else Ended.EXIT_ERROR
-                elif not ready or time.monotonic() >= deadline:
-                    ended = Ended.TIMEOUT
-                text += self._available(output)
-                if len(text) > self._limits.output_bytes:
-                    ended = Ended.OUTPUT
-        return ended, bytes(text[: self._limits.output_bytes]).decode(errors="replace")
+            while not selector.select(limit.patience_s() if limit_s else 0.0):
+                if limit.is_over():
+                    return False
+            return os.read(self._done, 1) != b""
 
     def _available(self, output: int) -> bytes:
         """What has been written and not read yet, a little more than is allowed at most."""
@@ -152,3 +124,66 @@ class SandboxSession:
         assert self._process is not None
         assert self._process.stdout is not None
         return self._available(self._process.stdout.fileno()).decode(errors="replace").strip().rpartition("\n")[2]
+
+
+class SandboxSession(SandboxProcess):
+    """Runs programs one after the other in one process with the restrictions of `sandbox.run`.
+
+    The process ends when a program uses up its time, writes too much, exits or crashes, or when the CPU time of the
+    session is used up. It has to be started again then, without the earlier variables.
+
+    limits: of each program, except that the memory is that of the process. cpu_s: CPU seconds of all programs together.
+    """
+
+    def __init__(
+        self, *, limits: SandboxLimits, cpu_s: float, packages: bool = False, isolation: Isolation = "full"
+    ) -> None:
+        super().__init__("session", "", limits=limits, cpu_s=cpu_s, packages=packages, isolation=isolation)
+
+    def run(self, source: str) -> ProgramRun:
+        """What the program printed (with its errors, in order, in `stdout`) and how it ended. EXIT_OK: the session
+        continues. Works from any thread, one call at a time; no program makes it raise."""
+        begin = time.monotonic()
+        try:
+            ended, text = self._run(json.dumps(source).encode() + b"\n")
+        except OSError as error:
+            ended, text = Ended.NEVER_RAN, str(error)
+        if ended is not Ended.EXIT_OK:
+            self.close()
+        return ProgramRun(ended=ended, stdout=text, stderr="", seconds=time.monotonic() - begin)
+
+    def _run(self, line: bytes) -> tuple[Ended, str]:
+        process = self._process
+        assert process is not None, "the session has not been started"
+        assert process.stdin is not None
+        if not self._wait_until_ready():
+            return Ended.NEVER_RAN, f"the sandbox did not start: {self._rest()}"
+        limit = OwnTime(process.pid, self._limits.timeout_s)
+        if self._wait_for_byte(0.0):  # an earlier program has written it, to seem done while it continues
+            return Ended.EXIT_ERROR, "the interpreter has exited"
+        try:
+            if not self._send(line, limit):
+                return Ended.TIMEOUT, ""
+        except BrokenPipeError:
+            return Ended.EXIT_ERROR, "the interpreter has exited"
+        return self._collect(limit)
+
+    def _collect(self, limit: OwnTime) -> tuple[Ended, str]:
+        """Read until the program is done or has written too much, its process has ended, or its time is used up."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        output, text = self._process.stdout.fileno(), bytearray()
+        ended: Ended | None = None
+        with selectors.DefaultSelector() as selector:
+            for descriptor in (output, self._done):
+                selector.register(descriptor, selectors.EVENT_READ)
+            while ended is None:
+                ready = {key.fd for key, _ in selector.select(limit.patience_s())}
+                if self._done in ready:
+                    ended = Ended.EXIT_OK if os.read(self._done, 1) else Ended.EXIT_ERROR
+                elif limit.is_over():
+                    ended = Ended.TIMEOUT
+                text += self._available(output)
+                if len(text) > self._limits.output_bytes:
+                    ended = Ended.OUTPUT
+        return ended, bytes(text[: self._limits.output_bytes]).decode(errors="replace")

@@ -12,7 +12,7 @@ from ansatz.registry import load_attribute
 
 
 def main() -> None:
-    """argv: [sys.path as JSON, target, address space in MB, longest duration of a job in seconds]."""
+    """argv: [sys.path as JSON, target, address space in MB, most CPU seconds of a job]."""
     target, memory_mb, lifetime_s = sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # keeps the output of libraries out of the replies
@@ -21,7 +21,7 @@ def main() -> None:
     function = load_attribute(target, kind="worker target")
     replies.write("{}\n")
     for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_REAL, lifetime_s)  # ends this process if the parent died before it could kill it
+        signal.setitimer(signal.ITIMER_PROF, lifetime_s)  # ends this process if the parent died before it could kill it
         try:
             reply = json.dumps(function(json.loads(line)))
         except MemoryError:
@@ -30,5 +30,5 @@ def main() -> None:
             reply = json.dumps({"crashed": "recursion too deep"})
         except Exception as error:
             reply = json.dumps({"crashed": f"{type(error).__name__}: {error}"[:200]})
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         replies.write(reply + "\n")

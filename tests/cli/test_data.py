@@ -34,6 +34,20 @@ def test_data_check_names_the_line_of_a_gold_that_cannot_be_read(
     assert "3 problems, 1 cannot be used, 0 gold answers are compared as text" in out
 
 
+def test_data_check_names_tests_of_code_that_could_be_forged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "code.jsonl"
+    tests = ["assert f(2) == 4 and f(3) == 9", "assert same(f(2), 4)"]
+    rows = [{"question": "?", "answer": r"\frac{1}{", "tests": [test]} for test in tests]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run(monkeypatch, "data", "check", str(path)) == 1
+    out = capsys.readouterr().out
+    assert f"{path} line 2: " in out
+    assert "leaves the decision to something that the program defines" in " ".join(out.split())
+    assert "2 problems, 1 cannot be used" in out
+
+
 def test_data_check_passes_a_file_of_readable_golds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

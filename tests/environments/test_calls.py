@@ -161,7 +161,7 @@ def held(kind: type[Held], late: str) -> list[list[str]]:
         calls.submit_reward("key", episode, "")
         calls.rewards(wait=True)
         calls.end(episode)
-    deadline = time.monotonic() + 3.0
+    deadline = time.monotonic() + 60.0
     while time.monotonic() < deadline and not all("close" in environment.events for environment in made):
         time.sleep(0.02)
     return [environment.events for environment in made]
@@ -202,15 +202,14 @@ def test_calls_run_side_by_side(make: type[Environment]) -> None:
     class Slow(make):  # pyright: ignore[reportGeneralTypeIssues]
         def reset(self, problem: Problem) -> None:
             super().reset(problem)
-            time.sleep(0.2)
+            both.wait()  # until another one is in here too
 
-    calls, start = EnvironmentCalls(spec_of(Slow)), time.monotonic()
+    both, calls = threading.Barrier(2, timeout=60), EnvironmentCalls(spec_of(Slow, timeout_s=120))
     for number in range(20):
         calls.submit([(number, Episode(calls.spec, PROBLEM), "turn")])
     answers: list[tuple[int, str | None]] = []
     while len(answers) < 20:
         answers += calls.finished(wait=True)
-    assert time.monotonic() - start < 1.5  # one after the other they take 4 s
     assert sorted(answers) == [(number, "[7:1]") for number in range(20)]
     assert calls.finished(wait=True) == []
     calls.close()
@@ -235,7 +234,7 @@ def test_environments_are_closed_and_no_thread_is_left() -> None:
         calls.end(episodes[0])
         calls.end(episodes[0])
     assert Counting.closed == 3
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while any(thread.name == "environments" for thread in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -117,11 +116,9 @@ def test_a_program_cannot_leave_the_sandbox(calls: EnvironmentCalls, program: st
 def test_a_program_that_damages_its_interpreter_harms_only_its_own_response(
     calls: EnvironmentCalls, program: str
 ) -> None:
-    start = time.monotonic()
     first, *_ = answers(calls, program, "1 + 1", "2 + 2")
     assert first
     assert answers(calls, "1 + 1") == ["2"]
-    assert time.monotonic() - start < 15
 
 
 def test_a_turn_without_a_call_is_the_last(calls: EnvironmentCalls) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import re
+import threading
 import time
 from typing import Any
 
@@ -173,9 +174,7 @@ async def sleepy_async() -> float:
 
 @pytest.mark.parametrize(("kind", "gives"), [(Counting, sleepy), (AsyncCounting, lambda environment: sleepy_async())])
 def test_a_missed_deadline_is_a_timeout(kind: type[Counting], gives: Any) -> None:
-    start = time.monotonic()
     reward = reward_after(spec_of(kind, gives, timeout_s=0.1), "a;")
-    assert time.monotonic() - start < 5
     assert reward
     assert reward.failed
     assert reward.verdict is not None
@@ -325,10 +324,9 @@ def test_the_reward_is_refused_where_nothing_can_give_it() -> None:
 
 def test_rewards_are_asked_for_side_by_side() -> None:
     def gives(environment: Any) -> float:
-        time.sleep(0.3)
+        both.wait()  # until another one is in here too
         return 1.0
 
-    start = time.monotonic()
-    rollouts = rollouts_of(spec_of(Counting, gives), ["a."] * 20)
-    assert time.monotonic() - start < 2.5  # one after the other they take 6 s
+    both = threading.Barrier(2, timeout=60)
+    rollouts = rollouts_of(spec_of(Counting, gives, timeout_s=120), ["a."] * 20)
     assert {rollout.environment_reward for rollout in rollouts} == {EnvironmentReward(value=1.0)}

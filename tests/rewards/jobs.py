@@ -14,6 +14,11 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         return {"value": job["value"], "pid": os.getpid()}
     if kind == "sleep":
         time.sleep(job["seconds"])
+    if kind == "spin":
+        begin, wall = time.thread_time(), time.monotonic()
+        while time.thread_time() - begin < job["seconds"]:
+            pass
+        return {"wall_s": time.monotonic() - wall}
     if kind == "hog":  # one call that holds the interpreter lock
         pow(7, 10**9)
     if kind == "memory":

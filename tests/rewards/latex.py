@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from ansatz.rewards.math_answer import Reason, Verdict, equivalent, verify
 
 CPU_LIMIT_S = 2.0  # of this process; its share of a busy machine does not count
-WALL_LIMIT_S = 30.0  # a hang; a deadline of one second and a starved process are none
 
 _ATOMS = st.sampled_from([
     *"0123456789xyznabie", "12", "1,234", "0.5", "10^{20}", "9^{9^{9}}", "99999!", "\\pi", "e", "\\infty",
@@ -81,5 +80,4 @@ def check_verdict(gold: str, answer: str) -> float:
     for verdict in verdicts:
         assert verdict.correct == (verdict.reason is Reason.EQUAL)
         assert verdict.reason is not Reason.CRASHED, (gold, answer)
-        assert verdict.seconds < WALL_LIMIT_S, (gold, answer, verdict)
     return max(verdict.seconds for verdict in verdicts)

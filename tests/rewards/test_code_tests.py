@@ -6,7 +6,8 @@ import pytest
 
 from ansatz.errors import ConfigError, DataError
 from ansatz.rewards import sandbox
-from ansatz.rewards.code_tests import check_golds, code_tests, read_tests
+from ansatz.rewards.code_runs import same_output
+from ansatz.rewards.code_tests import check_golds, code_tests
 from ansatz.types import Reason
 
 DOUBLE = [{"stdin": "2\n", "stdout": "4\n"}, {"stdin": "-3\n", "stdout": "-6"}]
@@ -80,18 +81,38 @@ def test_the_known_ways_to_cheat_an_assertion_win_nothing(judge, cheat):
     assert judge(cheat, SQUARE[:1]).value == 0.0
 
 
-def test_what_a_program_can_look_up_of_its_own_job_holds_no_expected_output(judge, monkeypatch):
+@pytest.mark.parametrize(
+    "test",
+    ["assert look('hint') == 'open sesame'", "x = 'open sesame'\nassert look('hint') == x and len(x) == 11"],
+    ids=["compared", "checked"],
+)
+def test_what_a_program_can_look_up_holds_the_arguments_and_no_expected_value(judge, test):
+    """It finds the hint, so it looks in the right places, and fails to find what the test expects."""
+    look = """import gc, sys
+def seen():
+    frame, text = sys._getframe(), ""
+    while frame:
+        text, frame = text + repr(frame.f_locals) + repr(frame.f_code.co_consts) + repr(frame.f_globals), frame.f_back
+    return text + repr([each for each in gc.get_objects() if type(each) in (dict, list)])
+def look(hint):
+    text, wanted = seen(), "".join(reversed("emases nepo"))
+    if "".join(reversed("tnih")) not in text: return ""
+    return text[text.index(wanted):][:11] if wanted in text else 1 / 0
+"""
+    assert judge(look, [test]).verdict.reason is Reason.UNPARSED
+
+
+def test_what_a_program_can_look_up_of_its_input_holds_no_expected_output(judge, monkeypatch):
+    runs = []
+    original = sandbox.run
+    monkeypatch.setattr(sandbox, "run", lambda *given, **more: runs.append(original(*given, **more)) or runs[-1])
     look = """import gc, sys
 frame, seen = sys._getframe(), repr([each for each in gc.get_objects() if type(each) in (dict, list)])
 while frame:
     seen, frame = seen + repr(frame.f_locals), frame.f_back
-print(seen, open(0).read())
-def word(): return 1"""
-    runs = []
-    original = sandbox.run
-    monkeypatch.setattr(sandbox, "run", lambda *given, **more: runs.append(original(*given, **more)) or runs[-1])
-    judge(look, ["assert word() == 'open sesame'", {"stdin": "hint", "stdout": "open sesame"}], partial=True)
-    assert ["word()" in run.stdout and "_getframe" in run.stdout for run in runs] == [True, True]
+print(seen, open(0).read())"""
+    judge(look, [{"stdin": "hint", "stdout": "open sesame"}])
+    assert ["hint" in run.stdout and "_getframe" in run.stdout for run in runs] == [True]
     assert not any("open sesame" in run.stdout + run.stderr for run in runs)
 
 
@@ -115,9 +136,8 @@ def test_a_huge_or_broken_value_is_a_wrong_one(judge):
         ("", "", 0.0, True),
     ],
 )
-def test_printed_output_is_compared_word_by_word(rollout, printed, expected, tolerance, right):
-    problem = rollout("", meta={"tests": [{"stdin": "", "stdout": expected}]}).prompt.problem
-    assert read_tests(problem, tolerance)[0].passes(printed) is right
+def test_printed_output_is_compared_word_by_word(printed, expected, tolerance, right):
+    assert same_output(printed, expected, tolerance) is right
 
 
 def test_no_program_an_endless_one_and_a_broken_one_are_told_apart(judge, rollout):
@@ -129,7 +149,7 @@ def test_no_program_an_endless_one_and_a_broken_one_are_told_apart(judge, rollou
 
 @pytest.mark.parametrize(
     "tests",
-    [None, [], "assert f(1) == 1", ["f(1) == 1"], ["assert f("], [{"stdin": "1"}], [{"stdin": 1, "stdout": "1"}]],
+    [None, [], 7, ["f(1) == 1"], ["assert f("], [{"stdin": "1"}], [{"stdin": 1, "stdout": "1"}]],
 )
 def test_a_problem_without_readable_tests_is_named(rollout, tests):
     bad = rollout("", problem="p3", meta={"tests": tests}).prompt.problem
