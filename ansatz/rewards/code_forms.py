@@ -32,6 +32,10 @@ from ansatz.rewards.code_safety import (
 FIELDS = ("tests", "test_list", "test", "input_output")
 """The fields of a problem's meta that can hold its tests; the first that is there counts."""
 _SETUP = ("setup", "test_setup_code", "test_imports")
+_LISTED = """def listed(value):
+    if isinstance(value, (list, tuple)): return [listed(item) for item in value]
+    return {key: listed(item) for key, item in value.items()} if isinstance(value, dict) else value
+"""
 _SYNTAX = (
     *(ast.Name, ast.Attribute, ast.Call, ast.keyword, ast.Load, ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set),
     *(ast.UnaryOp, ast.USub, ast.UAdd),
@@ -50,15 +54,25 @@ class PrintedTest:
 class CompareTest:
     """An expression of names of the program, calls and literals, whose value is compared with the expected one.
 
-    method: the same with `Solution().` before it, for a program that defines that class and not the function.
-    json: whether tuples count as lists, as in tests that are stored as JSON.
+    literal: the expected value as code. method: the same expression with `Solution().` before it, for a program that
+    defines that class and not the function. json: whether tuples count as lists, as in tests that are stored as JSON.
     """
 
     expression: str
     expected: Any
+    literal: str
     names: tuple[str, ...]
     method: str = ""
     json: bool = False
+
+    def checked(self) -> CheckedTest:
+        """The same for the checker, where a value of the program that is slow to compare takes only its own time."""
+        alternative = f" if {self.names[0]!r} in globals() else {self.method}" if self.method else ""
+        code = f"value, expected = ({self.expression}{alternative}), {self.literal}\n"
+        code += (
+            f"{_LISTED}assert expected in (listed(value), [listed(value)])" if self.json else "assert value == expected"
+        )
+        return CheckedTest(code, "", "", self.names, (), (), unittest=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +169,8 @@ def _call(name: str, given: Any, expected: Any, test: Mapping[str, Any]) -> Comp
             f"the test {test!r:.80} needs fn_name = the name of a function, and inputs = lists of arguments"
         )
     call = f"{function}({', '.join(map(repr, cast('Sequence[Any]', arguments)))})"
-    return CompareTest(call, expected, (function, "Solution"), f"Solution().{call}", json=True)
+    literal = f"__import__('json').loads({json.dumps(expected)!r})"
+    return CompareTest(call, expected, literal, (function, "Solution"), f"Solution().{call}", json=True)
 
 
 def _of_code(test: str, setup: str, entry: Any, *, packages: bool) -> Test:
@@ -220,7 +235,7 @@ def _comparison(tree: ast.Module, names: frozenset[str] | set[str]) -> CompareTe
             for node in ast.walk(call)
         )
         if isinstance(call, ast.Call) and plain and (used := names_in(call)) and used <= names:
-            return CompareTest(ast.unparse(call), expected, tuple(sorted(used)))
+            return CompareTest(ast.unparse(call), expected, ast.unparse(literal), tuple(sorted(used)))
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import selectors
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,8 +22,9 @@ from ansatz.rewards.sandbox_session import SandboxProcess
 from ansatz.types import Reason
 
 _MAX_MESSAGE = 16 << 20
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _CHECKER_CPU_S = 3600.0  # each of its tests has its own time
-_MAX_LITERAL = 1_000  # and ten times the expected value: a value is read in this process
+_MAX_LITERAL = 1_000  # characters of an expected value that is compared in this process
 
 
 class PeerEnded(Exception):
@@ -119,8 +121,10 @@ class ProgramUnderTest:
         """EQUAL if the program passes."""
         if isinstance(test, PrintedTest):
             return self._print(test)
+        if isinstance(test, CompareTest) and len(test.literal) > _MAX_LITERAL:
+            test = test.checked()
         if isinstance(test, CompareTest):
-            size = _MAX_LITERAL + 10 * (len(repr(test.expected)) + len(test.expression))
+            size = _MAX_LITERAL + 10 * (len(test.literal) + len(test.expression))
             program = self._peer("program", self._source, max_message=size)
         else:
             program = self._peer("program", self._source, classes=test.classes, prelude=test.prelude)
@@ -162,6 +166,8 @@ class ProgramUnderTest:
             return Reason.EQUAL if value == test.expected else Reason.DIFFERENT
         except Refused:
             return Reason.DIFFERENT
+        except PeerEnded:
+            raise
         except Exception as error:  # what the program raised, or what its value raises when it is used
             return Reason.UNPARSED if error is peer.raised else Reason.DIFFERENT
 
@@ -225,7 +231,6 @@ def _words(text: str) -> list[list[str]]:
 def _same_word(word: str, expected: str, tolerance: float) -> bool:
     if word == expected:
         return True
-    try:
-        return tolerance > 0 and math.isclose(float(word), float(expected), rel_tol=tolerance, abs_tol=tolerance)
-    except ValueError:
+    if not (tolerance > 0 and _NUMBER.fullmatch(word) and _NUMBER.fullmatch(expected)):
         return False
+    return math.isclose(float(word), float(expected), rel_tol=tolerance, abs_tol=tolerance)

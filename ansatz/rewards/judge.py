@@ -42,8 +42,10 @@ _RULES = (
 )
 _VERDICT = re.compile(r"(\*{1,3}|_{1,3}|)((?:IN)?CORRECT)\.?\1\.?")
 _DOUBT = re.compile(
-    r"\b(?:not|no|never|nor|neither|cannot|hardly|if|unless|whether|maybe|perhaps)\b|n['\u2019]t\b", re.I
-)
+    r"\b(?:not|no|never|nor|neither|cannot|hardly|if|unless|whether|maybe|perhaps)\b|n['\u2019]t\b"
+    r"|\b(?:in|un|is|are|was|were|be|been|as|that|the|an?|it|says?|said|claims?|claimed|reads?|called)\W*$",
+    re.I,
+)  # or the sentence lacks its last word, which is the verdict
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -176,7 +178,7 @@ def read_verdict(reply: str) -> bool | None:
 
     A verdict is the last line of the reply, and nothing else is on that line. It can be in bold or italics and end in a
     full stop. There is none if the opposite verdict has a line too, if the thought before it is not closed, or if the
-    line completes an unfinished sentence that denies or doubts ("It is not", then CORRECT).
+    line completes an unfinished sentence that denies, doubts or quotes ("It is not", then CORRECT).
     """
     rest = reply.rpartition("</think>")[2]
     lines = [line.strip(" \t\r") for line in rest.split("\n")]
@@ -185,7 +187,7 @@ def read_verdict(reply: str) -> bool | None:
     verdicts = [match and match[2] == "CORRECT" for match in map(_VERDICT.fullmatch, lines)]
     if not verdicts or verdicts[-1] is None or (not verdicts[-1]) in verdicts or "<think>" in rest:
         return None
-    before = lines[-2] if len(lines) > 1 else ""
+    before = next((line for line in reversed(lines[:-1]) if line), "")
     continues = before[-1:].isalnum() or before[-1:] in (",", ";", "-")
     return None if continues and _DOUBT.search(before) else verdicts[-1]
 

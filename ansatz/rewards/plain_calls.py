@@ -246,8 +246,8 @@ class Peer:
 
 
 class Remote:
-    """Something of the other side. Whatever is asked of it is answered by the other side with a plain value or another
-    Remote. What could decide a comparison without one is refused."""
+    """Something of the other side. The other side answers each operation on it with a plain value or another Remote.
+    What could decide a comparison without one is refused."""
 
     def __init__(self, peer: Peer, reference: Any) -> None:
         object.__setattr__(self, "_peer", peer)

@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def _sibling(name: str) -> Any:
-    """A module beside this file, which the program cannot read."""
+    """A module of this folder, which the program cannot read."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
     module = types.ModuleType(name)
     sys.modules[name] = module

@@ -189,6 +189,36 @@ def test_what_honest_programs_return_is_understood(judge, name):
     assert judge(source, tests).verdict.reason is Reason.EQUAL
 
 
+@pytest.mark.parametrize("test", [FORMS["a call and a literal"], FORMS["and"]], ids=["compared", "checked"])
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("def f(x):\n    while True: pass", Reason.TIMEOUT),
+        ("import time\ndef f(x): time.sleep(600)", Reason.TIMEOUT),
+        ("import os\ndef f(x): os._exit(0)", Reason.UNPARSED),
+        ("def f(x): raise SystemExit", Reason.UNPARSED),
+        ("def f(x): return f(x)", Reason.UNPARSED),
+        ("import os\ndef f(x):\n  while True: os.write(1, b'x' * 10**6)", Reason.TIMEOUT),
+    ],
+)
+def test_a_function_that_does_not_return_is_no_wrong_answer(rollout, test, source, reason):
+    rollouts = [rollout(f"```python\n{source}\n```", meta={"tests": [test]})]
+    assert code_tests(rollouts, timeout_s=0.5)[0].verdict.reason is reason
+
+
+def test_large_values_are_compared_by_the_checker_in_its_own_time(rollout):
+    """Keys that collide are compared with each other, which would hold up the process that trains."""
+    expected, sources = dict.fromkeys(range(20000), 0), ["return {n: 0 for n in range(20_000)}"]
+    sources.append("return {n * (2**61 - 1): 0 for n in range(20_000)}")
+    keys = [[str(n), 0] for n in range(2_000)]
+    judged = list[float]()
+    for test in (f"assert f(2) == {expected}", {"fn_name": "g", "inputs": [[2]], "outputs": [keys]}):
+        for source in sources:
+            program = f"```python\ndef f(x): {source}\nclass Solution:\n  def g(self, x): return {keys}\n```"
+            judged.append(code_tests([rollout(program, meta={"tests": [test]})], timeout_s=2.0)[0].value)
+    assert judged == [1.0, 0.0, 1.0, 1.0]
+
+
 NODES = """
 class ListNode:
     def __init__(self, val=0, next=None):

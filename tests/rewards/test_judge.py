@@ -119,6 +119,9 @@ def test_a_passing_failure_is_tried_again(rollout):
         ("CORRECT\nINCORRECT", None),
         ("CORRECT\nNo, wait.", None),
         ("It is not\nCORRECT", None),
+        ("Hardly\n\nCORRECT", None),
+        ("IN\nCORRECT", None),
+        ("The candidate claims that it is\nCORRECT", None),
         ("I don\u2019t think that it is\nCORRECT", None),
         ("Perhaps it is,\nCORRECT", None),
         ('It says:\n"CORRECT"', None),
@@ -179,7 +182,7 @@ def test_a_judge_that_fails_gives_no_reward_at_all(rollout, answer, delay_s, mes
         settings = {"patience_s": patience_s, "timeout_s": 0.1 if delay_s else 60.0, "concurrent": 2}
         with pytest.raises(RewardUnavailable, match=f"problem 'p0': {message}"):
             ask(server, ["odd", "even", "neither"], rollout, **settings)
-        assert (len(server.requests) == 3) is (patience_s == 900)  # no second attempt after status 401
+        assert (len(server.requests) == 2) is (patience_s == 900)  # no second attempt after status 401
 
 
 def test_dropped_answers_are_requested_limited_and_get_the_mean_of_their_problem(rollout):
@@ -201,9 +204,9 @@ def test_failures_of_three_calls_in_ten_change_no_reward(rollout):
     """Test 13 of the design: status 500, a reply that comes too late, and a closed connection."""
     texts = ["even", *(f"odd {n}" for n in range(59))]
 
-    def run(answer):
+    def run(answer, timeout_s):
         with ChatServer(answer) as server:
-            judged = ask(server, texts, rollout, timeout_s=0.3, correct=1.0, wrong=0.25, failed=0.0)
+            judged = ask(server, texts, rollout, timeout_s=timeout_s, correct=1.0, wrong=0.25, failed=0.0)
         return [result.value for result in judged], len(server.requests)
 
     luck, lock = random.Random(1), threading.Lock()
@@ -214,8 +217,8 @@ def test_failures_of_three_calls_in_ten_change_no_reward(rollout):
         time.sleep(0.5 if kind == "late" else 0)
         return (500, "down") if kind == "500" else (0, "") if kind == "closed" else says(request)
 
-    undisturbed, num_requests = run(says)
-    values, num_disturbed = run(fails_often)
+    undisturbed, num_requests = run(says, timeout_s=60.0)
+    values, num_disturbed = run(fails_often, timeout_s=0.3)
     assert undisturbed == [1.0, *[0.25] * 59]
     assert values == undisturbed
     assert num_disturbed > num_requests == 59  # the rules accept "even"
