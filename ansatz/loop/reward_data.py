@@ -42,6 +42,7 @@ from ansatz.loop.unfit import Check
 from ansatz.models.load import Policy
 from ansatz.rewards.reasoning_steps import joined_steps
 from ansatz.rollout.base import Sampler, Sampling
+from ansatz.special_tokens import special_tokens
 from ansatz.types import Problem, Prompt
 
 SAMPLED_AT = -10_000
@@ -191,11 +192,11 @@ def _labels(
         return map(outcome_labels, grouped)
     if section.labels == "exact":
         return map(checked_labels, problems, grouped)
-    tokenizer = policy.tokenizer
+    special = special_tokens(policy.tokenizer)
     prefixes = StepPrefixes.of(
         prompts,
         grouped,
-        lambda text: tokenizer(text, add_special_tokens=False)["input_ids"],
+        lambda text: special.encode(special.hide_response(text)),
         step_end=section.step_end,
     )
     num_correct = defaultdict[str, int](int)
