@@ -119,7 +119,7 @@ def draw(arguments: argparse.Namespace) -> None:
         "graders": runs,
     }
     arguments.json.write_text(json.dumps(record) + "\n", encoding="utf-8")
-    arguments.svg.write_text(line_chart(chart(runs), width=560, height=330, standalone=True), encoding="utf-8")
+    arguments.svg.write_text(drawing(record), encoding="utf-8")
     write_between(arguments.page, "benchmarks/wrong_graders.py", table(record))
 
 
@@ -129,14 +129,17 @@ def mean_curve(runs: dict[str, Any], of: str) -> list[Point]:
     return [(float(end), fmean(mean[end - WINDOW : end])) for end in range(WINDOW, len(mean) + 1)]
 
 
-def chart(graders: dict[str, Any]) -> Chart:
+def drawing(record: dict[str, Any]) -> str:
+    """The figure."""
+    graders = record["graders"]
     series: list[Series] = []
     for colour, (grader, runs) in enumerate(graders.items()):
         series.append(Series(name=GRADERS[grader], points=mean_curve(runs, "correct"), colour=colour))
         if grader != "math_answer":
             series.append(Series(name="", points=mean_curve(runs, "paid"), colour=colour, dashed=True))
     title = "Correct rollouts (solid) and what the grader pays (dashed)"
-    return Chart(title=title, series=series, is_fraction=True)
+    chart = Chart(title=title, series=series, is_fraction=True)
+    return line_chart(chart, width=560, height=330, standalone=True)
 
 
 def table(record: dict[str, Any]) -> str:

@@ -46,7 +46,7 @@ def tables(graders: Mapping[str, Counts]) -> str:
             _by_group(graders, "wrong", "paid"),
             "Right answers that were refused, by group:",
             _by_group(graders, "right", "refused"),
-            "Hostile inputs, and what happened to those that were not refused in time:",
+            "Hostile inputs, and what happened to those that were not refused at once:",
             _hostile(graders),
             "Disputed cases that are decided as by our defaults:",
             _policies(graders),
@@ -75,7 +75,7 @@ def _by_group(graders: Mapping[str, Counts], of: str, mistake: str) -> str:
 
 
 def _hostile(graders: Mapping[str, Counts]) -> str:
-    keys = ("clean", "paid", "raised", "hung", "crashed", "ran")
+    keys = ("clean", "paid", "slow", "raised", "hung", "crashed", "ran")
     head = ["grader", f"clean of {next(iter(graders.values()))['hostile']['cases']}", *keys[1:-1], "ran the response"]
     return table(
         head, [[f"`{name}`", *(str(counts["hostile"][key]) for key in keys)] for name, counts in graders.items()]

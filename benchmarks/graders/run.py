@@ -24,6 +24,7 @@ from provenance import provenance
 
 ADAPTERS = Path(__file__).with_name("adapters.py")
 HELPERS = ("last_box",)
+SLOW_S = 1.0
 STATES = ("raised", "hung", "crashed")
 
 
@@ -73,10 +74,11 @@ def _policies(judged: Sequence[tuple[Case, Outcome]]) -> dict[str, dict[str, int
 
 
 def _hostile(outcomes: Sequence[Outcome]) -> dict[str, int]:
-    """clean: refused in time, without an exception, and without running the response."""
+    """clean: refused without an exception and without running the response, in at most SLOW_S of CPU time."""
     counts = {state: sum(outcome.state == state for outcome in outcomes) for state in STATES}
     counts |= {"paid": sum(o.paid for o in outcomes), "ran": sum(o.ran for o in outcomes)}
-    clean = sum(o.state == "ok" and not o.paid and not o.ran for o in outcomes)
+    counts["slow"] = sum(o.state == "ok" and o.cpu_s > SLOW_S for o in outcomes)
+    clean = sum(o.state == "ok" and not o.paid and not o.ran and o.cpu_s <= SLOW_S for o in outcomes)
     return {"cases": len(outcomes), "clean": clean, **counts}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from toy_runs import REPOSITORY
 
+from ansatz.registry import load_attribute
 from ansatz.rewards.math_answer import ALGEBRA_TARGET, verify
 from ansatz.rewards.pool import WorkerPool
 
@@ -27,6 +28,10 @@ def grade(response, gold):
         os._exit(3)
     if gold == "run":
         open("RAN", "w").close()
+    if gold == "slow":
+        begin = time.process_time()
+        while time.process_time() < begin + 1.1:
+            pass
     if gold == "raise":
         raise RuntimeError("cannot read it")
     print("what a grader prints is not an answer")
@@ -43,7 +48,11 @@ def modules() -> Any:
     import process
     import run
 
-    yield {"cases": cases, "page": page, "process": process, "run": run}
+    sys.path.insert(0, str(FOLDER.parent))
+    import wrong_graders
+
+    yield {"cases": cases, "page": page, "process": process, "run": run, "training": wrong_graders}
+    sys.path.remove(str(FOLDER.parent))
     sys.path.remove(str(FOLDER))
 
 
@@ -75,16 +84,19 @@ def test_mistakes_are_counted_apart_from_what_a_policy_decides(modules: Any, toy
         case("crash", "8", True, group="numbers"),
         case("8", "8", False, policy="any_digit", other=True),
         case("8", "9", False, policy="any_digit", other=True),
+        case("8", "7", False, policy="any_digit", other=True),
         case("8", "7", False, group="hostile"),
         case("run", "7", False, group="hostile"),
         case("8", "9^8", False, group="hostile"),
+        case("slow", "9^9", False, group="hostile"),
     ]
     counts = modules["run"].measure(toy, cases, limit_s=5.0, python=sys.executable)
     assert counts["groups"]["hacks"] == {"right": 2, "refused": 1, "wrong": 2, "paid": 1}
     assert counts["groups"]["numbers"] == {"right": 1, "refused": 1, "wrong": 0, "paid": 0}
-    assert counts["policies"] == {"any_digit": {"cases": 2, "default": 1}}
+    assert counts["policies"] == {"any_digit": {"cases": 3, "default": 2}}
     assert counts["states"] == {"raised": 0, "hung": 0, "crashed": 1}
-    assert counts["hostile"] == {"cases": 3, "clean": 1, "paid": 1, "raised": 0, "hung": 0, "crashed": 0, "ran": 1}
+    failed = {"raised": 0, "hung": 0, "crashed": 0}
+    assert counts["hostile"] == {"cases": 4, "clean": 1, "paid": 1, "ran": 1, "slow": 1, **failed}
     assert modules["page"].totals(counts) == {"right": 3, "refused": 2, "wrong": 2, "paid": 1}
 
 
@@ -131,3 +143,20 @@ def test_our_verifier_gives_both_labels_of_a_policy_and_pays_no_hack():
                     mistakes.append(f"{case['gold']!r} and {case['response']!r} with {options}: expected {label}")
     pool.close()
     assert mistakes == []
+
+
+def test_each_wrong_grader_of_the_training_is_wrong_in_its_own_way(modules: Any):
+    adapters = load_attribute(f"{FOLDER / 'adapters.py'}:gold_anywhere", kind="reward").__globals__
+    boxed = {answer: f"14-12={answer}\n\\boxed{{{answer}}}" for answer in ("2", "12", "20", "21")}
+    pays = {
+        grader: [
+            adapters[grader](response, gold)
+            for gold, response in (("2", boxed["2"]), ("2", boxed["12"]), ("20", boxed["21"]), ("20", boxed["20"]))
+        ]
+        for grader in list(modules["training"].GRADERS)[1:]
+    }
+    assert pays == {
+        "gold_anywhere": [True, True, False, True],
+        "within_ten_percent": [True, False, True, True],
+        "one_digit_only": [True, False, False, False],
+    }
