@@ -176,6 +176,8 @@ def _call(name: str, given: Any, expected: Any, test: Mapping[str, Any]) -> Comp
 def _of_code(test: str, setup: str, entry: Any, *, packages: bool) -> Test:
     try:
         tree, before = ast.parse(test.strip()), ast.parse(setup)
+        for part in (tree, before):
+            compile(part, "tests", "exec", dont_inherit=True)  # finds what the grammar allows, such as a lone return
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UnsafeTest(f"the test {test!r:.80} is not Python ({error})") from error
     if not any(isinstance(node, ast.Assert) or is_assertion_call(node) for node in ast.walk(tree)):

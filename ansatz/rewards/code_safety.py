@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib.util
+import symtable
 import sys
 from collections.abc import Iterator, Sequence
 from typing import cast
@@ -43,23 +44,19 @@ def names_in(tree: ast.AST) -> set[str]:
 
 
 def free_names(tree: ast.Module, before: ast.Module) -> set[str]:
-    """The names that neither Python nor the test or its setup define."""
-    used, bound = set[str](), set[str]({"__name__"})
-    for node in (*ast.walk(before), *ast.walk(tree)):
-        match node:
-            case ast.Name(id=name, ctx=ast.Load()):
-                used.add(name)
-            case ast.Name(id=name):
-                bound.add(name)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                bound.add(name)
-            case ast.arg(arg=name) | ast.ExceptHandler(name=str(name)):
-                bound.add(name)
-            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                bound |= {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
-            case _:
-                pass
-    return used - bound - _BUILTIN
+    """The names that neither Python nor the test or its setup define, by Python's own rules of scope."""
+    module = ast.Module(body=[*before.body, *tree.body], type_ignores=[])
+    try:
+        top = symtable.symtable(ast.unparse(module), "tests", "exec")
+    except (SyntaxError, RecursionError) as error:
+        raise UnsafeTest(f"the test or its setup is not Python ({error})") from error
+    tables = [top]
+    for table in tables:
+        tables += table.get_children()
+    symbols = [(table is top, symbol) for table in tables for symbol in table.get_symbols()]
+    in_module = [symbol for is_top, symbol in symbols if is_top or symbol.is_global()]
+    bound = {symbol.get_name() for symbol in in_module if symbol.is_assigned() or symbol.is_imported()}
+    return {symbol.get_name() for symbol in in_module if symbol.is_referenced()} - bound - _BUILTIN - {"__name__"}
 
 
 def program_imports(tree: ast.Module) -> Iterator[ast.ImportFrom]:

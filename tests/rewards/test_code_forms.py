@@ -48,6 +48,7 @@ FORMS = {
         "import unittest\nclass Square(unittest.TestCase):\n    def test_square(self):\n"
         "        self.assertEqual(f(2), 4)\n        self.assertAlmostEqual(f(3), 9.0)"
     ),
+    "a parameter with the name of the function": "def check(f):\n    assert f(2) == 4\ncheck(f)",
     "check": "def check(candidate):\n    assert candidate(2) == 4\ncheck(f)",
 }
 YES = """
@@ -313,6 +314,7 @@ def test_the_fields_of_public_data_sets_are_read(judge, source, meta):
         ("def helper(g):\n    assert g(2) == 4", {}, "nothing calls"),
         ("f(2)", {}, "asserts nothing"),
         ("assert f(", {}, "not Python"),
+        ("assert f(2) == 4\nreturn", {}, "not Python"),
         ("import io\nfrom contextlib import redirect_stdout\nassert f(2) is None", {}, "redirect_stdout"),
         ("def test_f(capsys):\n    assert capsys", {}, "capsys"),
         ("import inspect\nassert 'for' in inspect.getsource(f)", {}, "inspect"),
