@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -24,6 +25,8 @@ from ansatz.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+LARGEST = 10**15
+"""Numbers of a recipe are smaller. Larger ones are mistakes; whole ones overflow in the random generators."""
 _ANY_TYPE = ConfigDict(arbitrary_types_allowed=True)
 
 
@@ -100,10 +103,27 @@ def _typed(value: Any, parameter: inspect.Parameter, what: str) -> Any:
     if parameter.annotation is inspect.Parameter.empty or isinstance(parameter.annotation, str):
         return value
     try:
-        return TypeAdapter[Any](parameter.annotation, config=_ANY_TYPE).validate_python(value)
+        typed = TypeAdapter[Any](parameter.annotation, config=_ANY_TYPE).validate_python(value)
     except ValidationError as error:
         message = error.errors(include_url=False)[0]["msg"]
         raise ConfigError(f"{what}: {parameter.name} = {value!r}: {message[:1].lower()}{message[1:]}.") from error
+    if (problem := number_problem(typed)) is not None:  # also of a text such as "nan", which has become a number
+        raise ConfigError(f"{what}: {parameter.name} = {value!r}: {problem}.")
+    return typed
+
+
+def number_problem(value: Any) -> str | None:
+    """What is wrong with a number of a recipe, or with one in a list or a mapping; None if nothing is."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "it should be a finite number"
+    if isinstance(value, int | float) and abs(value) >= LARGEST:
+        return "it should be a number of at most 15 digits"
+    inner: Iterable[Any] = ()
+    if isinstance(value, Mapping):
+        inner = cast("Mapping[str, Any]", value).values()
+    elif isinstance(value, list | tuple):
+        inner = cast("list[Any]", value)
+    return next((problem for each in inner if (problem := number_problem(each)) is not None), None)
 
 
 def load_attribute(reference: str, *, kind: str) -> Any:

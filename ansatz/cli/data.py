@@ -129,8 +129,8 @@ def peek(
     tokenizer: Annotated[
         Path | None, typer.Option(help="A model, whose tokenizer then counts lengths in tokens.")
     ] = None,
-    show: Annotated[int, typer.Option(help="Number of suspicious rows to print.")] = 20,
-    rows: Annotated[int, typer.Option(help="Number of rows to print in full, from the first.")] = 2,
+    show: Annotated[int, typer.Option(min=0, help="Number of suspicious rows to print.")] = 20,
+    rows: Annotated[int, typer.Option(min=0, help="Number of rows to print in full, from the first.")] = 2,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     answer_from: AnswerFrom = "auto",

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ansatz.errors import ConfigError
+from ansatz.visible import visible
 
 _AUTO = "auto"
 
@@ -50,8 +51,8 @@ def doctor(
     for finding in chain(examine_machine(folder), of_cluster):
         wrong += finding.state == "wrong"
         mark = f"[{style[finding.state]}]{finding.state:5}[/]"
-        console.print(f"{mark}  {escape(finding.what)}: {escape(finding.found)}")
+        console.print(f"{mark}  {escape(finding.what)}: {escape(visible(finding.found))}")
         if finding.advice:
-            console.print(f"       -> {escape(finding.advice)}")
+            console.print(f"       -> {escape(visible(finding.advice))}")
     console.print("Nothing is wrong." if not wrong else f"{wrong} of these findings will stop a run.")
     raise typer.Exit(code=1 if wrong else 0)

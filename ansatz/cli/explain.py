@@ -16,6 +16,7 @@ from ansatz.errors import ConfigError, ModelError
 from ansatz.files import check_ordinary_files
 from ansatz.track.checked_rows import metrics_rows
 from ansatz.track.jsonl import read_jsonl
+from ansatz.visible import say
 
 if TYPE_CHECKING:
     from ansatz.models.plan import Hardware
@@ -69,11 +70,11 @@ def explain(
         **({"Recipe": dump(config).rstrip()} if full else {}),
     }
     for title, text in parts.items():
-        print(f"# {title}\n{text}\n")
+        say(f"# {title}\n{text}\n")
     for sentence in missing:
-        print(f"Not checked: {sentence}")
+        say(f"Not checked: {sentence}")
     if not full:
-        print("--full also prints the whole recipe, the memory by part, and other projects' defaults.")
+        say("--full also prints the whole recipe, the memory by part, and other projects' defaults.")
     if memory and not fits:
         raise typer.Exit(code=1)
 

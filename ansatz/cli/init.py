@@ -9,6 +9,7 @@ import typer
 
 from ansatz.config.packaged import STARTER
 from ansatz.errors import ConfigError
+from ansatz.visible import say
 
 
 def init(
@@ -27,5 +28,5 @@ def init(
     files = sorted(path for path in STARTER.iterdir() if path.is_file())
     for file in files:
         shutil.copyfile(file, folder / file.name)
-    print(f"Created {', '.join(file.name for file in files)} in {folder}.")
-    print(f"Now run: ansatz train {folder / 'recipe.yaml'}")
+    say(f"Created {', '.join(file.name for file in files)} in {folder}.")
+    say(f"Now run: ansatz train {folder / 'recipe.yaml'}")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ansatz.visible import say
+
 
 def parity(
     file: Annotated[
@@ -22,6 +24,6 @@ def parity(
 
     results = certify(GOLDEN if file is None else file)
     for line in render(results):
-        typer.echo(line)
+        say(line)
     if any(not result.agrees and result.left_out is None for result in results):
         raise typer.Exit(1)

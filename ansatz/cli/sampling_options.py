@@ -19,10 +19,10 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from ansatz.config.chat import AUTO
-from ansatz.config.fields import LARGEST
 from ansatz.config.load import parse_section
 from ansatz.config.sampling import SamplingOptions
 from ansatz.errors import ConfigError
+from ansatz.registry import LARGEST
 
 PANEL = "Sampling"
 DTYPES = ("auto", "float32", "bfloat16")

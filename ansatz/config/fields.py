@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-LARGEST = 10**15
-"""Whole numbers of a recipe are smaller. Larger ones are mistakes, and overflow in the random generators."""
+from ansatz.registry import LARGEST
 
 
 def _no_bool(value: Any) -> Any:
@@ -18,20 +17,25 @@ def _no_bool(value: Any) -> Any:
     return value
 
 
-def _below_largest(value: int) -> int:
+def _below_largest(value: Any) -> Any:
     if abs(value) >= LARGEST:
         raise PydanticCustomError("number_size", "should be a number of at most 15 digits")
     return value
 
 
 Int = Annotated[int, BeforeValidator(_no_bool), AfterValidator(_below_largest)]
-Float = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False)]
+Float = Annotated[float, BeforeValidator(_no_bool), Field(allow_inf_nan=False), AfterValidator(_below_largest)]
 Positive = Annotated[Int, Field(gt=0)]
 """A number of things of which there is at least one."""
 Count = Annotated[Int, Field(ge=0)]
 """A number of things; 0 often switches a feature off, which the key's description then says."""
 Rate = Annotated[Float, Field(ge=0)]
-"""A real number that is not negative, such as a learning rate or a number of seconds."""
+"""A real number that is not negative, such as a coefficient or a number of seconds."""
+LearningRate = Annotated[Float, Field(ge=0, le=1000)]
+Temperature = Annotated[Float, Field(ge=0, le=1000)]
+"""Divides logits. At 1000, every token is about as likely as every other one."""
+Seconds = Annotated[Float, Field(gt=0)]
+"""A time limit."""
 Fraction = Annotated[Float, Field(ge=0, le=1)]
 PositiveFraction = Annotated[Float, Field(gt=0, le=1)]
 FractionBelowOne = Annotated[Float, Field(ge=0, lt=1)]

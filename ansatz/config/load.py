@@ -20,12 +20,12 @@ from ansatz.config.layers import laid_over, merge, merge_notes
 from ansatz.config.own_model import with_own_model_defaults
 from ansatz.config.packaged import is_packaged, recipe_path, recipe_text
 from ansatz.config.paths import beside_recipe
-from ansatz.config.schema import Config, recipe_keys, section_at, suggest_keys
+from ansatz.config.schema import Config, flat_keys, recipe_keys, section_at, suggest_keys
 from ansatz.config.toy import changes, toy_layer
 from ansatz.errors import ConfigError
 from ansatz.files import check_ordinary_files, has_half_character
 from ansatz.json_text import MAX_INTEGER
-from ansatz.registry import suggest
+from ansatz.registry import number_problem, suggest
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
@@ -163,6 +163,9 @@ def check(data: Mapping[str, Any]) -> Config:
     """The mapping as a config, with the defaults of a model that it names. ConfigError for renamed, unknown, missing
     and wrong keys."""
     renamed.check_recipe(data)
+    for key, value in flat_keys(data).items():
+        if (problem := number_problem(value)) is not None:
+            raise ConfigError(f"{key} = {value!r}: {problem}.")
     try:
         return Config.model_validate(with_own_model_defaults(data))
     except ValidationError as error:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from ansatz.config.fields import Count, FractionBelowOne, Int, Positive, Rate, StepEnd
+from ansatz.config.fields import Count, FractionBelowOne, Int, LearningRate, Positive, Rate, StepEnd
 from ansatz.config.sampling import SamplingOptions
 
 REWARD_MODEL = "reward_model"
@@ -61,7 +61,7 @@ class RewardModelSection(SamplingOptions):
     """Number of optimizer steps."""
     batch_size: Positive = 32
     """Problems in one step, each with all of its responses."""
-    lr: Rate = 1e-3
+    lr: LearningRate = 1e-3
     """Learning rate, after warm-up and before decay. Default with `model.path`: 1e-5."""
     warmup_steps: Count = 10
     """Steps over which the learning rate rises linearly from near 0."""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from ansatz.config.fields import Count, Fraction, Positive, PositiveFraction, Rate, Section
+from ansatz.config.fields import Count, Fraction, Positive, PositiveFraction, Section, Temperature
 from ansatz.files import has_half_character
 
 THOUGHT_START, THOUGHT_END = "<think>", "</think>"
@@ -26,7 +26,7 @@ class SamplingOptions(Section):
     2048."""
     min_response_tokens: Count = 0
     """End-of-sequence tokens are masked out for the first N tokens. Stop strings still end a response."""
-    temperature: Rate = 1.0
+    temperature: Temperature = 1.0
     """Divides the logits. 0: always the most likely token, which makes sense only with one response per prompt."""
     top_k: Count = 0
     """Sample from the N most likely tokens; 0: off."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from ansatz.config.chat import Template
-from ansatz.config.fields import Count, Float, Positive, Rate, Section
+from ansatz.config.fields import Count, Float, LearningRate, Positive, Rate, Section, Temperature
 from ansatz.config.reward_model import RewardModelSection
 from ansatz.config.sampling import SamplingOptions
 from ansatz.config.watchdog import WatchdogSection
@@ -129,7 +129,7 @@ class CriticSection(Section):
     """The model that the critic's transformer starts from: a folder or a model of the hub, with the vocabulary of the
     policy, or `reward_model`: the newest reward model of the run. Of a reward model with extra layers, only these, the
     last norm and the value head are trained. null: the policy at the start of RL. The value head starts at 0."""
-    lr: Rate = 1e-3
+    lr: LearningRate = 1e-3
     """Learning rate of the critic, with the schedule of `train.lr`. Default with `model.path`: 1e-5."""
     steps_alone: Count = 0
     """RL steps at the start that update only the critic, so that the policy does not follow an untrained one. The
@@ -141,7 +141,7 @@ class TrainSection(Section):
 
     steps: Count = 100
     """Number of RL steps. 0: no RL stage."""
-    lr: Rate = 1e-4
+    lr: LearningRate = 1e-4
     """Learning rate, after warm-up and before decay. Default with `model.path`: 1e-6."""
     warmup_steps: Count = 5
     """Steps over which the learning rate rises linearly from near 0."""
@@ -163,7 +163,7 @@ class TrainSection(Section):
     reference_update_interval: Count = 0
     """Every N steps the current policy becomes the reference of the KL term (iterative GRPO). 0: the reference stays
     the policy that the stage began with."""
-    max_logprob_gap: Annotated[float, Field(ge=1)] = 1.05
+    max_logprob_gap: Annotated[Float, Field(ge=1)] = 1.05
     """Largest allowed mean over tokens of exp(|behavior_logp - old_logp|), which compares sampler and trainer. Every
     step checks it before its first update, and stops the run if they disagree by more. 1: they must agree exactly."""
 
@@ -193,7 +193,7 @@ class SftSection(Section):
     heldout_every: Count = 0
     """Every N steps and after the last, measure loss and token accuracy on the worked solutions of the problems of
     `data.heldout` that the evaluations use. 0: never."""
-    lr: Rate = 2e-3
+    lr: LearningRate = 2e-3
     """Learning rate, after warm-up and before decay. Default with `model.path`: 1e-5."""
     warmup_steps: Count = 20
     """Steps over which the learning rate rises linearly from near 0."""
@@ -222,7 +222,7 @@ class EvaluateSection(SamplingOptions):
     """Number of problems, from the first of `data.heldout` on."""
     k: Positive = 8
     """The k of pass@k and maj@k, at most `evaluate.samples_per_prompt`."""
-    temperature: Annotated[Float, Field(gt=0)] = 1.0
+    temperature: Annotated[Temperature, Field(gt=0)] = 1.0
     """Divides the logits. Each problem also gets one response at temperature 0."""
     every: Count = 25
     """Also evaluate during RL, every N steps; 0: only before and after each stage."""
@@ -411,6 +411,11 @@ class Config(Section):
     @model_validator(mode="after")
     def stages_have_names(self) -> Config:
         trainable = [name for name in STAGES if name not in FIRST_STAGES]
+        if self.stages is not None and not self.stages:
+            raise ValueError(
+                "stages = []: nothing would be trained. List at least one stage, or leave stages out, which runs every "
+                "stage that has something to do"
+            )
         for place, entry in enumerate(self.stages or (), start=1):
             name = stage_name(entry)
             if name not in trainable:

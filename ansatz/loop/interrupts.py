@@ -25,6 +25,7 @@ from typing import NoReturn, Protocol
 from ansatz.errors import RunInterrupted
 from ansatz.loop.run_record import is_run_folder
 from ansatz.process import exit_at_once
+from ansatz.visible import say
 
 EXIT_CODE = os.EX_TEMPFAIL
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT)
@@ -108,7 +109,7 @@ class Interrupts:
 
     def _on_alarm(self, _number: int, _frame: FrameType | None) -> None:
         if self._farewell is not None:
-            print(f"ansatz: {self._farewell}", file=sys.stderr, flush=True)
+            say(f"ansatz: {self._farewell}", file=sys.stderr, flush=True)
             exit_at_once(EXIT_CODE)
         self._save_and_leave()
 

@@ -23,7 +23,7 @@ from ansatz.objectives.ratios import RATIOS
 from ansatz.objectives.surrogates import SURROGATES
 from ansatz.objectives.value import VALUES
 from ansatz.objectives.weights import WEIGHTS
-from ansatz.registry import Registry, load_attribute, suggest
+from ansatz.registry import Registry, load_attribute, number_problem, suggest
 
 Spec = Mapping[str, Any]
 
@@ -220,12 +220,16 @@ def _field(key: str, value: Any, max_response_tokens: int | None) -> Any:
         raise ConfigError(f"algorithm.{key} = {value!r}: expected one of {', '.join(_CHOICES[key])}.")
     if key not in _CHOICES and value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise ConfigError(f"algorithm.{key} = {value!r}: expected a number.")
+    if key not in _CHOICES and value is not None:
+        is_negative = key != "entropy_coef" and value < 0  # that one may lower the entropy
+        if (problem := number_problem(value)) is not None or is_negative:
+            raise ConfigError(f"algorithm.{key} = {value!r}: {problem or 'expected 0 or more'}.")
     return value
 
 
 def _interval(key: str, value: Any) -> tuple[float, float]:
     match value:
-        case [int() | float() as low, int() | float() as high] if low < high:
+        case [int() | float() as low, int() | float() as high] if low < high and not number_problem(value):
             return float(low), float(high)
         case _:
             raise ConfigError(f"algorithm.{key} = {value!r}: expected two numbers [low, high] with low < high.")

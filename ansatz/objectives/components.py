@@ -13,7 +13,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -239,12 +239,34 @@ def build_component(registry: Registry[Any], name: str, settings: Mapping[str, A
     _check_inputs(registry.kind, name, function)
     bound = registry.bind(name, settings)
     checked: Mapping[str, Any] = bound.keywords if isinstance(bound, functools.partial) else {}
+    if ":" not in name:  # the settings of a user's function are the user's
+        for key, value in checked.items():
+            if not SIGNED & {key, f"{function.__name__}.{key}"}:
+                _check_range(f"algorithm.{registry.kind} = {name!r}", key, value)
     known = settings_of(function)
     for key, parameter in known.items():
         if parameter.default is inspect.Parameter.empty and key not in settings:
             raise ConfigError(f"algorithm.{registry.kind} = {name!r} needs a value for {key!r}.")
     defaults = {key: parameter.default for key, parameter in known.items()}
     return Component(registry.kind, function.__name__.rstrip("_"), {**defaults, **checked}, function)
+
+
+POSITIVE = frozenset({"beta", "tau", "tau_pos", "tau_neg", "target", "horizon", "max_tokens", "divisor", "k"})
+FRACTIONS = frozenset({"gamma", "lam", "share", "label_smoothing"})
+SIGNED = frozenset({"at_least", "rejection.low", "rejection.high", "simpo.alpha"})
+"""Settings of components by their range; a name means the same everywhere. The bounds of `rejection` are logarithms.
+All others are not negative."""
+
+
+def _check_range(what: str, key: str, value: Any) -> None:
+    """ConfigError for a number, or one of several, outside the range of the setting."""
+    numbers: Any = value if isinstance(value, list | tuple) else [value]
+    for number in cast("list[Any]", numbers):
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            continue
+        if number < 0 or (key in POSITIVE and number == 0) or (key in FRACTIONS and number > 1):
+            least = "above 0" if key in POSITIVE else "between 0 and 1" if key in FRACTIONS else "0 or more"
+            raise ConfigError(f"{what}: {key} = {value!r}, expected {least}.")
 
 
 def _check_inputs(kind: str, name: str, function: Callable[..., Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ansatz.config.fields import Positive, Rate
+from ansatz.config.fields import Positive, Rate, Seconds
 from ansatz.errors import DataError
 from ansatz.rewards import sandbox
 from ansatz.rewards.base import RewardResult
@@ -29,7 +29,7 @@ def code_tests(
     wrong: float = 0.0,
     partial: bool = False,
     tolerance: Rate = 0.0,
-    timeout_s: float = 5.0,
+    timeout_s: Seconds = 5.0,
     memory_mb: Positive = 512,
     packages: bool = False,
     isolation: sandbox.Isolation = "full",

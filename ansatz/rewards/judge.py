@@ -17,7 +17,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ansatz.config.fields import Positive, Rate
+from ansatz.config.fields import Positive, Rate, Seconds
 from ansatz.errors import ConfigError, RewardUnavailable, UnreachableError
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.chat_client import ChatClient, ChatFailed, ChatTimeout
@@ -61,8 +61,8 @@ def judge(
     rules_first: bool = True,
     mode: Mode = "strict",
     api_key_env: str | None = None,
-    timeout_s: float = 60.0,
-    patience_s: float = 900.0,
+    timeout_s: Seconds = 60.0,
+    patience_s: Rate = 900.0,
     backoff_s: Rate = 0.5,
     concurrent: Positive = 16,
     max_reply_tokens: Positive = 1024,

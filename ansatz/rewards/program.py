@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from ansatz.config.fields import Positive
+from ansatz.config.fields import Positive, Seconds
 from ansatz.rewards import sandbox
 from ansatz.rewards.base import RewardResult
 from ansatz.rewards.code_blocks import last_program
@@ -30,7 +30,7 @@ def program(
     read: Literal["stdout", "answer"] = "stdout",
     correct: float = 1.0,
     wrong: float = 0.0,
-    timeout_s: float = 5.0,
+    timeout_s: Seconds = 5.0,
     memory_mb: Positive = 512,
     packages: bool = False,
     isolation: sandbox.Isolation = "full",

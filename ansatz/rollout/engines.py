@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from ansatz.config.fields import Count, Positive
+from ansatz.config.fields import Count, Positive, Seconds
 from ansatz.config.schema import RolloutSection
 from ansatz.environments.base import EnvironmentSpec
 from ansatz.errors import ConfigError
@@ -90,8 +90,8 @@ def vllm(
     sleep: bool = True,
     devices: str = "",
     max_restarts: Count = 3,
-    timeout_s: float = 1800.0,
-    start_timeout_s: float = 900.0,
+    timeout_s: Seconds = 1800.0,
+    start_timeout_s: Seconds = 900.0,
     options: Mapping[str, Any] | None = None,
 ) -> Sampler:
     """vLLM, as docs/vllm.md describes it.

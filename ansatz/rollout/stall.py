@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from ansatz.visible import say
+
 
 class StallWatch:
     """stall_s: without `progress` for this long, `describe()` and the stacks of all threads are printed to stderr.
@@ -46,6 +48,6 @@ class StallWatch:
 
     def _report(self, quiet_s: float) -> None:
         text = f"ansatz: nothing has been sampled and no step has ended for {quiet_s:.0f} s.\n{self._describe()}"
-        print(text, file=sys.stderr, flush=True)
+        say(text, file=sys.stderr, flush=True)
         if sys.__stderr__ is not None:
             faulthandler.dump_traceback(file=sys.__stderr__)

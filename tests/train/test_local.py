@@ -242,7 +242,7 @@ def test_one_token_with_a_large_gap_is_noticed_although_the_mean_gap_is_small():
 @pytest.mark.parametrize("off", [0, 1, 2])
 def test_a_microbatch_that_is_compared_with_older_weights_comes_from_all_over_the_batch(off):
     """Any of three groups may be the one that is off. A microbatch has room for three rollouts of 9 tokens, of 12."""
-    trainer = trainer_of({"preset": "grpo"}, max_logprob_gap=math.inf, tokens_per_microbatch=27)
+    trainer = trainer_of({"preset": "grpo"}, max_logprob_gap=1e9, tokens_per_microbatch=27)
     samples = [
         dataclasses.replace(row, versions=[0] * len(row.token_ids)) for row in samples_with_gap(trainer, {off: 0.3})
     ]
