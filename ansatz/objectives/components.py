@@ -253,15 +253,15 @@ def build_component(registry: Registry[Any], name: str, settings: Mapping[str, A
 
 POSITIVE = frozenset({"beta", "tau", "tau_pos", "tau_neg", "target", "horizon", "max_tokens", "divisor", "k"})
 FRACTIONS = frozenset({"gamma", "lam", "share", "label_smoothing"})
-SIGNED = frozenset({"at_least", "rejection.low", "rejection.high", "simpo.alpha"})
+SIGNED = frozenset({"at_least", "rejection.low", "rejection.high", "simpo.alpha", "cispo.floor", "detached.floor"})
 """Settings of components by their range; a name means the same everywhere. The bounds of `rejection` are logarithms.
 All others are not negative."""
 
 
 def _check_range(what: str, key: str, value: Any) -> None:
     """ConfigError for a number, or one of several, outside the range of the setting."""
-    numbers: Any = value if isinstance(value, list | tuple) else [value]
-    for number in cast("list[Any]", numbers):
+    several = isinstance(value, list | tuple)
+    for number in cast("list[Any]", value) if several else [value]:
         if isinstance(number, bool) or not isinstance(number, int | float):
             continue
         if number < 0 or (key in POSITIVE and number == 0) or (key in FRACTIONS and number > 1):
