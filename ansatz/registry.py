@@ -30,9 +30,19 @@ LARGEST = 10**15
 _ANY_TYPE = ConfigDict(arbitrary_types_allowed=True)
 
 
+OTHER_NAMES = {
+    **dict.fromkeys(("prompt_key", "problem_key", "input_key", "query_key", "text_key"), "question_key"),
+    **dict.fromkeys(("gold_key", "label_key", "target_key", "ground_truth_key", "reward_key"), "answer_key"),
+    **dict.fromkeys(("response_key", "output_key", "completion_key"), "solution_key"),
+}
+"""Settings of other projects by their name there, where no spelling is near."""
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """ " Did you mean X?" if a known name is similar, otherwise the list of known names."""
     names = sorted(known)
+    if OTHER_NAMES.get(name) in names:
+        return f" Did you mean {OTHER_NAMES[name]!r}?"
     similar = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f" Did you mean {similar[0]!r}?" if similar else f" Known: {', '.join(names)}."
 

@@ -7,7 +7,8 @@ read back (`to_json`, `scored_from_json`), so that any step can be saved, inspec
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, cast
@@ -76,9 +77,34 @@ class Score:
     steps: tuple[tuple[int, float], ...] = ()
 
 
+def golds_of(answer: str) -> tuple[str, ...]:
+    """The gold answers that a text states, any of which is right: the items of a JSON list of texts, as `joined_golds`
+    writes it, else the text itself. Such a list is never mathematics: (1, 2) and [1, 2] have no quotation marks."""
+    if not answer.startswith('["'):
+        return (answer,)
+    try:
+        golds = json.loads(answer)
+    except ValueError:
+        return (answer,)
+    is_list = bool(golds) and all(isinstance(gold, str) for gold in golds)
+    return tuple(golds) if is_list else (answer,)
+
+
+def joined_golds(golds: Iterable[str]) -> str:
+    """The gold answers as one text: the only one, or a JSON list of those that differ."""
+    different = list(dict.fromkeys(golds))
+    return different[0] if len(different) == 1 else json.dumps(different, ensure_ascii=False)
+
+
+def shown_golds(answer: str) -> str:
+    """The gold answers as a person reads them: "1/2 or 0.5"."""
+    return " or ".join(golds_of(answer))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A question with its gold answer. solution: a worked solution; None if the source has none."""
+    """A question with its gold answer, which can be several (`golds_of`). solution: a worked solution; None if the
+    source has none."""
 
     id: str
     question: str

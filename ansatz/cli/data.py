@@ -106,8 +106,10 @@ def _checked(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, boo
     from ansatz.data.unfit import RowError, UnfitRow
     from ansatz.rewards.code_forms import has_tests, read_forms
     from ansatz.rewards.code_safety import UnsafeTest
+    from ansatz.rewards.math_answer.gold import gold_problem
     from ansatz.rewards.math_answer.parse import parse_gold
     from ansatz.rewards.math_answer.values import Text
+    from ansatz.types import golds_of
 
     if isinstance(result, RowError):
         return result.row, False
@@ -117,10 +119,9 @@ def _checked(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, boo
         except UnsafeTest as error:
             return UnfitRow(row.place, str(error), short(result.answer)), False
         return None, False
-    gold = parse_gold(result.answer)
-    if gold.value is None:
-        return UnfitRow(row.place, gold.problem, short(result.answer)), False
-    return None, isinstance(gold.value, Text)
+    if why := gold_problem(result.answer):
+        return UnfitRow(row.place, why, short(result.answer)), False
+    return None, any(isinstance(parse_gold(gold).value, Text) for gold in golds_of(result.answer))
 
 
 @app.command()
@@ -193,12 +194,14 @@ def _counted(problems: Iterator[Problem], marked: Counter[bool]) -> Iterator[Pro
 
 def _printed(problems: Iterator[Problem], count: int) -> Iterator[Problem]:
     """The problems; the first ones are printed as they are read."""
+    from ansatz.types import shown_golds
+
     for index, problem in enumerate(problems):
         if index < count:
             say(problem.id)
             for turn in problem.earlier_turns:
                 say(f"  {turn['role']}: {turn['content']}")
-            say(f"  question: {problem.question}\n  answer: {problem.answer}")
+            say(f"  question: {problem.question}\n  answer: {shown_golds(problem.answer)}")
             say(f"  solution: {problem.solution or 'none'}\n")
         yield problem
 

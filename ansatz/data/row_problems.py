@@ -163,7 +163,7 @@ def rows_with_golds(
     keys = _resolved(settings, first) if first else settings
     key, form = keys.answer_key or "answer", keys.answer_from
     for row in _chained(first, error, rows):
-        yield row, row.answer(row.answer_text(key, form), key, form), key
+        yield row, row.answer(row.answer_texts(key), key, form), key
 
 
 def check_roles(
@@ -258,8 +258,8 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
     check_turns_after(row, keys.question_key, (keys.answer_key, keys.solution_key))
     for key in {keys.answer_key, keys.solution_key} - {keys.question_key, *CONVERSATIONS}:
         check_one_response(row, key)
-    text = row.answer_text(keys.answer_key, keys.answer_from)
-    worked = text if keys.answer_from != "field" else None
+    texts = row.answer_texts(keys.answer_key)
+    worked = texts[0] if keys.answer_from != "field" else None
     row_id = row.text(named.id_key, "id_key") if named.id_key else row.optional_text(keys.id_key)
     level = row.text(named.level_key, "level_key") if named.level_key else row.optional_text(keys.level_key) or ""
     solution = (
@@ -268,7 +268,7 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
     problem = Problem(
         id=row_id or f"{source}:{row.line}",
         question=row.question(keys.question_key),
-        answer=row.answer(text, keys.answer_key, keys.answer_from),
+        answer=row.answer(texts, keys.answer_key, keys.answer_from),
         source=source,
         split=split,
         level=level,

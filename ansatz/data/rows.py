@@ -2,13 +2,14 @@
 
 A field name can be a path with dots ("reward_model.ground_truth"). Upper and lower case are not distinguished.
 Text that holds JSON, as in a CSV file, is read as what it holds.
+An answer can be text, a number, or a list of them, any of which is right.
 A question can be text, or a chat, of which the last user turn counts. A solution can be text, a list of solutions, of
 which the first counts, or a chat, of which the last assistant turn counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -17,6 +18,7 @@ from ansatz.data.json_fields import is_broken_chat, structured
 from ansatz.data.record_formats import HINTS, WORKED, as_object, puzzle_of, turns_of, without_instructions
 from ansatz.data.unfit import RowError, UnfitRow
 from ansatz.errors import DataError
+from ansatz.types import joined_golds
 
 ABSENT = object()
 """The value of a field that a row does not have."""
@@ -109,18 +111,26 @@ class Row:
         value = value if isinstance(value, int | float) and not isinstance(value, bool) else worked_text(value)
         return str(value) if value not in ("", None) else None
 
-    def answer_text(self, key: str, answer_from: str) -> str:
-        """The text of the answer field; of a list or chat, the text that counts; of a Countdown puzzle, its target."""
+    def answer_texts(self, key: str) -> list[str]:
+        """The text of the answer field; of a chat, the text that counts; of a Countdown puzzle, its target; of a list,
+        the text of each item, any of which is right."""
         value = self.get(key, "answer_key")
         if (puzzle := puzzle_of(value)) is not None:
-            return str(puzzle[1])
-        if turns_of(value) is not None or (isinstance(value, list) and _one_answer(value, answer_from)):
-            value = worked_text(value) if isinstance(first_item(value), str | dict) else first_item(value)
-            return Row(self.file, self.line, {key: value}, unit=self.unit).text(key, "answer_key")
-        return self.text(key, "answer_key")
+            return [str(puzzle[1])]
+        is_chat = turns_of(value) is not None
+        items = [worked_text(value)] if is_chat else value if isinstance(value, list) and value else [value]
+        cells = (Row(self.file, self.line, {key: item}, unit=self.unit) for item in items)
+        return [cell.text(key, "answer_key") for cell in cells]
 
-    def answer(self, text: str, key: str, answer_from: str) -> str:
-        """The final answer in the text of the answer field; empty if a response to be imitated states none."""
+    def answer(self, texts: Sequence[str], key: str, answer_from: str) -> str:
+        """The final answers in the texts of the answer field, as `joined_golds` writes them; empty if a response to be
+        imitated states none."""
+        read = EXTRACT.get(answer_from, str)
+        stating = [text for text in texts if read(text)] or texts[:1]  # a solution without a box states no answer
+        golds = [self._answer(text, key, answer_from) for text in stating]
+        return joined_golds(list(filter(None, golds)) or golds)
+
+    def _answer(self, text: str, key: str, answer_from: str) -> str:
         if answer_from == "field":
             return "" if key in WORKED and len(text) > LONGEST_ANSWER else text
         answer = EXTRACT[answer_from](text)
@@ -192,11 +202,6 @@ def short(value: object) -> str:
 def first_item(value: Any) -> Any:
     """The first item of a non-empty list; any other value unchanged."""
     return cast("list[Any]", value)[0] if isinstance(value, list) and value else value
-
-
-def _one_answer(value: Any, answer_from: str) -> bool:
-    """Whether a list states one answer: it has one item, or several worked solutions of which the first counts."""
-    return len(value) == 1 or (bool(value) and answer_from == "boxed")
 
 
 def _spelled(values: Any, name: str) -> str | None:

@@ -15,7 +15,7 @@ from ansatz.evaluate.responses import MODES, Response
 from ansatz.rewards.format import Shape, well_formed
 from ansatz.rewards.math_answer.parse import parse_gold
 from ansatz.rewards.math_answer.values import Text
-from ansatz.types import Finish, Reason
+from ansatz.types import Finish, Reason, golds_of
 
 Answers = Sequence[Sequence[Response]]  # [P][S]
 SHAPES: tuple[Shape, ...] = get_args(Shape)
@@ -56,7 +56,7 @@ def modes_of(responses_PS: Answers) -> list[str]:
 def _golds(responses_PS: Answers) -> dict[str, int]:
     if not set(modes_of(responses_PS)) & set(MODES):
         return {}
-    golds = [parse_gold(samples[0].answer).value for samples in responses_PS]
+    golds = [parse_gold(golds_of(samples[0].answer)[0]).value for samples in responses_PS]
     return {
         "golds_as_text": sum(isinstance(gold, Text) for gold in golds),
         "golds_unreadable": sum(gold is None for gold in golds),

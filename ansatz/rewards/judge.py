@@ -26,7 +26,7 @@ from ansatz.rewards.math_answer.extract import Mode, extract
 from ansatz.rewards.pool import WorkerPool
 from ansatz.rewards.verdict_cache import VerdictCache
 from ansatz.special_tokens import broken
-from ansatz.types import Reason, Rollout, Verdict
+from ansatz.types import Reason, Rollout, Verdict, shown_golds
 
 CAN_HANG = True
 """The judge is another machine, and the reward waits for it as long as its patience lasts."""
@@ -96,7 +96,7 @@ def judge(
         elif len(answer) > _MAX_ANSWER_CHARS:
             verdicts[answer] = Verdict(correct=False, reason=Reason.DIFFERENT, extracted=answer, stage=_STAGE)
     asked = list(dict.fromkeys(answer for answer in answers if answer is not None and answer not in verdicts))
-    conversations = [_messages(problem.dialogue, problem.answer, answer) for answer in asked]
+    conversations = [_messages(problem.dialogue, shown_golds(problem.answer), answer) for answer in asked]
     reasons = _ask_all(client, saved, conversations, max_reply_tokens, _Drops.of(client, drop), problem.id)
     for answer, reason in zip(asked, reasons, strict=True):
         verdicts[answer] = Verdict(correct=reason is Reason.EQUAL, reason=reason, extracted=answer, stage=_STAGE)

@@ -15,7 +15,7 @@ from ansatz.config.fields import StepEnd
 from ansatz.errors import ConfigError, DataError
 from ansatz.registry import suggest
 from ansatz.special_tokens import special_tokens
-from ansatz.types import Problem
+from ansatz.types import Problem, golds_of
 
 _LINE = re.compile(r"\s*\S[^\n]*\n*")
 _PATTERNS = {
@@ -87,7 +87,7 @@ def first_wrong_character(problem: Problem, text: str) -> int | None:
     """The index of the first character that is not that of the true solution, see `exact_labels`; None if every step is
     right. A step that ends too early is wrong from the line end after it, or from the last character of the text."""
     true_lines = [_ways_to_write(*equation) for equation in problem.meta["steps"]]
-    true_lines.append([rf"\boxed{{{problem.answer}}}"])
+    true_lines.append([rf"\boxed{{{golds_of(problem.answer)[0]}}}"])
     for index, match in enumerate(_LINE.finditer(text)):
         expected = true_lines[index] if index < len(true_lines) else []
         step = match.group()

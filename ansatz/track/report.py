@@ -21,6 +21,7 @@ from ansatz.track.rollbacks import Event
 from ansatz.track.rollout_examples import ExampleTimeline, Snapshot, example_timelines
 from ansatz.track.runs import PipelineRun, StageRun, read_pipeline
 from ansatz.track.svg import line_chart
+from ansatz.types import shown_golds
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
@@ -213,7 +214,7 @@ def _timeline(timeline: ExampleTimeline) -> str:
 
 def _question(snapshot: Snapshot) -> str:
     problem = snapshot.problem
-    return question_text(problem.dialogue, problem.answer)
+    return question_text(problem.dialogue, shown_golds(problem.answer))
 
 
 def _snapshot(snapshot: Snapshot, *, question: bool) -> str:

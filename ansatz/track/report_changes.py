@@ -23,7 +23,7 @@ from ansatz.track.stored_evaluations import (
     stored_evaluations,
 )
 from ansatz.track.word_diff import Piece, word_diff
-from ansatz.types import Problem
+from ansatz.types import Problem, shown_golds
 
 SHOWN = 3
 """Problems that are shown of those that got better, and of those that got worse."""
@@ -97,7 +97,7 @@ def _problem(change: ProblemChange, before: StoredEvaluation, after: StoredEvalu
         head = f"<h3>Problem {text(change.problem)}</h3>"
     else:
         level = f"Level {text(problem.level)}" if problem.level else f"Problem {text(problem.id)}"
-        head = f"<h3>{level}</h3>{question_text(problem.dialogue, problem.answer)}"
+        head = f"<h3>{level}</h3>{question_text(problem.dialogue, shown_golds(problem.answer))}"
     which = "the greedy response" if second.greedy else f"sample {second.sample}"
     old, new = word_diff(first.text[:MAX_RESPONSE_CHARS], second.text[:MAX_RESPONSE_CHARS])
     boxes = _box(before, first, num_before, len(change.pairs), which, old, "del") + _box(

@@ -10,6 +10,8 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from ansatz.types import golds_of
+
 _NAMES = {
     "dfrac": "frac",
     "tfrac": "frac",
@@ -86,9 +88,9 @@ def ngrams(words: Sequence[str], length: int) -> list[str]:
 
 
 def same_answer(left: str, right: str) -> bool:
-    """Whether two answers are the same text, ignoring typesetting, blanks and a final full stop. There is no algebra:
-    1/2 and 0.5 differ."""
-    return bare_answer(left) == bare_answer(right)
+    """Whether two answers are the same text, ignoring typesetting, blanks and a final full stop; of several, whether
+    they share one. There is no algebra: 1/2 and 0.5 differ."""
+    return not set(map(bare_answer, golds_of(left))).isdisjoint(map(bare_answer, golds_of(right)))
 
 
 def bare_answer(answer: str) -> str:

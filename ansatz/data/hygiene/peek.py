@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ansatz.data.extract import after_hashes, last_box
 from ansatz.data.hygiene.filters import FILTERS
 from ansatz.data.hygiene.normalize import normalized_words, same_answer
-from ansatz.types import Problem
+from ansatz.types import Problem, golds_of
 
 SUBJECT_KEYS = ("subject", "topic", "type", "problem_type", "ability", "category")
 SOURCE_KEYS = ("source", "data_source", "dataset")
@@ -67,7 +67,7 @@ def summarize(
         questions.append(count(problem.dialogue))
         if problem.solution is not None:
             solutions.append(count(problem.solution))
-        kinds[answer_kind(problem.answer)] += 1
+        kinds[answer_kind(golds_of(problem.answer)[0])] += 1
         levels[problem.level or "none"] += 1
         subjects[_first_text(problem, SUBJECT_KEYS)] += 1
         sources[_first_text(problem, SOURCE_KEYS)] += 1

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ansatz.errors import DataError
-from ansatz.rewards.math_answer.options import options_from
+from ansatz.rewards.math_answer.options import DEFAULT, Options, options_from
 from ansatz.rewards.math_answer.parse import parse_gold
-from ansatz.types import Problem
+from ansatz.types import Problem, golds_of
 
 
 class UnreadableGold(NamedTuple):
@@ -27,11 +27,16 @@ def unreadable_golds(problems: Iterable[Problem], **options: Any) -> list[Unread
     chosen = options_from(options)
     unreadable: list[UnreadableGold] = []
     for place, problem in enumerate(problems, start=1):
-        reading = parse_gold(problem.answer, chosen)
-        if reading.value is None:
+        if why := gold_problem(problem.answer, chosen):
             line = problem.meta.get("line", place)
-            unreadable.append(UnreadableGold(problem.id, int(line), reading.problem))
+            unreadable.append(UnreadableGold(problem.id, int(line), why))
     return unreadable
+
+
+def gold_problem(answer: str, options: Options = DEFAULT) -> str:
+    """Why one of the gold answers of a problem cannot be read; empty if all can."""
+    readings = (parse_gold(gold, options) for gold in golds_of(answer))
+    return next((reading.problem for reading in readings if reading.value is None), "")
 
 
 def check_golds(problems: Iterable[Problem], **options: Any) -> None:

@@ -12,7 +12,7 @@ from ansatz.rewards.math_answer.extract import Mode, extract, stated_answer
 from ansatz.rewards.math_answer.options import Options, options_from
 from ansatz.rewards.math_answer.parse import is_choice
 from ansatz.rewards.pool import JobCrashed, JobTimeout, WorkerPool
-from ansatz.types import Reason, Verdict
+from ansatz.types import Reason, Verdict, golds_of
 
 ALGEBRA_TARGET = "ansatz.rewards.math_answer.algebra:decide"
 
@@ -40,7 +40,8 @@ def verify(
     pool: WorkerPool | None = None,
     **options: Any,
 ) -> Verdict:
-    """Whether the response ends in the gold answer. Never raises for any text; wrong options raise a ConfigError.
+    """Whether the response ends in the gold answer, or in one of several (`golds_of`). Never raises for any text; wrong
+    options raise a ConfigError.
 
     mode: "strict" reads a box or an answer tag. "anchored" also reads announcements such as `####` and "the answer is".
     "last_number" also reads the last number, for evaluation only, because it pays for guesses.
@@ -52,7 +53,7 @@ def verify(
     answer = extract(
         response,
         mode=mode,
-        choice=mode != "strict" and "\\boxed" not in response and is_choice(gold),
+        choice=mode != "strict" and "\\boxed" not in response and any(map(is_choice, golds_of(gold))),
         join_boxes=join_boxes,
         require_think=require_think,
         ignore_unclosed_think=ignore_unclosed_think,
@@ -67,15 +68,19 @@ def equivalent(gold: str, answer: str, *, pool: WorkerPool | None = None, **opti
 
 
 def _judge(gold: str, answer: str | None, options: Options, pool: WorkerPool | None, begin: float) -> Verdict:
+    """The verdict on the first of the gold answers that the answer equals; if there is none, on the first that the
+    grader could not decide, else on the first."""
     if answer is None:
         decision = Decision(Reason.NO_ANSWER, "extract")
     else:
-        try:
-            decision = decide_pair(gold, answer, options)
-        except RecursionError:  # the caller can be deep in the stack already
-            decision = Decision(Reason.UNPARSED, "parse")
-        if decision.reason is None:
-            decision = _ask(pool or default_pool(), gold, answer, options)
+        decisions = list[Decision]()
+        for each in golds_of(gold):
+            decisions.append(_decided(each, answer, options, pool))
+            if decisions[-1].reason is Reason.EQUAL:
+                break
+        undecided = [each for each in decisions if each.reason in (Reason.TIMEOUT, Reason.CRASHED)]
+        equal = [each for each in decisions if each.reason is Reason.EQUAL]
+        decision = (equal or undecided or decisions)[0]
     assert decision.reason is not None
     return Verdict(
         correct=decision.reason is Reason.EQUAL,
@@ -84,6 +89,14 @@ def _judge(gold: str, answer: str | None, options: Options, pool: WorkerPool | N
         stage=decision.stage,
         seconds=time.perf_counter() - begin,
     )
+
+
+def _decided(gold: str, answer: str, options: Options, pool: WorkerPool | None) -> Decision:
+    try:
+        decision = decide_pair(gold, answer, options)
+    except RecursionError:  # the caller can be deep in the stack already
+        return Decision(Reason.UNPARSED, "parse")
+    return decision if decision.reason is not None else _ask(pool or default_pool(), gold, answer, options)
 
 
 def _ask(pool: WorkerPool, gold: str, answer: str, options: Options) -> Decision:
