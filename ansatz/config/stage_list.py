@@ -5,6 +5,7 @@ entries run in their own order, and a stage can be repeated:
 
     stages: [sft, preference, preference]
     stages: [sft, {stage: rl, train: {steps: 30}}, {stage: rl, train: {steps: 30, lr: 1e-4}}]
+    stages: [rl, {stage: rl, data: {curriculum: {sampler: one_minus_success}}}]
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ansatz.config.layers import laid_over
 from ansatz.config.load import check
@@ -22,8 +23,11 @@ from ansatz.errors import ConfigError
 from ansatz.registry import suggest
 
 CHANGEABLE = ("sft", "rollout", "algorithm", "rejection", "preference", "reward_model", "train", "watchdog")
-"""Sections that an entry can change. Data, model, rewards and evaluation are those of the run, so that stages can be
-compared and problems are read once."""
+"""Sections that an entry can change. Model, rewards, evaluation and all of data except its curriculum are those of the
+run, so that stages can be compared and problems are read once."""
+
+
+CURRICULUM = "curriculum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +78,13 @@ def repeated_seed(seed: int, name: str, number: int) -> int:
 
 
 def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    of_data: Any = changes.get("data")
+    only_curriculum = isinstance(of_data, Mapping) and list(cast("Mapping[str, Any]", of_data)) == [CURRICULUM]
     for key in changes:
-        if key not in CHANGEABLE:
+        if key not in CHANGEABLE and not (key == "data" and only_curriculum):
             raise ConfigError(
-                f"it changes {key!r}, but an entry can change only {', '.join(CHANGEABLE)}.{suggest(key, CHANGEABLE)}"
+                f"it changes {key!r}, but an entry can change only {', '.join(CHANGEABLE)} and data.{CURRICULUM}."
+                f"{suggest(key, CHANGEABLE)}"
             )
     return check(laid_over(config.model_dump(), changes)) if changes else config
 

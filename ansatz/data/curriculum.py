@@ -221,8 +221,14 @@ class Curriculum:
                 f"the checkpoint's data.curriculum is {state['settings']}, but this run's is "
                 f"{asdict(self.settings)}. Resume with the settings of the run that wrote the checkpoint."
             )
-        self._step, self._round = int(state["step"]), int(state["round"])
+        self.inherit(state)
+        self._round = int(state["round"])
         self._taken = {self._problems[index].id: index for index in state["taken"]}
+
+    def inherit(self, state: Mapping[str, Any]) -> None:
+        """Begin with what a finished curriculum over the same problems knows, whatever its settings were: the counts of
+        correct and wrong responses, visits, pauses and dropped problems."""
+        self._step = int(state["step"])  # pauses end at a step
         for column in self._columns:
             column[:] = 0
         for index, *values in state["tried"]:

@@ -92,6 +92,12 @@ class ProblemStream:
         self._epoch, self._position = int(state["epoch"]), int(state["position"])
         self._order = self._order_of(self._epoch)
 
+    def inherit(self, state: Mapping[str, Any]) -> None:
+        """Begin with what the curriculum of a finished stream over the same problems knows. No effect if one of the two
+        has no curriculum."""
+        if self._curriculum is not None and "curriculum" in state:
+            self._curriculum.inherit(state["curriculum"])
+
     def _identity(self) -> dict[str, Any]:
         return {
             "size": len(self._problems),

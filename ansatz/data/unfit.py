@@ -6,6 +6,7 @@ that all of them can be reported at once, or dropped.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -69,11 +70,19 @@ def read_each(rows: Iterable[In], read: Callable[[In], Out]) -> Iterator[Out]:
             unfit.append(error.row)
 
 
+def _form(reason: str) -> str:
+    """The reason without names and numbers, which differ from row to row."""
+    return re.sub(r"'[^']*'|\d+", "", reason)
+
+
 def unfit_message(rows: Sequence[UnfitRow], *, total: int, what: str) -> str:
-    """The message for unfit rows: their number, the first five with gold and reason, and how to remove them.
+    """The message for unfit rows: their number, the first five with gold and reason, and how to remove them. A reason
+    that holds for all rows is given once, because removing them would leave nothing.
 
     total: the number of rows read. what: where they come from, such as "data.train".
     """
+    if len(rows) == total > 1 and len({_form(row.reason) for row in rows}) == 1:
+        return f"{what}: {total} of {total} rows cannot be used, all for the same reason. The first: {rows[0]}"
     first = " " if len(rows) == 1 else "\n  "
     shown = "".join(f"{first}{row}" for row in rows[:SHOWN])
     more = f"\n  and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""

@@ -79,11 +79,6 @@ def test_a_recognised_field_can_be_missing_from_a_row(tmp_path: Path) -> None:
     assert [row.solution for row in rows] == ["1+1=2", None]
 
 
-def test_a_list_of_several_answers_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"line 1: the field 'answer' is \['2', '3'\], expected text or a number"):
-        read(tmp_path, {"question": "?", "answer": ["2", "3"]})
-
-
 def test_an_instruction_is_removed_only_if_a_question_is_left(tmp_path: Path) -> None:
     assert read(tmp_path, {"question": STEPS, "answer": "2"})[0].question == STEPS
     asks = "What does 'Please reason step by step' mean?"

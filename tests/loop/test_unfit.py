@@ -38,6 +38,22 @@ def test_all_unfit_rows_are_counted_and_the_first_five_are_shown_with_gold_and_r
     assert "ansatz data filter FILE --out OUT --drop unreadable" in message
 
 
+def test_a_reason_that_holds_for_all_rows_is_given_once() -> None:
+    def refuses_all(problems: Any) -> None:
+        for row in problems:
+            raise DataError(f"the prompt of problem {row.id!r} has {len(row.id)} tokens.")
+
+    with pytest.raises(DataError) as error:
+        UnfitProblems("error").usable("train", [problem(f"p{i}") for i in range(20)], refuses_all)
+    message = str(error.value)
+    assert message.startswith(
+        "data.train: 20 of 20 rows cannot be used, all for the same reason. The first: problem 'p0'"
+    )
+    assert message.count("the prompt of problem") == 1
+    assert "\n" not in message
+    assert "drop" not in message
+
+
 def test_unfit_rows_are_left_out_and_remembered_if_the_recipe_says_so() -> None:
     unfit = UnfitProblems("drop")
     kept = unfit.usable("train", [problem("a"), problem("b", "word"), problem("c")], refuses_words)

@@ -18,7 +18,6 @@ from ansatz.config.schema import Config
 from ansatz.data.curriculum import curriculum_settings
 from ansatz.data.hygiene.report import provenance
 from ansatz.data.store import stored_lines, write_problems
-from ansatz.errors import ConfigError
 from ansatz.files import write_text
 from ansatz.loop.builders import check_source
 from ansatz.loop.context import RunContext
@@ -50,13 +49,10 @@ class ProblemsStage(Stage):
         build_grader(rewards_before(config), workers=config.grader_workers).close()
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
-        """Every split can be read and stored, its gold answers are readable, and a curriculum has enough problems for a
-        step."""
+        """Every split can be read and stored, and its gold answers are readable."""
         for split in sources.splits:
             yield partial(sources.source, split)
             yield partial(_check_stored, sources, split)
-        if sources.config.data.curriculum is not None:
-            yield partial(_check_number, sources)
 
     def run(self, context: RunContext, folder: Path) -> Path:
         config = context.config
@@ -103,17 +99,6 @@ def _check_stored(sources: RunSources, split: str) -> None:
     """DataError if the problems cannot be stored, for example because two have the same id."""
     for _ in stored_lines(sources.problems(split)):
         pass
-
-
-def _check_number(sources: RunSources) -> None:
-    """ConfigError if data.train has fewer problems than a step of the curriculum takes."""
-    num_problems, num_prompts = len(sources.source("train")), sources.config.rollout.prompts_per_step
-    if num_problems < num_prompts:
-        raise ConfigError(
-            f"rollout.prompts_per_step = {num_prompts}: data.train has only {num_problems} problems, and with "
-            "data.curriculum a step takes no problem twice. Lower rollout.prompts_per_step, or add problems to "
-            "data.train."
-        )
 
 
 STAGE = ProblemsStage()

@@ -46,6 +46,7 @@ from ansatz.models.reader import Reader
 from ansatz.models.reward_model import load_reward_model
 from ansatz.models.save import export_dtype
 from ansatz.rewards.reasoning_steps import check_step_end, check_steps, shown_step_end
+from ansatz.track.console import percent
 from ansatz.train.optim import Schedule
 from ansatz.train.placement import ONE_PROCESS, Placement
 from ansatz.train.reward_trainer import LanguageLoss, RewardModelTrainer, RewardTrainer, reads
@@ -57,6 +58,14 @@ LOSSES = {
     "correctness": "mean over response tokens of the cross-entropy between sigmoid(score) and correctness",
     "process": "mean over labelled tokens of the cross-entropy between sigmoid(score) and label",
 }
+
+_HEADLINES = {
+    "reward_model/pair_accuracy": "held-out pairs in the right order",
+    "reward_model/heldout_accuracy": "given held-out rows right",
+    "reward_model/first_error_f1": "F1 of the first wrong step",
+    "reward_model/heldout_first_error_f1": "F1 of the first wrong step of given rows",
+}
+"""What the console says at the end of the stage, by metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +249,9 @@ def _evaluated(
     if section.slips is not None:
         slips = _slips(context.config)
         numbers |= evaluate_on_slips(scorer, context.renderer(trainer).prompts(slips))
+    shown = [f"{label} {percent(numbers[name])}" for name, label in _HEADLINES.items() if name in numbers]
+    if context.console is not None and shown:
+        context.console.note(f"reward model: {', '.join(shown)}")
     return numbers
 
 

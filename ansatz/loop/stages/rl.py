@@ -37,6 +37,7 @@ from ansatz.track.measurements import values
 from ansatz.track.no_signal import no_signal_note
 from ansatz.track.rollouts import environment_metrics, rollout_metrics, version_lag
 from ansatz.track.rules import rules_of
+from ansatz.train import checkpoint
 from ansatz.train.optimizers import bind_optimizer
 from ansatz.train.sample import samples_of_groups
 from ansatz.train.step_tokens import StepTokens
@@ -56,6 +57,7 @@ class RlStage(Stage):
                 explain_objective(objective),
                 *_critic_lines(config),
                 *_environment_lines(config),
+                *_curriculum_lines(config),
                 *requirement_lines(config),
                 *explain_lag(config),
                 *explain_trainers(config),
@@ -67,6 +69,8 @@ class RlStage(Stage):
 
     def check(self, config: Config) -> None:
         """The objective can be built and gets the inputs that it needs; the optimizer exists."""
+        if config.data.curriculum is not None:
+            curriculum_settings(config.data.curriculum)
         check_requirements(config)
         _check_critic(config)
         objective = objective_of(config)
@@ -81,6 +85,8 @@ class RlStage(Stage):
         rules_of(config.watchdog)
 
     def input_checks(self, sources: RunSources) -> Iterable[Callable[[], object]]:
+        if sources.config.data.curriculum is not None:
+            yield partial(_check_number, sources)
         path = sources.config.train.critic.path
         if path is not None and path != REWARD_MODEL:
             yield partial(check_folder, path, key="train.critic.path")
@@ -112,10 +118,30 @@ class RlStage(Stage):
             watchdog=config.watchdog,
         )
         evaluator = context.evaluator(trainer)
-        with closing(trainer), stage as running, rollout_queue(context, running, model=model) as queue:
-            _train(running, queue=queue, evaluator=evaluator)
-            _evaluate(running, evaluator, queue, step=running.total_steps)
-            return running.output
+        with closing(trainer), stage as running:
+            _inherit_curriculum(context, running)
+            with rollout_queue(context, running, model=model) as queue:
+                _train(running, queue=queue, evaluator=evaluator)
+                _evaluate(running, evaluator, queue, step=running.total_steps)
+                return running.output
+
+
+def _check_number(sources: RunSources) -> None:
+    """ConfigError if data.train has fewer problems than a step of the curriculum takes."""
+    num_problems, num_prompts = len(sources.source("train")), sources.config.rollout.prompts_per_step
+    if num_problems < num_prompts:
+        raise ConfigError(
+            f"rollout.prompts_per_step = {num_prompts}: data.train has only {num_problems} problems, and with "
+            "data.curriculum a step takes no problem twice. Lower rollout.prompts_per_step, or add problems to "
+            "data.train."
+        )
+
+
+def _inherit_curriculum(context: RunContext, stage: TrainingStage) -> None:
+    """Let the curriculum of a repeated stage begin with what the one before it has learned about the problems."""
+    earlier = [path for name, path in context.outputs.items() if name.startswith(RlStage.name)]
+    if stage.first_step == 1 and earlier:
+        stage.stream.inherit(checkpoint.loop_state(Path(earlier[-1])).get("stream", {}))
 
 
 def objective_of(config: Config) -> Objective:
@@ -155,6 +181,12 @@ def _critic_lines(config: Config) -> list[str]:
     start = [] if critic.path is None else [f"  starts from the {model}"]
     alone = [f"  alone in the first {critic.steps_alone} of {config.train.steps} steps"] if critic.steps_alone else []
     return ["The critic:", *start, *alone] if start or alone else []
+
+
+def _curriculum_lines(config: Config) -> list[str]:
+    if config.data.curriculum is None:
+        return []
+    return [f"The curriculum takes the problems of a step: {curriculum_settings(config.data.curriculum).sampler}"]
 
 
 def _environment_lines(config: Config) -> list[str]:
