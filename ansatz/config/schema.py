@@ -92,7 +92,8 @@ class RolloutSection(SamplingOptions):
     """Longest prompt in tokens. A problem with a longer one is refused before training. Default with `model.path`:
     1024."""
     max_response_tokens: Positive = 96
-    """Longest response in tokens, end token included. With `model.path` there is no default."""
+    """Longest response in tokens, end token included. With `model.path` there is no default, except 2048 for recipes
+    that learn from given responses only."""
     partial_rollout_tokens: Count = 0
     """Partial rollouts: a response that has not ended after N tokens is paused, and the next step resumes it with the
     new weights. 0: every response ends in the step in which it began."""

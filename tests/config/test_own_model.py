@@ -50,6 +50,27 @@ def test_a_named_model_without_a_response_length_is_refused_in_one_sentence(tmp_
     assert load_recipe(recipe, overrides=override).rollout.max_response_tokens == 300
 
 
+@pytest.mark.parametrize(
+    ("changes", "learns_from_samples"),
+    [
+        ({"stages": ["preference"], "preference": {"pairs": {"source": "file", "path": "p.jsonl"}}}, False),
+        ({"train": {"steps": 0}, "preference": {"pairs": {"source": "hub", "dataset": "a/b"}}}, False),
+        ({"stages": ["sft", {"stage": "reward_model"}], "reward_model": {"data": {"source": "file"}}}, False),
+        ({"stages": ["preference"], "preference": {"pairs": {"source": "policy"}}}, True),
+        ({"preference": {"pairs": {"source": "file", "path": "p.jsonl"}}}, True),  # RL follows
+        ({"stages": ["reward_model"], "reward_model": {"kind": "correctness"}}, True),
+        ({"stages": ["rejection"], "rejection": {}}, True),
+    ],
+)
+def test_a_recipe_that_learns_from_given_responses_only_needs_no_length(changes, learns_from_samples):
+    recipe = {**NAMED, "data": {}, **changes}
+    if learns_from_samples:
+        with pytest.raises(ConfigError, match=r"rollout\.max_response_tokens is missing"):
+            with_own_model_defaults(recipe)
+    else:
+        assert with_own_model_defaults(recipe)["rollout"]["max_response_tokens"] == 2048
+
+
 def test_at_toy_size_lengths_need_not_be_given(tmp_path):
     recipe = toy_recipe(tmp_path, NAMED, without="rollout.max_response_tokens")
     config = load_recipe(recipe, overrides={"model.toy": "true"})
