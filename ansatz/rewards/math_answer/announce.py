@@ -37,6 +37,12 @@ _CLOSING_PHRASE = re.compile(
     re.IGNORECASE,
 )
 _PHRASES = (_PHRASE, _CLOSING_PHRASE, _BARE_PHRASE)
+_ANOTHERS = re.compile(
+    r"(?:[a-z]['’]s|\b(?:initial|original|previous|earlier|first|second|another|other|possible|tempting|naive|partial|intermediate"
+    r"|textbook|wrong|incorrect|false|common|preliminary))\s+(?:\w+\s+)?$",
+    re.IGNORECASE,
+)
+"""What makes an answer phrase speak of an answer that is not the response's own."""
 _LEAD = re.compile(r"[\s:：*=]*(?:(?:option|choice|approximately|simply)\s+)?", re.IGNORECASE)
 _OPENING_WORDS = re.compile(
     r"[\s,]*(?:(?:thus|hence|therefore|so|then|and|finally|that|this|gives|giving"
@@ -129,6 +135,8 @@ def _phrased(text: str, phrases: list[re.Match[str] | None], *, choice: bool) ->
         sentence = sentence[_matched(_OPENING_WORDS, sentence, 0) :]
         if sentence:
             return _statement(sentence, choice=choice)
+    if opening and _ANOTHERS.search(text, max(0, opening.start() - 60), opening.start()):
+        return None
     if opening is None or (opening[0].strip("#* \n")[:1].islower() and read_before(text, opening.start())[0]):
         return None
     return _statement(text[_matched(_LEAD, text, opening.end()) :], choice=choice)

@@ -8,7 +8,14 @@ from collections.abc import Iterable, Sequence
 from ansatz.rewards.math_answer import sets
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.equality import Equality, Undecided
-from ansatz.rewards.math_answer.parameters import family_of, members_of, renamed, same_arguments, same_progression
+from ansatz.rewards.math_answer.parameters import (
+    family_of,
+    members_of,
+    renamed,
+    same_arguments,
+    same_progression,
+    with_domain_renamed,
+)
 from ansatz.rewards.math_answer.parse import parse_answer
 from ansatz.rewards.math_answer.relations import assigned, has_distinct_names, is_label, named_and_stated, same_name
 from ansatz.rewards.math_answer.units import compatible, conversion
@@ -19,6 +26,7 @@ from ansatz.rewards.math_answer.views import (
     in_components,
     items_of,
     parted,
+    same_time,
     with_letter_unit,
     words_of,
 )
@@ -109,7 +117,7 @@ class Comparison(Equality):
         if isinstance(gold, v.Ratio) and isinstance(answer, v.Ratio):
             return self._proportional(gold.terms, answer.terms)
         if isinstance(gold, v.Clock) and isinstance(answer, v.Clock):
-            return _same_time(gold, answer)
+            return same_time(gold, answer)
         if isinstance(gold, v.Ratio) and isinstance(answer, v.Clock) and answer.ratio:  # 10:25 for 2:5
             return self._proportional(gold.terms, [v.integer(term) for term in answer.ratio])
         for written, number in ((gold, answer), (answer, gold)):
@@ -144,6 +152,10 @@ class Comparison(Equality):
     # lists, matrices, sets
 
     def _lists(self, gold: Value, answer: Value) -> bool:
+        answer = self._with_chains_resolved(answer)
+        domains = with_domain_renamed(gold, answer)
+        if domains:
+            return self.same(*domains)
         if has_distinct_names(gold) != has_distinct_names(answer):
             if isinstance(gold, v.Listing | v.Bracket) and isinstance(answer, v.Listing | v.Bracket):
                 return self._options.assignments and self._in_order(gold.items, answer.items)
@@ -171,6 +183,12 @@ class Comparison(Equality):
         if both_listed:
             return len(golds) == len(answers) and self._matched(golds, answers, once=True)
         return self._matched(golds, answers, once=False) and self._matched(answers, golds, once=False)
+
+    def _with_chains_resolved(self, value: Value) -> Value:
+        """A list of chains such as `x = 8/2 = 4, y = 5 - 4 = 1` as the list of what they state."""
+        if not isinstance(value, v.Listing) or not any(_is_chain(item) for item in value.items):
+            return value
+        return v.Listing(tuple(self._resolved(item) if _is_chain(item) else item for item in value.items), value.choice)
 
     def _in_order(self, golds: Sequence[Value], answers: Sequence[Value]) -> bool:
         return len(golds) == len(answers) and self._all(zip(golds, answers, strict=True))
@@ -349,6 +367,8 @@ class Comparison(Equality):
         for index in range(1, len(stated)):
             about = value.operators[index - len(stated)] == "~"
             if self.rounds(exact, stated[index]) if about else self.same(exact, stated[index]):
+                if isinstance(stated[index], v.Quantity) and not isinstance(exact, v.Quantity) and not about:
+                    exact = stated[index]  # 6 * 8 = 48 cm is a length
                 continue
             if about or not self._converts(exact, stated[index]):
                 raise Hedged
@@ -379,22 +399,9 @@ def _is_family(value: Value) -> bool:
     return isinstance(stated, v.Family) or (isinstance(stated, v.Apply) and stated.function == "residues")
 
 
+def _is_chain(value: Value) -> bool:
+    return isinstance(value, v.Relation) and len(value.sides) > 2 and set(value.operators) <= {"=", "~"}
+
+
 def _has_zero(terms: Sequence[Expr]) -> bool:
     return any(isinstance(term, v.Num) and term.value == 0 for term in terms)
-
-
-def _same_time(gold: v.Clock, answer: v.Clock) -> bool:
-    """`4:30` is `4:30 p.m.` and `4:30 a.m.`, `16:30` is only `4:30 p.m.`"""
-    if (gold.minute, gold.second) != (answer.minute, answer.second):
-        return False
-    hours = _hour_of_day(gold), _hour_of_day(answer)
-    if None not in hours or hours == (None, None):
-        return gold.hour == answer.hour if hours[0] is None else hours[0] == hours[1]
-    return (gold.half or answer.half) != "" and gold.hour == answer.hour
-
-
-def _hour_of_day(time: v.Clock) -> int | None:
-    """The hour from 0 to 24; None for a time of the 12-hour clock without a.m. or p.m."""
-    if time.half:
-        return time.hour % 12 + (12 if time.half == "pm" else 0)
-    return time.hour if time.hour > 12 or time.hour == 0 else None

@@ -13,6 +13,7 @@ from typing import Any
 from ansatz.rewards.math_answer import foreign
 from ansatz.rewards.math_answer.context import read_before, refused
 from ansatz.rewards.math_answer.dates import canonical_date
+from ansatz.rewards.math_answer.last_sentence import hypothetical, last_sentence, stated_in
 from ansatz.rewards.math_answer.letters import asserted_letter
 from ansatz.rewards.math_answer.statements import (
     AMOUNT_IN_TWO_UNITS,
@@ -93,7 +94,14 @@ _FENCE = re.compile(r"(?:```(?:json)?\s*)?(\{.*\})\s*(?:```)?", re.DOTALL)
 def last_statement(text: str, *, choice: bool) -> str | None:
     """What the end of a text states. choice: the gold is a choice letter, so a sentence may assert one letter."""
     text = text.strip()
-    return _only_answer(text, choice=choice) or _of_json(text) or _last_line(text) or _concluded(text, choice=choice)
+    answer = _only_answer(text, choice=choice) or _of_json(text) or _last_line(text)
+    if answer or choice:
+        return answer or _concluded(text, choice=choice)
+    sentence = last_sentence(text)
+    before = text[: len(text) - len(sentence)].rstrip()
+    if hypothetical(before) or ("\n" in text and SPANS.fullmatch(sentence.rstrip("."))):
+        return None
+    return foreign.concluded(sentence) or stated_in(sentence) or foreign.stated(sentence)
 
 
 def _only_answer(text: str, *, choice: bool) -> str | None:

@@ -21,11 +21,11 @@ _LABEL = r"[A-Za-z](?:_\{?\w{1,3}\}?)?\s{0,3}="
 _EITHER = rf"{languages.OR}|alternatively|otherwise|or\s+else|vs|versus|to|through|nor|noch|ni|né"
 _LINK = re.compile(
     rf"(?:[\s,;:/|&$*.()~，、；。।،–—-]|\\[\[\](),;:! ]|\\q?quad|\\\\|\\(?:text|mathrm|textbf|mathbf|mbox)\s?\{{|\}}"
-    rf"|\\(?:lor|vee|land|wedge)|(?<![A-Za-z\\])(?:{_EITHER}|{languages.AND}|either|also|as\s+well\s+as|maybe|perhaps"
+    rf"|\\(?:lor|vee|land|wedge)|(?<![A-Za-z\\])(?:{_EITHER}|of|{languages.AND}|either|also|as\s+well\s+as|maybe|perhaps"
     rf"|possibly|vielleicht|peut-être|quizás|forse|talvez|{_LABEL}))*",
     re.IGNORECASE,
 )
-_CHOICE = re.compile(rf"(?<![A-Za-z\\])(?:{_EITHER})(?![A-Za-z])|\\lor|\\vee|/|\|", re.IGNORECASE)
+_CHOICE = re.compile(rf"(?<![A-Za-z\\])(?:{_EITHER}|of)(?![A-Za-z])|\\lor|\\vee|/|\|", re.IGNORECASE)
 
 _SPACED = str.maketrans(dict.fromkeys('$*_()[]{},;:.!?\\"`~&=\n', " "))
 _DENIALS = words_of_text(
@@ -35,12 +35,13 @@ _DENIALS = words_of_text(
     excludes excluded excluding discard discarded except unless unlike without maybe perhaps possibly probably might
     could may likely unlikely doubt doubtful whether if guess guessed suppose assume assuming unsure almost nearly
     tempting than exceeds exceed above below over under between beyond within up impossible invalid extraneous error
-    distractor otherwise alternatively else
+    distractor otherwise alternatively else refute refutes refuted disprove disproves disproved eliminate eliminates
+    eliminated contradict contradicts contradicted avoids forbids
     """
 )
 """Words that, directly before an answer, deny it, doubt it, or make it a bound."""
 _ALTERING = words_of_text("half twice double triple thrice minus negative times plus root reciprocal square cube")
-_SUSPICIOUS = _DENIALS | words_of_text("least most potential plausible anything possible")
+_SUSPICIOUS = _DENIALS | words_of_text("least most potential plausible anything possible out from other different")
 _GLUE = words_of_text(
     """
     is are was were be been being equal equals to the a an answer answers value result solution number option choice of
@@ -55,7 +56,8 @@ _TOKEN = re.compile(r"\\[A-Za-z]+|[^\W\d_]+(?:['’-][^\W\d_]+)*|\d+|[^\w\s]")
 _WORD_LIKE = re.compile(r"[^\W\d_]{2,}(?:['’-][^\W\d_]+)*|[aAI]")
 _ENDS = frozenset(",.;!?:") | frozenset(languages.CLAUSE_ENDS)
 _NEVER_BEFORE = re.compile(
-    r"(?:\b(?:one|a|another|some)\s+(?:possible|plausible|potential)\s+\w+\s+\w+|\banything\s+but|\b(?:maybe|perhaps|possibly|probably)\s*,|\bat\s+(?:least|most))\W*$",
+    r"(?:\brul(?:es?|ed|ing)\s+out|\b(?:different|distinct|differs?)\s+from|\bother\s+than"
+    r"|\b(?:one|a|another|some)\s+(?:possible|plausible|potential)\s+\w+\s+\w+|\banything\s+but|\b(?:maybe|perhaps|possibly|probably)\s*,|\bat\s+(?:least|most))\W*$",
     re.IGNORECASE,
 )
 _FORMULA_BEFORE = re.compile(
@@ -86,6 +88,13 @@ _GOES_ON = re.compile(
     r"|\\(?:cdot|times|div|pm|mp|pi|sqrt|frac|le|leq|ge|geq|lt|gt|ne|neq|ll|gg)(?![A-Za-z])|[a-z](?=\s?(?:\$|\\\)|\\\])))"
 )
 _RELATION = re.compile(r"[<>≤≥≠]|\\(?:le|leq|ge|geq|lt|gt|ne|neq|ll|gg|not)(?![A-Za-z])")
+_CONTRADICTED = re.compile(
+    r"[\s,;.$)*}!]{0,8}(?:but|however|yet|although|though|whereas|while)\b,?[^.!?\n]{0,60}?\b(?:contradict\w*|disagree\w*|differ\w*|instead|otherwise"
+    r"|(?:I|we)\s+(?:actually\s+|only\s+)?(?:find|found|get|got|obtain|obtained|compute|computed)"
+    r"|(?:computation|calculation|result|work|answer)\s+(?:is|gives|shows|yields|says))\b",
+    re.IGNORECASE,
+)
+"""The writer's own result against the one that a mark only reports."""
 _EQUAL_TO = re.compile(r"=\s*([^$\n=]{1,200}?)(?=\s{0,9}(?:$|\$|\n|\\\)|\\\]|[,;.](?:\s|$)|\\\\|\\end|\}))")
 _ALTERNATIVE = re.compile(
     rf"[,;(]?\s*(?:\\(?:text|mathrm)\s?\{{\s*)?(?:(?<!\w)(?:{_EITHER})(?!\w)|(?:或者?|または|もしくは|또는|या)|/|\||\\lor|\\vee)[\s}},:]{{0,8}}"
@@ -129,7 +138,7 @@ _IT = (
 )
 _TAKEN_BACK = re.compile(
     rf"(?:^|[.!?;:…\n,(—–-]|[{languages.CLAUSE_ENDS}])[\s$*)_\"'¿¡]{{0,6}}(?:(?:but|oh|hm+|ah|so)[,\s]{{1,3}}){{0,2}}"
-    r"(?:(?:wait|nope|actually|hmm+|sorry|oops|correction|scratch\s+that|on\s+second\s+thoughts?|never\s?mind|nvm"
+    r"(?:(?:wait|nope|actually(?!,?\s+(?:we|I|you|one|this|it)\s+(?:could|can)\s+(?:also\s+|even\s+|have\s+)?(?:also\s+)?(?:be\s+)?(?:seen|see|recogni[sz]\w+|notice\w*|used?|solved?|done|do|found|shown|show|skipped|avoided|applied|apply|written|proved?n?|derived?|simplif\w+)\b(?!\s+(?:to\s+be\s+)?[-$\\\d]))|hmm+|sorry|oops|correction|scratch\s+that|on\s+second\s+thoughts?|never\s?mind|nvm"
     r"|strike\s+that|hold\s+on|my\s+mistake|my\s+bad|(?:please\s+)?(?:ignore|disregard|forget)\s+(?:that|this|the|my|it)"
     rf"|no(?=\s*(?:$|[,.!;:—–-]|\d|\$|\\|that|this|it|wait|sorry)))\b|no$|{languages.RETRACTED})"
     rf"|(?<!\bif\s)\b{_IT}\s+(?:is|was|were|seems|looks|must\s+be|might\s+be|may\s+be|could\s+be)\s+(?:\w+\s+)?"
@@ -142,6 +151,17 @@ _TAKEN_BACK = re.compile(
     r"|\b(?:could|might|may)\s+(?:also\s+)?be\s+(?:[$\\(*]*\s?)[-+]?\d|\bis\s+also\s+(?:possible|an?\s+(?:possible\s+)?answer)"
     r"|\b(?:not\s+(?:sure|certain|confident)|unsure|uncertain|(?:do\s+not|don['’]t)\s+know|just\s+(?:a\s+guess|guessing)"
     r"|(?:a|my)\s+guess|I\s+guess(?:ed)?)\b",
+    re.IGNORECASE,
+)
+_CONFIRMED = re.compile(
+    r"(?:hmm+|wait|hold\s+on|actually)?[,.!…\s]{0,6}let\s+(?:me|us)\s+(?:just\s+)?(?:verify|check|re-?check|double-?\s?check|confirm|test)"
+    r"\b[^?]{0,200}?(?:(?:yes|ok|okay|good|great)[,!.\s]+(?:(?:that|this|it)(?:['’]s|\s+is)\s+)?(?:correct|right)"
+    r"|(?:it|that|this|which)\s+(?:all\s+)?(?:checks\s+out|works|matches|holds|is\s+(?:correct|right|consistent)))\s*[.!]?\s*$",
+    re.IGNORECASE,
+)
+"""A check of an answer that confirms it at the end of the text."""
+_OTHER_RESULT = re.compile(
+    r"\b(?:not|no|wrong|incorrect|instead|should|answer|mistake|error|but|doesn['’]t|isn['’]t)\b|\b(?:is|be|it['’]s|get|gives|find)\s+[-$\\\d]|[.,]\s+[-$]?\d+\$?\s*[.,]",
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(rf"[.!?\n{languages.CLAUSE_ENDS}]|$")
@@ -283,6 +303,8 @@ def denied_after(text: str, end: int) -> bool:
     if text.startswith(("?", "？", "؟"), place) or _RELATION.match(text, place) or _BOUND_AFTER.match(text, place):
         return True
     near = text[place : place + _FAR]
+    if _CONTRADICTED.match(near):
+        return True
     opening = len(near) - len(near.lstrip(" ,;(—–-"))
     if near[:1] in ".!\n。":
         return False
@@ -300,7 +322,7 @@ def denied_after(text: str, end: int) -> bool:
 def taken_back(text: str, end: int, answer: str) -> int | None:
     """How far after a mark the last retraction or doubt ends; None if there is none. "7 is wrong" denies only 7."""
     last: int | None = None
-    text = text[end : end + _REMARKS]
+    text = _CONFIRMED.sub(_blank, text[end : end + _REMARKS])
     start = 0
     for match in _SENTENCE.finditer(text):
         stop = match.end()
@@ -310,6 +332,10 @@ def taken_back(text: str, end: int, answer: str) -> int | None:
             last = found if found is not None else last
         start = stop
     return last
+
+
+def _blank(match: re.Match[str]) -> str:
+    return match[0] if _OTHER_RESULT.search(match[0]) else " " * len(match[0])
 
 
 def _retraction(text: str, start: int, stop: int, answer: str) -> int | None:

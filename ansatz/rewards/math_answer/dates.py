@@ -32,3 +32,8 @@ def canonical_date(text: str) -> str | None:
     clock = re.sub(r"[\s.]", "", match["before"] or match["after"] or "").lower()
     parts = (match["weekday"], str(int(match["day"] or match["first"])), month, match["year"], clock)
     return " ".join(part.lower() for part in parts if part)
+
+
+def is_time(text: str) -> bool:
+    """Whether a text is a time of day with a.m. or p.m., or with minutes."""
+    return re.fullmatch(_CLOCK, text, re.IGNORECASE) is not None

@@ -9,6 +9,7 @@ from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.compare import Comparison, Hedged
 from ansatz.rewards.math_answer.equality import Algebra, Question, Undecided
 from ansatz.rewards.math_answer.functions import multiplied_out
+from ansatz.rewards.math_answer.opaque import MARKS, with_names
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.parameters import with_constants_renamed, with_parameter_renamed
 from ansatz.rewards.math_answer.parse import (
@@ -48,9 +49,22 @@ def decide_pair(gold: str, answer: str, options: Options, algebra: Algebra | Non
     if parsed.squeezed and expected.squeezed == parsed.squeezed:
         return Decision(Reason.EQUAL, "string")
     decision = _decide_parsed(expected, parsed, options, algebra)
+    if (parsed.value is None or expected.value is None) and any(mark in gold + answer for mark in MARKS):
+        decision = _decide_named(gold, answer, options, algebra) or decision
     if decision.reason in (Reason.DIFFERENT, Reason.UNPARSED) and (can_be_product(gold) or can_be_product(answer)):
         return _decide_products(gold, answer, options, algebra) or decision
     return decision
+
+
+def _decide_named(gold: str, answer: str, options: Options, algebra: Algebra | None) -> Decision | None:
+    """The decision if events and transforms are names; None if that does not make both sides readable."""
+    renamed = with_names(gold, answer)
+    if renamed is None:
+        return None
+    expected, parsed = parse_gold(renamed[0], options), parse_answer(renamed[1], options)
+    return (
+        None if expected.value is None or parsed.value is None else _decide_values(expected, parsed, options, algebra)
+    )
 
 
 def _decide_products(gold: str, answer: str, options: Options, algebra: Algebra | None) -> Decision | None:

@@ -13,6 +13,7 @@ import re
 from typing import Literal
 
 from ansatz.rewards.math_answer.announce import announced, has_announcement, last_number, restated, until_stop
+from ansatz.rewards.math_answer.boxed_parts import labelled
 from ansatz.rewards.math_answer.clean import clean, squeeze
 from ansatz.rewards.math_answer.context import (
     MAX_LINK,
@@ -25,6 +26,7 @@ from ansatz.rewards.math_answer.context import (
     taken_back,
     unit_behind,
 )
+from ansatz.rewards.math_answer.last_sentence import last_sentence, stated_in
 from ansatz.rewards.math_answer.letters import last_letter
 from ansatz.rewards.math_answer.words import HEDGES
 
@@ -36,6 +38,11 @@ _BARE_BOX = re.compile(r"\s*([^\s{}$]+)")
 _PERCENT_AFTER = re.compile(r"\s*(?:\$|\\\))?\s*(?:\\?%|percent\b|pct\b)", re.IGNORECASE)
 _FORMULA_BEFORE = re.compile(r"(?:[-+*/^_\d]|\\(?:cdot|times|pm|sqrt|frac)|(?<![A-Za-z\\])[A-Za-z])\{?\s{0,9}$")
 _FORMULA_AFTER = re.compile(r"[-+*/^_=\w]")
+_INTEGER_AFTER = re.compile(
+    r"[\s$).,]*(?:with|for|where)\s+(?:(?:an?|any|every|all|some)\s+)?(?:integers?\s+\$?([a-z])\$?(?=[\s.,]|$))"
+)
+_MAYBE_NOT = re.compile(r"\bnot\b|\bthan\b|\binstead\b")
+_CONTRAST = re.compile(r"[\s$*),]*(?:\\\)\s*)?,?\s*(?:and\s+)?(?:not|rather\s+than|instead\s+of)[\s$*(]*(?:\\\()?")
 _MAYBE_BOX = re.compile(r"[}x]")
 _ENDS_OF_NUMBER = (*"0123456789", "}")
 _MAX_LINKED = 20  # boxes that are read as one list
@@ -67,6 +74,18 @@ def extract(
     if answer is None and mode == "last_number":
         return last_letter(text) if choice else last_number(text)
     return answer
+
+
+def extract_parts(response: str, count: int) -> tuple[str, bool] | None:
+    """The answer that as many labelled boxes give together, and whether its order counts; see `boxed_parts`."""
+    text = _after_thought(response, require=False, ignore_unclosed=True) or ""
+    places = [match.start() for match in _BOX.finditer(text)]
+    if len(places) != count or "</answer>" in text:
+        return None
+    boxes = [(start, *_box_at(text, start)) for start in places]
+    found = labelled(text, [(start, end, content) for start, content, end in boxes if content is not None])
+    last = boxes[-1][2]
+    return found if found and len(found[0]) < _MAX_LINKED_LENGTH and restated(text[last:]) is None else None
 
 
 def stated_answer(text: str, *, gold: bool = False) -> str:
@@ -136,13 +155,38 @@ def _boxed(text: str, *, join: bool) -> str | None:
     content, end = _box_at(text, start)
     if content is None:
         return None
+    asserted = _contrasted(text, start)
+    if asserted:
+        content, start = asserted
     answer, start = _linked(text, start, content)
     denied, listed = read_before(text, start)
-    if denied:
+    if denied or _against(text, start, end):
         return None
     if listed:
         answer = _listed([listed[0], answer], listed[1])
     return _after(text, end, answer)
+
+
+def _contrasted(text: str, start: int) -> tuple[str, int] | None:
+    """The box before the last one and its place, if the last is only its contrast: "\\boxed{8}, not \\boxed{9}"."""
+    if not _MAYBE_NOT.search(text, max(0, start - MAX_LINK), start):
+        return None
+    near = max(0, start - _MAX_LINKED_LENGTH)
+    earlier = max(text.rfind("\\boxed", near, start), text.rfind("\\fbox", near, start))
+    content, end = _box_at(text, earlier) if earlier >= 0 else (None, 0)
+    return (content, earlier) if content is not None and _CONTRAST.fullmatch(text, end, start) else None
+
+
+def _against(text: str, start: int, end: int) -> bool:
+    """Whether a box holds what would be, and the last sentence after it states what is."""
+    if " would " not in text[max(0, start - 200) : start]:
+        return False
+    line = text[max(0, start - 200) : start]
+    sentence = line[max(line.rfind(". "), line.rfind("\n")) + 1 :]
+    if " would " not in sentence or not text[end:].strip(" .$\n"):
+        return False
+    stated = stated_in(last_sentence(text[end:].lstrip("$ ")))
+    return stated is not None and any(char.isdigit() for char in stated)
 
 
 def _linked(text: str, start: int, content: str) -> tuple[str, int]:
@@ -167,6 +211,9 @@ def _after(text: str, end: int, answer: str) -> str | None:
     if denied_after(text, end):
         return None
     listed = listed_after(text, end)
+    family = _INTEGER_AFTER.match(text, end)
+    if family and family[1] + "" in answer:
+        answer += f", {family[1]} \\in \\mathbb{{Z}}"
     if listed:
         answer = _listed([answer, listed[0]], listed[1])
     elif any(char.isdigit() for char in answer):

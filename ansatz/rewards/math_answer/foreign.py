@@ -45,12 +45,39 @@ def phrased(text: str) -> tuple[int, str | None] | None:
     """Where the last answer phrase ends, and the bare value after it or None; None if there is no phrase."""
     if text.isascii() and not any(map(text.lower().__contains__, languages.ANSWER_WORDS)):
         return None
-    places = [match.end() for match in _PHRASE.finditer(text)]
-    if places:
-        return places[-1], value_after(text, places[-1])
-    places = [match.end() for match in _RESULT.finditer(text)]
-    value = value_after(text, places[-1]) if places else None
-    return (places[-1], value) if value is not None else None
+    for pattern in (_PHRASE, _RESULT):
+        phrase = None
+        for match in pattern.finditer(text):
+            phrase = match
+        if phrase is None:
+            continue
+        value = _value_of(text, phrase)
+        if value is not None or pattern is _PHRASE:
+            return phrase.end(), value
+    return None
+
+
+def _value_of(text: str, phrase: re.Match[str]) -> str | None:
+    """The value after an answer phrase that does not speak of another answer or of one of several."""
+    opening = _OPENING.search(text, max(0, phrase.start() - _NEAR), phrase.start())
+    subject = opening[0].strip() if opening else ""
+    if subject and (_OTHER_QUANTITY.search(subject) or _INDEFINITE.match(subject + " ")):
+        return None
+    value = _localized(value_after(text, phrase.end()), phrase)
+    if value is None and phrase[0].endswith((":", "：")):
+        rest = text[phrase.end() :].strip()
+        end = _END.search(rest)
+        if end is None or not _BEHIND.search(rest, end.end()):
+            sentence = rest[: end.start()] if end else rest
+            value = concluded(sentence) or stated(sentence, answered=True)
+    return value
+
+
+def _localized(value: str | None, phrase: re.Match[str]) -> str | None:
+    """The value after a phrase, with a decimal point if the language of the phrase writes a comma."""
+    european = not _UNSPACED.search(phrase[0]) and not phrase[0].isascii()
+    european = european or not phrase[0].strip("#* \n").lower().startswith(("the", "final", "result", "solution"))
+    return with_point(value) if value is not None and european and "," in value else value
 
 
 def value_after(text: str, start: int) -> str | None:
@@ -89,7 +116,7 @@ def concluded(sentence: str) -> str | None:
     if opening is None or len(sentence) > MAX_CONCLUSION:
         return None
     rest = sentence[opening.end() if opening.start() == 0 else 0 :].strip().rstrip(".。।!！ ")
-    if _REFUSED.search(rest):
+    if _REFUSED.search(rest) or _OTHER_QUANTITY.search(rest):
         return None
     stated = _AFTER.sub("", rest)
     if _ASSIGNED.fullmatch(stated.strip("$ ")):
@@ -99,7 +126,9 @@ def concluded(sentence: str) -> str | None:
         subject = rest[: copula.start()]
         if any(char.isdigit() for char in SPANS.sub("", subject)):
             continue
-        found = bare_value(value)
+        found = bare_value(
+            value if _UNSPACED.search(rest) else with_point(value, plural=_PLURAL.search(copula[0]) is not None)
+        )
         if found is not None and any(char.isdigit() or char in "\\$" for char in found):
             return found
     return _verb_second(rest) or _verb_last(rest)
@@ -111,10 +140,90 @@ def _verb_second(rest: str) -> str | None:
         r"(?:ist|sind|beträgt|betragen|ergibt|lautet)\s+([^\d$\\]{1,80}?)\s+(?:gleich\s+)?(\**(?:[$\\]|[-+]?\d).*)",
         rest,
     )
-    return bare_value(match[2]) if match and not _LABEL_BEFORE.search(match[1]) else None
+    return bare_value(with_point(match[2])) if match and not _LABEL_BEFORE.search(match[1]) else None
 
 
 def _verb_last(rest: str) -> str | None:
     """The value of a Hindi sentence, whose verb is at its end."""
     match = re.fullmatch(r"([^\d$\\]{1,80}?)\s+(\**(?:[$\\]|[-+]?\d).*?)\s*(?:है|हैं|होगा|होगी)", rest)
     return bare_value(match[2]) if match else None
+
+
+_NEAR = 80  # characters before a phrase that can qualify it
+_OPENING = re.compile(r"[^.!?\n。！？:：]*$")
+_VALUE_AT_END = re.compile(
+    r"(?P<before>[^\d$\\=<>≤≥≠]{4,200}?)(?P<value>\**(?:\$[^$]{1,80}\$|\\\((?:[^\\]|\\[a-zA-Z,;]){1,80}\\\)|(?:[€£¥₹]|R?\\?\$)?\s?[-−]?\d+(?:[.,]\d+)*"
+    r"(?:\s?/\s?\d+)?(?:\s?\\?%)?)\**)(?P<after>[^\d$\\=]{0,40})"
+)
+_EQUATION_AT_END = re.compile(
+    r"(?P<before>[^\d$\\=]{3,200}?[\s,:])\$?(?P<value>[A-Za-z]\s?=\s?[-+]?\d+(?:[.,]\d+)?)\$?(?P<after>)"
+)
+_BY_THEOREM = re.compile(
+    r"[^,]{0,30}(?:théor|formul|fórmul|formel|satz|teorem|stelling|теорем|формул|twierdz|wzor)[^,]{0,40},[^,]*$",
+    re.IGNORECASE,
+)
+_PER = re.compile(r"\s(?:per\s+uur|per\s+ora|pro\s+Stunde|par\s+heure|por\s+hora|na\s+godzinę|в\s+час)$", re.IGNORECASE)
+_OTHER_QUANTITY = re.compile(languages.OTHER_QUANTITY, re.IGNORECASE)
+_NOT_BEFORE_VALUE = re.compile(rf"(?:{languages.NOT_BEFORE_VALUE})\s*$", re.IGNORECASE)
+_VALUE_OF = re.compile(rf"(?:{languages.VALUE_OF})\s*$", re.IGNORECASE)
+_TOTALS = re.compile(rf"\s*(?<!\w){languages.TOTALS}$", re.IGNORECASE)
+_ONE_NOUN = re.compile(r"\s?[^\W\d_]{2,20}")
+_INDEFINITE = re.compile(
+    r"\s*(?:ein|eine|eines|einer|un|une|una|uno|um|uma|een|jeden|jedna|bir|одно|один|одна|si|se|als)\s", re.IGNORECASE
+)
+_DECIMAL_COMMA = re.compile(r"([-−]?\d+),(\d{1,2}|\d{4,})(?!\d)")
+_PLURAL = re.compile(r"\b(?:sind|lauten|sont|son|são|sono|zijn|są|равны)\b|Lösungen|olutions", re.IGNORECASE)
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af\u0900-\u097f]")
+_ALL_TOGETHER = re.compile(r"一共|总共|總共|共(?!同)|全部で|合計|合わせて|모두|총|전부|कुल")
+_COUNTER = re.compile(
+    r"\s?(?:[个個只本条张次名位件棵块颗枚支把元天年人岁米页]|小时|分钟|厘米|つ|匹|回|冊|台|枚|個|人|本|円|개|명|마리|번|권|장|병|그루|원|시간|살)?"
+    r"[\u4e00-\u9fff]{0,3}\s?(?:です|だ|である|が必要です|입니다|이다|이에요|が要る|になります|となる)?"
+)
+
+
+def stated(sentence: str, *, answered: bool = False) -> str | None:
+    """The value that a sentence in another language states, read by its structure.
+
+    The value is the only number or formula of the sentence and stands at its end, after no preposition, and nothing in
+    the sentence denies, doubts, bounds, supposes or rounds it, or speaks of each, another or an earlier quantity.
+    answered: after a phrase such as "Antwort:".
+    """
+    sentence = sentence.strip().rstrip(".。।!！ ")
+    if len(sentence) > MAX_CONCLUSION or not _is_foreign(sentence):
+        return None
+    if _REFUSED.search(sentence) or _OTHER_QUANTITY.search(sentence) or "?" in sentence or "？" in sentence:
+        return None
+    match = _EQUATION_AT_END.fullmatch(sentence) or _VALUE_AT_END.fullmatch(_PER.sub("", sentence))
+    if match is None or _INDEFINITE.match(sentence):
+        return None
+    before, after = match["before"].rstrip(" *:"), match["after"].rstrip("* ")
+    value = match["value"].strip("* ").removeprefix("R")
+    if _UNSPACED.search(sentence):
+        counted = answered or _CONCLUSION.match(sentence) or _ALL_TOGETHER.search(before)
+        return value if counted and _COUNTER.fullmatch(after) else None
+    if "," in before and not (_CONCLUSION.match(sentence) or _BY_THEOREM.match(sentence)):
+        return None
+    if _NOT_BEFORE_VALUE.search(before) and not _VALUE_OF.search(before):
+        return None
+    return _with_unit(value, _TOTALS.sub("", after), plural=_PLURAL.search(before) is not None)
+
+
+def _is_foreign(sentence: str) -> bool:
+    words = re.findall(r"[^\W\d_]+", sentence.lower())
+    if not languages.ENGLISH_WORDS.isdisjoint(words):
+        return False
+    letters = any(not char.isascii() and char.isalpha() for char in SPANS.sub("", sentence))
+    return len(words) > 1 and (letters or not languages.FOREIGN_WORDS.isdisjoint(words))
+
+
+def _with_unit(value: str, after: str, *, plural: bool) -> str | None:
+    """A value with the unit behind it, or without the counted noun behind it."""
+    bare = bare_value(with_point(value, plural=plural) + after)
+    if bare is not None:
+        return bare
+    return with_point(value, plural=plural) if not after or _ONE_NOUN.fullmatch(after) else None
+
+
+def with_point(value: str, *, plural: bool = False) -> str:
+    """A number with a decimal comma, as European languages write it, with a point. plural: it can be a list."""
+    return value if plural else _DECIMAL_COMMA.sub(r"\1.\2", value)

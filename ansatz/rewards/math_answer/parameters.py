@@ -152,6 +152,31 @@ def with_parameter_renamed(gold: Value, answer: Value) -> Iterator[Value]:
         yield renamed(answer, {next(iter(names[1])): v.Name(next(iter(names[0])))})
 
 
+def with_domain_renamed(gold: Value, answer: Value) -> tuple[Value, Value] | None:
+    """Both sides without the real parameter that each of them names, as in `f(x) = cx, c \\in \\mathbb{R}`, or None.
+
+    The parameter of the answer is named as in the gold.
+    """
+    expected, stated = _with_real_parameter(gold), _with_real_parameter(answer)
+    if expected is None or stated is None:
+        return None
+    (body, name), (other_body, other) = expected, stated
+    if name != other and (name in v.names_in(other_body) or other in v.names_in(body)):
+        return None
+    return body, renamed(other_body, {other: v.Name(name)})
+
+
+def _with_real_parameter(value: Value) -> tuple[Value, str] | None:
+    """(body, name) of a value followed by a name that can be any real number."""
+    if not isinstance(value, v.Listing) or len(value.items) != 2:
+        return None
+    body, domain = value.items
+    if not isinstance(domain, v.Relation) or domain.operators != ("in",) or domain.sides[1] != v.REALS:
+        return None
+    name = domain.sides[0]
+    return (body, name.name) if isinstance(name, v.Name) and name.name in v.names_in(body) else None
+
+
 def _stated(value: Value) -> Expr | None:
     if isinstance(value, v.Relation):
         pair = assigned(value)

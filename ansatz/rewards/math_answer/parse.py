@@ -51,6 +51,15 @@ _DOES_NOT_EXIST = re.compile(
     r"|determinant|slope|maximum|minimum|mean|ratio|function|expression|quotient|series|root|number)) "
     r"(?:do(?:es)? not exist|doesn't exist|is undefined|is not defined)"
 )
+_PRONOUN = re.compile(r"(?:it|this|that|they|these)\s")
+_SUBJECT = re.compile(r"^(?:(?:this|that|these)\s)?\w+\s+")
+_DURATION = re.compile(
+    r"(\d+(?:\.\d+)?)\s?(?:h|hrs?|hours?),?\s?(?:and\s)?(\d+(?:\.\d+)?)\s?(?:m|mins?|minutes?)\.?", re.IGNORECASE
+)
+_UNDETERMINED = re.compile(
+    r"(?:it|this|that|the answer)? ?(?:cannot|can not|can't) be determined"
+    r"(?: from the (?:given )?(?:information|data)(?: given| provided)?)?"
+)
 _YES_NO = re.compile(r"(yes|no)(?:\s*[,.;:!]\s*|\s+(?=because|since|as\b))(.*)|(yes|no)", re.IGNORECASE)
 _BOTH_WAYS = re.compile(r"\b(?:yes|no|or|maybe|perhaps|wrong|incorrect|but|unless|if)\b", re.IGNORECASE)
 _ABOUT = re.compile(r"(?:\\approx|\\sim|≈|=)\s*")
@@ -60,6 +69,10 @@ _INTEGER_TAIL = re.compile(
     r"[,;]?[\s\\,;]*(?:\\q?quad\s*)*\(?\s*(?:(?:for|where|with)\s+)?(?:(?:any|all|every|each|some|an)\s+)?"
     r"(?:integers?\s+([a-z])|([a-z])\s+(?:(?:is|being)\s+)?(?:an?|any)\s+integer"
     r"|([a-z])\s*\\in\s*\\(?:mathbb\s*\{?\s*Z\s*\}?|Z))\s*\)?$"
+)
+_CONSTANT_TAIL = re.compile(
+    r"[,;]?[\s\\,;]*(?:for|where|with)\s+(?:(?:any|every|some|an?)\s+)?(?:(?:arbitrary|real)\s+)*"
+    r"(?:constants?\s+([a-zA-Z])|([a-zA-Z])\s+(?:(?:is|being)\s+)?(?:(?:an?|any)\s+)?(?:(?:arbitrary|real)\s+)*constant)\s*$"
 )
 _COMBINATION, _PERMUTATION = (
     re.compile(r"(?<![\w})\]])[_^]\{?(\d+|[a-z])\}?\s*" + letter + r"_\{?(\d+|[a-z])\}?") for letter in "CP"
@@ -141,6 +154,12 @@ def is_choice(gold: str) -> bool:
     return isinstance(parse_gold(gold, DEFAULT).value, v.Choice)
 
 
+def num_parts(gold: str) -> int:
+    """The number of parts of a gold that lists several; 1 for any other."""
+    value = parse_gold(gold, DEFAULT).value
+    return len(value.items) if isinstance(value, v.Listing) and not value.choice else 1
+
+
 def fold(text: str) -> str:
     """Folds a text for comparison: case, leading article, final punctuation and spacing do not count."""
     words = re.sub(r"[\s\-~]+", " ", text.lower()).strip(" .,;:!\"'()")
@@ -158,6 +177,8 @@ def same_yes_or_no(gold: str, answer: str) -> bool | None:
     if (expected[1] or expected[3]).lower() != (said[1] or said[3]).lower():
         return False
     first, second = fold(expected[2] or ""), fold(said[2] or "")
+    if _PRONOUN.match(first) or _PRONOUN.match(second):  # it converges, the series converges
+        first, second = _SUBJECT.sub("", first), _SUBJECT.sub("", second)
     return first == second or (not first and not _BOTH_WAYS.search(second)) or not second
 
 
@@ -188,7 +209,10 @@ def _read(cleaned: str, words: str, options: Options, *, letters: bool = False) 
     date = canonical_date(words)
     if date is not None:
         return _Reading(v.Text(date))
-    clock = _clock(words) if words[:1].isdigit() else None
+    duration = _DURATION.fullmatch(words) if words[:1].isdigit() and "m" in words else None
+    if duration:
+        cleaned = f"{duration[1]}\\text{{ hours }}{duration[2]}\\text{{ minutes}}"
+    clock = _clock(words.replace("{:}", ":")) if words[:1].isdigit() else None
     if clock is not None:
         return _Reading(clock)
     formula = _with_selections(_with_membership(_with_factor_dots(cleaned)))
@@ -264,7 +288,11 @@ def _with_factor_dots(cleaned: str) -> str:
 
 
 def _with_membership(cleaned: str) -> str:
-    """`2k pi for any integer k` and `2k pi (k \\in \\mathbb{Z})` as `2k pi, k \\in \\mathbb{Z}`."""
+    """`2k pi for any integer k` and `2k pi (k \\in \\mathbb{Z})` as `2k pi, k \\in \\mathbb{Z}`; constants likewise."""
+    if "constant" in cleaned:
+        words = plain(cleaned)
+        tail = _CONSTANT_TAIL.search(words)
+        return f"{words[: tail.start()]}, {tail[1] or tail[2]} \\in \\mathbb{{R}}" if tail else cleaned
     if "integer" not in cleaned and "\\in" not in cleaned:
         return cleaned
     words = plain(cleaned)
@@ -295,6 +323,8 @@ def _worded(words: str, *, wrapped: bool, options: Options) -> Value | None:
         return v.REALS
     if folded in UNDEFINED_PHRASES or _DOES_NOT_EXIST.fullmatch(folded):
         return v.Text("undefined")
+    if _UNDETERMINED.fullmatch(folded):
+        return v.Text("cannot be determined")
     if folded in INFINITE_PHRASES:
         return v.Text("infinitely many")
     if folded == "nan":

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ansatz.rewards.math_answer import values as v
+from ansatz.rewards.math_answer.functions import mapped
 from ansatz.rewards.math_answer.values import Expr, Value
 from ansatz.rewards.math_answer.views import parted
 from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
@@ -69,11 +70,24 @@ def assigned(relation: v.Relation, *, totals: bool = False) -> tuple[Value, Valu
     for name, value in ((left, right), (right, left)):
         if is_label(name):
             names = {name.function} if isinstance(name, v.Apply) and name.function != "det" else v.names_in(name)
-            if not names & v.names_in(value):
+            if not names & v.names_in(value) or _calls_values_only(name, value):
                 return name, value
         elif (is_measure(name) or (totals and is_total(name))) and not v.names_in(value):
             return name, value
     return None
+
+
+def _calls_values_only(label: Value, value: Value) -> bool:
+    """Whether an application such as y(t) is given by values of the same function, as in y(t) = y(0) e^{kt}."""
+    if not isinstance(label, v.Apply) or not all(isinstance(argument, v.Name) for argument in label.arguments):
+        return False
+
+    def hidden(part: Expr) -> Expr:
+        if isinstance(part, v.Apply) and part.function == label.function:
+            return v.ONE if all(isinstance(argument, v.Num) for argument in part.arguments) else part
+        return part
+
+    return label.function not in v.names_in(mapped(value, hidden))
 
 
 def same_name(left: Value, right: Value) -> bool:

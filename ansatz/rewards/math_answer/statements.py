@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from unicodedata import category
 
-from ansatz.rewards.math_answer.dates import canonical_date
+from ansatz.rewards.math_answer.dates import canonical_date, is_time
 from ansatz.rewards.math_answer.words import (
     ALTERING_WORDS,
     CURRENCIES,
     HEDGES,
     NEGATIONS,
     NUMBER_WORDS,
+    UNIT_GRAMMAR,
     unit_name,
     words_of_text,
 )
@@ -78,14 +79,20 @@ _VERB = re.compile(
 )
 BOLD = re.compile(r"(?<![^\s(])\*\*([^*\s](?:[^*]*[^*\s])?)\*\*(?![^\s).,;:!?])")
 SPANS = re.compile(r"\\\[(.*?)\\\]|\$\$(.*?)\$\$|\\\(([^\n]*?)\\\)|(?<!\\)\$([^$\n]*)(?<!\\)\$", re.DOTALL)
+_RAISED = frozenset({"squared", "cubed"})
+_UNIT_WORDS = _RAISED | UNIT_GRAMMAR
 _ENGLISH = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
-_OTHER_LETTERS = re.compile(r"[^\W\d_a-zA-Zα-ωΑ-Ωº]")
+_OTHER_LETTERS = re.compile(r"[^\W\d_a-zA-Zα-ωΑ-Ωº²³]")
 _TEXT_GROUP = re.compile(r"\\(?:text|mathrm|mbox|textbf|operatorname)\s*\{[^{}]*\}")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s?\{[a-zA-Z*]{1,20}\}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z][A-Za-z'.-]*")
 _AMOUNT = re.compile(
     r"(?<![\w.\\])(?:\\?\$|[€£¥₹])?\s?[-+]?(?:\d+(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s?/\s?\d+)?(?![\w/^_])(?:\s?\\?%)?"
     r"(?:\s(?:[A-Za-z]+))?"
+)
+_OF_VALUE = re.compile(
+    r"\b(?:multiple|divisor|factor|power|square|cube|reciprocal|inverse|digit|half|third)s?\s+of\s+[-$\\\d]",
+    re.IGNORECASE,
 )
 _BARE_VARIABLE = re.compile(r"\s*[A-Za-z](?:_\{?\w+\}?)?(?:\s*\([A-Za-z,\s]*\))?\s*")
 
@@ -102,6 +109,8 @@ def value_said(sentence: str) -> str:
     if stated:
         return stated
     if _hedges(sentence) or _DOUBT.search(sentence) or _RANGE.search(sentence) or _ABOUT.search(sentence):
+        return sentence
+    if _OF_VALUE.search(sentence):
         return sentence
     words = {word.lower() for word in _WORD.findall(sentence)}
     if not words.isdisjoint(ALTERING_WORDS | NEGATIONS | NUMBER_WORDS.keys()):
@@ -183,6 +192,8 @@ def is_bare(text: str) -> bool:
     words = _ENGLISH.findall(outside)
     if not outside.isascii() and _OTHER_LETTERS.search(outside) and any(char.isdigit() for char in outside):
         return False
+    if ":" in text and is_time(text):
+        return True
     if _MONTH.search(text) and canonical_date(text) is not None:
         return True
     compound = _COMPOUND.fullmatch(outside)
@@ -190,7 +201,10 @@ def is_bare(text: str) -> bool:
         words = [word for word in words if word != "and"]
     if not any(char.isdigit() for char in outside):
         return 0 < len(outside.split()) <= _MAX_TEXT_WORDS and not any(word.lower() in _VERBS for word in words)
-    return all(unit_name(word) is not None for word in words)
+    measures = [word for word in words if word.lower() not in _UNIT_WORDS]
+    if len(measures) < len(words) and (not measures or words[0].lower() in _RAISED):
+        return False  # "24 squared", "7 per"
+    return all(unit_name(word) is not None for word in measures)
 
 
 def _values_in(sentence: str) -> list[str]:

@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 from ansatz.rewards.math_answer.decide import Decision, decide_pair
-from ansatz.rewards.math_answer.extract import Mode, extract, stated_answer
+from ansatz.rewards.math_answer.extract import Mode, extract, extract_parts, stated_answer
 from ansatz.rewards.math_answer.options import Options, options_from
-from ansatz.rewards.math_answer.parse import is_choice
+from ansatz.rewards.math_answer.parse import is_choice, num_parts
 from ansatz.rewards.pool import JobCrashed, JobTimeout, WorkerPool
 from ansatz.types import Reason, Verdict, golds_of
 
@@ -50,6 +50,11 @@ def verify(
     options: see `Options`.
     """
     begin = time.perf_counter()
+    asked = options_from(options)
+    if response.count("\\boxed") > 1 and not join_boxes and (count := num_parts(gold)) > 1:
+        parts = extract_parts(response, count)
+        if parts:
+            return _judge(gold, parts[0], dataclasses.replace(asked, ordered=parts[1] or asked.ordered), pool, begin)
     answer = extract(
         response,
         mode=mode,
@@ -58,7 +63,7 @@ def verify(
         require_think=require_think,
         ignore_unclosed_think=ignore_unclosed_think,
     )
-    return _judge(gold, answer, options_from(options), pool, begin)
+    return _judge(gold, answer, asked, pool, begin)
 
 
 def equivalent(gold: str, answer: str, *, pool: WorkerPool | None = None, **options: Any) -> Verdict:

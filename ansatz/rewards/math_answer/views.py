@@ -174,3 +174,20 @@ def cleared(polynomial: Polynomial) -> Polynomial:
             lowest[atom] = min(exponent, lowest.get(atom, Fraction(0)))
     missing = {tuple(sorted((atom, -exponent) for atom, exponent in lowest.items() if exponent < 0)): Fraction(1)}
     return times(polynomial, missing)
+
+
+def same_time(gold: v.Clock, answer: v.Clock) -> bool:
+    """`4:30` is `4:30 p.m.` and `4:30 a.m.`, `16:30` is only `4:30 p.m.`"""
+    if (gold.minute, gold.second) != (answer.minute, answer.second):
+        return False
+    hours = _hour_of_day(gold), _hour_of_day(answer)
+    if None not in hours or hours == (None, None):
+        return gold.hour == answer.hour if hours[0] is None else hours[0] == hours[1]
+    return (gold.half or answer.half) != "" and gold.hour == answer.hour
+
+
+def _hour_of_day(time: v.Clock) -> int | None:
+    """The hour from 0 to 24; None for a time of the 12-hour clock without a.m. or p.m."""
+    if time.half:
+        return time.hour % 12 + (12 if time.half == "pm" else 0)
+    return time.hour if time.hour > 12 or time.hour == 0 else None

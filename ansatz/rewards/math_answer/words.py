@@ -75,6 +75,22 @@ foxes fox watch watches indices index axes axis radii radius
 """
 _ENTRIES = [entry.strip().partition(":") for entry in _UNITS.replace("\n", " ").split("|")]
 UNIT_OF = {spelling: unit for unit, _, spellings in _ENTRIES for spelling in (unit, *spellings.split())}
+_PREFIXES = {
+    "m": ("milli", -3), "k": ("kilo", 3), "M": ("mega", 6), "G": ("giga", 9), "u": ("micro", -6), "n": ("nano", -9),
+    "p": ("pico", -12),
+}  # fmt: skip
+_PREFIXED = {
+    "N": "newton", "J": "joule", "W": "watt", "V": "volt", "A": "ampere", "T": "tesla", "Pa": "pascal", "Hz": "hertz",
+    "C": "coulomb", "F": "farad", "H": "henry", "Wb": "weber", "eV": "electronvolt", "mol": "mole",
+}  # fmt: skip
+_BASES = {"C": "coulomb", "F": "farad", "H": "henry"}
+"""Units whose symbol alone means something else, as in 20 C."""
+_WITH_PREFIX: dict[str, tuple[str, int, int]] = {}
+for _symbol, _name in _PREFIXED.items():
+    for _letter, (_prefix, _power) in _PREFIXES.items():
+        _unit = UNIT_OF.get(_letter + _symbol, _letter + _symbol)
+        UNIT_OF.update(dict.fromkeys((_unit, f"{_prefix}{_name}", f"{_prefix}{_name}s"), _unit))
+        _WITH_PREFIX[_unit] = (_BASES.get(_symbol, _symbol), 10 ** max(_power, 0), 10 ** max(-_power, 0))
 NOUNS = frozenset(_COUNTED.split())
 LONG_UNITS = frozenset(name for name in UNIT_OF if len(name) > 1) - words_of_text(
     "in pt rs st pc min um us ug ns uA uL uF uC"
@@ -100,7 +116,7 @@ TO_BASE: dict[str, tuple[str, int, int]] = {
     "MPa": ("Pa", 10**6, 1), "GPa": ("Pa", 10**9, 1), "keV": ("eV", 1000, 1), "MeV": ("eV", 10**6, 1),
     "GeV": ("eV", 10**9, 1), "kN": ("N", 1000, 1), "kV": ("V", 1000, 1), "mV": ("V", 1, 1000), "mA": ("A", 1, 1000),
     "mW": ("W", 1, 1000), "MW": ("W", 10**6, 1), "GW": ("W", 10**9, 1), "MJ": ("J", 10**6, 1), "kcal": ("cal", 1000, 1),
-    "mmol": ("mol", 1, 1000), "kohm": ("ohm", 1000, 1), "megaohm": ("ohm", 10**6, 1),
+    "mmol": ("mol", 1, 1000), "kohm": ("ohm", 1000, 1), "megaohm": ("ohm", 10**6, 1), **_WITH_PREFIX,
 }  # fmt: skip
 """unit -> (base unit, numerator, denominator): how many base units it is."""
 

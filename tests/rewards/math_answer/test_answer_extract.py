@@ -130,7 +130,7 @@ def test_time_is_linear_in_length(mode, piece: str, join: bool):
         ("Thus $x = 5$ is our answer.", "x = 5"),
         ("Answer: 5<|im_end|>\nAnswer: 6", "5"),
         ("<think>6</think>\n5", "5"),
-        ("Work.\nTherefore, the area is $5$.", "$5$"),
+        ("Work.\nTherefore, the area is $5$.", "5"),
         ("The answer is 5. Wait, it is 6.", None),
         ("Answer $ \n 5 \n $", None),
         ("Therefore, if $n$ is odd, it is 5.", None),

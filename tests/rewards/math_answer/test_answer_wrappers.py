@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from ansatz.rewards.math_answer import verify
 
 DENIED = {
-    "en": "The answer is not {}.|The answer cannot be {}.|It is not {}.|{} is not the answer.|The answer is never {}.",
+    "en": "The answer is not {}.|The answer cannot be {}.|It is not {}.|{} is not the answer.|The answer is never {}."
+    "|The median is not {}.|So the median isn't {}.",
     "fr": "La réponse n'est pas {}.|La réponse {} est fausse.|Donc l'aire n'est pas {}.",
     "de": "Die Antwort ist nicht {}.|Die Antwort kann nicht {} sein.|Also ist die Fläche nicht {}.",
     "es": "La respuesta no es {}.|La respuesta nunca es {}.|Por lo tanto, el área no es {}.",
@@ -21,9 +22,13 @@ DENIED = {
     "ko": "정답은 {}이 아닙니다.|따라서 넓이는 {}이 아니다.",
     "hi": "उत्तर {} नहीं है।|अतः क्षेत्रफल {} नहीं है।",
     "ar": "الجواب ليس {}.|إذن المساحة ليست {}.",
+    "nl": "Het antwoord is niet {}.|Dus de oppervlakte is niet {}.|De som is nooit {}.",
+    "pl": "Odpowiedź: nie {}.|Zatem pole nie wynosi {}.|Suma nie jest równa {}.",
+    "tr": "Cevap {} değildir.|Cevap: {} değil.|Sonuç olarak toplam {} değildir.",
 }
 BOUNDED = {
-    "en": "The answer is at least {}.|The answer is less than {}.|The answer exceeds {}.",
+    "en": "The answer is at least {}.|The answer is less than {}.|The answer exceeds {}."
+    "|The median is under {}.|So she needs more than {} eggs.",
     "fr": "La réponse est inférieure à {}.|La réponse est au moins {}.|La réponse est plus grande que {}.",
     "de": "Die Antwort ist kleiner als {}.|Die Antwort ist mindestens {}.|Die Antwort ist größer als {}.",
     "es": "La respuesta es menor que {}.|La respuesta es al menos {}.|La respuesta es más de {}.",
@@ -35,9 +40,13 @@ BOUNDED = {
     "ko": "정답은 {}보다 작다.|정답은 {} 이상입니다.",
     "hi": "उत्तर {} से कम है।|उत्तर कम से कम {} है।",
     "ar": "الجواب أقل من {}.|الجواب أكبر من {}.",
+    "nl": "Het antwoord is minder dan {}.|Dus de oppervlakte is groter dan {}.|De som is minstens {}.",
+    "pl": "Odpowiedź: mniej niż {}.|Zatem pole wynosi co najmniej {}.|Suma jest większa niż {}.",
+    "tr": "Cevap: en az {}.|Sonuç olarak toplam en fazla {}.",
 }
 DOUBTED = {
-    "en": "The answer is maybe {}.|The answer might be {}.|Perhaps {}.|The answer is {}, I guess.",
+    "en": "The answer is maybe {}.|The answer might be {}.|Perhaps {}.|The answer is {}, I guess."
+    "|The median might be {}.|Suppose the median is {}.",
     "fr": "La réponse est peut-être {}.|La réponse est probablement {}.",
     "de": "Die Antwort ist vielleicht {}.|Die Antwort ist wahrscheinlich {}.",
     "es": "La respuesta es quizás {}.|La respuesta es tal vez {}.",
@@ -49,6 +58,9 @@ DOUBTED = {
     "ko": "정답은 아마 {}입니다.|정답은 {}일 수도 있습니다.",
     "hi": "उत्तर शायद {} है।",
     "ar": "الجواب ربما {}.",
+    "nl": "Het antwoord is misschien {}.|De som is waarschijnlijk {}.|De som zou {} zijn.",
+    "pl": "Odpowiedź: być może {}.|Suma wynosi chyba {}.|Suma wynosiłaby {}.",
+    "tr": "Cevap: belki {}.|Toplam muhtemelen {}.",
 }
 LISTED = {
     "en": "The answer is {} or {}.|Either {} or {}.|{}, {}|{} and {}",
@@ -63,6 +75,9 @@ LISTED = {
     "ko": "정답은 {} 또는 {}입니다.",
     "hi": "उत्तर {} या {} है।",
     "ar": "الجواب هو {} أو {}.",
+    "nl": "Het antwoord is {} of {}.|Dus de som is {} of {}.",
+    "pl": "Odpowiedź: {} lub {}.|Zatem suma wynosi {} albo {}.",
+    "tr": "Cevap: {} veya {}.",
 }
 RETRACTED = {
     "en": "The answer is {}. Wait, no.|The answer is {}. That is wrong.|The answer is {}. No, it is 0.",
@@ -77,9 +92,13 @@ RETRACTED = {
     "ko": "정답은 {}입니다. 아니.|정답은 {}입니다. 틀렸습니다.",
     "hi": "उत्तर {} है। नहीं।|उत्तर {} है। यह गलत है।",
     "ar": "الجواب هو {}. لا.|الجواب هو {}. هذا خطأ.",
+    "nl": "Het antwoord is {}. Nee.|Het antwoord is {}. Dat klopt niet.",
+    "pl": "Odpowiedź: {}. Nie.|Odpowiedź: {}. To błąd.",
+    "tr": "Cevap: {}. Hayır.|Cevap: {}. Bu yanlış.",
 }
 PLAIN = {
-    "en": "The answer is {}.|Answer: {}|Therefore, the area is {}.|We get {}.|**Answer:** {}",
+    "en": "The answer is {}.|Answer: {}|Therefore, the area is {}.|We get {}.|**Answer:** {}"
+    "|The median is {}.|This amounts to {}.",
     "fr": "La réponse est {}.|Réponse : {}|Donc l'aire est {}.",
     "de": "Die Antwort ist {}.|Antwort: {}|Daher ist die Fläche {}.",
     "es": "La respuesta es {}.|Respuesta: {}|Por lo tanto, el área es {}.",
@@ -91,6 +110,9 @@ PLAIN = {
     "ko": "정답은 {}입니다.|정답: {}|따라서 넓이는 {}이다.",
     "hi": "उत्तर {} है।|उत्तर: {}|अतः क्षेत्रफल {} है।",
     "ar": "الجواب هو {}.|الإجابة: {}|إذن المساحة هي {}.",
+    "nl": "Het antwoord is {}.|Antwoord: {}|Dus de oppervlakte is {}.|De som bedraagt {}.",
+    "pl": "Odpowiedź: {}|Zatem pole wynosi {}.|Szukana liczba to {}.",
+    "tr": "Cevap: {}|Sonuç olarak toplam {} olur.",
 }
 NUMBERS = st.integers(min_value=2, max_value=999).map(str)
 FORMS = st.sampled_from(["{}", "${}$", "\\boxed{{{}}}", "$\\boxed{{{}}}$", "**{}**", "\\({}\\)"])

@@ -1,0 +1,45 @@
+"""Answers of several parts, one in each box: "x = \\boxed{2}, and so y = \\boxed{3}", "(a) \\boxed{4} (b) \\boxed{9}".
+
+The last box alone is the answer of a problem with one. For a gold of several parts, as many boxes are read together if
+each has a label of its own and nothing around them denies them, takes them back, or offers a choice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ansatz.rewards.math_answer.context import denied_after, read_before, taken_back
+from ansatz.rewards.math_answer.languages import OR
+
+MAX_PARTS = 8
+_NAME = re.compile(r"(?<![A-Za-z\\])([A-Za-z](?:_\{?\w\}?)?)\s{0,3}=\s{0,3}[$*\s]{0,4}$")
+_PART = re.compile(r"(?:^|[\s*$])(?:part\s+)?\(?([a-h]|[1-8]|i{1,3}|iv|v)[).][\s:*]", re.IGNORECASE)
+_CHOICE = re.compile(rf"(?<![\w\\])(?:{OR}|either)(?!\w)", re.IGNORECASE)
+_ORDERS = ("abcdefgh", "12345678", ("i", "ii", "iii", "iv", "v"))
+
+
+def labelled(text: str, boxes: Sequence[tuple[int, int, str]]) -> tuple[str, bool] | None:
+    """One answer for all boxes of a text, each as (start, end, content), and whether its order counts; or None."""
+    if not 1 < len(boxes) <= MAX_PARTS:
+        return None
+    gaps = [
+        text[end:start] for end, start in zip((0, *(box[1] for box in boxes)), (box[0] for box in boxes), strict=False)
+    ]
+    if any(_CHOICE.search(gap) for gap in gaps[1:]) or _CHOICE.search(gaps[0][-30:]):
+        return None
+    for index, (start, end, content) in enumerate(boxes):
+        following = boxes[index + 1][0] if index + 1 < len(boxes) else len(text)
+        if read_before(text, start)[0] or denied_after(text[:following], end):
+            return None
+        if taken_back(text[:following], end, content) is not None:
+            return None
+    names = [_NAME.search(gap[-30:]) for gap in gaps]
+    if all(names) and len({name[1] for name in names if name}) == len(boxes):
+        return ", ".join(f"{name[1]}={box[2]}" for name, box in zip(names, boxes, strict=True) if name), False
+    parts = [[match[1].lower() for match in _PART.finditer(gap)] for gap in gaps]
+    if not all(len(found) == 1 for found in parts):
+        return None
+    labels = [found[0] for found in parts]
+    in_order = any(labels == list(order[: len(labels)]) for order in _ORDERS)
+    return (", ".join(box[2] for box in boxes), True) if in_order else None

@@ -1,0 +1,48 @@
+"""Applications that the parser does not read, as names: events `P(A \\cap B)`, transforms `\\mathcal{L}\\{f\\}`.
+
+Both sides of a pair are rewritten together, so that the same application has the same name on both.
+"""
+
+from __future__ import annotations
+
+import re
+
+_EVENT = re.compile(r"\\?(Pr?|E|Var|Cov)\s*(?:\\left)?\s?\(((?:[^()]|\([^()]{0,40}\)){1,80}?)(?:\\right)?\s?\)")
+_OPERATION = re.compile(
+    r"\\(?:cap|cup|mid|vert|setminus|overline|bar|complement|land|lor)(?![A-Za-z])|\||\^\s?\{?\\?c\}?|'|[∩∪]"
+)
+_TRANSFORM = re.compile(
+    r"\\mathcal\s?\{?\s?([A-Z])\s?\}?\s?(\^\s?\{\s?-1\s?\})?\s?(?:\\left)?\\?[\[{(]([^=]{1,80}?)(?:\\right)?\s?(?:\\[\]})]|[\])])"
+    r"(?:\s?\([a-z]\))?"
+)
+_SPACES = re.compile(r"\s+|\\[,;:! ]|\\left(?![a-z])|\\right(?![a-z])")
+_BARS = {"\\vert": "|", "\\mid": "|", "∩": "\\cap", "∪": "\\cup"}
+MARKS = ("\\cap", "\\cup", "\\mid", "\\mathcal", "|", "^c", "'", "\\overline", "∩", "∪")
+
+
+def with_names(gold: str, answer: str) -> tuple[str, str] | None:
+    """A gold and an answer with a name for each application; None if neither has one."""
+    names: dict[str, str] = {}
+
+    def name(spelling: str) -> str:
+        return f"\\Xi_{{{names.setdefault(spelling, str(len(names) + 1))}}} "
+
+    def event(match: re.Match[str]) -> str:
+        return name(f"{match[1]}({_canonical(match[2])})") if _OPERATION.search(match[2]) else match[0]
+
+    def transform(match: re.Match[str]) -> str:
+        return name(f"{match[1]}{_canonical(match[2] or '')}[{_canonical(match[3])}]")
+
+    renamed = [_TRANSFORM.sub(transform, _EVENT.sub(event, text)) for text in (gold, answer)]
+    return (renamed[0], renamed[1]) if names else None
+
+
+def _canonical(argument: str) -> str:
+    """An argument without spaces, and with the parts of one intersection or union in order."""
+    for spelling, mark in _BARS.items():
+        argument = argument.replace(spelling, mark)
+    argument = _SPACES.sub("", argument)
+    for mark in ("\\cap", "\\cup"):
+        if mark in argument and not any(other in argument for other in ("|", "(", "\\cap", "\\cup") if other != mark):
+            return mark.join(sorted(argument.split(mark)))
+    return argument
