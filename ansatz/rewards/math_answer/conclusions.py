@@ -101,7 +101,8 @@ def last_statement(text: str, *, choice: bool) -> str | None:
     before = text[: len(text) - len(sentence)].rstrip()
     if hypothetical(before) or ("\n" in text and SPANS.fullmatch(sentence.rstrip("."))):
         return None
-    return foreign.concluded(sentence) or stated_in(sentence) or foreign.stated(sentence)
+    in_other_language = foreign.concluded(sentence) or foreign.stated(sentence)
+    return in_other_language or (None if foreign.is_foreign(sentence) else stated_in(sentence))
 
 
 def _only_answer(text: str, *, choice: bool) -> str | None:

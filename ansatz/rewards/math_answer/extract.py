@@ -169,11 +169,11 @@ def _boxed(text: str, *, join: bool) -> str | None:
 
 def _contrasted(text: str, start: int) -> tuple[str, int] | None:
     """The box before the last one and its place, if the last is only its contrast: "\\boxed{8}, not \\boxed{9}"."""
-    if not _MAYBE_NOT.search(text, max(0, start - MAX_LINK), start):
-        return None
     near = max(0, start - _MAX_LINKED_LENGTH)
     earlier = max(text.rfind("\\boxed", near, start), text.rfind("\\fbox", near, start))
-    content, end = _box_at(text, earlier) if earlier >= 0 else (None, 0)
+    if earlier < 0 or not _MAYBE_NOT.search(text, max(0, start - MAX_LINK), start):
+        return None
+    content, end = _box_at(text, earlier)
     return (content, earlier) if content is not None and _CONTRAST.fullmatch(text, end, start) else None
 
 

@@ -189,7 +189,7 @@ def stated(sentence: str, *, answered: bool = False) -> str | None:
     answered: after a phrase such as "Antwort:".
     """
     sentence = sentence.strip().rstrip(".。।!！ ")
-    if len(sentence) > MAX_CONCLUSION or not _is_foreign(sentence):
+    if len(sentence) > MAX_CONCLUSION or not is_foreign(sentence):
         return None
     if _REFUSED.search(sentence) or _OTHER_QUANTITY.search(sentence) or "?" in sentence or "？" in sentence:
         return None
@@ -208,7 +208,8 @@ def stated(sentence: str, *, answered: bool = False) -> str | None:
     return _with_unit(value, _TOTALS.sub("", after), plural=_PLURAL.search(before) is not None)
 
 
-def _is_foreign(sentence: str) -> bool:
+def is_foreign(sentence: str) -> bool:
+    """Whether a sentence has a word of another language, or a letter that English lacks, and no common English word."""
     words = re.findall(r"[^\W\d_]+", sentence.lower())
     if not languages.ENGLISH_WORDS.isdisjoint(words):
         return False

@@ -233,6 +233,14 @@ non|no(?! total| fim)|ne|nu|jede[rsn]?|jeweils|pro|andere[rsn]?|erste[rsn]?|zwei
 |kwadrat\\w*|niektóre
 |her|her biri|diğer|başka|ilk|ikinci|birinci|üçüncü|başlangıçta|önce|varsayalım|kez|adım|durum\\w*|karesi|bazı|için
 |olurdu|sonra
+|nahe|nah|übersteigt|überschreitet|sagt|meint|behauptet|glaubt|denkt|überprüfen|testen|prüft|fälle[n]?|schritte[n]?|teilbar
+|vielfaches|dépasse(?:nt)?|proche|excède|dit|affirme|prétend|pense|croit|vérifie|vérifions|teste|testons|essaie|étapes|divisible
+|multiple|superan?|excede|cercan[oa]|dice|dicen|afirma|cree|piensa|comprobamos|probamos|verificamos|casos|pasos|múltiplo
+|ultrapassa|próxim[oa]|diz|acha|pensa|passos|divisível|eccede|vicin[oa]|afferma|crede|verifichiamo|proviamo|casi|passaggi
+|divisibile|multiplo|превыша\\w+|близк\\w+|говорит|думает|считает|утверждает|провер\\w+|шаг\\w+|делится|кратн\\w+|удвоен\\w+
+|overschrijdt|overtreft|dichtbij|zegt|beweert|controleren|gevallen|stappen|deelbaar|veelvoud|dubbele?|blisk\\w+|przekracza
+|mówi|twierdzi|myśli|uważa|sprawdz\\w+|sprawdź\\w+|podzieln\\w+|wielokrotno\\w+|podwoj\\w+|aşıyor|diyor|söylüyor|düşünüyor
+|deneyelim|bölünür|katı|katıdır|يقول|يظن|مضاعف|يقبل
 |كل|آخر|أخرى|الأول|الأولى|الثاني|الثانية|البداية|نفرض|لنفرض|خطوة|حالة|مربع
 """,
     """
@@ -240,6 +248,7 @@ non|no(?! total| fim)|ne|nu|jede[rsn]?|jeweils|pro|andere[rsn]?|erste[rsn]?|zwei
 |平方(?!厘米|米|千米|公里|公分|根|センチ|メートル|キロ)|立方(?!厘米|米|分米)|之前|以前
 |以后|之后|後|二乗|一つ|他の|別|初め|はじめ|仮定|ステップ|処음|처음|첫|둘째|다른|각각|매|가정|단계|경우|제곱(?!센티
 |미터|근)|हर|प्रत्येक|दूसर|पहल|शुरू|मान\\s|चरण|वर्ग(?!\\s?(?:सेमी|मी))
+|说(?!明)|說(?!明)|认为|認為|觉得|整除|割り切|と言|と思|말했|말한|생각|나누어|배수|कहत|सोचत|विभाज्य|गुणज
 |次元|番目|回目|번째|种情况
 """,
 )

@@ -46,7 +46,7 @@ BOUNDED = {
 }
 DOUBTED = {
     "en": "The answer is maybe {}.|The answer might be {}.|Perhaps {}.|The answer is {}, I guess."
-    "|The median might be {}.|Suppose the median is {}.",
+    "|The median might be {}.",
     "fr": "La réponse est peut-être {}.|La réponse est probablement {}.",
     "de": "Die Antwort ist vielleicht {}.|Die Antwort ist wahrscheinlich {}.",
     "es": "La respuesta es quizás {}.|La respuesta es tal vez {}.",
