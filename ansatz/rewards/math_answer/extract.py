@@ -45,6 +45,7 @@ _MAYBE_NOT = re.compile(r"\bnot\b|\bthan\b|\binstead\b")
 _CONTRAST = re.compile(r"[\s$*),]*(?:\\\)\s*)?,?\s*(?:and\s+)?(?:not|rather\s+than|instead\s+of)[\s$*(]*(?:\\\()?")
 _MAYBE_BOX = re.compile(r"[}x]")
 _ENDS_OF_NUMBER = (*"0123456789", "}")
+_SHORTEST_BOX = len("\\boxed{}")
 _MAX_LINKED = 20  # boxes that are read as one list
 _MAX_LINKED_LENGTH = 2_000  # characters of an earlier box with what stands between
 
@@ -155,12 +156,12 @@ def _boxed(text: str, *, join: bool) -> str | None:
     content, end = _box_at(text, start)
     if content is None:
         return None
-    asserted = _contrasted(text, start)
+    asserted = _contrasted(text, start) if start > _SHORTEST_BOX else None
     if asserted:
         content, start = asserted
     answer, start = _linked(text, start, content)
     denied, listed = read_before(text, start)
-    if denied or _against(text, start, end):
+    if denied or (len(text) - end > _SHORTEST_BOX and _against(text, start, end)):
         return None
     if listed:
         answer = _listed([listed[0], answer], listed[1])
