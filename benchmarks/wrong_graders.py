@@ -84,8 +84,11 @@ def train_grader(out: Path, grader: str, seed: int) -> dict[str, Any]:
 def run(arguments: argparse.Namespace) -> None:
     out = Path(arguments.out)
     out.mkdir(parents=True, exist_ok=True)
+    done = {row["run"] for row in read_jsonl(out / "done.jsonl")}
     for seed in arguments.seeds:
         for grader in arguments.graders:
+            if f"{grader}_{seed}" in done:
+                continue
             row = train_grader(out, grader, seed)
             with (out / "done.jsonl").open("a") as file:
                 file.write(json.dumps(row) + "\n")

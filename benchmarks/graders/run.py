@@ -120,7 +120,7 @@ def main() -> None:
         print(summary(grader, counts), flush=True)
         if arguments.out is not None:
             record = {"cases": len(cases), "limit_s": arguments.limit, **provenance(), "graders": results["graders"]}
-            arguments.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            arguments.out.write_text(json.dumps(record) + "\n", encoding="utf-8")
     if arguments.page is not None:
         write_between(arguments.page, "benchmarks/graders/run.py", tables(results["graders"]))
 

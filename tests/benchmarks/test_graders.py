@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from ansatz.rewards.math_answer import ALGEBRA_TARGET, verify
 from ansatz.rewards.pool import WorkerPool
 
 FOLDER = REPOSITORY / "benchmarks" / "graders"
+DOCS = REPOSITORY / "docs"
 
 TOY = """
 import os
@@ -145,6 +147,28 @@ def test_our_verifier_gives_both_labels_of_a_policy_and_pays_no_hack():
     assert mistakes == []
 
 
+def test_the_tables_of_the_page_say_what_the_files_say(modules: Any):
+    text = (DOCS / "graders.md").read_text(encoding="utf-8")
+    record = json.loads((DOCS / "graders.json").read_text(encoding="utf-8"))
+    assert list(record["graders"]) == modules["run"].adapters()
+    assert modules["page"].tables(record["graders"]) in text
+    assert record["cases"] == len(modules["cases"].load_cases())
+
+
+def test_the_page_says_what_every_policy_and_grader_is(modules: Any):
+    text = (DOCS / "graders.md").read_text(encoding="utf-8").partition("<!--")[0]
+    policies = {case.policy for case in modules["cases"].load_cases()} - {""}
+    assert [name for name in [*policies, *modules["run"].adapters()] if f"`{name}`" not in text] == []
+
+
+def test_the_page_and_the_figure_show_the_runs_that_are_kept(modules: Any):
+    record = json.loads((DOCS / "graders_training.json").read_text(encoding="utf-8"))
+    assert list(record["graders"]) == list(modules["training"].GRADERS)
+    assert modules["training"].table(record) in (DOCS / "graders.md").read_text(encoding="utf-8")
+    figure = (DOCS / "figures" / "wrong_graders.svg").read_text(encoding="utf-8")
+    assert modules["training"].drawing(record) == figure
+
+
 def test_each_wrong_grader_of_the_training_is_wrong_in_its_own_way(modules: Any):
     adapters = load_attribute(f"{FOLDER / 'adapters.py'}:gold_anywhere", kind="reward").__globals__
     boxed = {answer: f"14-12={answer}\n\\boxed{{{answer}}}" for answer in ("2", "12", "20", "21")}
@@ -160,3 +184,20 @@ def test_each_wrong_grader_of_the_training_is_wrong_in_its_own_way(modules: Any)
         "within_ten_percent": [True, False, True, True],
         "one_digit_only": [True, False, False, False],
     }
+
+
+def test_a_repeated_command_trains_only_what_is_not_finished(modules: Any, tmp_path: Path, monkeypatch: Any):
+    script = modules["training"]
+    trained: list[str] = []
+
+    def train(out: Path, name: str, settings: dict[str, str]) -> Path:
+        trained.append(name)
+        (out / name / "sft" / "checkpoints" / "step-000660").mkdir(parents=True, exist_ok=True)
+        return out / name
+
+    monkeypatch.setattr(script, "train", train)
+    asked = argparse.Namespace(out=str(tmp_path), seeds=[0, 1], graders=["math_answer"])
+    script.run(argparse.Namespace(out=str(tmp_path), seeds=[0], graders=["math_answer"]))
+    script.run(asked)
+    script.run(asked)
+    assert trained == ["sft", "math_answer_0", "sft", "math_answer_1"]
