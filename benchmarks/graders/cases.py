@@ -59,11 +59,12 @@ def _from_corpora() -> Iterator[Case]:
                 continue
             right = row["verdict"] == "right"
             policy, other = _policy(row, right)
+            response = f"\\boxed{{{row['response']}}}" if bare else row["response"]
             yield Case(
                 origin=f"{name}:{number}",
-                group=group_of(row["why"]),
+                group=group_of(row["why"], response),
                 gold=row["gold"],
-                response=f"\\boxed{{{row['response']}}}" if bare else row["response"],
+                response=response,
                 right=right,
                 policy=policy,
                 other=other,
@@ -83,11 +84,16 @@ def _policy(row: dict[str, Any], right: bool) -> tuple[str, bool | None]:
     return "", None
 
 
-def group_of(why: str) -> str:
-    """The group of a class. KeyError if no group names it."""
+def group_of(why: str, response: str) -> str:
+    """The group of a class; of one that no group names, by the form of the response: a box, text around it, words."""
     words = why.replace(":", "").replace(",", "").split()
     start = "_".join(words[:2]) if words[0] in ("a", "an", "the") else words[0]
-    return {first: group for group, firsts in GROUPS.items() for first in firsts.split()}[start]
+    named = {first: group for group, firsts in GROUPS.items() for first in firsts.split()}
+    if start in named:
+        return named[start]
+    if "\\boxed" not in response:
+        return "words"
+    return "mixed" if response.startswith("\\boxed") and response.endswith("}") else "around"
 
 
 HOSTILE = [
