@@ -14,6 +14,7 @@ from ansatz.config.layers import merge
 from .tiny_recipe import TINY
 
 REWARDS = Path(__file__).with_name("user_rewards.py")
+ENVIRONMENTS = Path(__file__).with_name("user_environments.py")
 
 BASE = merge(
     TINY,
@@ -38,6 +39,7 @@ SHORT: dict[str, Any] = {
 """Changes for a test."""
 
 _NO_SFT = {"data": {"sft": None}}
+_SLIPS = {"source": "word_problems", "split": "heldout", "count": 8, "slip_rate": 0.5, "max_value": 50}
 
 KINDS: dict[str, dict[str, Any]] = {
     "grpo": {
@@ -97,13 +99,13 @@ KINDS: dict[str, dict[str, Any]] = {
         **_NO_SFT,
         "algorithm": {"preset": "grpo", "correction": "truncate"},
         "rollout": {"lag": 2, "partial_rollout_tokens": 12, "stop": ["e"]},
-        "cluster": {"workers": 2},
+        "cluster": {"workers": 2, "stall": 60},
     },
     "lag 1 on two ranks and two workers": {
         **_NO_SFT,
         "algorithm": {"preset": "grpo", "correction": "truncate"},
         "rollout": {"lag": 1},
-        "cluster": {"trainers": 2, "workers": 2},
+        "cluster": {"trainers": 2, "workers": 2, "stall": 60},
     },
     "rollback": {
         **_NO_SFT,
@@ -114,6 +116,45 @@ KINDS: dict[str, dict[str, Any]] = {
         **_NO_SFT,
         "algorithm": {"preset": "dr_grpo"},
         "rewards": {f"{REWARDS}:overflows_at": {"at": [3, 6, 7, 10]}},
+    },
+    "tools": {
+        **_NO_SFT,
+        "environment": {"name": f"{ENVIRONMENTS}:Counting", "turns": 3},
+        "rollout": {"partial_rollout_tokens": 15},
+        "rewards": {"environment": {}},
+    },
+    "interpreter": {
+        **_NO_SFT,
+        "environment": {"name": f"{ENVIRONMENTS}:Programs", "turns": 3},
+        "rollout": {"samples_per_prompt": 2},
+        "train": {"steps": 9},
+    },
+    "reward models": {
+        "stages": ["sft", {"stage": "reward_model", "reward_model": {"kind": "process", "slips": _SLIPS}}, "reward_model", "rl"],
+        "sft": {"steps": 4},
+        "reward_model": {
+            "kind": "bradley_terry",
+            "problems": 6,
+            "samples_per_prompt": 4,
+            "steps": 6,
+            "batch_size": 3,
+            "heldout_problems": 2,
+            "heldout_samples": 2,
+        },
+        "train": {"steps": 5},
+        "rewards": {"learned": {}, f"{REWARDS}:odd_sums": {}},
+    },
+    "preferences": {
+        "stages": ["sft", "preference", "preference"],
+        "sft": {"steps": 4},
+        "preference": {
+            "pairs": {"problems": 8, "samples_per_prompt": 4, "batch": 4, "stop": ["a", "e", "i", "o"]},
+            "steps": 8,
+            "batch_size": 4,
+            "lr": 1e-3,
+            "warmup_steps": 0,
+        },
+        "rewards": {f"{REWARDS}:odd_sums": {}},
     },
 }
 

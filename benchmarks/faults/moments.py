@@ -13,7 +13,7 @@ from typing import Any
 from .fingerprint import differences
 from .kinds import write_recipe
 from .marked import PHASES, SIZE, active_phases
-from .processes import LIMIT_S, Started, finish, is_alive, kill_tree, start_marked
+from .processes import LIMIT_S, Started, finish, is_alive, start_marked
 
 Start = Callable[..., Started]
 """Starts a marked command: a file of marks, a plan as JSON, and the command's arguments."""
@@ -93,19 +93,29 @@ class DisturbedRuns:
 
     def reach_moment(self, run: Path, moment: Moment, *, aimed: str) -> Reached | None:
         """Start or resume the run until this moment begins. None if it ends before, or had already passed it."""
-        marks = _new_marks(run)
+        process = self.start_towards(run, moment)
+        if not self.wait_for(process, run):
+            finish(process)
+            return None
+        return Reached(aimed=aimed, process=process, marks=_marks(run), run=run)
+
+    def start_towards(self, run: Path, moment: Moment) -> Started:
+        """Start or resume the run, so that `wait_for` notices this moment."""
         plan = {"run": str(run), "phase": moment.phase, "rows": moment.rows}
-        process = self._start(marks, json.dumps(plan), "train", *_arguments(run))
+        return self._start(_new_marks(run), json.dumps(plan), "train", *_arguments(run))
+
+    def wait_for(self, process: Started, run: Path) -> bool:
+        """Wait until the moment begins. False if the command ends before, or takes too long."""
         deadline = time.monotonic() + LIMIT_S
-        while not marks.read_bytes()[-1]:
-            if not is_alive(process.pid):
-                finish(process)
-                return None
-            if time.monotonic() > deadline:
-                kill_tree(process)
-                raise RuntimeError(f"{self.kind}: {moment} was not reached in {LIMIT_S} s")
-            time.sleep(0.0005)
-        return Reached(aimed=aimed, process=process, marks=marks, run=run)
+        while is_alive(process.pid) and time.monotonic() < deadline:
+            if _marks(run).read_bytes()[-1]:
+                return True
+            time.sleep(0.002)
+        return False
+
+    def active(self, run: Path) -> list[str]:
+        """What is in progress, or was when the command was killed."""
+        return active_phases(_marks(run).read_bytes())
 
     def resume(self, run: Path, **plan: Any) -> Started:
         """Start or resume the run and leave it alone. plan: more of the plan, such as a full disk."""
@@ -128,8 +138,12 @@ class DisturbedRuns:
         return draw.choice([moment for moment in self.moments if moment.phase == phase])
 
 
+def _marks(run: Path) -> Path:
+    return run.parent / "marks"
+
+
 def _new_marks(run: Path) -> Path:
-    path = run.parent / "marks"
+    path = _marks(run)
     path.write_bytes(bytes(SIZE))
     return path
 

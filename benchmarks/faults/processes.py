@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
+import termios
+import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Protocol
+from typing import Protocol
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 300.0
@@ -40,46 +42,48 @@ class OwnProcess:
 
     def __init__(self, *arguments: str | Path, program: tuple[str, ...] = COMMAND, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
-        self._error = tempfile.TemporaryFile()  # noqa: SIM115  (read after the process has ended)
+        self._said = _Said()
         self.process = subprocess.Popen(
             [sys.executable, *program, *map(str, arguments)],
             cwd=ROOT,
             env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=self._error,
+            stderr=self._said.pipe,
             start_new_session=True,
         )
+        self._said.close()
         self.pid = self.process.pid
 
     def wait(self) -> int:
         return self.process.wait(self._limit_s)
 
     def error(self) -> str:
-        return _text(self._error)
+        return self._said.text()
 
 
 class Forks:
     """Starts marked commands as forks of one process that has imported everything, one after the other."""
 
     def __init__(self) -> None:
-        self._error = tempfile.TemporaryFile()  # noqa: SIM115  (read after the process has ended)
+        self._said = _Said()
         self._server = subprocess.Popen(
             [sys.executable, *MARKED, "serve"],
             cwd=ROOT,
             env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._error,
+            stderr=self._said.pipe,
             text=True,
         )
+        self._said.close()
 
     def start(self, *arguments: str | Path) -> Started:
         assert self._server.stdin is not None
         self._server.stdin.write(json.dumps([str(each) for each in arguments]) + "\n")
-        said_before = os.fstat(self._error.fileno()).st_size
+        said_before = len(self._said.text())
         self._server.stdin.flush()
-        return _Fork(int(self._line()), self._line, lambda: _text(self._error, start=said_before))
+        return _Fork(int(self._line()), self._line, lambda: self._said.text()[said_before:])
 
     def _line(self) -> str:
         assert self._server.stdout is not None
@@ -163,6 +167,24 @@ def left_alive(pids: Iterable[int], *, within_s: float) -> tuple[int, ...]:
     return tuple(alive)
 
 
-def _text(file: IO[bytes], *, start: int = 0) -> str:
-    file.seek(start)
-    return file.read().decode(errors="replace")
+class _Said:
+    """The standard error of processes, read while they run. A pipe, because a file may be on a disk that is full."""
+
+    def __init__(self) -> None:
+        self._read, self.pipe = os.pipe()
+        self._bytes = bytearray()
+        threading.Thread(target=self._collect, daemon=True).start()
+
+    def close(self) -> None:
+        """Leave the pipe to the processes that have inherited it."""
+        os.close(self.pipe)
+
+    def text(self) -> str:
+        while fcntl.ioctl(self._read, termios.FIONREAD, bytes(4)) != bytes(4):
+            time.sleep(0.001)
+        time.sleep(0.005)  # what has been read is being appended
+        return self._bytes.decode(errors="replace")
+
+    def _collect(self) -> None:
+        while some := os.read(self._read, 65536):
+            self._bytes += some
