@@ -162,6 +162,8 @@ class KindAdapter(Adapter):
                 name = psutil.Process(pid).name()
             except psutil.NoSuchProcess:
                 continue
+            if not is_alive(pid):
+                continue
             if name.startswith("ray::Actor") or name in ("raylet", "gcs_server"):
                 found["worker or rank" if name.startswith("ray::") else name] = pid
         return found

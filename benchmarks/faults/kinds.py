@@ -39,6 +39,7 @@ SHORT: dict[str, Any] = {
 """Changes for a test."""
 
 _NO_SFT = {"data": {"sft": None}}
+_LIMITS = {"lease": 40, "start": 60, "patience": 65, "update": 60, "stall": 70}  # seconds, so that a run ends that has lost Ray
 _SLIPS = {"source": "word_problems", "split": "heldout", "count": 8, "slip_rate": 0.5, "max_value": 50}
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -99,13 +100,13 @@ KINDS: dict[str, dict[str, Any]] = {
         **_NO_SFT,
         "algorithm": {"preset": "grpo", "correction": "truncate"},
         "rollout": {"lag": 2, "partial_rollout_tokens": 12, "stop": ["e"]},
-        "cluster": {"workers": 2, "stall": 60},
+        "cluster": {"workers": 2, **_LIMITS},
     },
     "lag 1 on two ranks and two workers": {
         **_NO_SFT,
         "algorithm": {"preset": "grpo", "correction": "truncate"},
         "rollout": {"lag": 1},
-        "cluster": {"trainers": 2, "workers": 2, "stall": 60},
+        "cluster": {"trainers": 2, "workers": 2, **_LIMITS},
     },
     "rollback": {
         **_NO_SFT,
