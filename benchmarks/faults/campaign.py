@@ -18,7 +18,7 @@ from typing import Any
 from .adapters import FAULTS, Adapter, Reached, wait_random
 from .processes import Started, descendants, is_alive, kill, kill_tree, left_alive
 
-MOST_FAULTS = 8
+MOST_FAULTS = 10
 """In one run."""
 ORPHANS_S = 10.0
 
@@ -160,7 +160,7 @@ class Disturber:
             shutil.rmtree(self.copy)
             return
         self.result.faults.append(Fault(fault="damage", of=what, effect="not refused"))
-        self.damaged.append(what.partition(": ")[2])
+        self.damaged += what.partition(": ")[2].split(", ")
 
     def _ended(self, process: Started) -> int:
         return self._note_end(self._wait(process), process)
@@ -175,6 +175,11 @@ class Disturber:
             fault.code, fault.effect = code, f"refused: {said.strip()[-300:]}"
             self._restore()
             return code
+        last = self.result.faults[-1] if self.result.faults else None
+        if last is not None and last.fault == "full disk" and code in self.adapter.refusal_codes:
+            if "Traceback" not in said:  # what could not be written is noticed later
+                last.code, last.effect = code, "stopped"
+                return code
         lost = any(each.of in ("raylet", "gcs_server") for each in self.result.faults)
         if not (lost and code == 75):
             self.failed += 1
@@ -186,7 +191,7 @@ class Disturber:
     def _restore(self) -> None:
         shutil.rmtree(self.run)
         self.copy.rename(self.run)
-        self.damaged.pop()
+        self.damaged.clear()
 
     def _finish(self, process: Started | None) -> None:
         while self.failed < 3:
@@ -233,8 +238,8 @@ def random_damage(run: Path, draw: random.Random) -> str | None:
     if not files:
         return None
     file, name = draw.choice(files), draw.choice(list(DAMAGES))
-    DAMAGES[name](file, draw)
-    return f"{name}: {file.relative_to(run)}"
+    other = DAMAGES[name](file, draw)
+    return f"{name}: " + ", ".join(str(each.relative_to(run)) for each in (file, other) if each is not None)
 
 
 def _flip(file: Path, draw: random.Random) -> None:
@@ -256,12 +261,21 @@ def _zeros(file: Path, draw: random.Random) -> None:
     file.write_bytes(content)
 
 
-def _swap(file: Path, draw: random.Random) -> None:
+def _swap(file: Path, draw: random.Random) -> Path:
     others = sorted(path for path in file.parents[1].rglob(file.name) if path != file and path.is_file())
     other = draw.choice(others) if others else file
     mine, its = file.read_bytes(), other.read_bytes()
     file.write_bytes(its)
     other.write_bytes(mine)
+    return other
+
+
+def _append(file: Path, draw: random.Random) -> None:
+    file.write_bytes(file.read_bytes() + draw.randbytes(50))
+
+
+def _empty(file: Path, draw: random.Random) -> None:
+    file.write_bytes(b"")
 
 
 def _to_folder(file: Path, draw: random.Random) -> None:
@@ -269,14 +283,14 @@ def _to_folder(file: Path, draw: random.Random) -> None:
     file.mkdir()
 
 
-DAMAGES: dict[str, Callable[[Path, random.Random], object]] = {
+DAMAGES: dict[str, Callable[[Path, random.Random], Path | None]] = {
     "flipped bit": _flip,
     "cut": _cut,
     "zeros": _zeros,
-    "empty": lambda file, draw: file.write_bytes(b""),
+    "empty": _empty,
     "removed": lambda file, draw: file.unlink(),
     "swapped with one of the same name": _swap,
-    "random bytes at the end": lambda file, draw: file.write_bytes(file.read_bytes() + draw.randbytes(50)),
+    "random bytes at the end": _append,
     "a folder": _to_folder,
 }
 

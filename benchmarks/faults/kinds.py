@@ -23,7 +23,8 @@ BASE = merge(
         "data": {"train": {"count": 60}},
         "sft": {"steps": 10},
         "train": {"steps": 12, "lr": 1e-3},
-        "evaluate": {"every": 3},
+        "rollout": {"prompts_per_step": 3, "max_response_tokens": 32},
+        "evaluate": {"every": 4, "problems": 3},
         "save": {"every": 4, "keep": 1, "grace": 2.0},
     },
 )
@@ -34,7 +35,6 @@ SHORT: dict[str, Any] = {
     "sft": {"steps": 5},
     "train": {"steps": 7},
     "save": {"every": 3, "keep": 1},
-    "evaluate": {"problems": 4},
 }
 """Changes for a test."""
 
