@@ -1,5 +1,4 @@
-"""Trainers that faults are tried on. An adapter is a command that starts a run, one that resumes it, and one that prints
-digests of what it has produced.
+"""Trainers that faults are tried on: a command that starts a run, one that resumes it, and one that prints digests.
 
 A trainer of your own is described by a YAML file:
 
@@ -8,17 +7,16 @@ A trainer of your own is described by a YAML file:
     resume: [python, train.py, --out, "{run}", --resume]
     digests: [sh, -c, "cd {run} && sha256sum weights.pt metrics.jsonl"]
 
-{run} is the folder of a run, which does not exist before `start`. `resume` must also work if nothing has been saved yet.
-`digests` prints a line for each thing that must be the same after faults. Other keys are fields of Adapter. The commands
-run in the folder of the file.
+Its other keys are the fields of Adapter. docs/reliability.md explains it.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,65 +24,117 @@ from typing import Any
 import psutil
 import yaml
 
-from ansatz.loop.interrupts import EXIT_CODE, SIGNALS
-
-from .fingerprint import differences, without_older_checkpoints
-from .kinds import ON_WORKERS
-from .marked import HELD
-from .moments import DisturbedRuns, Start
+from .damage import Damage, random_damage
 from .processes import LIMIT_S, OwnProcess, Started, descendants, finish, is_alive
 
-FAULTS = {"kill": 7, "signal": 1, "damage": 1, "full disk": 1}
-"""What is done to runs, with weights."""
+WEIGHTS = {"kill": 7, "signal": 1, "damage": 1, "full disk": 1}
+"""The faults, and how often each is drawn."""
+ANY = "any moment"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """A command that is to be disturbed now, if it has not ended. aimed: the phase that was meant, or "any moment"."""
+    """A command that is to be disturbed now, if it has not ended. aimed: the phase that was meant, or ANY.
+
+    phases: what is in progress, or was when the command was killed; empty if that is not known.
+    """
 
     process: Started
-    aimed: str = "any moment"
-    phases: Callable[[], Sequence[str]] = tuple
+    aimed: str = ANY
+    phases: Callable[[], Iterable[str]] = tuple
 
 
 @dataclass(slots=True, kw_only=True)
 class Adapter:
-    """A kind of run. life_s: how long the undisturbed run took.
+    """A kind of run.
 
-    faults: those of FAULTS that are tried. signals: names of those that stop a run. stop_codes: the exit codes that they
-    may have. stop_s: within this time. refusal_codes: of a command that refuses damage, or cannot go on with a full disk.
+    faults: those that are tried. children: patterns of the names of processes that are killed while the command lives.
+    signals: those that end a run. stop_codes: the exit codes that they may have. stop_s: how long the exit may take.
+    refusal_codes: of a command that refuses damage, or cannot go on with a full disk or without a child. limit_s: no
+    command takes longer.
     """
 
     name: str
-    faults: Sequence[str] = tuple(FAULTS)
+    faults: Sequence[str] = tuple(WEIGHTS)
+    children: Sequence[str] = ()
     signals: Sequence[str] = ("SIGTERM", "SIGINT")
-    stop_codes: Collection[int] = (0, 75, 128 + 15, 128 + 2, -15, -2)
+    stop_codes: Collection[int] = (0, 1, 75, -2, -15, 130, 143)
     stop_s: float = 60.0
     refusal_codes: Collection[int] = (1, 2)
     limit_s: float = LIMIT_S
-    life_s: float = 0.0
+    life_s: float = field(default=0.0, init=False)
+    """How long the undisturbed run took."""
 
-    def prepare(self) -> None:
-        """Make the undisturbed run."""
+    def prepare(self, folder: Path) -> None:
+        """Make the undisturbed run. folder: of all runs of this kind."""
         raise NotImplementedError
 
-    def launch(self, run: Path, *, first: bool) -> Started:
+    def launch(self, run: Path) -> Started:
         """Start the run, or resume it."""
         raise NotImplementedError
 
-    def reach(self, run: Path, within_s: float, draw: random.Random, *, first: bool, fault: str) -> Reached:
-        """Start the run, or resume it, and wait for a random moment within this time."""
-        process = self.launch(run, first=first)
+    def reach(self, run: Path, aim: Any, fault: str, within_s: float, draw: random.Random) -> Reached:
+        """Start the run, or resume it, and wait for a random moment. aim: None for any, within this time; what else it
+        can be is up to the adapter."""
+        process = self.launch(run)
         wait_random(process, within_s, draw)
         return Reached(process=process)
 
+    def damage(self, run: Path, name: str | None, draw: random.Random) -> Damage | None:
+        """Damage the run. name: None for a random one. Returns None if there is nothing to damage."""
+        return random_damage(run, draw)
+
     def victims(self, process: Started) -> dict[str, int]:
-        """Processes below the command that are killed while it goes on, by what they are."""
-        return {}
+        """Process ids of random children, by the pattern of their name."""
+        found = dict[str, int]()
+        for child in map(_process, descendants(process.pid) if self.children else ()):
+            if child is not None:
+                found |= {each: child.pid for each in self.children if re.match(each, child.name())}
+        return found
 
     def differences(self, run: Path, faults: Collection[str], damaged: Collection[str]) -> list[str]:
-        """What differs from the undisturbed run. faults: what was done to this one. damaged: files that were."""
+        """What differs from the undisturbed run. faults: what was done to this one. damaged: files of it."""
         raise NotImplementedError
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandAdapter(Adapter):
+    """A trainer that a file describes. The commands run in the folder of the file; {run} in them is that of the run."""
+
+    start: Sequence[str]
+    resume: Sequence[str]
+    digests: Sequence[str]
+    folder: Path
+    _whole: Mapping[str, str] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def read(cls, path: Path) -> CommandAdapter:
+        return cls(folder=path.resolve().parent, **yaml.safe_load(path.read_text(encoding="utf-8")))
+
+    def prepare(self, folder: Path) -> None:
+        whole, started = folder / "whole" / "run", time.monotonic()
+        finish(self.launch(whole))
+        self.life_s = time.monotonic() - started
+        self._whole = self._digests(whole)
+        if not self._whole:
+            raise RuntimeError(f"{self.name}: the command of `digests` printed nothing")
+
+    def launch(self, run: Path) -> Started:
+        command = self.resume if run.parent.exists() else self.start
+        run.parent.mkdir(parents=True, exist_ok=True)
+        return OwnProcess(program=_filled(command, run), folder=self.folder, limit_s=self.limit_s)
+
+    def differences(self, run: Path, faults: Collection[str], damaged: Collection[str]) -> list[str]:
+        digests = self._digests(run)
+        names = self._whole.keys() | digests.keys()
+        return sorted(name for name in names if self._whole.get(name) != digests.get(name))
+
+    def _digests(self, run: Path) -> dict[str, str]:
+        printed = subprocess.run(
+            _filled(self.digests, run), cwd=self.folder, capture_output=True, text=True, check=True
+        )
+        lines = (line.split(maxsplit=1) for line in printed.stdout.splitlines() if line.strip())
+        return {name: digest for digest, name in lines}
 
 
 def wait_random(process: Started, within_s: float, draw: random.Random) -> None:
@@ -94,91 +144,13 @@ def wait_random(process: Started, within_s: float, draw: random.Random) -> None:
         time.sleep(min(left, 0.02))
 
 
-@dataclass(slots=True, kw_only=True)
-class CommandAdapter(Adapter):
-    """A trainer that a file describes. folder: where the commands run."""
-
-    start: Sequence[str]
-    resume: Sequence[str]
-    digests: Sequence[str]
-    folder: Path
-    whole: Path = field(init=False)
-
-    @classmethod
-    def read(cls, path: Path) -> CommandAdapter:
-        return cls(folder=path.resolve().parent, **yaml.safe_load(path.read_text(encoding="utf-8")))
+def _filled(command: Sequence[str], run: Path) -> tuple[str, ...]:
+    return tuple(part.replace("{run}", str(run)) for part in command)
 
 
-RECORDS = ("metrics.jsonl", "evaluations.jsonl", "events.jsonl", "summary.json", "run.json")
-"""What a run writes for people and does not read to train."""
-
-
-def is_record(name: str) -> bool:
-    return Path(name).name in RECORDS or "/samples/" in name or "/evaluations/" in name
-
-
-@dataclass(slots=True, kw_only=True)
-class KindAdapter(Adapter):
-    """A kind of Ansatz run. start, start_whole: see DisturbedRuns."""
-
-    folder: Path
-    url: str = ""
-    start: Start
-    start_whole: Start
-    runs: DisturbedRuns = field(init=False)
-    _num_rows: int = field(init=False)
-
-    def prepare(self) -> None:
-        self.runs = DisturbedRuns(
-            self.name, self.folder, url=self.url, start=self.start, start_whole=self.start_whole
-        )
-        self.life_s = max(moment.at + moment.seconds for moment in self.runs.moments)
-        self._num_rows = max(moment.rows for moment in self.runs.moments)
-
-    def launch(self, run: Path, *, first: bool) -> Started:
-        if first:
-            self.runs.new_run(run.parent.name)
-        return self.runs.resume(run)
-
-    def reach(self, run: Path, within_s: float, draw: random.Random, *, first: bool, fault: str) -> Reached:
-        if first:
-            self.runs.new_run(run.parent.name)
-        rows = sum(path.read_bytes().count(b"\n") for path in run.glob("*/metrics.jsonl"))
-        soon = [each for each in self.runs.moments if rows <= each.rows <= rows + 1 + self._num_rows // 4]
-        moments = [each for each in soon if fault == "kill" or each.phase not in HELD]
-        if draw.random() < 0.4 or not moments:
-            process = self.runs.resume(run)
-            wait_random(process, within_s / 2, draw)
-            return Reached(process=process, phases=lambda: self.runs.active(run))
-        phase = draw.choice(sorted({each.phase for each in moments}))
-        moment = draw.choice([each for each in moments if each.phase == phase])
-        process = self.runs.start_towards(run, moment)
-        if self.runs.wait_for(process, run):
-            wait_random(process, moment.seconds, draw)
-        return Reached(process=process, aimed=moment.phase, phases=lambda: self.runs.active(run))
-
-    def victims(self, process: Started) -> dict[str, int]:
-        found = dict[str, int]()
-        for pid in descendants(process.pid) if self.name in ON_WORKERS else ():
-            try:
-                name = psutil.Process(pid).name()
-            except psutil.NoSuchProcess:
-                continue
-            if not is_alive(pid):
-                continue
-            if name.startswith("ray::Actor") or name in ("raylet", "gcs_server"):
-                found["worker or rank" if name.startswith("ray::") else name] = pid
-        return found
-
-    def differences(self, run: Path, faults: Collection[str], damaged: Collection[str]) -> list[str]:
-        changed = differences(self.runs.whole, run)
-        if {"signal", "full disk", "damage"} & set(faults):
-            changed = without_older_checkpoints(changed, self.runs.whole)
-        if "full disk" in faults or self.name in ON_WORKERS:
-            changed = [name for name in changed if not name.endswith("events.jsonl")]
-        if "full disk" in faults:  # the run continues without the responses of an evaluation that it cannot write
-            changed = [name for name in changed if "/evaluations/" not in name]
-        if any(map(is_record, damaged)):
-            changed = [name for name in changed if not is_record(name)]
-        # A file that is not read again stays damaged. In a checkpoint, its digest shows it.
-        return [name for name in changed if name not in damaged]
+def _process(pid: int) -> psutil.Process | None:
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process
+    except psutil.NoSuchProcess:
+        return None

@@ -1,5 +1,7 @@
-"""Faults at random moments, for as long as there is time: runs of every kind are killed, stopped, damaged and left without
-disk space again and again, and then compared with an undisturbed run."""
+"""Disturbs runs at random moments: each is killed, stopped, damaged and left without disk space again and again.
+
+It is then continued to its end, and compared with an undisturbed one.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +11,32 @@ import resource
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .adapters import FAULTS, Adapter, Reached, wait_random
+from .adapters import WEIGHTS, Adapter, Reached, wait_random
 from .processes import Started, descendants, is_alive, kill, kill_tree, left_alive
 
 MOST_FAULTS = 10
 """In one run."""
+MOST_FAILURES = 3
+"""Of commands that should have gone on. Then the run is given up."""
 ORPHANS_S = 10.0
+NOTHING = "nothing"
+"""Instead of a fault: the run goes on to its end."""
+FILE_BYTES = (0, 50, 5000, 100_000)
+"""How large files can become when the disk is full."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Fault:
-    """fault: one of FAULTS. of: what was killed, the signal, the damage, or the bytes that a file may have.
+    """fault: one of WEIGHTS. of: what was killed, the signal, the damage, or how large a file may become.
 
-    at: seconds of this command. code: the exit code, if it ended. effect: of damage and of full disks.
+    aimed, phases: see Reached. at: seconds since the command was started, or since the fault before. code: the exit
+    code, if the command ended. effect: of damage and of a full disk.
     """
 
     fault: str
@@ -41,186 +50,183 @@ class Fault:
 
 @dataclass(slots=True, kw_only=True)
 class DisturbedRun:
-    """seed: of the draws. differences: from the undisturbed run. unexpected: what else went wrong."""
+    """seed: of the draws. differences: from the undisturbed run. unexpected: exits, times and processes that should not
+    be."""
 
     kind: str
     seed: int
     faults: list[Fault] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+
+
+Plan = Sequence[tuple[str, Any]]
+"""Faults, each with the aim that the adapter is given, or with the name of a damage."""
 
 
 class Disturber:
-    """Disturbs one run until it has ended."""
+    """Disturbs one run of a kind, and lets it end. seed: of all draws.
 
-    def __init__(self, adapter: Adapter, run: Path, seed: int) -> None:
-        self.adapter, self.run, self.draw = adapter, run, random.Random(seed)
+    plan: instead of drawn faults.
+    """
+
+    def __init__(self, adapter: Adapter, run: Path, seed: int, plan: Plan | None = None) -> None:
+        self._adapter, self._run, self._draw = adapter, run, random.Random(seed)
+        self._plan = None if plan is None else list(plan)
         self.result = DisturbedRun(kind=adapter.name, seed=seed)
-        self.left_s, self.first, self.failed = adapter.life_s, True, 0
-        self.copy, self.damaged = run.with_name("undamaged"), list[str]()
+        self._left_s, self._failures = adapter.life_s, 0
+        self._copy, self._damaged = run.with_name("undamaged"), list[str]()
 
     def disturb(self) -> DisturbedRun:
-        started = time.monotonic()
         process: Started | None = None
-        while len(self.result.faults) < MOST_FAULTS and self.failed < 3:
-            fault = self._drawn()
+        while self._failures < MOST_FAILURES:
+            fault, aim = self._next(process)
             if fault == "damage":
-                self._damage()
-            begun = time.monotonic()
-            if process is None:
-                reached = self.adapter.reach(self.run, self.left_s, self.draw, first=self.first, fault=fault)
-            else:
-                wait_random(process, self.left_s, self.draw)
-                reached = Reached(process=process)
-            self.first, process = False, reached.process
-            if not is_alive(process.pid):
-                if self._ended(process) == 0:
+                self._damage(aim)
+                continue
+            started = time.monotonic()
+            reached = self._reach(process, fault, aim)
+            process = reached.process
+            if fault == NOTHING or not is_alive(process.pid):
+                if self._wait_for_end(process) == 0:
                     break
                 process = None
                 continue
-            process = self._disturb(fault, reached, at=time.monotonic() - begun)
-            self.left_s = max(self.left_s - (time.monotonic() - begun) / 2, self.adapter.life_s / 4)
-        else:
-            self._finish(process)
-        if self.failed < 3:
+            at = time.monotonic() - started
+            process = {"kill": self._kill, "signal": self._signal, "full disk": self._fill}[fault](reached, at)
+            self._left_s = max(self._left_s - at / 2, self._adapter.life_s / 4)
+        if self._failures < MOST_FAILURES:
             faults = {each.fault for each in self.result.faults}
-            self.result.differences = self.adapter.differences(self.run, faults, self.damaged)
-        self.result.seconds = round(time.monotonic() - started, 1)
+            self.result.differences = self._adapter.differences(self._run, faults, self._damaged)
         return self.result
 
-    def _drawn(self) -> str:
-        possible = [name for name in self.adapter.faults if name != "damage" or self._can_be_damaged()]
-        return self.draw.choices(possible, [FAULTS[name] for name in possible])[0]
+    def _next(self, process: Started | None) -> tuple[str, Any]:
+        """The next fault and its aim. Damage is done to a run that was killed, and only one at a time."""
+        faults = self.result.faults
+        if self._plan is not None:
+            return self._plan.pop(0) if self._plan else (NOTHING, None)
+        if len(faults) >= MOST_FAULTS:
+            return NOTHING, None
+        was_killed = process is None and bool(faults) and faults[-1].fault == "kill" and not self._copy.exists()
+        possible = [fault for fault in self._adapter.faults if fault != "damage" or was_killed]
+        return self._draw.choices(possible, [WEIGHTS[fault] for fault in possible])[0], None
 
-    def _can_be_damaged(self) -> bool:
-        return bool(self.result.faults) and self.result.faults[-1].fault == "kill" and not self.copy.exists()
+    def _reach(self, process: Started | None, fault: str, aim: Any) -> Reached:
+        if process is None and fault == NOTHING:
+            return Reached(process=self._adapter.launch(self._run))
+        if process is None:
+            return self._adapter.reach(self._run, aim, fault, self._left_s, self._draw)
+        if fault != NOTHING:
+            wait_random(process, self._left_s / 2, self._draw)
+        return Reached(process=process)
 
-    def _disturb(self, fault: str, reached: Reached, *, at: float) -> Started | None:
-        """Returns the command if it goes on."""
-        about = {"aimed": reached.aimed, "at": round(at, 2)}
-        if fault == "signal":
-            return self._signal(reached, about)
-        if fault == "full disk":
-            return self._fill(reached, about)
-        return self._kill(reached, about)
+    def _add(self, fault: str, of: str, reached: Reached, at: float, code: int | None = None) -> Fault:
+        phases = tuple(reached.phases())
+        added = Fault(fault=fault, of=of, aimed=reached.aimed, phases=phases, at=round(at, 2), code=code)
+        self.result.faults.append(added)
+        self._failures = 0
+        return added
 
-    def _kill(self, reached: Reached, about: dict[str, Any]) -> Started | None:
-        process, victims = reached.process, self.adapter.victims(reached.process)
-        below = descendants(process.pid)
-        kinds = ["command", "tree", *victims]
-        of = self.draw.choice(kinds)
-        if of in victims:
+    def _kill(self, reached: Reached, at: float) -> Started | None:
+        """SIGKILL to the command alone, as the kernel does when memory is short, to all that it has started as well, or
+        to a child. Returns the command if it goes on."""
+        process, children = reached.process, self._adapter.victims(reached.process)
+        of, below = self._draw.choice(["command", "tree", *children]), descendants(process.pid)
+        if of in children:
             with suppress(ProcessLookupError):
-                os.kill(victims[of], signal.SIGKILL)
-            self.result.faults.append(Fault(fault="kill", of=of, phases=tuple(reached.phases()), **about))
+                os.kill(children[of], signal.SIGKILL)
+            self._add("kill", of, reached, at)
             return process
         code = (kill if of == "command" else kill_tree)(process)
-        if code != -signal.SIGKILL:
-            self._note_end(code, process)
+        if code != -signal.SIGKILL:  # it has just ended
+            self._judge_exit(code, process)
             return None
-        self.result.faults.append(Fault(fault="kill", of=of, phases=tuple(reached.phases()), code=code, **about))
-        self._look_for_orphans(below, f"kill of the {of}")
+        self._add("kill", of, reached, at, code)
+        self._look_for_orphans(below, f"a kill of the {of}")
         return None
 
-    def _signal(self, reached: Reached, about: dict[str, Any]) -> None:
-        process, name = reached.process, self.draw.choice(list(self.adapter.signals))
-        below, phases, sent = descendants(process.pid), tuple(reached.phases()), time.monotonic()
+    def _signal(self, reached: Reached, at: float) -> None:
+        process, name = reached.process, self._draw.choice(list(self._adapter.signals))
+        below, sent = descendants(process.pid), time.monotonic()
+        fault = self._add("signal", name, reached, at)
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.Signals[name])
-        code = self._wait(process)
-        took = time.monotonic() - sent
-        self.result.faults.append(Fault(fault="signal", of=name, phases=phases, code=code, **about))
-        if code not in self.adapter.stop_codes:
-            self.result.unexpected.append(f"{name} in {phases}: exit code {code}: {process.error()[-3000:]}")
-        if took > self.adapter.stop_s:
-            self.result.unexpected.append(f"{name} in {phases}: {took:.1f} s until the exit")
+        fault.code = self._wait(process)
+        took_s = time.monotonic() - sent
+        if fault.code not in self._adapter.stop_codes:
+            self._judge_exit(fault.code, process)
+        elif took_s > self._adapter.stop_s:
+            self.result.unexpected.append(f"{name} in {fault.phases}: {took_s:.1f} s until the exit")
         self._look_for_orphans(below, name)
 
-    def _fill(self, reached: Reached, about: dict[str, Any]) -> Started | None:
-        """A limit on the size of files stands for a full disk, for a while."""
-        process, phases = reached.process, tuple(reached.phases())
-        size = self.draw.choice((0, 50, 5000, 100_000))
-        fault = Fault(fault="full disk", of=f"{size} bytes", phases=phases, effect="continued", **about)
-        self.result.faults.append(fault)
+    def _fill(self, reached: Reached, at: float) -> Started | None:
+        """A limit on the size of files stands for a full disk, for some time. Returns the command if it goes on."""
+        process, size = reached.process, self._draw.choice(FILE_BYTES)
+        fault = self._add("full disk", f"{size} bytes", reached, at)
+        fault.effect = "continued"
         _limit_files(process, size)
-        wait_random(process, self.draw.choice((0.2, 1.0, self.left_s)), self.draw)
+        wait_random(process, self._draw.choice((0.2, 1.0, self._left_s)), self._draw)
         _limit_files(process, resource.RLIM_INFINITY)
         if is_alive(process.pid):
             return process
-        fault.code = self._wait(process)
-        fault.effect = "stopped"
-        if fault.code and (fault.code not in self.adapter.refusal_codes or "Traceback" in process.error()):
-            self.result.unexpected.append(f"full disk in {phases}: exit code {fault.code}: {process.error()[-3000:]}")
+        self._wait_for_end(process)
         return None
 
-    def _damage(self) -> None:
-        shutil.copytree(self.run, self.copy)
-        if (what := random_damage(self.run, self.draw)) is None:
-            shutil.rmtree(self.copy)
+    def _damage(self, name: str | None) -> None:
+        shutil.rmtree(self._copy, ignore_errors=True)  # an earlier damage was no reason to refuse the run
+        shutil.copytree(self._run, self._copy, symlinks=True)
+        if (damage := self._adapter.damage(self._run, name, self._draw)) is None:
+            shutil.rmtree(self._copy)
             return
-        self.result.faults.append(Fault(fault="damage", of=what, effect="not refused"))
-        self.damaged += what.partition(": ")[2].split(", ")
+        self.result.faults.append(Fault(fault="damage", of=damage.name, effect="not refused"))
+        self._damaged += damage.files
 
-    def _ended(self, process: Started) -> int:
-        return self._note_end(self._wait(process), process)
-
-    def _note_end(self, code: int, process: Started) -> int:
-        """A command has ended by itself. Returns its exit code."""
-        if code == 0:
-            return 0
-        said = process.error()
-        if self.copy.exists() and code in self.adapter.refusal_codes and "Traceback" not in said:
-            fault = next(each for each in reversed(self.result.faults) if each.fault == "damage")
-            fault.code, fault.effect = code, f"refused: {said.strip()[-300:]}"
-            self._restore()
-            return code
-        last = self.result.faults[-1] if self.result.faults else None
-        if last is not None and last.fault == "full disk" and code in self.adapter.refusal_codes:
-            if "Traceback" not in said:  # what could not be written is noticed later
-                last.code, last.effect = code, "stopped"
-                return code
-        lost = any(each.of in ("raylet", "gcs_server") for each in self.result.faults)
-        if not (lost and code == 75):
-            self.failed += 1
-            self.result.unexpected.append(f"exit code {code} without a fault: {said[-3000:]}")
-        if self.copy.exists():
-            self._restore()
-        return code
-
-    def _restore(self) -> None:
-        shutil.rmtree(self.run)
-        self.copy.rename(self.run)
-        self.damaged.clear()
-
-    def _finish(self, process: Started | None) -> None:
-        while self.failed < 3:
-            process = process or self.adapter.launch(self.run, first=self.first)
-            if self._ended(process) == 0:
-                return
-            process = None
+    def _wait_for_end(self, process: Started) -> int:
+        return self._judge_exit(self._wait(process), process)
 
     def _wait(self, process: Started) -> int:
-        deadline = time.monotonic() + self.adapter.limit_s
+        deadline = time.monotonic() + self._adapter.limit_s
         while is_alive(process.pid) and time.monotonic() < deadline:
             time.sleep(0.01)
         if is_alive(process.pid):
-            self.result.unexpected.append(f"no end within {self.adapter.limit_s:g} s: {process.error()[-3000:]}")
+            self.result.unexpected.append(f"no end within {self._adapter.limit_s:g} s: {process.error()[-3000:]}")
             return kill_tree(process)
         return process.wait()
 
+    def _judge_exit(self, code: int, process: Started) -> int:
+        """Note whether a command that has ended by itself may have done so, and why. Returns its exit code."""
+        if code == 0:
+            return code
+        said = process.error().strip()
+        is_refusal = code in self._adapter.refusal_codes and "Traceback" not in said
+        last = self.result.faults[-1] if self.result.faults else None
+        lost_child = any(each.fault == "kill" and each.code is None for each in self.result.faults)
+        if is_refusal and self._copy.exists():
+            damage = next(each for each in reversed(self.result.faults) if each.fault == "damage")
+            damage.code, damage.effect = code, f"refused: {said[-300:]}"
+        elif is_refusal and last is not None and last.fault == "full disk":
+            last.code, last.effect = code, "stopped"
+        elif not (lost_child and (is_refusal or code in self._adapter.stop_codes)):
+            self._failures += 1
+            self.result.unexpected.append(f"exit code {code}: {said[-3000:]}")
+        if self._copy.exists():  # as if it were restored from a backup
+            shutil.rmtree(self._run)
+            self._copy.rename(self._run)
+            self._damaged.clear()
+        return code
+
     def _look_for_orphans(self, below: list[int], after: str) -> None:
         if left := left_alive(below, within_s=ORPHANS_S):
-            names = [_name(pid) for pid in left]
-            self.result.unexpected.append(f"left alive {ORPHANS_S:g} s after the {after}: {names}")
+            names = [_command_line(pid) for pid in left]
+            self.result.unexpected.append(f"left alive {ORPHANS_S:g} s after {after}: {names}")
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
 
-def _name(pid: int) -> str:
+def _command_line(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")[:100]
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")[:100]
     except OSError:
         return "ended"
 
@@ -228,72 +234,5 @@ def _name(pid: int) -> str:
 def _limit_files(process: Started, size: int) -> None:
     for pid in (process.pid, *descendants(process.pid)):
         with suppress(ProcessLookupError, PermissionError):
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-
-
-def random_damage(run: Path, draw: random.Random) -> str | None:
-    """Damage a random file. Returns what was done, and the file. None if there is no file."""
-    files = sorted(path for path in run.rglob("*") if path.is_file() and not path.is_symlink())
-    files = [path for path in files if not path.name.startswith(".") and "tensorboard" not in path.parts]
-    if not files:
-        return None
-    file, name = draw.choice(files), draw.choice(list(DAMAGES))
-    other = DAMAGES[name](file, draw)
-    return f"{name}: " + ", ".join(str(each.relative_to(run)) for each in (file, other) if each is not None)
-
-
-def _flip(file: Path, draw: random.Random) -> None:
-    content = bytearray(file.read_bytes() or b"\0")
-    content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
-    file.write_bytes(content)
-
-
-def _cut(file: Path, draw: random.Random) -> None:
-    content = file.read_bytes()
-    file.write_bytes(content[: draw.randrange(len(content) or 1)])
-
-
-def _zeros(file: Path, draw: random.Random) -> None:
-    content = bytearray(file.read_bytes())
-    start = draw.randrange(len(content) or 1)
-    length = min(draw.choice((1, 512, 4096)), len(content) - start)
-    content[start : start + length] = bytes(length)
-    file.write_bytes(content)
-
-
-def _swap(file: Path, draw: random.Random) -> Path:
-    others = sorted(path for path in file.parents[1].rglob(file.name) if path != file and path.is_file())
-    other = draw.choice(others) if others else file
-    mine, its = file.read_bytes(), other.read_bytes()
-    file.write_bytes(its)
-    other.write_bytes(mine)
-    return other
-
-
-def _append(file: Path, draw: random.Random) -> None:
-    file.write_bytes(file.read_bytes() + draw.randbytes(50))
-
-
-def _empty(file: Path, draw: random.Random) -> None:
-    file.write_bytes(b"")
-
-
-def _to_folder(file: Path, draw: random.Random) -> None:
-    file.unlink()
-    file.mkdir()
-
-
-DAMAGES: dict[str, Callable[[Path, random.Random], Path | None]] = {
-    "flipped bit": _flip,
-    "cut": _cut,
-    "zeros": _zeros,
-    "empty": _empty,
-    "removed": lambda file, draw: file.unlink(),
-    "swapped with one of the same name": _swap,
-    "random bytes at the end": _append,
-    "a folder": _to_folder,
-}
-
-
-def as_json(result: DisturbedRun) -> dict[str, Any]:
-    return asdict(result)
+            _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))

@@ -1,261 +1,112 @@
-"""Damage to the files of a run between a kill and its resume: it must be refused by name, or make no difference."""
+"""Damage to the files of a run between a kill and its resume: it must be refused, or make no difference."""
 
 from __future__ import annotations
 
 import random
 import shutil
-import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-from ansatz.errors import CheckpointError
-from ansatz.train.checkpoint import list_checkpoints, verify_digests
-
-from .fingerprint import differences, without_older_checkpoints
-from .moments import DisturbedRuns
-from .processes import kill_tree
-
-Change = Callable[[Path], object]
-"""Damages a run folder."""
-STAGE = "rl"
-"""The stage that was killed. The other stages of the run are finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """What resuming a damaged run did. message: of the command.
-
-    effect: "refused"; "unharmed", if the run ended as the undisturbed one; "records differ", if its weights, states and
-    samples of later steps did, but not its rows; otherwise what went wrong.
-    """
+    """What was done. files: the damaged ones, within the run; those of a damaged folder are not listed."""
 
     name: str
-    effect: str
-    message: str
-
-    @property
-    def good(self) -> bool:
-        return self.effect in ("refused", "unharmed", "records differ")
+    files: tuple[str, ...] = ()
 
 
-def flipped_bytes(checkpoint: Path, count: int, draw: random.Random) -> list[str]:
-    """Flip one bit of one byte, `count` times, in each file of the checkpoint in turn. Returns the unnoticed ones."""
-    files = [file for file in sorted(checkpoint.rglob("*")) if file.is_file()]
-    unnoticed = list[str]()
-    for number in range(count):
-        file = files[number % len(files)]
-        whole = file.read_bytes()
-        flip(file, draw)
-        try:
-            verify_digests(checkpoint)
-            unnoticed.append(str(file.relative_to(checkpoint)))
-        except CheckpointError:
-            pass
-        file.write_bytes(whole)
-    return unnoticed
+def random_damage(run: Path, draw: random.Random) -> Damage | None:
+    """Damage a random file or folder. Hidden ones are drafts and locks. None if there is none."""
+    paths = [path for path in sorted(run.rglob("*")) if not is_hidden(path.relative_to(run))]
+    is_of_folder = draw.random() < 0.15
+    if not (paths := [path for path in paths if path.is_dir() == is_of_folder]):
+        return None
+    path, (name, change) = draw.choice(paths), draw.choice(list((FOLDERS if is_of_folder else FILES).items()))
+    other = change(path, draw)
+    names = tuple(str(each.relative_to(run)) for each in (path, other) if each is not None)
+    return Damage(name=f"{name}: {' and '.join(names)}", files=() if is_of_folder else names)
+
+
+def is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def flip(file: Path, draw: random.Random) -> None:
-    content = bytearray(file.read_bytes())
+    content = bytearray(file.read_bytes() or b"\0")
     content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
     file.write_bytes(content)
 
 
-def killed_run(runs: DisturbedRuns) -> Path:
-    """A run that was killed during its last update."""
-    run = runs.new_run("damaged")
-    moment = sorted((each for each in runs.moments if each.phase == "update"), key=lambda each: each.at)[-1]
-    reached = runs.reach_moment(run, moment, aimed="update")
-    assert reached is not None
-    assert kill_tree(reached.process) == -signal.SIGKILL
-    return run
-
-
-def damaged_runs(runs: DisturbedRuns, draw: random.Random, *, only: Sequence[str] = ()) -> Iterator[Damage]:
-    """Each damage of `changes`, on one killed run, which is then resumed. only: the names of some of them."""
-    run = killed_run(runs)
-    undamaged = run.with_name("undamaged")
-    run.rename(undamaged)
-    named = changes(undamaged, draw)
-    for name in only or named:
-        shutil.copytree(undamaged, run)
-        named[name](run)
-        yield _resume(runs, run, name)
-        shutil.rmtree(run)
-
-
-def _resume(runs: DisturbedRuns, run: Path, name: str) -> Damage:
-    process = runs.resume(run)
-    code = process.wait()
-    message = process.error().strip().replace(f"{run.parent}/", "")
-    if code == 2 and message.startswith("ansatz: ") and "Traceback" not in message:
-        return Damage(name=name, effect="refused", message=message)
-    if code:
-        return Damage(name=name, effect=f"exit code {code}", message=message[-2000:])
-    changed = [file for file in differences(runs.whole, run) if STRAY not in file]
-    # Which checkpoint is the best one, and so is kept, is read from the evaluations.
-    changed = without_older_checkpoints(changed, run)
-    effect = "unharmed"
-    if changed:
-        effect = "records differ" if set(changed) <= RECORDS else f"differs: {changed}"
-    return Damage(name=name, effect=effect, message=", ".join(changed))
-
-
-_ROWS = ("metrics.jsonl", "evaluations.jsonl", "samples/step-000002.jsonl")
-RECORDS = {*(f"{STAGE}/{name}" for name in _ROWS), f"{STAGE}/events.jsonl", "summary.json"}
-"""What a run writes for people and does not read to train. The summary repeats the evaluations."""
-STRAY = "stray"
-"""In the names of files that a change adds, so that they are not compared."""
-
-
-def changes(run: Path, draw: random.Random) -> dict[str, Change]:
-    """Damages by name, for the folder of this run or a copy of it."""
-    return {**_of_checkpoints(run), **_of_rows(draw), **_of_records(draw), **_of_finished_stages(run, draw), **_STRAYS}
-
-
-def _of_checkpoints(run: Path) -> dict[str, Change]:
-    older, newest = (path.name for path in list_checkpoints(run / STAGE)[-2:])
-    folder = f"{STAGE}/checkpoints/{newest}"
-    named = dict[str, Change]()
-    for file in sorted(each for each in (run / folder).rglob("*") if each.is_file()):
-        name = str(file.relative_to(run / folder))
-        path, other = f"{folder}/{name}", f"{STAGE}/checkpoints/{older}/{name}"
-        named[f"checkpoint: {name} empty"] = lambda run, path=path: (run / path).write_bytes(b"")
-        named[f"checkpoint: {name} cut"] = lambda run, path=path: _cut(run / path)
-        named[f"checkpoint: {name} missing"] = lambda run, path=path: (run / path).unlink()
-        if file.read_bytes() != (run / other).read_bytes():
-            named[f"checkpoint: {name} swapped with the older one"] = lambda run, path=path, other=other: _swap(
-                run / path, run / other
-            )
-    return named | {
-        "checkpoint: empty folder": lambda run: _empty(run / folder),
-        "checkpoint: folder swapped with the older one": lambda run: _swap(
-            run / folder, run / STAGE / "checkpoints" / older
-        ),
-        "checkpoint: older one under a later name": lambda run: shutil.copytree(
-            run / folder, run / STAGE / "checkpoints" / "step-000010"
-        ),
-        "checkpoint: an added file": lambda run: (run / folder / f"{STRAY}.safetensors").write_bytes(b"\0" * 64),
-    }
-
-
-def _of_rows(draw: random.Random) -> dict[str, Change]:
-    named = dict[str, Change]()
-    for file in _ROWS:
-        path = f"{STAGE}/{file}"
-        named |= {
-            f"{file}: last line cut": lambda run, path=path: _cut(run / path),
-            f"{file}: first line cut": lambda run, path=path: _replace_line(run / path, 0, lambda line: line[:20]),
-            f"{file}: binary line": lambda run, path=path: _replace_line(run / path, 0, lambda _: b"\xff\x00\x80"),
-            f"{file}: line without its keys": lambda run, path=path: _replace_line(run / path, 0, lambda _: b"{}"),
-            f"{file}: line of another kind": lambda run, path=path: _replace_line(run / path, 0, lambda _: b"[1]"),
-            f"{file}: a huge step": lambda run, path=path: _replace_line(
-                run / path,
-                0,
-                lambda line: line.replace(b'"step": ', b'"step": 1e400, "was": ').replace(b"1e400", b"9" * 5000),
-            ),
-            f"{file}: a line twice": lambda run, path=path: _replace_line(
-                run / path, 0, lambda line: line + b"\n" + line
-            ),
-            f"{file}: a line missing": lambda run, path=path: _drop_line(run / path),
-            f"{file}: empty": lambda run, path=path: (run / path).write_bytes(b""),
-            f"{file}: missing": lambda run, path=path: (run / path).unlink(),
-            f"{file}: a folder": lambda run, path=path: _to_folder(run / path),
-            f"{file}: a flipped bit": lambda run, path=path: flip(run / path, draw),
-        }
-    junk = b'{"step": "x"}\n[]\n\xff\n'
-    return named | {"events.jsonl: junk": lambda run: (run / STAGE / "events.jsonl").write_bytes(junk)}
-
-
-def _of_records(draw: random.Random) -> dict[str, Change]:
-    named = dict[str, Change]()
-    for file in ("config.yaml", "run.json"):
-        named |= {
-            f"{file}: empty": lambda run, file=file: (run / file).write_bytes(b""),
-            f"{file}: cut": lambda run, file=file: _cut(run / file),
-            f"{file}: missing": lambda run, file=file: (run / file).unlink(),
-            f"{file}: binary": lambda run, file=file: (run / file).write_bytes(bytes(range(256))),
-        }
-    return named | {
-        "config.yaml: another seed": lambda run: _edit(run / "config.yaml", "seed: 0", "seed: 1"),
-        "config.yaml: another learning rate": lambda run: _edit(run / "config.yaml", "lr: 0.001", "lr: 0.002"),
-        "config.yaml: another seed, and no run.json": lambda run: (
-            _edit(run / "config.yaml", "seed: 0", "seed: 1"),
-            (run / "run.json").unlink(),
-        ),
-    }
-
-
-def _of_finished_stages(run: Path, draw: random.Random) -> dict[str, Change]:
-    (*_, output) = list_checkpoints(run / "sft")
-    files = [
-        *(f"problems/{name}" for name in ("train.jsonl", "heldout.jsonl", "sft.jsonl")),
-        *(f"model/{name}" for name in ("model.safetensors", "tokenizer.json", "config.json")),
-        f"{output.relative_to(run)}/model.safetensors",
-    ]
-    named = dict[str, Change]()
-    for file in files:
-        named[f"{file}: a flipped bit"] = lambda run, file=file: flip(run / file, draw)
-        named[f"{file}: missing"] = lambda run, file=file: (run / file).unlink()
-    for stage in ("problems", "model", "sft"):
-        named[f"{stage}/done.json: cut"] = lambda run, stage=stage: _cut(run / stage / "done.json")
-        named[f"{stage}/done.json: missing"] = lambda run, stage=stage: (run / stage / "done.json").unlink()
-    return named
-
-
-_STRAYS: dict[str, Change] = {
-    "stray files and folders in checkpoints": lambda run: [
-        *((run / STAGE / "checkpoints" / name).mkdir() for name in (f"step-000004.{STRAY}", STRAY, f".{STRAY}.draft")),
-        (run / STAGE / "checkpoints" / f"step-000011.{STRAY}").touch(),
-    ],
-    "a draft of a killed save": lambda run: (run / STAGE / "checkpoints" / ".step-000009.draft" / "training").mkdir(
-        parents=True
-    ),
-    "stray files and folders in the run": lambda run: [
-        (run / STRAY).mkdir(),
-        (run / f"{STRAY}.txt").write_text("notes"),
-        (run / STAGE / STRAY).mkdir(),
-        (run / STAGE / "samples" / f"{STRAY}.jsonl").write_bytes(b"\xff"),
-        (run / STAGE / "samples" / f"step-{STRAY}.jsonl").write_bytes(b"\xff"),
-    ],
-}
-
-
-def _cut(file: Path) -> None:
+def _cut(file: Path, draw: random.Random) -> None:
     content = file.read_bytes()
-    file.write_bytes(content[: len(content) - max(1, len(content) // 10)])
+    file.write_bytes(content[: draw.randrange(len(content) or 1)])
 
 
-def _swap(one: Path, other: Path) -> None:
-    between = one.with_name(f"{STRAY}-{one.name}")
-    one.rename(between)
-    other.rename(one)
-    between.rename(other)
+def _empty(file: Path, draw: random.Random) -> None:
+    file.write_bytes(b"")
 
 
-def _empty(folder: Path) -> None:
-    shutil.rmtree(folder)
-    folder.mkdir()
+def _zeros(file: Path, draw: random.Random) -> None:
+    content = bytearray(file.read_bytes())
+    start = draw.randrange(len(content) or 1)
+    length = min(draw.choice((1, 512, 4096)), len(content) - start)
+    content[start : start + length] = bytes(length)
+    file.write_bytes(content)
 
 
-def _replace_line(file: Path, number: int, change: Callable[[bytes], bytes]) -> None:
-    lines = file.read_bytes().split(b"\n")
-    lines[number] = change(lines[number])
-    file.write_bytes(b"\n".join(lines))
+def _append(file: Path, draw: random.Random) -> None:
+    file.write_bytes(file.read_bytes() + draw.randbytes(50))
 
 
-def _drop_line(file: Path) -> None:
-    lines = file.read_bytes().split(b"\n")
-    file.write_bytes(b"\n".join(lines[:1] + lines[2:]))
+def _remove(path: Path, draw: random.Random) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _to_folder(file: Path) -> None:
+def _to_folder(file: Path, draw: random.Random) -> None:
     file.unlink()
     file.mkdir()
 
 
-def _edit(file: Path, old: str, new: str) -> None:
-    text = file.read_text(encoding="utf-8")
-    assert old in text
-    file.write_text(text.replace(old, new), encoding="utf-8")
+def _empty_folder(folder: Path, draw: random.Random) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def _swap_files(file: Path, draw: random.Random) -> Path | None:
+    others = (path for path in file.parents[1].rglob(file.name) if path.is_file())
+    return _swap(file, sorted(others), draw)
+
+
+def _swap_folders(folder: Path, draw: random.Random) -> Path | None:
+    others = (path for path in folder.parent.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return _swap(folder, sorted(others), draw)
+
+
+def _swap(path: Path, others: list[Path], draw: random.Random) -> Path | None:
+    others.remove(path)
+    if not others:
+        return None
+    other, between = draw.choice(others), path.with_name(f".swapped-{path.name}")
+    path.rename(between)
+    other.rename(path)
+    between.rename(other)
+    return other
+
+
+FILES: dict[str, Callable[[Path, random.Random], Path | None]] = {
+    "flipped bit": flip,
+    "cut": _cut,
+    "empty": _empty,
+    "zeros": _zeros,
+    "random bytes at the end": _append,
+    "removed": _remove,
+    "a folder in its place": _to_folder,
+    "swapped": _swap_files,
+}
+FOLDERS: dict[str, Callable[[Path, random.Random], Path | None]] = {
+    "removed": _remove,
+    "emptied": _empty_folder,
+    "swapped": _swap_folders,
+}

@@ -39,7 +39,13 @@ SHORT: dict[str, Any] = {
 """Changes for a test."""
 
 _NO_SFT = {"data": {"sft": None}}
-_LIMITS = {"lease": 40, "start": 60, "patience": 65, "update": 60, "stall": 70}  # seconds, so that a run ends that has lost Ray
+_LIMITS = {
+    "lease": 40,
+    "start": 60,
+    "patience": 65,
+    "update": 60,
+    "stall": 70,
+}  # seconds, so that a run ends that has lost Ray
 _SLIPS = {"source": "word_problems", "split": "heldout", "count": 8, "slip_rate": 0.5, "max_value": 50}
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -131,7 +137,12 @@ KINDS: dict[str, dict[str, Any]] = {
         "train": {"steps": 9},
     },
     "reward models": {
-        "stages": ["sft", {"stage": "reward_model", "reward_model": {"kind": "process", "slips": _SLIPS}}, "reward_model", "rl"],
+        "stages": [
+            "sft",
+            {"stage": "reward_model", "reward_model": {"kind": "process", "slips": _SLIPS}},
+            "reward_model",
+            "rl",
+        ],
         "sft": {"steps": 4},
         "reward_model": {
             "kind": "bradley_terry",

@@ -6,8 +6,7 @@
 MARKS is a file with a counter for each phase, of the calls that are in progress, and a last byte: whether the target is
 reached. PLAN is JSON, {"run": FOLDER, "phase": PHASE, "rows": N}. The target is the first call of this phase when the
 run has N rows of metrics. In a HELD phase the command waits there until it is killed. Without "phase", nothing is held,
-and MARKS.log gets a line for each call that has ended. With "full": {"write": TEXT, "rows": N, "times": T} the disk is
-full for the first T of the WRITES with this text in their name or path, once the run has N rows of metrics.
+and MARKS.log gets a line for each call that has ended.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import importlib
 import json
 import mmap
 import os
-import resource
 import sys
 import threading
 import time
@@ -55,18 +53,6 @@ HELD = {
     "half of a folder removed": ["shutil:rmtree"],
 }
 """Calls with a path as their first argument. Only those within the run folder count."""
-WRITES = (
-    "ansatz.train.checkpoint:save",
-    "ansatz.track.row_writer:append_text",
-    "ansatz.track.row_writer:write_text",
-    "ansatz.loop.run_folder:write_text",
-    "ansatz.train.skipped:write_skipped",
-    "ansatz.rollout.weight_store:FileWeightStore.publish",
-    "ansatz.loop.ledger:Ledger._append",
-)
-"""Calls that write to a path, their first argument, or where their object says. A limit on the size of a file stands
-for a full disk."""
-LIMIT_BYTES = 50
 PHASES = (*CALLS, *HELD)
 SIZE = len(PHASES) + 1
 
@@ -83,7 +69,6 @@ class Marks:
         with path.open("r+b") as file:
             self._bytes = mmap.mmap(file.fileno(), SIZE)
         self._run, self._phase, self._rows = Path(plan["run"]), plan.get("phase"), plan.get("rows", 0)
-        self._full = plan.get("full")
         self._lock, self._started = threading.Lock(), time.monotonic()
         self._log = path.with_suffix(".log").open("a", buffering=1) if self._phase is None else None
 
@@ -91,8 +76,6 @@ class Marks:
         for phase, calls in {**CALLS, **HELD}.items():
             for call in calls:
                 _replace(call, functools.partial(self._marked, phase))
-        for call in WRITES if self._full is not None else ():
-            _replace(call, functools.partial(self._limited, call))
 
     def _marked(self, phase: str, call: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(call)
@@ -115,22 +98,6 @@ class Marks:
             return marked(*arguments, **options)
 
         return held if phase in HELD and phase == self._phase else marked
-
-    def _limited(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(call)
-        def limited(*arguments: Any, **options: Any) -> Any:
-            full = self._full or {}
-            if full["write"] not in f"{name} {arguments[0]}" or not full["times"] or self._num_rows() < full["rows"]:
-                return call(*arguments, **options)
-            full["times"] -= 1
-            _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT_BYTES, hard))
-            try:
-                return call(*arguments, **options)
-            finally:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-
-        return limited
 
     def _target_reached(self, phase: str, path: Path) -> bool:
         return phase == self._phase and Path(path).is_relative_to(self._run) and self._num_rows() >= self._rows

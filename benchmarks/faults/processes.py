@@ -37,15 +37,20 @@ class Started(Protocol):
 
 
 class OwnProcess:
-    """A command in an interpreter and a session of its own. program: COMMAND or MARKED. limit_s: `wait` raises after
-    this time."""
+    """A command in a session of its own. program: what gets the arguments. limit_s: `wait` raises after this time."""
 
-    def __init__(self, *arguments: str | Path, program: tuple[str, ...] = COMMAND, limit_s: float = LIMIT_S) -> None:
+    def __init__(
+        self,
+        *arguments: str | Path,
+        program: tuple[str, ...] = (sys.executable, *COMMAND),
+        folder: Path = ROOT,
+        limit_s: float = LIMIT_S,
+    ) -> None:
         self._limit_s = limit_s
         self._said = _Said()
         self.process = subprocess.Popen(
-            [sys.executable, *program, *map(str, arguments)],
-            cwd=ROOT,
+            [*program, *map(str, arguments)],
+            cwd=folder,
             env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -111,7 +116,7 @@ def environment() -> dict[str, str]:
 
 def start_marked(*arguments: str | Path) -> Started:
     """Start a marked command in an interpreter of its own."""
-    return OwnProcess(*arguments, program=MARKED)
+    return OwnProcess(*arguments, program=(sys.executable, *MARKED))
 
 
 def finish(process: Started) -> None:

@@ -1,60 +1,66 @@
-"""The short version of benchmarks/reliability.py: kills, signals and damage of real processes."""
+"""The short version of benchmarks/reliability.py: kills, signals, full disks and damage of real processes."""
 
-import random
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from benchmarks.faults import damage, kinds
-from benchmarks.faults.kills import killed_run
+from benchmarks.faults import kinds
+from benchmarks.faults.campaign import DisturbedRun, Disturber, Plan
+from benchmarks.faults.kind_adapter import PROMISES, KindAdapter
 from benchmarks.faults.marked import CALLS, HELD, PHASES
-from benchmarks.faults.moments import ANY, DisturbedRuns
 from benchmarks.faults.processes import Forks
-from benchmarks.faults.signals import signalled_run
 
 pytestmark = pytest.mark.e2e
 
-KILLS = ("half a row", "update", "saving", "evaluation", "before a file is replaced", ANY)
+KILLS = ("half a row", "update", "saving", "evaluation", "before a file is replaced", None)
 SIGNALS = ("sampling", "grading", "update", "evaluation", "saving")
+DAMAGES = ("checkpoint: folder swapped with the older one", "metrics.jsonl: line without its keys",
+           "evaluations.jsonl: empty", "stray files and folders in checkpoints")  # fmt: skip
+REFUSED = DAMAGES[:2]
 
 
 @pytest.fixture(scope="module")
-def forks():
-    with Forks() as forks:
-        yield forks
+def grpo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KindAdapter]:
+    with Forks() as forks, Forks() as others:  # with other hashes of strings
+        adapter = KindAdapter(name="grpo", start=forks.start, start_whole=others.start, changes=kinds.SHORT, **PROMISES)
+        adapter.prepare(tmp_path_factory.mktemp("grpo"))
+        yield adapter
 
 
-@pytest.fixture(scope="module")
-def runs(forks, tmp_path_factory):
-    with Forks() as other:  # with other hashes of strings than the disturbed runs
-        return DisturbedRuns(
-            "grpo", tmp_path_factory.mktemp("grpo"), start=forks.start, start_whole=other.start, changes=kinds.SHORT
-        )
+def disturbed(adapter: KindAdapter, folder: Path, plan: Plan) -> DisturbedRun:
+    result = Disturber(adapter, folder / "disturbed" / "run", 0, plan).disturb()
+    assert result.differences == []
+    assert result.unexpected == []
+    return result
 
 
-def test_a_run_that_is_killed_six_times_ends_in_the_same_bits(runs):
-    killed = killed_run(runs, "killed", KILLS, random.Random(0))
-    assert len(killed.kills) >= 5  # a moment that the run has already passed is left out
-    assert killed.differences == ()
-    assert not any(kill.orphans for kill in killed.kills)
+def test_a_run_that_is_killed_six_times_ends_in_the_same_bits(grpo, tmp_path):
+    result = disturbed(grpo, tmp_path, [("kill", phase) for phase in KILLS])
+    assert [fault.code for fault in result.faults] == [-9] * len(KILLS)
 
 
-def test_signals_in_every_wait_leave_a_checkpoint_and_no_process_and_the_run_ends_in_the_same_bits(runs):
-    stopped = signalled_run(runs, "stopped", SIGNALS, random.Random(0))
-    assert len(stopped.signals) >= 4
-    assert all(outcome.good for outcome in stopped.signals), stopped
-    assert stopped.differences == ()
+def test_signals_in_every_wait_save_the_run_which_then_ends_in_the_same_bits(grpo, tmp_path):
+    result = disturbed(grpo, tmp_path, [("signal", phase) for phase in SIGNALS])
+    assert [fault.code for fault in result.faults] == [75] * len(SIGNALS)
 
 
-def test_damage_to_a_run_is_refused_or_makes_no_difference(runs):
-    names = ("checkpoint: folder swapped with the older one", "metrics.jsonl: line without its keys",
-             "evaluations.jsonl: empty", "stray files and folders in checkpoints")  # fmt: skip
-    effects = {each.name: each for each in damage.damaged_runs(runs, random.Random(0), only=names)}
-    assert effects.keys() == set(names)
-    assert all(each.good for each in effects.values()), effects
+def test_a_run_whose_disk_is_full_for_some_time_ends_in_the_same_bits(grpo, tmp_path):
+    result = disturbed(grpo, tmp_path, [("full disk", phase) for phase in ("saving", "update")])
+    assert len(result.faults) == 2
 
 
-def test_every_phase_is_one_of_some_kind_of_run(runs):
+def test_damage_to_a_run_is_refused_or_makes_no_difference(grpo, tmp_path):
+    last = max((moment for moment in grpo.moments if moment.phase == "update"), key=lambda moment: moment.at)
+    plan = [step for name in DAMAGES for step in (("kill", last), ("damage", name))]
+    result = disturbed(grpo, tmp_path, plan)
+    effects = {fault.of: fault.effect for fault in result.faults if fault.fault == "damage"}
+    assert effects.keys() == set(DAMAGES)
+    assert {name for name, effect in effects.items() if effect.startswith("refused: ansatz: ")} == set(REFUSED)
+
+
+def test_every_phase_is_one_of_some_kind_of_run(grpo):
     """A call that is renamed in the package would otherwise be marked no more."""
     of_others = {"skipped update", "selection", "resuming", "rolling back", "publishing weights", "writing the ledger"}
-    assert set(PHASES) - set(runs.phases) == of_others
+    assert set(PHASES) - {moment.phase for moment in grpo.moments} == of_others
     assert len(PHASES) == len(CALLS) + len(HELD)
