@@ -16,6 +16,7 @@ import json
 import random
 import secrets
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -49,6 +50,9 @@ def main() -> None:
         store.merge(map(Store, arguments.merge))
         print(store.table())
         return
+    for number in (signal.SIGINT, signal.SIGHUP):  # what nohup and a shell's & ignore, the runs would ignore, too
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
     trainers = arguments.trainer and nullcontext([CommandAdapter.read(path) for path in arguments.trainer])

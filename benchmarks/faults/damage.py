@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,14 +17,20 @@ class Damage:
     files: tuple[str, ...] = ()
 
 
+SWAPPED = "swapped"
+
+
 def random_damage(run: Path, draw: random.Random) -> Damage | None:
     """Damage a random file or folder. Hidden ones are drafts and locks. None if there is none."""
     paths = [path for path in sorted(run.rglob("*")) if not is_hidden(path.relative_to(run))]
     is_of_folder = draw.random() < 0.15
     if not (paths := [path for path in paths if path.is_dir() == is_of_folder]):
         return None
-    path, (name, change) = draw.choice(paths), draw.choice(list((FOLDERS if is_of_folder else FILES).items()))
-    other = change(path, draw)
+    path, name = draw.choice(paths), draw.choice([*(FOLDERS if is_of_folder else FILES), SWAPPED])
+    if name == SWAPPED:
+        other = _swap(path, path.parent.iterdir() if is_of_folder else run.rglob(path.name), draw)
+    else:
+        other = (FOLDERS if is_of_folder else FILES)[name](path, draw)
     names = tuple(str(each.relative_to(run)) for each in (path, other) if each is not None)
     return Damage(name=f"{name}: {' and '.join(names)}", files=() if is_of_folder else names)
 
@@ -74,18 +80,10 @@ def _empty_folder(folder: Path, draw: random.Random) -> None:
     folder.mkdir()
 
 
-def _swap_files(file: Path, draw: random.Random) -> Path | None:
-    others = (path for path in file.parents[1].rglob(file.name) if path.is_file())
-    return _swap(file, sorted(others), draw)
-
-
-def _swap_folders(folder: Path, draw: random.Random) -> Path | None:
-    others = (path for path in folder.parent.iterdir() if path.is_dir() and not path.name.startswith("."))
-    return _swap(folder, sorted(others), draw)
-
-
-def _swap(path: Path, others: list[Path], draw: random.Random) -> Path | None:
-    others.remove(path)
+def _swap(path: Path, others: Iterable[Path], draw: random.Random) -> Path | None:
+    """Swap the path with another one of the same kind. Returns it, or None if there is none."""
+    others = sorted(each for each in others if each.is_dir() == path.is_dir() and each != path)
+    others = [each for each in others if not each.name.startswith(".")]
     if not others:
         return None
     other, between = draw.choice(others), path.with_name(f".swapped-{path.name}")
@@ -95,7 +93,7 @@ def _swap(path: Path, others: list[Path], draw: random.Random) -> Path | None:
     return other
 
 
-FILES: dict[str, Callable[[Path, random.Random], Path | None]] = {
+FILES: dict[str, Callable[[Path, random.Random], None]] = {
     "flipped bit": flip,
     "cut": _cut,
     "empty": _empty,
@@ -103,10 +101,8 @@ FILES: dict[str, Callable[[Path, random.Random], Path | None]] = {
     "random bytes at the end": _append,
     "removed": _remove,
     "a folder in its place": _to_folder,
-    "swapped": _swap_files,
 }
-FOLDERS: dict[str, Callable[[Path, random.Random], Path | None]] = {
+FOLDERS: dict[str, Callable[[Path, random.Random], None]] = {
     "removed": _remove,
     "emptied": _empty_folder,
-    "swapped": _swap_folders,
 }
