@@ -6,7 +6,7 @@
 
 The kind with the fewest kills so far comes next. Each run is disturbed up to ten times, continued to its end, and
 compared with an undisturbed one. A run that differs stays in the folder with result.json, and the campaign goes on. Its
-counts are added to the store. --merge adds other stores to it, and prints the table of docs/reliability.md.
+counts are added to the store. --merge adds other stores to it, and writes the table of docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import signal
 import sys
 import time
 import traceback
-from contextlib import nullcontext
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
@@ -31,8 +32,12 @@ from benchmarks.faults.campaign import DisturbedRun, Disturber
 from benchmarks.faults.kind_adapter import kind_adapters
 from benchmarks.faults.kinds import KINDS
 from benchmarks.faults.store import Store
+from examples.judge_server import judge_server
 
 STORE = Path(__file__).parent / "faults" / "campaign.jsonl"
+PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+BEGIN, END = "<!-- written by `python benchmarks/reliability.py --merge` -->\n", "<!-- end -->\n"
+"""Around the table on the page."""
 
 
 def main() -> None:
@@ -48,20 +53,25 @@ def main() -> None:
     store = Store(arguments.store)
     if arguments.merge is not None:
         store.merge(map(Store, arguments.merge))
-        print(store.table())
+        before, begin, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        PAGE.write_text(f"{before}{begin}{store.table()}{END}{rest.partition(END)[2]}", encoding="utf-8")
         return
     for number in (signal.SIGINT, signal.SIGHUP):  # what nohup and a shell's & ignore, the runs would ignore, too
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
-    trainers = arguments.trainer and nullcontext([CommandAdapter.read(path) for path in arguments.trainer])
-    with trainers or kind_adapters(arguments.kinds) as adapters:
+    with ExitStack() as stack:
+        if arguments.trainer:
+            adapters: Sequence[Adapter] = [CommandAdapter.read(path) for path in arguments.trainer]
+        else:
+            url = stack.enter_context(judge_server(error_frac=0.5))
+            adapters = stack.enter_context(kind_adapters(arguments.kinds, url=url))
         run_campaign(adapters, arguments.folder.resolve(), store, minutes=arguments.minutes, seed=seed)
     print(store.table())
 
 
-def run_campaign(adapters: list[Adapter], folder: Path, store: Store, *, minutes: float, seed: int) -> None:
+def run_campaign(adapters: Sequence[Adapter], folder: Path, store: Store, *, minutes: float, seed: int) -> None:
     draw, until, prepared = random.Random(seed), time.monotonic() + 60 * minutes, set[str]()
     while not prepared or time.monotonic() < until:
         kills = store.kills()
@@ -72,7 +82,7 @@ def run_campaign(adapters: list[Adapter], folder: Path, store: Store, *, minutes
             adapter.prepare(runs)
             prepared.add(adapter.name)
             print(f"{adapter.name}: undisturbed in {adapter.life_s:.1f} s", flush=True)
-        store.add(disturbed(adapter, runs, draw.getrandbits(32)))
+        store.add(disturbed(adapter, runs, draw.getrandbits(32)), commit=adapter.commit)
 
 
 def disturbed(adapter: Adapter, runs: Path, seed: int) -> DisturbedRun:

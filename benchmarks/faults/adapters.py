@@ -50,8 +50,8 @@ class Adapter:
 
     faults: those that are tried. children: patterns of the names of processes that are killed while the command lives.
     signals: those that end a run. stop_codes: the exit codes that they may have. stop_s: how long the exit may take.
-    refusal_codes: of a command that refuses damage, or cannot go on with a full disk or without a child. limit_s: no
-    command takes longer.
+    refusal_codes: of a command that refuses damage, or cannot continue with a full disk or without a child. limit_s: no
+    command takes longer. commit: for the table; left out, that of Ansatz.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Adapter:
     stop_s: float = 60.0
     refusal_codes: Collection[int] = (1, 2)
     limit_s: float = LIMIT_S
+    commit: str = ""
     life_s: float = field(default=0.0, init=False)
     """How long the undisturbed run took."""
 

@@ -117,7 +117,7 @@ class Disturber:
         if process is None:
             return self._adapter.reach(self._run, aim, fault, self._left_s, self._draw)
         if fault != NOTHING:
-            wait_random(process, self._left_s / 2, self._draw)
+            wait_random(process, self._left_s / 6, self._draw)
         return Reached(process=process)
 
     def _add(self, fault: str, of: str, reached: Reached, at: float, code: int | None = None) -> Fault:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from .damage import Damage, random_damage
 from .fingerprint import differences, without_older_checkpoints
 from .kinds import ON_WORKERS, write_recipe
 from .marked import HELD, SIZE, active_phases
-from .processes import ROOT, Forks, Started, finish, is_alive, start_marked
+from .processes import Forks, Started, finish, is_alive, start_marked
 from .run_damage import STRAY, can_be_changed, changes
 
 Start = Callable[..., Started]
@@ -134,15 +133,12 @@ class KindAdapter(Adapter):
 
 
 @contextmanager
-def kind_adapters(names: Sequence[str]) -> Iterator[list[Adapter]]:
+def kind_adapters(names: Sequence[str], *, url: str) -> Iterator[list[Adapter]]:
     """The undisturbed runs come from other interpreters than the others, so the hashes of strings differ.
 
-    Commands are forks of one process, which saves their imports, except on workers.
+    Commands are forks of one process, which saves their imports, except on workers. url: of the judge.
     """
-    sys.path.insert(0, str(ROOT / "examples"))
-    from judge_server import judge_server
-
-    with judge_server(error_frac=0.5) as url, Forks() as forks, Forks() as others:
+    with Forks() as forks, Forks() as others:
         yield [_adapter(name, url, forks, others) for name in names]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import platform
+import re
 import subprocess
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,12 +33,13 @@ class Store:
         text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         return [json.loads(line) for line in text.splitlines()]
 
-    def add(self, run: DisturbedRun) -> None:
+    def add(self, run: DisturbedRun, *, commit: str = "") -> None:
+        """commit: of another trainer than Ansatz."""
         faults = Counter(fault.fault for fault in run.faults)
         killed = Counter(fault.of for fault in run.faults if fault.fault == "kill")
         row = {
             "kind": run.kind,
-            "commit": version(),
+            "commit": commit or version(),
             "processor": processor(),
             "date": f"{datetime.now(UTC):%Y-%m-%d}",
             "runs": 1,
@@ -67,43 +70,36 @@ class Store:
         self.path.write_text("".join(lines), encoding="utf-8")
 
     def table(self) -> str:
-        """Markdown: a row for each kind of run, and one for all."""
+        """Markdown: a row for each kind of run and one for all, then what was killed, and where."""
+        counts, killed, where = defaultdict[str, Counter[str]](Counter), Counter[str](), Counter[tuple[str, ...]]()
+        for row in self.rows():
+            for kind in (row["kind"], "all"):
+                counts[kind].update({name: row[name] for name in COUNTED})
+            killed.update(row["killed"])
+            where[row["date"], row["commit"], row["processor"]] += row["kill"]
         heads = ("runs", "kills", "signals", "damages", "full disks", "differences", "unexpected")
-        counts: dict[str, Counter[str]] = {}
-        for row in self.rows():
-            counts.setdefault(row["kind"], Counter()).update({name: row[name] for name in COUNTED})
-        counts = dict(sorted(counts.items())) | {"all": sum(counts.values(), Counter[str]())}
         lines = [f"| kind of run | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
-        lines += [f"| {kind} | {' | '.join(str(count[name]) for name in COUNTED)} |" for kind, count in counts.items()]
-        return "\n".join([*lines, "", *self._sources()]) + "\n"
-
-    def _sources(self) -> list[str]:
-        """A line for each commit and processor."""
-        kills = Counter[tuple[str, str, str]]()
-        victims = Counter[str]()
-        for row in self.rows():
-            kills[row["date"], row["commit"], row["processor"]] += row["kill"]
-            victims.update(row["killed"])
-        lines = [
-            f"- {date}, commit {commit}, {name}: {count} kills" for (date, commit, name), count in sorted(kills.items())
-        ]
-        return [
-            *lines,
-            "",
-            "Killed were: " + ", ".join(f"{name} {count}" for name, count in victims.most_common()) + ".",
-        ]
+        for kind in sorted(counts, key=lambda kind: (kind == "all", kind)):
+            lines.append(f"| {kind} | {' | '.join(str(counts[kind][name]) for name in COUNTED)} |")
+        lines += ["", "| killed | times |", "|---|---|", *(f"| {of} | {times} |" for of, times in killed.most_common())]
+        lines += ["", "| date | commit | processor | kills |", "|---|---|---|---|"]
+        return "\n".join([*lines, *(f"| {' | '.join(key)} | {where[key]} |" for key in sorted(where)), ""])
 
 
+@functools.cache
 def version() -> str:
-    """The commit, with a plus sign if files have changed since."""
-    commit = _git("rev-parse", "--short=7", "HEAD")
-    return commit + "+" * bool(_git("status", "--porcelain", "--untracked-files=no"))
+    """The last commit that changed the package, with a plus sign if files of it have changed since."""
+    commit = _git("log", "-1", "--abbrev=7", "--format=%h", "--", "ansatz")
+    return commit + "+" * bool(_git("status", "--porcelain", "--", "ansatz"))
 
 
 def processor() -> str:
+    """Its name, and its widest vectors, which decide how sums are rounded."""
     path = Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    name = re.search(r"^model name\s*: (.*)$", text, flags=re.MULTILINE)
+    vectors = next((f" with {title}" for flag, title in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in text), "")
+    return (name[1].strip() if name else platform.machine()) + vectors
 
 
 def _git(*arguments: str) -> str:
