@@ -75,50 +75,63 @@ class Disturber:
         self._plan = None if plan is None else list(plan)
         self.result = DisturbedRun(kind=adapter.name, seed=seed)
         self._left_s, self._failures = adapter.life_s, 0
+        self._process: Started | None = None
         self._copy, self._damaged = run.with_name("undamaged"), list[str]()
 
     def disturb(self) -> DisturbedRun:
-        process: Started | None = None
-        while self._failures < MOST_FAILURES:
-            fault, aim = self._next(process)
-            if fault == "damage":
-                self._damage(aim)
-                continue
-            started = time.monotonic()
-            reached = self._reach(process, fault, aim)
-            process = reached.process
-            if fault == NOTHING or not is_alive(process.pid):
-                if self._wait_for_end(process) == 0:
-                    break
-                process = None
-                continue
-            at = time.monotonic() - started
-            process = {"kill": self._kill, "signal": self._signal, "full disk": self._fill}[fault](reached, at)
-            self._left_s = max(self._left_s - at / 2, self._adapter.life_s / 4)
+        try:
+            self._disturb()
+        finally:
+            if self._process is not None:
+                kill_tree(self._process)
         if self._failures < MOST_FAILURES:
             faults = {each.fault for each in self.result.faults}
             self.result.differences = self._adapter.differences(self._run, faults, self._damaged)
         return self.result
 
-    def _next(self, process: Started | None) -> tuple[str, Any]:
+    def _disturb(self) -> None:
+        """Returns when the run has ended, or is given up."""
+        disturb = {"kill": self._kill, "signal": self._signal, "full disk": self._fill}
+        while self._failures < MOST_FAILURES:
+            fault, aim = self._next()
+            if fault == "damage":
+                self._damage(aim)
+                continue
+            started = time.monotonic()
+            reached = self._reach(fault, aim)
+            self._process = reached.process
+            if fault != NOTHING and is_alive(reached.process.pid):
+                at = time.monotonic() - started
+                goes_on = disturb[fault](reached, at)
+                self._left_s = max(self._left_s - at / 2, self._adapter.life_s / 4)
+            else:
+                goes_on = False
+                if self._wait_for_end(reached.process) == 0:
+                    self._process = None
+                    return
+            if not goes_on:
+                self._process = None
+
+    def _next(self) -> tuple[str, Any]:
         """The next fault and its aim. Damage is done to a run that was killed, and only one at a time."""
         faults = self.result.faults
         if self._plan is not None:
             return self._plan.pop(0) if self._plan else (NOTHING, None)
         if len(faults) >= MOST_FAULTS:
             return NOTHING, None
-        was_killed = process is None and bool(faults) and faults[-1].fault == "kill" and not self._copy.exists()
+        was_killed = self._process is None and bool(faults) and faults[-1].fault == "kill" and not self._copy.exists()
         possible = [fault for fault in self._adapter.faults if fault != "damage" or was_killed]
         return self._draw.choices(possible, [WEIGHTS[fault] for fault in possible])[0], None
 
-    def _reach(self, process: Started | None, fault: str, aim: Any) -> Reached:
-        if process is None and fault == NOTHING:
+    def _reach(self, fault: str, aim: Any) -> Reached:
+        """The command at the moment of the fault, started or resumed if it does not run."""
+        if self._process is not None:
+            if fault != NOTHING:
+                wait_random(self._process, self._left_s / 6, self._draw)
+            return Reached(process=self._process)
+        if fault == NOTHING:
             return Reached(process=self._adapter.launch(self._run))
-        if process is None:
-            return self._adapter.reach(self._run, aim, fault, self._left_s, self._draw)
-        if fault != NOTHING:
-            wait_random(process, self._left_s / 6, self._draw)
-        return Reached(process=process)
+        return self._adapter.reach(self._run, aim, fault, self._left_s, self._draw)
 
     def _add(self, fault: str, of: str, reached: Reached, at: float, code: int | None = None) -> Fault:
         phases = tuple(reached.phases())
@@ -127,25 +140,25 @@ class Disturber:
         self._failures = 0
         return added
 
-    def _kill(self, reached: Reached, at: float) -> Started | None:
+    def _kill(self, reached: Reached, at: float) -> bool:
         """SIGKILL to the command alone, as the kernel does when memory is short, to all that it has started as well, or
-        to a child. Returns the command if it goes on."""
+        to a child. Returns whether the command goes on."""
         process, children = reached.process, self._adapter.victims(reached.process)
         of, below = self._draw.choice(["command", "tree", *children]), descendants(process.pid)
         if of in children:
             with suppress(ProcessLookupError):
                 os.kill(children[of], signal.SIGKILL)
             self._add("kill", of, reached, at)
-            return process
+            return True
         code = (kill if of == "command" else kill_tree)(process)
         if code != -signal.SIGKILL:  # it has just ended
             self._judge_exit(code, process)
-            return None
+            return False
         self._add("kill", of, reached, at, code)
         self._look_for_orphans(below, f"a kill of the {of}")
-        return None
+        return False
 
-    def _signal(self, reached: Reached, at: float) -> None:
+    def _signal(self, reached: Reached, at: float) -> bool:
         process, name = reached.process, self._draw.choice(list(self._adapter.signals))
         below, sent = descendants(process.pid), time.monotonic()
         fault = self._add("signal", name, reached, at)
@@ -158,19 +171,20 @@ class Disturber:
         elif took_s > self._adapter.stop_s:
             self.result.unexpected.append(f"{name} in {fault.phases}: {took_s:.1f} s until the exit")
         self._look_for_orphans(below, name)
+        return False
 
-    def _fill(self, reached: Reached, at: float) -> Started | None:
-        """A limit on the size of files stands for a full disk, for some time. Returns the command if it goes on."""
+    def _fill(self, reached: Reached, at: float) -> bool:
+        """A limit on the size of files stands for a full disk, for some time. Returns whether the command goes on."""
         process, size = reached.process, self._draw.choice(FILE_BYTES)
         fault = self._add("full disk", f"{size} bytes", reached, at)
         fault.effect = "continued"
         _limit_files(process, size)
         wait_random(process, self._draw.choice((0.2, 1.0, self._left_s)), self._draw)
         _limit_files(process, resource.RLIM_INFINITY)
-        if is_alive(process.pid):
-            return process
-        self._wait_for_end(process)
-        return None
+        if not is_alive(process.pid):
+            self._wait_for_end(process)
+            return False
+        return True
 
     def _damage(self, name: str | None) -> None:
         shutil.rmtree(self._copy, ignore_errors=True)  # an earlier damage was no reason to refuse the run
@@ -235,4 +249,5 @@ def _limit_files(process: Started, size: int) -> None:
     for pid in (process.pid, *descendants(process.pid)):
         with suppress(ProcessLookupError, PermissionError):
             _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
+            if hard == resource.RLIM_INFINITY:  # a sandbox may write nothing in any case
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """What was done. files: the damaged ones, within the run; those of a damaged folder are not listed."""
+    """What was done. files: the damaged ones, within the run; of a damaged folder, its own name."""
 
     name: str
     files: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ def random_damage(run: Path, draw: random.Random) -> Damage | None:
     else:
         other = (FOLDERS if is_of_folder else FILES)[name](path, draw)
     names = tuple(str(each.relative_to(run)) for each in (path, other) if each is not None)
-    return Damage(name=f"{name}: {' and '.join(names)}", files=() if is_of_folder else names)
+    return Damage(name=f"{name}: {' and '.join(names)}", files=names)
 
 
 def is_hidden(path: Path) -> bool:

@@ -95,7 +95,9 @@ class KindAdapter(Adapter):
         if any(_is_record(name) for name in damaged):
             changed = [name for name in without_older_checkpoints(changed, run) if not _is_record(name)]
         # What is not read again stays damaged, and its digest shows it.
-        return [name for name in changed if name not in damaged and STRAY not in name]
+        return [
+            name for name in changed if not {name, *map(str, Path(name).parents)} & set(damaged) and STRAY not in name
+        ]
 
     def _next_moment(self, run: Path, phase: str | None, fault: str, draw: random.Random) -> Moment | None:
         """A moment that is not far away. phase: None for a random one, or none at all."""
@@ -146,7 +148,9 @@ def _adapter(name: str, url: str, forks: Forks, others: Forks) -> KindAdapter:
     starts: dict[str, Start] = {} if name in ON_WORKERS else {"start": forks.start, "start_whole": others.start}
     adapter = KindAdapter(name=name, url=url, **starts, **PROMISES)
     if name in ON_WORKERS:
-        adapter.children = ("ray::Actor", *RAY)
+        adapter.children, adapter.limit_s = ("ray::Actor", *RAY), 600.0
+        # These commands have an interpreter of their own, and a signal during its imports ends it at once.
+        adapter.stop_codes = (*adapter.stop_codes, *(-number for number in SIGNALS))
         adapter.faults = [fault for fault in WEIGHTS if fault != "full disk"]
     return adapter
 
@@ -162,7 +166,8 @@ PROMISES: dict[str, Any] = {
 
 def _is_record(name: str) -> bool:
     """Whether a file is written for people and not read to train."""
-    return Path(name).name in _RECORDS or "samples/" in name or "evaluations/" in name
+    path = Path(name)
+    return path.name in _RECORDS or bool({"samples", "evaluations", "tensorboard"} & set(path.parts))
 
 
 def _num_rows(run: Path) -> int:
