@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ansatz.environments.base import Environment, EnvironmentSpec, Observation, is_overridden
 from ansatz.environments.rewarding import failed_reward, reward_of
+from ansatz.errors import StorageError
 from ansatz.types import EnvironmentReward, Problem, Reason
 from ansatz.visible import error_text, whole
 
@@ -56,6 +57,8 @@ class Episode:
             return problem.opened(opening) if opening else problem
         except TimeoutError:
             return problem.opened("", error=f"reset() has not returned within {self._spec.settings.timeout_s:g} s")
+        except StorageError:
+            raise
         except (Exception, SystemExit) as error:
             return problem.opened("", error=_described(error))
         finally:
@@ -78,7 +81,8 @@ class Episode:
         return _at_once(self.reward(open_turn))
 
     async def answer(self, turn: str) -> Observation | None:
-        """What the policy sees after a turn. None: the response is done. Errors become observations."""
+        """What the policy sees after a turn. None: the response is done. Errors become observations, except a full
+        disk, which says nothing about the turn."""
         settings = self._spec.settings
         try:
             observation = whole(await self._step(turn))
@@ -92,6 +96,8 @@ class Episode:
         except TimeoutError:
             self._has_lost_state = True
             problem = f"no result within {settings.timeout_s:g} s"
+        except StorageError:
+            raise
         except (Exception, SystemExit) as error:
             problem = _described(error)
         return self._shown(f"error: {problem}")
@@ -113,6 +119,8 @@ class Episode:
             return failed_reward(name, f"reward() has not returned within {timeout_s:g} s", Reason.TIMEOUT)
         except ResetError as error:
             return failed_reward(name, str(error), Reason.CRASHED)
+        except StorageError:
+            raise
         except (Exception, SystemExit) as error:
             return failed_reward(name, f"reward() raised {_described(error)}", Reason.CRASHED)
 

@@ -25,7 +25,11 @@ class Interpreter:
     async def __call__(self, source: str) -> str:
         """What the program printed, and how it ended if it did not end well."""
         if not self._session.started:
-            self._session.start()  # in this thread, with which the process ends
+            try:
+                self._session.start()  # in this thread, with which the process ends
+            except OSError as error:
+                sandbox.check_disk(error)
+                raise
         run = await in_thread(lambda: self._session.run(source))
         text = run.stdout.rstrip("\n")
         if run.ended is Ended.EXIT_OK:

@@ -16,6 +16,7 @@ the host's name and clock. If files or calls cannot be restricted, `isolation="f
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -33,7 +34,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from ansatz.errors import ConfigError
+from ansatz.errors import ConfigError, StorageError
+from ansatz.files import not_written
 from ansatz.rewards.own_time import OwnTime
 from ansatz.rewards.seccomp import build_filter
 
@@ -98,6 +100,7 @@ def run(
     isolation: Isolation = "full",
 ) -> ProgramRun:
     """Run the source as `__main__` and wait for its end. Works from any thread; no program makes it raise.
+    StorageError if the disk of temporary files is full.
 
     packages: whether the program can import the installed packages (numpy, sympy) or only the standard library.
     isolation: "full" runs nothing unless files and calls can be restricted; "available" uses the restrictions that
@@ -120,10 +123,20 @@ def run(
                 os.killpg(process.pid, signal.SIGKILL)  # not waited for yet, so the group id is still ours
             code = process.wait()
     except OSError as error:
+        check_disk(error)
         return ProgramRun(ended=Ended.NEVER_RAN, stdout="", stderr=str(error), seconds=time.monotonic() - begin)
     if ended is Ended.EXIT_OK and code != 0:
         ended = Ended.TIMEOUT if code in OUT_OF_TIME else Ended.EXIT_ERROR
     return ProgramRun(ended=ended, stdout=stdout, stderr=stderr, seconds=time.monotonic() - begin)
+
+
+def check_disk(error: OSError) -> None:
+    """StorageError if the disk is full. Without this, the policy would be taught that its program was at fault."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        raise StorageError(
+            f"the sandbox: {not_written(Path(tempfile.gettempdir()), error)} Free some space, or set TMPDIR to a "
+            "folder on another disk, then continue."
+        ) from error
 
 
 @functools.cache

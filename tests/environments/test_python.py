@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from ansatz.environments.base import bind_environment
 from ansatz.environments.calls import EnvironmentCalls, environment_calls
 from ansatz.environments.episode import Episode
-from ansatz.errors import ConfigError
+from ansatz.errors import ConfigError, StorageError
 from ansatz.rewards import sandbox
 from ansatz.types import Problem
 from tests.rewards.test_sandbox import WAYS_OUT
@@ -123,3 +125,17 @@ def test_a_program_that_damages_its_interpreter_harms_only_its_own_response(
 
 def test_a_turn_without_a_call_is_the_last(calls: EnvironmentCalls) -> None:
     assert calls.answer(Episode(calls.spec, PROBLEM), "so \\boxed{4}") is None
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_not_what_the_policy_sees_of_its_program(
+    calls: EnvironmentCalls, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def full(text: str) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(sandbox, "holding", full)
+    with pytest.raises(StorageError, match=r"^the sandbox: .* could not be written .* are free on this disk\)"):
+        answers(calls, "print(1)")
+    with pytest.raises(StorageError, match="Free some space, or set TMPDIR"):
+        sandbox.run("print(1)")
