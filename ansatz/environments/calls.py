@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from ansatz.environments.base import EnvironmentSpec, Observation, is_overridden
 from ansatz.environments.episode import Episode
-from ansatz.errors import RolloutError
+from ansatz.errors import RolloutError, StorageError
 from ansatz.types import EnvironmentReward, Problem
 
 T = TypeVar("T")
@@ -123,17 +123,20 @@ class EnvironmentCalls:
 
     async def _run(self, running: _Running[T], key: Any, call: Coroutine[Any, Any, T]) -> None:
         async with self._places:
-            result = await call
+            try:
+                result = await call
+            except StorageError as error:
+                result = error
         running.arrived.put((key, result))
 
 
 class _Running(Generic[T]):
-    """Calls of one kind: how many are running, and the results that have arrived, by key."""
+    """Calls of one kind: how many are running, and the results that have arrived, by key. A full disk is raised."""
 
     def __init__(self, spec: EnvironmentSpec, limit_s: float) -> None:
         self._spec, self._limit_s = spec, limit_s
         self.num_running = 0
-        self.arrived: queue.SimpleQueue[tuple[Any, T]] = queue.SimpleQueue()
+        self.arrived: queue.SimpleQueue[tuple[Any, T | StorageError]] = queue.SimpleQueue()
 
     def add(self, key: Any, result: T) -> None:
         """The result of a call that ran in the caller's thread."""
@@ -154,19 +157,25 @@ class _Running(Generic[T]):
         results, deadline = list[tuple[Any, T]](), time.monotonic() + patience_s
         with suppress(queue.Empty):
             while len(results) < min(number, self.num_running):
-                results.append(self.arrived.get(timeout=max(deadline - time.monotonic(), 0.0)))
+                results.append(self._taken(max(deadline - time.monotonic(), 0.0)))
         self.num_running -= len(results)
         return results
 
     def _next(self) -> tuple[Any, T]:
         try:
-            return self.arrived.get(timeout=self._limit_s)
+            return self._taken(self._limit_s)
         except queue.Empty:
             raise RolloutError(
                 f"environment {self._spec.name!r} has not answered for {self._limit_s:g} s, although "
                 f"environment.timeout_s = {self._spec.settings.timeout_s:g}: one of its async methods blocks. Write it "
                 "as a plain method, or await."
             ) from None
+
+    def _taken(self, timeout_s: float) -> tuple[Any, T]:
+        key, result = self.arrived.get(timeout=timeout_s)
+        if isinstance(result, StorageError):
+            raise result
+        return key, result
 
 
 async def _close_all(episodes: Iterable[Episode]) -> None:
