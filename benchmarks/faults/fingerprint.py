@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ansatz.loop.held_run import ORIGIN, ORIGIN_FILE
 from ansatz.train.checkpoint import DIGESTS_FILE, STATE_FILE, list_checkpoints
 
 _LEFT_OUT = ("tensorboard", "report.html")
@@ -22,20 +23,28 @@ _IDENTIFIED = ("/.metadata",)
 """Each checkpoint of several ranks gets an id of its own from torch, in this file."""
 
 
-def fingerprint(run: Path) -> dict[str, str]:
-    """SHA-256 by path within the run folder. Hidden files are drafts and locks."""
+_OF_RECIPE = ("config.yaml", "run.json", ORIGIN_FILE)
+"""Files that say which recipe made a run. A checkpoint's state does, too, under the key ORIGIN."""
+
+
+def fingerprint(run: Path, *, with_recipe: bool = True) -> dict[str, str]:
+    """SHA-256 by path within the run folder. Hidden files are drafts and locks.
+
+    with_recipe: False leaves out what says which recipe made the run, for recipes that only differ in their folders.
+    """
     files = (path for path in sorted(run.rglob("*")) if path.is_file())
     names = {path.relative_to(run): path for path in files}
     return {
-        str(name): hashlib.sha256(_content(path, run)).hexdigest()
+        str(name): hashlib.sha256(_content(path, run, with_recipe=with_recipe)).hexdigest()
         for name, path in names.items()
         if not any(part.startswith(".") or part in _LEFT_OUT for part in name.parts)
+        and (with_recipe or name.name not in _OF_RECIPE)
     }
 
 
-def differences(left: Path, right: Path) -> list[str]:
+def differences(left: Path, right: Path, *, with_recipe: bool = True) -> list[str]:
     """The files that differ between two finished runs, and those that only one of them has."""
-    one, other = fingerprint(left), fingerprint(right)
+    one, other = (fingerprint(run, with_recipe=with_recipe) for run in (left, right))
     return sorted(name for name in one | other if one.get(name) != other.get(name))
 
 
@@ -56,16 +65,17 @@ def untimed(value: Any) -> Any:
     return [untimed(each) for each in value] if isinstance(value, list) else value
 
 
-def _content(path: Path, run: Path) -> bytes:
+def _content(path: Path, run: Path, *, with_recipe: bool) -> bytes:
     if path.suffix not in (".json", ".jsonl", ".yaml") and path.name != DIGESTS_FILE:
         return path.read_bytes()
     try:
-        return _without_times(path, path.read_text(encoding="utf-8").replace(str(run.parent), "OUT"))
+        text = path.read_text(encoding="utf-8").replace(str(run.parent), "OUT")
+        return _without_times(path, text, with_recipe=with_recipe)
     except ValueError:  # a file that was damaged
         return path.read_bytes()
 
 
-def _without_times(path: Path, text: str) -> bytes:
+def _without_times(path: Path, text: str, *, with_recipe: bool) -> bytes:
     if path.name == DIGESTS_FILE:  # JSON may name the run folder, and is compared itself
         lines = text.splitlines(keepends=True)
         return "".join(line for line in lines if not line.rstrip().endswith((".json", *_IDENTIFIED))).encode()
@@ -76,6 +86,8 @@ def _without_times(path: Path, text: str) -> bytes:
         record = json.loads(text)
         if path.parts[-2:] == tuple(STATE_FILE.split("/")):
             del record["random"]  # the global generators, from which other packages draw too, such as Ray
+            if not with_recipe:
+                record["loop"].pop(ORIGIN, None)
         return json.dumps(untimed(record)).encode()
     if path.suffix == ".yaml":  # a stage that was done before its run was copied names the first folder
         return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("out: ")).encode()

@@ -108,12 +108,15 @@ def test_a_data_section_needs_source_and_split(refused, key):
         ({"model": {"tiny": {"head_dim": 7}}}, "head_dim = 7: input should be a multiple of 2"),
         ({"model": {"tiny": {"num_heads": 3, "num_kv_heads": 2}}}, "num_heads = 3 is not a multiple of num_kv_heads ="),
         ({"model": {"tiny": {"max_context": 10**12}}}, "max_context = 1000000000000: input should be less than or"),
-        ({"model": {"tiny": {"initializer_range": float("nan")}}}, "initializer_range = nan: input should be"),
+        (
+            {"model": {"tiny": {"initializer_range": float("nan")}}},
+            "model.tiny.initializer_range = nan: it should be a finite number",
+        ),
         (
             {"model": {"lora": {"rank": 100_000}}},
             "model.lora: rank = 100000: input should be less than or equal to 1024",
         ),
-        ({"model": {"lora": {"alpha": float("inf")}}}, "model.lora: alpha = inf: input should be a finite number"),
+        ({"model": {"lora": {"alpha": float("inf")}}}, "model.lora.alpha = inf: it should be a finite number"),
         ({"threads": 100_000}, "threads = 100000: it should be less than or equal to 1024"),
         ({"grader_workers": 100_000}, "grader_workers = 100000: it should be less than or equal to 1024"),
         ({"seed": 10**25}, "seed = 10000000000000000000000000: it should be a number of at most 15 digits"),

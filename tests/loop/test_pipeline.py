@@ -293,8 +293,9 @@ def test_a_run_that_failed_before_training_is_started_again_only_with_fresh(tmp_
 
 @pytest.mark.parametrize("stage", ["sft", "rl"])
 def test_a_run_stops_at_the_third_update_in_a_row_that_is_not_finite(tmp_path, stage):
-    changes = {"save": {"every": 1}, "rewards": user_reward("every_other"), "sft": {"steps": 8}}
-    changes["sft" if stage == "sft" else "train"] = {"lr": 1e3, "steps": 8}
+    changes = {"save": {"every": 1}, "rewards": user_reward("every_other")}
+    changes["sft"] = {"lr": 1e3 if stage == "sft" else 1e-9, "steps": 8}
+    changes["train"] = {"lr": 1e3, "steps": 8, "optimizer": {"name": "adamw", "weight_decay": 1e6}}
     with pytest.raises(NonFiniteError) as error:
         run_pipeline(toy_config(tmp_path, changes))
     folder = tmp_path / "runs" / "toy" / stage

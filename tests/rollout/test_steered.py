@@ -76,6 +76,7 @@ def answer(turn: str) -> str | None:
     return f"t{20 + len(words)} t5 <|end|>" if len(words) % 2 == 0 else None
 
 
+UNKNOWN = 0
 INSTANT = scripted(answer, turn_ends=STOP)
 SLOW = scripted(lambda turn: time.sleep(len(turn) % 3 / 100) or answer(turn), turn_ends=STOP, delay_s=0.001)
 
@@ -140,7 +141,9 @@ def test_a_response_continues_after_an_observation(policy: Policy) -> None:
         start = rollout.sampled_mask.index(False)
         before = text_of(policy, rollout.token_ids[:start])
         assert any(stop in before for stop in STOP) or rollout.token_ids[start - 1] in policy.end_ids
-        observation = policy.tokenizer.encode(answer(before), add_special_tokens=False)
+        words = (answer(before) or "").removesuffix(" <|end|>")
+        encoded = policy.tokenizer.encode(words, add_special_tokens=False)
+        observation = [*encoded, UNKNOWN]  # as text, the end token is a word that the vocabulary lacks
         assert rollout.token_ids[start : start + 3] == tuple(observation[: 24 - start])
         assert rollout.sampled_mask[start : start + 3] == (False,) * len(observation[: 24 - start])
     assert max(rollout.num_tokens - rollout.sampled_mask.index(False) for rollout in observed) > 4

@@ -71,9 +71,14 @@ def history(file: Path) -> list[Json]:
 
 
 def decontaminations(file: Path) -> list[Json]:
-    """The decontamination steps in the file's history, each {against, rule, ngram, min_frac, rows, dropped}."""
+    """The decontamination steps in the file's history, each {against, rule, ngram, min_frac, rows, dropped}.
+
+    Reports of older versions name no rule.
+    """
     keys = ("against", "rule", "ngram", "min_frac", "rows", "dropped")
-    return [{key: head.get(key) for key in keys} for head in history(file) if head.get("verb") == "decontaminate"]
+    return [
+        {key: head[key] for key in keys if key in head} for head in history(file) if head.get("verb") == "decontaminate"
+    ]
 
 
 def provenance(section: Mapping[str, Any]) -> list[Json]:
