@@ -23,6 +23,7 @@ from ansatz.visible import say
 
 process.configure_process()
 _LONG_WORD = re.compile(r"(\S{100})\S{200,}(\S{20})")
+_LONG_SENTENCE = re.compile(r"(.{1500})\s.{400,}\s(.{400})", re.DOTALL)
 _STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
@@ -71,6 +72,7 @@ def _check_current_folder() -> None:
 
 def _say(sentence: str) -> None:
     sentence = _LONG_WORD.sub(r"\1...\2", sentence)  # without this, a value of thousands of characters would hide it
+    sentence = _LONG_SENTENCE.sub(r"\1 ... \2", sentence)  # and so would the names of a file's 100,000 fields
     with suppress(OSError):  # of a standard error that is full or closed: the exit code still tells
         say(f"ansatz: {sentence}", file=sys.stderr, flush=True)
 

@@ -19,9 +19,10 @@ def recipes(
     from rich.table import Table
 
     from ansatz.config.packaged import OVERLAYS, packaged_recipes, recipe_path, recipe_text
+    from ansatz.visible import say
 
     if name is not None:
-        print(recipe_text(recipe_path(name)), end="")
+        say(recipe_text(recipe_path(name)), end="")
         return
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
     table.add_column("name", no_wrap=True)  # to be copied

@@ -235,6 +235,7 @@ def load_tokenizer(path: str | Path) -> Any:
     """The tokenizer of a folder. ModelError if it does not load. Code in the folder is never run."""
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        tokenizer.encode("1 + 1")  # a number that is text in tokenizer_config.json is not looked at before
     except Exception as error:  # each file format raises its own kind
         raise ModelError(f"model.path = {str(path)!r}: the tokenizer does not load: {_one_line(error)}") from error
     # Callers check lengths, because they know the limits. Without this, transformers prints a warning.

@@ -19,6 +19,7 @@ def token_counter(name: str | Path) -> Callable[[str], int]:
     folder = local_folder(name, key="--tokenizer", weights=False)
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer.encode("1 + 1")  # reads settings that loading does not
     except Exception as error:  # any kind: each file format raises its own
         problem = " ".join(str(error).split())[:300] or type(error).__name__
         raise ModelError(f"{folder} has no tokenizer that loads ({problem}). Give a Hugging Face folder.") from error

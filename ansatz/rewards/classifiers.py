@@ -33,6 +33,7 @@ class Classifier:
                 path, local_files_only=True, output_loading_info=True, trust_remote_code=False
             )
             self.tokenizer = tokenizers.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+            self.tokenizer.encode("1 + 1")  # reads settings that loading does not
             self._model.to(device).eval()
         except Exception as error:  # a wrong config or file fails anywhere in transformers, with any kind of error
             problem = " ".join(str(error).split())[:300] or type(error).__name__

@@ -253,6 +253,25 @@ def test_no_recipe_at_all(ansatz):
     assert "no recipe given" in err
 
 
+@pytest.mark.parametrize("verb", ["dedup", "split", "filter"])
+@pytest.mark.parametrize("file", ["", ".", "/"])
+def test_a_file_without_a_name(ansatz, tmp_path, verb, file):
+    heldout = ["--heldout", tmp_path / "heldout.jsonl"] if verb == "split" else []
+    code, _, err = ansatz("data", verb, file, "--out", tmp_path / "out.jsonl", *heldout)
+    assert code == 2
+    assert "is a folder; expected a .jsonl" in err
+
+
+def test_the_names_of_a_hundred_thousand_fields_do_not_hide_the_advice(ansatz, tmp_path):
+    wide = tmp_path / "wide.csv"
+    wide.write_text(",".join(f"field{number}" for number in range(100_000)) + "\n1\n")
+    code, _, err = ansatz("data", "check", wide)
+    assert code == 2
+    assert len(err) < 3000
+    assert "the row has 1 fields" in err
+    assert err.endswith("must be in quotes.\n")
+
+
 @pytest.mark.e2e
 def test_the_real_command_says_one_sentence_and_exits_with_2(tmp_path):
     code, out, err = command("train", toy_recipe(tmp_path, {"data": {"train": jsonl(tmp_path / "gone.jsonl")}}))

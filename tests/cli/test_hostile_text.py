@@ -101,3 +101,12 @@ def test_an_error_shows_the_control_characters_of_the_value_that_it_names(ansatz
     assert code == 2
     assert f"{tmp_path}/{SHOWN} alone: a comparison needs two" in err
     assert_harmless(err)
+
+
+def test_a_recipe_is_printed_with_its_control_characters(ansatz, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"# {SCREEN}{BIDI}\nname: x\n")
+    code, out, _ = ansatz("recipes", recipe)
+    assert code == 0
+    assert_harmless(out)
+    assert SHOWN in out

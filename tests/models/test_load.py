@@ -137,6 +137,7 @@ BROKEN: dict[Callable[[Path], object], str] = {
     lambda folder: (folder / "tokenizer.json").write_text("{}"): "the tokenizer does not load",
     lambda folder: (folder / "tokenizer.json").write_text("[]"): "the tokenizer does not load",
     lambda folder: (folder / "tokenizer_config.json").write_text("null"): "the tokenizer does not load",
+    lambda folder: edit_json(folder / "tokenizer_config.json", model_max_length="x"): "the tokenizer does not load",
     lambda folder: (folder / "config.json").write_text("[" * 5000): "not a valid JSON file",
     lambda folder: (folder / "config.json").write_text("null"): "holds None, expected a JSON object",
     lambda folder: (folder / "generation_config.json").write_text("[]"): "does not load as a causal LM",

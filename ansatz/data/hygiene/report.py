@@ -63,7 +63,7 @@ def history(file: Path) -> list[Json]:
 
     Empty if the file has no report, or if the file was changed after its report was written.
     """
-    head = read_head(report_path(file))
+    head = read_head(report_path(file)) if file.name else None  # "." and "/" have no name and are no files
     if not isinstance(head, dict) or head.get("sha256") != digest(file):
         return []
     before = cast("list[Json]", head.pop("before", []))
