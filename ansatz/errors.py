@@ -13,6 +13,7 @@ AnsatzError
 |-- StorageError       a file of a run cannot be written, because the disk is full or fails
 |-- AlignmentError     sampler and trainer disagree about log-probs
 |-- RolloutError       the sampling engine does not start, dies repeatedly, or is not the one that was requested
+|   `-- ClusterLost      Ray has ended under a run; a resumed run starts it again (code 75)
 |-- TrainerError       the ranks of a trainer do not start, die repeatedly, or disagree
 |-- RewardError        a reward raised, did not return in time, or returned something other than one number per rollout
 |   `-- RewardUnavailable  what a reward needs, such as a judge, does not answer; a resumed run may succeed (code 75)
@@ -80,6 +81,10 @@ class AlignmentError(AnsatzError):
 
 class RolloutError(AnsatzError):
     pass
+
+
+class ClusterLost(RolloutError):
+    exit_code = os.EX_TEMPFAIL
 
 
 class TrainerError(AnsatzError):

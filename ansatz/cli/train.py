@@ -13,7 +13,7 @@ from ansatz.cli.lasting_output import outlive_readers
 from ansatz.cli.recipe import note
 from ansatz.config import load_recipe
 from ansatz.config.schema import Config
-from ansatz.errors import ConfigError, DataError, RunInterrupted
+from ansatz.errors import ClusterLost, ConfigError, DataError, RunInterrupted
 from ansatz.json_text import read_object
 from ansatz.visible import say
 
@@ -65,6 +65,10 @@ def _run(config: Config, **options: bool) -> None:
         say(f"ansatz: {interruption}", file=sys.stderr, flush=True)
         sys.stdout.flush()
         os._exit(EXIT_CODE)  # without waiting for threads: a reward that never returns would keep the process alive
+    except ClusterLost as error:
+        say(f"ansatz: {error}", file=sys.stderr, flush=True)
+        sys.stdout.flush()
+        os._exit(error.exit_code)  # without what Ray does at exit, which waits for its head
     summary = read_object(run_dir / "summary.json", error=DataError, advice="Resume the run, which writes it again.")
     console.print(results_table(summary["evaluations"]))
     console.print(f"{summary['seconds']:.0f} s. Model: {summary['model']}", soft_wrap=True)

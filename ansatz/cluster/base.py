@@ -104,6 +104,8 @@ Event = Joined | Died | Partial | Answered | Failed
 
 
 class Cluster(Protocol):
+    """`start`, `call` and `events` raise ClusterLost once what runs the workers is gone. `kill` and `close` do not."""
+
     def now(self) -> float:
         """Seconds on the cluster's clock, which never goes backwards."""
         ...

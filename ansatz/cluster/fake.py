@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansatz.cluster.base import Answered, Died, Event, Failed, Joined, Partial, Role
+from ansatz.errors import ClusterLost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ class FakeCluster:
     it returns a cause, the worker dies instead of joining.
 
     Every worker has a place, until `set_room` limits them. Workers without one wait, in the order of their start, until
-    others have died or there is more room.
+    others have died or there is more room. Once `lost` is set to a sentence, the whole cluster is gone.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class FakeCluster:
         self._workers: dict[str, _FakeWorker] = {}
         self._heap: list[tuple[float, int, Event]] = []
         self._order, self._names, self._calls = itertools.count(), itertools.count(), itertools.count(1)
-        self.closed = False
+        self.closed, self.lost = False, ""
 
     @property
     def alive(self) -> list[str]:
@@ -72,6 +73,7 @@ class FakeCluster:
         return self._now
 
     def start(self, role: Role, count: int) -> list[str]:
+        self._check_lost()
         names = [f"{role.name}-{next(self._names)}" for _ in range(count)]
         for name in names:
             self._workers[name] = _FakeWorker()
@@ -82,12 +84,17 @@ class FakeCluster:
     def waits_for_room(self, worker: str) -> str:
         return f"{len(self.alive)} workers, and there is room for {self._room:g}" if worker in self._unplaced else ""
 
+    def _check_lost(self) -> None:
+        if self.lost:
+            raise ClusterLost(self.lost)
+
     def set_room(self, workers: float) -> None:
         """Change how many workers have a place. Those that have one keep it: let some `die` as well."""
         self._room = workers
         self._place()
 
     def call(self, worker: str, method: str, *args: Any) -> int:
+        self._check_lost()
         number, target = next(self._calls), self._workers[worker]
         if not target.alive:
             return number
@@ -124,6 +131,7 @@ class FakeCluster:
 
     def events(self, timeout_s: float) -> list[Event]:
         """As in the protocol. The clock jumps to the first event, or to the end of the timeout."""
+        self._check_lost()
         until = self._now + timeout_s
         while self._heap and self._heap[0][0] <= until:
             self._now = max(self._now, self._heap[0][0])

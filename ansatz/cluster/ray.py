@@ -16,6 +16,7 @@ What a worker takes is reserved as a placement group: one for each worker, or on
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import itertools
 import os
@@ -32,21 +33,28 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ansatz.cluster.actor import Actor, ProcessId, kill_all, kill_tree, tree_of
+from ansatz.cluster.alive import RayAlive, find_raylet
 from ansatz.cluster.base import Answered, Died, Event, Failed, Joined, Needs, Partial, Role
 from ansatz.cluster.room import Request, shortage
-from ansatz.errors import MissingExtraError, RolloutError
+from ansatz.errors import ClusterLost, MissingExtraError, RolloutError
 
 T = TypeVar("T")
 _OBJECT_STORE_BYTES = 100 * 2**20
 _CONNECT_S = 5.0
 _TOGETHER_S = 5.0
 """Processes of a role that starts together must have their room within this time."""
+_LOOK_S = 2.0
+_HEAD_S = 20.0
+"""A head at an address may be out of reach for this long. That of a Ray of our own is never started again."""
+_SHUTDOWN_S = 5.0
+"""In this time Ray lets go of this process, unless its head is gone."""
 _ENDS_S = 1.0
 """In this time Ray ends the process of an actor that is not stopped."""
 _TAKEN = "there would be room for all of this run on empty nodes, so other processes take it"
 _ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # leave CUDA_VISIBLE_DEVICES of workers without GPUs alone
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",  # by default Ray ends this process 60 s after its head
 }
 
 
@@ -102,6 +110,7 @@ class RayCluster:
         self._owns_ray = not self._ray.is_initialized()
         if self._owns_ray:
             self._connect(address)
+        self._alive = self._watched()
         self._workers: dict[str, _Worker] = {}
         self._pending: dict[Any, tuple[str, int]] = {}  # Ray's references, or generators of them -> worker and call
         self._events = deque[Event]()
@@ -125,6 +134,7 @@ class RayCluster:
             )
 
     def start(self, role: Role, count: int) -> list[str]:
+        self._check_alive()
         path = os.pathsep.join(entry for entry in sys.path if entry)
         environment = {"OMP_NUM_THREADS": str(role.needs.threads), "MKL_NUM_THREADS": str(role.needs.threads)}
         options = {
@@ -145,7 +155,7 @@ class RayCluster:
     def waits_for_room(self, worker: str) -> str:
         with self._lock:
             found = self._workers.get(worker)
-            if found is None or found.placed:
+            if found is None or found.placed or self._alive.cause():
                 return ""
             found.placed = self._groups.placement_group_table(found.group)["state"] == "CREATED"
             return "" if found.placed else shortage(self._node_resources(), self._held()) or _TAKEN
@@ -183,6 +193,7 @@ class RayCluster:
         return [(node.address, node.resources) for node in self.nodes() if node.alive]
 
     def call(self, worker: str, method: str, *args: Any) -> int:
+        self._check_alive(max_age_s=_LOOK_S)
         number = next(self._calls)
         with self._lock:
             found = self._workers.get(worker)
@@ -199,6 +210,7 @@ class RayCluster:
     def events(self, timeout_s: float) -> list[Event]:
         deadline = self.now() + timeout_s
         while True:
+            self._check_alive(max_age_s=_LOOK_S)
             with self._lock:
                 self._notice_deaths()
                 pending = list(self._pending)
@@ -227,9 +239,34 @@ class RayCluster:
             self._pending.clear()
             self._events.clear()
         if self._owns_ray and self._ray.is_initialized():
-            self._ray.shutdown()
+            self._shut_down()
         if self._reaper is not None:
             self._reaper.communicate()
+
+    def _shut_down(self) -> None:
+        """Let go of Ray. Without its head this would wait for minutes, so it is left to a thread, and to no exit."""
+        if not self._alive.cause():
+            self._ray.shutdown()
+            return
+        atexit.unregister(self._ray.shutdown)
+        thread = threading.Thread(target=self._ray.shutdown, kwargs={"_exiting_interpreter": True}, daemon=True)
+        thread.start()
+        thread.join(_SHUTDOWN_S)
+
+    def _watched(self) -> RayAlive:
+        node = importlib.import_module("ray._private.worker").global_worker.node
+        host, _, port = self._ray.get_runtime_context().gcs_address.rpartition(":")
+        return RayAlive(
+            raylet=find_raylet(node.raylet_socket_name),
+            head=(host.strip("[]"), int(port)),
+            patience_s=0.0 if self._folder else _HEAD_S,
+        )
+
+    def _check_alive(self, *, max_age_s: float = 0.0) -> None:
+        """ClusterLost if Ray is gone. What waits for the head needs a look of its own before."""
+        if cause := self._alive.cause(max_age_s=max_age_s):
+            advice = "A resumed run starts another." if self._local else "Start Ray again before the run is resumed."
+            raise ClusterLost(f"Ray is gone: {cause}. {advice}")
 
     def _connect(self, address: str) -> None:
         handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -335,17 +372,19 @@ class RayCluster:
         """Kill what is left of a worker, and report its death."""
         worker = self._workers.pop(name)
         self._pending = {reference: owner for reference, owner in self._pending.items() if owner[0] != name}
-        if worker.process is not None and not worker.process.is_here:
+        if worker.process is not None and not worker.process.is_here and not self._alive.cause():
             nodes = self._groups.placement_group_table(worker.group)["bundles_to_node_id"]
             self._task_on(nodes[worker.bundle], kill_tree, worker.process)
         tree = tree_of(worker.process) if worker.process is not None and worker.process.is_here else []
         # Ray reports an actor as crashed if it ends before Ray has ended it. Children and stopped processes are left.
-        self._ray.kill(worker.actor)
+        if not self._alive.cause():
+            self._ray.kill(worker.actor)
         deadline = time.monotonic() + _ENDS_S
         while worker.process is not None and tree and worker.process.is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
         kill_all(tree)
-        if worker.group is not None and not any(other.group is worker.group for other in self._workers.values()):
+        is_shared = any(other.group is worker.group for other in self._workers.values())
+        if worker.group is not None and not is_shared and not self._alive.cause():
             self._groups.remove_placement_group(worker.group)
         self._events.append(Died(name, cause))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ansatz.config.schema import SaveSection
 from ansatz.data.cursor import ProblemStream
-from ansatz.errors import CheckpointError, StorageError
+from ansatz.errors import CheckpointError, ClusterLost, StorageError
 from ansatz.files import not_written
 from ansatz.loop.held_run import ORIGIN, HeldRun
 from ansatz.loop.interrupts import Interrupts
@@ -138,6 +138,9 @@ class EdgeSaver:
         """The sentence of a run that ends in any case."""
         try:
             return self._save()
+        except ClusterLost:
+            why = "because the trainer's ranks are gone"
+            return f"Step {self._edge.step} could not be saved, {why}. {self._last_complete()}"
         except (OSError, StorageError) as error:
             return f"Step {self._edge.step} could not be saved: {self._sentence(error)} {self._last_complete()}"
 

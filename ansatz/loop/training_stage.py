@@ -15,7 +15,7 @@ from ansatz.config.schema import Config
 from ansatz.config.watchdog import WatchdogSection
 from ansatz.data.curriculum import CurriculumSettings
 from ansatz.data.cursor import ProblemStream
-from ansatz.errors import AlignmentError, ConfigError, RewardError
+from ansatz.errors import AlignmentError, ClusterLost, ConfigError, RewardError
 from ansatz.loop.context import RunContext
 from ansatz.loop.disk import check_space
 from ansatz.loop.held_run import ORIGIN
@@ -199,7 +199,7 @@ def training_stage(
                 watch=watch,
                 at_end=at_end,
             )
-        except (AlignmentError, RewardError) as error:
+        except (AlignmentError, RewardError, ClusterLost) as error:
             saved = edges.save_edge() or "The step could not be saved, because its weights were already changing."
             raise type(error)(f"{error} {saved} Resume with: ansatz train --resume {config.run_dir}") from error
         tracker.flush()

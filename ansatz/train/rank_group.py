@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansatz.cluster.base import Answered, Cluster, Died, Failed, Joined, Role
-from ansatz.errors import RolloutError, TrainerError
+from ansatz.errors import ClusterLost, RolloutError, TrainerError
 from ansatz.train.rank_host import RankAnswer, Status
 
 _GRACE_S = 2.0
@@ -58,7 +58,9 @@ class RankGroup:
         """
         self.workers = self._place(patience_s=0.0 if self.status is None else self._limits.patience)
         self._gather(dict.fromkeys(self.workers, Joined), self._limits.start, doing="start")
-        (address,) = self._call_workers(self.workers[:1], "open_store", [()])
+        machines = self._call_workers(self.workers, "machine", [()] * len(self.workers))
+        is_one_machine = all(machine == machines[0] for machine in machines)
+        (address,) = self._call_workers(self.workers[:1], "open_store", [(is_one_machine,)])
         arguments = [(rank, len(self.workers), address) for rank in range(len(self.workers))]
         self._agreed(self._call_workers(self.workers, "join", arguments, limit_s=self._limits.start))
 
@@ -79,7 +81,7 @@ class RankGroup:
         try:
             if self.running:
                 self._call_workers(self.workers, "leave", [()] * len(self.workers), limit_s=_GRACE_S)
-        except RanksLost:
+        except (RanksLost, ClusterLost):
             pass
         self.kill()
 
@@ -99,6 +101,8 @@ class RankGroup:
             for size in range(self._size, self._min_size - 1, -1):
                 try:
                     return self._cluster.start(self._role, size)
+                except ClusterLost:
+                    raise
                 except RolloutError as error:
                     if size == self._min_size and self._cluster.now() >= until:
                         raise TrainerError(f"at least {size} trainer ranks are needed: {error}") from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
+from ansatz.cluster.actor import this_machine
 from ansatz.cluster.base import Emit
 from ansatz.errors import AnsatzError
 from ansatz.train.batch import TrainBatch
@@ -32,6 +34,9 @@ from ansatz.train.trainer import Skipped, StepReport, StoredWeights
 
 ADDRESS = "ANSATZ_NODE_ADDRESS"
 """The environment variable with the address at which other nodes reach this one, where it cannot be found."""
+
+
+_LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,14 +101,33 @@ class RankHost:
     _peak_gb: Callable[[], float] = lambda: 0.0
     _skipped: list[StoredSkip] = field(default_factory=list[StoredSkip])
 
-    def open_store(self, emit: Emit) -> tuple[str, int]:
-        """On the first rank: open the store through which ranks find each other. Returns its address."""
-        self._store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False, timeout=self._timeout)
-        return os.environ.get(ADDRESS) or _own_address(), self._store.port
+    def machine(self, emit: Emit) -> str:
+        return this_machine()
+
+    def open_store(self, is_one_machine: bool, emit: Emit) -> tuple[str, int]:
+        """On the first rank: open the store through which ranks find each other. Returns its address, which is the only
+        one that it listens at: on one machine, one that no other machine reaches."""
+        address = _LOOPBACK if is_one_machine else os.environ.get(ADDRESS) or _own_address()
+        family, _, _, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.bind(place)
+        listener.listen()
+        port = listener.getsockname()[1]
+        self._store = TCPStore(
+            address,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=self._timeout,
+            master_listen_fd=listener.detach(),
+        )
+        return address, port
 
     def join(self, rank: int, size: int, address: tuple[str, int], emit: Emit) -> RankAnswer:
         """Join the process group and build the trainer."""
         store = self._store or TCPStore(*address, is_master=False, timeout=self._timeout)
+        if address[0] == _LOOPBACK and sys.platform == "linux":
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # its connections carry gradients
         on_gpu = torch.cuda.is_available()
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=self._timeout)

@@ -42,6 +42,7 @@ class Ranks:
         self.needs_greedy = False
         self.harm: Callable[[int, str, tuple[Any, ...]], Plan | None] = lambda rank, method, args: None
         self.cluster = FakeCluster(self.script)
+        self.machine: Callable[[str], str] = lambda worker: "one"
         self.room: Callable[[float], int] = lambda now: 2
         self._start, self.cluster.start = self.cluster.start, self.start  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -51,7 +52,10 @@ class Ranks:
         return self._start(role, count)
 
     def script(self, worker: str, method: str, args: tuple[Any, ...]) -> Plan:
+        if method == "machine":
+            return Plan(value=self.machine(worker))
         if method == "open_store":
+            self.is_one_machine = args[0]
             return Plan(value=("127.0.0.1", 1))
         if method == "join":
             self.rank[worker], self.total[worker], self.version[worker] = args[0], 0.0, 0

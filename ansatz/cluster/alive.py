@@ -1,0 +1,60 @@
+"""Whether the Ray of a run is still there: its raylet on this machine, and the head. No Ray here.
+
+Ray itself says nothing when its raylet is killed: new workers wait for ever. When its head is gone, calls wait for a
+minute, and then Ray ends the whole process.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import socket
+import time
+from dataclasses import dataclass, field
+
+from ansatz.cluster.actor import ProcessId, this_machine
+
+_CONNECT_S = 2.0
+
+
+@dataclass(slots=True, kw_only=True)
+class RayAlive:
+    """raylet: of this machine; None if it cannot be found. head: where the head's server listens.
+
+    patience_s: how long the head may be out of reach, because the network fails or the head is started again.
+    """
+
+    raylet: ProcessId | None
+    head: tuple[str, int]
+    patience_s: float
+    _looked_at: float = -math.inf
+    _reached_at: float = field(default_factory=time.monotonic)
+    _cause: str = ""
+
+    def cause(self, *, max_age_s: float = 0.0) -> str:
+        """Why Ray is gone, as part of a sentence; empty while it is there. max_age_s: of the last look."""
+        now = time.monotonic()
+        if not self._cause and now - self._looked_at >= max_age_s:
+            self._cause = self._look(now)
+            self._looked_at = time.monotonic()
+        return self._cause
+
+    def _look(self, now: float) -> str:
+        if self.raylet is not None and not self.raylet.is_alive():
+            return f"the raylet of this machine (process {self.raylet.pid}) has ended"
+        try:
+            socket.create_connection(self.head, timeout=_CONNECT_S).close()
+        except OSError as error:
+            quiet_s = time.monotonic() - self._reached_at
+            return f"its head at {self.head[0]}:{self.head[1]} is gone ({error})" if quiet_s >= self.patience_s else ""
+        self._reached_at = now
+        return ""
+
+
+def find_raylet(socket_name: str) -> ProcessId | None:
+    """The process on this machine that was started to listen on this socket."""
+    psutil = importlib.import_module("psutil")
+    for process in psutil.process_iter(["cmdline", "create_time", "name"]):
+        if process.info["name"] == "raylet" and any(socket_name in word for word in process.info["cmdline"] or []):
+            return ProcessId(this_machine(), process.pid, process.info["create_time"])
+    return None
