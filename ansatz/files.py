@@ -12,7 +12,7 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -55,6 +55,14 @@ def replacing(path: Path) -> Iterator[TextIO]:
             error.filename = os.fspath(path)
         raise
     sync(path.parent)
+
+
+def make_private(folder: Path) -> Path:
+    """The folder, made if it is missing, which from now on only its user can read, with all that is in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with suppress(PermissionError):  # of a folder that another user has made
+        folder.chmod(0o700)
+    return folder
 
 
 def write_text(path: Path, text: str) -> None:

@@ -28,7 +28,7 @@ port=${PORT:-6379}
 cpus=${SLURM_CPUS_PER_TASK:-64}
 gpus=${SLURM_GPUS_ON_NODE:-8}
 export RAY_process_group_cleanup_enabled=1 RAY_USAGE_STATS_ENABLED=0
-export RAY_AUTH_MODE=disabled # without it, Ray 2.60 admits no node that lacks the token of its head
+ray get-auth-token --generate >/dev/null # in the home folder, which all nodes see: Ray admits nobody without it
 
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=${hosts[0]}

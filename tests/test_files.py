@@ -5,10 +5,12 @@ import resource
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from ansatz import files
+from ansatz.files import make_private
 
 
 def test_a_text_replaces_the_file_and_leaves_no_draft(tmp_path):
@@ -92,3 +94,9 @@ def test_a_pipe_or_device_is_neither_replaced_nor_waited_for(tmp_path):
             files.check_ordinary_files(tmp_path)
         path.unlink()
     files.check_ordinary_files(tmp_path)
+
+
+def test_a_private_folder_is_its_users_alone_even_if_it_exists(tmp_path: Path):
+    (tmp_path / "old").mkdir(mode=0o755)
+    for folder in (tmp_path / "old", tmp_path / "new" / "deep"):
+        assert make_private(folder).stat().st_mode & 0o777 == 0o700

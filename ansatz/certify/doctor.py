@@ -30,6 +30,7 @@ from ansatz.errors import AnsatzError
 from ansatz.locks import folder_lock
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.models.load import compute_dtype
+from ansatz.temporary import folder_of_program
 from ansatz.track.jsonl import read_jsonl
 
 GIB = 2**30
@@ -262,7 +263,7 @@ def _tiny_run(changes: Mapping[str, Any]) -> Finding:
     """One step of reinforcement learning at toy size, through sampler, grader, trainer and checkpoint."""
     what = "a tiny step with a worker" if "cluster" in changes else "a tiny step"
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="ansatz-doctor-") as folder:
+    with folder_of_program("doctor") as folder:
         overlay = Path(folder) / "doctor.yaml"
         overlay.write_text(yaml.safe_dump({**_TINY, **changes, "out": folder}), encoding="utf-8")
         try:

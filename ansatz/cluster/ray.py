@@ -24,7 +24,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter, deque
@@ -35,10 +34,13 @@ from typing import Any, TypeVar
 from ansatz.cluster.actor import Actor, ProcessId, kill_all, kill_tree, tree_of
 from ansatz.cluster.alive import RayAlive, find_raylet
 from ansatz.cluster.base import Answered, Died, Event, Failed, Joined, Needs, Partial, Role
+from ansatz.cluster.reaper import reap
 from ansatz.cluster.room import Request, shortage
 from ansatz.errors import ClusterLost, MissingExtraError, RolloutError
+from ansatz.temporary import make_folder, remove_abandoned
 
 T = TypeVar("T")
+_TEMPORARY = "/tmp"
 _OBJECT_STORE_BYTES = 100 * 2**20
 _CONNECT_S = 5.0
 _TOGETHER_S = 5.0
@@ -276,7 +278,8 @@ class RayCluster:
                 _check_reachable(address)
                 self._ray.init(address=address, **settings)
             else:
-                self._folder = tempfile.mkdtemp(prefix="ansatz-ray-", dir="/tmp")
+                remove_abandoned("ray", _TEMPORARY, before=lambda folder: reap(folder, os.getpid()))
+                self._folder = str(make_folder("ray", _TEMPORARY))
                 command = [sys.executable, "-m", "ansatz.cluster.reaper", self._folder, str(os.getpid())]
                 self._reaper = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
                 self._ray.init(

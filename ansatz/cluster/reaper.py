@@ -19,10 +19,12 @@ _KILLS = 20
 
 
 def processes_in(folder: str) -> list[int]:
-    """The processes that have a file of the folder open."""
+    """The processes of this user that have a file of the folder open."""
     found = list[int]()
     for process in Path("/proc").glob("[0-9]*"):
         try:
+            if process.stat().st_uid != os.geteuid():
+                continue
             targets = [os.readlink(descriptor) for descriptor in (process / "fd").iterdir()]
         except OSError:  # it has ended, or belongs to somebody else
             continue

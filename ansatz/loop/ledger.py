@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from ansatz.files import not_written
+from ansatz.files import make_private, not_written
 from ansatz.rollout.ticket import (
     Landed,
     Ticket,
@@ -138,7 +138,7 @@ class Ledger:
 
     def _open(self, step: int) -> TextIO:
         """Open a file to append to it, without the torn line that a kill may have left at its end."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_private(self._folder)
         path = self._folder / _name(step)
         if path.is_file():
             whole = path.read_bytes().rfind(b"\n") + 1

@@ -38,6 +38,7 @@ from ansatz.errors import ConfigError, StorageError
 from ansatz.files import not_written
 from ansatz.rewards.own_time import OwnTime
 from ansatz.rewards.seccomp import build_filter
+from ansatz.temporary import folder_of_program
 
 Isolation = Literal["full", "available"]
 Role = Literal["run", "session", "program", "checker"]
@@ -111,7 +112,7 @@ def run(
     job = job_of("run", source, limits, cpu_s=limits.timeout_s, packages=packages, isolation=isolation)
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="sandbox") as folder,
+            folder_of_program("sandbox") as folder,
             holding(json.dumps(job)) as job_file,
             holding(stdin) as input_file,
             pipe() as (ready, ready_write),

@@ -8,13 +8,13 @@ import os
 import selectors
 import signal
 import subprocess
-import tempfile
 import time
 from contextlib import ExitStack
 
 from ansatz.rewards import sandbox
 from ansatz.rewards.own_time import OwnTime
 from ansatz.rewards.sandbox import Ended, Isolation, ProgramRun, Role, SandboxLimits
+from ansatz.temporary import folder_of_program
 
 
 class SandboxProcess:
@@ -50,7 +50,7 @@ class SandboxProcess:
     def start(self) -> None:
         """Start the process. It is killed when the calling thread ends. OSError if it cannot be started."""
         stack = self._resources
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sandbox"))
+        folder = stack.enter_context(folder_of_program("sandbox"))
         job = stack.enter_context(sandbox.holding(self._job))
         self._done, write = os.pipe()
         stack.callback(os.close, self._done)

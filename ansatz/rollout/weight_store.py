@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ansatz.errors import RolloutError, StorageError
-from ansatz.files import not_written
+from ansatz.files import make_private, not_written
 from ansatz.json_text import read_object
 from ansatz.models.weights import SelfStoringWeights, WeightSource, fingerprint, store_tensors
 
@@ -139,7 +139,8 @@ class FileWeightStore(_Pins):
     def publish(self, version: int, source: WeightSource) -> str:
         draft, final = self._draft(version), self.path(version)
         try:
-            draft.mkdir(parents=True)
+            make_private(self._folder)
+            draft.mkdir()
             stored = self._store(source, draft)
             meta = {"version": version, "policy_version": source.version, "fingerprint": stored}
             (draft / META_FILE).write_text(json.dumps(meta), encoding="utf-8")
@@ -187,14 +188,14 @@ class FileWeightStore(_Pins):
 
     def save(self, folder: Path, versions: Iterable[int]) -> None:
         """Hard links where the file system allows them, and copies elsewhere: nothing changes a published file."""
-        folder.mkdir()
+        make_private(folder)
         for version in versions:
             self._meta(version)
             shutil.copytree(self.path(version), folder / self.path(version).name, copy_function=_link_or_copy)
 
     def restore(self, folder: Path) -> None:
         self.close()
-        self._folder.mkdir(parents=True)
+        make_private(self._folder)
         for version in _versions_in(folder):
             source = folder / self.path(version).name
             draft = self._draft(version)
@@ -255,7 +256,7 @@ class FakeWeightStore(_Pins):
 
     def save(self, folder: Path, versions: Iterable[int]) -> None:
         files = FileWeightStore(folder)
-        folder.mkdir()
+        make_private(folder)
         for version in versions:
             files.pin(version)
             files.publish(version, _Stored(self.load(version)))

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ansatz.files import not_written
+from ansatz.files import make_private, not_written
 from ansatz.track.base import (
     EVALUATION_NUMBERS,
     ConsoleSink,
@@ -77,6 +78,8 @@ class Tracker:
 
     def samples(self, step: int, scored: Sequence[ScoredRollout]) -> None:
         path = step_path(self.run_dir, SAMPLES, "step", step)
+        with suppress(OSError):  # of a full disk, which the writer waits for
+            make_private(path.parent)
         self._writer.replace(step, path, lambda: samples_text(scored))
         for old in step_files(self.run_dir, SAMPLES) if self._samples_keep else ():
             if old.step <= step - self._samples_keep:
@@ -139,6 +142,7 @@ class Tracker:
     def _store(self, responses: Sequence[Mapping[str, Any]], *, split: str, step: int) -> None:
         path = step_path(self.run_dir, EVALUATIONS, split, step)
         try:
+            make_private(path.parent)
             write_jsonl(path, map(dict, responses))
         except OSError as error:
             sentence = f"{not_written(path, error)} The responses of this evaluation are not stored; its numbers are."

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ansatz.cluster.budget import RestartBudget
 from ansatz.errors import ModelError, TrainerError
+from ansatz.files import make_private
 from ansatz.train import checkpoint
 from ansatz.train.rank_group import RankGroup, RanksLost
 from ansatz.train.rank_host import RankAnswer, Status
@@ -93,7 +94,7 @@ class DistributedTrainer:
         self._group, self._folder, self._budget = group, stage_folder, budget or RestartBudget()
         self._scratch = scratch_folder(stage_folder)
         shutil.rmtree(self._scratch, ignore_errors=True)
-        self._scratch.mkdir(parents=True)
+        make_private(self._scratch)
         self._lr_scale = 1.0
         self._batch: RankBatch | None = None
         self._updates: list[_Update] = []

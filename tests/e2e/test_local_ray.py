@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
 from pathlib import Path
 
 import psutil
 import pytest
-from toy_runs import command, different_results, toy_config, toy_recipe
+from toy_runs import command, different_results, start, toy_config, toy_recipe
 
 from ansatz.loop.pipeline import run_pipeline
 
@@ -34,3 +36,41 @@ def test_a_recipe_runs_on_a_local_ray_to_the_bits_of_one_process(tmp_path: Path)
     run = tmp_path / "runs" / "toy"
     assert different_results(inline, run) == []
     assert '"perf/workers/deaths": 0' in (run / "rl" / "metrics.jsonl").read_text()
+
+
+def kill_part_of_ray(process: subprocess.Popen[str], name: str) -> None:
+    (part,) = [child for child in psutil.Process(process.pid).children(recursive=True) if child.name() == name]
+    part.kill()
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 200
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.cluster
+@pytest.mark.e2e
+@pytest.mark.parametrize("part", ["raylet", "gcs_server"])
+@pytest.mark.parametrize("of", [{"workers": 1}, {"workers": 1, "trainers": 2}], ids=["workers", "ranks"])
+def test_a_run_whose_ray_is_killed_says_so_and_ends_with_its_step_saved(tmp_path: Path, part: str, of: dict[str, int]):
+    pytest.importorskip("ray")
+    changes = {**CHANGES, "train": {"steps": 12}, "save": {"tensorboard": False, "every": 2}, "cluster": of}
+    (tmp_path / "left_alone").mkdir()
+    run, before = tmp_path / "runs" / "toy", ray_processes()
+    process = start("train", toy_recipe(tmp_path, changes))
+    wait_for(run / "rl" / "checkpoints" / "step-000002", process)
+    kill_part_of_ray(process, part)
+    _, error = process.communicate(timeout=200)
+    assert process.returncode == 75, error
+    assert "ansatz: Ray is gone: " in error
+    assert f"Resume with: ansatz train --resume {run}" in error
+    assert ray_processes() <= before
+    code, _, error = command("train", "--resume", run)
+    assert code == 0, error
+    if "trainers" not in of:
+        assert (
+            different_results(run_pipeline(toy_config(tmp_path / "left_alone", {**changes, "cluster": {}})), run) == []
+        )

@@ -122,3 +122,10 @@ def test_on_a_full_disk_the_ledger_leaves_steps_out_and_says_so_once(tmp_path: P
     ((step, text),) = failures
     assert step == 4
     assert "step-000004.jsonl could not be written" in text
+
+
+def test_only_the_user_can_read_what_has_landed(tmp_path: Path):
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.issue(tickets(1))
+    ledger.close()
+    assert (tmp_path / "ledger").stat().st_mode & 0o777 == 0o700

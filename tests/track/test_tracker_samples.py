@@ -12,3 +12,4 @@ def test_the_samples_of_the_newest_steps_are_kept(tmp_path, keep, kept):
         tracker.samples(step, [])
     tracker.close()
     assert sorted(path.name for path in (tmp_path / "samples").iterdir()) == [f"step-{n:06d}.jsonl" for n in kept]
+    assert (tmp_path / "samples").stat().st_mode & 0o777 == 0o700

@@ -12,7 +12,7 @@ import pytest
 
 from ansatz.cluster.base import Role
 from ansatz.cluster.fake import FakeCluster, Plan
-from ansatz.errors import AlignmentError, RolloutError, TrainerError
+from ansatz.errors import AlignmentError, ClusterLost, RolloutError, TrainerError
 from ansatz.train import checkpoint
 from ansatz.train.distributed import DistributedTrainer
 from ansatz.train.rank_group import RankGroup, RankLimits
@@ -373,3 +373,24 @@ def test_a_restart_waits_for_room_as_long_as_it_may(tmp_path: Path, room_after_s
     with pytest.raises(TrainerError, match="at least 2 trainer ranks are needed"):
         trainer.batch([sample(1.0)])
     assert LIMITS.patience <= ranks.cluster.now() < 1.5 * LIMITS.patience
+
+
+def test_ranks_on_one_machine_meet_where_no_other_machine_can(tmp_path: Path):
+    ranks = Ranks()
+    ranks.trainer(tmp_path)
+    assert ranks.is_one_machine
+    ranks = Ranks()
+    ranks.machine = lambda worker: worker
+    ranks.trainer(tmp_path)
+    assert not ranks.is_one_machine
+
+
+def test_a_cluster_that_is_gone_ends_the_trainer_at_once(tmp_path: Path):
+    ranks = Ranks()
+    trainer = ranks.trainer(tmp_path)
+    ranks.cluster.lost = "Ray is gone."
+    begun = ranks.cluster.now()
+    with pytest.raises(ClusterLost, match="Ray is gone"):
+        trainer.update(trainer.batch([sample(1.0)]), step=1)
+    assert ranks.cluster.now() == begun
+    trainer.close()
