@@ -156,6 +156,9 @@ def _boxed(text: str, *, join: bool) -> str | None:
     content, end = _box_at(text, start)
     if content is None:
         return None
+    around = _around(text, start, end) if start >= len("\\fbox{") else None
+    if around:
+        content, start, end = around
     asserted = _contrasted(text, start) if start > _SHORTEST_BOX else None
     if asserted:
         content, start = asserted
@@ -188,6 +191,16 @@ def _against(text: str, start: int, end: int) -> bool:
         return False
     stated = stated_in(last_sentence(text[end:].lstrip("$ ")))
     return stated is not None and any(char.isdigit() for char in stated)
+
+
+def _around(text: str, start: int, end: int) -> tuple[str, int, int] | None:
+    """The outermost box around the box at `start`, with no box inside: its content and where it starts and ends."""
+    near, far = max(0, start - _MAX_LINKED_LENGTH), end + _MAX_LINKED_LENGTH
+    for match in _BOX.finditer(text, near, start):
+        content, close = _box_at(text[:far], match.start())
+        if content is not None and close >= end and content != text[start:end]:
+            return _BOX.sub("", content), match.start(), close
+    return None
 
 
 def _linked(text: str, start: int, content: str) -> tuple[str, int]:
@@ -254,7 +267,7 @@ def _box_at(text: str, start: int) -> tuple[str | None, int]:
         return content.strip() or None, close + 1
     depth = 0
     for match in _BRACES.finditer(text, begin):
-        if match[0] == "{":
+        if match[0] == "{" or (len(match[0]) > 2 and match[0].endswith("{")):  # of a box within it
             depth += 1
         elif match[0] == "}":
             depth -= 1

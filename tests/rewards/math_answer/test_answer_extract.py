@@ -26,6 +26,12 @@ from ansatz.rewards.math_answer.letters import asserted_letter
         (r"<answer>it is \boxed{5}</answer>", "5"),
         (r"<think>\boxed{4}</think> \boxed{5}", "5"),
         (r"<answer>5</answer> \boxed{6}", "5 or 6"),
+        (r"\boxed{\boxed{5}}", "5"),
+        (r"\boxed{\boxed{5}, 6}", "{5}, 6"),
+        (r"\boxed{6, \boxed{5}}", "6, {5}"),
+        (r"\boxed{\fbox{5} + 1}", "{5} + 1"),
+        (r"\boxed{x = \boxed{5}}", "x = {5}"),
+        (r"\boxed{\fbox{\boxed{5}}, 6}", "{{5}}, 6"),
     ],
 )
 def test_strict_reads_the_last_tag_or_box(response: str, answer: str):
