@@ -73,9 +73,13 @@ class RunSources:
         """The problems of a split whose texts are checked before a run: all except those that a check has left out; of
         a generator, the first `GENERATED`."""
         if split not in self._problems:
-            problems = self.source(split)
-            self._problems[split] = problems[:GENERATED] if isinstance(problems, LazyProblems) else problems
+            self._problems[split] = self.unstored(split)
         return self._problems[split]
+
+    def unstored(self, split: str) -> Sequence[Problem]:
+        """The same before a check has left any out, from the source, whatever a run has stored."""
+        problems = self.source(split)
+        return problems[:GENERATED] if isinstance(problems, LazyProblems) else problems
 
     def drop_unfit(self, split: str, check: Check, *, first: int | None = None) -> None:
         """Apply data.unfit to the problems of a split: those that `check` refuses are an error, or are left out.

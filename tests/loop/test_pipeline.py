@@ -15,10 +15,12 @@ from toy_runs import toy_config
 
 from ansatz.config import load_run
 from ansatz.data.hygiene.report import digest, write_data_report
+from ansatz.data.store import write_problems
 from ansatz.errors import ConfigError, DataError, ModelError, NonFiniteError, RewardError
 from ansatz.loop.pipeline import run_pipeline
 from ansatz.loop.repeat import repeat_skipped_update
 from ansatz.loop.run_folder import resume_config
+from ansatz.loop.stages import problems
 from ansatz.loop.stages.model import ModelStage
 from ansatz.models.load import load_policy
 from ansatz.models.tiny import build_tiny_model
@@ -252,6 +254,23 @@ def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(tmp_path):
     assert same(weights(interrupted / last), weights(whole / last))
     for file in ("rl/metrics.jsonl", "rl/evaluations.jsonl"):
         assert untimed(read_jsonl(interrupted / file)) == untimed(read_jsonl(whole / file))
+
+
+@pytest.mark.parametrize("split", ["sft", "train", "heldout"])
+def test_a_run_that_was_killed_before_it_had_stored_its_problems_is_resumed(tmp_path, monkeypatch, split):
+    def killed(path, stored):
+        if path.stem == split:
+            raise KeyboardInterrupt
+        write_problems(path, stored)
+
+    config = toy_config(tmp_path, {"sft": {"steps": 1}, "train": {"steps": 0}})
+    monkeypatch.setattr(problems, "write_problems", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline(config)
+    monkeypatch.undo()
+    assert not (config.run_dir / "problems" / f"{split}.jsonl").exists()
+    run = run_pipeline(resume_config(config.run_dir), resume=True)
+    assert (run / "report.html").exists()
 
 
 def test_an_interrupted_run_can_be_moved_and_resumed(tmp_path):

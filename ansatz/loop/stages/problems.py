@@ -97,7 +97,7 @@ def _names_setting(section: Any, name: str) -> bool:
 
 def _check_stored(sources: RunSources, split: str) -> None:
     """DataError if the problems cannot be stored, for example because two have the same id."""
-    for _ in stored_lines(sources.problems(split)):
+    for _ in stored_lines(sources.unstored(split)):  # a run that was killed here has stored nothing yet
         pass
 
 
