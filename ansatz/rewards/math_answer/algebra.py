@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansatz.rewards.math_answer import numeric, symbolic
-from ansatz.rewards.math_answer.decide import decide_pair
+from ansatz.rewards.math_answer.decide import decide_pair, decide_restated
 from ansatz.rewards.math_answer.equality import Question
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.values import Expr
@@ -14,10 +14,15 @@ from ansatz.types import Reason
 
 def decide(job: dict[str, Any]) -> dict[str, Any]:
     """Turns {gold, answer, options} into {reason}. The strings are parsed again here and compared with algebra."""
+    pair, options = (job["gold"], job["answer"]), Options(**job["options"])
     try:
-        decision = decide_pair(job["gold"], job["answer"], Options(**job["options"]), answer_question)
+        decision = decide_pair(*pair, options, answer_question)
     except numeric.NoNumber:
-        return {"reason": Reason.UNPARSED}
+        try:
+            restated = decide_restated(*pair, options, answer_question, unevaluated=True)
+        except numeric.NoNumber:
+            restated = None
+        return {"reason": restated.reason if restated else Reason.UNPARSED}
     assert decision.reason is not None
     return {"reason": decision.reason}
 

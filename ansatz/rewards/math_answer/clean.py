@@ -78,6 +78,8 @@ def clean(text: str) -> str:
         text = _LOWERED.sub(lambda m: "_{" + "".join(_SUBSCRIPTS[c] for c in m[0]) + "}", text)
         text = _SPACES.sub(" ", text.translate(_TABLE))
     text = text.translate(_TABLE).strip()
+    if "per cent" in text:
+        text = text.replace("per cent", "percent")
     if "{}" in text:
         text = _EMPTY_GROUP.sub("", text)
     if "\\" in text:

@@ -31,6 +31,8 @@ from ansatz.rewards.math_answer.views import (
     words_of,
 )
 
+_DEGREES = (("deg", 1),)
+_TEMPERATURES = ((("C", 1),), (("F", 1),))
 _WRITTEN = (v.Based, v.Ratio, v.Clock)
 
 
@@ -93,6 +95,8 @@ class Comparison(Equality):
             if {gold_unit, unit} - {percent, ()}:
                 return False  # a percentage and another unit
             return self._percents(expected, gold_unit == percent, amount, unit == percent)
+        if unit == _DEGREES and gold_unit in _TEMPERATURES:
+            unit = gold_unit  # 25 degrees
         if self._options.units == "ignore" or compatible(gold_unit, unit):
             return self._single(expected, amount)
         if self._options.units == "convert" and gold_unit and unit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ansatz.rewards.math_answer import sets
@@ -11,7 +12,12 @@ from ansatz.rewards.math_answer.equality import Algebra, Question, Undecided
 from ansatz.rewards.math_answer.functions import multiplied_out
 from ansatz.rewards.math_answer.opaque import MARKS, with_names
 from ansatz.rewards.math_answer.options import Options
-from ansatz.rewards.math_answer.parameters import with_constants_renamed, with_parameter_renamed
+from ansatz.rewards.math_answer.parameters import (
+    with_constants_renamed,
+    with_declared_renamed,
+    with_parameter_renamed,
+    with_parameters_declared,
+)
 from ansatz.rewards.math_answer.parse import (
     ParsedAnswer,
     can_be_product,
@@ -22,8 +28,10 @@ from ansatz.rewards.math_answer.parse import (
     runs_of_letters,
     same_yes_or_no,
 )
+from ansatz.rewards.math_answer.relations import by_entries, residue_stated, without_bars
+from ansatz.rewards.math_answer.restated import restatements, same_words
 from ansatz.rewards.math_answer.stream import FUNCTION_LETTERS
-from ansatz.rewards.math_answer.values import Expr
+from ansatz.rewards.math_answer.values import Expr, Value
 from ansatz.types import Reason
 
 
@@ -36,6 +44,29 @@ class Decision(NamedTuple):
 
 def decide_pair(gold: str, answer: str, options: Options, algebra: Algebra | None = None) -> Decision:
     """Compares an answer string with a gold string. Without `algebra`, the reason can be None."""
+    decision = _decide_as_written(gold, answer, options, algebra)
+    if gold[1:] == "H" and answer.replace(" ", "") == "H" + gold[:1] != gold:
+        return Decision(Reason.DIFFERENT, "string")  # a right coset is not a left one
+    if decision.reason in (Reason.EQUAL, None) or decision.stage == "number":
+        return decision
+    return decide_restated(gold, answer, options, algebra) or decision
+
+
+def decide_restated(
+    gold: str, answer: str, options: Options, algebra: Algebra | None = None, *, unevaluated: bool = False
+) -> Decision | None:
+    """The decision on other spellings of the pair; None if none of them makes the answer equal.
+
+    unevaluated: see `restatements`.
+    """
+    for expected, stated in restatements(gold, answer, options, unevaluated=unevaluated):
+        decision = _decide_as_written(expected, stated, options, algebra)
+        if decision.reason in (Reason.EQUAL, None):
+            return decision
+    return None
+
+
+def _decide_as_written(gold: str, answer: str, options: Options, algebra: Algebra | None) -> Decision:
     expected = parse_gold(gold, options)
     if expected.undefined:
         return Decision(Reason.DIFFERENT, "parse")
@@ -93,8 +124,8 @@ def _decide_parsed(expected: ParsedAnswer, parsed: ParsedAnswer, options: Option
     if parsed.value is None:
         return Decision(Reason.HEDGED if parsed.hedged else Reason.UNPARSED, "parse")
     if expected.value is None:
-        same_words = fold(plain(expected.squeezed)) == fold(plain(parsed.squeezed)) != ""
-        return Decision(Reason.EQUAL if same_words else Reason.DIFFERENT, "string")
+        alike = fold(plain(expected.squeezed)) == fold(plain(parsed.squeezed)) != ""
+        return Decision(Reason.EQUAL if alike else Reason.DIFFERENT, "string")
     return _decide_values(expected, parsed, options, algebra)
 
 
@@ -108,14 +139,14 @@ def _decide_values(expected: ParsedAnswer, parsed: ParsedAnswer, options: Option
         words = fold(plain(expected.squeezed)), fold(plain(parsed.squeezed))
         cased = plain(expected.squeezed) == plain(parsed.squeezed) or not options.case_sensitive
         same = gold == answer or (words[0] == words[1] and cased)
+        same = same or (not options.case_sensitive and same_words(*words))
         return Decision(Reason.EQUAL if same else Reason.HEDGED if parsed.hedged else Reason.DIFFERENT, "string")
     stage = "number" if isinstance(gold, v.Num) and isinstance(answer, v.Num) else "structure"
     try:
         comparison = Comparison(options, algebra or _undecided)
         same = comparison.same(gold, answer)
         if not same and stage != "number":
-            renamings = (*with_constants_renamed(gold, answer), *with_parameter_renamed(gold, answer))
-            same = any(comparison.same(gold, renaming) for renaming in renamings)
+            same = any(comparison.same(*pair) for pair in _renamings(gold, answer))
     except Undecided:
         return Decision(None, "algebra")
     except Hedged:
@@ -126,6 +157,31 @@ def _decide_values(expected: ParsedAnswer, parsed: ParsedAnswer, options: Option
         return Decision(Reason.EQUAL, stage)
     hedged = parsed.hedged or (isinstance(answer, v.Listing) and not isinstance(gold, v.Listing | v.Collection))
     return Decision(Reason.HEDGED if hedged else Reason.DIFFERENT, stage)
+
+
+def _renamings(gold: Value, answer: Value) -> Iterator[tuple[Value, Value]]:
+    """The pair with its arbitrary letters named alike, and in other forms of the same statement."""
+    for renaming in (*with_constants_renamed(gold, answer), *with_parameter_renamed(gold, answer)):
+        yield gold, renaming
+    yield from with_declared_renamed(gold, answer)
+    yield from with_parameters_declared(gold, answer)
+    expected, stated = by_entries(gold), by_entries(answer)
+    if (expected is gold) != (stated is answer):
+        yield expected, stated
+    if isinstance(answer, v.Relation) and isinstance(gold, v.Num):
+        residue = residue_stated(answer)
+        if residue is not None:
+            yield gold, residue
+    region = without_bars(gold)
+    plain_bars = without_bars(answer) if region is gold else answer
+    if region is not gold or (plain_bars is not answer and _bars_of_a_name(answer)):
+        yield region, plain_bars
+
+
+def _bars_of_a_name(answer: Value) -> bool:
+    """Whether an inequality has only a name in its bars: |x| > 2 is solved, and |x - 1| > 2 is not."""
+    sides = answer.sides if isinstance(answer, v.Relation) else ()
+    return any(isinstance(side, v.Apply) and isinstance(side.arguments[0], v.Name) for side in sides)
 
 
 def _undecided(question: Question, gold: Expr, answer: Expr) -> bool:

@@ -250,6 +250,9 @@ class Expressions(Commands):
         if self.token.kind == "word" and self.token.text in ("th", "st", "nd", "rd"):
             self.at += 1
             return base
+        if isinstance(base, v.VECTORS) and self.token.text == "T":
+            self.at += 1
+            return transposed(base)
         return v.power(expression(base), self.exponent())
 
     def _inverse(self, base: Value) -> Value | None:

@@ -175,7 +175,9 @@ def multiplied_out(value: Value, functions: frozenset[str]) -> Value:
 
 
 def _product_of_call(value: Expr, functions: frozenset[str]) -> Expr:
-    if not isinstance(value, v.Apply) or value.function in KNOWN_FUNCTIONS or value.function in functions:
+    if not isinstance(value, v.Apply) or value.function in KNOWN_FUNCTIONS:
+        return value
+    if value.function.rstrip("'") in functions:
         return value
     if len(value.arguments) != 1 or value.arguments[0] in (v.ZERO, v.INFINITY):
         return value
@@ -298,5 +300,5 @@ def transposed(value: Value) -> Value:
     if isinstance(value, v.Matrix):
         return v.Matrix(tuple(zip(*value.rows, strict=True)))
     if isinstance(value, v.Bracket):
-        return value
+        return v.Bracket("(", value.items, ")")
     raise UnreadableAnswer("a transpose needs a matrix")

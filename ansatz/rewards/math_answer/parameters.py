@@ -24,6 +24,7 @@ _VARIABLES = words_of_text("x y z t u r s theta phi")
 _CAPITAL = re.compile(r"C(_\w+)?|c_\w+")
 _CONSTANT = re.compile(r"[cCKkABD](_\w+)?|const|constant")
 _MAX_CONSTANTS = 3
+_INTEGERS = v.Name("blackboard Z")
 
 
 def renamed(value: Value, names: dict[str, Expr]) -> Value:
@@ -127,7 +128,8 @@ def with_constants_renamed(gold: Value, answer: Value) -> Iterator[Value]:
     if expected is None or stated is None or isinstance(expected, v.Num) or isinstance(stated, v.Num):
         return
     constants = _constants(expected)
-    if not constants or not all(_is_arbitrary(expected, name, of_gold=True) for name in constants):
+    labelled = isinstance(gold, v.Relation) and not v.names_in(expected) - constants - _VARIABLES
+    if not constants or not all(_is_arbitrary(expected, name, of_gold=not labelled) for name in constants):
         return
     fixed = v.names_in(gold) - constants
     others = _constants(stated) - fixed
@@ -166,6 +168,93 @@ def with_domain_renamed(gold: Value, answer: Value) -> tuple[Value, Value] | Non
     return body, renamed(other_body, {other: v.Name(name)})
 
 
+def with_declared_renamed(gold: Value, answer: Value) -> Iterator[tuple[Value, Value]]:
+    """Both sides without the real constants that the gold declares, which are named in the answer as in the gold.
+
+    `f(x) = mx + n` is `f(x) = ax + b, a, b \\in \\mathbb{R}`, and `f(x) = ax` is `f(x) = cx`.
+    """
+    body, declared = _declared(gold)
+    said, _ = _declared(answer)
+    if not isinstance(body, v.Relation) or not isinstance(said, v.Relation) or body.operators != ("=",):
+        return
+    label = body.sides[0]
+    arguments = v.names_in(label) | v.names_in(said.sides[0])
+    if not declared and isinstance(label, v.Apply) and v.names_in(body.sides[1]) - arguments == frozenset({"c"}):
+        declared = frozenset({"c"})
+    others = v.names_in(said) - arguments - (v.names_in(body) - declared)
+    if not declared or len(others) != len(declared) or len(declared) > _MAX_CONSTANTS or others & _VARIABLES:
+        return
+    for order in itertools.permutations(sorted(declared)):
+        names: dict[str, Expr] = {other: v.Name(name) for other, name in zip(sorted(others), order, strict=True)}
+        yield body, renamed(said, names)
+
+
+def _declared(value: Value) -> tuple[Value, frozenset[str]]:
+    """(body, names) of a value followed by the names that can be any real numbers."""
+    if not isinstance(value, v.Listing) or len(value.items) < 2:
+        return value, frozenset()
+    *names, domain = value.items[1:]
+    if not isinstance(domain, v.Relation) or domain.operators != ("in",) or domain.sides[1] != v.REALS:
+        return value, frozenset()
+    listed = [name.name for name in (*names, domain.sides[0]) if isinstance(name, v.Name)]
+    return (value.items[0], frozenset(listed)) if len(listed) == len(names) + 1 else (value, frozenset())
+
+
+def with_parameters_declared(gold: Value, answer: Value) -> Iterator[tuple[Value, Value]]:
+    """Both sides as families, where only one of them says that its parameter is an integer, or where nothing else fits.
+
+    Sets such as `\\{2k + 1 : k \\in \\mathbb{Z}\\}` and `3 + 7\\mathbb{Z}` say so. Two solutions of one unknown with pi
+    do too, as in `x = \\pi/2 + k\\pi`. Otherwise the letter alone can differ, as in `6k \\pm 1` and `6m \\pm 1`.
+    """
+    expected, stated = _in_integers(gold), _in_integers(answer)
+    if expected is not None or stated is not None:
+        if (expected, stated) != (gold, answer):
+            yield expected or gold, stated or answer
+        return
+    letters, others = v.names_in(gold) & _PARAMETERS, v.names_in(answer) & _PARAMETERS
+    if len(letters) != 1 or len(others) != 1:
+        return
+    labels = _unknown(gold), _unknown(answer)
+    if labels[0] and labels[1] and _holds_pi(gold) and _holds_pi(answer):
+        yield v.Family(gold, tuple(letters)), v.Family(answer, tuple(others))
+    listed = isinstance(gold, v.Listing) and isinstance(answer, v.Listing)
+    if letters != others and (listed or labels[0] == labels[1] != ""):
+        yield gold, renamed(answer, {next(iter(others)): v.Name(next(iter(letters)))})
+
+
+def _in_integers(value: Value) -> Value | None:
+    """The family that a value states with the integers; None if it does not speak of them."""
+    if isinstance(value, v.Family):
+        return value
+    if isinstance(value, v.Relation) and value.operators == ("in",) and isinstance(value.sides[0], v.Name):
+        family = _in_integers(value.sides[1])
+        if isinstance(family, v.Family) and isinstance(family.body, v.EXPRESSIONS):
+            return v.Family(v.Relation((value.sides[0], family.body), ("=",)), family.parameters)
+        return None
+    if isinstance(value, v.Collection) and len(value.items) == 1 and isinstance(value.items[0], v.Relation):
+        stated, domain = value.items[0].sides[0], value.items[0].sides[-1]
+        if domain == _INTEGERS and isinstance(stated, v.Ratio) and len(stated.terms) == 2:
+            body, name = stated.terms
+            return v.Family(body, (name.name,)) if isinstance(name, v.Name) else None
+    if isinstance(value, v.EXPRESSIONS) and v.names_in(value) == frozenset({_INTEGERS.name}):
+        name = "parameter of a coset"
+        return v.Family(renamed(value, {_INTEGERS.name: v.Name(name)}), (name,))
+    stated = value.sides[-1] if isinstance(value, v.Relation) else value
+    return family_of(value) if isinstance(stated, v.Apply) and stated.function == "residues" else None
+
+
+def _unknown(value: Value) -> str:
+    """The unknown that every part of a solution names; "" if there is none."""
+    parts = value.items if isinstance(value, v.Listing) else (value,)
+    names = {part.sides[0].name for part in parts if _names_a_value(part) and isinstance(part.sides[0], v.Name)}
+    known = len(names) == 1 and (isinstance(parts[0], v.Relation)) and names <= _VARIABLES | {"alpha"}
+    return names.pop() if known else ""
+
+
+def _holds_pi(value: object) -> bool:
+    return value == v.PI or any(_holds_pi(part) for part in v.children(value))
+
+
 def _with_real_parameter(value: Value) -> tuple[Value, str] | None:
     """(body, name) of a value followed by a name that can be any real number."""
     if not isinstance(value, v.Listing) or len(value.items) != 2:
@@ -184,6 +273,20 @@ def _stated(value: Value) -> Expr | None:
     return value if isinstance(value, v.EXPRESSIONS) else None
 
 
+def _is_nested(value: Expr, name: str) -> bool:
+    """Whether a constant stands beside variables within one term, as in 1/(x + C), where nothing else is given."""
+    others = {other for other in v.names_in(value) if not _CONSTANT.fullmatch(other)}
+    if not others or others - _VARIABLES or not name.startswith(("C", "c", "K", "k")):
+        return False
+
+    def beside(part: Expr) -> bool:
+        if isinstance(part, v.Sum) and v.Name(name) in part.terms and v.names_in(part) & _VARIABLES:
+            return True
+        return any(beside(inner) for inner in v.children(part) if isinstance(inner, v.EXPRESSIONS))
+
+    return not isinstance(value, v.Sum) and beside(value)
+
+
 def _constants(value: Expr) -> frozenset[str]:
     return frozenset(name for name in v.names_in(value) if _CONSTANT.fullmatch(name))
 
@@ -197,6 +300,8 @@ def _is_arbitrary(value: Expr, name: str, *, of_gold: bool) -> bool:
     rest = [term for term in terms if term is not holding[0]]
     alone = holding[0] in (v.Name(name), v.negate(v.Name(name)))
     factors = holding[0].factors if isinstance(holding[0], v.Product) else (holding[0],)
+    if _is_nested(value, name):
+        return True
     if v.Name(name) not in factors or sum(name in v.names_in(factor) for factor in factors) != 1:
         return False
     others = v.names_in(value) - {name}

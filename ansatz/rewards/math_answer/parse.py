@@ -62,7 +62,7 @@ _UNDETERMINED = re.compile(
 )
 _YES_NO = re.compile(r"(yes|no)(?:\s*[,.;:!]\s*|\s+(?=because|since|as\b))(.*)|(yes|no)", re.IGNORECASE)
 _BOTH_WAYS = re.compile(r"\b(?:yes|no|or|maybe|perhaps|wrong|incorrect|but|unless|if)\b", re.IGNORECASE)
-_ABOUT = re.compile(r"(?:\\approx|\\sim|≈|=)\s*")
+_ABOUT = re.compile(r"(?:\\approx|\\sim|≈|=|(?:\\(?:Rightarrow|implies|Longrightarrow|therefore)(?![A-Za-z])|∴)=?)\s*")
 _PROSE = re.compile(r"[A-Za-z0-9\s'.,:\-]+")
 _LONG_WORD = re.compile(r"[A-Za-z]{3}")
 _INTEGER_TAIL = re.compile(
@@ -212,6 +212,8 @@ def _read(cleaned: str, words: str, options: Options, *, letters: bool = False) 
     duration = _DURATION.fullmatch(words) if words[:1].isdigit() and "m" in words else None
     if duration:
         cleaned = f"{duration[1]}\\text{{ hours }}{duration[2]}\\text{{ minutes}}"
+    elif words[-4:] == " min" and words[:1].isdigit():  # elsewhere a function
+        cleaned = f"{cleaned.removesuffix('min')}\\text{{min}}" if cleaned.endswith(" min") else cleaned
     clock = _clock(words.replace("{:}", ":")) if words[:1].isdigit() else None
     if clock is not None:
         return _Reading(clock)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from ansatz.rewards.math_answer import values as v
-from ansatz.rewards.math_answer.functions import mapped
+from ansatz.rewards.math_answer.functions import mapped, modulo, substitute
 from ansatz.rewards.math_answer.values import Expr, Value
 from ansatz.rewards.math_answer.views import parted
 from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
@@ -122,7 +122,82 @@ def named_and_stated(sides: list[Value]) -> tuple[list[Value], list[Value]]:
         return (sides[:1], sides[1:]) if is_label(sides[0]) else ([], sides)
     if all(is_measure(side) or is_total(side) for side in sides[:first]):
         return sides[:first], sides[first:]
+    formulas = sides[1:first]
+    if formulas and all(isinstance(side, v.EXPRESSIONS) for side in formulas) and _names_a_thing(sides[0]):
+        names = v.names_in(sides[0]) if isinstance(sides[0], v.Name | v.Bracket) else frozenset[str]()
+        if all(names.isdisjoint(v.names_in(side)) for side in formulas):  # A = s^2 = 6^2 = 36
+            return sides[:1] if is_label(sides[0]) else [], sides[first:]
     return [], sides
+
+
+def _names_a_thing(side: Value) -> bool:
+    """Whether the first member of a chain is a label, or the absolute value or order of something without unknowns."""
+    if isinstance(side, v.Apply) and side.function == "abs":
+        return bool(v.names_in(side)) and not v.names_in(side) & _UNKNOWNS - {"z"}
+    return is_label(side)
+
+
+def by_entries(value: Value) -> Value:
+    """`(x, y) = (1, 2)` as `x = 1, y = 2`; any other value as it is."""
+    if not isinstance(value, v.Relation) or value.operators != ("=",):
+        return value
+    names, entries = value.sides
+    if not isinstance(names, v.Bracket) or not isinstance(entries, v.Bracket) or not is_label(names):
+        return value
+    if len(names.items) != len(entries.items) or len(v.names_in(names)) != len(names.items):
+        return value
+    pairs = zip(names.items, entries.items, strict=True)
+    return v.Listing(tuple(v.Relation((name, entry), ("=",)) for name, entry in pairs))
+
+
+def residue_stated(value: v.Relation) -> v.Num | None:
+    """The residue that a congruence between numbers states, as in 100 = 40 = 4 (mod 6); None if it does not hold."""
+    last = value.sides[-1]
+    if not isinstance(last, v.Apply) or last.function != "residues" or set(value.operators) != {"="}:
+        return None
+    residue, modulus = last.arguments
+    sides = [side for side in value.sides[:-1] if isinstance(side, v.EXPRESSIONS) and not v.names_in(side)]
+    holds = len(sides) == len(value.sides) - 1 and all(modulo(side, modulus) == residue for side in sides)
+    return residue if holds and isinstance(residue, v.Num) else None
+
+
+def without_bars(value: Value) -> Value:
+    """`|x - 1| < 4` as `-4 < x - 1, x - 1 < 4`, and `|x| >= 2` as a choice; any other value as it is."""
+    if not isinstance(value, v.Relation) or len(value.sides) != 2:
+        return value
+    inner, bound = value.sides
+    operator = value.operators[0]
+    if isinstance(bound, v.Apply):
+        inner, bound, operator = bound, inner, {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(operator, operator)
+    if not isinstance(inner, v.Apply) or inner.function != "abs" or not isinstance(bound, v.Num) or bound.value <= 0:
+        return value
+    if operator not in ("<", "<=", ">", ">="):
+        return value
+    solved = _solved(inner.arguments[0])
+    if solved is None:
+        return value
+    name, center, scale = solved
+    reach = v.multiply(bound, scale)
+    low, high = v.add(center, v.negate(reach)), v.add(center, reach)
+    if operator in ("<", "<="):
+        return v.Relation((low, name, high), (operator, operator))
+    below = v.Relation((name, low), (operator.replace(">", "<"),))
+    return v.Listing((below, v.Relation((name, high), (operator,))), choice=True)
+
+
+def _solved(inner: Expr) -> tuple[v.Name, Expr, Expr] | None:
+    """(x, -b/a, 1/|a|) of a linear expression a x + b with rational coefficients; None for any other."""
+    names = v.names_in(inner)
+    if len(names) != 1:
+        return None
+    name = next(iter(names))
+    start, next_one, second = (substitute(inner, name, v.integer(n)) for n in (0, 1, 2))
+    if not isinstance(start, v.Num) or not isinstance(next_one, v.Num) or not isinstance(second, v.Num):
+        return None
+    slope = next_one.value - start.value
+    if not slope or second.value - next_one.value != slope:
+        return None
+    return v.Name(name), v.Num(-start.value / slope), v.Num(1 / abs(slope))
 
 
 def difference_of(relation: v.Relation) -> tuple[Expr, str] | None:

@@ -11,6 +11,7 @@ from ansatz.rewards.math_answer.decide import Decision, decide_pair
 from ansatz.rewards.math_answer.extract import Mode, extract, extract_parts, stated_answer
 from ansatz.rewards.math_answer.options import Options, options_from
 from ansatz.rewards.math_answer.parse import is_choice, num_parts
+from ansatz.rewards.math_answer.restated import with_decimal_comma
 from ansatz.rewards.pool import JobCrashed, JobTimeout, WorkerPool
 from ansatz.types import Reason, Verdict, golds_of
 
@@ -63,6 +64,8 @@ def verify(
         require_think=require_think,
         ignore_unclosed_think=ignore_unclosed_think,
     )
+    if answer is not None and "," in gold:
+        answer = with_decimal_comma(gold, answer, response)
     return _judge(gold, answer, asked, pool, begin)
 
 

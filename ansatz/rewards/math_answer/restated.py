@@ -1,0 +1,174 @@
+"""Other spellings of a pair of answers, tried when the answer as it is written does not equal the gold.
+
+`\\deg(fg) = 1 + 2 = 3` is 3, "the series diverges" is "diverges", and `2,5 m` is 2.5 metres if the gold is `2,5`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ansatz.rewards.math_answer.clean import clean
+from ansatz.rewards.math_answer.options import Options
+from ansatz.rewards.math_answer.parse import fold, parse_answer, plain
+from ansatz.rewards.math_answer.words import unit_name
+
+MAX_LENGTH = 600  # characters of an answer that is read as a chain
+_MAX_WORDS = 80  # characters of an answer in words
+_DECIMAL_COMMA = re.compile(r"(\d+),(\d{1,2}|\d{4,})")
+_AMOUNT = re.compile(r"(-?\d+)[.,](\d+)\s?(?:\\[,;:! ])*\s?(?:\\(?:text|mathrm)\s?\{\s*([A-Za-z]+)\s*\}|([A-Za-z]+))?")
+_OPERATION = re.compile(
+    r"\\int\s?(?![_A-Za-z\\^])|\\(?:deg|dim|nabla|Pr|Var|Cov|operatorname|mathbb|[lc]?dots)(?![A-Za-z])"
+    r"|\\frac\s?\{(?:d|\\partial)(?:\^\d)?\s?\}\s?\{(?:d|\\partial)|\\mathrm\s?\{[A-Za-z]{2,}\}\s?[(\[]|^E\s?\["
+)
+_REFUSED = re.compile(
+    r"\\(?:text|mbox|ne|neq|not|le|ge|leq|geq|lt|gt|approx|sim|in|equiv|to|implies|iff|Rightarrow|pm|mp)(?![A-Za-z])"
+    r"|[<>?!;,:]|(?<![\\A-Za-z{])[A-Za-z]{4,}"
+)
+_EVALUATED = re.compile(r"\\(?:i{0,2}int|oint|sum|prod|lim|gcd)(?![A-Za-z])")
+_LETTER = re.compile(r"[A-Za-z]")
+_SPACING = re.compile(r"\\[,;:! ]|\\q?quad(?![A-Za-z])")
+_CLOSING = {"{": "}", "(": ")", "[": "]"}
+
+_WORDS = re.compile(r"[a-z1-4][a-z',\- ]*")
+_QUADRANT = re.compile(r"(?:quadrant (\w{1,6})|(\w{1,6}) quadrant)")
+_ORDINALS = {
+    word: str(number)
+    for number, words in enumerate(("i 1 1st first", "ii 2 2nd second", "iii 3 3rd third", "iv 4 4th fourth"), start=1)
+    for word in words.split()
+}
+_SERIES = re.compile(
+    r"(?:(?:it|this|that|(?:this |that )?(?:\w+ )?(?:series|sequence|integral|limit|product|sum)) )?"
+    r"(?:(?:is )?(absolutely |conditionally |uniformly |pointwise )?(converg|diverg)(?:es|ent|e|ing)"
+    r"(?: (absolutely|conditionally|uniformly|pointwise))?)"
+)
+_PROPERTY = re.compile(
+    r"(?:(?:it|this|that|(?:the )?(?:function|map|mapping|number|relation|matrix|group|triangle)) is )?(?:an? )?(.+)"
+)
+_BEFORE_DAY = re.compile(r"on (?=(?:(?:mon|tues|wednes|thurs|fri|satur|sun)days?)$)")
+_WINS = re.compile(r"([a-z]+(?: [a-z]+)??)(?: wins(?: the game)?| is the winner| has a winning strategy)?")
+
+
+def restatements(gold: str, answer: str, options: Options, *, unevaluated: bool = False) -> Iterator[tuple[str, str]]:
+    """The pair in other words, each of which decides it if it makes the answer equal.
+
+    unevaluated: algebra found no number for an expression, so a sum, an integral or a limit only names its value.
+    """
+    if "=" in answer or "=" in gold:
+        chain = _without_operations(gold, answer, options, unevaluated=unevaluated)
+        if chain is not None:
+            yield chain
+    if "mod" in answer and "mod" in gold and "\\equiv" in gold and "\\bmod" in answer:
+        yield gold, answer.replace("\\bmod", "\\pmod")
+    if "\\mid" in gold + answer and "\\{" in gold + answer:
+        yield gold.replace("\\mid", ":"), answer.replace("\\mid", ":")
+    if "Z" in gold and "Z" in answer and "\\mathbb" in gold + answer:
+        groups = _cyclic(gold), _cyclic(answer)
+        if groups != (gold, answer):
+            yield groups
+    if "," in gold and _DECIMAL_COMMA.fullmatch(gold.strip("$ ")):
+        amounts = _with_points(gold.strip("$ "), clean(answer))
+        if amounts is not None:
+            yield amounts
+
+
+def with_decimal_comma(gold: str, answer: str, response: str) -> str:
+    """An answer whose decimal comma became a point when it was read, with its comma again if the gold has one too."""
+    if "." not in answer or "," not in gold or answer in response or not _DECIMAL_COMMA.fullmatch(gold.strip("$ ")):
+        return answer
+    return answer.replace(".", ",", 1) if answer.startswith(gold.strip("$ ").replace(",", ".")) else answer
+
+
+def same_words(gold: str, answer: str) -> bool:
+    """Whether two texts say the same of one thing: "diverges" and "the series diverges", "Bob wins" and "Bob"."""
+    if len(gold) > _MAX_WORDS or len(answer) > _MAX_WORDS:
+        return False
+    expected, said = (fold(plain(clean(text))).replace(", ", ",") for text in (gold, answer))
+    if not _WORDS.fullmatch(expected) or not _WORDS.fullmatch(said):
+        return False
+    if expected.endswith((" wins", " is the winner")) or said.endswith((" wins", " is the winner")):
+        winner, named = _WINS.fullmatch(expected), _WINS.fullmatch(said)
+        return winner is not None and named is not None and fold(winner[1]) == fold(named[1])
+    return _in_short(expected) == _in_short(said)
+
+
+def _in_short(words: str) -> str:
+    series = _SERIES.fullmatch(words)
+    if series and not (series[1] and series[3]):
+        return f"{series[2]}es {series[1] or series[3] or ''}".strip()
+    quadrant = _QUADRANT.fullmatch(words.removeprefix("in ").removeprefix("the "))
+    if quadrant and (quadrant[1] or quadrant[2]) in _ORDINALS:
+        return f"quadrant {_ORDINALS[quadrant[1] or quadrant[2]]}"
+    described = _PROPERTY.fullmatch(_BEFORE_DAY.sub("", words))
+    return (described[1] if described else words).replace(",but", " but").replace(",and", " and")
+
+
+def _cyclic(text: str) -> str:
+    """`\\mathbb{Z}/6\\mathbb{Z}` and `\\mathbb{Z}/6` as `\\mathbb{Z}_6`."""
+    text = re.sub(r"\\mathbb\s?\{?\s?Z\s?\}?", r"\\mathbb{Z}", clean(text))
+    text = re.sub(r"\\mathbb\{Z\}_(\d)", r"\\mathbb{Z}_{\1}", text)
+    return re.sub(r"\\mathbb\{Z\}\s?/\s?\(?(\d+)\s?(?:\\mathbb\{Z\})?\)?", r"\\mathbb{Z}_{\1}", text)
+
+
+def _with_points(gold: str, answer: str) -> tuple[str, str] | None:
+    """Both with a decimal point, if the gold can be a decimal with a comma and the answer has its digits and a unit."""
+    amount = _AMOUNT.fullmatch(answer)
+    if amount is None or gold != f"{amount[1]},{amount[2]}":
+        return None
+    unit = amount[3] or amount[4]
+    if (unit and unit_name(unit) is None) or (not unit and not gold.startswith("0")):
+        return None
+    decimal = f"{amount[1]}.{amount[2]}"
+    return decimal, f"{decimal}\\text{{ {unit}}}" if unit else decimal
+
+
+def _without_operations(gold: str, answer: str, options: Options, *, unevaluated: bool) -> tuple[str, str] | None:
+    """A pair without the first members of its chains that name a value and that the parser does not read.
+
+    `\\deg(fg) = 1 + 2 = 3` becomes `1 + 2 = 3`, whose members must still agree.
+    """
+    expected, expected_names = _stated(gold, options, unevaluated)
+    stated, names = _stated(answer, options, unevaluated)
+    if not names and not expected_names:
+        return None
+    if names and expected_names and names[0] != expected_names[0]:
+        return None
+    return expected, stated
+
+
+def _stated(text: str, options: Options, unevaluated: bool) -> tuple[str, list[str]]:
+    """A chain without such members, and these members; the text itself if it is not such a chain."""
+    cleaned = clean(text)
+    members = _members(cleaned) if "=" in cleaned and len(cleaned) <= MAX_LENGTH else []
+    names: list[str] = []
+    kept: list[str] = []
+    for member, outside in members[:-1]:
+        hidden = _OPERATION.search(member) or (unevaluated and _EVALUATED.search(member))
+        hidden = hidden or (_LETTER.search(member) and parse_answer(member, options).value is None)
+        if hidden and member and not _REFUSED.search(_SPACING.sub(" ", outside)):
+            names.append("".join(_SPACING.sub("", member).split()))
+        else:
+            kept.append(member)
+    if not names or not members[-1][0]:
+        return text, []
+    return "=".join([*kept, members[-1][0]]), names
+
+
+def _members(text: str) -> list[tuple[str, str]]:
+    """The members of a chain of equalities, each with its characters outside all brackets."""
+    members, outside, start = list[tuple[str, str]](), list[str](), 0
+    closing: list[str] = []
+    for place, char in enumerate(text):
+        if char in _CLOSING:
+            closing.append(_CLOSING[char])
+        elif char in ")]}":
+            if closing:
+                closing.pop()
+        elif closing:
+            continue
+        elif char == "=":
+            members.append((text[start:place].strip(), "".join(outside)))
+            outside, start = [], place + 1
+        else:
+            outside.append(char)
+    return [*members, (text[start:].strip(), "".join(outside))]
