@@ -274,17 +274,17 @@ def _stated(value: Value) -> Expr | None:
 
 
 def _is_nested(value: Expr, name: str) -> bool:
-    """Whether a constant stands beside variables within one term, as in 1/(x + C), where nothing else is given."""
+    """Whether a constant is added to variables within one term, as in 1/(x + C), where nothing else is given."""
     others = {other for other in v.names_in(value) if not _CONSTANT.fullmatch(other)}
     if not others or others - _VARIABLES or not name.startswith(("C", "c", "K", "k")):
         return False
 
-    def beside(part: Expr) -> bool:
+    def is_added(part: Expr) -> bool:
         if isinstance(part, v.Sum) and v.Name(name) in part.terms and v.names_in(part) & _VARIABLES:
             return True
-        return any(beside(inner) for inner in v.children(part) if isinstance(inner, v.EXPRESSIONS))
+        return any(is_added(inner) for inner in v.children(part) if isinstance(inner, v.EXPRESSIONS))
 
-    return not isinstance(value, v.Sum) and beside(value)
+    return not isinstance(value, v.Sum) and is_added(value)
 
 
 def _constants(value: Expr) -> frozenset[str]:
