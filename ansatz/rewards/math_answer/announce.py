@@ -15,6 +15,7 @@ from ansatz.rewards.math_answer.context import read_before, taken_back
 from ansatz.rewards.math_answer.letters import asserted_letter
 from ansatz.rewards.math_answer.statements import BOLD, is_currency, unit_after, value_said
 
+_NEAR = 80  # characters before an answer phrase that can govern it
 _TAIL = 4_000  # characters that are searched for a last number
 
 _STOP = re.compile(r"<[|｜][^<>]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>|\[/?INST\]")
@@ -43,6 +44,12 @@ _ANOTHERS = re.compile(
     re.IGNORECASE,
 )
 """What makes an answer phrase speak of an answer that is not the response's own."""
+_SAID_OF = re.compile(
+    r"\b(?:assum\w*|suppos\w*|hypothes[ie]s|contradict\w*|claim\w*|idea|notion|belief|suggestion|possibility|mistake\w*|error|wrong|false|incorrect|impossible|unlikely|doubt\w*|den(?:y|ies|ied)|refut\w*|disprov\w*|reject\w*)"
+    r"\b(?:\s+\w+){0,4}\s+that\s+(?:the\s+)?(?:\w+\s+)?$",
+    re.IGNORECASE,
+)
+"""Words that govern an answer phrase and take its statement away: "this contradicts the assumption that the"."""
 _LEAD = re.compile(r"[\s:：*=]*(?:(?:option|choice|approximately|simply)\s+)?", re.IGNORECASE)
 _OPENING_WORDS = re.compile(
     r"[\s,]*(?:(?:thus|hence|therefore|so|then|and|finally|that|this|gives|giving"
@@ -135,7 +142,8 @@ def _phrased(text: str, phrases: list[re.Match[str] | None], *, choice: bool) ->
         sentence = sentence[_matched(_OPENING_WORDS, sentence, 0) :]
         if sentence:
             return _statement(sentence, choice=choice)
-    if opening and _ANOTHERS.search(text, max(0, opening.start() - 60), opening.start()):
+    near = max(0, opening.start() - _NEAR) if opening else 0
+    if opening and (_ANOTHERS.search(text, near, opening.start()) or _SAID_OF.search(text, near, opening.start())):
         return None
     if opening is None or (opening[0].strip("#* \n")[:1].islower() and read_before(text, opening.start())[0]):
         return None

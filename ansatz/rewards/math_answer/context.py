@@ -15,6 +15,8 @@ from ansatz.rewards.math_answer.words import unit_name, words_of_text
 MAX_LINK = 60  # characters between two marks that can belong together
 _NEAR = 70  # characters before a mark that can deny it
 _FAR = 120  # characters after it
+_SENTENCE_BEFORE = 300  # characters before it that its sentence can take
+_SHORT_REST = 12  # characters after it that say nothing
 _REMARKS = 8_000  # characters after it that can take it back
 
 _LABEL = r"[A-Za-z](?:_\{?\w{1,3}\}?)?\s{0,3}="
@@ -25,6 +27,7 @@ _LINK = re.compile(
     rf"|possibly|vielleicht|peut-être|quizás|forse|talvez|{_LABEL}))*",
     re.IGNORECASE,
 )
+_DOUBT = re.compile(r"\b(?:maybe|perhaps|possibly|vielleicht|peut-être|quizás|forse|talvez)\b", re.IGNORECASE)
 _CHOICE = re.compile(rf"(?<![A-Za-z\\])(?:{_EITHER}|of)(?![A-Za-z])|\\lor|\\vee|/|\|", re.IGNORECASE)
 
 _SPACED = str.maketrans(dict.fromkeys('$*_()[]{},;:.!?\\"`~&=\n', " "))
@@ -41,7 +44,9 @@ _DENIALS = words_of_text(
 )
 """Words that, directly before an answer, deny it, doubt it, or make it a bound."""
 _ALTERING = words_of_text("half twice double triple thrice minus negative times plus root reciprocal square cube")
-_SUSPICIOUS = _DENIALS | words_of_text("least most potential plausible anything possible out from other different")
+_SUSPICIOUS = _DENIALS | words_of_text(
+    "either misleading least most potential plausible anything possible out from other different"
+)
 _GLUE = words_of_text(
     """
     is are was were be been being equal equals to the a an answer answers value result solution number option choice of
@@ -57,7 +62,7 @@ _WORD_LIKE = re.compile(r"[^\W\d_]{2,}(?:['’-][^\W\d_]+)*|[aAI]")
 _ENDS = frozenset(",.;!?:") | frozenset(languages.CLAUSE_ENDS)
 _NEVER_BEFORE = re.compile(
     r"(?:\brul(?:es?|ed|ing)\s+out|\b(?:different|distinct|differs?)\s+from|\bother\s+than"
-    r"|\b(?:one|a|another|some)\s+(?:possible|plausible|potential)\s+\w+\s+\w+|\banything\s+but|\b(?:maybe|perhaps|possibly|probably)\s*,|\bat\s+(?:least|most))\W*$",
+    r"|\b(?:one|a|another|some)\s+(?:possible|plausible|potential)\s+\w+\s+\w+|\banything\s+but|\b(?:mistake|error|wrong|incorrect|false|tempting|impossible|misleading)\s+to\s+(?:\w+\s+){1,4}|\beither|\b(?:maybe|perhaps|possibly|probably)\s*,|\bat\s+(?:least|most))\W*$",
     re.IGNORECASE,
 )
 _FORMULA_BEFORE = re.compile(
@@ -97,8 +102,8 @@ _CONTRADICTED = re.compile(
 """The writer's own result against the one that a mark only reports."""
 _EQUAL_TO = re.compile(r"=\s*([^$\n=]{1,200}?)(?=\s{0,9}(?:$|\$|\n|\\\)|\\\]|[,;.](?:\s|$)|\\\\|\\end|\}))")
 _ALTERNATIVE = re.compile(
-    rf"[,;(]?\s*(?:\\(?:text|mathrm)\s?\{{\s*)?(?:(?<!\w)(?:{_EITHER})(?!\w)|(?:或者?|または|もしくは|또는|या)|/|\||\\lor|\\vee)[\s}},:]{{0,8}}"
-    rf"(?:(?:maybe|perhaps|possibly|even|else|vielleicht|peut-être|quizás|forse|talvez)\s+)?(?:[$*(\s]|\\[(\[]){{0,8}}(?:{_LABEL}\s*)?"
+    rf"[,;(—–-]{{0,3}}\s*(?:\\(?:text|mathrm)\s?\{{\s*)?(?:(?<!\w)(?:{_EITHER})(?!\w)|(?:或者?|または|もしくは|또는|या)|/|\||\\lor|\\vee)[\s}},:]{{0,8}}"
+    rf"(?:(?:maybe|perhaps|possibly|even|else|vielleicht|peut-être|quizás|forse|talvez)\s+)?(?:(?:is|was|could|should|might|would)\s+(?:it|that|this)\s+(?:be\s+)?|it\s+(?:is|was|could\s+be|might\s+be)\s+)?(?:[$*(\s]|\\[(\[]){{0,8}}(?:{_LABEL}\s*)?"
     r"([-+]?\s?[\d\\√](?:[^.;!?\n$]|\.(?=\d)){0,80}|[A-J](?!\w))",
     re.IGNORECASE,
 )
@@ -121,11 +126,42 @@ _DENIED_AFTER = re.compile(
     r"\b(?:not|cannot|never|neither|wrong|incorrect|false|mistake|mistaken|rejected|excluded|discarded|impossible|invalid"
     r"|extraneous|fails?|ruled\s+out|eliminated|unlikely|doubtful|maybe|perhaps|possibly|probably|might|could|may|guess"
     r"|unsure|too\s+(?:small|large|big|high|low|many|few)|one\s+of\s+the\s+possible|otherwise)\b|n['’]t\b"
-    r"(?!\s+(?:\$|\\\(|\d|[A-J]\b))",
+    r"(?!\s+(?:\$|\\\(|\d|(?-i:[A-J])\b))|^\s*(?:is|was|serves\s+as|gives|only|as)\s+(?:\w+\s+){0,3}(?:bound|estimate|approximation|candidate|guess|counterexample)\b"
+    r"|^\s*(?:bounds|(?:over|under)(?:estimat|shoot|count|stat)\w*)\b|\bno\s+(?:\w+\s+)?(?:root|solution|answer|option|zero)\b|\bdoes\s+not\b",
     re.IGNORECASE,
 )
 _CONTRAST = re.compile(
-    r"\b(?:not|rather\s+than|instead\s+of|never|unlike)\s+(?:\$|\\\(|\\boxed|[-\d]|[A-J]\b)", re.IGNORECASE
+    r"\b(?:not|rather\s+than|instead\s+of|never|unlike)\s+(?:\$|\\\(|\\boxed|[-\d]|(?-i:[A-J])\b)", re.IGNORECASE
+)
+_NOT_THAT_ONE = re.compile(
+    r"\s*,\s*(?:(?:and|et|und|y|e|en|i|и|ve)\s+)?(?:not|nicht|non\s+pas|pas|no|non|não|niet|nie|не)\s+"
+    r"(?:[$*]*\\?\(?-?\d[^\s,;]*?(?:\s[a-z]{1,12})?|(?P<word>(?!(?:sure|certain|possible|allowed|verified|checked|prove[nd]|exact|final|yet|really|necessarily|correct|right|true"
+    r"|valid|the|an?|it|this|that|so|if|for|in|to|at|by|all|any|quite|only)\b)[a-z]{3,20}))[$*)]*(?:[.!,;]|\\\)|\s*$)",
+    re.IGNORECASE,
+)
+"""Another value that is denied after a comma: "\\boxed{12}, not 24". A word only counts against a word."""
+_NEVER_IN_SENTENCE = re.compile(
+    r"\b(?:by\s+no\s+means|in\s+no\s+(?:way|case)|under\s+no\s+circumstances?|on\s+no\s+account|at\s+no\s+(?:point|time)|no\s+way)\b",
+    re.IGNORECASE,
+)
+_NOTHING_ELSE = re.compile(
+    r"(?:\b(?:better|worse)\s+than|\banything\s+(?:other\s+than|but|else\s+than|different\s+from|except)|\b(?:nothing|none|no)\s+(?:other\s+than|but|else\s+than))[\s$*(\\]*$",
+    re.IGNORECASE,
+)
+_IMPOSSIBLE = re.compile(r"\b(?:not|cannot|never|impossible|nothing|none|no)\b|n['’]t\b", re.IGNORECASE)
+_SUPPOSED = re.compile(
+    r"\s*(?:let\s+us\s+|let['’]s\s+|we\s+|now\s+|first\s+|,)*(?:assum|suppos|imagin|pretend)", re.IGNORECASE
+)
+_OTHERS = re.compile(
+    r"\s*(?:who(?:so)?ever|any(?:one|body)\s+who|those\s+who|(?:many|most|some)\s+(?:people|students|solvers|readers|would)"
+    r"|a\s+common\s+(?:mistake|error|wrong))\b",
+    re.IGNORECASE,
+)
+_REFUTED = re.compile(r"\b(?:absurd|contradict\w*|impossible|cannot|can['’]t|nonsense|false)\b", re.IGNORECASE)
+_MISCOUNTED = re.compile(
+    r"[^.!?\n]{0,60}?[,;—–-]\s*(?:but|however|yet|though|although|except\s+that)\b[^.!?\n]{0,160}?\b(?:mistak\w*|twice|wrong\w*|forg[eo]t\w*|overlook\w*|overcount\w*|miscount\w*|dropped|missed|missing"
+    r"|omitted|error|slip|subtract|(?:so|hence|thus|therefore|making|leaving)\s[^.!?\n]{0,60}?\d)",
+    re.IGNORECASE,
 )
 _NOT_IT = re.compile(
     r"\b(?:wrong|incorrect|false|mistake|mistaken|rejected|excluded|discarded|impossible|invalid|extraneous|ruled\s+out)\b"
@@ -193,7 +229,7 @@ def refused(clause: str) -> bool:
 
 def separator(gap: str) -> str | None:
     """What joins two marked answers into a list: " or ", ", ", or None if more than that stands between them."""
-    if len(gap) > MAX_LINK or not _LINK.fullmatch(gap):
+    if len(gap) > MAX_LINK or not _LINK.fullmatch(gap) or _DOUBT.search(gap):
         return None
     return " or " if _CHOICE.search(gap) else ", "
 
@@ -223,6 +259,30 @@ def read_before(text: str, start: int) -> tuple[bool, tuple[str, str] | None]:
     if plain and _SUSPICIOUS.isdisjoint(words) and _ALTERING.isdisjoint(last):
         return False, listed
     return _denied_by_words(window) or _NEVER_BEFORE.search(window) is not None, listed
+
+
+def affirmed_or_denied(text: str, start: int, end: int) -> bool | None:
+    """Whether the sentence of a mark says that nothing else is possible (True) or denies the mark (False)."""
+    line = text[max(0, start - _SENTENCE_BEFORE) : start]
+    sentence = line[max(line.rfind(". "), line.rfind("\n"), line.rfind("! ")) + 1 :]
+    near = sentence[-40:]
+    if (
+        ("than" in near or "any" in near or "but" in near)
+        and _NOTHING_ELSE.search(near)
+        and _IMPOSSIBLE.search(sentence)
+    ):
+        return True
+    if _OTHERS.match(sentence):
+        return False
+    low = sentence.lower()
+    if " no " in low and _NEVER_IN_SENTENCE.search(sentence):
+        return False
+    if len(text) - end > _SHORT_REST:
+        if ("ssum" in low or "uppos" in low or "magin" in low) and _SUPPOSED.match(sentence):
+            return False if _REFUTED.search(text, end, end + _REMARKS) else None
+        if _MISCOUNTED.match(text, end):
+            return False
+    return None
 
 
 def _denied_by_words(window: str) -> bool:
@@ -312,11 +372,21 @@ def denied_after(text: str, end: int) -> bool:
     clause = near[: ending.start()] if ending else near
     if _REASON.match(clause):
         return False
+    other = _NOT_THAT_ONE.match(near) if clause[:1] in ", " else None
+    if other and (other["word"] is None or not text[:end].rstrip("}$ ")[-1:].isdigit()):
+        return False
     if refused(clause):
         return True
     if _CONTRAST.search(clause):
         clause = clause[: _CONTRAST.search(clause).start()]  # pyright: ignore[reportOptionalMemberAccess]
     return bool((_NOT_IT if _ASIDE.match(clause) else _DENIED_AFTER).search(clause))
+
+
+def past_contrast(text: str, end: int) -> int:
+    """Where the denial of another value directly after a mark ends, as in "\\boxed{12}, no 24"; `end` without one."""
+    place = _end(_CLOSED, text, end)
+    other = _NOT_THAT_ONE.match(text, place) if text.startswith(",", place) else None
+    return other.end() if other and other["word"] is None else end
 
 
 def taken_back(text: str, end: int, answer: str) -> int | None:

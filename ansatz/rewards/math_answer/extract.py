@@ -17,10 +17,12 @@ from ansatz.rewards.math_answer.boxed_parts import labelled
 from ansatz.rewards.math_answer.clean import clean, squeeze
 from ansatz.rewards.math_answer.context import (
     MAX_LINK,
+    affirmed_or_denied,
     denied_after,
     listed_after,
     named_after,
     nothing_follows,
+    past_contrast,
     read_before,
     separator,
     taken_back,
@@ -163,8 +165,13 @@ def _boxed(text: str, *, join: bool) -> str | None:
     if asserted:
         content, start = asserted
     answer, start = _linked(text, start, content)
+    affirmed = affirmed_or_denied(text, start, end)
     denied, listed = read_before(text, start)
-    if denied or (len(text) - end > _SHORTEST_BOX and _against(text, start, end)):
+    if (
+        affirmed is False
+        or (denied and not affirmed)
+        or (len(text) - end > _SHORTEST_BOX and _against(text, start, end))
+    ):
         return None
     if listed:
         answer = _listed([listed[0], answer], listed[1])
@@ -234,6 +241,7 @@ def _after(text: str, end: int, answer: str) -> str | None:
         answer += unit_behind(text, end) if answer.endswith(_ENDS_OF_NUMBER) else ""
     elif named_after(text, end):
         return None
+    end = past_contrast(text, end)
     retraction = taken_back(text, end, answer)
     later = restated(text[end + (retraction or 0) :])
     if later is None:

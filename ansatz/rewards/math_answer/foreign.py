@@ -64,7 +64,7 @@ def _value_of(text: str, phrase: re.Match[str]) -> str | None:
     if subject and (_OTHER_QUANTITY.search(subject) or _INDEFINITE.match(subject + " ")):
         return None
     value = _localized(value_after(text, phrase.end()), phrase)
-    if value is None and phrase[0].endswith((":", "：")):
+    if value is None and phrase[0].endswith((":", "：", "は", "은", "는", "是")):
         rest = text[phrase.end() :].strip()
         end = _END.search(rest)
         if end is None or not _BEHIND.search(rest, end.end()):
@@ -152,11 +152,11 @@ def _verb_last(rest: str) -> str | None:
 _NEAR = 80  # characters before a phrase that can qualify it
 _OPENING = re.compile(r"[^.!?\n。！？:：]*$")
 _VALUE_AT_END = re.compile(
-    r"(?P<before>[^\d$\\=<>≤≥≠]{4,200}?)(?P<value>\**(?:\$[^$]{1,80}\$|\\\((?:[^\\]|\\[a-zA-Z,;]){1,80}\\\)|(?:[€£¥₹]|R?\\?\$)?\s?[-−]?\d+(?:[.,]\d+)*"
+    r"(?P<before>[^\d$\\=<>≤≥≠]{0,200}?)(?P<value>\**(?:\$[^$]{1,80}\$|\\\((?:[^\\]|\\[a-zA-Z,;]){1,80}\\\)|(?:[€£¥₹]|R?\\?\$)?\s?[-−]?\d+(?:[.,]\d+)*"
     r"(?:\s?/\s?\d+)?(?:\s?\\?%)?)\**)(?P<after>[^\d$\\=]{0,40})"
 )
 _EQUATION_AT_END = re.compile(
-    r"(?P<before>[^\d$\\=]{3,200}?[\s,:])\$?(?P<value>[A-Za-z]\s?=\s?[-+]?\d+(?:[.,]\d+)?)\$?(?P<after>)"
+    r"(?P<before>(?:[^=\n]{3,200}?[\s,:])?|[^\n]{3,200}?\$[^\n]{1,100}?[\s,:])(?P<value>\$[A-Za-z]\s?=\s?[^$=]{1,60}\$|\$?[A-Za-z]\s?=\s?[-+]?\d+(?:[.,]\d+)?\$?)(?P<after>)"
 )
 _BY_THEOREM = re.compile(
     r"[^,]{0,30}(?:théor|formul|fórmul|formel|satz|teorem|stelling|теорем|формул|twierdz|wzor)[^,]{0,40},[^,]*$",
@@ -167,54 +167,69 @@ _OTHER_QUANTITY = re.compile(languages.OTHER_QUANTITY, re.IGNORECASE)
 _NOT_BEFORE_VALUE = re.compile(rf"(?:{languages.NOT_BEFORE_VALUE})\s*$", re.IGNORECASE)
 _VALUE_OF = re.compile(rf"(?:{languages.VALUE_OF})\s*$", re.IGNORECASE)
 _TOTALS = re.compile(rf"\s*(?<!\w){languages.TOTALS}$", re.IGNORECASE)
-_ONE_NOUN = re.compile(r"\s?[^\W\d_]{2,20}")
+_NOUNS = re.compile(r"\s?['’]?[^\W\d_]+(?:[\s'’-][^\W\d_]+){0,6}")
 _INDEFINITE = re.compile(
-    r"\s*(?:ein|eine|eines|einer|un|une|una|uno|um|uma|een|jeden|jedna|bir|одно|один|одна|si|se|als)\s", re.IGNORECASE
+    r"\s*(?:ein|eine|eines|einer|un|une|una|uno|um|uma|een|jeden|jedna|bir|одно|один|одна|si(?!\s+(?:ottiene|trova|ha|deduce|conclude|obtien|trouv))|se(?!\s+(?:obt|encuentra|encontra|deduce|tiene|tem|sigue|conclu|puede|pueden|chega|llega))|als)\s",
+    re.IGNORECASE,
 )
 _DECIMAL_COMMA = re.compile(r"([-−]?\d+),(\d{1,2}|\d{4,})(?!\d)")
 _PLURAL = re.compile(r"\b(?:sind|lauten|sont|son|são|sono|zijn|są|равны)\b|Lösungen|olutions", re.IGNORECASE)
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af\u0900-\u097f]")
-_ALL_TOGETHER = re.compile(r"一共|总共|總共|共(?!同)|全部で|合計|合わせて|모두|총|전부|कुल")
-_COUNTER = re.compile(
-    r"\s?(?:[个個只本条张次名位件棵块颗枚支把元天年人岁米页]|小时|分钟|厘米|つ|匹|回|冊|台|枚|個|人|本|円|개|명|마리|번|권|장|병|그루|원|시간|살)?"
-    r"[\u4e00-\u9fff]{0,3}\s?(?:です|だ|である|が必要です|입니다|이다|이에요|が要る|になります|となる)?"
+_UNIT_FIRST = re.compile(
+    r"\s?(" + "|".join(sorted(map(re.escape, languages.UNIT_OF_WORD), key=len, reverse=True)) + r")(?![a-z])"
 )
+_CLAUSE_START = re.compile(
+    r"[,，、،;；:：—–]\s*|(?<=ので)|(?<=から)、|\s(?=(?:also|daher|somit|donc|luego|logo|quindi|dus|więc|поэтому|значит)\s)"
+)
+_OPERATION = re.compile(languages.OPERATION, re.IGNORECASE)
+_MAX_WORDS_BEHIND = 6
 
 
 def stated(sentence: str, *, answered: bool = False) -> str | None:
     """The value that a sentence in another language states, read by its structure.
 
-    The value is the only number or formula of the sentence and stands at its end, after no preposition, and nothing in
-    the sentence denies, doubts, bounds, supposes or rounds it, or speaks of each, another or an earlier quantity.
-    answered: after a phrase such as "Antwort:".
+    The value is the only number or formula of the last clause and stands at its end or before its last words, after no
+    preposition. Nothing in the sentence denies, doubts, bounds, supposes or rounds it, or speaks of each, another or an
+    earlier quantity. answered: after a phrase such as "Antwort:".
     """
-    sentence = sentence.strip().rstrip(".。।!！ ")
+    sentence = BOLD.sub(r"\1", sentence).strip().rstrip(".。।!！ ")
     if len(sentence) > MAX_CONCLUSION or not is_foreign(sentence):
         return None
-    if _REFUSED.search(sentence) or _OTHER_QUANTITY.search(sentence) or "?" in sentence or "？" in sentence:
+    hidden = SPANS.sub(lambda span: "\x00" * len(span[0]), sentence)
+    if _REFUSED.search(hidden) or _OTHER_QUANTITY.search(hidden) or "?" in sentence or "？" in sentence:
         return None
-    match = _EQUATION_AT_END.fullmatch(sentence) or _VALUE_AT_END.fullmatch(_PER.sub("", sentence))
-    if match is None or _INDEFINITE.match(sentence):
+    start = max((cut.end() for cut in _CLAUSE_START.finditer(hidden)), default=0)
+    clause = _PER.sub("", sentence[start:].strip())
+    match = _EQUATION_AT_END.fullmatch(clause) or _VALUE_AT_END.fullmatch(clause)
+    if match is None or _INDEFINITE.match(clause) or _INDEFINITE.match(sentence):
         return None
     before, after = match["before"].rstrip(" *:"), match["after"].rstrip("* ")
     value = match["value"].strip("* ").removeprefix("R")
-    if _UNSPACED.search(sentence):
-        counted = answered or _CONCLUSION.match(sentence) or _ALL_TOGETHER.search(before)
-        return value if counted and _COUNTER.fullmatch(after) else None
-    if "," in before and not (_CONCLUSION.match(sentence) or _BY_THEOREM.match(sentence)):
+    plural = _PLURAL.search(before) is not None
+    if len(after.split()) > _MAX_WORDS_BEHIND or _OPERATION.search(clause):
         return None
+    if _UNSPACED.search(clause):
+        return value + _unit_behind(after)
     if _NOT_BEFORE_VALUE.search(before) and not _VALUE_OF.search(before):
         return None
-    return _with_unit(value, _TOTALS.sub("", after), plural=_PLURAL.search(before) is not None)
+    if not before and not answered and start == 0:
+        return None
+    return _with_unit(value, _TOTALS.sub("", after), plural=plural)
+
+
+def _unit_behind(after: str) -> str:
+    unit = _UNIT_FIRST.match(after)
+    written = languages.UNIT_OF_WORD[unit[1].lower()] if unit else ""
+    return f" \\text{{{written}}}" if written else ""
 
 
 def is_foreign(sentence: str) -> bool:
     """Whether a sentence has a word of another language, or a letter that English lacks, and no common English word."""
-    words = re.findall(r"[^\W\d_]+", sentence.lower())
+    words = re.findall(r"[^\W\d_]{2,}", sentence.lower())
     if not languages.ENGLISH_WORDS.isdisjoint(words):
         return False
     letters = any(not char.isascii() and char.isalpha() for char in SPANS.sub("", sentence))
-    return len(words) > 1 and (letters or not languages.FOREIGN_WORDS.isdisjoint(words))
+    return letters or not languages.FOREIGN_WORDS.isdisjoint(words)
 
 
 def _with_unit(value: str, after: str, *, plural: bool) -> str | None:
@@ -222,7 +237,7 @@ def _with_unit(value: str, after: str, *, plural: bool) -> str | None:
     bare = bare_value(with_point(value, plural=plural) + after)
     if bare is not None:
         return bare
-    return with_point(value, plural=plural) if not after or _ONE_NOUN.fullmatch(after) else None
+    return with_point(value, plural=plural) if not after or _NOUNS.fullmatch(after) else None
 
 
 def with_point(value: str, *, plural: bool = False) -> str:

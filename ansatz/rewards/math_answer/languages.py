@@ -29,11 +29,11 @@ nicht|kein|keine|keinen|keiner|keinesfalls|keineswegs|nie|niemals|weder|pas|jama
 |неверно|неправильно|неверный|ليس|ليست|لا|لن|لم|غير|خطأ|خاطئ|خاطئة|no es|no son|no puede|non è|non sono|non può
 |außer|sauf|excepto|salvo|tranne|кроме|إلا|سوى
 |niet|geen|nooit|evenmin|onjuist|behalve|żaden|żadna|żadne|nigdy|oprócz|błędn[aey]|nieprawda|nieprawdą|değil
-|değildir|hiçbir|asla
+|değildir|hiçbir|asla|yok|yoktur
 |olamaz|yanlış|yanlıştır|hariç
 """
 _DENIED_INSIDE = r"""
-不(?!同|等式|变|論|论|動|动)|非(?!负|負|零)|没|沒|無い|无(?!论|限|关)|错|錯|误(?!差)|誤|ない|ません|違|아니|아닌|않
+不(?!同|等式|变|論|论|動|动)|非(?!负|負|零)|没|沒|無い|无(?!论|限|关)|错|錯|误(?!差)|誤|ない|ません|違|아니|아닌|아닙|않
 |못|없|틀렸|틀린|नहीं|ग़?लत
 |के\s+अलावा|除了
 """
@@ -45,7 +45,8 @@ vielleicht|wahrscheinlich|möglicherweise|eventuell|vermutlich|könnte|dürfte|w
 |misschien|wellicht|waarschijnlijk|mogelijk|vermoedelijk|indien|zou|zouden|chyba|może|być może|prawdopodobnie
 |możliwe|jeśli|jeżeli|gdyby
 |\\w+(?:łby|łaby|łoby|liby)|serait|seraient|wäre|wären|würde|würden|sería|serían|seria|seriam|sarebbe|sarebbero
-|belki|muhtemelen|olabilir|sanırım|galiba|eğer
+|sollte|sollten|müsste|müssten|devrait|devraient|debería|deberían|deveria|deveriam|dovrebbe|dovrebbero
+|powinno|powinien|powinna|должно|belki|muhtemelen|olabilir|sanırım|galiba|eğer
 """
 _DOUBTED_INSIDE = r"""
 可能|也许|也許|或许|或許|大概|估计|恐怕|如果|是否|かもしれ|たぶん|多分|おそらく|恐らく|だろう|でしょう|もし|아마
@@ -60,16 +61,23 @@ kleiner|größer|grösser|mehr als|weniger als|mindestens|höchstens|unter|über
 |tra|fra|больше|меньше|менее|более|между|свыше|أكثر|أقل|أكبر|أصغر|بين|فوق|تحت
 |minder dan|meer dan|kleiner dan|groter dan|minstens|hoogstens|ten minste|ten hoogste|tussen|mniej niż|więcej niż
 |mniejsz[aey] niż|większ[aey] niż|mniejsz[aey] od|większ[aey] od|co najmniej|co najwyżej|przynajmniej|ponad|poniżej
-|en az|en fazla|en çok|büyüktür|küçüktür|büyük|küçük|fazla|arasında|aşar
+|en az|en fazla|en çok|büyüktür|küçüktür|büyük|küçük|fazla|arasında|az|azdır|çoktur|fazladır|aşar|kadar
+|bis zu|maximal|minimal|allenfalls|wenigstens|knapp|jusqu'à|au minimum|au maximum|tout au plus|à peine|hasta
+|por lo menos|al menos|a lo sumo|fino a|al più|até
+|quando muito|ao menos|maximaal|minimaal|hooguit|op zijn minst|op zijn hoogst|maksymalnie|minimalnie
+|как минимум|самое большее|самое меньшее|по крайней мере|не более|не менее
+|على الأقل|على الأكثر|en çok|en azından
 """
 _BOUNDED_INSIDE = r"""
 小于|小於|大于|大於|少于|少於|多于|多於|低于|高于|超过|超過|不到|至少|至多|以上(?!より|から|によ|の)|以下|以内|介于
 |之间|未満|より(?=[少小大多高低])|보다|이상|이하
+|최대(?!\s?공|\s?값)|최소(?!\s?공|\s?값)|적어도|많아야|고작|불과|最多|最少|不足|将近|起码|起碼|顶多|頂多|少なくとも|多くても|最低で?も|高々|最大で|超え|満たな|अधिकतम|न्यूनतम|ज़्?यादा\s+से
 |미만|초과|사이|से\s+कम|से\s+अधिक|से\s+ज़्?यादा|से\s+बड़|से\s+छोट|कम\s+से\s+कम|के\s+बीच
 """
 _ABOUT = """
 ungefähr|etwa|circa|ca|rund|fast|beinahe|annähernd|environ|approximativement|à peu près|presque|quasiment
-|aproximadamente|cerca de|alrededor de|casi|más o menos|mais ou menos|quase|quasi|approssimativamente|около|примерно
+|unos(?=\\s\\d)|unas(?=\\s\\d)|aproximadamente|cerca de|alrededor de|casi|más o menos|mais ou menos|quase|quasi
+|approssimativamente|около|примерно
 |приблизительно|почти|ongeveer|bijna|rond|zowat|circa|helft|dubbele|około|prawie|niemal|mniej więcej|w przybliżeniu
 |połow[aęy]
 |podwojon[aey]|dwukrotność|yaklaşık|neredeyse|aşağı yukarı|yarısı|iki katı|civarında|تقريبا|تقريباً|حوالي|نحو
@@ -215,24 +223,26 @@ OTHER_QUANTITY = _joined(
     """
 non|no(?! total| fim)|ne|nu|jede[rsn]?|jeweils|pro|andere[rsn]?|erste[rsn]?|zweite[rsn]?|dritte[rsn]?|anfangs
 |anfang|zunächst|zuerst|ursprünglich|vorher
-|angenommen|annahme|wäre|wären|würde|würden|hätte|manche|mal|fall|schritt|prüfen|doppelte|dreifache|halbe|quadrat
+|angenommen|annahme|wäre|wären|würde|würden|hätte|manche|mal|fall|schritt|prüfen|doppelte|dreifache|halbe
+|quadrat von|quadrat der|quadrat des|quadrat einer
 |chaque|chacune?|autre|autres|premier|première|deuxième|second|seconde|initialement|début|départ|avant|suppose
 |supposons
-|serait|seraient|aurait|fois|étape|cas|carré|faudrait|certains|si l|s'il
+|serait|seraient|aurait|fois|étape|cas|carré de|au carré|faudrait|certains|si l|s'il
 |cada|otro|otra|otros|primer|primero|primera|segundo|segunda|inicialmente|principio|antes|supongamos|suponemos
-|sería|serían|habría|veces|paso|caso|cuadrado|algunos|tendría|ganaría
+|sería|serían|habría|veces|paso|caso|cuadrado de|al cuadrado|algunos|tendría|ganaría
 |outro|outra|primeiro|primeira|início|suponha|suponhamos|seria|seriam|haveria|vezes|teria|passo|gastaria|alguns
 |ogni|ciascun[oa]?|altr[oaie]|prim[oa]|second[oa]|terz[oa]|inizialmente|inizio|prima|supponiamo|sarebbe|sarebbero
 |avrebbe|volte
-|varrebbe|quadrato|alcuni
+|varrebbe|quadrato di|al quadrato|alcuni
 |кажд\\w+|друг\\w+|перв\\w+|втор\\w+|трет\\w+|сначала|изначально|раньше|предположим|пусть|бы|раз|шаг|случа\\w+
 |квадрат|некоторые
 |elke?|ieder[e]?|ander|andere|eerste|tweede|derde|aanvankelijk|oorspronkelijk|begin|eerder|stel|keer|stap|geval
 |kwadraat|sommige
-|każd\\w+|inn[yaei]\\w*|pierwsz\\w+|drug[aie]\\w*|początkow\\w+|najpierw|załóżmy|niech|razy|krok\\w*|przypad\\w+
+|każd\\w+|inn[yaei]\\w*|pierwsz\\w+|drug[aie]\\w*|początk\\w+|najpierw|załóżmy|niech|razy|krok\\w*|przypad\\w+
 |kwadrat\\w*|niektóre
-|her|her biri|diğer|başka|ilk|ikinci|birinci|üçüncü|başlangıçta|önce|varsayalım|kez|adım|durum\\w*|karesi|bazı|için
+|her|her biri|diğer|başka|ilk|ikinci|birinci|üçüncü|başlangıçta|önce|varsayalım|kez|adım|durum\\w*|karesi|bazı
 |olurdu|sonra
+|fehlt|fehlen|manque|manquent|faltan|mancano|manca|ontbreken|brakuje|eksik
 |nahe|nah|übersteigt|überschreitet|sagt|meint|behauptet|glaubt|denkt|überprüfen|testen|prüft|fälle[n]?|schritte[n]?|teilbar
 |vielfaches|dépasse(?:nt)?|proche|excède|dit|affirme|prétend|pense|croit|vérifie|vérifions|teste|testons|essaie|étapes|divisible
 |multiple|superan?|excede|cercan[oa]|dice|dicen|afirma|cree|piensa|comprobamos|probamos|verificamos|casos|pasos|múltiplo
@@ -249,17 +259,27 @@ non|no(?! total| fim)|ne|nu|jede[rsn]?|jeweils|pro|andere[rsn]?|erste[rsn]?|zwei
 |以后|之后|後|二乗|一つ|他の|別|初め|はじめ|仮定|ステップ|処음|처음|첫|둘째|다른|각각|매|가정|단계|경우|제곱(?!센티
 |미터|근)|हर|प्रत्येक|दूसर|पहल|शुरू|मान\\s|चरण|वर्ग(?!\\s?(?:सेमी|मी))
 |说(?!明)|說(?!明)|认为|認為|觉得|整除|割り切|と言|と思|말했|말한|생각|나누어|배수|कहत|सोचत|विभाज्य|गुणज
-|次元|番目|回目|번째|种情况
+|次元|缺|差(?!不)|足りない|부족|番目|回目|번째|种情况
 """,
 )
 """Speaks of each, another, an earlier or a supposed quantity."""
 FOREIGN_WORDS = words_of_text(
     """
     der das des dem den ein eine ist sind beträgt ergibt lautet wir sie er braucht kostet also daher somit insgesamt
-    gesuchte le la les il elle un une donc est vaut du au on obtient faut coûte el los las lo ella un una es son por
+    gesuchte le la les il elle un une donc est vaut du au obtient faut coûte el los las lo ella un una es son por
     necesita cuesta gana um uma ela ele logo portanto gastou custa gli uno è vale serve servono costa quindi het een
     dus zij hij bedraagt kost jest wynosi zatem więc liczba szukana potrzebuje kosztuje olarak sonuç göre buna
     toplam eder
+    das im zum auf für mit von bei nach aus auch noch es bleiben bleibt gibt haben hat sind folgt liefert
+    ergeben wird werden
+    zusammen erhalten erhält bekommt bekommen daraus teilen durch umformen
+    les des aux avec pour dans sur ils elles y ont reste restent trouve avons obtient tout ainsi alors ce cette nous
+    en del con para por hay tiene tienen quedan queda obtenemos obtiene entonces luego se que como nos su sus
+    uns das dos ao na há tem têm sobram sobra restam resta temos obtemos obtém então seu
+    di del della dei nel nella ci sono rimangono restano ha hanno si ottiene otteniamo tutto totale dunque perciò da
+    de er ze hebben heeft blijven samen totaal krijgen zijn wij daarom voor van aan
+    mają ma razem łącznie zostało zostaje jest klasie otrzymujemy w na z się ile
+    var vardır bir ve bu için toplamda kalır eder demek elde harcar
     """
 )
 """Words that show that a sentence in Latin letters is not English."""
@@ -279,18 +299,34 @@ dan|als|que|che|niż|чем|wie|como|come|jak|comme|für|nach|vor|um|von|mit|bei
 |door|op|uit|zonder
 |tot|vergelijking|dla|po|przez|przed|z|ze|od|do|o|w|bez|numer|równanie|عن|من|في|بعد|قبل|على|mehr|weniger|plus|moins
 |más|menos|mais|più|meno
-|более|менее|meer|minder|więcej|mniej|daha|und|et|y|e|i|и|en|ve|و
+|более|менее|meer|minder|więcej|mniej|daha|için|und|et|y|e|i|и|en|ve|و
 """,
     "",
 )
 """Words directly before a number that make it something else than the value of its sentence."""
 VALUE_OF = _joined(
     """
-est de|vaut|égale? à|égale à|s'élève à|est égale? à|es de|igual a|es igual a|é de|é igual a|è di|pari a|uguale a
+il y a|y a|hebben ze|precisa de|precisam de|besoin de|dispose de|est de|vaut|égale? à|égale à|s'élève à
+|est égale? à|es de|igual a|es igual a|é de
+|é igual a|è di|pari a|uguale a
 |è pari a|è uguale a|równa się|jest równ[aey]|wynosi
 """,
     "",
 )
+OPERATION = _joined(
+    """
+kann|können|könnte|peut|peuvent|puede|pueden|pode|podem|può|possono|kan|kunnen|mogą|могут|\\w+[ae]bilir|\\w+[ae]bilirler|addier\\w*|subtrahier\\w*|multiplizier\\w*|dividier\\w*|setze\\w*|einsetzen|wähle\\w*|betrachte\\w*|ajout\\w+|soustra\\w+|multipli\\w+|divis[ou]\\w*|posons|considérons
+|sumamos|restamos|multiplicamos|dividimos|consideramos|elegimos|somamos|subtraímos|dividimos|multiplicamos|consideremos|aggiungiamo|sottraiamo|moltiplichiamo|dividiamo|consideriamo|прибав\\w+|вычт\\w+|умнож\\w+|раздел\\w+|подстав\\w+|рассмотр\\w+
+|optellen|aftrekken|vermenigvuldig\\w*|delen|dodajemy|odejmujemy|mnożymy|dzielimy|ekleriz|çıkarırız|çarparız
+|böleriz|plus|mehr|davantage|de plus|de más|a mais|in più|больше|meer|więcej|daha|länger|kürzer
+|zu viel|zu wenig|de trop|de menos|di meno|wollte|wollten|voulait|voulaient|quería|querían|queria|voleva|wilde
+|chciał\\w*|хотел\\w*|istiyordu
+""",
+    """
+乘以|除以|加上|减去|減去|代入|取|考虑|考慮|足す|引く|掛け|割る|割り|代入|考え|더하|곱하|나누|빼면|빼고|대입|고려|जोड़|घटा|गुणा|भाग|打算|想|つもり|予定|싶|려고|चाहत
+""",
+)
+"""An operation, a comparison or a wish, which states no result."""
 TOTALS = (
     r"(?:en\s+total|au\s+total|en\s+tout|insgesamt|zusammen|im\s+ganzen|lang|hoch|breit|alt|no\s+total|ao\s+todo|em\s+total|in\s+totale"
     r"|in\s+tutto|всего|в\s+сумме|in\s+totaal|samen|łącznie|razem|w\s+sumie|eder|olur|dir|dır|dur|dür|bulunur|olarak\s+bulunur)"

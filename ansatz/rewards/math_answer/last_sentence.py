@@ -33,9 +33,10 @@ from ansatz.rewards.math_answer.sentence_words import (
     WE,
     WORD,
 )
-from ansatz.rewards.math_answer.statements import BOLD, SPANS, without_remark
+from ansatz.rewards.math_answer.statements import BOLD, SPANS, masked, without_remark
 from ansatz.rewards.math_answer.words import ALTERING_WORDS, NUMBER_WORDS, words_of_text
 
+_MAX_SEARCHED = 2_000  # characters at the end of a line that are searched for its last sentence
 MAX_LENGTH = 400  # characters of a last sentence
 _START = re.compile(
     r"(?<!\\)(?<!\b[ap]\.m)(?<!\bi\.e)(?<!\be\.g)(?<!\b(?:vs|cf|Mr|Dr|St))(?<!\bMrs)(?<!\bresp)[.!?](?=\s)|[。！？।؟\n]"
@@ -81,7 +82,7 @@ _STATEMENTS = re.compile(
     r"(?:(?:the|this)\s+(?:system|equation|inequality|problem)(?:\s+of\s+equations)?\s+|there\s+(?:is|are)\s+|it\s+)"
     r"(?:has\s+|have\s+)?(?:really\s+|indeed\s+)?(?P<no>(?:no\s+(?:real\s+)?(?:solutions?|roots?)|infinitely\s+many(?:\s+(?:real\s+)?solutions)?))"
     r"|(?P<none>no\s+(?:real\s+)?solutions?\s+exists?)"
-    r"|(?P<dne>(?:the|this|that|its)\s+(?:\w+\s+){0,2}\w+\s+(?:do(?:es)?\s+not\s+exist|do(?:es)?n['’]t\s+exist|is\s+undefined|is\s+not\s+defined|diverges))"
+    r"|(?P<dne>(?:the|this|that|its)\s+(?:\w+\s+){0,2}\w+\s+(?:do(?:es)?\s+not\s+exist|do(?:es)?n['’]t\s+exist|is\s+undefined|is\s+not\s+defined)|(?:the|this|that|its)\s+(?:\w+\s+){0,2}limit\s+diverges)"
     r"|(?P<open>(?:it|this|that|the\s+\w+(?:\s+\w+){0,2})\s+(?:cannot|can\s+not|can't)\s+be\s+determined)"
     r"|(?P<yes>(?:yes|no),\s+[a-z][a-z ]{1,60})",
     re.IGNORECASE,
@@ -97,16 +98,18 @@ _NAMED = re.compile(
 )
 
 
+_FIRST_PART = re.compile(
+    r"\bfirst\b(?!\s+(?:\d|\w+\s+(?:positive|odd|even|prime|natural)|" + "|".join(NUMBER_WORDS) + "))"
+)
+
+
 def last_sentence(text: str) -> str:
     """The last sentence of a text, without the mark at its end."""
     line = text.rstrip().rpartition("\n")[2].strip()
-    start = counted = dollars = 0
-    for match in _START.finditer(line[:-1]):
-        dollars += line.count("$", counted, match.start())
-        counted = match.start()
-        if dollars % 2 == 0:
-            start = match.end()
-    return line[start:].strip()
+    hidden = masked(line[-_MAX_SEARCHED:])
+    shown = line[-_MAX_SEARCHED:]
+    start = max((match.end() for match in _START.finditer(hidden[:-1])), default=0)
+    return shown[start:].strip()
 
 
 def hypothetical(before: str) -> bool:
@@ -227,11 +230,13 @@ def _complement(clause: str, words: set[str], *, opened: bool) -> str | None:
 
 def _head(match: re.Match[str]) -> str:
     """A quantity without its description, or the whole text if the description speaks of a case or a part."""
-    said = {word.lower() for word in WORD.findall(match[3])}
-    first = re.search(
-        r"\bfirst\b(?!\s+(?:\d|\w+\s+(?:positive|odd|even|prime|natural)|" + "|".join(NUMBER_WORDS) + "))", match[3]
-    )
-    return match[0] if not said.isdisjoint(DESCRIBED) or first else match[1]
+    return match[1] if plain_description(match[3]) else match[0]
+
+
+def plain_description(text: str) -> bool:
+    """Whether the description of a quantity speaks of no case, no part, and nothing supposed."""
+    words = {word.lower() for word in WORD.findall(text)}
+    return words.isdisjoint(DESCRIBED) and not _FIRST_PART.search(text)
 
 
 def _without_spans(text: str) -> str:

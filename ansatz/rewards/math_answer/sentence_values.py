@@ -31,7 +31,7 @@ _NOT_VALUES = words_of_text(
     confirmed
     """
 )
-_GERUND = re.compile(r"[a-z]+(?:ing|ed)", re.IGNORECASE)
+_GERUND = re.compile(r"[a-z]{2,}(?:ing|ed)", re.IGNORECASE)
 _CHECKED = words_of_text("reasoning computation calculation argument proof work method check verification above")
 
 
@@ -135,7 +135,11 @@ def _words(rest: str, subject: str) -> str | None:
     if not set(low).isdisjoint(_NOT_VALUES | NOUN_STOPS | REFUSING | ALTERING_WORDS | NUMBER_WORDS.keys()):
         right = low == ["right"] and re.fullmatch(r"(?:the|this)\s+triangle(?:\s[A-Z]{3})?", subject, re.IGNORECASE)
         return rest if right else None
-    if subject.lower() in ("this", "that", "it", "which", "here", "there", "what") or "before" in subject:
+    if (
+        subject[:1].isdigit()
+        or subject.lower() in ("this", "that", "it", "which", "here", "there", "what")
+        or "before" in subject
+    ):
         return None
     if _GERUND.fullmatch(said[0]) or not _CHECKED.isdisjoint(subject.lower().split()):
         return None

@@ -28,7 +28,8 @@ REFUSING = words_of_text(
     because since as tempting naive naively trap intermediate temporary candidate candidates potential choose
     chosen pick converse negation opposite why how what who whose undefined unattained substitute idea assumption
     plug evaluate imagine pretend everyone someone ignoring misread typo between beyond within below above
-    far current currently partial subtotal according textbook key temporarily
+    far current currently partial subtotal according textbook key temporarily planned hoped hoping intended
+    wanting budget
     """
 )
 """A clause with one of these words is not read, unless the word belongs to a phrase that is read as a whole."""
@@ -43,7 +44,8 @@ HYPOTHETICAL = REFUSING & words_of_text(
 RUNS_ON = HYPOTHETICAL | words_of_text("not never no cannot reject rejects exclude excludes discard discards than")
 OTHER_THING = re.compile(
     r"\b(?:first|second|third|fourth|fifth|final-step)\s+(?!of\b)[a-z]|\b(?:the|its|his|her|their|our)\s+(?:first|second|third)\b"
-    r"|\bone\s+(?!with\b|that\b|is\b|who\b|whose\b|having\b|third\b|half\b|quarter\b)\w|\bat\s+(?:best|worst|most|least|first)\b|\bout\s+of\b|\bup\s+to\b|\bpercent\s+of\b|\bfor\s+now\b|\bat\s+this\s+(?:point|stage)\b|[a-z]['’]s\s+(?:\w+\s+)?(?:answer|result|solution|guess|claim)\b"
+    r"|\bone\s+(?!with\b|that\b|is\b|who\b|whose\b|having\b|third\b|half\b|quarter\b|(?:eigh|fif|six|seven|nin|ten|twelf)th\b)\w|\bat\s+(?:best|worst|most|least|first)\b|\bout\s+of\b|\bup\s+to\b|\bpercent\s+of\b|\bfor\s+now\b|\bat\s+this\s+(?:point|stage)\b|[a-z]['’]s\s+(?:\w+\s+)?(?:answer|result|solution|guess|claim)\b"
+    r"|\b(?:have|has|had|need|needs|going|want|wants|about|able|remains?|left)\s+to\s+(?!be\b)[a-z]"
     r"|\b(?:upper|lower)\b|\brunning\s+(?:total|sum|count)\b"
     r"|\b(?:square|cube|reciprocal|negative|power|(?<!common )multiple|double|logarithm)\s+of\b|\bold\s|n['’]t\b|\?",
     re.IGNORECASE,
@@ -81,7 +83,7 @@ SO = re.compile(
 INTRODUCTION = re.compile(
     r"(?:(?!(?:according|taking|choosing|guessing|starting|dropping|neglecting)\b)[a-z]+ing\b|by\b|from\b|using\b|since\b|because\b|as\b"
     r"|with(?:out)?\s[^\d$,=]{2,40}(?=,)|when\s[^,]{1,80}\bdivided\s+by\b|in\s+the\s+end\b|in\s+(?:total|all|conclusion|summary)\b|to\s+summarize\b|clearly\b|indeed\b|finally\b|overall\b|altogether\b)"
-    r"(?:[^,$]|\$[^$]*\$|(?<=\d),(?=\d)){0,160},\s+",
+    r"(?:[^,$]|\$[^$]*\$|(?<=\d),(?=\d)){0,160},\s+(?!-?\d+\s*(?:,|and\b))",
     re.IGNORECASE,
 )
 WE = re.compile(
@@ -111,6 +113,7 @@ COPULA = re.compile(
 NOUN_STOPS = words_of_text(
     """
     is are be do does will for from into at by in on than then that to times squared cubed dozen hundred thousand
+    shorter wider bigger smaller larger greater higher lower heavier lighter later earlier extra
     million short late early percent degrees faster slower older younger taller longer remaining too equations
     unknowns methods variables conditions constraints parts digits terms and with per over against
     """

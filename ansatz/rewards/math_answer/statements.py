@@ -79,6 +79,7 @@ _VERB = re.compile(
 )
 BOLD = re.compile(r"(?<![^\s(])\*\*([^*\s](?:[^*]*[^*\s])?)\*\*(?![^\s).,;:!?])")
 SPANS = re.compile(r"\\\[(.*?)\\\]|\$\$(.*?)\$\$|\\\(([^\n]*?)\\\)|(?<!\\)\$([^$\n]*)(?<!\\)\$", re.DOTALL)
+_LETTER = re.compile(r"\$[A-Za-z]\$|\\\([A-Za-z]\\\)")
 _RAISED = frozenset({"squared", "cubed"})
 _UNIT_WORDS = _RAISED | UNIT_GRAMMAR
 _ENGLISH = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
@@ -234,6 +235,19 @@ def is_currency(text: str) -> bool:
     """Whether the dollar sign at the start of a text means money: an amount follows, then words or no second dollar."""
     inner, closed, _ = text[1:].partition("\n")[0].partition("$")
     return bool(re.match(r"\s?\d", inner)) and (not closed or bool(_ENGLISH.search(_TEXT_GROUP.sub("", inner))))
+
+
+def masked(text: str) -> str:
+    """A text of the same length with zero bytes for formulas. A lone letter is a word, a dollar of money stays."""
+    parts: list[str] = []
+    place = 0
+    while span := SPANS.search(text, place):
+        money = text.startswith("$", span.start()) and is_currency(text[span.start() :])
+        end = span.start() + 1 if money else span.end()
+        hidden = "$" if money else ("x" if _LETTER.fullmatch(span[0]) else "\x00") * (end - span.start())
+        parts += [text[place : span.start()], hidden]
+        place = end
+    return "".join((*parts, text[place:]))
 
 
 def unit_after(remark: str) -> str:

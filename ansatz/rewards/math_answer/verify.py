@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Any
 
+from ansatz.rewards.math_answer.boxed_parts import without_labels
 from ansatz.rewards.math_answer.decide import Decision, decide_pair
 from ansatz.rewards.math_answer.extract import Mode, extract, extract_parts, stated_answer
 from ansatz.rewards.math_answer.options import Options, options_from
@@ -55,7 +56,13 @@ def verify(
     if response.count("\\boxed") > 1 and not join_boxes and (count := num_parts(gold)) > 1:
         parts = extract_parts(response, count)
         if parts:
-            return _judge(gold, parts[0], dataclasses.replace(asked, ordered=parts[1] or asked.ordered), pool, begin)
+            return _judge(
+                without_labels(gold, count) if parts[1] else gold,
+                parts[0],
+                dataclasses.replace(asked, ordered=parts[1] or asked.ordered),
+                pool,
+                begin,
+            )
     answer = extract(
         response,
         mode=mode,
