@@ -144,6 +144,18 @@ _NEVER_IN_SENTENCE = re.compile(
     r"\b(?:by\s+no\s+means|in\s+no\s+(?:way|case)|under\s+no\s+circumstances?|on\s+no\s+account|at\s+no\s+(?:point|time)|no\s+way)\b",
     re.IGNORECASE,
 )
+_DENIED_THAT = re.compile(
+    r"(?<!not )(?<!n't )(?<!never )(?:(?:\b(?:not|never|hardly)|n['’]t)\s+(?:\w+\s+){0,2}?"
+    r"(?:true|correct|right|case|so|possible|valid)"
+    r"|\b(?:false|untrue|incorrect|wrong|impossible|absurd|unlikely|doubt(?:s|ed|ful)?|contrary\s+to"
+    r"|an?\s+(?:\w+\s+)?(?:myth|mistake|fallacy|misconception|error|lie)"
+    r"|(?:refut|disprov|disput)(?:e[sd]?|ing)|reject(?:s|ed|ing)?|deny|denies|denied|denying))\s+"
+    r"(?:(?:the|an?|any|this|our|his|her|their)\s+(?:\w+\s+){0,2}?)?"
+    r"(?:(?:claim|statement|hypothesis|idea|assertion|assumption|guess|belief|conjecture|suggestion|notion|answer)\s+)?"
+    r"that\b(?:[^.,;:!?]|\.(?=\d))*$",
+    re.IGNORECASE,
+)
+"""What denies a clause with "that" up to the mark: "It is false that the order is \\boxed{12}"."""
 _NOTHING_ELSE = re.compile(
     r"(?:\b(?:better|worse)\s+than|\banything\s+(?:other\s+than|but|else\s+than|different\s+from|except)|\b(?:nothing|none|no)\s+(?:other\s+than|but|else\s+than))[\s$*(\\]*$",
     re.IGNORECASE,
@@ -276,6 +288,8 @@ def affirmed_or_denied(text: str, start: int, end: int) -> bool | None:
         return False
     low = sentence.lower()
     if " no " in low and _NEVER_IN_SENTENCE.search(sentence):
+        return False
+    if " that " in low and _DENIED_THAT.search(sentence):
         return False
     if len(text) - end > _SHORT_REST:
         if ("ssum" in low or "uppos" in low or "magin" in low) and _SUPPOSED.match(sentence):
