@@ -250,6 +250,7 @@ def test_no_round_shares_its_noise_with_another_or_with_a_step_of_rl(tmp_path):
         ({"samples_per_prompt": 0}, r"rejection\.samples_per_prompt = 0: it should be greater than 0"),
         ({"samples_per_prompt": "many"}, r"rejection\.samples_per_prompt = 'many'"),
         ({"rounds": 0}, r"rejection\.rounds = 0"),
+        ({"rounds": 10**9}, r"rejection\.rounds = 1000000000: each round has a folder"),
         ({"pick": "longest"}, "pick = 'longest' is unknown"),
         ({"per_prompt": 0}, "per_prompt = 0"),
         ({"template": "boxed"}, r"rejection\.template is the prompt template of the teacher"),

@@ -44,12 +44,14 @@ from ansatz.prompts.templates import CHAT, template_text
 from ansatz.registry import bind, settings_of, suggest
 from ansatz.rollout.base import Sampling
 
+MAX_ROUNDS = 1000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectionSettings(Selection):
     """The `rejection` section of a recipe, except the settings of `Selection` and the sampling options.
 
-    rounds: rounds of sampling and fine-tuning.
+    rounds: rounds of sampling and fine-tuning, 1 to 1000.
     teacher: the model to sample from (a folder or a hub name, as model.path); null: the policy at the start of the
         round.
     template: the teacher's prompt template; null: data.template.
@@ -72,6 +74,10 @@ class RejectionSettings(Selection):
         for name, minimum in (("rounds", 1), ("batch", 1), ("problems", 0)):
             if getattr(self, name) < minimum:
                 raise ConfigError(f"rejection.{name} = {getattr(self, name)}: expected {minimum} or more.")
+        if self.rounds > MAX_ROUNDS:
+            raise ConfigError(
+                f"rejection.rounds = {self.rounds}: each round has a folder; expected {MAX_ROUNDS} or less."
+            )
         if self.template is not None and self.teacher is None:
             raise ConfigError(
                 "rejection.template is the prompt template of the teacher and has no effect without rejection.teacher. "
