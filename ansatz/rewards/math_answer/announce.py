@@ -60,6 +60,7 @@ _SENTENCE_END = re.compile(
     r"(?<!\\)(?<!\b[ap]\.m)[.!?。！？](?=[\s*\"')\]]|$)|(?<=\b[ap]\.m)\.(?=\s*$|\s*\n|\s+[A-Z](?![a-z]*day\b))"
     r"|\n|<\||,?\s(?:which|because|since|as required)\b|,\sso\b"
 )
+_ASKED = "?？؟"
 _SENTENCE_START = re.compile(r"(?<!\\)[.!?](?=\s)|[。！？।؟\n]")
 _FENCED = re.compile(r"```(?:text|txt|latex|tex|math|plaintext)?[ \t]*\n([^\n`]{1,200})\n[ \t]*```")
 _REMARK = re.compile(r"[^\d$\\]*")
@@ -172,7 +173,7 @@ def _statement(text: str, *, choice: bool) -> str | None:
     if formula is not None:
         return formula or None
     end = _SENTENCE_END.search(text)
-    if end and taken_back(text, end.end(), "") is not None:
+    if end and (end[0] in _ASKED or taken_back(text, end.end(), "") is not None):
         return None
     if choice and (letter := asserted_letter(text[: end.start()] if end else text)):
         return letter
@@ -190,7 +191,7 @@ def _formula(text: str) -> str | None:
             return ""  # inline math does not span lines: these are two stray marks
         end = _SENTENCE_END.search(rest)
         remark = rest[: end.start()] if end else rest
-        if end and taken_back(rest, end.end(), "") is not None:
+        if end and (end[0] in _ASKED or taken_back(rest, end.end(), "") is not None):
             return ""
         if closed and _REMARK.fullmatch(remark) and not _REMARK_HEDGE.search(remark):
             return inner.strip() + unit_after(remark)

@@ -197,8 +197,12 @@ _TAKEN_BACK = re.compile(
     r"|\bI\s+(?:have\s+)?(?:made\s+(?:a|an|some)|was\s+wrong|am\s+wrong|meant|mis\w+|take\s+(?:it|that)\s+back)\b"
     r"|\b(?:should|must|ought\s+to)\s+(?:actually\s+)?(?:be|have\s+been)\s+(?:[$\\(*]*\s?)[-+]?\d"
     r"|\b(?:could|might|may)\s+(?:also\s+)?be\s+(?:[$\\(*]*\s?)[-+]?\d|\bis\s+also\s+(?:possible|an?\s+(?:possible\s+)?answer)"
-    r"|\b(?:not\s+(?:sure|certain|confident)|unsure|uncertain|(?:do\s+not|don['’]t)\s+know|just\s+(?:a\s+guess|guessing)"
-    r"|(?:a|my)\s+guess|I\s+guess(?:ed)?)\b",
+    r"|\b(?:not\s+(?:(?:so|at\s+all|really|entirely|fully|quite|totally|too)\s+)?(?:sure|certain|confident|convinced)|unsure"
+    r"|uncertain|unconvinced|(?:do\s+not|don['’]t)\s+(?:know|think\s+so|believe\s+(?:it|that|so)\b(?!\s+\w))|no\s+idea"
+    r"|(?<!no )(?<!without )doubt\s+(?:it|that|this)|not\s+really(?=\s*[.!,;]|\s*$)"
+    r"|just\s+(?:a\s+guess|guessing)|(?:a|my)\s+guess|I\s+guess(?:ed)?)\b"
+    r"|\b(?:it|that|this)\s+(?:seems|looks|sounds|feels)\s+(?:\w+\s+)?(?:off|odd|strange|suspicious|fishy|too\s+\w+)\b"
+    r"|\b(?:that|this|it)\s+can(?:not|['’]t|\s+not)\s+be(?=\s*[.!,;]|\s*$)",
     re.IGNORECASE,
 )
 _CONFIRMED = re.compile(
@@ -218,6 +222,7 @@ _TELLING = languages.ASCII_RETRACTIONS | words_of_text(
     wait nope actually hm hmm hmmm hmmmm sorry oops correction scratch second never nevermind nvm strike hold mistake my
     ignore disregard forget no wrong incorrect false mistaken error invalid extraneous impossible not isn't wasn't can't
     cannot couldn't doesn't don't wouldn't i should must ought could might may also unsure uncertain guess guessing
+    unconvinced doubt odd off strange suspicious fishy too
     """
 )
 """Every retraction in plain letters contains one of these words: a fast check for an ASCII text."""
