@@ -72,7 +72,9 @@ def prepare_run_dir(run_dir: Path, config: Config, *, fresh: bool) -> RunRecord:
 
 
 def _files(run_dir: Path) -> list[Path]:
-    return [path for path in run_dir.iterdir() if path.name != LOCK_FILE] if run_dir.is_dir() else []
+    """All but the lock, and what a run leaves that is killed while it marks its folder."""
+    begun = (LOCK_FILE, f".{RUN_FILE}.draft")
+    return [path for path in run_dir.iterdir() if path.name not in begun] if run_dir.is_dir() else []
 
 
 def prepare_resume(run_dir: Path, config: Config, *, allow_changes: bool) -> RunRecord:

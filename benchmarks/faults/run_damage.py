@@ -21,8 +21,10 @@ STRAY = "stray"
 
 
 def can_be_changed(run: Path) -> bool:
-    """Whether the run has all that the changes change."""
+    """Whether the run has all that the changes change, and will read it again."""
     files = (*(f"{STAGE}/{name}" for name in _ROWS), "sft/done.json", f"{STAGE}/events.jsonl")
+    if (run / STAGE / "done.json").exists():
+        return False
     return len(list_checkpoints(run / STAGE)) > 1 and all((run / name).exists() for name in files)
 
 

@@ -51,7 +51,8 @@ def test_a_run_whose_disk_is_full_for_some_time_ends_in_the_same_bits(grpo, tmp_
 
 
 def test_damage_to_a_run_is_refused_or_makes_no_difference(grpo, tmp_path):
-    last = max((moment for moment in grpo.moments if moment.phase == "update"), key=lambda moment: moment.at)
+    rows = [moment for moment in grpo.moments if moment.phase == "half a row"]  # where the command waits for the kill
+    last = max(rows, key=lambda moment: moment.rows)
     plan = [step for name in DAMAGES for step in (("kill", last), ("damage", name))]
     result = disturbed(grpo, tmp_path, plan)
     effects = {fault.of: fault.effect for fault in result.faults if fault.fault == "damage"}

@@ -273,6 +273,13 @@ def test_a_run_that_was_killed_before_it_had_stored_its_problems_is_resumed(tmp_
     assert (run / "report.html").exists()
 
 
+def test_a_run_that_was_killed_while_it_marked_its_folder_is_started_again(tmp_path):
+    config = toy_config(tmp_path, {"sft": {"steps": 1}, "train": {"steps": 0}})
+    config.run_dir.mkdir(parents=True)
+    (config.run_dir / ".run.json.draft").write_text("{")
+    assert (run_pipeline(config) / "report.html").exists()
+
+
 def test_an_interrupted_run_can_be_moved_and_resumed(tmp_path):
     flag = tmp_path / "continue"
     changes = {"rewards": user_reward("interrupts", at=3, unless=str(flag)), "train": {"steps": 3}, "sft": {"steps": 1}}
