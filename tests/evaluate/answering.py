@@ -11,7 +11,7 @@ from ansatz.types import Problem, Prompt, Rollout
 
 TEXTS = {
     # problem: (level, subject, four responses). The gold answer is 5 everywhere.
-    "a": ("2", "Algebra", (r"\boxed{5}", r"\boxed{5.0}", "The answer is 5.", "so 5 pens")),
+    "a": ("2", "Algebra", (r"\boxed{5}", r"\boxed{5.0}", "The answer is 5.", "for 5 men")),
     "b": ("2", "Geometry", (r"\boxed{7}", r"\boxed{ 7}", r"\boxed{5}", "I cannot tell")),
     "c": ("10", "Algebra", (r"\boxed{5}",) * 4),
 }
