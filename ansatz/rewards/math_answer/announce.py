@@ -61,6 +61,11 @@ _SENTENCE_END = re.compile(
     r"|\n|<\||,?\s(?:which|because|since|as required)\b|,\sso\b"
 )
 _ASKED = "?？؟"
+_DISOWNED = re.compile(
+    r",?\s(?:which|that|but\s+(?:this|that|it))\s+(?:is|was|seems|looks|must\s+be|can\s?not(?=\s+be))\s+(?:\w+\s+){0,2}?"
+    r"(?:wrong|incorrect|false|impossible|absurd|invalid|mistaken|nonsense|(?<=be\s)(?:right|correct|true|possible))\b",
+    re.IGNORECASE,
+)
 _SENTENCE_START = re.compile(r"(?<!\\)[.!?](?=\s)|[。！？।؟\n]")
 _FENCED = re.compile(r"```(?:text|txt|latex|tex|math|plaintext)?[ \t]*\n([^\n`]{1,200})\n[ \t]*```")
 _REMARK = re.compile(r"[^\d$\\]*")
@@ -173,12 +178,18 @@ def _statement(text: str, *, choice: bool) -> str | None:
     if formula is not None:
         return formula or None
     end = _SENTENCE_END.search(text)
-    if end and (end[0] in _ASKED or taken_back(text, end.end(), "") is not None):
+    if end and _disowned(text, end):
         return None
     if choice and (letter := asserted_letter(text[: end.start()] if end else text)):
         return letter
     sentence = (text[: end.start()] if end else text).strip(" \t\r*,")
     return value_said(sentence) or None
+
+
+def _disowned(text: str, end: re.Match[str]) -> bool:
+    """Whether the end of a sentence, or what follows it, asks for the answer in it, denies it or takes it back."""
+    is_denied = end[0] in _ASKED or _DISOWNED.match(text, end.start()) is not None
+    return is_denied or taken_back(text, end.end(), "") is not None
 
 
 def _formula(text: str) -> str | None:
@@ -191,7 +202,7 @@ def _formula(text: str) -> str | None:
             return ""  # inline math does not span lines: these are two stray marks
         end = _SENTENCE_END.search(rest)
         remark = rest[: end.start()] if end else rest
-        if end and (end[0] in _ASKED or taken_back(rest, end.end(), "") is not None):
+        if end and _disowned(rest, end):
             return ""
         if closed and _REMARK.fullmatch(remark) and not _REMARK_HEDGE.search(remark):
             return inner.strip() + unit_after(remark)

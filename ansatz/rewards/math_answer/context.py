@@ -144,6 +144,10 @@ _NEVER_IN_SENTENCE = re.compile(
     r"\b(?:by\s+no\s+means|in\s+no\s+(?:way|case)|under\s+no\s+circumstances?|on\s+no\s+account|at\s+no\s+(?:point|time)|no\s+way)\b",
     re.IGNORECASE,
 )
+_BY_CASES = re.compile(
+    r"\b(?:if|when|unless)\b[^.!?]*\\f?boxed[^.!?]*\b(?:if|when|unless|otherwise|else)\b[^.!?]*$", re.IGNORECASE
+)
+"""Another box on another condition: "If the order matters, \\boxed{20}; if not, \\boxed{10}"."""
 _DENIED_THAT = re.compile(
     r"(?<!not )(?<!n't )(?<!never )(?:(?:\b(?:not|never|hardly)|n['’]t)\s+(?:\w+\s+){0,2}?"
     r"(?:true|correct|right|case|so|possible|valid)"
@@ -295,6 +299,8 @@ def affirmed_or_denied(text: str, start: int, end: int) -> bool | None:
     if " no " in low and _NEVER_IN_SENTENCE.search(sentence):
         return False
     if " that " in low and _DENIED_THAT.search(sentence):
+        return False
+    if "boxed" in low and _BY_CASES.search(sentence):
         return False
     if len(text) - end > _SHORT_REST:
         if ("ssum" in low or "uppos" in low or "magin" in low) and _SUPPOSED.match(sentence):

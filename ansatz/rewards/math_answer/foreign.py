@@ -37,6 +37,7 @@ _LABEL_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _ASSIGNED = re.compile(r"[A-Za-z](?:_\w)?\s?=\s?[^=]{1,60}")
+_CLAUSE_BREAK = re.compile(r"[.!?,;:…\n，。；：、؟،]")
 MAX_CONCLUSION = 300  # characters of a concluding sentence
 _MAX_WORDS = 4  # of an answer in words
 
@@ -62,6 +63,10 @@ def _value_of(text: str, phrase: re.Match[str]) -> str | None:
     opening = _OPENING.search(text, max(0, phrase.start() - _NEAR), phrase.start())
     subject = opening[0].strip() if opening else ""
     if subject and (_OTHER_QUANTITY.search(subject) or _INDEFINITE.match(subject + " ")):
+        return None
+    start = phrase.start() + len(phrase[0]) - len(phrase[0].lstrip())
+    before = _CLAUSE_BREAK.split(text[max(0, start - _NEAR) : start + 1])[-1]
+    if _REFUSED.search(before[:-1]):
         return None
     value = _localized(value_after(text, phrase.end()), phrase)
     if value is None and phrase[0].endswith((":", "：", "は", "은", "는", "是")):

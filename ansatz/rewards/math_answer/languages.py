@@ -38,7 +38,8 @@ _DENIED_INSIDE = r"""
 |के\s+अलावा|除了
 """
 _DOUBTED = """
-vielleicht|wahrscheinlich|möglicherweise|eventuell|vermutlich|könnte|dürfte|wohl|peut-être|probablement|possiblement
+doute|doutons|bezweifle|bezweifeln|zweifle|dudo|dudamos|duvido|duvidamos|dubito|dubitiamo|сомневаюсь|сомневаемся
+|wątpię|betwijfel|şüpheliyim|vielleicht|wahrscheinlich|möglicherweise|eventuell|vermutlich|könnte|dürfte|wohl|peut-être|probablement|possiblement
 |pourrait|quizás|quizá|tal vez|probablemente|posiblemente|a lo mejor|podría|puede ser|talvez|provavelmente
 |possivelmente|poderia|pode ser|forse|probabilmente|possibilmente|potrebbe|può essere|возможно|может|наверное
 |вероятно|пожалуй|ربما|قد|لعل|wenn|falls|если|إذا|لو
@@ -103,9 +104,10 @@ _RETRACTED_INSIDE = """
 |すみません|訂正|正しくは|아니|잠깐|사실|죄송|정정|नहीं
 |रुको|रुकिए|असल में|वास्तव में|माफ़|माफ
 """
-_WRONG = """
-ist falsch|war falsch|stimmt nicht|ist nicht|est faux|est fausse|est incorrecte?|n'est pas|n’est pas|es falso
-|es falsa|es incorrect[oa]|está mal|no es|é falso|está errad[oa]|está incorret[oa]|não é|è sbagliat[oa]|è errat[oa]
+_WRONG = r"""
+ist (?:\w+ )?falsch|war (?:\w+ )?falsch|stimmt (?:\w+ )?nicht|ist nicht|est (?:\w+ )?faux|est (?:\w+ )?fausse
+|est incorrecte?|n'est pas|n’est pas|es (?:\w+ )?falso|es (?:\w+ )?falsa|es incorrect[oa]|está mal|no es|é falso
+|está errad[oa]|está incorret[oa]|não é|è sbagliat[oa]|è errat[oa]
 |non è|is fout|is onjuist|klopt niet|is niet|jest błędn[aey]|to błąd|jest niepoprawn[aey]|to nieprawda|nie jest
 |yanlış|yanlıştır|değil|değildir|hatalı
 |неверно|неправильно|не верно|ошибка|ошибся|ошиблась|خطأ|خاطئة?|ليس|ليست|غير صحيحة?
