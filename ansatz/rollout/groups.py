@@ -18,6 +18,8 @@ from typing import Generic, TypeVar
 from ansatz.rollout.base import ResponseSource, Sampling
 from ansatz.types import Finish, Prompt, Rollout
 
+SIGNAL_S = 1.0
+"""How long a signal that arrives just before a wait for grades can stay unnoticed."""
 T = TypeVar("T")
 
 _ABANDON_S = 1.0
@@ -203,10 +205,17 @@ class _Assembly(Generic[T]):
             self._grades[name] = self._grading.submit(self._in_order(name))
 
     def graded(self) -> tuple[GradedGroup[T], ...]:
-        return tuple(self._grades[name].result() for name in self._finished if name in self._grades)
+        return tuple(_waited(self._grades[name]) for name in self._finished if name in self._grades)
 
     def partial(self) -> tuple[PartialGroup, ...]:
         return tuple(PartialGroup(self._in_order(name)) for name in self._finished if name not in self._grades)
 
     def _in_order(self, name: str) -> tuple[Rollout, ...]:
         return tuple(rollout for _, rollout in sorted(self._finished[name].items()))
+
+
+def _waited(grade: Future[GradedGroup[T]]) -> GradedGroup[T]:
+    """The result of a future. Without the slices, a signal that arrives just before the wait would be lost in it."""
+    while not grade.done():
+        wait([grade], timeout=SIGNAL_S)
+    return grade.result()
