@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ansatz.rewards.math_answer.sentence_words import REFUSING
-from ansatz.rewards.math_answer.words import words_of_text
+from ansatz.rewards.math_answer.words import word_set
 
 CHAT = re.compile(
     r"(?:I\s+(?:really\s+)?hope|hope\s+(?:this|that|it)|(?:please\s+)?(?:let\s+me\s+know|feel\s+free|don['’]t\s+hesitate|reach\s+out)|(?:if|should)\s+you\s+(?:have|need|want|would|get|are)"
@@ -42,77 +41,19 @@ OPENING = re.compile(
     re.IGNORECASE,
 )
 """What can stand before a clause with a comma: a reason, a place, a time, an adverb."""
-REFUSED = (
-    REFUSING - words_of_text("given next as out were was when known show shows shown had recall current after")
-) | words_of_text(
-    """
-    planned planning hoped hoping intend intends intended aim aims aimed different differs differ bounded
-    valid supposed allegedly longer shorter taller wider older younger bigger smaller larger greater higher
-    lower heavier
-    lighter faster slower later wanting budget target goal forbidden unattainable prevents avoid avoids avoided denies
-    refutes refute disproves neither forget ignore disregard placeholder bet bets unclear ambiguous
-    undecided depends depending depend unproven conjecture conjectured rumoured said-to needn't assumption assumptions
-    equation equations cases unknowns methods constraints conditions variables
-    """
-)
-STOPS_BEHIND = words_of_text(
-    """
-    is are be do does did will short early percent too times squared cubed dozen hundred thousand million times
-    and with per over against than then remaining unless nor into equations unknowns methods variables conditions
-    constraints parts terms divides makes plus minus divided multiplied mod modulo choose short off beyond apart cases
-    steps if further extra below above past ahead behind factorial ways-of works fits satisfies solves has have
-    because since as each every apiece
-    """
-)
+REFUSED = word_set("refusing", "refusing_in_clauses") - word_set("not_refusing_in_clauses")
+STOPS_BEHIND = word_set("stops_behind")
 """Words behind a value that make it more, less, or something else."""
-LABELS = words_of_text(
-    """
-    for after by with of in on at from to under within before than per until since over against among between step case
-    lemma theorem equation equations problem question part figure page pages chapter exercise section line
-    lines item the these
-    those all other first last remaining another only each every both any out into onto during about around through
-    without and or room row column day week year month grade level round times point no not a an my your his
-    her its their our
-    option number numbers player team group box bag door house car machine worker person train stage phase
-    attempt try trial
-    node vertex edge level index digit bit table example remark note hint rule method formula approach axiom corollary
-    proposition claim property condition constraint case class type version model test problem's line's prime primes
-    """
-)
+LABELS = word_set("labels")
 """Words directly before a number that is not a value: prepositions, articles, and what is numbered."""
 DENIED_VERBS = re.compile(
     r"(?:add|subtract|multipl|divid|tr[iy]|test|check|consider|choos|chose|pick|guess|substitut|plug|insert|start|begin|began|round|assum|suppos|propos|suggest|stat|mention|quot|ask|expect|want|call|label|denot|us(?:e|ing)|appl|integrat|differentiat|factor(?:s|ed|ing)?$|remov|eras|skip|reject|exclud|discard|eliminat|avoid|miss|lack|forbid|exceed|surpass|bound|divides|need(?:ed)?$|includ|contradict|set|let|put|look|compar|replac|cancel|square[sd]?|doubl|tripl|halv|approximat|estimat|predict|claim|sa(?:y|id|ys)|thinks?|thought|believ|hop|plan|intend|aim|offer|promis|target|limit|restrict|refus|den(?:y|ied|ies)|fail|resembl|approach|tend|converg|precede|follow|satisf|depend|involv|treat|see|saw|writ|wrote|know|knew)",
     re.IGNORECASE,
 )
 """Verbs of an operation, of an attempt, or of what others say: no result follows them."""
-PLAIN_VERBS = words_of_text(
-    """
-    have has had get gets got need needs make makes made pay pays paid spend spent cost costs earn earned owe
-    owes owed take takes took eat ate drink drank run
-    ran drive drove drives sell sold buy bought grow grew go went fall fell win won lose lost give gave find
-    found keep kept
-    leave left hold held read reads ride rode write wrote fly flew swim swam travel cover walk weigh measure
-    collect gain save
-    receive remain remains be is are was were equals equal become becomes became contain score produce require
-    bake fit own cost share
-    lived solved baked live lives last lasts store comprise total totals sum holds yields yield reaches reach
-    reached hits meets ends
-    """
-)
-NUMBERED_NOUNS = words_of_text(
-    """
-    minus plus times versus primes terms steps cases parts pages lines items days weeks years months hours minutes
-    seconds this thus
-    """
-)
-RESULT_OF_US = words_of_text(
-    """
-    get got obtain obtained find found need needs pay paid spend spent reach reached conclude deduce deduced
-    derive derived compute computed
-    calculate calculated save saved earn earned count counted owe own owned sold bought buy ate baked made make
-    receive received left end collected
-    """
-)
+PLAIN_VERBS = word_set("plain_verbs")
+NUMBERED_NOUNS = word_set("numbered_nouns")
+RESULT_OF_US = word_set("result_of_us")
 LEADS_TO = re.compile(
     r"(?:^|\s)(?:(?:comes?|came|adds?|added|amounts?|amounted|sums?|summed|works?|worked|turns?|boils?|goes|reduces?|reduced|simplif(?:y|ies|ied)|evaluates?|evaluated|leads?|rises?|rose|falls?|fell|drops?|dropped|grows?|grew"
     r"|shrinks?|shrank|factori[sz]es|factors|multipl(?:y|ies)|totals?|collapses|cancels|expands|integrates|differentiates|equal|equivalent|corresponds|rewrites|increases?|increased|decreases?|decreased|equates|narrows|forced|down|up|out|back|counts|condenses|contracts|transforms|translates|rearranges|normali[sz]es|tot)"
@@ -124,7 +65,7 @@ MEETS_AT = re.compile(
     r"\s(?:intersects?|meets?|cross(?:es)?|vanish(?:es)?|touch(?:es)?|lies?|occurs?|attained|reached|located)\s(?:[a-z\x00]+\s){0,4}?(?:at|in|on)\s+(?:the\s+points?\s+|points?\s+)?$",
     re.IGNORECASE,
 )
-TIME_UNITS = words_of_text("s min h day week month year")
+TIME_UNITS = frozenset(["s", "min", "h", "day", "week", "month", "year"])
 _NOUN = (
     r"height|length|width|depth|distance|area|volume|total|sum|values?|speed|velocity|temperature|pressure|radius|diameter|perimeter|circumference|probability|chance|price|cost|profit|loss"
     r"|mass|weight|age|angle|rate|force|energy|current|voltage|resistance|power|frequency|average|mean|median|mode|ratio|share|percentage|fraction|score|balance|amount|discount|tax|tip|salary|wage|remainder|quotient"
@@ -158,15 +99,10 @@ HARMLESS_INSIDE = re.compile(
     re.IGNORECASE,
 )
 """Words that mean something harmless in these places."""
-IN_REASONS = words_of_text(
-    """
-    half twice double triple theorem another other others each every all some any several few many between or as either
-    since because previous
-    """
-)
+IN_REASONS = word_set("in_reasons")
 """Words that a reason before a colon may have."""
-LISTED_NOUNS = words_of_text("numbers primes prime values roots solutions digits factors divisors points sides")
-PAST = words_of_text("was were had")
+LISTED_NOUNS = word_set("listed_nouns")
+PAST = frozenset({"was", "were", "had"})
 """A sentence with one of these can tell how things were, unless it draws a conclusion."""
 ARRIVES_AT = re.compile(
     r"\b(?:is|be|(?:ends?|ended|arrives?|lands?|returns?|finish(?:es)?|clos(?:es?)|gets\s+(?:home|there|back)|meets?|done|over|ready)\s+at)\s+$"

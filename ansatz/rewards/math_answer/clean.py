@@ -4,53 +4,21 @@ from __future__ import annotations
 
 import re
 
-_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱᵏᵐᵗˣʸ", "0123456789+-()nikmtxy", strict=True))
-_SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋ₙᵢⱼₖₘₜₓ", "0123456789+-nijkmtx", strict=True))
-_VULGAR = {
-    "½": "1 2", "⅓": "1 3", "⅔": "2 3", "¼": "1 4", "¾": "3 4", "⅕": "1 5", "⅖": "2 5", "⅗": "3 5", "⅘": "4 5",
-    "⅙": "1 6", "⅚": "5 6", "⅛": "1 8", "⅜": "3 8", "⅝": "5 8", "⅞": "7 8", "⅐": "1 7", "⅑": "1 9", "⅒": "1 10",
-}  # fmt: skip
-_GREEK_LETTERS = {
-    "ζ": "zeta", "η": "eta", "ι": "iota", "κ": "kappa", "ν": "nu", "ξ": "xi", "ρ": "rho", "τ": "tau", "υ": "upsilon",
-    "χ": "chi", "ψ": "psi", "ϑ": "theta", "ϵ": "epsilon", "ς": "sigma", "Γ": "Gamma", "Θ": "Theta", "Λ": "Lambda",
-    "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma", "Υ": "Upsilon", "Φ": "Phi", "Ψ": "Psi", "∆": "Delta",
-}  # fmt: skip
-_SPELLINGS = {
-    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ",
-    "÷": r"\div ", "∕": "/", "⁄": "/", "π": r"\pi ", "∞": r"\infty ", "√": r"\sqrt ", "∛": r"\sqrt[3]", "°": r"^\circ ",
-    "º": r"^\circ ", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
-    "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "±": r"\pm ", "∓": r"\mp ", "ℝ": r"\mathbb{R}", "≡": r"\equiv ",
-    "∪": r"\cup ",
-    "⟨": r"\langle ", "⟩": r"\rangle ", "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "、": ", ", "。": ".",
-    "،": ", ", "٫": ".", "٪": "%", "।": ".",
-    "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "φ": r"\phi ", "ϕ": r"\phi ", "λ": r"\lambda ",
-    "μ": r"\mu ", "σ": r"\sigma ", "ω": r"\omega ", "Δ": r"\Delta ", "δ": r"\delta ", "ε": r"\epsilon ",
-    "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}", "∑": r"\sum ", "∏": r"\prod ",
-    "∫": r"\int ", "∂": r"\partial ", "→": r"\to ", "⇒": r"\Rightarrow ", "⊂": r"\subset ", "⊆": r"\subseteq ",
-    "∉": r"\notin ", "∠": r"\angle ", "∡": r"\angle ", "△": r"\triangle ", "▵": r"\triangle ", "⌊": r"\lfloor ",
-    "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "∨": r"\text{ or }", "″": "''", "ℏ": r"\hbar ", "ℓ": r"\ell ",
-    **{letter: f"\\{name} " for letter, name in _GREEK_LETTERS.items()},
-    "µ": r"\mu ", "Ω": r"\Omega ", "℃": r"^\circ\text{C}", "℉": r"^\circ\text{F}",
-    "…": r"\ldots ", "⋯": r"\ldots ", "∶": ":", "∖": r"\setminus ", "¢": r"\text{ cents}", "∧": r"\text{ and }",
-    "\u00a0": " ", "\u2009": r"\,", "\u202f": r"\,", "\u2002": " ", "\u2003": " ", "\u3000": " ",
-    "\t": " ", "\n": " ", "\r": " ",
-}  # fmt: skip
+from ansatz.rewards.math_answer.words import NOTATION
+
+_SUPERSCRIPTS, _SUBSCRIPTS = NOTATION["superscripts"], NOTATION["subscripts"]
+_FRACTIONS = [(source, parts.split()) for source, parts in NOTATION["vulgar_fractions"].items()]
 _INVISIBLE = [
     *range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F, 0xAD, *range(0x200B, 0x2010), *range(0x202A, 0x202F),
     *range(0x2060, 0x2070), 0xFE0F, 0xFEFF,
 ]  # fmt: skip
-_WIDE = "，；：（）［］｛｝＝＜＞＋－／％！"
 _TABLE: dict[int, str | None] = {
-    **{ord(source): target for source, target in _SPELLINGS.items()},
-    **{
-        ord(source): target
-        for source, target in zip("，；：（）［］｛｝＝＜＞＋－／％！", ",;:()[]{}=<>+-/%!", strict=True)
-    },
+    **{ord(source): target for source, target in (NOTATION["characters"] | NOTATION["wide"]).items()},
     **{
         zero + n: str(n) for zero in (0xFF10, 0x0660, 0x06F0, 0x0966) for n in range(10)
     },  # wide, Arabic, Persian, Hindi
     **{0xFF21 + n: chr(65 + n) for n in range(26)},
-    **{ord(source): "\\frac{" + parts.replace(" ", "}{") + "} " for source, parts in _VULGAR.items()},
+    **{ord(source): f"\\frac{{{top}}}{{{bottom}}} " for source, (top, bottom) in _FRACTIONS},
     **dict.fromkeys(_INVISIBLE),
 }
 _RAISED = re.compile("[" + "".join(_SUPERSCRIPTS) + "]+")

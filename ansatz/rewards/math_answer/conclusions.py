@@ -18,13 +18,11 @@ from ansatz.rewards.math_answer.last_sentence import hypothetical, last_sentence
 from ansatz.rewards.math_answer.letters import asserted_letter
 from ansatz.rewards.math_answer.sentence_words import REFUSING
 from ansatz.rewards.math_answer.statements import (
-    AMOUNT_IN_TWO_UNITS,
     BOLD,
     SPANS,
     is_bare,
     without_remark,
 )
-from ansatz.rewards.math_answer.words import words_of_text
 
 MAX_BARE_LENGTH = 200  # characters of a response that is nothing but an answer, or of a last line
 _MAX_JSON = 8_000  # characters of a JSON object
@@ -33,18 +31,7 @@ _MAX_MARKS = 60  # characters at the end of a text that can be end marks
 _THEREFORE = re.compile(r"^\s*(?:∴|⇒|⟹|=>|\\therefore(?![a-z]))\s*")
 _ARROW = re.compile(r"\s*(?:⇒|⟹|=>)\s*")
 _NAME = re.compile(r"[A-Z]?[a-z]+(?:[\s-][A-Za-z]+){0,2}")
-_VALUE = (
-    rf"(?:{AMOUNT_IN_TWO_UNITS}|(?:\\?\$|[€£¥₹])?\s?[-+]?(?:\d+(?:,\d{{3}})+|\d+)(?:\.\d+)?(?:\s?/\s?\d+)?(?::\d+)*"
-    r"(?:\s?\\?%|\s?[ap]\.?m\b\.?)?|\$[^$\n]{1,80}\$|\\\((?:[^\\\n]|\\[a-zA-Z,;{}]){1,80}\\\))"
-)
 _EQUATION = re.compile(r"(?:\\text\{[^{}]{1,40}\}|[A-Za-z\\{}()|,\s]{1,30}(?:_\{?\w\}?)?)\s?=\s?([^=<>]{1,80})")
-_STEP_NOUNS = words_of_text(
-    """
-    case cases subcase subcases equation equations step steps unknown unknowns variable variables condition conditions
-    constraint constraints part parts method methods terms digits
-    """
-)
-"""What a proof is made of: a number of them is not an answer."""
 _LINE_VALUE = re.compile(r"(?:>\s*)?(?:\*{2,3}|__)((?!\s)[^*_\n]{1,100})(?:\*{2,3}|__)\.?")
 _STARTS_WITH_VALUE = re.compile(r"(?:\\?\$|[€£¥₹])?\s?[-+]?[\d.\\]|\$|[A-Za-z](?:_\w)?\s?=")
 _KEYS = frozenset({"answer", "final_answer", "final answer", "finalanswer", "correct_answer"})

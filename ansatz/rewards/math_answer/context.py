@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from ansatz.rewards.math_answer import languages
-from ansatz.rewards.math_answer.words import unit_name, words_of_text
+from ansatz.rewards.math_answer.words import unit_name, word_set
 
 MAX_LINK = 60  # characters between two marks that can belong together
 _NEAR = 70  # characters before a mark that can deny it
@@ -31,31 +31,11 @@ _DOUBT = re.compile(r"\b(?:maybe|perhaps|possibly|vielleicht|peut-être|quizás|
 _CHOICE = re.compile(rf"(?<![A-Za-z\\])(?:{_EITHER}|of)(?![A-Za-z])|\\lor|\\vee|/|\|", re.IGNORECASE)
 
 _SPACED = str.maketrans(dict.fromkeys('$*_()[]{},;:.!?\\"`~&=\n', " "))
-_DENIALS = words_of_text(
-    """
-    not isn't aren't wasn't weren't can't cannot couldn't won't wouldn't doesn't don't didn't shouldn't never
-    neither nor no none non nobody wrong incorrect false mistake mistaken reject rejects rejected rejecting exclude
-    excludes excluded excluding discard discarded except unless unlike without maybe perhaps possibly probably might
-    could may likely unlikely doubt doubtful whether if guess guessed suppose assume assuming unsure almost nearly
-    tempting than exceeds exceed above below over under between beyond within up impossible invalid extraneous error
-    distractor otherwise alternatively else refute refutes refuted disprove disproves disproved eliminate eliminates
-    eliminated contradict contradicts contradicted avoids forbids
-    """
-)
+_DENIALS = word_set("denials")
 """Words that, directly before an answer, deny it, doubt it, or make it a bound."""
-_ALTERING = words_of_text("half twice double triple thrice minus negative times plus root reciprocal square cube")
-_SUSPICIOUS = _DENIALS | words_of_text(
-    "either misleading least most potential plausible anything possible out from other different"
-)
-_GLUE = words_of_text(
-    """
-    is are was were be been being equal equals to the a an answer answers value result solution number option choice of
-    correct right true that it this exactly precisely simply just actually really definitely certainly clearly surely
-    indeed will would must should has have had get gets give gives we i you they he she one obtain say said think
-    believe says claim conclude mean case way necessarily find final our my choose pick as for in es son è é sono são la
-    respuesta resposta risposta valor il valore
-    """
-)
+_ALTERING = word_set("altering_before")
+_SUSPICIOUS = word_set("denials", "suspicious")
+_GLUE = word_set("glue")
 """Words between a denial and the answer that it denies: "it is not true that the answer is"."""
 _TOKEN = re.compile(r"\\[A-Za-z]+|[^\W\d_]+(?:['’-][^\W\d_]+)*|\d+|[^\w\s]")
 _WORD_LIKE = re.compile(r"[^\W\d_]{2,}(?:['’-][^\W\d_]+)*|[aAI]")
@@ -221,14 +201,7 @@ _OTHER_RESULT = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(rf"[.!?\n{languages.CLAUSE_ENDS}]|$")
-_TELLING = languages.ASCII_RETRACTIONS | words_of_text(
-    """
-    wait nope actually hm hmm hmmm hmmmm sorry oops correction scratch second never nevermind nvm strike hold mistake my
-    ignore disregard forget no wrong incorrect false mistaken error invalid extraneous impossible not isn't wasn't can't
-    cannot couldn't doesn't don't wouldn't i should must ought could might may also unsure uncertain guess guessing
-    unconvinced doubt odd off strange suspicious fishy too
-    """
-)
+_TELLING = languages.ASCII_RETRACTIONS | word_set("telling")
 """Every retraction in plain letters contains one of these words: a fast check for an ASCII text."""
 _WRONG = re.compile(languages.WRONG, re.IGNORECASE)
 _OTHER_NAME = re.compile(rf",?\s*(?<!\w)(?:{languages.OR})\s+[^\W\d_]{{2,}}", re.IGNORECASE)

@@ -34,7 +34,7 @@ from ansatz.rewards.math_answer.sentence_words import (
     WORD,
 )
 from ansatz.rewards.math_answer.statements import BOLD, SPANS, masked, without_remark
-from ansatz.rewards.math_answer.words import ALTERING_WORDS, NUMBER_WORDS, words_of_text
+from ansatz.rewards.math_answer.words import ALTERING_WORDS, NUMBER_WORDS, word_set
 
 _MAX_SEARCHED = 2_000  # characters at the end of a line that are searched for its last sentence
 MAX_LENGTH = 400  # characters of a last sentence
@@ -53,14 +53,7 @@ _OBJECT = re.compile(
 _ANY_OBJECT = re.compile(
     r"([^\d$\\?=<>≤≥≠,;:]{3,120}?)\s(?:exactly\s+|precisely\s+|a\s+total\s+of\s+)?((?:\d|\\?\$|[€£¥₹]).{0,80})"
 )
-_NOT_BEFORE = words_of_text(
-    """
-    for after by with of in on at from to under within before than per until since over against among between step
-    case lemma theorem equation problem question part figure page chapter exercise section line item number the these
-    those all other first last remaining another only each every both any out into onto during about around through
-    without and or room row day week year month grade level round times no label point is are a an not
-    """
-)
+_NOT_BEFORE = word_set("not_before")
 _THERE = re.compile(
     r"there\s+(?:is|are)\s+(?:exactly\s+|precisely\s+|a\s+total\s+of\s+|in\s+total\s+)?"
     r"(\$[^$]{1,40}\$|[\d,]+)\s+([a-z ]{2,80})",
@@ -91,8 +84,8 @@ _DATED = re.compile(
     r"(?:[a-z]+\s+){1,5}?(?:is\s+(?:due|born|held|on)|arrives?|lands?|ends?|falls?|finishes|returns?|is|reaches\s+\w+)\s+(?:on|at)?\s*(?P<date>.{3,60})",
     re.IGNORECASE,
 )
-_JUDGED = words_of_text("statement claim assertion proposition conjecture")
-_JUDGEMENTS = words_of_text("true false")
+_JUDGED = ("statement", "claim", "assertion", "proposition", "conjecture")
+_JUDGEMENTS = ("true", "false")
 _NAMED = re.compile(
     r"(?:\\text\{[^{}]{1,40}\}|[A-Za-z]{1,12}(?:\s[A-Za-z]{1,12}){0,2}(?:_\{?\w\}?)?)\s?=\s?([^=<>\n]{1,80})"
 )

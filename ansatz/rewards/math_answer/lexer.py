@@ -14,11 +14,11 @@ from ansatz.rewards.math_answer.words import (
     GREEK,
     KEPT_WORDS,
     LONG_UNITS,
+    NOTATION,
     NUMBER_WORDS,
     SCALES,
     UNIT_GRAMMAR,
     unit_name,
-    words_of_text,
 )
 
 MAX_LENGTH = (
@@ -79,12 +79,6 @@ _INTEGER = re.compile(r"\d+(?![\d.,{~eE']|\\[^A-Za-z]|\s(?![A-Za-z]))")
 """An integer that what follows cannot continue: a fast check that decides most numbers."""
 _INDIAN = re.compile(r"[1-9]\d?(?:,\d{2})+,\d{3}(?!\d|,\d)")
 
-_TEXT_COMMANDS = words_of_text(
-    """
-    text textbf textit textrm textsf texttt textnormal textsc mathrm mathbf mathsf mathit mathtt operatorname
-    mbox hbox emph bold bm boldsymbol mathcal mathbb mathfrak mathscr underline
-    """
-)
 COMPOSED = " of "
 """Between the names of two functions that are composed."""
 
@@ -96,36 +90,11 @@ _D, _SYMBOL, _ORDER = (
 _DERIVATIVE = re.compile(rf"\\frac\s*\{{\s*{_D}{_ORDER}{_SYMBOL}\s*\}}\s*\{{\s*{_D}([A-Za-z])\s*{_ORDER}\}}")
 _PLAIN_DERIVATIVE = re.compile(r"d([A-Za-z])/d([A-Za-z])(?![A-Za-z])")
 _COMPOSITION = re.compile(r"\(\s*([A-Za-z])\s*\\circ\s*([A-Za-z])\s*\)")
-_IGNORED = words_of_text(
-    """
-    quad qquad hspace hfill hskip thinspace medspace thickspace enspace color nonumber break
-    """
+_TEXT_COMMANDS, _IGNORED, _LATEX = (
+    frozenset(NOTATION[name].split()) for name in ("text_commands", "ignored", "commands")
 )
-_OPERATORS = {
-    "cdot": "*", "times": "*", "ast": "*", "div": "/", "le": "<=", "leq": "<=", "leqslant": "<=", "ge": ">=",
-    "geq": ">=", "geqslant": ">=", "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "~", "simeq": "~",
-    "sim": "~", "in": "in", "cup": "cup", "cap": "cap", "setminus": "minus", "backslash": "minus", "pm": "pm",
-    "mp": "mp", "bmod": "mod", "mod": "mod", "to": "to", "colon": ":", "vert": "|", "mid": "|", "lvert": "|",
-    "rvert": "|", "prime": "'", "circ": "circ", "degree": "deg", "percent": "%", "equiv": "equiv",
-    "implies": "implies", "Rightarrow": "implies", "ldots": "dots", "dots": "dots", "cdots": "dots", "wedge": "and",
-    "land": "and", "lor": "or", "vee": "or", "bigcup": "cup",
-}  # fmt: skip
-_OPENERS = {"lbrace": "\\{", "langle": "langle", "lfloor": "lfloor", "lceil": "lceil", "lbrack": "["}
-_CLOSERS = {"rbrace": "\\}", "rangle": "rangle", "rfloor": "rfloor", "rceil": "rceil", "rbrack": "]"}
-_SYMBOLS = {
-    "infty": "inf", "pi": "pi", "imath": "i", "jmath": "j", "reals": "reals", "R": "reals", "varnothing": "empty",
-    "emptyset": "empty", "exponentialE": "e", "imaginaryI": "i",
-}  # fmt: skip
-_PLAIN_NAMES = {
-    "pi": "pi", "inf": "inf", "Inf": "inf", "infty": "inf", "infinity": "inf", "Infinity": "inf", "oo": "inf",
-    "nan": "nan", "NaN": "nan", "NAN": "nan", "emptyset": "empty",
-}  # fmt: skip
-_LATEX = words_of_text(
-    """
-    frac sqrt binom overline bar hat vec tilde dot widehat choose pmod sum prod int lim overrightarrow triangle ddot
-    """
-)
-_TWO = {"**": "^", "<=": "<=", ">=": ">=", "!=": "!=", "==": "=", "=<": "<=", "=>": "implies", "->": "to"}
+_OPERATORS, _OPENERS, _CLOSERS = NOTATION["operators"], NOTATION["openers"], NOTATION["closers"]
+_SYMBOLS, _PLAIN_NAMES, _TWO = NOTATION["symbols"], NOTATION["plain_names"], NOTATION["pairs"]
 _ONE = {c: c for c in "+-*/^_!':;,|=<>%&"} | {"∣": "|"}
 _COMMAND = re.compile(r"\\([A-Za-z]+)\s*")
 _LETTERS = re.compile(r"[A-Za-z]+")

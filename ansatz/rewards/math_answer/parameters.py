@@ -16,11 +16,11 @@ from ansatz.rewards.math_answer.functions import is_vector, mapped
 from ansatz.rewards.math_answer.relations import assigned
 from ansatz.rewards.math_answer.values import Expr, Value
 from ansatz.rewards.math_answer.views import as_number
-from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS, words_of_text
+from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
 
-_PARAMETERS = words_of_text("k n m l j p")
-_LINE_PARAMETERS = words_of_text("t s r k u lambda mu alpha")
-_VARIABLES = words_of_text("x y z t u r s theta phi")
+_PARAMETERS = frozenset("knmljp")
+_LINE_PARAMETERS = frozenset({*"tsrku", "lambda", "mu", "alpha"})
+_VARIABLES = frozenset({*"xyzturs", "theta", "phi"})
 _CAPITAL = re.compile(r"C(_\w+)?|c_\w+")
 _CONSTANT = re.compile(r"[cCKkABD](_\w+)?|const|constant")
 _MAX_CONSTANTS = 3

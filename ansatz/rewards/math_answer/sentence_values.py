@@ -7,7 +7,7 @@ import re
 from ansatz.rewards.math_answer.dates import is_time
 from ansatz.rewards.math_answer.sentence_words import NOUN_STOPS, REFUSING
 from ansatz.rewards.math_answer.statements import AMOUNT_IN_TWO_UNITS, SPANS, is_currency, without_remark
-from ansatz.rewards.math_answer.words import ALTERING_WORDS, NUMBER_WORDS, UNIT_RAISERS, unit_name, words_of_text
+from ansatz.rewards.math_answer.words import ALTERING_WORDS, NUMBER_WORDS, UNIT_RAISERS, unit_name, word_set
 
 _MAX_WORDS = 4  # of a value in words
 _MAX_ITEMS = 12  # of a value that is a list
@@ -22,17 +22,10 @@ _PLAIN_FORMULA = re.compile(
     r"|(?<=\d)[a-z](?![A-Za-z])|[-\d+*/^=()√_.\s{}])+"
 )
 _UNIT_WORD = re.compile(r"[A-Za-z°²³]+")
-_TIMELESS = words_of_text("old long wide high tall deep away large apart")
-_NOT_VALUES = words_of_text(
-    """
-    correct right true false done clear complete valid obvious finished consistent proved proven trivial easy here it
-    this that so true same different equal unique positive negative zero known small large bigger smaller good bad
-    fine okay needed required given unequal solved satisfied met possible minimal maximal important simple verified
-    confirmed
-    """
-)
+_TIMELESS = frozenset(["old", "long", "wide", "high", "tall", "deep", "away", "large", "apart"])
+_NOT_VALUES = word_set("not_values")
 _GERUND = re.compile(r"[a-z]{2,}(?:ing|ed)", re.IGNORECASE)
-_CHECKED = words_of_text("reasoning computation calculation argument proof work method check verification above")
+_CHECKED = word_set("checked")
 
 
 def inside(span: re.Match[str]) -> str:

@@ -4,44 +4,14 @@ from __future__ import annotations
 
 import re
 
-from ansatz.rewards.math_answer.words import words_of_text
+from ansatz.rewards.math_answer.words import word_set
 
 WORD = re.compile(r"(?<![\\\w])[A-Za-z]+(?:['’-][A-Za-z]+)*(?!\w)")
-REFUSING = words_of_text(
-    """
-    not never nor neither no none nobody nothing or maybe perhaps possibly possible probably plausible likely unlikely
-    might may could would should ought cannot can whether if unless suppose supposing assume assuming assumed let
-    consider considering try trying tried tries test testing check checks checking verify say says said saying claim
-    claims claimed think thinks thought believe believes believed told guess guessed guessing guesses wrong incorrect
-    mistake mistaken mistakenly error false falsely impossible invalid exclude excludes excluded excluding reject
-    rejects rejected rejecting discard discards discarded discarding contradict contradicts contradicting contradiction
-    contradictory rules ruled ruling extraneous almost nearly about around roughly approximately hardly barely scarcely
-    close supposedly allegedly apparently seemingly seems appears bound bounds more less
-    fewer than exceed exceeds when whenever where while whereas until till except without unlike instead but however
-    though although otherwise else only merely often sometimes usually normally typically generally another other others
-    either each every any some several few many previous previously earlier formerly before originally original initial
-    initially beginning start starts started starting was were had been used once yesterday ago case cases subcase
-    step steps lemma theorem exercise question problem page section figure hypothesis
-    hypothetical suspect suspects suspected hope hopes wish expect expects expected estimate estimates estimated unknown
-    unsure uncertain doubt doubts doubtful fail fails failed must prove show shown given recall remains
-    want wants wanted ask asks asked wonder wonders anything half twice double triple thrice next last later after
-    because since as tempting naive naively trap intermediate temporary candidate candidates potential choose
-    chosen pick converse negation opposite why how what who whose undefined unattained substitute idea assumption
-    plug evaluate imagine pretend everyone someone ignoring misread typo between beyond within below above
-    far current currently partial subtotal according textbook key temporarily planned hoped hoping intended
-    wanting budget
-    """
-)
+REFUSING = word_set("refusing")
 """A clause with one of these words is not read, unless the word belongs to a phrase that is read as a whole."""
-HYPOTHETICAL = REFUSING & words_of_text(
-    """
-    if unless suppose supposing assume assuming assumed would might could whether imagine pretend claim claims claimed
-    says said wrong incorrect mistake mistakenly hypothetical let try trying tried guess guessing guessed maybe
-    perhaps
-    """
-)
+HYPOTHETICAL = word_set("hypothetical")
 """Words that make what follows from their clause no statement either."""
-RUNS_ON = HYPOTHETICAL | words_of_text("not never no cannot reject rejects exclude excludes discard discards than")
+RUNS_ON = HYPOTHETICAL | word_set("runs_on")
 OTHER_THING = re.compile(
     r"\b(?:first|second|third|fourth|fifth|final-step)\s+(?!of\b)[a-z]|\b(?:the|its|his|her|their|our)\s+(?:first|second|third)\b"
     r"|\bone\s+(?!with\b|that\b|is\b|who\b|whose\b|having\b|third\b|half\b|quarter\b|(?:eigh|fif|six|seven|nin|ten|twelf)th\b)\w|\bat\s+(?:best|worst|most|least|first)\b|\bout\s+of\b|\bup\s+to\b|\bpercent\s+of\b|\bfor\s+now\b|\bat\s+this\s+(?:point|stage)\b|[a-z]['’]s\s+(?:\w+\s+)?(?:answer|result|solution|guess|claim)\b"
@@ -65,11 +35,9 @@ HARMLESS = re.compile(
     re.IGNORECASE,
 )
 """Words that would make a sentence suspicious elsewhere: "the only possible value", "the possible values"."""
-NO_SUBJECT = words_of_text("need needs require requires know knows want satisfy constraint condition solve like")
+NO_SUBJECT = word_set("no_subject")
 RELATIVE = re.compile(r"\b(?:that|which|who)\s+(?:is|are|equals?|gives?|yields?)\b", re.IGNORECASE)
-DESCRIBED = HYPOTHETICAL | words_of_text(
-    "case step part half unknown doubt exclude excluded reject rejected discard discarded idea assumption"
-)
+DESCRIBED = HYPOTHETICAL | word_set("described")
 INDEFINITE = re.compile(
     r"\s*(?:an?(?!\s+(?:\w+\s+)?(?:equation|formula|expression)\s+(?:of|for|is)\b)|one|another|each|every|some|any|either|neither|half|twice|no|for|at|with|under|given|of)\b",
     re.IGNORECASE,
@@ -110,11 +78,4 @@ COPULA = re.compile(
     r"|number|value|fraction|function|polynomial|point|pair)(?=\s+[$\\\d])))*\s*:?\s+",
     re.IGNORECASE,
 )
-NOUN_STOPS = words_of_text(
-    """
-    is are be do does will for from into at by in on than then that to times squared cubed dozen hundred thousand
-    shorter wider bigger smaller larger greater higher lower heavier lighter later earlier extra
-    million short late early percent degrees faster slower older younger taller longer remaining too equations
-    unknowns methods variables conditions constraints parts digits terms and with per over against
-    """
-)
+NOUN_STOPS = word_set("noun_stops")

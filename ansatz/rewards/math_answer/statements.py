@@ -14,7 +14,7 @@ from ansatz.rewards.math_answer.words import (
     NUMBER_WORDS,
     UNIT_GRAMMAR,
     unit_name,
-    words_of_text,
+    word_set,
 )
 
 MAX_SENTENCE_LENGTH = 1_000  # characters of a sentence that is searched for its value
@@ -47,15 +47,7 @@ _REJECTED_OTHER = re.compile(
 _SAME = re.compile(
     r"(?:or|or\s+equivalently|equivalently|i\.\s?e\.,?|that\s+is,?|=|≈|also)\s*(?=[-$\\\d.])", re.IGNORECASE
 )
-_BAD_WORDS = (
-    HEDGES
-    | ALTERING_WORDS
-    | words_of_text(
-        """
-        guess bound sure least most if more lower upper unless wait no never cannot might could may almost nearly unsure
-        """
-    )
-)
+_BAD_WORDS = HEDGES | ALTERING_WORDS | word_set("bad_remarks")
 _NUMBERS = re.compile(r"-?\d+(?:[./]\d+)?")
 _CONTRAST = re.compile(r"(.{1,200}?),?\s(?:and\s+)?(?:not|rather\s+than|instead\s+of)\s+([-$\\\d][^,]{0,60})")
 _CORRECTED = re.compile(r"not\s+([-$\\\d][^,]{0,60}?),?\s+but\s+(?:rather\s+)?(.{1,200})", re.IGNORECASE)

@@ -17,10 +17,13 @@ from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.functions import OPERATORS
 from ansatz.rewards.math_answer.numeric import NoNumber
 from ansatz.rewards.math_answer.values import Expr
-from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS, words_of_text
+from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
 
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "inf": sympy.oo}
-_SAME_NAME = words_of_text("sin cos tan cot sec csc sinh cosh tanh coth log floor arg factorial factorial2 binomial")
+_SAME_NAME = (
+    "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth", "log", "floor", "arg", "factorial",
+    "factorial2", "binomial",
+)  # fmt: skip
 _FUNCTIONS = {
     **{name: name for name in _SAME_NAME},
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "ln": "log", "abs": "Abs",

@@ -228,7 +228,7 @@ def conversion(unit: Unit) -> tuple[Fraction, Unit]:
     factor = Fraction(1)
     powers: dict[str, int] = {}
     for name, power in unit:
-        base, top, bottom = TO_BASE.get(name, (name, 1, 1))
-        factor *= Fraction(top, bottom) ** power
+        base, size = TO_BASE.get(name, (name, Fraction(1)))
+        factor *= size**power
         powers[base] = powers.get(base, 0) + power
     return factor, tuple(sorted((name, power) for name, power in powers.items() if power))
