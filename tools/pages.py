@@ -103,7 +103,7 @@ def split_docstring(docstring: str | None, names: Sequence[str]) -> tuple[list[s
     """(paragraphs about the whole, meaning of each named setting) of a docstring.
 
     A setting is described as "name: meaning", or "name, name: meaning" for several. A meaning ends where the next one
-    begins or with its paragraph. Sentences about exceptions are for programmers and are left out.
+    begins or with its paragraph. Sentences about exceptions are for programmers and are left out, and so is "Return".
     """
     prose: list[str] = []
     meanings: dict[str, str] = {}
@@ -121,14 +121,16 @@ def split_docstring(docstring: str | None, names: Sequence[str]) -> tuple[list[s
 
 
 _FOR_PROGRAMMERS = re.compile(
-    r"(?:^|(?<=[.;] ))(?:Raises |ConfigError|DataError|MissingExtraError).*?\.(?=\s|$)|\(see `\w+`\) ?"
+    r"^(?:Return|Yield) "
+    r"|(?:^|(?<=[.;] ))(?:[Rr]aises? |ConfigError|DataError|MissingExtraError).*?\.(?=\s|$)"
+    r"|\(see `\w+`\) ?"
 )
 
 
 def _sentence(text: str) -> str:
     """With a capital letter, unless it begins with code or a formula, and with a full stop."""
     text = text.strip().rstrip(";,:")
-    begins_a_word = re.match(r"[a-z]+[ ,;](?!=)", text) is not None
+    begins_a_word = re.match(r"[a-z-]+[ ,;](?!=)", text) is not None
     return (text[:1].upper() + text[1:] if begins_a_word else text) + ("" if text.endswith((".", ")")) else ".")
 
 

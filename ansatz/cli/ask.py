@@ -69,7 +69,8 @@ def _ask(model: Path, problem: Problem, sampling: ModelSampling, *, has_answer: 
 
 
 def _verdict(answer: str, text: str) -> tuple[str, bool]:
-    """In words; a correct answer outside a box or tag is correct too, and the verdict says so."""
+    """Return the verdict in words, and whether the answer is correct. A correct answer outside a box or tag counts too,
+    and the verdict says so."""
     from ansatz.rewards.math_answer.verify import verify
 
     strict = verify(answer, text)

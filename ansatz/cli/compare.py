@@ -61,9 +61,9 @@ def compare(
 
 
 def compare_sides(paths: Sequence[Path], *, mode: str, num_changed: int) -> list[dict[str, Any]]:
-    """Each path but the first compared with the first: the numbers of `paired.comparison` in a mode (empty: the first
-    one), the folders, and `warnings` about other differences. If one of the two has no stored responses, `missing` says
-    so, and there are only the two scores that the runs have logged."""
+    """Return each path but the first compared with the first: the numbers of `paired.comparison` in a mode (empty: the
+    first one), the folders, and `warnings` about other differences. If one of the two has no stored responses,
+    `missing` says so, and there are only the two scores that the runs have logged."""
     from ansatz.evaluate.sides import read_side
 
     first, *others = (read_side(path) for path in paths)
@@ -93,7 +93,7 @@ def _compared(a: Side, b: Side, *, mode: str, num_changed: int) -> dict[str, Any
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Settings other than the model that differ and can cause a difference in scores."""
+    """Return settings other than the model that differ and can cause a difference in scores."""
     keys = ("template", *SamplingOptions.model_fields, "dtype", "engine", "rewards")
     return [f"{key}: A {a.get(key)!r}, B {b.get(key)!r}" for key in keys if a.get(key) != b.get(key)]
 
@@ -134,7 +134,7 @@ def _scores_table(numbers: Mapping[str, Any]) -> Any:
 
 
 def _logged_table(numbers: Mapping[str, Any]) -> Any:
-    """What the runs have logged, side by side. A folder of `ansatz eval` has no such row."""
+    """Return what the runs have logged, side by side. A folder of `ansatz eval` has no such row."""
     from rich import box
     from rich.table import Table
 
@@ -163,8 +163,8 @@ def _changed_table(rows: list[Mapping[str, Any]]) -> Any:
 
 
 def conclusion(numbers: Mapping[str, Any]) -> str:
-    """Interval and test must agree: with few problems the interval is too narrow, and the sign test ignores by how much
-    a problem differs."""
+    """Return a sentence about the difference. Interval and test must agree: with few problems the interval is too
+    narrow, and the sign test ignores by how much a problem differs."""
     low, high = numbers["difference_interval"]
     if (low > 0 or high < 0) and numbers["p_value"] < 0.05:
         return f"{'B' if low > 0 else 'A'} is better: the interval of the difference excludes 0, and p < 0.05."

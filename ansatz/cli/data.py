@@ -86,7 +86,7 @@ def check(
 
 
 def _is_marked(result: Problem | RowError) -> bool:
-    """Whether a text of the problem holds what looks like a special token."""
+    """Return whether a text of the problem holds what looks like a special token."""
     from ansatz.special_tokens import has_marker
 
     if isinstance(result, Exception):
@@ -101,7 +101,7 @@ def _say_marked(count: int) -> None:
 
 
 def _checked(row: Row, result: Problem | RowError) -> tuple[UnfitRow | None, bool]:
-    """Why the row cannot be used, or None; and whether its gold answer is compared as text."""
+    """Return why the row cannot be used, or None; and whether its gold answer is compared as text."""
     from ansatz.data.rows import short
     from ansatz.data.unfit import RowError, UnfitRow
     from ansatz.rewards.code_forms import has_tests, read_forms
@@ -177,7 +177,7 @@ def peek(
 
 
 def _usable(results: Iterator[Problem | RowError], unfit: list[UnfitRow]) -> Iterator[Problem]:
-    """The problems; rows that have none are appended to the list."""
+    """Yield the problems; rows that have none are appended to the list."""
     for result in results:
         if isinstance(result, Exception):
             unfit.append(result.row)
@@ -186,14 +186,14 @@ def _usable(results: Iterator[Problem | RowError], unfit: list[UnfitRow]) -> Ite
 
 
 def _counted(problems: Iterator[Problem], marked: Counter[bool]) -> Iterator[Problem]:
-    """The problems, counted by whether a text looks like a special token."""
+    """Yield the problems, counted by whether a text looks like a special token."""
     for problem in problems:
         marked[_is_marked(problem)] += 1
         yield problem
 
 
 def _printed(problems: Iterator[Problem], count: int) -> Iterator[Problem]:
-    """The problems; the first ones are printed as they are read."""
+    """Yield the problems; the first ones are printed as they are read."""
     from ansatz.types import shown_golds
 
     for index, problem in enumerate(problems):

@@ -95,7 +95,7 @@ def filter_rows(
 def _text_filter(
     drop: Sequence[str], max_words: int | None, too_long: Callable[[str], bool]
 ) -> Callable[[Problem], dict[str, Any] | None]:
-    """Problem -> why its text or its gold answer drops it, or None."""
+    """Return a function from a problem to why its text or its gold answer drops it, or None."""
     from ansatz.data.hygiene.filters import why_dropped
     from ansatz.data.hygiene.row_filter import unreadable
     from ansatz.data.rows import short
@@ -115,7 +115,7 @@ def _text_filter(
 
 
 def _longer_than(limit: int | None, tokenizer: Path | None) -> Callable[[str], bool]:
-    """A test whether a text has more tokens than the limit; always False without a limit."""
+    """Return a function that says whether a text has more tokens than the limit; always False without a limit."""
     from ansatz.errors import ConfigError
 
     if (limit is None) != (tokenizer is None):
@@ -138,7 +138,7 @@ def _check_model(drop: Sequence[str] | None, model: Path | None) -> None:
 def _correct_guesses(
     store: ResponseStore, model: Path, problems: list[Problem], sampling: ModelSampling, source: str
 ) -> dict[str, int]:
-    """The number of correct guesses for each problem, by problem id."""
+    """Return the number of correct guesses for each problem, by problem id."""
     from ansatz.evaluate.answer_only import answer_only_grader
     from ansatz.prompts.answer_only import render_guess
 

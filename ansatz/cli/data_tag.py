@@ -67,7 +67,7 @@ def tag(
 
 
 def _without(row: Row, field: str) -> dict[str, Any]:
-    """The row's values. ConfigError if it already has one of the fields, which would be lost."""
+    """Return the row's values. Raise ConfigError if it already has one of the fields, which would be lost."""
     for name in (field, f"{field}s"):
         if name in row.values:
             raise ConfigError(f"{row.place} already has a field {name!r}. Choose another name with --field.")

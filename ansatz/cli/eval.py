@@ -96,7 +96,8 @@ def _print(parts: Sequence[Any]) -> None:
 
 
 def _load_suites(names: str, folder: Path | None) -> list[LoadedSuite]:
-    """The suites of a list with commas. ConfigError if two have the same name, and so the same folder of results."""
+    """Return the suites of a list with commas. Raise ConfigError if two have the same name, and so the same folder of
+    results."""
     from ansatz.evaluate.suites import load_suite
 
     loaded = [load_suite(name.strip(), folder=folder) for name in names.split(",") if name.strip()]
@@ -188,7 +189,7 @@ class Evaluation:
 
 
 def _rescored(path: Path) -> list[Any]:
-    """The tables of a folder, or of a curve's folders, after their responses have been graded again."""
+    """Return the tables of a folder, or of a curve's folders, after their responses have been graded again."""
     from ansatz.cli.eval_tables import budgets_table, results_tables
     from ansatz.evaluate.budgets import budget_folders, write_curve
     from ansatz.evaluate.folder import EvaluationFolder

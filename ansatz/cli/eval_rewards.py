@@ -22,11 +22,12 @@ MakeGrader = Callable[[Any], "ResponseGrader"]
 def grading(
     rewards: str, *, suite: str, problems: Sequence[Problem]
 ) -> Iterator[tuple[dict[str, Any], MakeGrader | None]]:
-    """What an evaluation adds to its settings, and its grader: None for the verifier. Both are for use in the block.
+    """Yield what an evaluation adds to its settings, and its grader, for use in the block. The grader is None for the
+    verifier.
 
     rewards: a name, names separated by commas, or a YAML file with a recipe's section `rewards`. Empty: the reward of a
-    suite that has no gold answers, otherwise the verifier. ConfigError for unknown rewards and settings; DataError if
-    a reward cannot use the problems.
+    suite that has no gold answers, otherwise the verifier. Raise ConfigError for unknown rewards and settings, and
+    DataError if a reward cannot use the problems.
     """
     from ansatz.evaluate.responses import reward_grader
     from ansatz.evaluate.suites import REWARDS
@@ -43,7 +44,7 @@ def grading(
 
 
 def rewards_section(text: str) -> dict[str, dict[str, Any]]:
-    """The section `rewards` that the option stands for: {name: settings}."""
+    """Return the section `rewards` that the option stands for: {name: settings}."""
     if not text.endswith((".yaml", ".yml")):
         return {name.strip(): {} for name in text.split(",")}
     path = Path(text)

@@ -7,7 +7,8 @@ from typing import Any
 
 
 def results_tables(results: Mapping[str, Any]) -> list[Any]:
-    """The scores of all modes in one table, then those of the first mode, the strict one, by level and by subject."""
+    """Return the scores of all modes in one table, then those of the first mode, the strict one, by level and by
+    subject."""
     settings, scores = results["settings"], results["scores"]
     lines = [f"mean length {scores['mean_length']:.1f} tokens, {_percent(scores['truncated_frac'])} % truncated"]
     formats = [f"{name} {_percent(frac)}" for name, frac in scores["format_frac"].items()]
@@ -21,7 +22,7 @@ def results_tables(results: Mapping[str, Any]) -> list[Any]:
 
 
 def suite_notes(results: Mapping[str, Any]) -> list[str]:
-    """What a reader of the scores should know about the suite's problems, one sentence each."""
+    """Return what a reader of the scores should know about the suite's problems, one sentence each."""
     suite, scores, notes = results["settings"]["suite"], results["scores"], list[str]()
     if not suite.get("as_on_card", True):
         notes.append(f"{suite['name']}: the problems are not from the file that the suite's card names")
@@ -59,7 +60,7 @@ def _scores_table(settings: Mapping[str, Any], scores: Mapping[str, Any]) -> Any
 
 
 def suites_table(results: Sequence[Mapping[str, Any]]) -> Any:
-    """pass@1 with its interval in each mode, one row per suite. It fits 80 columns with three modes."""
+    """Return pass@1 with its interval in each mode, one row per suite. It fits 80 columns with three modes."""
     from rich import box
     from rich.table import Table
 
@@ -85,7 +86,7 @@ def suites_table(results: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def budgets_table(curve: Mapping[str, Any]) -> Any:
-    """One row per thinking budget."""
+    """Return one row per thinking budget."""
     from rich import box
     from rich.table import Table
 

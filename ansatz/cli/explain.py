@@ -80,13 +80,13 @@ def explain(
 
 
 def _without(head: str, text: str) -> str:
-    """The text without the line that begins with `head`, and without the rest of its paragraph."""
+    """Return the text without the line that begins with `head`, and without the rest of its paragraph."""
     paragraphs = [f"\n{paragraph}".partition(f"\n{head}")[0].strip("\n") for paragraph in text.split("\n\n")]
     return "\n\n".join(filter(None, paragraphs))
 
 
 def objectives_of_stages(config: Config) -> str:
-    """What each stage of the recipe optimises, in the order of the stages."""
+    """Return what each stage of the recipe optimises, in the order of the stages."""
     from ansatz.loop.stages.plan import planned_stages
 
     stage_of_text: dict[str, str] = {}
@@ -100,7 +100,8 @@ def objectives_of_stages(config: Config) -> str:
 
 
 def _named_hardware(recipe: Path, overlays: Sequence[Path], config: Config) -> Hardware | None:
-    """The hardware that the last of the files names in its comment. None for a toy run, which fits any machine."""
+    """Return the hardware that the last of the files names in its comment. None for a toy run, which fits any
+    machine."""
     from ansatz.models.plan import hardware_in
 
     if config.model.toy:
@@ -112,8 +113,8 @@ def _named_hardware(recipe: Path, overlays: Sequence[Path], config: Config) -> H
 def memory_arithmetic(
     config: Config, objective: Objective, hardware: Hardware | None, run: Path | None
 ) -> tuple[str, bool]:
-    """The tables of memory and the peak that a run measured, or the reason why memory is not known. And whether it
-    fits, or may fit."""
+    """Return the tables of memory and the peak that a run measured, or the reason why memory is not known. And whether
+    it fits, or may fit."""
     from ansatz.models.plan import workload_of
     from ansatz.models.process_memory import fits, memory_table, process_plans
 
@@ -134,7 +135,7 @@ def memory_arithmetic(
 
 
 def measured_memory(run: Path) -> str:
-    """The highest perf/peak_memory_gb of a run's RL stage."""
+    """Return the highest perf/peak_memory_gb of a run's RL stage."""
     check_ordinary_files(run / "rl")
     path = run / "rl" / "metrics.jsonl"
     rows = metrics_rows(read_jsonl(path), path)
@@ -145,7 +146,8 @@ def measured_memory(run: Path) -> str:
 
 
 def step_arithmetic(config: Config) -> str:
-    """Prompts x samples = rollouts, the largest number of tokens, optimizer steps; for a step and for the whole run."""
+    """Return prompts x samples = rollouts, the largest number of tokens, optimizer steps; for a step and for the whole
+    run."""
     rollout, train = config.rollout, config.train
     responses = rollout.rollouts_per_step * rollout.max_response_tokens
     prompts = rollout.prompts_per_step * rollout.max_prompt_tokens

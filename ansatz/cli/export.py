@@ -63,7 +63,7 @@ def export(
 
 
 def _with_own_files(config: Config) -> Config:
-    """The recipe with the exported copy of a prompt template from a .txt file."""
+    """Return the recipe with the exported copy of a prompt template from a .txt file."""
     template = config.data.template
     if not isinstance(template, str) or not template.endswith(".txt"):
         return config
@@ -71,8 +71,8 @@ def _with_own_files(config: Config) -> Config:
 
 
 def write_generation_config(folder: Path, config: Config) -> None:
-    """Sampling as in the run's evaluations, with the end tokens that the model had before. With a chat template, the
-    token that ends a turn is an end token too: the policy was trained to end its responses by it."""
+    """Write the sampling of the run's evaluations, with the end tokens that the model had before. With a chat template,
+    the token that ends a turn is an end token too: the policy was trained to end its responses by it."""
     from ansatz.end_of_turn import end_of_turn
     from ansatz.models.load import load_tokenizer
 
@@ -95,7 +95,7 @@ def write_generation_config(folder: Path, config: Config) -> None:
 
 
 def write_chat_template(folder: Path, template: Template) -> None:
-    """A chat template that renders the last message as training rendered a question.
+    """Write a chat template that renders the last message as training rendered a question.
 
     With the prompt template "chat", it is the model's own chat template with the recipe's system prompt and arguments
     as defaults. A template of a .txt file is copied too.
@@ -116,7 +116,7 @@ def write_chat_template(folder: Path, template: Template) -> None:
 
 
 def push_folder(folder: Path, name: str) -> str:
-    """Upload a folder to the hub and return its address. ConfigError if the hub refuses or cannot be reached."""
+    """Upload a folder to the hub and return its address. Raise ConfigError if the hub refuses or cannot be reached."""
     from huggingface_hub import HfApi
 
     api = HfApi()

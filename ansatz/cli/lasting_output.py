@@ -32,7 +32,7 @@ class LastingOutput:
             self._discard_from_now_on()
 
     def _discard_from_now_on(self) -> None:
-        """The stream keeps its file descriptor, which now leads nowhere, so what it has buffered causes no error."""
+        """Lead the stream's file descriptor, which it keeps, nowhere, so that what it has buffered causes no error."""
         null = os.open(os.devnull, os.O_WRONLY)
         try:
             os.dup2(null, self._stream.fileno())

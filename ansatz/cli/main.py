@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _check_current_folder() -> None:
-    """ConfigError if it has been deleted: the mathematics library of torch would end the process."""
+    """Raise ConfigError if it has been deleted: the mathematics library of torch would end the process."""
     try:
         os.getcwd()
     except FileNotFoundError as error:
@@ -78,7 +78,7 @@ def _say(sentence: str) -> None:
 
 
 def _described(error: OSError) -> str:
-    """The sentence about a file operation that failed where no code has anything better to say."""
+    """Return the sentence about a file operation that failed where no code has anything better to say."""
     place = error.filename2 or error.filename
     if place is None and error.errno in (*_STORAGE_ERRORS, errno.EPIPE, errno.EBADF):
         return f"the output could not be written ({error.strerror}). Send it to another place."

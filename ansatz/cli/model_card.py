@@ -27,7 +27,8 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def write_card(folder: Path, run: Path, config: Config, *, checkpoint: Path) -> None:
-    """README.md, and recipe.yaml with which the run can be repeated. folder: has the model of `checkpoint` already."""
+    """Write README.md, and recipe.yaml with which the run can be repeated. folder: has the model of `checkpoint`
+    already."""
     recipe = dump(config)
     write_text(folder / RECIPE_FILE, recipe)
     record = read_record(run) or record_of(config)
@@ -63,7 +64,7 @@ def _start(config: Config) -> str:
 
 
 def _scores(run: Path, config: Config, checkpoint: Path) -> str:
-    """The last evaluation of every stage up to the exported checkpoint, in the order of the stages."""
+    """Return the last evaluation of every stage up to the exported checkpoint, in the order of the stages."""
     order = {name: place for place, name in enumerate(folder_names(config))}
     stage, step = checkpoint.parents[1].name, step_of(checkpoint)
     evaluations = (row for path in run.glob("*/evaluations.jsonl") for row in evaluation_rows(read_jsonl(path), path))
@@ -135,7 +136,7 @@ def _prompt(config: Config) -> str:
 
 
 def _defaults(template: ChatTemplate) -> str:
-    """What the exported chat template adds to a conversation that does not say otherwise."""
+    """Return what the exported chat template adds to a conversation that does not say otherwise."""
     text = ""
     if template.system is not None:
         system = template.system.strip().replace("\n", "\n> ")

@@ -123,7 +123,7 @@ def select(
 
 
 def _counter(tokenizer: str | None) -> Callable[[str], int] | None:
-    """text -> number of tokens, end token included; None without a tokenizer."""
+    """Return a function from a text to its number of tokens, end token included; None without a tokenizer."""
     if tokenizer is None:
         return None
     from ansatz.models.token_counts import token_counter

@@ -39,13 +39,13 @@ class OpenedModel:
     engine: str
 
     def with_openings(self, problems: Sequence[Problem]) -> list[Problem]:
-        """The problems with the openings of their environments."""
+        """Return the problems with the openings of their environments."""
         from ansatz.environments.openings import with_openings
 
         return with_openings(problems, self.spec)
 
     def settings(self) -> dict[str, Any]:
-        """The settings that say on what the responses were computed."""
+        """Return the settings that say on what the responses were computed."""
         return {
             "device": self.policy.device.type,
             "dtype": str(self.policy.dtype).removeprefix("torch."),
@@ -56,14 +56,16 @@ class OpenedModel:
 
 
 def check_model(model: Path) -> None:
-    """ModelError for what is neither a run nor a model: before the imports of what loads models, which take seconds."""
+    """Raise ModelError for what is neither a run nor a model: before the imports of what loads models, which take
+    seconds."""
     if not is_run_folder(model):
         model_folder(model)
 
 
 @contextmanager
 def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
-    """The model in the precision and on the device of the options, until the block ends. Of a run, its final model."""
+    """Yield the model in the precision and on the device of the options, until the block ends. Of a run, its final
+    model."""
     check_model(model)
 
     from ansatz.environments.base import bind_environment, prompt_template
@@ -106,11 +108,11 @@ def open_model(model: Path, sampling: ModelSampling) -> Iterator[OpenedModel]:
 
 
 def environment_of(text: str, model: Path) -> Mapping[str, Any] | None:
-    """The section `environment` that the value of --environment stands for; None without an environment.
+    """Return the section `environment` that the value of --environment stands for; None without an environment.
 
     The value is a name, a section as in a recipe, `auto` for that of the run that the model comes from, or `none`.
 
-    ConfigError for a value that is none of these. Whether the environment exists is checked where it is bound.
+    Raise ConfigError for a value that is none of these. Whether the environment exists is checked where it is bound.
     """
     from ansatz.config.load import parse_yaml
     from ansatz.loop.model_recipe import recipe_of
@@ -134,9 +136,9 @@ def environment_of(text: str, model: Path) -> Mapping[str, Any] | None:
 
 
 def template_of(text: str) -> Template:
-    """The value of --template: a name, a .txt file, or {name: chat, system: ..., arguments: ...} as in a recipe.
+    """Return the value of --template: a name, a .txt file, or {name: chat, system: ..., arguments: ...} as in a recipe.
 
-    ConfigError for a mapping that a recipe would not take either.
+    Raise ConfigError for a mapping that a recipe would not take either.
     """
     from ansatz.config.load import parse_section, parse_yaml
 

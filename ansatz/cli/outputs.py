@@ -11,7 +11,7 @@ from ansatz.errors import ConfigError
 
 
 def check_outputs(outputs: Sequence[Path | None], *, inputs: Sequence[Path] = (), reports: bool = False) -> None:
-    """ConfigError if a file to write is a folder, cannot be written, or is an input under whatever name.
+    """Raise ConfigError if a file to write is a folder, cannot be written, or is an input under whatever name.
 
     Outputs that are None are not written. inputs can be patterns such as "part-*.jsonl". reports: a report is written
     next to each output.
@@ -35,7 +35,7 @@ def check_outputs(outputs: Sequence[Path | None], *, inputs: Sequence[Path] = ()
 
 
 def _files(inputs: Sequence[Path]) -> list[Path]:
-    """The inputs, with patterns replaced by the files that match."""
+    """Return the inputs, with patterns replaced by the files that match."""
     return [
         file
         for path in inputs
@@ -46,7 +46,7 @@ def _files(inputs: Sequence[Path]) -> list[Path]:
 
 
 def _why_not_writable(out: Path) -> str:
-    """Empty if a file can be put there; its folder may have to be made first."""
+    """Return why the file cannot be written; empty if it can, perhaps after its folder has been made."""
     if out.is_dir():
         return "it is a folder"
     folder = next(folder for folder in out.absolute().parents if folder.exists())

@@ -33,7 +33,7 @@ class RecipeCommand(TyperCommand):
         return super().parse_args(ctx, rest)
 
     def shell_complete(self, ctx: Context, incomplete: str) -> list[Any]:
-        """The verb's own options, then the keys of a recipe."""
+        """Return the verb's own options, then the keys of a recipe."""
         item = type(super().shell_complete(ctx, "--")[0])  # a class of Click, or of Typer, depending on its version
         keys = [f"--{name}" for name in setting_names()]
         mine = super().shell_complete(ctx, incomplete)
@@ -41,10 +41,10 @@ class RecipeCommand(TyperCommand):
 
 
 def split_overrides(arguments: Iterable[str], *, verb_options: Iterable[str]) -> tuple[list[str], dict[str, str]]:
-    """["X", "--train.lr", "3e-4", "--name=x"] -> (["X"], {"train.lr": "3e-4", "name": "x"}).
+    """Split ["X", "--train.lr", "3e-4", "--name=x"] into (["X"], {"train.lr": "3e-4", "name": "x"}).
 
-    verb_options: the options of the verb, which stay with the rest. ConfigError for a setting without a value, or one
-    that is given twice.
+    verb_options: the options of the verb, which stay with the rest. Raise ConfigError for a setting without a value, or
+    one that is given twice.
     """
     rest: list[str] = []
     overrides: dict[str, str] = {}
@@ -65,7 +65,8 @@ def split_overrides(arguments: Iterable[str], *, verb_options: Iterable[str]) ->
 
 
 def check_section(key: str, verb_options: Iterable[str] = ()) -> None:
-    """ConfigError for an option that is neither one of the verb nor in a section of a recipe, with the nearest name."""
+    """Raise ConfigError for an option that is neither one of the verb nor in a section of a recipe, with the nearest
+    name."""
     from ansatz.config.schema import Config, suggest_keys
 
     if key.partition(".")[0] in Config.model_fields:
@@ -76,7 +77,7 @@ def check_section(key: str, verb_options: Iterable[str] = ()) -> None:
 
 
 def setting_names() -> list[str]:
-    """The dotted names of the keys of a recipe, those of its objective among them."""
+    """Return the dotted names of the keys of a recipe, those of its objective among them."""
     from ansatz.config.schema import recipe_keys
     from ansatz.objectives.presets import KEYS
 
@@ -84,7 +85,8 @@ def setting_names() -> list[str]:
 
 
 def check_assignments(command: Any, words: Sequence[str]) -> None:
-    """ConfigError for a word such as `train.lr=3e-4`, as other programs take it, with the option to write instead."""
+    """Raise ConfigError for a word such as `train.lr=3e-4`, as other programs take it, with the option to write
+    instead."""
     parameters = [parameter for parameter in command.params if parameter.param_type_name == "option"]
     flags = {name for parameter in parameters if parameter.is_flag for name in parameter.opts}
     options = {name for parameter in parameters for name in parameter.opts}

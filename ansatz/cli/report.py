@@ -52,7 +52,7 @@ def _write_report_of_runs(runs: Sequence[Path], out: Path | None) -> Path:
 
 
 def _conclusion(a: Path, b: Path) -> str:
-    """How run B compares with run A, in one sentence or two; if they cannot be compared, why."""
+    """Return how run B compares with run A, in one sentence or two; if they cannot be compared, why."""
     from ansatz.cli.compare import compare_sides, conclusion
 
     try:

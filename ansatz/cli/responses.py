@@ -74,7 +74,7 @@ def fill(
 
     about: the first entries of the folder's settings. source: what error messages call the problems. to_prompt: renders
     a problem in a template for a tokenizer; default: `prompts.render`. make_grader: the grader that uses a worker pool;
-    default: the one that reads each response in all modes. ConfigError if another process fills the folder.
+    default: the one that reads each response in all modes. Raise ConfigError if another process fills the folder.
     """
     from ansatz.evaluate.responses import all_modes_grader, with_transcripts
     from ansatz.locks import folder_lock
@@ -118,7 +118,7 @@ def fill(
 def fitting_options(
     sampling: ModelSampling, prompts: Sequence[Prompt], policy: Policy, *, source: str
 ) -> SamplingOptions:
-    """The options with the longest response that the context allows, if they do not limit it themselves."""
+    """Return the options with the longest response that the context allows, if they do not limit it themselves."""
     limit = _response_limit(sampling.options.max_response_tokens, prompts, policy.max_context, source=source)
     options = sampling.options.model_copy(update={"max_response_tokens": limit})
     closing_tokens = len(policy.tokenizer.encode(options.closing, add_special_tokens=False))
@@ -127,7 +127,7 @@ def fitting_options(
 
 
 def _print_progress(done: int, total: int) -> None:
-    """A count that is overwritten in a terminal; elsewhere only the last one is printed."""
+    """Print a count that is overwritten in a terminal; elsewhere only the last one is printed."""
     if sys.stdout.isatty():
         print(f"\r{done} of {total} problems", end="\n" if done == total else "", flush=True)
     elif done == total:
@@ -135,7 +135,8 @@ def _print_progress(done: int, total: int) -> None:
 
 
 def _response_limit(limit: int, prompts: Sequence[Prompt], max_context: int, *, source: str) -> int:
-    """Longest response that fits into the context after every prompt. ModelError if there is no room for it."""
+    """Return the longest response that fits into the context after every prompt. Raise ModelError if there is no room
+    for it."""
     longest = max(len(prompt.token_ids) for prompt in prompts)
     if longest >= max_context:
         raise ModelError(
@@ -154,7 +155,7 @@ def _response_limit(limit: int, prompts: Sequence[Prompt], max_context: int, *, 
 
 
 def _check_budget(thinking_budget: int, limit: int, closing_tokens: int) -> None:
-    """ConfigError if budget and closing leave no token for the answer."""
+    """Raise ConfigError if budget and closing leave no token for the answer."""
     if thinking_budget and thinking_budget + closing_tokens >= limit:
         raise ConfigError(
             f"a thinking budget of {thinking_budget} and the {closing_tokens} tokens of --closing leave no room "
@@ -163,12 +164,12 @@ def _check_budget(thinking_budget: int, limit: int, closing_tokens: int) -> None
 
 
 def _opens_thoughts(prompts: Sequence[Prompt]) -> bool:
-    """Whether every prompt ends in <think>, so that responses begin within a thought."""
+    """Return whether every prompt ends in <think>, so that responses begin within a thought."""
     return all(prompt.text.rstrip().endswith(THOUGHT_START) for prompt in prompts)
 
 
 def check_ids(problems: Sequence[Problem], *, source: str) -> None:
-    """DataError if there are no problems, or if two share an id: their responses could not be told apart."""
+    """Raise DataError if there are no problems, or if two share an id: their responses could not be told apart."""
     if not problems:
         raise DataError(f"{source} has no problem; expected at least one.")
     seen: set[str] = set()
@@ -179,7 +180,8 @@ def check_ids(problems: Sequence[Problem], *, source: str) -> None:
 
 
 def model_digest(model: Path) -> str:
-    """SHA-256 over the names and bytes of a model folder's configs, weights and tokenizer. Other files do not count."""
+    """Return SHA-256 over the names and bytes of a model folder's configs, weights and tokenizer. Other files do not
+    count."""
     total = hashlib.sha256()
     for path in sorted(model.iterdir()):
         counts = path.suffix in (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja")
@@ -190,8 +192,8 @@ def model_digest(model: Path) -> str:
 
 
 def model_names(models: Sequence[Path]) -> list[str]:
-    """What the default folders of the models' responses are called: as the model's folder; for a checkpoint, and for a
-    run, whose final one counts, run, stage and step. ConfigError if two models have one name."""
+    """Return the names of the default folders of the models' responses: that of the model's folder; for a checkpoint,
+    and for a run, whose final one counts, run, stage and step. Raise ConfigError if two models have one name."""
     for model in models:
         check_model(model)
 

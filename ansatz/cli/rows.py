@@ -40,7 +40,7 @@ Work = Annotated[
 
 
 def rows_of(files: Path | Sequence[Path], *keys: str | None) -> Iterator[tuple[Row, Problem]]:
-    """The rows of the files together with their problems. DataError at the first row that has none.
+    """Yield the rows of the files together with their problems. Raise DataError at the first row that has none.
 
     keys: question_key, answer_key, answer_from and id_key. Fields are recognised in each file separately.
     """
@@ -54,7 +54,7 @@ def rows_of(files: Path | Sequence[Path], *keys: str | None) -> Iterator[tuple[R
 
 
 def readable(pairs: Iterable[tuple[Row, Problem | RowError]]) -> Iterator[tuple[Row, Problem]]:
-    """The rows that have a problem."""
+    """Return the rows that have a problem."""
     return ((row, result) for row, result in pairs if not isinstance(result, Exception))
 
 
@@ -65,7 +65,7 @@ def results_of(
     answer_from: str | None = None,
     id_key: str | None = None,
 ) -> Iterator[tuple[Row, Problem | RowError]]:
-    """The rows of the files, each with its problem or with the reason why it has none.
+    """Return the rows of the files, each with its problem or with the reason why it has none.
 
     answer_from: None for files whose fields the command has no options for.
     """
@@ -85,12 +85,12 @@ def results_of(
 
 
 def named(files: Sequence[Path]) -> str:
-    """The files as reports and messages name them."""
+    """Return the files as reports and messages name them."""
     return ", ".join(map(str, files))
 
 
 def history_of(files: Sequence[Path]) -> list[dict[str, Any]]:
-    """The reports of the verbs that the rows of the files went through earlier."""
+    """Return the reports of the verbs that the rows of the files went through earlier."""
     from ansatz.data.hygiene.report import history
 
     return [head for file in files for head in history(file)]
@@ -118,12 +118,12 @@ def response_store(work: Path | None, out: Path) -> ResponseStore:
 
 
 def correct_responses(store: ResponseStore, mode: str) -> dict[str, int]:
-    """The number of correct responses to each problem, by problem id."""
+    """Return the number of correct responses to each problem, by problem id."""
     return {group[0].id: sum(response.verdicts[mode].correct for response in group) for group in store.responses()}
 
 
 def with_progress(items: Iterable[T], what: str) -> Iterator[T]:
-    """The items, with a running count on stderr if it is a terminal."""
+    """Yield the items, with a running count on stderr if it is a terminal."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 

@@ -46,7 +46,7 @@ def sample(
 
 
 def summary(folder: ResponseStore) -> str:
-    """How often the responses are correct, by mode."""
+    """Return how often the responses are correct, by mode."""
     from statistics import fmean
 
     groups = folder.responses()

@@ -115,7 +115,7 @@ def takes_sampling(**defaults: Any) -> Callable[[Callable[..., None]], Callable[
 
 
 def given(command_line: typer.Context) -> list[str]:
-    """The names of the arguments and options that the user gave."""
+    """Return the names of the arguments and options that the user gave."""
     return [name for name in command_line.params if not _left_out(name, command_line)]
 
 
@@ -125,7 +125,7 @@ def _left_out(name: str, command_line: typer.Context) -> bool:
 
 
 def model_sampling(values: Mapping[str, Any]) -> ModelSampling:
-    """The options of the group by name, checked. ConfigError in the words of the command line."""
+    """Return the options of the group by name, checked. Raise ConfigError in the words of the command line."""
     options = {name: value for name, value in values.items() if name in SamplingOptions.model_fields}
     others = {name: value for name, value in values.items() if name not in options}
     try:
@@ -137,13 +137,13 @@ def model_sampling(values: Mapping[str, Any]) -> ModelSampling:
 
 
 def as_flags(message: str) -> str:
-    """The message with sampling options as on the command line: top_p becomes --top-p."""
+    """Return the message with sampling options as on the command line: top_p becomes --top-p."""
     names = "|".join(SamplingOptions.model_fields)
     return re.sub(rf"(?<![-\w])({names})\b(?= = |:)", lambda match: f"--{match[1].replace('_', '-')}", message)
 
 
 def _group() -> dict[str, tuple[Any, Any]]:
-    """Annotation and default of each option in the group."""
+    """Return annotation and default of each option in the group."""
     group: dict[str, tuple[Any, Any]] = {}
     for name, field in SamplingOptions.model_fields.items():
         kind, default = (list[str] | None, None) if name == "stop" else (field.annotation, field.default)

@@ -71,7 +71,7 @@ def score_file(
     """Write one row per response to `out` (FILE.scored.jsonl if None), which is replaced at once: the fields of its
     row, the text as `response`, and the `verdict` with the gold answer. A list of responses becomes several rows.
 
-    Returns the number of verdicts by reason. DataError for a file or row that cannot be read, ConfigError for an
+    Return the number of verdicts by reason. Raise DataError for a file or row that cannot be read, ConfigError for an
     unknown mode, a gold answer that comes from the response itself, or a file that cannot be written.
     """
     from ansatz.data.files import problem_files, replacing
@@ -115,9 +115,10 @@ def score_file(
 
 
 def _responses(row: Row, keys: Sequence[str], *, gold_key: str) -> Iterator[str]:
-    """The responses of a row, from the named fields or from the first one that is recognised.
+    """Yield the responses of a row, from the named fields or from the first one that is recognised.
 
-    DataError, with the row's place, if the row does not have the field. ConfigError if it is the gold answer's.
+    Raise DataError, with the row's place, if the row does not have the field. Raise ConfigError if it is the gold
+    answer's.
     """
     from ansatz.data.record_formats import RESPONSES, turns_of
     from ansatz.data.rows import ABSENT, worked_text

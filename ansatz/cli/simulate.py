@@ -88,7 +88,7 @@ def simulate(
 
 
 def _check_size(config: Config, *, lag: int) -> None:
-    """ConfigError for a recipe without RL steps, and for one whose simulation would not end."""
+    """Raise ConfigError for a recipe without RL steps, and for one whose simulation would not end."""
     if "rl" not in config.stage_names or not config.train.steps:
         raise ConfigError(
             "the recipe has no RL steps to simulate. Set train.steps to 1 or more, and list the stage rl."
@@ -104,9 +104,9 @@ def _check_size(config: Config, *, lag: int) -> None:
 
 
 def estimates(config: Config, *, train: int, worker_gpus: int, median_tokens: int) -> tuple[Work, Costs]:
-    """The work of a step, and what it takes on H100 GPUs: 8 operations per parameter and token for an update (forward
-    and backward pass, and the log-probs before it), 2 per parameter and sampled token, and one read of all weights for
-    each decoding step of a worker."""
+    """Return the work of a step, and what it takes on H100 GPUs: 8 operations per parameter and token for an update
+    (forward and backward pass, and the log-probs before it), 2 per parameter and sampled token, and one read of all
+    weights for each decoding step of a worker."""
     from ansatz.loop.simulate import Costs, Work
     from ansatz.models.plan import recipe_shape
 

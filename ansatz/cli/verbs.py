@@ -46,7 +46,7 @@ class Verbs(TyperGroup):
 
 @cache
 def verb_help() -> dict[str, str]:
-    """The docstring of every verb, by name in alphabetical order."""
+    """Return the docstring of every verb, by name in alphabetical order."""
     return {
         path.stem: ast.get_docstring(statement) or ""
         for path in sorted(Path(__file__).parent.glob("*.py"))
@@ -56,7 +56,7 @@ def verb_help() -> dict[str, str]:
 
 
 def load_verb(name: str) -> Any:
-    """The command of a verb, or the group of its subcommands, from its file."""
+    """Return the command of a verb, or the group of its subcommands, from its file."""
     module = importlib.import_module(f"ansatz.cli.{name}")
     app = getattr(module, "app", None)
     if not isinstance(app, typer.Typer):

@@ -48,12 +48,13 @@ class Shares:
 
     @property
     def roundings(self) -> int:
-        """Number of stages that round. Each changes the rows of a cell by less than one."""
+        """Return the number of stages that round. Each changes the rows of a cell by less than one."""
         return sum(len(shares) > 1 for shares in (self.part, self.topic, self.level))
 
 
 def shares_of(weights: Mapping[Key, Any], what: str) -> dict[Key, Fraction]:
-    """Weights divided by their sum. ConfigError if there are none, or if a weight is not a number above 0."""
+    """Return weights divided by their sum. Raise ConfigError if there are none, or if a weight is not a number above
+    0."""
     if not weights:
         raise ConfigError(f"mixture: the setting has no {what} weights. Add some, or remove the setting.")
     for key, weight in weights.items():
@@ -77,7 +78,7 @@ def apportioned(count: int, shares: Mapping[Key, Fraction]) -> dict[Key, int]:
 
 
 def rows_per_cell(count: int, cells: Sequence[Cell], shares: Shares) -> list[int]:
-    """The number of rows of each cell in a mixture of `count` rows."""
+    """Return the number of rows of each cell in a mixture of `count` rows."""
     rows: dict[tuple[int, str, str], int] = {}
     for part, of_part in apportioned(count, shares.part).items():
         for topic, of_topic in apportioned(of_part, shares.topic).items():
@@ -87,13 +88,13 @@ def rows_per_cell(count: int, cells: Sequence[Cell], shares: Shares) -> list[int
 
 
 def fits(count: int, cells: Sequence[Cell], shares: Shares, *, repeat: int) -> bool:
-    """Whether a mixture of `count` rows needs no problem more than `repeat` times."""
+    """Return whether a mixture of `count` rows needs no problem more than `repeat` times."""
     wanted = rows_per_cell(count, cells, shares)
     return all(number <= len(cell.rows) * repeat for number, cell in zip(wanted, cells, strict=True))
 
 
 def max_rows(cells: Sequence[Cell], shares: Shares, *, repeat: int) -> int:
-    """The largest count that fits; 0 if a cell is empty."""
+    """Return the largest count that fits; 0 if a cell is empty."""
     if not all(cell.rows for cell in cells):
         return 0
     upper = min(math.ceil((len(cell.rows) * repeat + shares.roundings) / shares.of(cell)) for cell in cells)

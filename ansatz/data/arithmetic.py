@@ -17,7 +17,7 @@ _QUESTIONS = ("What is {}?", "Compute {}.", "Find the value of {}.", "Evaluate {
 
 @generator(max_level=MAX_LEVEL)
 def arithmetic(rng: KeyedRandom, level: int) -> Task:
-    """All divisions are exact, so the result of every step is an integer."""
+    """Ask for the value of an expression whose divisions are exact, so that the result of every step is an integer."""
     tree = random_tree(rng, level, ops="+-*/", number=_number, fits=_fits)
     question = rng.choice(_QUESTIONS).format(tree)
     return Task(question=question, answer=written(tree.value), steps=steps(tree), key=tree.key)

@@ -22,13 +22,13 @@ Source = Callable[..., Iterable[Problem]]
 
 
 def source_names() -> list[str]:
-    """The sources of this package: every module that contains a function with the module's name."""
+    """Return the sources of this package: every module that contains a function with the module's name."""
     package = importlib.import_module(__package__ or "ansatz.data")
     return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if _source_in_module(m.name) is not None)
 
 
 def find_source(name: str) -> Source:
-    """The source with this name. ConfigError for an unknown name, with the nearest known one."""
+    """Return the source with this name. Raise ConfigError for an unknown name, with the nearest known one."""
     if ":" in name:
         return load_attribute(name, kind="data source")
     names = source_names()
@@ -40,9 +40,9 @@ def find_source(name: str) -> Source:
 
 
 def bind_source(name: str, settings: Mapping[str, Any]) -> Source:
-    """The source with its settings filled in, without reading a problem.
+    """Return the source with its settings filled in, without reading a problem.
 
-    ConfigError for an unknown source, or an unknown or missing setting.
+    Raise ConfigError for an unknown source, or an unknown or missing setting.
     """
     function, what = find_source(name), f"data source {name!r}"
     call = bind(function, settings, what=what)
@@ -55,10 +55,10 @@ def bind_source(name: str, settings: Mapping[str, Any]) -> Source:
 
 
 def load_problems(name: str, *, split: str, settings: Mapping[str, Any] | None = None) -> Sequence[Problem]:
-    """The problems of one source and split, as a sequence.
+    """Return the problems of one source and split, as a sequence.
 
-    ConfigError for an unknown source, or an unknown or missing setting. DataError if the data are wrong or if there is
-    no problem.
+    Raise ConfigError for an unknown source, or an unknown or missing setting. Raise DataError if the data are wrong or
+    if there is no problem.
     """
     what = f"data source {name!r}"
     call = bind_source(name, settings or {})

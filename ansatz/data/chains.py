@@ -57,7 +57,7 @@ class Chain(NamedTuple):
 
 
 def compute(left: int, op: str, right: int) -> int | None:
-    """The exact result; None if it is not a non-negative integer."""
+    """Return the exact result; None if it is not a non-negative integer."""
     if op == "+":
         return left + right
     if op == "-":
@@ -70,7 +70,7 @@ def compute(left: int, op: str, right: int) -> int | None:
 def random_chain(
     rng: KeyedRandom, *, steps: int, max_value: int, max_term: int = LARGEST_TERM, kinds: Collection[str] | None = None
 ) -> Chain:
-    """A chain of exactly `steps` equations, 2 or more.
+    """Return a chain of exactly `steps` equations, 2 or more.
 
     max_term: largest number that is added or subtracted at once. kinds: the keys of MOVES to use; None for all.
     """
@@ -123,7 +123,7 @@ def _term(room: int, rng: KeyedRandom, bounds: Bounds) -> tuple[int, ...] | None
 
 
 def _factor(rng: KeyedRandom) -> int:
-    """2 to 5; one time in eight 6 to 9."""
+    """Draw a number from 2 to 5, or one time in eight from 6 to 9."""
     return rng.between(6, 9) if rng.uniform() < 0.125 else rng.between(2, 5)
 
 
@@ -168,7 +168,7 @@ _OTHER_OP = {"+": "-", "-": "+", "*": "+", "/": "-"}
 
 
 def _dropped_carry(left: int, op: str, right: int) -> int | None:
-    """Column addition or subtraction without carries or borrows; None for any other operation."""
+    """Return column addition or subtraction without carries or borrows; None for any other operation."""
     if op not in "+-":
         return None
     value, place = 0, 1
@@ -202,7 +202,7 @@ SLIPS = ("one_more", "one_less", "ten_more", "ten_less", "wrong_operation", "dro
 
 
 def slip(equations: Sequence[Equation], rng: KeyedRandom) -> tuple[Equation, ...]:
-    """The chain with slips that end in a wrong answer.
+    """Return the chain with slips that end in a wrong answer.
 
     Either every carry is forgotten, or one random step has a slip of a random kind and all later steps are computed
     correctly from the wrong value. A single slip always changes the last value, because every move is one-to-one in the
@@ -225,7 +225,7 @@ def slip(equations: Sequence[Equation], rng: KeyedRandom) -> tuple[Equation, ...
 def _recomputed(
     equations: Sequence[Equation], first: int, *, forget_carries: bool = False
 ) -> tuple[Equation, ...] | None:
-    """The equations, recomputed from index `first` on from the values before them; None if one has no result."""
+    """Return the equations, recomputed from index `first` on from the values before them; None if one has no result."""
     done = list(equations[:first])
     for equation in equations[first:]:
         left, right = (

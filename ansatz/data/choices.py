@@ -22,10 +22,10 @@ REQUEST = "Answer with the letter of the right option."
 
 
 def with_choices(problem: Problem, row: Row, answer_key: str) -> Problem:
-    """The problem with the row's options and the letter of the correct one.
+    """Return the problem with the row's options and the letter of the correct one.
 
     Unchanged if the answer comes from another field than "Correct Answer", or if the row has no field for wrong
-    answers. RowError if two options are the same or none is wrong.
+    answers. Raise RowError if two options are the same or none is wrong.
     """
     names = [name for name in row.values if name.strip().casefold().startswith(WRONG.casefold())]
     if answer_key.casefold() != CORRECT.casefold() or not names:
@@ -44,10 +44,11 @@ def with_choices(problem: Problem, row: Row, answer_key: str) -> Problem:
 
 
 def without_choices(question: str) -> str:
-    """The question without the options that `with_choices` adds, so that it can be compared with open questions."""
+    """Return the question without the options that `with_choices` adds, so that it can be compared with open
+    questions."""
     return re.sub(rf"\n\nA\) .*\n\n{re.escape(REQUEST)}$", "", question, flags=re.DOTALL)
 
 
 def shuffled(question: str, options: Sequence[str]) -> list[str]:
-    """The options in an order that depends only on their texts and the question."""
+    """Return the options in an order that depends only on their texts and the question."""
     return sorted(options, key=lambda option: hashlib.sha256(whole(f"{question}\0{option}").encode()).digest())

@@ -31,7 +31,7 @@ class CodeTask(Task):
 
 @generator(max_level=3)
 def code_tasks(rng: KeyedRandom, level: int) -> Task:
-    """Functions of small whole numbers, each with three assertions as tests."""
+    """Ask for a function of small whole numbers, with three assertions as tests."""
     factor, term = rng.between(2, 19), rng.between(1, 19)
     word = rng.choice(tuple(_SIGNS))
     sign = _SIGNS[word]

@@ -31,14 +31,14 @@ RESPONSE_FIELD = "response_turns"
 
 
 def earlier_turns(row: Row, question_key: str) -> list[dict[str, Any]]:
-    """The turns before the question, {role, content} each; empty if there are none. A turn that calls tools also has
-    `tool_calls`, and the answer of a tool can have `tool_call_id` and `name`.
+    """Return the turns before the question, {role, content} each; empty if there are none. A turn that calls tools also
+    has `tool_calls`, and the answer of a tool can have `tool_call_id` and `name`.
 
     They are the turns of a chat before its last user turn, or those in the row's field `earlier_turns`. If none of them
     is a system prompt, the row's field `system` or `system_prompt` is the first turn. A system prompt that only asks
     for the form of the answer is left out, because the prompt template asks for it.
 
-    RowError for a field `earlier_turns` that is not a chat, or a turn that is not text.
+    Raise RowError for a field `earlier_turns` that is not a chat, or a turn that is not text.
     """
     value = row.find(question_key)
     turns = _before_question(turns_of(value) or [])
@@ -59,7 +59,7 @@ def earlier_turns(row: Row, question_key: str) -> list[dict[str, Any]]:
 
 
 def response_turns(row: Row, keys: Iterable[str | None]) -> list[dict[str, Any]]:
-    """The turns of the response in the first of these fields that has one with tools; empty if none has.
+    """Return the turns of the response in the first of these fields that has one with tools; empty if none has.
 
     Each is a message: the assistant's with `tool_calls`, the answers of the tools, and the assistant's last one.
     """
@@ -72,7 +72,7 @@ def response_turns(row: Row, keys: Iterable[str | None]) -> list[dict[str, Any]]
 
 
 def template_fields(row: Row) -> dict[str, Any]:
-    """What a row gives to the chat template besides messages, as TRL names it, by the key of a problem's `meta`.
+    """Return what a row gives to the chat template besides messages, as TRL names it, by the key of a problem's `meta`.
 
     tools: JSON schemas of functions. chat_template_kwargs: arguments of the template. Both can also be JSON text. Of
     another form, they are fields like any other.
@@ -93,7 +93,7 @@ def _are_arguments(value: Any) -> bool:
 
 
 def earlier_responses(problem: Problem) -> Iterator[Problem]:
-    """A problem for each response before the question: the user turn before it, and the response as its solution.
+    """Yield a problem for each response before the question: the user turn before it, and the response as its solution.
 
     The n-th has the id ID:responseN, no gold answer, and the turns before it as context. Turns of the assistant that do
     not follow a user turn with text, such as a greeting, remain context only.
@@ -121,7 +121,7 @@ def earlier_responses(problem: Problem) -> Iterator[Problem]:
 
 
 def check_turns_after(row: Row, question_key: str, worked_keys: tuple[str | None, ...]) -> None:
-    """RowError if turns after the question would be ignored.
+    """Raise RowError if turns after the question would be ignored.
 
     worked_keys: the fields that the answer and the solution come from. Of a chat in one of them, or in `messages` or
     `conversations`, one response can follow the question, which can call tools. A chat that only asks, such as
@@ -149,7 +149,7 @@ def check_turns_after(row: Row, question_key: str, worked_keys: tuple[str | None
 
 
 def check_one_response(row: Row, key: str | None) -> None:
-    """RowError if the field is a chat with several turns, of which only the last one would be used."""
+    """Raise RowError if the field is a chat with several turns, of which only the last one would be used."""
     turns = turns_of(row.find(key)) if key else None
     if key is not None and turns:
         _check_calls_answered(row, key, turns)
@@ -161,12 +161,12 @@ def check_one_response(row: Row, key: str | None) -> None:
 
 
 def _question_index(turns: Sequence[Turn]) -> int:
-    """The index of the last user turn, -1 if there is none."""
+    """Return the index of the last user turn, -1 if there is none."""
     return max((index for index, turn in enumerate(turns) if turn.role == "user"), default=-1)
 
 
 def _before_question(turns: list[Turn]) -> list[Turn]:
-    """The turns before the last user turn; empty if there is none."""
+    """Return the turns before the last user turn; empty if there is none."""
     return turns[: max(_question_index(turns), 0)]
 
 
@@ -175,7 +175,7 @@ def _has_tools(turns: Sequence[Turn]) -> bool:
 
 
 def _check_calls_answered(row: Row, key: str, turns: Sequence[Turn]) -> None:
-    """RowError if a conversation ends with the call of a tool, or goes on without its answer."""
+    """Raise RowError if a conversation ends with the call of a tool, or goes on without its answer."""
     for turn, following in zip_longest(turns, turns[1:]):
         if "tool_calls" in turn.fields and (following is None or following.role != "tool"):
             name = turn.fields["tool_calls"][0]["function"]["name"]
@@ -186,8 +186,8 @@ def _check_calls_answered(row: Row, key: str, turns: Sequence[Turn]) -> None:
 
 
 def _is_response(row: Row, key: str, turns: Sequence[Turn]) -> bool:
-    """Whether the turns are one response that calls tools: calls and their answers in turn, and a last turn without
-    calls. RowError if a turn is not text."""
+    """Return whether the turns are one response that calls tools: calls and their answers in turn, and a last turn
+    without calls. Raise RowError if a turn is not text."""
     if not _has_tools(turns) or turns[-1].role != "assistant":
         return False
     _check_text(row, key, row.find(key)[-len(turns) :])

@@ -26,7 +26,7 @@ _QUESTION = (
 
 @generator(max_level=MAX_LEVEL)
 def countdown(rng: KeyedRandom, level: int) -> Task:
-    """Every puzzle has a solution in which all intermediate results are positive integers."""
+    """Pose a puzzle that has a solution in which all intermediate results are positive integers."""
     while True:
         numbers = [rng.between(1, LARGEST_NUMBER) for _ in range(level + 2)]
         tree = _solved(rng, numbers)

@@ -16,12 +16,13 @@ LONGEST_FIELD = 16 * 2**20  # characters; the standard library's own limit is be
 
 
 def _open_csv(*, split: str, path: str | list[str], delimiter: str = ",") -> Iterable[tuple[Iterable[Row], str]]:
-    """The problems of the file, or of several files, in order, read on demand.
+    """Return the problems of the file, or of several files, in order, read on demand.
 
     delimiter: one character, "\t" for tab-separated files. A file with semicolons or tabs in its header, and no commas,
     is recognised.
 
-    DataError for a missing file or a wrong row, with file and line; ConfigError for a setting outside its range.
+    Raise DataError for a missing file or a wrong row, with file and line; raise ConfigError for a setting outside its
+    range.
     """
     if len(delimiter) != 1:
         raise ConfigError(f'csv: delimiter = {delimiter!r}, expected one character, such as "," or a tab.')

@@ -53,13 +53,13 @@ samplers: Registry[PromptSampler] = Registry("curriculum sampler")
 
 @samplers.register()
 def uniform(posterior: PassRatePosterior, rng: np.random.Generator) -> Floats:
-    """Random among the problems that were taken least often: every problem once per epoch."""
+    """Take problems at random among those that were taken least often: every problem once per epoch."""
     return posterior.visits_P + rng.random(len(posterior.visits_P))
 
 
 @samplers.register()
 def easy_to_hard(posterior: PassRatePosterior, rng: np.random.Generator) -> Floats:
-    """Every problem once per epoch, from the highest pass rate to the lowest; ties go to the lower level."""
+    """Take every problem once per epoch, from the highest pass rate to the lowest; ties go to the lower level."""
     noise_P = rng.random(len(posterior.visits_P))
     order_P = np.lexsort((noise_P, posterior.level_P, -posterior.mean_P, posterior.visits_P))
     key_P = np.empty(len(order_P))
@@ -69,13 +69,13 @@ def easy_to_hard(posterior: PassRatePosterior, rng: np.random.Generator) -> Floa
 
 @samplers.register()
 def one_minus_success(posterior: PassRatePosterior, rng: np.random.Generator) -> Floats:
-    """With probability proportional to 1 - pass rate (Kimi k1.5, arXiv:2501.12599, sec. 2.3.3)."""
+    """Take problems with probability proportional to 1 - pass rate (Kimi k1.5, arXiv:2501.12599, sec. 2.3.3)."""
     return _proportional_to(1 - posterior.mean_P, rng)
 
 
 @samplers.register()
 def variance(posterior: PassRatePosterior, rng: np.random.Generator) -> Floats:
-    """With probability proportional to the expected variance of a response's correctness, E[p (1 - p)].
+    """Take problems with probability proportional to the expected variance of a response's correctness, E[p (1 - p)].
 
     For Beta(a, b) this is ab / ((a + b)(a + b + 1)). Without variance within a group, all its advantages are 0.
     """
@@ -85,12 +85,13 @@ def variance(posterior: PassRatePosterior, rng: np.random.Generator) -> Floats:
 
 @samplers.register()
 def thompson(posterior: PassRatePosterior, rng: np.random.Generator) -> Floats:
-    """Thompson sampling: draw a pass rate from each posterior and take those nearest to 1/2, which also explores."""
+    """Draw a pass rate from each posterior and take those nearest to 1/2 (Thompson sampling), which also explores."""
     return np.abs(rng.beta(posterior.alpha_P, posterior.beta_P) - 0.5)
 
 
 def _proportional_to(weight_P: Floats, rng: np.random.Generator) -> Floats:
-    """Keys whose n smallest are a weighted sample without replacement (Efraimidis and Spirakis 2006, algorithm A)."""
+    """Draw keys whose n smallest are a weighted sample without replacement (Efraimidis and Spirakis 2006, algorithm
+    A)."""
     return rng.standard_exponential(len(weight_P)) / np.maximum(weight_P, 1e-300)
 
 
@@ -131,7 +132,7 @@ class CurriculumSettings:
 
 
 def curriculum_settings(recipe: Mapping[str, Any]) -> CurriculumSettings:
-    """The settings of a recipe's data.curriculum. ConfigError for an unknown setting or a wrong value."""
+    """Return the settings of a recipe's data.curriculum. Raise ConfigError for an unknown setting or a wrong value."""
     return bind(CurriculumSettings, recipe, what="data.curriculum")()
 
 
@@ -167,7 +168,8 @@ class Curriculum:
         self._taken: dict[str, int] = {}
 
     def take(self, n: int) -> list[int]:
-        """Indices of the next n problems that this step has not taken yet; fewer if the pool has fewer left."""
+        """Return the indices of the next n problems that this step has not taken yet; fewer if the pool has fewer
+        left."""
         rng = np.random.default_rng([self._seed, self._step, self._round])
         key_P = samplers.get(self.settings.sampler)(self._posterior(), rng)
         tier_P = np.where(self._dropped_P, 2, np.where(self._paused_until_P > self._step, 1, 0))
@@ -179,7 +181,7 @@ class Curriculum:
         return indices
 
     def observe(self, outcomes: Iterable[ProblemOutcome], *, pending: Iterable[str] = ()) -> None:
-        """End the step: decay the counts, then add the outcomes. ValueError for a problem that was not taken.
+        """End the step: decay the counts, then add the outcomes. Raise ValueError for a problem that was not taken.
 
         pending: ids of taken problems whose outcome a later step will observe; they are not taken again before that.
         """
@@ -193,7 +195,7 @@ class Curriculum:
         self._step, self._round = self._step + 1, 0
 
     def metrics(self) -> dict[str, float]:
-        """Metrics of the pool; `track.metrics` defines them."""
+        """Return the metrics of the pool; `track.metrics` defines them."""
         tried_P = self._visits_P > 0
         paused_P = ~self._dropped_P & (self._paused_until_P > self._step)
         return {
@@ -204,7 +206,7 @@ class Curriculum:
         }
 
     def state(self) -> dict[str, Any]:
-        """A JSON object. Problems that were never tried take no space."""
+        """Return the state as a JSON object. Problems that were never tried take no space."""
         tried = np.flatnonzero(self._visits_P)
         return {
             "settings": asdict(self.settings),
@@ -215,7 +217,7 @@ class Curriculum:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of a curriculum over the same problems. CheckpointError if the settings differ."""
+        """Restore the state of a curriculum over the same problems. Raise CheckpointError if the settings differ."""
         if state["settings"] != asdict(self.settings):
             raise CheckpointError(
                 f"the checkpoint's data.curriculum is {state['settings']}, but this run's is "
@@ -258,7 +260,7 @@ class Curriculum:
 
 
 def _level_ranks(problems: Sequence[Problem]) -> Floats:
-    """Rank of each problem's level, with "2" before "10". Problems without a level come first."""
+    """Return the rank of each problem's level, with "2" before "10". Problems without a level come first."""
     levels = [problem.level for problem in problems]
     rank = {level: index for index, level in enumerate(sorted(set(levels), key=lambda level: (len(level), level)))}
     return np.array([rank[level] for level in levels], dtype=np.float64)

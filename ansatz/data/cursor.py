@@ -38,11 +38,11 @@ class ProblemStream:
 
     @property
     def dynamic_sampling(self) -> int:
-        """Maximum number of extra sampling rounds in which a step can replace groups without a signal."""
+        """Return the maximum number of extra sampling rounds in which a step can replace groups without a signal."""
         return self._curriculum.settings.dynamic_sampling if self._curriculum else 0
 
     def take(self, n: int) -> list[Problem]:
-        """The next n problems; they can span two epochs.
+        """Return the next n problems; they can span two epochs.
 
         With a curriculum, no problem occurs twice in a step, so there can be fewer than n.
         """
@@ -67,7 +67,7 @@ class ProblemStream:
             self._curriculum.observe(outcomes, pending=pending)
 
     def metrics(self) -> dict[str, float]:
-        """The metrics of the curriculum; empty without one."""
+        """Return the metrics of the curriculum; empty without one."""
         return self._curriculum.metrics() if self._curriculum else {}
 
     def state(self) -> dict[str, Any]:
@@ -75,7 +75,8 @@ class ProblemStream:
         return {**self._identity(), "epoch": self._epoch, "position": self._position, **curriculum}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """CheckpointError if the state belongs to other problems or to another order: problems would be repeated."""
+        """Raise CheckpointError if the state belongs to other problems or to another order: problems would be
+        repeated."""
         for key, value in self._identity().items():
             if state.get(key) != value:
                 raise CheckpointError(

@@ -14,7 +14,8 @@ _BOX = re.compile(r"\\(?:boxed|fbox)(?:\s*\{|\s+(?P<bare>-?\d[\d.,/]*))")
 
 
 def after_hashes(text: str) -> str | None:
-    """The text after the last ####, up to the end of its line, without thousands separators. None if it is empty."""
+    """Return the text after the last ####, up to the end of its line, without thousands separators. None if it is
+    empty."""
     _, mark, rest = text.rpartition("####")
     line = rest.strip().partition("\n")[0].strip()
     if not mark or not line:
@@ -23,7 +24,8 @@ def after_hashes(text: str) -> str | None:
 
 
 def last_box(text: str) -> str | None:
-    """The content of the last \\boxed{...} or \\fbox{...}, braces balanced; None if there is none or it is empty.
+    """Return the content of the last \\boxed{...} or \\fbox{...}, braces balanced; None if there is none or it is
+    empty.
 
     A number can also stand without braces, as in \\boxed 2.
     """
@@ -39,7 +41,7 @@ def last_box(text: str) -> str | None:
 
 
 def after_sentence(text: str) -> str | None:
-    """The text after the last "the answer is" or "final answer is" on its line; None if there is none."""
+    """Return the text after the last "the answer is" or "final answer is" on its line; None if there is none."""
     matches = _STATED.findall(text)
     answer = matches[-1].strip().removesuffix(".").strip() if matches else ""
     return (answer.replace(",", "") if _THOUSANDS.fullmatch(answer) else answer) or None

@@ -17,9 +17,9 @@ from ansatz.files import replacing as atomic_file
 
 
 def problem_file(path: str | Path, *, expected: str) -> Path:
-    """The path, checked at once. expected: the kind of file, such as "a JSONL file".
+    """Return the path, checked at once. expected: the kind of file, such as "a JSONL file".
 
-    MissingFileError if it does not exist, DataError if it is not a file.
+    Raise MissingFileError if it does not exist, DataError if it is not a file.
     """
     file = Path(path)
     if not file.is_file():
@@ -38,10 +38,11 @@ def problem_file(path: str | Path, *, expected: str) -> Path:
 
 
 def problem_files(path: str | Path | Sequence[str | Path], *, expected: str) -> list[Path]:
-    """The files of a path, of a list of paths, or of patterns such as "part-*.jsonl"; patterns are sorted by name.
+    """Return the files of a path, of a list of paths, or of patterns such as "part-*.jsonl"; patterns are sorted by
+    name.
 
-    expected: the kind of file, such as "a JSONL file". MissingFileError if a file does not exist or a pattern matches
-    nothing.
+    expected: the kind of file, such as "a JSONL file". Raise MissingFileError if a file does not exist or a pattern
+    matches nothing.
     """
     paths = [path] if isinstance(path, str | Path) else path
     files: list[Path] = []
@@ -56,7 +57,7 @@ def problem_files(path: str | Path | Sequence[str | Path], *, expected: str) -> 
 
 
 def source_name(file: Path) -> str:
-    """FOLDER/NAME without extensions: the `source` of the problems in a file."""
+    """Return FOLDER/NAME without extensions: the `source` of the problems in a file."""
     return f"{file.resolve().parent.name}/{file.name.partition('.')[0] or file.name}"
 
 
@@ -72,10 +73,10 @@ _PART_BYTES = 1 << 20
 
 
 def lines_of(file: Path) -> Iterator[bytes]:
-    """The file's lines with their line ends, one at a time.
+    """Yield the file's lines with their line ends, one at a time.
 
-    DataError if a compressed file cannot be decompressed or expands beyond reason, for a line that is too long, and for
-    too many empty ones.
+    Raise DataError if a compressed file cannot be decompressed or expands beyond reason, for a line that is too long,
+    and for too many empty ones.
     """
     with _decompressing(file) as content:
         total, number, num_empty = 0, 0, 0
@@ -96,7 +97,7 @@ def lines_of(file: Path) -> Iterator[bytes]:
 
 
 def whole_of(file: Path) -> bytes:
-    """The whole content. DataError if it cannot be decompressed, or is too large to be read at once."""
+    """Return the whole content. Raise DataError if it cannot be decompressed, or is too large to be read at once."""
     content = bytearray()
     with _decompressing(file) as parts:
         while part := parts.read(_PART_BYTES):
@@ -111,8 +112,8 @@ def whole_of(file: Path) -> bytes:
 
 
 def check_expansion(file: Path, num_bytes: int) -> None:
-    """DataError for a compressed file of which num_bytes of content have been read, if that is more than real rows can
-    become. A few megabytes could otherwise fill the memory."""
+    """Raise DataError for a compressed file of which num_bytes of content have been read, if that is more than real
+    rows can become. A few megabytes could otherwise fill the memory."""
     if num_bytes > _ALWAYS_ALLOWED_BYTES and num_bytes > _MAX_EXPANSION * (size := file.stat().st_size):
         raise DataError(
             f"{file} holds {size:,} bytes, which expand to more than {_MAX_EXPANSION} times as many. No real data "
@@ -132,7 +133,8 @@ def _decompressing(file: Path) -> Iterator[IO[bytes]]:
 
 
 def open_bytes(file: Path) -> IO[bytes]:
-    """The file's content, decompressed if the name ends with .gz or .zst (MissingExtraError without zstandard)."""
+    """Return the file's content, decompressed if the name ends with .gz or .zst (MissingExtraError without
+    zstandard)."""
     if file.suffix == ".gz":
         return cast("IO[bytes]", gzip.open(file, "rb"))
     if file.suffix == ".zst":
@@ -147,7 +149,7 @@ def open_bytes(file: Path) -> IO[bytes]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[str]]:
-    """`ansatz.files.replacing` with a DataError if the folder is not writable."""
+    """Do what `ansatz.files.replacing` does, but raise DataError if the folder is not writable."""
     with ExitStack() as stack:
         try:
             file = stack.enter_context(atomic_file(path))

@@ -26,8 +26,8 @@ FORMATS: dict[str, Callable[[Path], Iterator[Row]]] = {
 
 
 def open_rows(path: str | Path) -> Iterator[Row]:
-    """The file's rows, read on demand. DataError at once for a missing file or an unknown extension, and while they are
-    read for a file without rows: whatever was asked about it, an answer would say nothing."""
+    """Return the file's rows, read on demand. Raise DataError at once for a missing file or an unknown extension, and
+    while they are read for a file without rows: whatever was asked about it, an answer would say nothing."""
     file = problem_file(path, expected=f"a {', '.join(FORMATS)} file")
     extension = Path(file.stem).suffix if file.suffix in (".gz", ".zst") else file.suffix
     if extension not in FORMATS:

@@ -17,14 +17,14 @@ _QUESTIONS = ("What is {} in lowest terms?", "Compute {} and reduce it.", "Write
 
 @generator(max_level=MAX_LEVEL)
 def fractions(rng: KeyedRandom, level: int) -> Task:
-    """If the value is an integer, the answer is written as an integer."""
+    """Ask for the value of an expression with fractions. If it is an integer, the answer is written as one."""
     tree = random_tree(rng, level, ops="+-*/", number=_fraction, fits=_fits)
     question = rng.choice(_QUESTIONS).format(tree)
     return Task(question=question, answer=written(tree.value), steps=steps(tree), key=tree.key)
 
 
 def _fraction(rng: KeyedRandom) -> Fraction:
-    """A fraction between 0 and 2 that is not an integer."""
+    """Return a fraction between 0 and 2 that is not an integer."""
     while True:
         bottom = rng.between(2, LARGEST_DENOMINATOR)
         value = Fraction(rng.between(1, 2 * bottom - 1), bottom)

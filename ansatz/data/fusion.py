@@ -39,7 +39,7 @@ def fusion(
     switch: Literal["flag", "template"] = "flag",
     seed: int = 0,
 ) -> Sequence[Problem]:
-    """The problems of another source, each in one of the two modes. `meta["mode"]` is "think" or "no_think".
+    """Return the problems of another source, each in one of the two modes. `meta["mode"]` is "think" or "no_think".
 
     of: {source, ...settings of that source}.
     think_frac: expected fraction of the problems in thinking mode.
@@ -48,8 +48,8 @@ def fusion(
     <think> block, the text after that block is kept instead.
     switch: "flag" ends the question with /think or /no_think; "template" sets enable_thinking of the chat template.
 
-    ConfigError for a setting outside its range. DataError for a thinking problem without a solution, or whose block is
-    not closed.
+    Raise ConfigError for a setting outside its range. Raise DataError for a thinking problem without a solution, or
+    whose block is not closed.
     """
     for name, value in (("think_frac", think_frac), ("unmarked_frac", unmarked_frac)):
         if not 0 <= value <= 1:
@@ -69,7 +69,7 @@ def fusion(
 
 
 def in_mode(problem: Problem, *, thinks: bool, flag: str, answer_form: str) -> Problem:
-    """The problem with the flag after its question, and its solution as a thought and an answer."""
+    """Return the problem with the flag after its question, and its solution as a thought and an answer."""
     thought, final_text = parts_of(problem)
     if thinks and not thought:
         raise DataError(
@@ -96,9 +96,9 @@ def _switched(problem: Problem, *, thinks: bool) -> Problem:
 
 
 def parts_of(problem: Problem) -> tuple[str, str]:
-    """The problem's solution as (thought, text after it). A solution without a block is all thought.
+    """Return the problem's solution as (thought, text after it). A solution without a block is all thought.
 
-    DataError for a solution with several blocks, with a block that is not closed, or with text before the block.
+    Raise DataError for a solution with several blocks, with a block that is not closed, or with text before the block.
     """
     solution = (problem.solution or "").strip()
     if OPEN not in solution and CLOSE not in solution:

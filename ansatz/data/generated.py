@@ -22,7 +22,7 @@ HELDOUT_FRAC = 1 / 8  # expected fraction of all contents that are held out
 
 
 def split_of(content: str) -> str:
-    """The only split in which this content can appear, whatever the seed."""
+    """Return the only split in which this content can appear, whatever the seed."""
     digest = hashlib.blake2b(content.encode(), digest_size=8).digest()
     return "heldout" if int.from_bytes(digest, "big") < HELDOUT_FRAC * 2**64 else "train"
 
@@ -31,7 +31,7 @@ class LazyProblems(Sequence[Problem]):
     """Problems 0 to size-1 of one source, split and seed, each computed when it is accessed."""
 
     def __init__(self, source: str, *, split: str, size: int, seed: int) -> None:
-        """ConfigError for an unknown split or an empty sequence."""
+        """Raise ConfigError for an unknown split or an empty sequence."""
         if split not in SPLITS:
             raise ConfigError(f"{source}: split = {split!r}, expected {' or '.join(map(repr, SPLITS))}.")
         if size < 1:
@@ -94,7 +94,8 @@ class Source(Protocol):
 
 
 def generator(*, max_level: int) -> Callable[[Callable[[KeyedRandom, int], Task]], Source]:
-    """Decorator that turns a function (rng, level) -> Task, for levels 1 to max_level, into a source of the same name.
+    """Return a decorator that turns a function (rng, level) -> Task, for levels 1 to max_level, into a source of the
+    same name.
 
     The source raises ConfigError for a setting outside its range.
     """

@@ -42,7 +42,7 @@ class FileRows:
 
     @property
     def name(self) -> str:
-        """The `source` of the problems that are made of the rows."""
+        """Return the `source` of the problems that are made of the rows."""
         return source_name(Path(self.path))
 
     def rows(self) -> Iterator[Row]:
@@ -77,7 +77,7 @@ class HubRows:
 
     @property
     def name(self) -> str:
-        """The `source` of the problems that are made of the rows."""
+        """Return the `source` of the problems that are made of the rows."""
         return dataset_name(self.dataset)
 
     def rows(self) -> Iterator[Row]:
@@ -93,9 +93,9 @@ _PLACES = {"file": ("path", "file"), "hub": ("dataset", "data set")}
 
 
 def bind_given(settings: Mapping[str, Any], *, key: str) -> GivenRows:
-    """The rows of {source: file, path: ...} or {source: hub, dataset: ...}. Reads none of them.
+    """Return the rows of {source: file, path: ...} or {source: hub, dataset: ...}. Reads none of them.
 
-    key: of the recipe, for errors. ConfigError for an unknown source or setting, and for one that is missing.
+    key: of the recipe, for errors. Raise ConfigError for an unknown source or setting, and for one that is missing.
     """
     given = dict(settings)
     source = str(given.pop("source", None))

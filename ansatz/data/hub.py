@@ -22,15 +22,15 @@ def _open_hub(
     revision: str | None = None,
     hub_split: str | None = None,
 ) -> Iterable[tuple[Iterable[Row], str]]:
-    """The data set's problems in order.
+    """Return the data set's problems in order.
 
     dataset: a name on the hub ("openai/gsm8k"), or a folder that `save_to_disk` wrote or that contains data files.
     config: the hub's name for a part of the data set.
     revision: a commit, so that a run can be repeated.
     hub_split: the name of the data set's split; `split` by default.
 
-    DataError if the data set, its split or a row is wrong; ConfigError for a setting outside its range;
-    MissingExtraError without datasets.
+    Raise DataError if the data set, its split or a row is wrong; raise ConfigError for a setting outside its range;
+    Raise MissingExtraError without datasets.
     """
     rows = read_rows(dataset, config=config, revision=revision, split=hub_split or split)
     return [(rows, dataset_name(dataset))]
@@ -40,16 +40,16 @@ hub = row_source("hub", _open_hub)
 
 
 def dataset_name(dataset: str) -> str:
-    """The `source` of the problems of a data set: its name without the owner, or that of its folder."""
+    """Return the `source` of the problems of a data set: its name without the owner, or that of its folder."""
     return dataset.rstrip("/").rpartition("/")[2]
 
 
 def read_rows(
     name: str, *, split: str, config: str | None = None, revision: str | None = None, setting: str = "hub_split"
 ) -> Iterator[Row]:
-    """The rows of a data set, in order. setting: the one that names the split, for errors.
+    """Yield the rows of a data set, in order. setting: the one that names the split, for errors.
 
-    Raises what the source `hub` raises.
+    Raise what the source `hub` raises.
     """
     for number, value in enumerate(_loaded(name, split, config, revision, setting), start=1):
         yield row_of(f"{name} ({split})", number, json_value(value), unit="row")
@@ -82,8 +82,8 @@ def _loaded(name: str, split: str, config: str | None, revision: str | None, set
 
 
 def _from_hub_or_cache(datasets: Any, name: str, split: str, config: str | None, revision: str | None) -> Any:
-    """The data set of the hub. Without a network, the package only knows data sets that it has prepared before; those
-    that `hf download --repo-type dataset` put into the hub's cache are read from there."""
+    """Return the data set of the hub. Without a network, the package only knows data sets that it has prepared before;
+    those that `hf download --repo-type dataset` put into the hub's cache are read from there."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

@@ -19,12 +19,13 @@ _CHAT = re.compile(r"\s*\[\s*\{\s*[\"'](role|from|content|value)[\"']\s*:")
 
 
 def structured(value: Any) -> Any:
-    """The object, the list of objects or the list of texts that a text holds as JSON; any other value unchanged."""
+    """Return the object, the list of objects or the list of texts that a text holds as JSON; any other value
+    unchanged."""
     return _parsed(value) if isinstance(value, str) and _STRUCTURED.match(value) else value
 
 
 def is_broken_chat(text: str) -> bool:
-    """Whether a text that is still text begins as a chat: it is cut off, or its JSON is not valid."""
+    """Return whether a text that is still text begins as a chat: it is cut off, or its JSON is not valid."""
     return _CHAT.match(text) is not None
 
 

@@ -29,7 +29,7 @@ def read_rows(file: Path) -> Iterator[Row]:
 
 
 def _check_is_no_table(file: Path, line: bytes, number: int) -> None:
-    """DataError if the first line is the header of a table, or the beginning of a list that spans lines."""
+    """Raise DataError if the first line is the header of a table, or the beginning of a list that spans lines."""
     text = line.decode(errors="replace").strip("\ufeff \t\r\n")
     if number == 1 and text.startswith("["):
         raise DataError(f"{file}: the file is a JSON list, not one JSON object per line. Rename it to .json.")

@@ -20,7 +20,7 @@ class KeyedRandom:
         self.uniform = random.Random("/".join(map(str, key))).random
 
     def between(self, low: int, high: int) -> int:
-        """A uniformly distributed integer n with low <= n <= high."""
+        """Return a uniformly distributed integer n with low <= n <= high."""
         return low + int(self.uniform() * (high - low + 1))
 
     def choice(self, options: Sequence[T]) -> T:

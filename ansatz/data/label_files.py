@@ -46,17 +46,18 @@ class _Labelled(NamedTuple):
 
 
 def read_labelled_responses(given: GivenRows) -> list[Problem]:
-    """The responses of the rows that a recipe names, each with one label, as solutions of problems.
+    """Return the responses of the rows that a recipe names, each with one label, as solutions of problems.
 
-    DataError at the first row of another shape; within `collect_unfit`, such rows are recorded there and left out.
+    Raise DataError at the first row of another shape; within `collect_unfit`, such rows are recorded there and left
+    out.
     """
     return list(read_each(given.rows(), lambda row: _problem(row, _response(row), given.name, "".join)))
 
 
 def read_labelled_steps(given: GivenRows, *, join: Callable[[Sequence[str]], str]) -> list[Problem]:
-    """The responses of the rows that a recipe names, with a label for each step, as solutions of problems.
+    """Return the responses of the rows that a recipe names, with a label for each step, as solutions of problems.
 
-    join: makes a response of its steps; DataError if they would not be found in it again. Errors are those of
+    join: makes a response of its steps; raise DataError if they would not be found in it again. Errors are those of
     `read_labelled_responses`.
     """
     return list(read_each(given.rows(), lambda row: _problem(row, _steps(row), given.name, join)))
@@ -82,7 +83,7 @@ def _problem(row: Row, labelled: _Labelled, source: str, join: Callable[[Sequenc
 
 
 def _response(row: Row) -> _Labelled:
-    """A response with one label."""
+    """Return a response with one label."""
     key, text = row.first(RESPONSES), ""
     if key is None or (label := row.find("label")) is ABSENT:
         row.fail(
@@ -95,7 +96,7 @@ def _response(row: Row) -> _Labelled:
 
 
 def _steps(row: Row) -> _Labelled:
-    """The steps of a response with their labels."""
+    """Return the steps of a response with their labels."""
     if (prm800k := row.find("label.steps")) is not ABSENT:
         return _prm800k(row, prm800k)
     if isinstance(row.find("input"), str) and isinstance(row.find("label"), str):
@@ -118,7 +119,7 @@ def _steps(row: Row) -> _Labelled:
 
 
 def _up_to(row: Row, steps: Sequence[str], first_wrong: Any) -> _Labelled:
-    """The steps up to the first wrong one (ProcessBench)."""
+    """Return the steps up to the first wrong one (ProcessBench)."""
     if not isinstance(first_wrong, int) or isinstance(first_wrong, bool) or not -1 <= first_wrong < len(steps):
         row.fail(
             f"the field 'label' is {short(None if first_wrong is ABSENT else first_wrong)}, expected the index of the "
@@ -130,7 +131,8 @@ def _up_to(row: Row, steps: Sequence[str], first_wrong: Any) -> _Labelled:
 
 
 def _prm800k(row: Row, given: Any) -> _Labelled:
-    """The solution that was continued at each step, up to its first wrong step. Steps that people wrote are right."""
+    """Return the solution that was continued at each step, up to its first wrong step. Steps that people wrote are
+    right."""
     steps, labels = list[str](), list[float]()
     for step in cast("list[Any]", given if isinstance(given, list) else []):
         rated = Row(row.file, row.line, step if isinstance(step, dict) else {}, unit=row.unit)
@@ -155,7 +157,7 @@ def _prm800k(row: Row, given: Any) -> _Labelled:
 
 
 def _math_shepherd(row: Row, text: str, labels: str) -> _Labelled:
-    """The same text twice: with a mark after each step, and with + or - in its place."""
+    """Return the same text twice: with a mark after each step, and with + or - in its place."""
     marks = _LABELLED_STEP.findall(labels)
     start = _FIRST_STEP.search(text)
     same = _LABELLED_STEP.split(labels)[::2]
@@ -172,7 +174,7 @@ def _math_shepherd(row: Row, text: str, labels: str) -> _Labelled:
 
 
 def _conversation(row: Row, key: str) -> _Labelled:
-    """Steps as turns of the user, each answered by its label (RLHFlow)."""
+    """Return steps as turns of the user, each answered by its label (RLHFlow)."""
     turns = turns_of(row.find(key)) or []
     said = [turn.text for turn in turns if turn.role == "user"]
     labels = [turn.text for turn in turns if turn.role == "assistant"]

@@ -21,12 +21,12 @@ _QUESTIONS = ("Solve for x: {}", "Find x if {}.", "What is x in {}?")
 
 @generator(max_level=MAX_LEVEL)
 def linear_equations(rng: KeyedRandom, level: int) -> Task:
-    """Every equation or system has exactly one solution."""
+    """Ask for the solution of an equation or a system that has exactly one."""
     return _system(rng) if level == MAX_LEVEL else _equation(rng, level)
 
 
 def _equation(rng: KeyedRandom, level: int) -> Task:
-    """p(ax + b) + q = cx + d. At levels 1 and 2, p = 1 and q = 0; at level 1, c = 0 as well."""
+    """Ask for the solution of p(ax + b) + q = cx + d. At levels 1 and 2, p = 1 and q = 0; at level 1, c = 0 as well."""
     while True:
         a, b, c = _coefficient(rng, 9), _coefficient(rng, 30), _coefficient(rng, 9)
         p, q = (rng.between(2, 6), _coefficient(rng, 20)) if level >= 3 else (1, 0)
@@ -55,7 +55,8 @@ def _equation(rng: KeyedRandom, level: int) -> Task:
 
 
 def _system(rng: KeyedRandom) -> Task:
-    """ax + by = e, cx + dy = f. Multiplying the first equation by d and the second by b eliminates y."""
+    """Ask for the solution of ax + by = e, cx + dy = f. Multiplying the first equation by d and the second by b
+    eliminates y."""
     while True:
         a, b, c, d = (_coefficient(rng, 9) for _ in range(4))
         if a * d != b * c:
@@ -75,7 +76,7 @@ def _system(rng: KeyedRandom) -> Task:
 
 
 def _coefficient(rng: KeyedRandom, largest: int) -> int:
-    """A non-zero integer of either sign."""
+    """Return a non-zero integer of either sign."""
     return rng.between(1, largest) * (1 if rng.uniform() < 0.6 else -1)
 
 
@@ -84,7 +85,7 @@ def _signed(number: int) -> str:
 
 
 def _sum(*terms: tuple[int, str]) -> str:
-    """The non-zero terms with their signs, such as "-x + 3"; "0" if there are none."""
+    """Return the non-zero terms with their signs, such as "-x + 3"; "0" if there are none."""
     text = ""
     for number, letter in terms:
         if number:

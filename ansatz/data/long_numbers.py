@@ -29,7 +29,8 @@ def long_numbers(
     digits: int = 3,
     call_rate: float = 0.2,
 ) -> Sequence[Problem]:
-    """Stories about a product of two long numbers and what is then added or taken away, each computed when accessed.
+    """Return stories about a product of two long numbers and what is then added or taken away, each computed when
+    accessed.
 
     count: number of problems. seed: another seed gives other problems.
     max_steps: largest number of equations, up to 4; it is uniform from 1 on.
@@ -37,7 +38,7 @@ def long_numbers(
     call_rate: fraction (0 to 1) of the demonstrations that call the calculator for every equation. The rate changes no
     question. `meta["observations"]` holds where in `solution` the answers of the calculator are: [start, end] each.
 
-    ConfigError for a setting outside its range.
+    Raise ConfigError for a setting outside its range.
     """
     for name, value, low, high in (
         ("max_steps", max_steps, 1, MAX_STEPS),
@@ -76,7 +77,7 @@ class _LongNumbers(LazyProblems):
 
 
 def _story(rng: KeyedRandom, *, num_steps: int, digits: int) -> tuple[list[tuple[str, int]], list[str]]:
-    """The equations as (expression, value), and the sentences of the question."""
+    """Return the equations as (expression, value), and the sentences of the question."""
     low, high = 10 ** (digits - 1), 10**digits - 1
     person, thing, container = rng.choice(NAMES), rng.choice(THINGS), rng.choice(CONTAINERS)
     many, each = rng.between(low, high), rng.between(low, high)
@@ -97,7 +98,7 @@ def _by_hand(equations: Sequence[tuple[str, int]]) -> tuple[str, list[list[int]]
 
 
 def _called(equations: Sequence[tuple[str, int]]) -> tuple[str, list[list[int]]]:
-    """The solution with calls of the calculator, and the places of its answers."""
+    """Return the solution with calls of the calculator, and the places of its answers."""
     text, observations = "", list[list[int]]()
     for expression, value in equations:
         text += f"<calc>{expression}</calc>"

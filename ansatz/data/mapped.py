@@ -33,7 +33,7 @@ class MappedProblems(Sequence[Problem]):
 
 
 def inner_source(of: Mapping[str, Any], *, split: str, what: str) -> Sequence[Problem]:
-    """The problems of the source that `of: {source, ...}` names. what: the outer source, for error messages."""
+    """Return the problems of the source that `of: {source, ...}` names. what: the outer source, for error messages."""
     settings = dict(of)
     source = settings.pop("source", None)
     if not isinstance(source, str):

@@ -42,7 +42,7 @@ def mixture(
     repeat: int = 1,
     seed: int = 0,
 ) -> Sequence[Problem]:
-    """Problems of several sources in fixed shares.
+    """Return problems of several sources in fixed shares.
 
     parts: each {source, weight, ...settings of that source}. The weight is 1 by default; a part can name its own split.
     topics, levels: weights. Problems with other topics or levels are left out. The topic of a problem is the field
@@ -52,8 +52,8 @@ def mixture(
     seed: decides which rows are taken if not all of them are.
 
     Without topics and levels, each problem is made only when it is accessed.
-    ConfigError for a setting outside its range. DataError, with the wanted and available numbers, if a part, topic or
-    level has too few problems.
+    Raise ConfigError for a setting outside its range. Raise DataError, with the wanted and available numbers, if a
+    part, topic or level has too few problems.
     """
     for name, value in (("count", count), ("repeat", repeat)):
         if value is not None and value < 1:
@@ -107,8 +107,8 @@ class Mixture(Sequence[Problem]):
 
 
 def _entries(cell: Cell, count: int, rng: KeyedRandom) -> Any:
-    """[count, 3]: part, row, and number of earlier occurrences. If the cell has more rows than wanted, the rows are
-    evenly spaced."""
+    """Return [count, 3]: part, row, and number of earlier occurrences. If the cell has more rows than wanted, the rows
+    are evenly spaced."""
     size = len(cell.rows)
     offset = rng.between(0, size - 1)
     entries = np.empty((count, 3), np.int64)
@@ -119,7 +119,7 @@ def _entries(cell: Cell, count: int, rng: KeyedRandom) -> Any:
 
 
 def _cells(part: int, source: Sequence[Problem], shares: Shares, topic_key: str) -> list[Cell]:
-    """One cell for every combination of topic and level, also if it is empty."""
+    """Return one cell for every combination of topic and level, also if it is empty."""
     kinds = [(topic, level) for topic in shares.topic for level in shares.level]
     rows: Mapping[tuple[str, str], Sequence[int]] = {(ANY, ANY): range(len(source))}
     if kinds != [(ANY, ANY)]:

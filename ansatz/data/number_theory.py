@@ -98,7 +98,7 @@ _KINDS = (_common_divisor, _common_multiple, _divisor_count, _power_remainder, _
 
 
 def _two_multiples(rng: KeyedRandom, common: int, *, largest: int) -> tuple[int, int]:
-    """Two different multiples of `common`, the smaller first."""
+    """Return two different multiples of `common`, the smaller first."""
     low = rng.between(2, largest - 1)
     return common * low, common * rng.between(low + 1, largest)
 
@@ -112,7 +112,7 @@ def _euclid(high: int, low: int) -> tuple[int, list[str]]:
 
 
 def _factorised(number: int) -> list[tuple[int, int]]:
-    """(prime, power) pairs in ascending order of the primes."""
+    """Return (prime, power) pairs in ascending order of the primes."""
     factors: list[tuple[int, int]] = []
     prime = 2
     while number > 1:
@@ -127,5 +127,5 @@ def _factorised(number: int) -> list[tuple[int, int]]:
 
 @generator(max_level=MAX_LEVEL)
 def number_theory(rng: KeyedRandom, level: int) -> Task:
-    """Each level is one kind of problem."""
+    """Ask a question of number theory. Each level is one kind of problem."""
     return _KINDS[level - 1](rng)

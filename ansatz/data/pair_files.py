@@ -36,22 +36,23 @@ class _Scored(NamedTuple):
 
 
 def read_pairs(given: GivenRows) -> list[Problem]:
-    """The pairs of the rows that a recipe names.
+    """Return the pairs of the rows that a recipe names.
 
-    DataError at the first row that is not a pair; within `collect_unfit`, such rows are recorded there and left out.
+    Raise DataError at the first row that is not a pair; within `collect_unfit`, such rows are recorded there and left
+    out.
     """
     pairs = read_each(given.rows(), lambda row: _read(row, source=given.name, min_gap=given.min_gap))
     return [pair for pair in pairs if pair is not None]
 
 
 def _read(row: Row, *, source: str, min_gap: float) -> Problem | None:
-    """The pair of a row; None if the scores of its responses are too close."""
+    """Return the pair of a row; None if the scores of its responses are too close."""
     chosen, rejected, gap = _responses(row)
     return _pair(row, chosen, rejected, source) if gap is None or gap >= min_gap else None
 
 
 def _responses(row: Row) -> tuple[Any, Any, float | None]:
-    """(chosen, rejected, difference of their scores or None), as text or messages."""
+    """Return (chosen, rejected, difference of their scores or None), as text or messages."""
     if (key := row.first(RESPONSES)) is not None and row.first(("chosen",)) is None:
         scored = sorted(_scored(row, key), key=lambda each: each.score)
         worst, best = scored[0], scored[-1]

@@ -27,7 +27,8 @@ PICKS = ("hardest", "random")
 
 
 def pair_of(problem: Problem, *, name: str, chosen: str, rejected: str) -> Problem:
-    """The pair of two responses to a problem. name: follows the problem's id; empty if the problem has one pair."""
+    """Return the pair of two responses to a problem. name: follows the problem's id; empty if the problem has one
+    pair."""
     return dataclasses.replace(
         problem,
         id=f"{problem.id}{name}",
@@ -37,7 +38,7 @@ def pair_of(problem: Problem, *, name: str, chosen: str, rejected: str) -> Probl
 
 
 def _sampled_pair(problem: Problem, *, name: str, chosen: Answered, rejected: Answered) -> Problem:
-    """The pair of two sampled responses, with what of them an environment has answered."""
+    """Return the pair of two sampled responses, with what of them an environment has answered."""
     pair = pair_of(
         problem.answered(chosen.text, chosen.observations), name=name, chosen=chosen.text, rejected=rejected.text
     )
@@ -48,7 +49,7 @@ def _sampled_pair(problem: Problem, *, name: str, chosen: Answered, rejected: An
 
 
 def rejected_of(pair: Problem) -> Problem:
-    """The pair's problem with the rejected response as its solution. DataError if it is not a pair."""
+    """Return the pair's problem with the rejected response as its solution. Raise DataError if it is not a pair."""
     rejected = pair.meta.get(REJECTED)
     if not isinstance(rejected, str):
         raise DataError(f"problem {pair.id!r} has no rejected response, so it is not a pair. Remove the file of pairs.")
@@ -136,7 +137,7 @@ def make_pairs(
 
 
 def _distinct(responses: Sequence[Answered]) -> list[Answered]:
-    """The first of all responses with the same words, in the order of the samples."""
+    """Return the first of all responses with the same words, in the order of the samples."""
     first: dict[str, Answered] = {}
     for response in sorted(responses, key=lambda each: each.sample):
         first.setdefault(signature(response.text), response)
@@ -144,7 +145,8 @@ def _distinct(responses: Sequence[Answered]) -> list[Answered]:
 
 
 def _rejected(wrong: Sequence[Answered], settings: PairSettings, *, wanted_tokens: int) -> Answered:
-    """The response to reject. wrong: in random order. wanted_tokens: the length that would balance the pairs so far."""
+    """Return the response to reject. wrong: in random order. wanted_tokens: the length that would balance the pairs so
+    far."""
     allowed = wrong
     if settings.pick == "hardest":
         votes = Counter(response.answer for response in wrong if response.answer is not None)

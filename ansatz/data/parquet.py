@@ -40,7 +40,7 @@ def read_rows(file: Path) -> Iterator[Row]:
 
 
 def _num_characters(value: Any) -> int:
-    """Of all texts in a JSON value; a number counts as one character."""
+    """Return the characters of all texts in a JSON value; a number counts as one."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):

@@ -34,10 +34,10 @@ _MOST_LINES = len(ascii_lowercase)
 
 
 def programs(*, split: str, of: Mapping[str, Any]) -> Sequence[Problem]:
-    """The problems of another source, each with a Python program as its solution.
+    """Return the problems of another source, each with a Python program as its solution.
 
     of: {source, ...settings of that source}. Problems whose calculations cannot be read, or do not end with the gold
-    answer, are left out. DataError if none remains.
+    answer, are left out. Raise DataError if none remains.
     """
     inner = inner_source(of, split=split, what="programs")
     made = ((problem, program_of(problem.solution or "", problem.answer)) for problem in inner)
@@ -51,7 +51,7 @@ def programs(*, split: str, of: Mapping[str, Any]) -> Sequence[Problem]:
 
 
 def program_of(solution: str, answer: str) -> str | None:
-    """The program that computes the answer as the solution does; None if there is no such program."""
+    """Return the program that computes the answer as the solution does; None if there is no such program."""
     gold = _number(answer)
     lines: list[str] = []
     names: dict[Fraction, str] = {}
@@ -69,7 +69,7 @@ def program_of(solution: str, answer: str) -> str | None:
 
 
 def _calculations(solution: str) -> Iterator[tuple[str, str]]:
-    """Expression and result of each calculation, in order."""
+    """Return expression and result of each calculation, in order."""
     pattern = _ANNOTATION if _ANNOTATION.search(solution) else _EQUATION
     return ((expression.strip(), result.strip()) for expression, result in pattern.findall(solution))
 
@@ -82,7 +82,7 @@ def _number(text: str) -> Fraction | None:
 
 
 def _value(expression: str) -> Fraction | None:
-    """The exact value of a sum, difference, product or quotient of numbers; None for anything else."""
+    """Return the exact value of a sum, difference, product or quotient of numbers; None for anything else."""
     if len(expression) > _LONGEST_EXPRESSION or not _EXPRESSION.fullmatch(expression):
         return None
     try:

@@ -22,14 +22,14 @@ _HELDOUT_SEED = 10**9  # the seeds of the two splits never meet
 def reasoning_gym(
     *, split: str, task: str, count: int = 10_000, seed: Count = 0, settings: dict[str, Any] | None = None
 ) -> Sequence[Problem]:
-    """Problems of one task, each computed when it is accessed.
+    """Return problems of one task, each computed when it is accessed.
 
     task: its name in reasoning-gym, such as chain_sum or countdown.
     count: number of problems. seed: another seed gives other problems. The splits have different seeds, so that their
     problems differ except by chance; a task with few possible problems has some in both.
     settings: of the task, such as {min_terms: 2, max_terms: 3}.
 
-    MissingExtraError without the package. ConfigError for an unknown task or a wrong setting.
+    Raise MissingExtraError without the package. Raise ConfigError for an unknown task or a wrong setting.
     """
     gym = load()
     names = gym.factory.DATASETS
@@ -46,7 +46,7 @@ def reasoning_gym(
 
 
 def load() -> Any:
-    """The package. MissingExtraError if it is not installed."""
+    """Return the package. Raise MissingExtraError if it is not installed."""
     try:
         return importlib.import_module("reasoning_gym")
     except ImportError as error:

@@ -105,22 +105,23 @@ class Turn(NamedTuple):
 
     @property
     def message(self) -> dict[str, Any]:
-        """The turn as a message of a chat template."""
+        """Return the turn as a message of a chat template."""
         return {"role": self.role, "content": self.text, **self.fields}
 
 
 def recognised(what: str, known: Callable[[str], bool]) -> str | None:
-    """The first field name in FIELDS[what] that is known; None if none is."""
+    """Return the first field name in FIELDS[what] that is known; None if none is."""
     return next((name for name in FIELDS[what] if known(name)), None)
 
 
 def without_instructions(question: str) -> str:
-    """The question without the instructions that DAPO, verl and AReaL add; unchanged if nothing would be left."""
+    """Return the question without the instructions that DAPO, verl and AReaL add; unchanged if nothing would be
+    left."""
     return _bare(question) or question
 
 
 def only_instructions(text: str) -> bool:
-    """Whether a text, such as a system prompt, holds nothing but these instructions."""
+    """Return whether a text, such as a system prompt, holds nothing but these instructions."""
     return not _bare(text)
 
 
@@ -131,7 +132,7 @@ def _bare(text: str) -> str:
 
 
 def turns_of(value: Any) -> list[Turn] | None:
-    """The turns of a chat, written as {"role", "content"} or {"from", "value"}; None if the value is not a chat.
+    """Return the turns of a chat, written as {"role", "content"} or {"from", "value"}; None if the value is not a chat.
 
     Upper and lower case are not distinguished, and the text of a turn can also be called "text".
     """
@@ -153,7 +154,7 @@ def turns_of(value: Any) -> list[Turn] | None:
 
 
 def _tool_fields(turn: Any) -> dict[str, Any]:
-    """`Turn.fields`. Calls that cannot be read are left out; `no_text_of` names them."""
+    """Return `Turn.fields`. Calls that cannot be read are left out; `no_text_of` names them."""
     if calls := _calls_of(turn):
         return {"tool_calls": calls}
     if _ROLES.get(str(_field(turn, "role", "from")).lower()) != "tool":
@@ -162,7 +163,8 @@ def _tool_fields(turn: Any) -> dict[str, Any]:
 
 
 def _calls_of(turn: Any) -> list[dict[str, Any]] | None:
-    """The tool calls of a turn, as OpenAI, TRL and ShareGPT write them; None if one cannot be read, empty without any.
+    """Return the tool calls of a turn, as OpenAI, TRL and ShareGPT write them; None if one cannot be read, empty
+    without any.
 
     The arguments are an object, also where they are the text of one.
     """
@@ -188,7 +190,7 @@ def _calls_of(turn: Any) -> list[dict[str, Any]] | None:
 
 
 def _object_of(value: Any) -> Any:
-    """An object, also if it is the text of one, or a list of objects; None for anything else."""
+    """Return an object, also if it is the text of one, or a list of objects; None for anything else."""
     if isinstance(value, str):
         try:
             value = parse_json(value)
@@ -198,7 +200,7 @@ def _object_of(value: Any) -> Any:
 
 
 def no_text_of(turn: Any) -> str | None:
-    """What a turn of a chat holds that cannot be used, such as "image_url"; None if there is no such thing."""
+    """Return what a turn of a chat holds that cannot be used, such as "image_url"; None if there is no such thing."""
     if _calls_of(turn) is None:
         return "tool_calls of an unknown form"
     content = _field(turn, *_TEXT_OF_TURN)
@@ -208,7 +210,7 @@ def no_text_of(turn: Any) -> str | None:
 
 
 def _field(turn: Any, *names: str) -> Any:
-    """The value of the first of the names that the turn has, in upper or lower case; None if it has none."""
+    """Return the value of the first of the names that the turn has, in upper or lower case; None if it has none."""
     if not isinstance(turn, dict):
         return None
     fields = {str(key).casefold(): item for key, item in cast("dict[Any, Any]", turn).items()}
@@ -216,7 +218,7 @@ def _field(turn: Any, *names: str) -> Any:
 
 
 def _text_of(content: Any) -> str:
-    """A turn's text; of a list of parts, the text parts."""
+    """Return a turn's text; of a list of parts, the text parts."""
     if isinstance(content, list):
         parts = cast("list[Any]", content)
         return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict)).strip()
@@ -224,7 +226,7 @@ def _text_of(content: Any) -> str:
 
 
 def puzzle_of(value: Any) -> tuple[list[int], int] | None:
-    """(numbers, target) of a Countdown puzzle; None if the value is not one."""
+    """Return (numbers, target) of a Countdown puzzle; None if the value is not one."""
     if not isinstance(value, dict):
         return None
     numbers, target = _number(_field(value, "nums", "numbers")), _number(_field(value, "target"))
@@ -234,14 +236,15 @@ def puzzle_of(value: Any) -> tuple[list[int], int] | None:
 
 
 def _number(value: Any) -> Any:
-    """The integer, or list of integers, that a text is, as in a CSV file; any other value unchanged."""
+    """Return the integer, or list of integers, that a text is, as in a CSV file; any other value unchanged."""
     if not isinstance(value, str) or not re.fullmatch(r"\s*(-?\d+|\[[\d,\s]+\])\s*", value):
         return value
     return [int(digits) for digits in re.findall(r"\d+", value)] if "[" in value else int(value)
 
 
 def as_object(value: Any) -> Any:
-    """A row of two turns, or a bare Countdown puzzle, as an object with question and answer; other values unchanged."""
+    """Return a row of two turns, or a bare Countdown puzzle, as an object with question and answer; other values
+    unchanged."""
     if isinstance(value, dict):
         row = cast("dict[str, Any]", value)
         asked = {"question", "problem", "prompt", "query"} & {str(key).casefold() for key in row}

@@ -59,7 +59,7 @@ class RowSettings:
     context, so that SFT teaches all of them. Earlier responses have no gold answer, so this is only for data.sft.
     limit: maximum number of rows to read.
 
-    ConfigError for an unknown answer_from, a limit below 1, or each_response without the earlier turns.
+    Raises ConfigError for an unknown answer_from, a limit below 1, or each_response without the earlier turns.
     """
 
     question_key: str | None = None
@@ -93,9 +93,9 @@ def problems_of(
     source: str,
     spelled: Mapping[str, str] = IN_RECIPE,
 ) -> Iterator[Problem]:
-    """The rows as problems, one at a time. `meta` holds all unused fields, and `line`, the position of the row.
+    """Return the rows as problems, one at a time. `meta` holds all unused fields, and `line`, the position of the row.
 
-    DataError at the first wrong row, with file and line. spelled: see `rows_with_results`.
+    Raise DataError at the first wrong row, with file and line. spelled: see `rows_with_results`.
     """
     pairs = rows_with_problems(rows, settings, source=source, split=split, spelled=spelled)
     return (problem for _, problem in pairs)
@@ -109,9 +109,9 @@ def rows_with_problems(
     split: str = "all",
     spelled: Mapping[str, str] = IN_RECIPE,
 ) -> Iterator[tuple[Row, Problem]]:
-    """Every row together with its problem, so that a row can be written back unchanged.
+    """Yield every row together with its problem, so that a row can be written back unchanged.
 
-    DataError at the first unfit row; within `collect_unfit`, unfit rows are recorded there and left out.
+    Raise DataError at the first unfit row; within `collect_unfit`, unfit rows are recorded there and left out.
     """
     unfit = unfit_rows()
     for row, result in rows_with_results(rows, settings, source=source, split=split, spelled=spelled):
@@ -131,10 +131,10 @@ def rows_with_results(
     split: str = "all",
     spelled: Mapping[str, str] = IN_RECIPE,
 ) -> Iterator[tuple[Row, Problem | RowError]]:
-    """Every row together with its problem, or with the reason why it has none.
+    """Yield every row together with its problem, or with the reason why it has none.
 
     spelled: how the user names the field of a question or an answer; a setting that is not there cannot be given.
-    DataError if no row has a field that could be the question, or the answer.
+    Raise DataError if no row has a field that could be the question, or the answer.
     """
     rows = islice(rows, settings.limit)
     first, error = _first_rows(rows)
@@ -152,9 +152,9 @@ def rows_with_results(
 def rows_with_golds(
     rows: Iterable[Row], settings: RowSettings, *, spelled: Mapping[str, str] = IN_RECIPE
 ) -> Iterator[tuple[Row, str, str]]:
-    """Every row with its gold answer and the field that it comes from. A question is not needed.
+    """Yield every row with its gold answer and the field that it comes from. A question is not needed.
 
-    DataError at the first row without a gold answer.
+    Raise DataError at the first row without a gold answer.
     """
     rows = iter(rows)
     first, error = _first_rows(rows)
@@ -173,7 +173,7 @@ def check_roles(
     *,
     roles: Sequence[str] = ("question", "answer"),
 ) -> None:
-    """DataError, in one sentence, if none of the first rows has a field for one of the roles.
+    """Raise DataError, in one sentence, if none of the first rows has a field for one of the roles.
 
     Without this, every row of the file would be reported for the same reason.
     """
@@ -200,7 +200,7 @@ def check_roles(
 
 
 def _first_rows(rows: Iterator[Row]) -> tuple[list[Row], DataError | None]:
-    """The first rows, and the error that ended them, which is raised once all rows before it were used."""
+    """Return the first rows, and the error that ended them, which is raised once all rows before it were used."""
     first: list[Row] = []
     try:
         for row in islice(rows, FIRST_ROWS):
@@ -218,7 +218,8 @@ def _chained(first: Sequence[Row], error: DataError | None, rows: Iterator[Row])
 
 
 def _resolved(settings: RowSettings, first: Sequence[Row]) -> RowSettings:
-    """The settings, with open keys determined from the first row of the file, and answer_from from the first rows."""
+    """Return the settings, with open keys determined from the first row of the file, and answer_from from the first
+    rows."""
 
     def known(key: str) -> bool:
         return first[0].find(key) not in (ABSENT, None, "", [])
@@ -236,7 +237,7 @@ def _resolved(settings: RowSettings, first: Sequence[Row]) -> RowSettings:
 
 
 def _answer_form(rows: Sequence[Row], key: str) -> str:
-    """The most frequent form; "field" only counts for worked solutions if no row shows another one."""
+    """Return the most frequent form; "field" only counts for worked solutions if no row shows another one."""
     forms = Counter(_form_of(worked_text(row.find(key)), worked=key in WORKED) for row in rows)
     if key in WORKED and len(forms) > 1:
         del forms["field"]
@@ -252,7 +253,8 @@ def _form_of(text: str, *, worked: bool) -> str:
 
 
 def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source: str) -> Problem:
-    """named: the user's settings; a field that the user named must be there. keys: the resolved settings."""
+    """Return the problem of a row. named: the user's settings; a field that the user named must be there. keys:
+    resolved."""
     assert keys.question_key is not None
     assert keys.answer_key is not None
     check_turns_after(row, keys.question_key, (keys.answer_key, keys.solution_key))
@@ -286,7 +288,7 @@ def _problem(row: Row, named: RowSettings, keys: RowSettings, split: str, source
 
 
 def _check_characters(row: Row, name: str, text: str) -> None:
-    """RowError for a lone surrogate, which JSON can hold but no tokenizer and no UTF-8 file."""
+    """Raise RowError for a lone surrogate, which JSON can hold but no tokenizer and no UTF-8 file."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -298,7 +300,7 @@ def _check_characters(row: Row, name: str, text: str) -> None:
 
 
 def _meta(row: Row, keys: RowSettings) -> dict[str, Any]:
-    """The unused fields, the line, the turns before the question, and the numbers of a Countdown puzzle."""
+    """Return the unused fields, the line, the turns before the question, and the numbers of a Countdown puzzle."""
     used = (keys.question_key, keys.answer_key, keys.id_key, keys.level_key, keys.solution_key)
     meta = row.rest([*(key for key in used if key), FIELD])
     of_template = template_fields(row)
@@ -322,7 +324,7 @@ ROW_KEYS = tuple(field.name for field in fields(RowSettings))
 def row_source(
     name: str, open_source: Callable[..., Iterable[tuple[Iterable[Row], str]]]
 ) -> Callable[..., Iterator[Problem]]:
-    """A data source from a function (*, split, ...settings) -> [(rows, source name), ...], one pair per file.
+    """Return a data source from a function (*, split, ...settings) -> [(rows, source name), ...], one pair per file.
 
     The source takes the settings of the function and those of `RowSettings`. Both are part of its signature, which is
     the schema of the recipe's data entry.
@@ -353,13 +355,14 @@ def row_source(
 def file_source(
     name: str, read_rows: Callable[[Path], Iterator[Row]], *, expected: str
 ) -> Callable[..., Iterator[Problem]]:
-    """The source for a file format without settings of its own. expected: the kind of file, such as "a JSON file"."""
+    """Return the source for a file format without settings of its own. expected: the kind of file, such as "a JSON
+    file"."""
 
     def open_files(*, split: str, path: str | list[str]) -> Iterable[tuple[Iterable[Row], str]]:
-        """The problems of a file in order, or of several files: a list, or a pattern such as "part-*.jsonl".
+        """Return the problems of a file in order, or of several files: a list, or a pattern such as "part-*.jsonl".
 
-        DataError for a missing file or a wrong row, with file and line; ConfigError for a setting outside its range;
-        MissingExtraError if the format needs an extra that is missing.
+        Raise DataError for a missing file or a wrong row, with file and line; raise ConfigError for a setting outside
+        its range; raise MissingExtraError if the format needs an extra that is missing.
         """
         return [(read_rows(file), source_name(file)) for file in problem_files(path, expected=expected)]
 

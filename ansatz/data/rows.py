@@ -43,7 +43,7 @@ class Row:
         raise RowError(UnfitRow(self.place, message))
 
     def find(self, key: str) -> Any:
-        """The value of the field, or ABSENT. The text of a chat or an object is read as such."""
+        """Return the value of the field, or ABSENT. The text of a chat or an object is read as such."""
         value: Any = self.values
         for part in [key] if key in self.values else key.split("."):
             name = _spelled(value, part)
@@ -53,7 +53,7 @@ class Row:
         return value
 
     def first(self, names: Iterable[str]) -> str | None:
-        """The first of the names that the row has a field of; None if it has none of them."""
+        """Return the first of the names that the row has a field of; None if it has none of them."""
         return next((name for name in names if self.find(name) is not ABSENT), None)
 
     def get(self, key: str, setting: str) -> Any:
@@ -106,14 +106,14 @@ class Row:
         return text
 
     def optional_text(self, key: str | None) -> str | None:
-        """The text of a field that was recognised, not named by the user: None if this row does not have it."""
+        """Return the text of a field that was recognised, not named by the user: None if this row does not have it."""
         value = self.find(key) if key else None
         value = value if isinstance(value, int | float) and not isinstance(value, bool) else worked_text(value)
         return str(value) if value not in ("", None) else None
 
     def answer_texts(self, key: str) -> list[str]:
-        """The text of the answer field; of a chat, the text that counts; of a Countdown puzzle, its target; of a list,
-        the text of each item, any of which is right."""
+        """Return the text of the answer field; of a chat, the text that counts; of a Countdown puzzle, its target; of a
+        list, the text of each item, any of which is right."""
         value = self.get(key, "answer_key")
         if (puzzle := puzzle_of(value)) is not None:
             return [str(puzzle[1])]
@@ -123,8 +123,8 @@ class Row:
         return [cell.text(key, "answer_key") for cell in cells]
 
     def answer(self, texts: Sequence[str], key: str, answer_from: str) -> str:
-        """The final answers in the texts of the answer field, as `joined_golds` writes them; empty if a response to be
-        imitated states none."""
+        """Return the final answers in the texts of the answer field, as `joined_golds` writes them; empty if a response
+        to be imitated states none."""
         read = EXTRACT.get(answer_from, str)
         stating = [text for text in texts if read(text)] or texts[:1]  # a solution without a box states no answer
         golds = [self._answer(text, key, answer_from) for text in stating]
@@ -142,7 +142,7 @@ class Row:
         return answer
 
     def rest(self, used: Iterable[str]) -> dict[str, Any]:
-        """The fields that are not used. If only a part of a nested field is used, its other parts remain."""
+        """Return the fields that are not used. If only a part of a nested field is used, its other parts remain."""
         rest = dict(self.values)
         for key in used:
             name = _spelled(rest, key)
@@ -163,7 +163,7 @@ LONGEST_ANSWER = 100
 
 
 def row_of(file: str | Path, line: int, value: Any, *, unit: str = "line") -> Row:
-    """The value as a row. DataError if it is not an object."""
+    """Return the value as a row. Raise DataError if it is not an object."""
     values = as_object(value)
     if not isinstance(values, dict):
         raise DataError(
@@ -174,7 +174,8 @@ def row_of(file: str | Path, line: int, value: Any, *, unit: str = "line") -> Ro
 
 
 def worked_text(value: Any) -> str:
-    """The worked solution in a field: text, the first of a list, or the last assistant turn of a chat; else empty."""
+    """Return the worked solution in a field: text, the first of a list, or the last assistant turn of a chat; else
+    empty."""
     turns = turns_of(value)
     if turns is not None:
         return turns[-1].text if turns[-1].role == "assistant" else ""
@@ -183,7 +184,8 @@ def worked_text(value: Any) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """The value in JSON's types: containers become lists and objects; everything else except numbers becomes text."""
+    """Return the value in JSON's types: containers become lists and objects; everything else except numbers becomes
+    text."""
     if isinstance(value, dict):
         return {str(key): json_value(item) for key, item in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple | set):
@@ -194,18 +196,18 @@ def json_value(value: Any) -> Any:
 
 
 def short(value: object) -> str:
-    """The value as an error message shows it, at most 60 characters."""
+    """Return the value as an error message shows it, at most 60 characters."""
     shown = repr(value.strip() if isinstance(value, str) else value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 def first_item(value: Any) -> Any:
-    """The first item of a non-empty list; any other value unchanged."""
+    """Return the first item of a non-empty list; any other value unchanged."""
     return cast("list[Any]", value)[0] if isinstance(value, list) and value else value
 
 
 def _spelled(values: Any, name: str) -> str | None:
-    """The name as the object spells it; None if it has no such field."""
+    """Return the name as the object spells it; None if it has no such field."""
     if not isinstance(values, dict):
         return None
     fields = cast("dict[str, Any]", values)

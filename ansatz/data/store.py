@@ -13,7 +13,7 @@ from ansatz.types import Problem, to_json
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> int:
-    """Write the file atomically and return the number of problems. Raises what `stored_lines` raises."""
+    """Write the file atomically and return the number of problems. Raise what `stored_lines` raises."""
     count = 0
     with replacing(path) as file:
         for line in stored_lines(problems):
@@ -23,9 +23,10 @@ def write_problems(path: Path, problems: Iterable[Problem]) -> int:
 
 
 def stored_lines(problems: Iterable[Problem]) -> Iterator[str]:
-    """The lines of the file.
+    """Yield the lines of the file.
 
-    DataError if two problems have the same id, which would make them one group, or if a text is not valid Unicode.
+    Raise DataError if two problems have the same id, which would make them one group, or if a text is not valid
+    Unicode.
     """
     seen: set[str] = set()
     for problem in problems:
@@ -47,7 +48,8 @@ def stored_lines(problems: Iterable[Problem]) -> Iterator[str]:
 
 
 def read_problems(path: Path) -> list[Problem]:
-    """Read a file that `write_problems` wrote. DataError if it is missing, or if something else has changed it."""
+    """Read a file that `write_problems` wrote. Raise DataError if it is missing, or if something else has changed
+    it."""
     if not path.is_file():
         raise DataError(f"{path} is missing. The stage `problems` writes it; start the run over with --fresh.")
     with path.open("rb") as file:

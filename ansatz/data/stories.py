@@ -46,7 +46,8 @@ class Saying(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether the sentence only changes the number of the holder's things, and holder and thing stay the same.
+        """Return whether the sentence only changes the number of the holder's things, and holder and thing stay the
+        same.
 
         Comparisons, trades for something else, and counts in groups are not plain.
         """
@@ -147,7 +148,8 @@ PLAIN_MOVES = tuple(kind for kind, sayings in SAYINGS.items() if any(saying.plai
 
 
 def tell(chain: Chain, rng: KeyedRandom, *, plain: bool = False) -> str:
-    """The question text of a chain. plain: use only plain sentences; every move must then be one of PLAIN_MOVES."""
+    """Return the question text of a chain. plain: use only plain sentences; every move must then be one of
+    PLAIN_MOVES."""
     names, things, containers = iter(rng.shuffled(NAMES)), iter(rng.shuffled(THINGS)), iter(rng.shuffled(CONTAINERS))
     holder, thing = next(names), next(things)
     opening = rng.choice(OPENINGS).format(p=holder, o=thing + "s", n=chain.start, place=rng.choice(PLACES))

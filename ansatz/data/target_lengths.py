@@ -31,12 +31,13 @@ def target_lengths(
     text: str = "Think for {tokens} tokens.",
     seed: int = 0,
 ) -> Sequence[Problem]:
-    """The problems of another source, each with a target length between min_tokens and max_tokens, both included.
+    """Return the problems of another source, each with a target length between min_tokens and max_tokens, both
+    included.
 
     of: {source, ...settings of that source}. text: the sentence after the question, with {tokens} where the number
     goes. For mode: max of the reward, use "Think for maximum {tokens} tokens.".
 
-    ConfigError for a setting outside its range.
+    Raise ConfigError for a setting outside its range.
     """
     if not 1 <= min_tokens <= max_tokens:
         raise ConfigError(

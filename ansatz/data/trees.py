@@ -21,7 +21,8 @@ class Tree:
     right: Tree | None = None
 
     def __str__(self) -> str:
-        """The expression with as few brackets as possible. Negative numbers and fractions are always bracketed."""
+        """Return the expression with as few brackets as possible. Negative numbers and fractions are always
+        bracketed."""
         if not self.op:
             return written(self.value)
         assert self.left is not None
@@ -32,14 +33,16 @@ class Tree:
 
     @property
     def key(self) -> str:
-        """Equal for trees that are written alike, and for trees that differ only in the order of terms or factors."""
+        """Return a text that is equal for trees that are written alike, and for trees that differ only in the order of
+        terms or factors."""
         if not self.op:
             return written(self.value)
         pair = "+-" if self.op in "+-" else "*/"
         return "(" + " ".join(sorted(self._parts(pair, pair[0]))) + ")"
 
     def _parts(self, pair: str, sign: str) -> list[str]:
-        """The terms (pair "+-") or factors (pair "*/") with their signs, looking through brackets of the same pair."""
+        """Return the terms (pair "+-") or factors (pair "*/") with their signs, looking through brackets of the same
+        pair."""
         if not self.op or self.op not in pair:
             return [sign + self.key]
         assert self.left is not None
@@ -49,7 +52,7 @@ class Tree:
 
 
 def joined(left: Tree, op: str, right: Tree) -> Tree | None:
-    """One tree out of two; None for a division by zero."""
+    """Return one tree out of two; None for a division by zero."""
     a, b = left.value, right.value
     if op == "/" and b == 0:
         return None
@@ -59,7 +62,7 @@ def joined(left: Tree, op: str, right: Tree) -> Tree | None:
 def random_tree(
     rng: KeyedRandom, size: int, *, ops: str, number: Callable[[KeyedRandom], Fraction], fits: Callable[[Tree], bool]
 ) -> Tree:
-    """A tree of `size` operations in which `fits` holds for every subtree with an operation."""
+    """Return a tree of `size` operations in which `fits` holds for every subtree with an operation."""
     if size == 0:
         return Tree(number(rng))
     while True:
@@ -72,7 +75,7 @@ def random_tree(
 
 
 def steps(tree: Tree) -> list[str]:
-    """One equation per operation, inner ones first, such as "12 * 3 = 36"."""
+    """Return one equation per operation, inner ones first, such as "12 * 3 = 36"."""
     if tree.left is None or tree.right is None:
         return []
     left, right = (_bracketed(part.value) for part in (tree.left, tree.right))
@@ -80,7 +83,7 @@ def steps(tree: Tree) -> list[str]:
 
 
 def written(value: Fraction) -> str:
-    """The value in lowest terms, integers without a denominator: "-3/4", "5"."""
+    """Return the value in lowest terms, integers without a denominator: "-3/4", "5"."""
     return str(value)
 
 

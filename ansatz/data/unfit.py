@@ -43,7 +43,8 @@ _collected: ContextVar[list[UnfitRow] | None] = ContextVar("unfit rows", default
 
 @contextmanager
 def collect_unfit() -> Iterator[list[UnfitRow]]:
-    """Within the block, sources append unfit rows to the list instead of raising an error for the first one."""
+    """Collect unfit rows within the block: sources append them to the list instead of raising an error for the
+    first."""
     rows: list[UnfitRow] = []
     token = _collected.set(rows)
     try:
@@ -53,13 +54,13 @@ def collect_unfit() -> Iterator[list[UnfitRow]]:
 
 
 def unfit_rows() -> list[UnfitRow] | None:
-    """The list of the enclosing `collect_unfit`; None outside of one."""
+    """Return the list of the enclosing `collect_unfit`; None outside of one."""
     return _collected.get()
 
 
 def read_each(rows: Iterable[In], read: Callable[[In], Out]) -> Iterator[Out]:
-    """read(row) of each row. Within `collect_unfit`, rows for which it raises RowError are recorded there and left
-    out."""
+    """Yield read(row) of each row. Within `collect_unfit`, rows for which it raises RowError are recorded there and
+    left out."""
     unfit = unfit_rows()
     for row in rows:
         try:
@@ -71,13 +72,13 @@ def read_each(rows: Iterable[In], read: Callable[[In], Out]) -> Iterator[Out]:
 
 
 def _form(reason: str) -> str:
-    """The reason without names and numbers, which differ from row to row."""
+    """Return the reason without names and numbers, which differ from row to row."""
     return re.sub(r"'[^']*'|\d+", "", reason)
 
 
 def unfit_message(rows: Sequence[UnfitRow], *, total: int, what: str) -> str:
-    """The message for unfit rows: their number, the first five with gold and reason, and how to remove them. A reason
-    that holds for all rows is given once, because removing them would leave nothing.
+    """Return the message for unfit rows: their number, the first five with gold and reason, and how to remove them. A
+    reason that holds for all rows is given once, because removing them would leave nothing.
 
     total: the number of rows read. what: where they come from, such as "data.train".
     """

@@ -24,12 +24,14 @@ def verifiers(
     arguments: dict[str, Any] | None = None,
     count: Count = 0,
 ) -> Iterator[Problem]:
-    """The rows of the environment's data: those to evaluate on for the split heldout, otherwise those to train on.
+    """Yield the rows of the environment's data: those to evaluate on for the split heldout, otherwise those to train
+    on.
 
     environment, arguments: see `load_environment`. count: number of rows, from the first; 0: all.
     The last message of a row's prompt is the question, and those before it are its context.
 
-    MissingExtraError without the package. ConfigError for an environment that cannot be loaded or lacks such data.
+    Raise MissingExtraError without the package. Raise ConfigError for an environment that cannot be loaded or lacks
+    such data.
     """
     loaded = load_environment(environment, arguments)
     rows = loaded.build_eval_dataset() if split == "heldout" else loaded.build_dataset()
@@ -43,11 +45,11 @@ def verifiers(
 
 
 def load_environment(name: str, arguments: Mapping[str, Any] | None = None) -> Any:
-    """A `verifiers.Environment`, loaded once per process.
+    """Return a `verifiers.Environment`, loaded once per process.
 
     name: an installed environment, as `verifiers.load_environment` takes it, or `path/to/file.py:function`, a function
-    that returns one. arguments: of its function. MissingExtraError without the package. ConfigError if it cannot be
-    loaded.
+    that returns one. arguments: of its function. Raise MissingExtraError without the package. Raise ConfigError if it
+    cannot be loaded.
     """
     return _loaded(name, json.dumps(dict(arguments or {}), sort_keys=True))
 
@@ -73,7 +75,7 @@ def _loaded(name: str, arguments: str) -> Any:
 
 
 def load_package() -> Any:
-    """The package. MissingExtraError if it is not installed, or in a version without `SingleTurnEnv`."""
+    """Return the package. Raise MissingExtraError if it is not installed, or in a version without `SingleTurnEnv`."""
     try:
         package = importlib.import_module("verifiers")
         _ = package.SingleTurnEnv

@@ -34,7 +34,7 @@ def word_problems(
     max_term: int | None = None,
     wording: str = "full",
 ) -> Sequence[Problem]:
-    """Grade-school stories with dependent steps, each computed when it is accessed.
+    """Return grade-school stories with dependent steps, each computed when it is accessed.
 
     count: number of problems. seed: another seed gives other problems.
     min_steps: smallest number of steps. max_steps: largest number; it is uniform between the two.
@@ -47,7 +47,7 @@ def word_problems(
     understands plain stories after a fraction of the examples.
     `meta["steps"]` holds the true equations as [left, op, right, value].
 
-    ConfigError for a setting outside its range.
+    Raise ConfigError for a setting outside its range.
     """
     if not 2 <= min_steps <= max_steps <= MAX_STEPS:
         raise ConfigError(
@@ -122,5 +122,5 @@ class WordProblems(LazyProblems):
 
 
 def demonstration(equations: Sequence[Equation]) -> str:
-    """One equation per line, then the boxed answer. It is short because the sampler pays for every token."""
+    """Write one equation per line, then the boxed answer. It is short because the sampler pays for every token."""
     return "\n".join([*map(str, equations), f"\\boxed{{{equations[-1].value}}}"])

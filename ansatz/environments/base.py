@@ -70,7 +70,8 @@ class Environment:
         """
 
     def step(self, response: str) -> Any:
-        """The observation after a turn with this text (special tokens included). None or "": the response is done.
+        """Return the observation after a turn with this text (special tokens included). None or "": the response is
+        done.
 
         An observation is a text, which continues the response as it is, or a list of messages, {role, content} each,
         which the chat template renders as the next turns of the conversation.
@@ -78,11 +79,13 @@ class Environment:
         raise NotImplementedError
 
     def show(self, observation: str) -> Observation:
-        """How a text looks to the policy, after it has been cut to `max_observation_chars`. It can be a message."""
+        """Return how a text looks to the policy, after it has been cut to `max_observation_chars`. It can be a
+        message."""
         return observation
 
     def reward(self) -> Any:
-        """The reward of the response, which the recipe's reward `environment` uses. Called once, when it has ended.
+        """Return the reward of the response, which the recipe's reward `environment` uses. Called once, when it has
+        ended.
 
         A number in [0, 1] or a RewardResult. None: the other rewards of the recipe decide. An error, a missed deadline
         and any other value are a verdict of their own (crashed or timeout), with the environment as its owner.
@@ -94,7 +97,7 @@ class Environment:
 
 
 def is_overridden(method: Callable[..., Any]) -> bool:
-    """Whether a bound method of an environment is not the one of `Environment`, which does nothing."""
+    """Return whether a bound method of an environment is not the one of `Environment`, which does nothing."""
     return getattr(method, "__func__", None) not in (Environment.reset, Environment.reward, Environment.close)
 
 
@@ -128,23 +131,25 @@ class EnvironmentSpec:
 
     @property
     def rewards(self) -> bool:
-        """Whether the environment rewards responses."""
+        """Return whether the environment rewards responses."""
         return is_overridden(self.sample.reward)
 
     @property
     def opens(self) -> bool:
-        """Whether the environment may open the conversation."""
+        """Return whether the environment may open the conversation."""
         return self.sample.opens and is_overridden(self.sample.reset)
 
 
 def environment_names() -> list[str]:
-    """The environments of this package: every module that holds a function or class with the name of the module."""
+    """Return the environments of this package: every module that holds a function or class with the name of the
+    module."""
     package = importlib.import_module(__package__ or "ansatz.environments")
     return sorted(m.name for m in pkgutil.iter_modules(package.__path__) if _in_module(m.name) is not None)
 
 
 def find_environment(name: str) -> Callable[..., Environment]:
-    """The function or class with this name. ConfigError for an unknown name, with the nearest known one."""
+    """Return the function or class with this name. Raise ConfigError for an unknown name, with the nearest known
+    one."""
     if ":" in name:
         return load_attribute(name, kind="environment")
     names = environment_names()
@@ -156,10 +161,10 @@ def find_environment(name: str) -> Callable[..., Environment]:
 
 
 def bind_environment(section: Mapping[str, Any] | None, *, template: Template = AUTO) -> EnvironmentSpec | None:
-    """The environment that a recipe's section `environment` names; None without one. template: of the prompts.
+    """Return the environment that a recipe's section `environment` names; None without one. template: of the prompts.
 
-    ConfigError for an unknown name, for an unknown, missing or wrong setting, for what cannot run here, and for an
-    environment that needs the template chat with another one.
+    Raise ConfigError for an unknown name, for an unknown, missing or wrong setting, for what cannot run here, and for
+    an environment that needs the template chat with another one.
     """
     if section is None:
         return None
@@ -191,7 +196,7 @@ def bind_environment(section: Mapping[str, Any] | None, *, template: Template = 
 
 
 def _chat_template(name: str, sample: Environment, template: Template) -> ChatTemplate | None:
-    """The chat template with the tools of the environment; None if prompts have another template."""
+    """Return the chat template with the tools of the environment; None if prompts have another template."""
     if isinstance(template, ChatTemplate) or template in (CHAT, AUTO):
         chat = template if isinstance(template, ChatTemplate) else ChatTemplate(name="chat")
         return chat.model_copy(update={"tools": [*map(dict, sample.tools), *chat.tools]})
@@ -204,12 +209,12 @@ def _chat_template(name: str, sample: Environment, template: Template) -> ChatTe
 
 
 def prompt_template(template: Template, spec: EnvironmentSpec | None) -> Template:
-    """The prompt template of a recipe, with the tools of its environment."""
+    """Return the prompt template of a recipe, with the tools of its environment."""
     return spec.chat if spec is not None and spec.chat is not None and spec.sample.tools else template
 
 
 def check_environment_reward(rewards: Collection[str], spec: EnvironmentSpec | None) -> None:
-    """ConfigError if the recipe names the reward `environment`, and nothing can give it. rewards: their names."""
+    """Raise ConfigError if the recipe names the reward `environment`, and nothing can give it. rewards: their names."""
     if "environment" not in rewards or (spec is not None and spec.rewards):
         return
     if spec is None:

@@ -48,15 +48,15 @@ class EnvironmentCalls:
         self._begin(self._answers, calls)
 
     def finished(self, *, wait: bool) -> list[tuple[Any, Observation | None]]:
-        """The answers that have arrived. wait: at least one, if any call is running."""
+        """Return the answers that have arrived. wait: at least one, if any call is running."""
         return self._answers.finished(wait=wait)
 
     def finished_soon(self, number: int, *, patience_s: float) -> list[tuple[Any, Observation | None]]:
-        """The answers that have arrived, and up to `number` that arrive within patience_s seconds."""
+        """Return the answers that have arrived, and up to `number` that arrive within patience_s seconds."""
         return self._answers.finished_soon(number, patience_s=patience_s)
 
     def answer(self, episode: Episode, turn: str) -> Observation | None:
-        """The answer to one turn, for a sampler that has nothing else to do meanwhile."""
+        """Return the answer to one turn, for a sampler that has nothing else to do meanwhile."""
         if self.spec.sample.instant:
             return episode.answer_at_once(turn)
         self.submit([(None, episode, turn)])
@@ -64,7 +64,7 @@ class EnvironmentCalls:
         return answer
 
     def opened(self, episodes: Sequence[Episode]) -> list[Problem]:
-        """The problem of each episode, with the opening of its environment."""
+        """Return the problem of each episode, with the opening of its environment."""
         self._begin(self._openings, [(index, episode.opened()) for index, episode in enumerate(episodes)])
         problems = dict[int, Problem]()
         while len(problems) < len(episodes):
@@ -80,11 +80,11 @@ class EnvironmentCalls:
         self._begin(self._rewards, [(key, episode.reward(open_turn))])
 
     def rewards(self, *, wait: bool) -> list[tuple[Any, EnvironmentReward | None]]:
-        """The rewards that have arrived. wait: at least one, if any call is running."""
+        """Return the rewards that have arrived. wait: at least one, if any call is running."""
         return self._rewards.finished(wait=wait)
 
     def end(self, episode: Episode) -> None:
-        """The response of the episode has ended, so its environment can release what it holds."""
+        """End the response of the episode, so that its environment can release what it holds."""
         if episode in self._open:
             self._open.remove(episode)
             if not is_overridden(self.spec.sample.close):
@@ -104,7 +104,7 @@ class EnvironmentCalls:
 
     @property
     def _limit_s(self) -> float:
-        """Seconds in which a call ends whatever its environment does, unless that blocks the event loop."""
+        """Return the seconds in which a call ends whatever its environment does, unless that blocks the event loop."""
         settings = self.spec.settings
         return (settings.timeout_s + self.spec.sample.grace_s) * (settings.turns + 1) + _GRACE_S
 
@@ -139,12 +139,12 @@ class _Running(Generic[T]):
         self.arrived: queue.SimpleQueue[tuple[Any, T | StorageError]] = queue.SimpleQueue()
 
     def add(self, key: Any, result: T) -> None:
-        """The result of a call that ran in the caller's thread."""
+        """Add the result of a call that ran in the caller's thread."""
         self.num_running += 1
         self.arrived.put((key, result))
 
     def finished(self, *, wait: bool) -> list[tuple[Any, T]]:
-        """The results that have arrived. wait: at least one, if any call is running."""
+        """Return the results that have arrived. wait: at least one, if any call is running."""
         results: list[tuple[Any, T]] = []
         while self.num_running and (wait or not self.arrived.empty()):
             results.append(self._next())
@@ -153,7 +153,7 @@ class _Running(Generic[T]):
         return results
 
     def finished_soon(self, number: int, *, patience_s: float) -> list[tuple[Any, T]]:
-        """The results that have arrived, and up to `number` that arrive within patience_s seconds."""
+        """Return the results that have arrived, and up to `number` that arrive within patience_s seconds."""
         results, deadline = list[tuple[Any, T]](), time.monotonic() + patience_s
         with suppress(queue.Empty):
             while len(results) < min(number, self.num_running):
@@ -192,7 +192,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 @contextmanager
 def environment_calls(spec: EnvironmentSpec | None) -> Iterator[EnvironmentCalls | None]:
-    """The calls of one call of a sampler; None without an environment."""
+    """Yield the calls of one call of a sampler; None without an environment."""
     if spec is None:
         yield None
         return

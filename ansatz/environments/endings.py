@@ -22,7 +22,7 @@ class Endings:
         self._waiting: dict[Any, tuple[Rollout, Episode]] = {}
 
     def add(self, key: Any, rollout: Rollout, *, episode: Episode | None, open_turn: str) -> None:
-        """A rollout that has ended, or that this call leaves unfinished. episode, open_turn: of its environment."""
+        """Add a rollout that has ended, or that this call leaves unfinished. episode, open_turn: of its environment."""
         calls = self._calls
         if calls is None or episode is None:
             self._report(key, rollout)

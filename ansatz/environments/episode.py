@@ -50,7 +50,8 @@ class Episode:
         self._has_lost_state = False
 
     async def opened(self) -> Problem:
-        """The problem with the opening of its environment, or with the error of `reset`; as it is if it has none."""
+        """Return the problem with the opening of its environment, or with the error of `reset`; as it is if it has
+        none."""
         problem = self._problem
         try:
             opening = await self._reset()
@@ -65,24 +66,25 @@ class Episode:
             await self.close()
 
     def opened_at_once(self) -> Problem:
-        """`opened` of an instant environment, in this thread."""
+        """Do what `opened` does for an instant environment, in this thread."""
         return _at_once(self.opened())
 
     def replay(self, turn: str) -> None:
-        """A turn of a resumed response, whose observation is known. Before its next turn, the environment sees it."""
+        """Replay a turn of a resumed response, whose observation is known. Before its next turn, the environment sees
+        it."""
         self._earlier.append(turn)
 
     def answer_at_once(self, turn: str) -> Observation | None:
-        """`answer` of an instant environment, in this thread."""
+        """Do what `answer` does for an instant environment, in this thread."""
         return _at_once(self.answer(turn))
 
     def reward_at_once(self, open_turn: str) -> EnvironmentReward | None:
-        """`reward` of an instant environment, in this thread."""
+        """Do what `reward` does for an instant environment, in this thread."""
         return _at_once(self.reward(open_turn))
 
     async def answer(self, turn: str) -> Observation | None:
-        """What the policy sees after a turn. None: the response is done. Errors become observations, except a full
-        disk, which says nothing about the turn."""
+        """Return what the policy sees after a turn. None: the response is done. Errors become observations, except a
+        full disk, which says nothing about the turn."""
         settings = self._spec.settings
         try:
             observation = whole(await self._step(turn))
@@ -103,7 +105,8 @@ class Episode:
         return self._shown(f"error: {problem}")
 
     async def reward(self, open_turn: str) -> EnvironmentReward | None:
-        """The reward of the response, which has ended. None: the recipe decides. open_turn: see `Environment`."""
+        """Return the reward of the response, which has ended. None: the recipe decides. open_turn: see
+        `Environment`."""
         name, timeout_s = self._spec.name, self._spec.settings.timeout_s
         if self._has_lost_state:
             return failed_reward(
@@ -125,7 +128,7 @@ class Episode:
             return failed_reward(name, f"reward() raised {_described(error)}", Reason.CRASHED)
 
     def _shown(self, text: str) -> Observation:
-        """A text as the environment shows it; as it is if the environment cannot."""
+        """Return a text as the environment shows it; as it is if the environment cannot."""
         text, show = cut(text, self._spec.settings.max_observation_chars), self._spec.sample.show
         try:
             shown, empty = whole(show(text)), whole(show(_PROBE))
@@ -139,7 +142,7 @@ class Episode:
         return shown
 
     def _no_messages(self, observation: Any) -> str | None:
-        """Why an observation cannot be shown as messages; None if it can."""
+        """Return why an observation cannot be shown as messages; None if it can."""
         if (problem := _why_no_messages(observation)) is not None:
             return f"the environment gave {problem}"
         if self._spec.chat is not None:
@@ -159,7 +162,7 @@ class Episode:
         return await self._call(instance, instance.environment.step, turn)
 
     async def _started(self) -> _Instance:
-        """The environment, which has been given the problem and the turns of a resumed response."""
+        """Return the environment, which has been given the problem and the turns of a resumed response."""
         if self._instance is None:
             if self._problem.opening_error:
                 raise ResetError(self._problem.opening_error)
@@ -191,7 +194,8 @@ class Episode:
         return opening or None
 
     async def _call(self, instance: _Instance, method: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of a method. TimeoutError: the environment is given up, and created again at the next call."""
+        """Return the result of a method. At a TimeoutError the environment is given up, and created again at the next
+        call."""
         try:
             if self._spec.sample.instant or not is_overridden(method):
                 return method(*arguments)
@@ -215,7 +219,7 @@ class _Instance:
         self._num_running, self._is_given_up, self._is_closed = 0, False, False
 
     def in_use(self, call: Callable[[], T]) -> Callable[[], T]:
-        """The call, after which the environment is closed if it has been given up."""
+        """Await the call, after which the environment is closed if it has been given up."""
         with self._lock:
             self._num_running += 1
 
@@ -230,13 +234,14 @@ class _Instance:
         return run
 
     def give_up(self) -> None:
-        """No call will follow. An `async` call that was late has been cancelled; a plain one still runs in its thread,
-        and one that never ends is never closed: to close an environment during a call could crash the process."""
+        """Give the episode up: no call will follow. An `async` call that was late has been cancelled; a plain one still
+        runs in its thread, and one that never ends is never closed: to close an environment during a call could crash
+        the process."""
         self._is_given_up = True
         _THREADS.run(self._close_if_unused)
 
     def take_closing(self) -> bool:
-        """Whether the caller is the one who closes the environment."""
+        """Return whether the caller is the one who closes the environment."""
         with self._lock:
             is_first, self._is_closed = not self._is_closed, True
         return is_first
@@ -261,7 +266,7 @@ def _described(error: BaseException) -> str:
 
 
 def _why_no_messages(value: Any) -> str | None:
-    """What a value is, if it is not a list of messages, and what was expected; None if it is one."""
+    """Return what a value is, if it is not a list of messages, and what was expected; None if it is one."""
     if not isinstance(value, list | tuple):
         return f"{type(value).__name__}, expected text or None"
     for message in value:
@@ -272,7 +277,7 @@ def _why_no_messages(value: Any) -> str | None:
 
 
 def _at_once(call: Coroutine[Any, Any, T]) -> T:
-    """The result of a call that never waits."""
+    """Return the result of a call that never waits."""
     try:
         call.send(None)
     except StopIteration as finished:
@@ -281,7 +286,7 @@ def _at_once(call: Coroutine[Any, Any, T]) -> T:
 
 
 async def in_thread(function: Callable[[], Any]) -> Any:
-    """The result of a function that may block, or never return. Its thread does not keep the process alive."""
+    """Return the result of a function that may block, or never return. Its thread does not keep the process alive."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Any] = loop.create_future()
 
@@ -335,7 +340,7 @@ _THREADS = _Threads()
 
 
 def cut(text: str, max_chars: int) -> str:
-    """The text, without its middle if it is longer than max_chars."""
+    """Return the text, without its middle if it is longer than max_chars."""
     if len(text) <= max_chars:
         return text
     head = max_chars // 2

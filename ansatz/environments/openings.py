@@ -16,10 +16,10 @@ from ansatz.types import Problem
 
 
 def with_openings(problems: Sequence[Problem], spec: EnvironmentSpec | None) -> list[Problem]:
-    """The problems with what their environment says first. Problems that have an opening are left as they are.
+    """Return the problems with what their environment says first. Problems that have an opening are left as they are.
 
     An error in `reset` is not an error here: the prompt then has no opening, and the error is that of every response
-    (see `Episode`). ConfigError if the environment opens with messages that the prompt template cannot show.
+    (see `Episode`). Raise ConfigError if the environment opens with messages that the prompt template cannot show.
     """
     if spec is None or not spec.opens:
         return list(problems)

@@ -23,7 +23,7 @@ class Interpreter:
         self._session, self._timeout_s = session, timeout_s
 
     async def __call__(self, source: str) -> str:
-        """What the program printed, and how it ended if it did not end well."""
+        """Return what the program printed, and how it ended if it did not end well."""
         if not self._session.started:
             try:
                 self._session.start()  # in this thread, with which the process ends
@@ -52,13 +52,13 @@ def python(
     packages: bool = False,
     isolation: Isolation = "full",
 ) -> Environment:
-    """Runs Python programs in the sandbox (`rewards/sandbox.py`). All programs of a response share their variables. The
+    """Run Python programs in the sandbox (`rewards/sandbox.py`). All programs of a response share their variables. The
     value of an expression in the last line is shown, as in a notebook.
 
     form: "tags" calls it in tags, "chat" as the tool `python` in the form of the model's chat template.
     call: the tag around a program. result: the tag around its output.
     timeout_s: own time of a program, running or sleeping; the CPU time of a response is that of all its turns.
-    memory_mb, packages, isolation: see `sandbox.run`. ConfigError if the sandbox is not available.
+    memory_mb, packages, isolation: see `sandbox.run`. Raise ConfigError if the sandbox is not available.
     """
     check_tags(form, call=call != "code", result=result != "interpreter")
     sandbox.require(isolation)
@@ -67,7 +67,7 @@ def python(
     tool = Interpreter(session, timeout_s=timeout_s)
 
     async def python(code: str) -> str:
-        """Runs a Python program and returns what it prints. Variables are kept from call to call."""
+        """Run a Python program and return what it prints. Variables are kept from call to call."""
         return await tool(code)
 
     if form == "tags":

@@ -15,7 +15,7 @@ STAGE = "environment"
 
 
 def reward_of(name: str, given: Any) -> EnvironmentReward | None:
-    """What `reward()` of the environment returned. None: it leaves the reward to the recipe.
+    """Return what `reward()` of the environment returned. None: it leaves the reward to the recipe.
 
     A number outside [0, 1], and anything that is neither a number nor a RewardResult, is a failure.
     """
@@ -34,6 +34,6 @@ def reward_of(name: str, given: Any) -> EnvironmentReward | None:
 
 
 def failed_reward(name: str, explanation: str, reason: Reason) -> EnvironmentReward:
-    """A response whose environment gave no reward. reason: TIMEOUT or CRASHED."""
+    """Return a response whose environment gave no reward. reason: TIMEOUT or CRASHED."""
     verdict = Verdict(correct=False, reason=reason, stage=STAGE)
     return EnvironmentReward(value=0.0, verdict=verdict, explanation=f"environment {name!r}: {explanation}")

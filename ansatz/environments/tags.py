@@ -13,7 +13,8 @@ CallForm = Literal["tags", "chat"]
 
 
 def check_tags(form: CallForm, **changed: bool) -> None:
-    """ConfigError if names of tags were changed and there are none. changed: which, by the name of the setting."""
+    """Raise ConfigError if names of tags were changed and there are none. changed: which, by the name of the
+    setting."""
     for name in changed:
         if form == "chat" and changed[name]:
             raise ConfigError(
@@ -37,7 +38,7 @@ class TagEnvironment(Environment):
         return None if text is None else self.tool(text)
 
     def call_in(self, turn: str) -> str | None:
-        """The text of the last call that the turn completes; None if there is no call."""
+        """Return the text of the last call that the turn completes; None if there is no call."""
         before, closed, _ = turn.rpartition(f"</{self._call}>")
         _, opened, text = before.rpartition(f"<{self._call}>")
         return text if opened and closed else None

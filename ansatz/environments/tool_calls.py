@@ -66,7 +66,7 @@ class ReadTurn:
 
 
 def read_turn(turn: str, names: Collection[str]) -> ReadTurn:
-    """The text and the calls of a turn. names: of the tools that there are."""
+    """Return the text and the calls of a turn. names: of the tools that there are."""
     thought, end, said = turn.rpartition(THOUGHT_END)
     if not end and "<think>" in turn:
         return ReadTurn(content=turn)  # the thought is still open
@@ -79,7 +79,8 @@ def read_turn(turn: str, names: Collection[str]) -> ReadTurn:
 
 
 def _whole(call: ToolCall) -> ToolCall:
-    """The call. One with half a character, which JSON and Python can write as \\ud83d, is a call with an error."""
+    """Return the call. One with half a character, which JSON and Python can write as \\ud83d, is a call with an
+    error."""
     given = (call.name, call.id, call.arguments, call.error)
     name, id_, arguments, error = whole(given)
     if (name, id_, arguments, error) == given:
@@ -88,7 +89,7 @@ def _whole(call: ToolCall) -> ToolCall:
 
 
 def _tagged(rest: str) -> Iterator[ToolCall]:
-    """Qwen and Hermes. rest: the text after the first <tool_call>."""
+    """Yield the calls of Qwen and Hermes. rest: the text after the first <tool_call>."""
     for part in rest.split("<tool_call>"):
         body, closed, _ = part.partition("</tool_call>")
         body = body if closed else without_end(body)
@@ -99,8 +100,8 @@ def _tagged(rest: str) -> Iterator[ToolCall]:
 
 
 def _parameters(body: str, start: int) -> Iterator[tuple[str, Any]]:
-    """The parameters of Qwen 3 Coder that are complete: <parameter=KEY>, the value on lines of its own or not, and
-    </parameter>."""
+    """Yield the parameters of Qwen 3 Coder that are complete: <parameter=KEY>, the value on lines of its own or not,
+    and </parameter>."""
     opening, closing = "<parameter=", "</parameter>"
     while (start := body.find(opening, start)) >= 0:
         key = _CODER_NAME.match(body, start + len(opening))
@@ -115,7 +116,7 @@ def _parameters(body: str, start: int) -> Iterator[tuple[str, Any]]:
 
 
 def _python_tag(rest: str) -> Iterator[ToolCall]:
-    """Llama 3: objects, or the call of one of its own tools."""
+    """Yield the calls of Llama 3: objects, or the call of one of its own tools."""
     text = without_end(rest)
     method = re.match(r"\s*+([\w.]+)\.call\(", text)
     if method is None:
@@ -130,7 +131,7 @@ def _python_tag(rest: str) -> Iterator[ToolCall]:
 
 
 def _mistral(rest: str) -> Iterator[ToolCall]:
-    """Mistral: one list of objects, or names with arguments, each after a marker of its own."""
+    """Yield the calls of Mistral: one list of objects, or names with arguments, each after a marker of its own."""
     for part in rest.split("[TOOL_CALLS]"):
         named = _MISTRAL_CALL.match(part)
         if named is None:
@@ -149,7 +150,8 @@ def _functools(rest: str) -> Iterator[ToolCall]:
 
 
 def _deepseek(rest: str) -> Iterator[ToolCall]:
-    """DeepSeek: NAME sep arguments, or "function" sep NAME and a block of JSON. rest: after the begin of all calls."""
+    """Yield the calls of DeepSeek: NAME sep arguments, or "function" sep NAME and a block of JSON. rest: after the
+    begin of all calls."""
     begin, end, start = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", -1
     while (at := rest.find(begin, start + 1)) >= 0:
         closed = rest.find(end, at)
@@ -176,7 +178,7 @@ _MARKED = {
 
 
 def _unmarked(said: str, names: Collection[str]) -> Iterator[ToolCall]:
-    """Calls that are the whole turn, without a marker (Llama 3): objects, or a list of Python calls."""
+    """Yield the calls that are the whole turn, without a marker (Llama 3): objects, or a list of Python calls."""
     text = without_end(said).strip()
     if text.startswith("{"):
         calls = tuple(_json_calls(text))
@@ -202,14 +204,14 @@ def _python_call(item: ast.Call) -> ToolCall:
 
 
 def _keywords(call: ast.Call) -> dict[str, Any]:
-    """The keyword arguments. ValueError for positional ones, and for expressions."""
+    """Return the keyword arguments. Raise ValueError for positional ones, and for expressions."""
     if call.args or any(keyword.arg is None for keyword in call.keywords):
         raise ValueError("a positional argument")
     return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
 
 
 def _json_calls(text: str) -> Iterator[ToolCall]:
-    """The calls in JSON: one object, several with `;` or nothing between them, or a list of objects."""
+    """Yield the calls in JSON: one object, several with `;` or nothing between them, or a list of objects."""
     values, at = list[Any](), 0
     while True:
         at = _BETWEEN.match(text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
@@ -249,7 +251,7 @@ def _json_call(value: Any) -> ToolCall:
 
 
 def _arguments(given: Any) -> tuple[dict[str, Any], str]:
-    """The arguments as an object, and what is wrong with them. They can be the text of an object."""
+    """Return the arguments as an object, and what is wrong with them. They can be the text of an object."""
     if isinstance(given, str):
         try:
             given = parse_json(given) if given.strip() else {}
@@ -263,7 +265,7 @@ def _arguments(given: Any) -> tuple[dict[str, Any], str]:
 
 
 def _first_value(text: str) -> Any:
-    """The JSON value at the beginning of a text; the text itself if there is none, for the message about it."""
+    """Return the JSON value at the beginning of a text; the text itself if there is none, for the message about it."""
     text = text.lstrip()
     try:
         return _decode(text, 0)[0]
@@ -272,7 +274,7 @@ def _first_value(text: str) -> Any:
 
 
 def _decode(text: str, start: int) -> tuple[Any, int]:
-    """The JSON value at a place of a text, and where it ends. ValueError if there is none."""
+    """Return the JSON value at a place of a text, and where it ends. Raise ValueError if there is none."""
     try:
         _, end = _DECODER.raw_decode(text, start)
     except RecursionError:
@@ -281,7 +283,7 @@ def _decode(text: str, start: int) -> tuple[Any, int]:
 
 
 def _value(text: str) -> Any:
-    """A parameter of Qwen 3 Coder: JSON if it is, otherwise the text."""
+    """Return a parameter of Qwen 3 Coder: JSON if it is, otherwise the text."""
     try:
         return parse_json(text)
     except ValueError:
@@ -289,7 +291,7 @@ def _value(text: str) -> Any:
 
 
 def without_end(text: str) -> str:
-    """The text without spaces and the tokens that end a turn."""
+    """Return the text without spaces and the tokens that end a turn."""
     end = at = len(text)
     while True:
         while at and (text[at - 1] == ";" or text[at - 1].isspace()):

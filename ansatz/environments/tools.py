@@ -31,7 +31,8 @@ class Tool:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Tool:
-        """The function as a tool. ConfigError for a parameter that a call cannot name, or without an annotation."""
+        """Return the function as a tool. Raise ConfigError for a parameter that a call cannot name, or without an
+        annotation."""
         name = getattr(function, "__name__", repr(function))
         hints, fields = get_type_hints(function), dict[str, Any]()
         for parameter in inspect.signature(function).parameters.values():
@@ -48,14 +49,14 @@ class Tool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of the function, as chat templates and OpenAI's API take it."""
+        """Return the JSON schema of the function, as chat templates and OpenAI's API take it."""
         parameters = _without_titles(self.arguments.model_json_schema())
         parameters.pop("additionalProperties", None)
         described = {"name": self.name, "description": inspect.getdoc(self.function) or "", "parameters": parameters}
         return {"type": "function", "function": described}
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
-        """The result, or what to await. ToolError for arguments that do not fit."""
+        """Return the result, or what to await. Raise ToolError for arguments that do not fit."""
         try:
             values = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
@@ -86,11 +87,12 @@ class ToolEnvironment(Environment):
         return [_message(index, call, self._run(call)) for index, call in enumerate(calls)] or None
 
     def show(self, observation: str) -> list[Message]:
-        """An error of the environment itself, such as a missed deadline, as the answer to the first call."""
+        """Return the answer to an error of the environment itself, such as a missed deadline: that to the first
+        call."""
         return [_message(0, ToolCall(name=next(iter(self._tools))), observation)]
 
     def _run(self, call: ToolCall) -> Any:
-        """The result of a call, or what to await; a text that begins with "error: " if there is none."""
+        """Return the result of a call, or what to await; a text that begins with "error: " if there is none."""
         try:
             return self._tool_of(call).call(call.arguments)
         except (Exception, SystemExit) as error:  # a tool is code of a user
@@ -128,12 +130,13 @@ class AsyncToolEnvironment(ToolEnvironment):
 
 
 def call_id(index: int, call: ToolCall) -> str:
-    """The id of a call, or one for its place in the turn: nine letters and digits, as Mistral's templates ask."""
+    """Return the id of a call, or one for its place in the turn: nine letters and digits, as Mistral's templates
+    ask."""
     return call.id or f"call{index:05d}"
 
 
 def described(error: BaseException) -> str:
-    """An error as a policy sees it."""
+    """Return an error as a policy sees it."""
     text = error_text(error)
     return f"error: {text}" if isinstance(error, ToolError) else f"error: {type(error).__name__}: {text}"
 
@@ -144,7 +147,7 @@ def _message(index: int, call: ToolCall, result: Any) -> Message:
 
 
 def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema without the titles that pydantic adds, which would only make prompts longer."""
+    """Return the schema without the titles that pydantic adds, which would only make prompts longer."""
     schema.pop("title", None)
     for properties in [schema.get("properties", {}), schema.get("$defs", {})]:
         for value in properties.values():

@@ -29,11 +29,12 @@ _FAILURES = contextvars.ContextVar[list[str] | None]("failures", default=None)
 
 
 def verifiers(*, environment: str, arguments: dict[str, Any] | None = None) -> VerifiersEnvironment:
-    """An environment of the package verifiers (extra `verifiers`).
+    """Return an environment of the package verifiers (extra `verifiers`).
 
     environment: an installed one, as `verifiers.load_environment` takes it, or `path/to/file.py:function`, a function
     that returns one. arguments: of its function, such as {max_turns: 3}. Single turns work with every prompt template;
-    tools and several turns need the template chat. ConfigError for an environment whose rubric compares responses.
+    tools and several turns need the template chat. Raise ConfigError for an environment whose rubric compares
+    responses.
     """
     return VerifiersEnvironment(load_environment(environment, arguments))
 
@@ -124,7 +125,7 @@ class VerifiersEnvironment(Environment):
 
 @cache
 def _client_type() -> Any:
-    """The client that the environment asks for turns of the policy. `asked` is set when it waits for one."""
+    """Return the client that the environment asks for turns of the policy. `asked` is set when it waits for one."""
     package = load_package()
     types = __import__("verifiers.types", fromlist=["Response"])
 
@@ -158,7 +159,7 @@ def _client_type() -> Any:
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """The event loop of all environments of the package: some keep connections that belong to a loop."""
+    """Return the event loop of all environments of the package: some keep connections that belong to a loop."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="verifiers", daemon=True).start()
     return loop
@@ -183,7 +184,8 @@ def _collect_failures() -> None:
 
 
 def _input_of(problem: Problem) -> dict[str, Any]:
-    """The row of the environment's data that a problem is, or one that is made of a problem of another source."""
+    """Return the row of the environment's data that a problem is, or one that is made of a problem of another
+    source."""
     if isinstance(row := problem.meta.get("input"), str) and problem.source == "verifiers":
         return json.loads(row)
     prompt = [*map(dict, problem.earlier_turns), {"role": "user", "content": problem.question}]
@@ -191,7 +193,7 @@ def _input_of(problem: Problem) -> dict[str, Any]:
 
 
 def _assistant(turn: str, names: Sequence[str]) -> dict[str, Any]:
-    """A turn of the policy as the environment takes it. A call that cannot be read has arguments that say so."""
+    """Return a turn of the policy as the environment takes it. A call that cannot be read has arguments that say so."""
     read = read_turn(turn, names)
     calls = [
         {

@@ -13,7 +13,7 @@ from ansatz.types import Rollout
 
 
 def answer_only_grader(pool: WorkerPool) -> ResponseGrader:
-    """Reads only the first box, so anything that the model reasons after its answer does not count. Mode "guess"."""
+    """Read only the first box, so anything that the model reasons after its answer does not count. Mode "guess"."""
 
     def grade(rollouts: Sequence[Rollout]) -> list[Response]:
         return [_response(rollout, pool) for rollout in rollouts]

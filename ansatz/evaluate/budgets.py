@@ -24,7 +24,8 @@ BUDGET_SETTINGS = ("thinking_budget", "closing")
 
 
 def parse_budgets(text: str) -> list[int]:
-    """ "0,64,256" as [64, 256, 0]: from the tightest budget to none (0). ConfigError for other text or duplicates."""
+    """Read "0,64,256" as [64, 256, 0]: from the tightest budget to none (0). Raise ConfigError for other text or
+    duplicates."""
     try:
         budgets = [int(part) for part in text.split(",")]
     except ValueError:
@@ -41,7 +42,7 @@ def budget_folder(path: Path, budget: int) -> Path:
 
 
 def budget_folders(path: Path) -> list[EvaluationFolder]:
-    """The evaluations of the curve in a folder, from the tightest budget to none. Empty if there is no curve."""
+    """Return the evaluations of the curve in a folder, from the tightest budget to none. Empty if there is no curve."""
     folders = [EvaluationFolder(place) for place in path.glob(f"{PREFIX}*") if (place / "settings.json").is_file()]
     return sorted(folders, key=lambda folder: (_budget(folder) == 0, _budget(folder)))
 
@@ -49,7 +50,7 @@ def budget_folders(path: Path) -> list[EvaluationFolder]:
 def write_curve(path: Path, folders: Sequence[EvaluationFolder]) -> dict[str, Any]:
     """Write budgets.json and budgets.svg. They depend only on the folders' rollouts. Returns what budgets.json holds.
 
-    ConfigError if the folders differ in more than the budget. DataError if one of them is incomplete.
+    Raise ConfigError if the folders differ in more than the budget. Raise DataError if one of them is incomplete.
     """
     results = [folder.write_results() for folder in folders]
     common = [_without_budget(result["settings"]) for result in results]
@@ -71,8 +72,8 @@ def write_curve(path: Path, folders: Sequence[EvaluationFolder]) -> dict[str, An
 
 
 def budget_chart(curve: Mapping[str, Any]) -> Chart:
-    """pass@1 of each mode and maj@k of the first one, the strict one, budgets at even distances. Equal lines are drawn
-    once."""
+    """Return pass@1 of each mode and maj@k of the first one, the strict one, budgets at even distances. Equal lines are
+    drawn once."""
     rows, settings = curve["rows"], curve["settings"]
     modes = _modes(rows[0])
     first = modes[0]

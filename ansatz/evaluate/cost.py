@@ -16,7 +16,7 @@ from ansatz.track.svg import Chart, Series, figure
 
 
 def cost_rows(scores: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row for each k of maj@k: k, mean_tokens (of k responses to one problem), and maj@k by mode."""
+    """Return one row for each k of maj@k: k, mean_tokens (of k responses to one problem), and maj@k by mode."""
     modes = [mode for mode, numbers in scores.items() if isinstance(numbers, dict) and "maj@k" in numbers]
     return [
         {
@@ -41,7 +41,7 @@ def write_cost(path: Path, suite: str, scores_by_line: Mapping[str, Mapping[str,
 
 
 def cost_chart(suite: str, lines: Mapping[str, list[dict[str, Any]]]) -> Chart:
-    """maj@k of the first mode (the strict one) by mean tokens; a dot for each k."""
+    """Return maj@k of the first mode (the strict one) by mean tokens; a dot for each k."""
     mode = next(iter(next(iter(lines.values()))[0]["maj@k"]))
     return Chart(
         title=f"{suite}: majority vote by tokens spent",

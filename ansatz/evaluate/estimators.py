@@ -22,14 +22,16 @@ Floats = NDArray[np.float64]
 
 
 def pass_at_1(correct_PS: ArrayLike) -> Floats:
-    """Fraction of correct samples of each problem [P], in 0..1: the probability that a single sample is correct."""
+    """Return the fraction of correct samples of each problem [P], in 0..1: the probability that a single sample is
+    correct."""
     return _table(correct_PS).mean(axis=1)
 
 
 def pass_at_k(correct_PS: ArrayLike, *, k: int) -> Floats:
-    """Probability [P] that at least one of k samples is correct: 1 - C(S - c, k) / C(S, k), with c correct of S.
+    """Return the probability [P] that at least one of k samples is correct: 1 - C(S - c, k) / C(S, k), with c correct
+    of S.
 
-    Unbiased for any k <= S (Chen et al. 2021, arXiv:2107.03374, eq. 1). ValueError for k outside 1..S.
+    Unbiased for any k <= S (Chen et al. 2021, arXiv:2107.03374, eq. 1). Raise ValueError for k outside 1..S.
     """
     correct = _table(correct_PS)
     num_samples = correct.shape[1]
@@ -41,12 +43,12 @@ def pass_at_k(correct_PS: ArrayLike, *, k: int) -> Floats:
 
 
 def maj_at_k(votes_S: Sequence[Hashable | None], correct_S: Sequence[bool], *, k: int) -> float:
-    """Probability that the most frequent answer among k samples of one problem is correct, in 0..1.
+    """Return the probability that the most frequent answer among k samples of one problem is correct, in 0..1.
 
     votes_S: what each sample votes for (see `vote`); equal values count as the same answer, None means no vote. A tie
     is broken uniformly at random, and so is the choice of the sample that represents the winning answer. Without any
     vote the result is 0. The result is the mean over all C(S, k) subsets of k samples, which is unbiased.
-    ValueError for k outside 1..S.
+    Raise ValueError for k outside 1..S.
     """
     if len(votes_S) != len(correct_S):
         raise ValueError(f"got {len(votes_S)} votes and {len(correct_S)} verdicts; expected one of each per sample")
@@ -69,7 +71,7 @@ def maj_at_k(votes_S: Sequence[Hashable | None], correct_S: Sequence[bool], *, k
 
 
 def _majority(verdicts: Mapping[Hashable, Sequence[bool]]) -> float:
-    """The vote of all samples. verdicts: of the voters for each answer."""
+    """Return the vote of all samples. verdicts: of the voters for each answer."""
     if not verdicts:
         return 0.0
     most = max(len(voters) for voters in verdicts.values())
@@ -78,7 +80,7 @@ def _majority(verdicts: Mapping[Hashable, Sequence[bool]]) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def _win_chance(voters: int, rivals: tuple[int, ...], *, num_samples: int, k: int) -> float:
-    """Probability that an answer wins the vote of k < S samples drawn without replacement.
+    """Return the probability that an answer wins the vote of k < S samples drawn without replacement.
 
     voters, rivals: how many of the S samples vote for this answer and for each other one; the rest do not vote. A draw
     is treated as S coin flips that choose each sample with probability k/S, given that k are chosen, so that counts are
@@ -106,7 +108,7 @@ def _win_chance(voters: int, rivals: tuple[int, ...], *, num_samples: int, k: in
 
 
 def _flips(size: int, most: int, *, num_samples: int, k: int) -> Floats:
-    """Binomial probabilities of 0..most chosen among `size` samples, each chosen with probability k/S.
+    """Return the binomial probabilities of 0..most chosen among `size` samples, each chosen with probability k/S.
 
     Computed as quotients of integers: exact up to one rounding, without overflow for any S.
     """
@@ -115,7 +117,7 @@ def _flips(size: int, most: int, *, num_samples: int, k: int) -> Floats:
 
 
 def vote(verdict: Verdict, *, gold: str) -> str | None:
-    """What a response votes for in `maj_at_k`: the one rule of training and evaluation.
+    """Return what a response votes for in `maj_at_k`: the one rule of training and evaluation.
 
     Every correct response votes for the gold answer, however it is written and whatever the reason of its verdict. Any
     other response votes for its extracted answer without spaces. Without an extracted answer there is no vote.
@@ -128,7 +130,7 @@ def vote(verdict: Verdict, *, gold: str) -> str | None:
 def bootstrap_interval(
     score_P: ArrayLike, *, seed: int, confidence: float = 0.95, num_resamples: int = 2000
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of mean(score_P), resampling problems (Efron 1979).
+    """Return the percentile bootstrap interval of mean(score_P), resampling problems (Efron 1979).
 
     The same seed gives the same interval. The interval covers the choice of problems and, through the spread of their
     scores, the choice of samples. One problem, or equal scores everywhere, give an interval of width 0: the data show
@@ -167,11 +169,11 @@ class ProblemResult:
 
 
 def summarise(results: Sequence[ProblemResult], *, k: int, seed: int) -> dict[str, Any]:
-    """The numbers of an evaluation, and under "by_level" the same for each level in order.
+    """Return the numbers of an evaluation, and under "by_level" the same for each level in order.
 
     Keys: num_problems, samples_per_prompt, k, pass@1, pass@1_interval [low, high] (95 %), greedy, pass@k, maj@k,
     mean_length (tokens), truncated_frac. A problem without a level does not appear under "by_level".
-    ValueError for no results or k above S.
+    Raise ValueError for no results or k above S.
     """
     numbers = _numbers(results, k=k, seed=seed)
     levels = sorted({result.level for result in results} - {""}, key=lambda level: (len(level), level))

@@ -21,7 +21,8 @@ class EvaluationFolder(ResponseStore):
     """The files of one evaluation."""
 
     def settings(self) -> dict[str, Any]:
-        """As those of every store. ConfigError also for a folder of `ansatz sample`, or a file that was changed."""
+        """Return the settings as in every store. Raise ConfigError also for a folder of `ansatz sample`, or a changed
+        file."""
         settings = super().settings()
         suite = settings.get("suite")
         card = cast("dict[str, Any]", suite) if isinstance(suite, dict) else {}
@@ -42,7 +43,7 @@ class EvaluationFolder(ResponseStore):
         return settings
 
     def grade_again(self, *, pool: WorkerPool) -> None:
-        """Replace every verdict by that of the current verifier. ConfigError if the verifier did not grade."""
+        """Replace every verdict by that of the current verifier. Raise ConfigError if the verifier did not grade."""
         if (name := self.settings().get("rewards")) is not None:
             raise ConfigError(
                 f"{self.path} was graded by the rewards {name}, which need the problems, not only their answers. "

@@ -19,9 +19,9 @@ Pair = tuple[Sequence[Response], Sequence[Response]]
 
 
 def paired(a: Sequence[Sequence[Response]], b: Sequence[Sequence[Response]]) -> list[Pair]:
-    """The samples of each problem that both have, in the order of `a`.
+    """Return the samples of each problem that both have, in the order of `a`.
 
-    ConfigError if there is none. DataError if a problem has different questions or answers in the two.
+    Raise ConfigError if there is none. Raise DataError if a problem has different questions or answers in the two.
     """
     b_by_id = {samples[0].id: samples for samples in b}
     pairs = [(samples, b_by_id[samples[0].id]) for samples in a if samples[0].id in b_by_id]
@@ -40,7 +40,7 @@ def paired(a: Sequence[Sequence[Response]], b: Sequence[Sequence[Response]]) -> 
 
 
 def comparison(pairs: Sequence[Pair], *, mode: str, seed: int, num_changed: int = 10) -> dict[str, Any]:
-    """How B compares with A in one mode.
+    """Return how B compares with A in one mode.
 
     Keys: num_problems, a and b (pass@1), difference (b - a) with its 95 % paired bootstrap interval, wins_a, wins_b and
     ties (problems by which side has the higher fraction of correct responses), p_value (see `sign_test`), by_level and
@@ -55,7 +55,7 @@ def comparison(pairs: Sequence[Pair], *, mode: str, seed: int, num_changed: int 
 
 
 def sign_test(wins_a: int, wins_b: int) -> float:
-    """Exact two-sided p-value of the split of untied problems under a fair coin; 1 if all problems are tied.
+    """Return the exact two-sided p-value of the split of untied problems under a fair coin; 1 if all problems are tied.
 
     With one sample per problem it is McNemar's exact test (https://doi.org/10.1007/BF02295996).
     """

@@ -48,7 +48,7 @@ class ResponseStore:
     def open_or_check(self, settings: Mapping[str, Any]) -> None:
         """Write the settings to a new folder, or check that an existing one has the same.
 
-        ConfigError if they differ, or if the folder holds anything else.
+        Raise ConfigError if they differ, or if the folder holds anything else.
         """
         file = self.path / "settings.json"
         self.check_writable()
@@ -68,7 +68,7 @@ class ResponseStore:
                 )
 
     def check_writable(self) -> None:
-        """ConfigError if the folder, or a file in it that is written again, cannot be written."""
+        """Raise ConfigError if the folder, or a file in it that is written again, cannot be written."""
         check_ordinary_files(self.path)
         try:
             if self.path.exists() and not self.path.is_dir():
@@ -82,7 +82,7 @@ class ResponseStore:
             ) from error
 
     def settings(self) -> dict[str, Any]:
-        """The settings, with the current names if they have format 1. ConfigError if there are none."""
+        """Return the settings, with the current names if they have format 1. Raise ConfigError if there are none."""
         check_ordinary_files(self.path)
         file = self.path / "settings.json"
         if not file.is_file():
@@ -134,7 +134,8 @@ class ResponseStore:
         write_jsonl(self.rollouts, sorted(rows, key=lambda row: (position[row["id"]], row["sample"])))
 
     def _stored(self) -> list[Response]:
-        """The responses in the file, in its order. DataError for a row that is not one, or that lacks a verdict."""
+        """Return the responses in the file, in its order. Raise DataError for a row that is not one, or that lacks a
+        verdict."""
         responses = [from_row(row, where=str(self.rollouts)) for row in read_jsonl(self.rollouts)]
         for response in responses:
             if response.verdicts.keys() != responses[0].verdicts.keys():
@@ -146,7 +147,8 @@ class ResponseStore:
         return responses
 
     def responses(self) -> list[list[Response]]:
-        """[P][S] of rollouts.jsonl, problems in the order of the file. DataError if any response is missing."""
+        """Return [P][S] of rollouts.jsonl, problems in the order of the file. Raise DataError if any response is
+        missing."""
         expected = self.settings()
         groups: dict[str, list[Response]] = {}
         for response in self._stored():
@@ -167,7 +169,7 @@ class ResponseStore:
 
 
 def _from_format_1(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as format 2 writes them: new names, and options that format 1 left out at their defaults."""
+    """Return the settings as format 2 writes them: new names, and options that format 1 left out at their defaults."""
     renamed = {RENAMED.get(key, key): value for key, value in settings.items()}
     if "temperature" not in renamed:  # a stage's store, which leaves the options to the run's config
         return renamed

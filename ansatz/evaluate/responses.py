@@ -57,11 +57,11 @@ class Response:
 
     @property
     def truncated(self) -> bool:
-        """Whether the response was cut off. A thought that its budget closed (Finish.BUDGET) was not."""
+        """Return whether the response was cut off. A thought that its budget closed (Finish.BUDGET) was not."""
         return self.finish in (Finish.LENGTH, Finish.ABORT)
 
     def vote(self, mode: str) -> str | None:
-        """What the response votes for in maj@k."""
+        """Return what the response votes for in maj@k."""
         return vote(self.verdicts[mode], gold=self.answer)
 
 
@@ -70,7 +70,7 @@ ResponseGrader = Callable[[Sequence[Rollout]], list[Response]]
 
 
 def all_modes_grader(pool: WorkerPool) -> ResponseGrader:
-    """Grades each response in every one of MODES."""
+    """Grade each response in every one of MODES."""
 
     def grade(rollouts: Sequence[Rollout]) -> list[Response]:
         return [graded(rollout, pool=pool) for rollout in rollouts]
@@ -79,7 +79,7 @@ def all_modes_grader(pool: WorkerPool) -> ResponseGrader:
 
 
 def reward_grader(grader: Grader) -> ResponseGrader:
-    """Grades by a recipe's rewards. Their verdict is stored under "reward"."""
+    """Grade by a recipe's rewards. Their verdict is stored under "reward"."""
 
     def grade(rollouts: Sequence[Rollout]) -> list[Response]:
         return [response_of(scored.rollout, {"reward": scored.score.verdict}) for scored in grader.score(rollouts)]
@@ -88,7 +88,7 @@ def reward_grader(grader: Grader) -> ResponseGrader:
 
 
 def with_transcripts(grade: ResponseGrader, tokenizer: Any) -> ResponseGrader:
-    """The same grader, whose responses keep what of them an environment has answered."""
+    """Return the same grader, whose responses keep what of them an environment has answered."""
     ends = {tokenizer.eos_token_id, end_of_turn(tokenizer)}
 
     def grade_and_keep(rollouts: Sequence[Rollout]) -> list[Response]:
@@ -101,7 +101,7 @@ def with_transcripts(grade: ResponseGrader, tokenizer: Any) -> ResponseGrader:
 
 
 def _transcript(rollout: Rollout, tokenizer: Any, ends: Collection[int | None]) -> dict[str, Any]:
-    """The fields `transcript` and `observations`; none if the policy sampled the whole response."""
+    """Return the fields `transcript` and `observations`; none if the policy sampled the whole response."""
     tokens = list(zip(rollout.token_ids, rollout.sampled_mask, strict=False))
     if tokens and tokens[-1][1] and tokens[-1][0] in ends:
         tokens.pop()
@@ -115,13 +115,13 @@ def _transcript(rollout: Rollout, tokenizer: Any, ends: Collection[int | None]) 
 
 
 def graded(rollout: Rollout, *, pool: WorkerPool) -> Response:
-    """The response with a verdict for each mode."""
+    """Return the response with a verdict for each mode."""
     gold = rollout.prompt.problem.answer
     return response_of(rollout, _verdicts(gold, rollout.said, truncated=rollout.truncated, pool=pool))
 
 
 def response_of(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Response:
-    """The fields of a rollout that are stored, with these verdicts."""
+    """Return the fields of a rollout that are stored, with these verdicts."""
     problem = rollout.prompt.problem
     return Response(
         id=problem.id,
@@ -140,7 +140,7 @@ def response_of(rollout: Rollout, verdicts: Mapping[str, Verdict]) -> Response:
 
 
 def graded_again(response: Response, *, pool: WorkerPool) -> Response:
-    """The same text with the verdicts of the current verifier."""
+    """Return the same text with the verdicts of the current verifier."""
     text = response.said or response.response
     verdicts = _verdicts(response.answer, text, truncated=response.truncated, pool=pool)
     return dataclasses.replace(response, verdicts=verdicts)
@@ -157,7 +157,8 @@ def _verdicts(gold: str, text: str, *, truncated: bool, pool: WorkerPool) -> dic
 
 
 def to_row(response: Response) -> dict[str, Any]:
-    """The response as a line of rollouts.jsonl. Times are left out, so that equal evaluations give equal files."""
+    """Return the response as a line of rollouts.jsonl. Times are left out, so that equal evaluations give equal
+    files."""
     verdicts = {
         mode: {"correct": verdict.correct, "reason": verdict.reason.value, "extracted": verdict.extracted}
         for mode, verdict in response.verdicts.items()
@@ -174,7 +175,7 @@ _KINDS |= {"sample": int, "tokens": int}
 
 
 def from_row(row: Mapping[str, Any], *, where: str) -> Response:
-    """The inverse of `to_row`. where: the file, for the error. DataError for any other row."""
+    """Read a line that `to_row` wrote. where: the file, for the error. Raise DataError for any other row."""
     try:
         verdicts = {
             mode: Verdict(correct=verdict["correct"], reason=Reason(verdict["reason"]), extracted=verdict["extracted"])

@@ -26,7 +26,7 @@ CONSENSUS = 64
 
 
 def suite_scores(responses_PS: Answers, *, seed: int, opening: str = "") -> dict[str, Any]:
-    """All numbers, over all problems and, under by_level and by_subject, for each level and subject.
+    """Return all numbers, over all problems and, under by_level and by_subject, for each level and subject.
 
     Keys: num_problems, samples_per_prompt, mean_length (tokens), truncated_frac, finishes (fraction of responses by how
     they ended), format_frac (fraction that is well formed, by shape; see `rewards.format`), and for each mode of the
@@ -36,7 +36,7 @@ def suite_scores(responses_PS: Answers, *, seed: int, opening: str = "") -> dict
     mathematics: golds_as_text (words, which are compared as text) and golds_unreadable (no response is correct); absent
     if other rewards graded.
     seed: of the bootstrap. opening: the end of every prompt, such as <think>, if it belongs to the form of a response.
-    ValueError for no problems, or problems with unequal S.
+    Raise ValueError for no problems, or problems with unequal S.
     """
     shaped_PSF = [[_shapes(opening + response.response) for response in samples] for samples in responses_PS]
     problems = list(zip(responses_PS, shaped_PSF, strict=True))
@@ -49,7 +49,7 @@ def suite_scores(responses_PS: Answers, *, seed: int, opening: str = "") -> dict
 
 
 def modes_of(responses_PS: Answers) -> list[str]:
-    """The modes of the verdicts, in their order."""
+    """Return the modes of the verdicts, in their order."""
     return list(responses_PS[0][0].verdicts)
 
 
@@ -68,7 +68,7 @@ def _shapes(text: str) -> Shaped:
 
 
 def powers(count: int) -> list[int]:
-    """1, 2, 4, ... up to count, and count itself."""
+    """Return 1, 2, 4, ... up to count, and count itself."""
     return sorted({2**i for i in range(count.bit_length())} | {count})
 
 

@@ -33,7 +33,8 @@ class Selection:
     en; drops responses with less than 0.9 of their words in it (needs the extra `language`). shape: a form of
     `rewards.format`, such as think_boxed or boxed; drops responses without it. drop_longer_than: in tokens; 0: off.
 
-    ConfigError for a setting out of its range. MissingExtraError if a language is given and the detector is missing.
+    Raises ConfigError for a setting out of its range. Raises MissingExtraError if a language is given and the detector
+    is missing.
     """
 
     per_prompt: int = 4
@@ -54,7 +55,8 @@ class Selection:
     def choose(
         self, responses: Iterable[Response], *, seed: int, mode: str = "", filters: Sequence[Reject] = ()
     ) -> SelectedResponses:
-        """mode: the verdict that counts, by default the first one. filters: further filters, which run first."""
+        """Select the responses of a folder or file. mode: the verdict that counts, by default the first one. filters:
+        further filters, which run first."""
         candidates = (candidate(response, mode=mode) for response in responses)
         all_filters = (*filters, self._too_long, self._other_shape, self._other_language)
         return select_responses(candidates, per_prompt=self.per_prompt, pick=self.pick, seed=seed, filters=all_filters)
@@ -78,7 +80,8 @@ def _detect(language: str) -> Any:
 
 
 def candidate(response: Response, *, mode: str = "") -> Candidate:
-    """The response as `data.hygiene.select` takes it. ConfigError for a mode in which it has no verdict."""
+    """Return the response as `data.hygiene.select` takes it. Raise ConfigError for a mode in which it has no
+    verdict."""
     name = mode or next(iter(response.verdicts))
     if name not in response.verdicts:
         raise ConfigError(f"the responses have no verdict {mode!r}.{suggest(mode, response.verdicts)}")
@@ -97,10 +100,11 @@ def candidate(response: Response, *, mode: str = "") -> Candidate:
 def read_responses(
     place: Path, *, question_key: str | None = None, count_tokens: Callable[[str], int] | None = None
 ) -> list[Response]:
-    """The responses in a folder with rollouts.jsonl, in a file of such rows, or in a file that `ansatz score` wrote.
+    """Return the responses in a folder with rollouts.jsonl, in a file of such rows, or in a file that `ansatz score`
+    wrote.
 
-    question_key, count_tokens: for a scored file, see `read_traces`. DataError if there are none, or if they have no
-    verdicts.
+    question_key, count_tokens: for a scored file, see `read_traces`. Raise DataError if there are none, or if they have
+    no verdicts.
     """
     file = place / "rollouts.jsonl" if place.is_dir() else place
     if not file.is_file():
@@ -119,7 +123,7 @@ _EXPECTED = "a folder of `ansatz sample` or `ansatz eval`, its rollouts.jsonl, o
 
 
 def taught_rows(selected: SelectedResponses, responses: Iterable[Response]) -> list[dict[str, Any]]:
-    """The selected responses as rows for SFT, which the source `jsonl` reads: the response is the solution."""
+    """Return the selected responses as rows for SFT, which the source `jsonl` reads: the response is the solution."""
     by_key = {(response.id, response.sample): response for response in responses}
     return [_row(by_key[kept.problem_id, kept.sample]) for kept in selected.kept]
 
@@ -138,7 +142,7 @@ def _row(response: Response) -> dict[str, Any]:
 
 
 def taught_problems(selected: SelectedResponses, problems: Iterable[Problem]) -> list[Problem]:
-    """The selected responses as problems with the response as solution, each with its own id."""
+    """Return the selected responses as problems with the response as solution, each with its own id."""
     by_id = {problem.id: problem for problem in problems}
     return [
         dataclasses.replace(

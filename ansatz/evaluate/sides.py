@@ -35,7 +35,7 @@ class Side:
 
     @property
     def missing(self) -> str:
-        """A sentence about what is missing; empty if nothing is."""
+        """Return a sentence about what is missing; empty if nothing is."""
         if self.responses:
             return ""
         return (
@@ -46,7 +46,8 @@ class Side:
 
 
 def read_side(path: Path) -> Side:
-    """The side that a path names. Of a run, its last evaluation counts. ConfigError if the path names none."""
+    """Return the side that a path names. Of a run, its last evaluation counts. Raise ConfigError if the path names
+    none."""
     if path.is_file():
         return _of_file(path)
     if (path / "settings.json").is_file():
@@ -128,7 +129,7 @@ def _response(stored: StoredResponse, problem: Problem) -> Response:
 
 
 def _settings(run: PipelineRun) -> dict[str, Any]:
-    """The settings of a run's evaluations, under the names that `ansatz eval` stores."""
+    """Return the settings of a run's evaluations, under the names that `ansatz eval` stores."""
     recipe = parse_yaml(run.config_text, where=str(run.folder / "config.yaml"))
     sections = cast("Mapping[str, Any]", recipe) if isinstance(recipe, Mapping) else {}
 

@@ -81,7 +81,7 @@ def _card(name: str, hub: str, licence: str, size: int, answers: str, version: s
 
 
 def _generated(name: str, answers: str, version: str) -> Suite:
-    """The card of the generator of that name."""
+    """Return the card of the generator of that name."""
     return Suite(name=name, file="", hub="", licence="Apache-2.0", size=GENERATED, answers=answers, version=version)
 
 
@@ -123,23 +123,23 @@ class LoadedSuite:
 
     @property
     def as_on_card(self) -> bool:
-        """False if the file is not the version that our numbers refer to."""
+        """Return false if the file is not the version that our numbers refer to."""
         return not self.card.file or not self.card.version or self.sha256.startswith(self.card.version)
 
     def evenly_spaced(self, count: int) -> list[Problem]:
-        """`count` problems at even distances through the suite, in its order. All if count is 0 or larger than the
-        suite."""
+        """Return `count` problems at even distances through the suite, in its order. All if count is 0 or larger than
+        the suite."""
         size = len(self.problems)
         chosen = range(size) if not 0 < count < size else [index * size // count for index in range(count)]
         return [self.problems[index] for index in chosen]
 
 
 def load_suite(name: str, *, folder: Path | None = None) -> LoadedSuite:
-    """The suite of a problem file's path, or the suite with a card of that name.
+    """Return the suite of a problem file's path, or the suite with a card of that name.
 
     A suite with a card is read from `folder` (NAME/test.jsonl, .json, .csv or .parquet), or without a folder from the
-    hub. ConfigError for an unknown name. DataError for a missing file, wrong rows, duplicate ids, or a number of
-    problems that is not the card's. MissingExtraError for the hub without the package datasets.
+    hub. Raise ConfigError for an unknown name. Raise DataError for a missing file, wrong rows, duplicate ids, or a
+    number of problems that is not the card's. Raise MissingExtraError for the hub without the package datasets.
     """
     if _is_file_name(name):
         card = Suite(name=_suite_name(Path(name)), file=name, hub="", licence="", size=0, answers="", version="")
@@ -169,13 +169,14 @@ def _is_file_name(name: str) -> bool:
 
 
 def _suite_name(path: Path) -> str:
-    """The file's name without extensions. If that only names a split, the folder's name: gsm8k/test.jsonl is gsm8k."""
+    """Return the file's name without extensions. If that only names a split, the folder's name: gsm8k/test.jsonl is
+    gsm8k."""
     name = path.name.partition(".")[0]
     return path.resolve().parent.name if _FILE_OF_FOLDER.fullmatch(name) else name
 
 
 def _file_in(folder: Path, card: Suite) -> Path:
-    """The card's file in the folder, in whatever format is there; the card's own path if there is none."""
+    """Return the card's file in the folder, in whatever format is there; the card's own path if there is none."""
     candidates = [(folder / card.file).with_suffix(extension) for extension in FORMATS]
     return next((path for path in candidates if path.is_file()), folder / card.file)
 
@@ -207,7 +208,7 @@ def _from_hub(card: Suite) -> LoadedSuite:
 
 
 def _problems(rows: Sequence[Row], *, source: str, place: str) -> list[Problem]:
-    """The rows as problems. place: the file, for errors."""
+    """Return the rows as problems. place: the file, for errors."""
     keys = set(rows[0].values) if rows else set[str]()
     settings = RowSettings(
         question_key=_first(QUESTION_KEYS, keys) or None,
@@ -230,5 +231,5 @@ def _problems(rows: Sequence[Row], *, source: str, place: str) -> list[Problem]:
 
 
 def _first(names: Sequence[str], keys: Collection[str]) -> str:
-    """The first of the names that is a key, or empty."""
+    """Return the first of the names that is a key, or empty."""
     return next((name for name in names if name in keys), "")

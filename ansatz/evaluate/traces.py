@@ -26,10 +26,11 @@ CUT_OFF = ("length", "max_tokens")
 def read_traces(
     file: Path, *, question_key: str | None = None, count_tokens: Callable[[str], int] | None = None
 ) -> list[Response]:
-    """The responses of a file that `ansatz score` wrote, in its order.
+    """Return the responses of a file that `ansatz score` wrote, in its order.
 
     Rows with the same conversation and gold answer are samples of one problem. count_tokens: the length of a response;
-    by default that in the row's field `tokens`, or 0 if there is none. DataError for a row without question or verdict.
+    by default that in the row's field `tokens`, or 0 if there is none. Raise DataError for a row without question or
+    verdict.
     """
     settings = RowSettings(
         question_key=question_key, answer_key="verdict.gold", answer_from="field", solution_key="response"

@@ -20,10 +20,10 @@ OPENING = "\\boxed{"
 
 
 def render_guess(problem: Problem, template: Template, tokenizer: Tokenizer) -> Prompt:
-    """The prompt followed by the opening of the answer's box.
+    """Return the prompt followed by the opening of the answer's box.
 
     template: "guess", "chat" (the same text in the tokenizer's chat template), a name in `templates.TEMPLATES`, or a
-    .txt file. Raises the same errors as `render`.
+    .txt file. Raise the same errors as `render`.
     """
     template, special = spelled_out(template), special_tokens(tokenizer)
     if isinstance(template, ChatTemplate):
@@ -41,7 +41,7 @@ def render_guess(problem: Problem, template: Template, tokenizer: Tokenizer) -> 
 
 
 def guess_of(continuation: str) -> str:
-    """The answer's box up to the brace that closes it; all of the text if no brace does."""
+    """Return the answer's box up to the brace that closes it; all of the text if no brace does."""
     depth = 1
     for end, sign in enumerate(continuation):
         depth += (sign == "{") - (sign == "}")

@@ -19,7 +19,8 @@ _WITHOUT_TURNS = " The data setting keep_earlier_turns: false leaves out the tur
 
 
 def spelled_out(template: Template) -> Template:
-    """The template, with the plain name "chat" as the settings that it stands for. Other names are as they were."""
+    """Return the template, with the plain name "chat" as the settings that it stands for. Other names are as they
+    were."""
     return ChatTemplate(name="chat") if template == CHAT else template
 
 
@@ -32,12 +33,12 @@ class ChatRenderer:
     chat: ChatTemplate
 
     def prompt(self, problem: Problem, *, user_text: str | None = None) -> str:
-        """The conversation up to the place where the response begins.
+        """Return the conversation up to the place where the response begins.
 
         user_text: the text of the last user turn, with {question}; None: as the recipe's settings say.
 
-        ModelError if the tokenizer has no chat template, if its template refuses the conversation, as some refuse a
-        system prompt, or if it leaves out a turn or the tools.
+        Raise ModelError if the tokenizer has no chat template, if its template refuses the conversation, as some refuse
+        a system prompt, or if it leaves out a turn or the tools.
         """
         if not self.tokenizer.chat_template:
             raise ModelError(
@@ -63,7 +64,7 @@ class ChatRenderer:
         return text
 
     def turns(self, problem: Problem, *, user_text: str | None = None) -> list[dict[str, Any]]:
-        """The messages: the turns before the question, and the question in its text as the last user turn.
+        """Return the messages: the turns before the question, and the question in its text as the last user turn.
 
         A system prompt of the problem replaces that of the recipe: it belongs to this question, and the recipe's is for
         all questions without one.
@@ -81,8 +82,8 @@ class ChatRenderer:
     def apply(
         self, turns: Sequence[Mapping[str, Any]], problem: Problem, *, for_response: bool, with_tools: bool = True
     ) -> str:
-        """The turns as text. for_response: with the beginning of a response after them. ModelError if the template
-        refuses them."""
+        """Return the turns as text. for_response: with the beginning of a response after them. Raise ModelError if the
+        template refuses them."""
         arguments = special_tokens(self.tokenizer).hide_value(problem.template_arguments)
         settings = {**self.chat.arguments, **arguments, "add_generation_prompt": for_response}
         if with_tools and (tools := self._tools(problem)):
@@ -100,7 +101,7 @@ class ChatRenderer:
         return text
 
     def _applied(self, turns: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Any:
-        """What the template makes of the turns. Arguments of calls are objects; a template that refuses them, as
+        """Return what the template makes of the turns. Arguments of calls are objects; a template that refuses them, as
         DeepSeek's does, gets them as the text of objects."""
         try:
             return self.tokenizer.apply_chat_template(list(turns), tokenize=False, **settings)
@@ -115,7 +116,7 @@ class ChatRenderer:
 
 
 def shows(text: str, content: str) -> bool:
-    """Whether a rendered response has the thought and the answer of `content`, in this order."""
+    """Return whether a rendered response has the thought and the answer of `content`, in this order."""
     thought, _, answer = content.rpartition(THOUGHT_END)
     thought = thought.rpartition(THOUGHT)[2].strip()
     start = text.find(thought)
@@ -123,7 +124,7 @@ def shows(text: str, content: str) -> bool:
 
 
 def shows_calls(text: str, turn: Mapping[str, Any]) -> bool:
-    """Whether a rendered turn has the names of the functions that the turn calls, in this order."""
+    """Return whether a rendered turn has the names of the functions that the turn calls, in this order."""
     start = 0
     for call in turn.get("tool_calls", ()):
         start = text.find(call["function"]["name"], start) + 1
@@ -141,8 +142,8 @@ def _with_arguments_as_text(turn: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_complete(text: str, turns: Sequence[Mapping[str, Any]], problem: Problem) -> None:
-    """ModelError if a turn is not in the text, in its place. A template may put a system prompt anywhere (Mistral's
-    put it into the last user turn), and may leave out the thought of an earlier response."""
+    """Raise ModelError if a turn is not in the text, in its place. A template may put a system prompt anywhere
+    (Mistral's put it into the last user turn), and may leave out the thought of an earlier response."""
     end = 0
     for turn in turns:
         system = turn["role"] in SYSTEM_ROLES

@@ -33,11 +33,11 @@ class Part(NamedTuple):
 
 
 def last_response(renderer: ChatRenderer, problem: Problem, prompt: str, solution: str) -> list[Part]:
-    """The prompt, and the problem's solution as the response to it: one turn of the assistant, or those of
+    """Return the prompt, and the problem's solution as the response to it: one turn of the assistant, or those of
     `Problem.response_turns`, with the answers of tools between them as a sampled response gets them.
 
-    ModelError if the prompt begins a thought and the solution has none, or the other way round, and if the template
-    does not show a call.
+    Raise ModelError if the prompt begins a thought and the solution has none, or the other way round, and if the
+    template does not show a call.
     """
     end, between = _end_text(renderer.tokenizer), TurnRenderer(renderer.tokenizer, renderer.chat)
     before, texts, asked = renderer.turns(problem), [prompt], prompt
@@ -56,7 +56,7 @@ def last_response(renderer: ChatRenderer, problem: Problem, prompt: str, solutio
 def _response(
     renderer: ChatRenderer, problem: Problem, before: Sequence[Turn], turn: Turn, asked: str, end: str
 ) -> str:
-    """A turn of the assistant up to its end, after the turns `before`, whose text is `asked`."""
+    """Return a turn of the assistant up to its end, after the turns `before`, whose text is `asked`."""
     whole = renderer.apply([*before, turn], problem, for_response=False)
     response = _up_to(end, whole[len(asked) :]) if end and whole.startswith(asked) else ""
     if shows(response, turn["content"]) and shows_calls(response, turn):
@@ -75,17 +75,17 @@ def _solution_turns(renderer: ChatRenderer, problem: Problem, solution: str) -> 
 
 
 def response_tokens(problem: Problem, parts: Sequence[Part]) -> int:
-    """How many of the tokens belong to the last response, with the answers of its tools."""
+    """Return how many of the tokens belong to the last response, with the answers of its tools."""
     num_said = sum(turn["role"] == "assistant" for turn in problem.response_turns) or 1
     return sum(len(part.ids) for part in parts[-(2 * num_said - 1) :])
 
 
 def all_responses(renderer: ChatRenderer, problem: Problem, prompt: str, solution: str) -> list[Part]:
-    """The conversation with every response to a user or a tool, in one text. Turns of the assistant in the opening of
-    an environment are not responses.
+    """Return the conversation with every response to a user or a tool, in one text. Turns of the assistant in the
+    opening of an environment are not responses.
 
-    ModelError if the template renders a response in another way once the conversation goes on, so that one text does
-    not have every response after the prompt that sampling would give it.
+    Raise ModelError if the template renders a response in another way once the conversation goes on, so that one text
+    does not have every response after the prompt that sampling would give it.
     """
     asking = renderer.turns(problem)
     turns = [*asking, *_solution_turns(renderer, problem, solution)]
@@ -112,7 +112,7 @@ def all_responses(renderer: ChatRenderer, problem: Problem, prompt: str, solutio
 
 
 def _parts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Part]:
-    """Texts of the conversation and of responses in turn. The last response gets an end token if it has none."""
+    """Return texts of the conversation and of responses in turn. The last response gets an end token if it has none."""
     ids = ids_of_parts(tokenizer, texts)
     if end_of_turn(tokenizer) is None:
         ids[-1].append(int(tokenizer.eos_token_id))
@@ -120,19 +120,19 @@ def _parts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Part]:
 
 
 def _end_text(tokenizer: Any) -> str:
-    """The text of the token that ends a turn; empty if the template has none."""
+    """Return the text of the token that ends a turn; empty if the template has none."""
     token = end_of_turn(tokenizer)
     return "" if token is None else tokenizer.added_tokens_decoder[token].content
 
 
 def _up_to(end: str, text: str) -> str:
-    """The text through the first `end`."""
+    """Return the text through the first `end`."""
     before, found, _ = text.partition(end)
     return before + found
 
 
 def _continued(prompt: str, solution: str, problem: Problem) -> str:
-    """The solution without the beginning that the prompt already has, such as <think>."""
+    """Return the solution without the beginning that the prompt already has, such as <think>."""
     longest = min(len(prompt), len(solution), _LONGEST_OPENING)
     overlap = next(size for size in range(longest, -1, -1) if prompt.endswith(solution[:size]))
     rest = solution[overlap:] if THOUGHT in solution[:overlap] else solution

@@ -24,7 +24,8 @@ _PROBLEM = Problem(id="probe", question="QUESTION", answer="", source="probe", s
 
 
 class TurnRenderer:
-    """roles: of the messages that will come, such as "tool". ModelError if the template does not show one of them."""
+    """Prepare for messages. roles: of those that will come, such as "tool". Raise ModelError if the template does not
+    show one of them."""
 
     def __init__(self, tokenizer: Tokenizer, chat: ChatTemplate, *, roles: Sequence[str] = ()) -> None:
         self._renderer = ChatRenderer(tokenizer, chat)
@@ -45,10 +46,10 @@ class TurnRenderer:
             return False
 
     def text_after(self, problem: Problem, messages: Sequence[Message]) -> str:
-        """The text from the end of a response to the beginning of the next one, with the messages between them, as
-        hidden text.
+        """Return the text from the end of a response to the beginning of the next one, with the messages between them,
+        as hidden text.
 
-        ModelError if the template refuses the messages.
+        Raise ModelError if the template refuses the messages.
         """
         hide = special_tokens(self._renderer.tokenizer).hide_turn
         before, turns = self._renderer.turns(problem), list(map(hide, messages))
@@ -65,7 +66,7 @@ class TurnRenderer:
         raise error
 
     def ids_after(self, problem: Problem, messages: Sequence[Message]) -> list[int]:
-        """The tokens of `text_after`, as they are in the text of the whole conversation."""
+        """Return the tokens of `text_after`, as they are in the text of the whole conversation."""
         special, text = special_tokens(self._renderer.tokenizer), self.text_after(problem, messages)
         if self._end_id is None:
             return special.encode(text)
@@ -78,7 +79,8 @@ class TurnRenderer:
         return "" if self._end_id is None else tokenizer.added_tokens_decoder[self._end_id].content
 
     def _end_of_response(self, so_far: str, whole: str) -> int:
-        """Where the response ends in the text of the whole conversation: after as many ends of turns as `so_far` has.
+        """Return where the response ends in the text of the whole conversation: after as many ends of turns as `so_far`
+        has.
 
         A template can write earlier turns differently in the two texts, but each has its end.
         """
@@ -93,7 +95,8 @@ class TurnRenderer:
 
 
 def _responses_before(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Responses that such messages can follow, the most fitting first. Some templates take only a single call."""
+    """Return responses that such messages can follow, the most fitting first. Some templates take only a single
+    call."""
     calls = [
         {
             "id": message.get("tool_call_id") or f"call{index:05d}",

@@ -38,18 +38,19 @@ class Demonstration:
 def render(
     problem: Problem, template: Template, tokenizer: Tokenizer, *, max_prompt_tokens: int | None = None
 ) -> Prompt:
-    """The problem as the policy sees it, in the named template (see `templates`).
+    """Return the problem as the policy sees it, in the named template (see `templates`).
 
     Only the template "chat" can show a system prompt and the turns before the question.
 
-    ConfigError for an unknown template. ModelError if the template is "chat" and the tokenizer has no chat template, if
-    the template cannot show the whole conversation, or if the prompt has more than max_prompt_tokens tokens.
+    Raise ConfigError for an unknown template. Raise ModelError if the template is "chat" and the tokenizer has no chat
+    template, if the template cannot show the whole conversation, or if the prompt has more than max_prompt_tokens
+    tokens.
     """
     return _prompt(problem, _text(problem, template, tokenizer), template, tokenizer, max_prompt_tokens)
 
 
 def _text(problem: Problem, template: Template, tokenizer: Tokenizer) -> str:
-    """The prompt as hidden text."""
+    """Return the prompt as hidden text."""
     template = spelled_out(template)
     if isinstance(template, ChatTemplate):
         return ChatRenderer(tokenizer, template).prompt(problem)
@@ -83,15 +84,15 @@ def render_demonstration(
     max_response_tokens: int | None = None,
     every_response: bool = False,
 ) -> Demonstration:
-    """The problem's prompt and its solution, encoded for supervised learning.
+    """Return the problem's prompt and its solution, encoded for supervised learning.
 
     every_response: the responses of the conversation before the question are taught too. The prompt then ends where
     the first of them begins, and the limits hold for the last response and for everything before it. They are not if
     the solution has observations.
 
-    Raises the same errors as `render`. DataError for a problem without a solution. ModelError if the tokenizer has no
-    end token, if the chat template cannot show the responses (see `chat_responses`), or if the response, including its
-    end token, has more than max_response_tokens tokens.
+    Raise what `render` raises, and DataError for a problem without a solution. Raise ModelError if the
+    tokenizer has no end token, if the chat template cannot show the responses (see `chat_responses`), or if the
+    response, including its end token, has more than max_response_tokens tokens.
     """
     if problem.solution is None:
         raise DataError(
@@ -124,7 +125,8 @@ def render_demonstration(
 
 
 def _demonstration(prompt: Prompt, parts: Sequence[Part]) -> Demonstration:
-    """Everything after the first part is the response. The prompt's text remains that of the last question."""
+    """Return the tokens of the parts. Everything after the first part is the response. The prompt's text remains that
+    of the last question."""
     first, *rest = parts
     mask = tuple(part.is_response for part in rest for _ in part.ids)
     return Demonstration(
@@ -135,7 +137,7 @@ def _demonstration(prompt: Prompt, parts: Sequence[Part]) -> Demonstration:
 
 
 def _solution_parts(problem: Problem, solution: str, tokenizer: Tokenizer, template: Template) -> list[Part]:
-    """The solution and the end token. What an environment has answered is not taught (`Problem.observations`).
+    """Return the solution and the end token. What an environment has answered is not taught (`Problem.observations`).
 
     A worked solution cannot end a turn or open one.
 
@@ -154,8 +156,8 @@ def _solution_parts(problem: Problem, solution: str, tokenizer: Tokenizer, templ
 
 
 def check_shows_all(problem: Problem, template: str) -> None:
-    """ModelError if there is something that only the template "chat" can show: turns before the question, tools, or
-    arguments of the chat template."""
+    """Raise ModelError if there is something that only the template "chat" can show: turns before the question, tools,
+    or arguments of the chat template."""
     if problem.template_arguments:
         raise ModelError(
             f"problem {problem.id!r} sets {', '.join(problem.template_arguments)} of the chat template, which the "

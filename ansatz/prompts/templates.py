@@ -58,10 +58,11 @@ TEMPLATES = {
 
 
 def template_text(name: str) -> str:
-    """The text of a template, which contains {question} once. `name` is a key of TEMPLATES or the path of a .txt file.
+    """Return the text of a template, which contains {question} once. `name` is a key of TEMPLATES or the path of a .txt
+    file.
 
-    ConfigError for an unknown name, a missing file, or a file that does not contain {question} exactly once. `render`
-    handles "chat", which has no text of its own.
+    Raise ConfigError for an unknown name, a missing file, or a file that does not contain {question} exactly once.
+    `render` handles "chat", which has no text of its own.
     """
     if name in TEMPLATES:
         return TEMPLATES[name]

@@ -20,7 +20,7 @@ class Tokenizer(Protocol):
 
 
 def ids_of_parts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """The token ids of the parts of one hidden text (see `special_tokens`), without special tokens at its ends.
+    """Return the token ids of the parts of one hidden text (see `special_tokens`), without special tokens at its ends.
 
     They are the ids of the whole text, cut where a part ends. If a token of the whole text spans the end of a part, or
     the beginning of the text has other tokens when it stands alone, each part is tokenised by itself: the policy gets

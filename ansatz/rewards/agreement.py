@@ -10,10 +10,10 @@ from ansatz.types import Rollout, Verdict
 
 
 def agreement(rollouts: Sequence[Rollout], *, all_verdicts: Mapping[str, Sequence[Verdict]]) -> list[RewardResult]:
-    """1 if all rewards of the recipe that grade answers agree whether the response is correct, else 0.
+    """Return 1 if all rewards of the recipe that grade answers agree whether the response is correct, else 0.
 
-    A verdict that could not be reached, such as a timeout, says that the response is not correct. ConfigError if fewer
-    than two rewards grade answers.
+    A verdict that could not be reached, such as a timeout, says that the response is not correct. Raise ConfigError if
+    fewer than two rewards grade answers.
     """
     if rollouts and len(all_verdicts) < 2:
         raise ConfigError(

@@ -67,13 +67,13 @@ class RewardRegistry:
     """The rewards of this package by name."""
 
     def names(self) -> list[str]:
-        """All modules of this package that hold a function with the name of the module."""
+        """Return all modules of this package that hold a function with the name of the module."""
         package = importlib.import_module("ansatz.rewards")
         modules = [module.name for module in pkgutil.iter_modules(package.__path__)]
         return sorted(name for name in modules if self._function(name) is not None)
 
     def get(self, name: str) -> RewardFunction:
-        """The reward of that name. ConfigError, with a suggestion, if it is unknown."""
+        """Return the reward of that name. Raise ConfigError, with a suggestion, if it is unknown."""
         if ":" in name:
             function = load_attribute(name, kind="reward")
             if not callable(function):
@@ -85,7 +85,7 @@ class RewardRegistry:
         return function
 
     def bind(self, name: str, settings: Mapping[str, Any]) -> RewardFunction:
-        """The reward with a recipe's settings filled in. ConfigError for unknown and missing settings."""
+        """Return the reward with a recipe's settings filled in. Raise ConfigError for unknown and missing settings."""
         function = self.get(name)
         parameters = settings_of(function)
         for key in settings:
@@ -97,23 +97,25 @@ class RewardRegistry:
         return bind(function, settings, what=f"reward {name!r}")
 
     def injected(self, name: str) -> frozenset[str]:
-        """Those of `INJECTED` that the reward declares."""
+        """Return those of `INJECTED` that the reward declares."""
         return frozenset(INJECTED) & settings_of(self.get(name)).keys()
 
     def can_hang(self, name: str) -> bool:
-        """Whether the reward runs code or asks machines that are not ours: the user's own function, or a built-in one
-        whose module says `CAN_HANG = True`. ConfigError if it is unknown."""
+        """Return whether the reward runs code or asks machines that are not ours: the user's own function, or a
+        built-in one whose module says `CAN_HANG = True`. Raise ConfigError if it is unknown."""
         if ":" in name:
             return True
         return getattr(importlib.import_module(self.get(name).__module__), "CAN_HANG", False)
 
     def gives_steps(self, name: str) -> bool:
-        """Whether the reward can reward reasoning steps: its module, or the user's file, says `GIVES_STEPS = True`."""
+        """Return whether the reward can reward reasoning steps: its module, or the user's file, says `GIVES_STEPS =
+        True`."""
         function = load_attribute(name, kind="reward") if ":" in name else self.get(name)
         return getattr(sys.modules.get(function.__module__), "GIVES_STEPS", False)
 
     def gold_check(self, name: str) -> Callable[..., None] | None:
-        """`check_golds(problems)` of a built-in reward: DataError for unreadable golds. None if it has none."""
+        """Return `check_golds(problems)` of a built-in reward: raise DataError for unreadable golds. None if it has
+        none."""
         return None if ":" in name else getattr(importlib.import_module(f"ansatz.rewards.{name}"), "check_golds", None)
 
     def _function(self, name: str) -> RewardFunction | None:

@@ -78,7 +78,7 @@ class ChatClient:
         object.__setattr__(self, "_requests", _Requests(_completions_url(self.url)))
 
     def ask(self, messages: Sequence[Mapping[str, str]], *, max_tokens: int) -> str:
-        """The text of the reply, sampled at temperature 0. Raises ChatFailed or ChatTimeout."""
+        """Return the text of the reply, sampled at temperature 0. Raise ChatFailed or ChatTimeout."""
         (reply,) = self.ask_all([messages], max_tokens=max_tokens)
         if isinstance(reply, ChatFailed):
             raise reply
@@ -87,7 +87,7 @@ class ChatClient:
     def ask_all(
         self, conversations: Sequence[Sequence[Mapping[str, str]]], *, max_tokens: int, patience_s: float | None = None
     ) -> list[str | ChatFailed]:
-        """The reply to each conversation, or why there is none. They are asked at the same time.
+        """Return the reply to each conversation, or why there is none. They are asked at the same time.
 
         patience_s: instead of the client's own.
         """
@@ -115,7 +115,7 @@ class ChatClient:
                     raise
 
         def first_attempt() -> float:
-            """When the first attempt began, in the loop's time. Waiting for the first turn needs no patience."""
+            """Return when the first attempt began, in the loop's time. Waiting for the first turn needs no patience."""
             nonlocal begin
             begin = asyncio.get_running_loop().time() if begin is None else begin
             return begin
@@ -166,7 +166,8 @@ class ChatClient:
         return content
 
     def _beginning(self, data: bytes) -> str:
-        """The first characters of what the server sent, for a message. Some servers repeat a key that they refuse."""
+        """Return the first characters of what the server sent, for a message. Some servers repeat a key that they
+        refuse."""
         return self._without_key(data.decode(errors="replace"))[:200]
 
     def _without_key(self, text: str) -> str:
@@ -189,7 +190,7 @@ class _Requests:
         return self._turns
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, httpx2.Headers, bytes]:
-        """Status, headers and body of the reply. The caller sets the deadline."""
+        """Return status, headers and body of the reply. The caller sets the deadline."""
         if self._http is None:
             self._http = httpx2.AsyncClient(timeout=None, limits=httpx2.Limits(), trust_env=False)
         data = bytearray()
@@ -206,7 +207,7 @@ _loops_lock = threading.Lock()
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """The loop of this process. A fork gets its own, because threads do not survive it."""
+    """Return the loop of this process. A fork gets its own, because threads do not survive it."""
     with _loops_lock:
         loop = _loops.get(os.getpid())
         if loop is None:
@@ -216,7 +217,7 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _completions_url(url: str) -> str:
-    """The address of the route. ConfigError if the text is not an address."""
+    """Return the address of the route. Raise ConfigError if the text is not an address."""
     if "@" in url or "?" in url:  # it can hold a key, so it is not shown
         raise ConfigError(
             "judge: the url has a name, a password or a query. Put the key into an environment variable, and give that "
@@ -233,5 +234,5 @@ def _completions_url(url: str) -> str:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Retry-After if it is a number of seconds. Its other form, a date, is ignored."""
+    """Return Retry-After if it is a number of seconds. Its other form, a date, is ignored."""
     return float(retry_after) if retry_after and retry_after.isdecimal() and len(retry_after) < 10 else None

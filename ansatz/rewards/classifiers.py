@@ -16,7 +16,7 @@ from ansatz.hub import local_folder
 class Classifier:
     """A model folder for AutoModelForSequenceClassification or, with by_token, AutoModelForTokenClassification.
 
-    key: of the recipe, for errors. Can be called from several threads. ModelError for a wrong folder.
+    key: of the recipe, for errors. Can be called from several threads. Raises ModelError for a wrong folder.
     """
 
     def __init__(self, folder: str, *, key: str, by_token: bool, batch_size: int, device: str) -> None:
@@ -51,11 +51,11 @@ class Classifier:
 
     @property
     def step_end(self) -> Any:
-        """Where the steps end that the model was trained on, as `models.reward_model` stores it."""
+        """Return where the steps end that the model was trained on, as `models.reward_model` stores it."""
         return getattr(self._model.config, "step_end", None) or "line"
 
     def logits(self, rows: Sequence[Sequence[int]]) -> list[Any]:
-        """The logit of each row; with by_token, the logits of its tokens, and perhaps of padding after them."""
+        """Return the logit of each row; with by_token, the logits of its tokens, and perhaps of padding after them."""
         order = sorted(range(len(rows)), key=lambda index: len(rows[index]))  # similar lengths together: little padding
         results: list[Any] = [None] * len(rows)
         for start in range(0, len(order), self._batch_size):

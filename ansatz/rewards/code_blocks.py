@@ -7,7 +7,7 @@ _LANGUAGES = ("", "python", "py", "python3")
 
 
 def last_program(response: str) -> str | None:
-    """The last closed Python block after the last closed thought; None if there is none.
+    """Return the last closed Python block after the last closed thought; None if there is none.
 
     A block without a language counts as Python. After a thought that is never closed there is no program. Takes time
     linear in the length.

@@ -18,7 +18,7 @@ PASSED, FAILED, RAISED = "passed", "failed", "raised"
 
 
 def serve(calls: Any, send: Callable[[str], None], receive: Callable[[], str]) -> None:
-    """Each line is a test: its code, what runs before it, and the names that are the program's."""
+    """Answer each line, which is a test: its code, what runs before it, and the names that are the program's."""
     with contextlib.suppress(EOFError):
         while True:
             job = json.loads(receive())
@@ -50,7 +50,7 @@ def _verdict(calls: Any, job: dict[str, Any], send: Callable[[str], None], recei
 
 
 def _run_cases(module: types.ModuleType) -> None:
-    """The methods of unittest.TestCase."""
+    """Run the methods of unittest.TestCase."""
     import unittest
 
     result = unittest.TestResult()

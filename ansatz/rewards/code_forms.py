@@ -66,7 +66,8 @@ class CompareTest:
     json: bool = False
 
     def checked(self) -> CheckedTest:
-        """The same for the checker, where a value of the program that is slow to compare takes only its own time."""
+        """Return the same for the checker, where a value of the program that is slow to compare takes only its own
+        time."""
         alternative = f" if {self.names[0]!r} in globals() else {self.method}" if self.method else ""
         code = f"value, expected = ({self.expression}{alternative}), {self.literal}\n"
         code += (
@@ -94,7 +95,7 @@ Test = PrintedTest | CompareTest | CheckedTest
 
 
 def read_forms(meta: Mapping[str, Any], *, packages: bool) -> list[Test]:
-    """The tests of a problem. UnsafeTest if there are none or one cannot be used."""
+    """Return the tests of a problem. Raise UnsafeTest if there are none or one cannot be used."""
     tests: Any = next((meta[field] for field in FIELDS if meta.get(field)), None)
     if isinstance(tests, str) and tests.lstrip()[:1] in ("{", "["):
         try:
@@ -120,7 +121,7 @@ def read_forms(meta: Mapping[str, Any], *, packages: bool) -> list[Test]:
 
 
 def has_tests(meta: Mapping[str, Any]) -> bool:
-    """Whether a problem has tests of code. A field `test` alone can be something else."""
+    """Return whether a problem has tests of code. A field `test` alone can be something else."""
     return any(meta.get(field) for field in FIELDS if field != "test" or meta.get("entry_point"))
 
 
@@ -135,7 +136,7 @@ def _lines(code: Any) -> str:
 
 
 def _of_mapping(test: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[Test]:
-    """One or several inputs with their outputs, printed or of a function."""
+    """Yield one or several inputs with their outputs, printed or of a function."""
     given = next((test[name] for name in ("stdin", "inputs", "input") if name in test), None)
     wanted = next((test[name] for name in ("stdout", "outputs", "output") if name in test), None)
     name = test.get("fn_name") or (meta.get("entry_point") if test.get("testtype") == "functional" else None)
@@ -157,7 +158,7 @@ def _of_mapping(test: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[Te
 
 
 def _call(name: str, given: Any, expected: Any, test: Mapping[str, Any]) -> CompareTest:
-    """A call of a function with arguments from JSON; text is one argument per line."""
+    """Return a call of a function with arguments from JSON; text is one argument per line."""
     try:
         arguments = [json.loads(line) for line in given.splitlines()] if isinstance(given, str) else given
         expected = json.loads(expected) if isinstance(expected, str) and isinstance(given, str) else expected
@@ -221,7 +222,7 @@ def _entry_names(entry: Any) -> set[str]:
 
 
 def _comparison(tree: ast.Module, names: frozenset[str] | set[str]) -> CompareTest | None:
-    """`assert call == literal`, in either order, if no part of the call could compare."""
+    """Return `assert call == literal`, in either order, if no part of the call could compare."""
     match tree.body:
         case [ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]))]:
             pass
@@ -242,7 +243,7 @@ def _comparison(tree: ast.Module, names: frozenset[str] | set[str]) -> CompareTe
 
 
 def _calls(tree: ast.Module, entry: Any, test: str) -> tuple[str, ...]:
-    """What has to be called for the assertions to run: `check`, or functions whose names begin with test."""
+    """Return what has to be called for the assertions to run: `check`, or functions whose names begin with test."""
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     at_top = {
         node.func.id

@@ -56,7 +56,7 @@ class MessagePeer(SandboxProcess):
         raise PeerEnded(Ended.TIMEOUT)
 
     def receive(self) -> str:
-        """The next line."""
+        """Return the next line."""
         process = self._process
         assert process is not None
         assert process.stdout is not None
@@ -86,7 +86,7 @@ class MessagePeer(SandboxProcess):
         self._left_s = self._limits.timeout_s
 
     def _end(self) -> Ended:
-        """How the process has ended, which has closed its streams."""
+        """Return how the process has ended, which has closed its streams."""
         assert self._process is not None
         self._process.kill()
         return Ended.TIMEOUT if self._process.wait() in sandbox.OUT_OF_TIME else Ended.EXIT_ERROR
@@ -118,7 +118,7 @@ class ProgramUnderTest:
         self._close_checker()
 
     def run(self, test: Test) -> Reason:
-        """EQUAL if the program passes."""
+        """Return EQUAL if the program passes."""
         if isinstance(test, PrintedTest):
             return self._print(test)
         if isinstance(test, CompareTest) and len(test.literal) > _MAX_LITERAL:
@@ -206,7 +206,7 @@ class ProgramUnderTest:
 
 
 def _listed(value: Any) -> Any:
-    """The value as JSON would hold it: tuples are lists."""
+    """Return the value as JSON would hold it: tuples are lists."""
     if isinstance(value, list | tuple):
         return [_listed(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, dict):
@@ -215,7 +215,8 @@ def _listed(value: Any) -> Any:
 
 
 def same_output(printed: str, expected: str, tolerance: float) -> bool:
-    """Compares line by line and word by word. Spaces at line ends and empty lines at the end do not count."""
+    """Return whether two outputs are equal, line by line and word by word. Spaces at line ends and empty lines at the
+    end do not count."""
     lines, expected_lines = _words(printed), _words(expected)
     return len(lines) == len(expected_lines) and all(
         len(line) == len(expected_line)

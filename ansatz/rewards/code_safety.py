@@ -44,7 +44,7 @@ def names_in(tree: ast.AST) -> set[str]:
 
 
 def free_names(tree: ast.Module, before: ast.Module) -> set[str]:
-    """The names that neither Python nor the test or its setup define, by Python's own rules of scope."""
+    """Return the names that neither Python nor the test or its setup define, by Python's own rules of scope."""
     module = ast.Module(body=[*before.body, *tree.body], type_ignores=[])
     try:
         top = symtable.symtable(ast.unparse(module), "tests", "exec")
@@ -60,7 +60,7 @@ def free_names(tree: ast.Module, before: ast.Module) -> set[str]:
 
 
 def program_imports(tree: ast.Module) -> Iterator[ast.ImportFrom]:
-    """`from solution import f`: a module that is nowhere is the program."""
+    """Yield the names of `from solution import f`: a module that is nowhere is the program."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.level or not _exists(node.module or "")):
             if any(alias.name == "*" or alias.asname for alias in node.names):
@@ -111,7 +111,7 @@ def refuse_channels(tree: ast.Module, test: str) -> None:
 
 
 def refuse_oracles(tree: ast.Module, names: set[str], test: str) -> None:
-    """Tests in which the program itself would say whether a value is right."""
+    """Raise UnsafeTest for tests in which the program itself would say whether a value is right."""
     judged = _judged_names(tree, names)
     for node in ast.walk(tree):
         match node:
@@ -135,7 +135,7 @@ def refuse_oracles(tree: ast.Module, names: set[str], test: str) -> None:
 
 
 def _judged_names(tree: ast.Module, names: set[str]) -> set[str]:
-    """The variables that hold what a function of the program has returned."""
+    """Return the variables that hold what a function of the program has returned."""
     judged = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and _has_result(node.value, names, judged):
@@ -144,8 +144,8 @@ def _judged_names(tree: ast.Module, names: set[str]) -> set[str]:
 
 
 def _has_result(node: ast.expr, names: set[str], judged: set[str]) -> bool:
-    """Whether a part is a value that the program has computed. What its classes construct is an argument like others:
-    `is_balanced(Node(1))`."""
+    """Return whether a part is a value that the program has computed. What its classes construct is an argument like
+    others: `is_balanced(Node(1))`."""
     for part in ast.walk(node):
         if isinstance(part, ast.Name) and part.id in judged:
             return True
@@ -156,7 +156,7 @@ def _has_result(node: ast.expr, names: set[str], judged: set[str]) -> bool:
 
 
 def _conditions(node: ast.expr) -> list[ast.expr]:
-    """The parts of a condition that are true or false by themselves, or compared with true or false."""
+    """Return the parts of a condition that are true or false by themselves, or compared with true or false."""
     match node:
         case ast.BoolOp(values=values):
             return [part for value in values for part in _conditions(value)]
@@ -171,7 +171,7 @@ def _conditions(node: ast.expr) -> list[ast.expr]:
 
 
 def _is_asked_about_itself(node: ast.expr, names: set[str], judged: set[str]) -> bool:
-    """`same(f(2), 4)`, where the program defines `same`."""
+    """Return `same(f(2), 4)`, where the program defines `same`."""
     if not isinstance(node, ast.Call) or not names_in(node.func) & names:
         return False
     return any(

@@ -35,13 +35,13 @@ def code_tests(
     isolation: sandbox.Isolation = "full",
     parallel: Positive = 4,
 ) -> list[RewardResult]:
-    """`correct` if the response's last Python block passes all tests of the problem, else `wrong`.
+    """Return `correct` if the response's last Python block passes all tests of the problem, else `wrong`.
 
     partial: pays wrong + (correct - wrong) x the fraction of tests passed, and runs all of them; a correct verdict
     still needs all. Otherwise the first failure ends the grading. tolerance: of numbers in printed output, relative and
     absolute. timeout_s: of each test. parallel: programs that run at the same time. Responses with the same program
-    share its result. Other settings: see `sandbox.run`. ConfigError if the sandbox is not available.
-    DataError for a problem without readable tests.
+    share its result. Other settings: see `sandbox.run`. Raise ConfigError if the sandbox is not available.
+    Raise DataError for a problem without readable tests.
     """
     limits = sandbox.SandboxLimits(timeout_s=timeout_s, memory_mb=memory_mb)
     settings = RunSettings(limits=limits, packages=packages, isolation=isolation, tolerance=tolerance)
@@ -72,7 +72,7 @@ def code_tests(
 
 
 def check_golds(problems: Iterable[Problem]) -> None:
-    """DataError, with the problem's id, for the first problem without readable tests."""
+    """Raise DataError, with the problem's id, for the first problem without readable tests."""
     for problem in problems:
         read_tests(problem, packages=True)
 
@@ -82,7 +82,7 @@ def _result(value: float, reason: Reason) -> RewardResult:
 
 
 def read_tests(problem: Problem, *, packages: bool = False) -> list[Test]:
-    """The problem's tests. DataError, with its id, if there are none or one cannot be used."""
+    """Return the problem's tests. Raise DataError, with its id, if there are none or one cannot be used."""
     try:
         return read_forms(problem.meta, packages=packages)
     except UnsafeTest as error:

@@ -21,7 +21,7 @@ def cosine_length(
     exceeded: float = -10.0,
     verdicts: Sequence[Verdict],
 ) -> list[RewardResult]:
-    """Half a cosine from the short to the long value over lengths 0 to max_tokens (arXiv:2502.03373, sec. 4.2).
+    """Return half a cosine from the short to the long value over lengths 0 to max_tokens (arXiv:2502.03373, sec. 4.2).
 
     Correct answers are better short. Wrong answers are better long, because more thought might find the answer.
     exceeded: the value from max_tokens on, for correct and wrong answers. The defaults are those of the authors'

@@ -18,7 +18,7 @@ def grade_distinct(
     key: Callable[[Rollout], Hashable],
     parallel: int,
 ) -> list[Result]:
-    """The result of each rollout. Rollouts with equal keys share the result of the first of them.
+    """Return the result of each rollout. Rollouts with equal keys share the result of the first of them.
 
     A policy that is sure of itself writes the same program again and again, and starting an interpreter takes most of
     the time of an RL step with a small model. parallel: rollouts that are graded at the same time.

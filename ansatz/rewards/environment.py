@@ -9,7 +9,7 @@ from ansatz.types import Reason, Rollout, Verdict
 
 
 def environment(rollouts: Sequence[Rollout], *, correct_from: float = 1.0, failed: float = 0.0) -> list[RewardResult]:
-    """What the environment gave the response: a number in [0, 1], or the value of a RewardResult.
+    """Return what the environment gave the response: a number in [0, 1], or the value of a RewardResult.
 
     correct_from: numbers from here on count as correct in the verdict. A RewardResult can have a verdict of its own.
     failed: the value if the environment gave no reward because of an error or a missed deadline. The verdict then says

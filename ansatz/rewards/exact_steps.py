@@ -15,7 +15,7 @@ GIVES_STEPS = True
 
 
 def exact_steps(rollouts: Sequence[Rollout], *, right: float = 1.0, wrong: float = 0.0) -> list[RewardResult]:
-    """The reward of each step of a response, and as the value of the response the mean over its steps.
+    """Return the reward of each step of a response, and as the value of the response the mean over its steps.
 
     right: of a step that is the true equation at its place, or of the correct boxed answer. wrong: of the first other
     step and of everything after it; also the value of a response without a step.
@@ -30,5 +30,5 @@ def exact_steps(rollouts: Sequence[Rollout], *, right: float = 1.0, wrong: float
 
 
 def check_golds(problems: Iterable[Problem]) -> None:
-    """DataError for a problem whose steps cannot be checked."""
+    """Raise DataError for a problem whose steps cannot be checked."""
     check_steps(problems)

@@ -25,7 +25,8 @@ def format(
     thought: float = 0.0,
     answered: float = 0.0,
 ) -> list[RewardResult]:
-    """`whole` if the response is well formed, else `thought` for a closed think block + `answered` for an answer.
+    """Return `whole` if the response is well formed, else `thought` for a closed think block + `answered` for an
+    answer.
 
     shape, strict: see `well_formed`. GRPO-Zero pays whole 1, thought 0.1, answered 0.5, at weight 0.1, for the strict
     shape think_answer. If the prompt ends in `<think>`, the response is read as if it began with that tag.
@@ -37,7 +38,7 @@ def format(
 
 
 def well_formed(text: str, *, shape: Shape = "think", strict: bool = True) -> bool:
-    """Whether a response has the shape.
+    """Return whether a response has the shape.
 
     think: a thought, then any answer. answer: <answer> tags. boxed: a \\boxed or \\fbox. think_answer, think_boxed: a
     thought, then that. An answer must not be blank; a thought can be.
@@ -96,7 +97,8 @@ def _answer_tag(parts: _Parts, *, strict: bool) -> bool:
 
 
 def _box(parts: _Parts, *, strict: bool) -> bool:
-    """Uses the extraction of the verifier. Without this, a box without an answer could count as well formed."""
+    """Return whether the verifier extracts an answer from the response. Without this, a box without an answer could
+    count as well formed."""
     boxes = len(_BOX.findall(parts.answer))
     return boxes > 0 and (boxes == 1 or not strict) and extract(parts.answer) is not None
 

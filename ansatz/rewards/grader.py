@@ -49,12 +49,12 @@ class WeightedReward:
 
 
 def build_grader(recipe: Mapping[str, Mapping[str, Any]], *, workers: int = 1, timeout_s: float = 1.0) -> RewardGrader:
-    """The grader of a recipe's `rewards` section: name -> settings, including `weight` (default 1.0).
+    """Return the grader of a recipe's `rewards` section: name -> settings, including `weight` (default 1.0).
 
     A user's own reward and a learned one also have `deadline_s`: seconds that one call, with all rollouts of a problem,
     may take. workers: processes for algebra, and threads that grade different problems. timeout_s: limit of an algebra
     job.
-    ConfigError, before any work, for an unknown reward or setting, a missing setting, or no reward at all.
+    Raise ConfigError, before any work, for an unknown reward or setting, a missing setting, or no reward at all.
     """
     if not recipe:
         raise ConfigError(
@@ -90,7 +90,7 @@ def _ungraded(name: str) -> ConfigError:
 
 
 def check_golds(recipe: Mapping[str, Mapping[str, Any]], problems: Sequence[Problem]) -> None:
-    """DataError, with the ids of the problems, if a reward of the recipe cannot read their gold answers."""
+    """Raise DataError, with the ids of the problems, if a reward of the recipe cannot read their gold answers."""
     for name in recipe:
         if (check := rewards.gold_check(name)) is not None:
             check(problems)
@@ -106,10 +106,10 @@ class RewardGrader:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="grader") if workers > 1 else None
 
     def score(self, rollouts: Sequence[Rollout], *, step: int = 0) -> list[ScoredRollout]:
-        """One ScoredRollout per rollout, in the same order. The rollouts of a problem are graded together.
+        """Return one ScoredRollout per rollout, in the same order. The rollouts of a problem are graded together.
 
         The verdict is that of the first reward that gives one. If none does, a value above 0 counts as correct.
-        RewardError if a reward raises, does not return in time, or returns something other than finite numbers.
+        Raise RewardError if a reward raises, does not return in time, or returns something other than finite numbers.
         """
         groups: dict[str, list[int]] = {}
         for index, rollout in enumerate(rollouts):
@@ -160,7 +160,8 @@ class RewardGrader:
     def _guarded(
         self, part: WeightedReward, group: Sequence[Rollout], settings: Mapping[str, Any]
     ) -> Sequence[RewardResult]:
-        """The results of a reward that may raise, hang, or return anything. RewardError for all of these."""
+        """Return the results of a reward that may raise, hang, or return anything. Raise RewardError for all of
+        these."""
         where = f"for problem {group[0].prompt.problem.id!r}"
         try:
             return self._guard.call(lambda: _call(part, group, settings), deadline_s=part.deadline_s)
@@ -192,7 +193,7 @@ class RewardGrader:
         return Score(value=value, parts=parts, verdict=verdict, steps=self._steps(results))
 
     def _steps(self, results: Mapping[str, RewardResult]) -> tuple[tuple[int, float], ...]:
-        """The weighted rewards of the steps; those of the whole response are added to the last one."""
+        """Return the weighted rewards of the steps; those of the whole response are added to the last one."""
         rewards = defaultdict[int, float](float)
         for part in self._parts:
             for end, reward in results[part.name].steps:
@@ -205,7 +206,7 @@ class RewardGrader:
 
 
 def _check_not_left(rollout: Rollout, results: Mapping[str, RewardResult]) -> None:
-    """RewardError if a reward left the response to others, and none of them grades answers."""
+    """Raise RewardError if a reward left the response to others, and none of them grades answers."""
     for name, result in results.items():
         if result.left_to_others:
             raise RewardError(
@@ -219,7 +220,7 @@ def _call(part: WeightedReward, group: Sequence[Rollout], settings: Mapping[str,
 
 
 def _described(error: BaseException) -> str:
-    """The error with the innermost place in the code, such as "ValueError: no box (mine.py, line 12)"."""
+    """Return the error with the innermost place in the code, such as "ValueError: no box (mine.py, line 12)"."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     try:
@@ -230,7 +231,7 @@ def _described(error: BaseException) -> str:
 
 
 def _all_verdicts(columns: Mapping[str, Sequence[RewardResult]]) -> dict[str, list[Verdict]]:
-    """The verdicts of each reward that grades answers, by its name."""
+    """Return the verdicts of each reward that grades answers, by its name."""
     verdicts = {name: [result.verdict for result in column] for name, column in columns.items()}
     return {
         name: [verdict for verdict in column if verdict is not None]
@@ -240,5 +241,5 @@ def _all_verdicts(columns: Mapping[str, Sequence[RewardResult]]) -> dict[str, li
 
 
 def _verdict(results: Iterable[RewardResult]) -> Verdict | None:
-    """The first verdict among the results of one rollout, None if there is none."""
+    """Return the first verdict among the results of one rollout, None if there is none."""
     return next((result.verdict for result in results if result.verdict is not None), None)

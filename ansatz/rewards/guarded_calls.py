@@ -31,8 +31,8 @@ class GuardedCalls:
         self._running: set[Future[object]] = set()
 
     def call(self, function: Callable[[], T], *, deadline_s: float | None) -> T:
-        """What the function returns or raises. DeadlineMissed after deadline_s (None: no deadline), CallsCancelled
-        after `cancel`."""
+        """Return what the function returns or raises. Raise DeadlineMissed after deadline_s (None: no deadline),
+        or CallsCancelled after `cancel`."""
         outcome: Future[T] = Future()
 
         def run() -> None:

@@ -69,7 +69,7 @@ def judge(
     cache: str | None = None,
     pool: WorkerPool | None = None,
 ) -> list[RewardResult]:
-    """`correct` if the judge considers the response's final answer the same as the problem's, else `wrong`.
+    """Return `correct` if the judge considers the response's final answer the same as the problem's, else `wrong`.
 
     failed: the value if the judge's reply has no verdict, see `read_verdict`; the reason is then unparsed.
     drop: fraction of the answers, up to 0.01, that can go without a reply. The others raise RewardUnavailable. A
@@ -78,7 +78,7 @@ def judge(
     rules_first: accept an answer that `math_answer` accepts without asking the judge. api_key_env: the environment
     variable that holds the key. cache: an SQLite file; None caches in memory. mode: where the answer is looked for, see
     `math_answer`. Other settings: see `ChatClient`.
-    ConfigError, for an empty group, if the judge cannot be reached at all.
+    Raise ConfigError, for an empty group, if the judge cannot be reached at all.
     """
     client = _client(url, model, _key(api_key_env), timeout_s, patience_s, backoff_s, concurrent)
     saved = _cache(cache)
@@ -118,7 +118,7 @@ class _Drops:
     @staticmethod
     @functools.cache
     def of(client: ChatClient, limit: float) -> _Drops:
-        """One a run, so that the limit holds over all groups."""
+        """Return the limit of a run, which holds over all its groups."""
         return _Drops(limit)
 
     def asked(self, number: int) -> None:
@@ -126,7 +126,7 @@ class _Drops:
             self._asked += number
 
     def take(self) -> bool:
-        """Whether one more answer can be dropped. It then counts as dropped."""
+        """Return whether one more answer can be dropped. It then counts as dropped."""
         with self._lock:
             self._dropped += (allowed := self._dropped + 1 <= self._limit * self._asked)
         return allowed
@@ -140,7 +140,8 @@ def _ask_all(
     drops: _Drops,
     problem: str,
 ) -> list[Reason]:
-    """The judge's verdict on each conversation. RewardUnavailable if a reply is missing and cannot be dropped."""
+    """Return the judge's verdict on each conversation. Raise RewardUnavailable if a reply is missing and cannot be
+    dropped."""
     keys = [
         hashlib.sha256(json.dumps([client.url, client.model, messages]).encode()).hexdigest()
         for messages in conversations
@@ -174,7 +175,7 @@ def _messages(question: str, gold: str, answer: str) -> list[dict[str, str]]:
 
 
 def read_verdict(reply: str) -> bool | None:
-    """Whether the judge says CORRECT; None without a verdict.
+    """Return whether the judge says CORRECT; None without a verdict.
 
     A verdict is the last line of the reply, and nothing else is on that line. It can be in bold or italics and end in a
     full stop. There is none if the opposite verdict has a line too, if the thought before it is not closed, or if the
@@ -209,7 +210,7 @@ def _reach(client: ChatClient, max_tokens: int) -> None:
 def _client(
     url: str, model: str, key: str | None, timeout_s: float, patience_s: float, backoff_s: float, concurrent: int
 ) -> ChatClient:
-    """One a run, so that `concurrent` holds over all groups."""
+    """Return the client of a run, so that `concurrent` holds over all groups."""
     return ChatClient(
         url=url,
         model=model,

@@ -13,7 +13,7 @@ from ansatz.types import Rollout, Verdict
 def kimi_length(
     rollouts: Sequence[Rollout], *, from_step: Count, ramp_steps: Count = 0, step: int, verdicts: Sequence[Verdict]
 ) -> list[RewardResult]:
-    """lambda = 0.5 - (length - min) / (max - min) for a correct response, min(0, lambda) for a wrong one.
+    """Return lambda = 0.5 - (length - min) / (max - min) for a correct response, min(0, lambda) for a wrong one.
 
     arXiv:2501.12599, sec. 2.3.3. Values in [-0.5, 0.5]; 0 for all if all are equally long.
     from_step: 0 for all before this training step. The paper warms the reward up late, because it slows early learning,

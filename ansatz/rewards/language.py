@@ -33,18 +33,18 @@ Likelihoods = Callable[[str], dict[str, float]]
 def language(
     rollouts: Sequence[Rollout], *, target: str = "en", among: Sequence[str] = AMONG, empty: float = 1.0
 ) -> list[RewardResult]:
-    """The fraction of words in the target language, in [0, 1]; `empty` for a response without words.
+    """Return the fraction of words in the target language, in [0, 1]; `empty` for a response without words.
 
     target: ISO 639-1, such as en or zh. among: the languages to distinguish; fewer languages give more reliable
-    results. In scripts without spaces between words, each character counts as a word. MissingExtraError if the detector
-    is not installed.
+    results. In scripts without spaces between words, each character counts as a word. Raise MissingExtraError if the
+    detector is not installed.
     """
     detect = detector(tuple(sorted({target, *among})))
     return [RewardResult(value=language_frac(rollout.said, target, detect, empty=empty)) for rollout in rollouts]
 
 
 def language_frac(text: str, target: str, detect: Likelihoods, *, empty: float = 1.0) -> float:
-    """The fraction of the text's words that are in windows of the target language."""
+    """Return the fraction of the text's words that are in windows of the target language."""
     counts = {True: 0, False: 0}
     for window in windows(text):
         likelihoods = detect(" ".join(window))
@@ -54,7 +54,7 @@ def language_frac(text: str, target: str, detect: Likelihoods, *, empty: float =
 
 
 def windows(text: str) -> list[list[str]]:
-    """The words of the prose in windows of one writing system: whole sentences, at least 12 words together.
+    """Return the words of the prose in windows of one writing system: whole sentences, at least 12 words together.
 
     The remaining words of a writing system join its previous window, or form a window if there is none.
     """
@@ -78,14 +78,14 @@ def windows(text: str) -> list[list[str]]:
 
 @functools.lru_cache(maxsize=4096)
 def _writing(letter: str) -> str:
-    """The letter's writing system by its Unicode name. The three scripts of Japanese count as one."""
+    """Return the letter's writing system by its Unicode name. The three scripts of Japanese count as one."""
     first = unicodedata.name(letter, "UNKNOWN").partition(" ")[0]
     return "CJK" if first in _EAST_ASIAN else first
 
 
 @functools.cache
 def detector(languages: tuple[str, ...]) -> Likelihoods:
-    """A function from a text to the probability of each of the languages."""
+    """Return a function from a text to the probability of each of the languages."""
     identifier = copy.copy(_identifier())  # the languages are state of the copy; the model behind it is shared
     for code in languages:
         if code not in identifier.labels:
@@ -96,7 +96,7 @@ def detector(languages: tuple[str, ...]) -> Likelihoods:
 
 @functools.cache
 def _identifier() -> Any:
-    """The identifier of py3langid for all its languages. Its model is part of the package."""
+    """Return the identifier of py3langid for all its languages. Its model is part of the package."""
     try:
         from py3langid import langid  # pyright: ignore[reportMissingTypeStubs]
     except ModuleNotFoundError as error:

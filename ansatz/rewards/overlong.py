@@ -14,7 +14,8 @@ from ansatz.types import Rollout
 def overlong(
     rollouts: Sequence[Rollout], *, max_tokens: Positive, buffer: Positive, strength: Rate = 1.0
 ) -> list[RewardResult]:
-    """0 up to max_tokens - buffer, then linearly down to -strength at max_tokens and beyond (arXiv:2503.14476, eq. 13).
+    """Return 0 up to max_tokens - buffer, then linearly down to -strength at max_tokens and beyond (arXiv:2503.14476,
+    eq. 13).
 
     max_tokens, buffer: the paper's L_max and L_cache (20480 and 4096 there), in tokens. The end token counts.
     strength: size of the largest penalty.

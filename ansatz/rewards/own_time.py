@@ -23,7 +23,7 @@ class OwnTime:
         self._ran_s, self._waited_s = self._counted() or (0.0, 0.0)
 
     def is_over(self) -> bool:
-        """Whether the process has used its time."""
+        """Return whether the process has used its time."""
         wall_s = time.monotonic() - self._begin_s
         if wall_s < self._limit_s:
             return False
@@ -35,17 +35,17 @@ class OwnTime:
         return wall_s - (counted[1] - self._waited_s) >= self._limit_s and not self._is_ready_to_run()
 
     def used_s(self) -> float:
-        """Seconds that the process has used."""
+        """Return the seconds that the process has used."""
         counted = self._counted()
         waited_s = counted[1] - self._waited_s if counted else 0.0
         return max(time.monotonic() - self._begin_s - waited_s, 0.0)
 
     def patience_s(self) -> float:
-        """How long to wait before `is_over` can change."""
+        """Return how long to wait before `is_over` can change."""
         return max(self._limit_s - (time.monotonic() - self._begin_s), _LOOK_AGAIN_S)
 
     def _counted(self) -> tuple[float, float] | None:
-        """Seconds in which the process has run, and has waited for a processor, in all."""
+        """Return the seconds in which the process has run, and has waited for a processor, in all."""
         try:
             ran, waited, _ = (self._folder / "schedstat").read_text().split()
         except (OSError, ValueError):

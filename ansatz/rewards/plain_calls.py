@@ -80,7 +80,8 @@ class Peer:
         """The last exception that came from the other side."""
 
     def ask(self, operation: str, *operands: Any) -> Any:
-        """The other side's answer, as a plain value or a Remote. Raises what it raised, if that is a builtin error."""
+        """Return the other side's answer, as a plain value or a Remote. Raise what it raised, if that is a builtin
+        error."""
         self._send(json.dumps({"ask": operation, **self._packed(list(operands))}))
         while "ask" in (message := self._message()):
             self._answer(message)
@@ -125,7 +126,7 @@ class Peer:
         self._send(json.dumps(reply))
 
     def _done(self, operation: str, operands: list[Any]) -> list[Any]:
-        """The result, and for a call whose arguments it has changed, these too."""
+        """Return the result, and for a call whose arguments it has changed, these too."""
         if operation == "call":
             function, arguments, keywords = operands
             given = [*arguments, *keywords.values()]
@@ -331,14 +332,15 @@ def _index_of(value: Any, values: list[Any]) -> int:
 
 
 def _set(instance: Any, name: str, value: Any) -> None:
-    """Without the check, an attribute could take the place of a method of the class, which the other side trusts."""
+    """Set an attribute. Without the check, it could take the place of a method of the class, which the other side
+    trusts."""
     if name.startswith("__") or callable(getattr(type(instance), name, None)):
         raise ValueError(name)
     object.__setattr__(instance, name, value)
 
 
 def _described(error: BaseException) -> list[str]:
-    """The name of the nearest builtin class of an error, and its message."""
+    """Return the name of the nearest builtin class of an error, and its message."""
     names = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"]
     try:
         message = str(error.args[0]) if error.args else ""

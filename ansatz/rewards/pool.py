@@ -75,7 +75,7 @@ class _Worker:
         return reply
 
     def _read(self, limit_s: float) -> bytes:
-        """One line of the worker's output. JobTimeout if it has used its time."""
+        """Return one line of the worker's output. Raise JobTimeout if it has used its time."""
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
         limit = OwnTime(self.process.pid, limit_s)
@@ -134,7 +134,7 @@ class WorkerPool:
 
     @property
     def started(self) -> int:
-        """Number of live processes: at most `workers` and the spare."""
+        """Return the number of live processes: at most `workers` and the spare."""
         return len(self._all)
 
     def start(self, *, wait: bool = True) -> None:
@@ -150,7 +150,7 @@ class WorkerPool:
             worker.wait_ready()
 
     def call(self, job: Json, *, timeout_s: float | None = None) -> Json:
-        """The target's reply to `job`. Raises JobTimeout or JobCrashed."""
+        """Return the target's reply to `job`. Raise JobTimeout or JobCrashed."""
         if os.getpid() != self._owner:  # after a fork the pipes belong to the parent
             self._reset()
         worker = self._take()

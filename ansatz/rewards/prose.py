@@ -27,18 +27,19 @@ _UNIT = re.compile(rf"[{_UNSPACED}]|[^\W\d_{_UNSPACED}]{{2,}}")
 
 
 def prose_only(text: str) -> str:
-    """The text without fenced and inline code, formulas, boxes, LaTeX commands and tags; each becomes a space."""
+    """Return the text without fenced and inline code, formulas, boxes, LaTeX commands and tags; each becomes a
+    space."""
     for pattern in (_CODE, _MATHEMATICS, _TAG, _COMMAND):
         text = pattern.sub(" ", text)
     return text
 
 
 def sentences(text: str) -> list[str]:
-    """The text, split at the ends of sentences and lines, without empty parts."""
+    """Return the text, split at the ends of sentences and lines, without empty parts."""
     return [piece.strip() for piece in _SENTENCE.split(text) if piece.strip()]
 
 
 def words(text: str) -> list[str]:
-    """Words of at least two letters (a single letter is often a variable). In scripts without spaces between words,
-    such as Chinese, each character is a word."""
+    """Return the words of at least two letters (a single letter is often a variable). In scripts without spaces between
+    words, such as Chinese, each character is a word."""
     return _UNIT.findall(text)

@@ -16,11 +16,11 @@ CAN_HANG = True  # scorers are code of another project
 
 
 def reasoning_gym(rollouts: Sequence[Rollout], *, correct_from: float = 1.0, wrong: float = 0.0) -> list[RewardResult]:
-    """The score, 0 to 1, of the answer in the last box or in <answer> tags; `wrong` without an answer, and for one that
-    the scorer cannot read.
+    """Return the score, 0 to 1, of the answer in the last box or in <answer> tags; `wrong` without an answer, and for
+    one that the scorer cannot read.
 
     correct_from: scores from here on count as correct in the verdict. Some tasks give partial credit.
-    Only for problems of the source `reasoning_gym`. MissingExtraError without the package.
+    Only for problems of the source `reasoning_gym`. Raise MissingExtraError without the package.
     """
     try:
         score_of = importlib.import_module("reasoning_gym").get_score_answer_fn

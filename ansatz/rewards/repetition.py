@@ -19,7 +19,8 @@ def repetition(
     ngram: Positive = REPETITION_NGRAM,
     allowed: Annotated[float, Field(ge=0, lt=1)] = 0.0,
 ) -> list[RewardResult]:
-    """-(repeated - allowed) / (1 - allowed) if the repeated fraction of n-grams exceeds `allowed`, else 0; in (-1, 0].
+    """Return -(repeated - allowed) / (1 - allowed) if the repeated fraction of n-grams exceeds `allowed`, else 0; in
+    (-1, 0].
 
     ngram: length in tokens; the default is that of the metric rollout/repetition.
     """

@@ -17,7 +17,8 @@ _EXPECTED = "Return a list with one number or RewardResult per rollout, in the s
 
 
 def as_results(name: str, returned: Any, group: Sequence[Rollout]) -> list[RewardResult]:
-    """One finite result per rollout of the group. RewardError, with the reward and the problem, for anything else.
+    """Return one finite result per rollout of the group. Raise RewardError, with the reward and the problem, for
+    anything else.
 
     Whatever `returned` raises while it is read is passed on.
     """
@@ -35,8 +36,8 @@ def as_results(name: str, returned: Any, group: Sequence[Rollout]) -> list[Rewar
 
 
 def checked_result(value: Any, *, what: str, where: str) -> RewardResult:
-    """A number, also a boolean or a scalar of numpy or torch, as a result. RewardError, which begins with `what` and
-    names the place `where`, for anything else.
+    """Return a number, also a boolean or a scalar of numpy or torch, as a result. Raise RewardError, which begins with
+    `what` and names the place `where`, for anything else.
 
     Whatever `value` raises while it is read is passed on.
     """
@@ -58,7 +59,7 @@ def checked_result(value: Any, *, what: str, where: str) -> RewardResult:
 
 
 def _steps(steps: Any, what: str, where: str) -> tuple[tuple[int, float], ...]:
-    """Ends in rising order with finite rewards. RewardError for anything else."""
+    """Return the ends in rising order with finite rewards. Raise RewardError for anything else."""
     pairs = tuple((int(end), float(reward)) for end, reward in steps)
     ends = [end for end, _ in pairs]
     if not all(math.isfinite(reward) for _, reward in pairs) or ends != sorted(set(ends)) or min(ends, default=1) < 1:

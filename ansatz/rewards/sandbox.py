@@ -101,7 +101,7 @@ def run(
     isolation: Isolation = "full",
 ) -> ProgramRun:
     """Run the source as `__main__` and wait for its end. Works from any thread; no program makes it raise.
-    StorageError if the disk of temporary files is full.
+    Raise StorageError if the disk of temporary files is full.
 
     packages: whether the program can import the installed packages (numpy, sympy) or only the standard library.
     isolation: "full" runs nothing unless files and calls can be restricted; "available" uses the restrictions that
@@ -132,7 +132,8 @@ def run(
 
 
 def check_disk(error: OSError) -> None:
-    """StorageError if the disk is full. Without this, the policy would be taught that its program was at fault."""
+    """Raise StorageError if the disk is full. Without this, the policy would be taught that its program was at
+    fault."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         raise StorageError(
             f"the sandbox: {not_written(Path(tempfile.gettempdir()), error)} Free some space, or set TMPDIR to a "
@@ -142,7 +143,7 @@ def check_disk(error: OSError) -> None:
 
 @functools.cache
 def require(isolation: Isolation) -> None:
-    """ConfigError, saying what is missing, if this machine lacks that isolation. Runs one program to find out."""
+    """Raise ConfigError, saying what is missing, if this machine lacks that isolation. Runs one program to find out."""
     if sys.platform != "linux":
         raise ConfigError(
             f"the sandbox needs Linux; this is {sys.platform}. Use rewards that run programs on a Linux machine."
@@ -167,7 +168,7 @@ def job_of(
     packages: bool,
     isolation: Isolation,
 ) -> dict[str, Any]:
-    """What `sandbox_child` gets as JSON. role: see there. cpu_s: CPU time in all."""
+    """Return what `sandbox_child` gets as JSON. role: see there. cpu_s: CPU time in all."""
     restrictions = {"limits": _rlimits(limits, cpu_s), "full": isolation == "full", **_access(packages)}
     return {"role": role, "source": source, "parent": os.getpid(), **restrictions}
 
@@ -175,7 +176,7 @@ def job_of(
 def start(
     folder: str, job: IO[bytes], stdin: IO[bytes] | int, ready: int, *, stderr: int = subprocess.PIPE
 ) -> subprocess.Popen[bytes]:
-    """The child in a folder that is empty. It is killed when the thread that calls this ends.
+    """Yield the child in a folder that is empty. It is killed when the thread that calls this ends.
 
     ready: a descriptor that gets a byte once all restrictions are in place.
     """
@@ -237,7 +238,7 @@ def _has_ended(process: subprocess.Popen[bytes], limit: OwnTime) -> bool:
 
 @contextlib.contextmanager
 def pipe() -> Generator[tuple[int, int]]:
-    """Both ends of a pipe, which are closed afterwards."""
+    """Yield both ends of a pipe, which are closed afterwards."""
     ends = os.pipe()
     try:
         yield ends
@@ -248,7 +249,7 @@ def pipe() -> Generator[tuple[int, int]]:
 
 @contextlib.contextmanager
 def holding(text: str) -> Generator[IO[bytes]]:
-    """A nameless file that holds the text, open for reading only: a program can map its input into its memory."""
+    """Yield a nameless file that holds the text, open for reading only: a program can map its input into its memory."""
     with tempfile.TemporaryFile() as file:
         file.write(text.encode(errors="replace"))
         file.flush()
@@ -268,7 +269,7 @@ def _rlimits(limits: SandboxLimits, cpu_s: float) -> dict[str, int]:
 
 @functools.cache
 def _access(packages: bool) -> dict[str, Any]:
-    """The child's module path, the folders that it can read, and its filter of system calls."""
+    """Return the child's module path, the folders that it can read, and its filter of system calls."""
     library = sysconfig.get_path("stdlib")
     path = [library, str(Path(library) / "lib-dynload")]
     if packages:
@@ -279,8 +280,8 @@ def _access(packages: bool) -> dict[str, Any]:
 
 
 def _libraries() -> list[str]:
-    """The entries of the standard library and of the folders of shared libraries. Left out are the installed packages
-    among them (a package can hold a data set, and in it the gold answers) and links to other places."""
+    """Return the entries of the standard library and of the folders of shared libraries. Left out are the installed
+    packages among them (a package can hold a data set, and in it the gold answers) and links to other places."""
     standard = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
     shared = {os.path.realpath(place) for place in (str(Path(sys.base_prefix) / "lib"), *_LIBRARIES)}
     found: list[str] = []

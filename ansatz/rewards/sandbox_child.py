@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def _sibling(name: str) -> Any:
-    """A module of this folder, which the program cannot read."""
+    """Return a module of this folder, which the program cannot read."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
     module = types.ModuleType(name)
     sys.modules[name] = module
@@ -79,7 +79,8 @@ def _sibling(name: str) -> Any:
 
 
 def _take_messages() -> tuple[Any, Any]:
-    """Functions that send and receive a line of text. Programs find an empty input and an output that goes nowhere."""
+    """Return functions that send and receive a line of text. Programs find an empty input and an output that goes
+    nowhere."""
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.dup(1)
     for number, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         empty = os.open(os.devnull, mode)
@@ -100,7 +101,7 @@ def _take_messages() -> tuple[Any, Any]:
 
 
 def _take_input() -> Any:
-    """The standard input as a file for `_run_cells` alone. Programs find an empty input instead."""
+    """Return the standard input as a file for `_run_cells` alone. Programs find an empty input instead."""
     cells = os.fdopen(os.dup(0), "rb")
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
@@ -109,7 +110,7 @@ def _take_input() -> Any:
 
 
 def _run_cells(cells: Any, namespace: dict[str, Any], done_descriptor: int) -> None:
-    """A program that exits, or closes the output, ends the session."""
+    """Run programs one after the other. One that exits, or closes the output, ends the session."""
     try:
         for line in cells:
             try:
@@ -138,14 +139,15 @@ def _run_cell(source: str, namespace: dict[str, Any]) -> None:
 
 
 def _described(error: BaseException) -> str:
-    """The error in a line, with the line of the program that raised it."""
+    """Return the error in a line, with the line of the program that raised it."""
     text = "".join(traceback.format_exception_only(error)).strip().rpartition("\n")[2]
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "cell"]
     return f"{text} (line {lines[-1]})" if lines else text
 
 
 def _restrict(job: dict[str, Any]) -> None:
-    """Limits and privileges, then files, then system calls. OSError if a required restriction is not possible."""
+    """Restrict limits and privileges, then files, then system calls. Raise OSError if a required restriction is not
+    possible."""
     for name, value in job["limits"].items():
         limit = getattr(resource, name)
         hard = resource.getrlimit(limit)[1]
@@ -170,14 +172,14 @@ def _restrict(job: dict[str, Any]) -> None:
 
 
 def _be_ended_first() -> None:
-    """When the machine runs out of memory, the kernel ends this process before the one that trains: the limit on memory
-    is one of each process, and many responses can have one at the same time."""
+    """Have the kernel end this process before the one that trains when the machine runs out of memory: the limit on
+    memory is one of each process, and many responses can have one at the same time."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # without /proc: as it was
         file.write("1000")
 
 
 def _drop_capabilities() -> None:
-    """Root becomes a user like others, who can still read whatever Landlock then allows."""
+    """Make root a user like others, who can still read whatever Landlock then allows."""
     header = struct.pack("Ii", _CAPABILITY_VERSION, 0)
     sets = ctypes.create_string_buffer(24)  # effective, permitted, inheritable; then the same for the upper 32
     _checked(_libc.capget(header, sets))
@@ -186,7 +188,7 @@ def _drop_capabilities() -> None:
 
 
 def _restrict_files(listable: list[str], readable: list[str]) -> None:
-    """Landlock: from here on nothing can be written, and only what is under `readable` can be read. Folders under
+    """Allow no writing from here on, and reading only of what is under `readable` (Landlock). Folders under
     `listable` can be listed."""
     version = _checked(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
     rights = _ALL_RIGHTS | sum(right for since, right in _RIGHTS_SINCE if version >= since)
@@ -205,7 +207,7 @@ def _restrict_files(listable: list[str], readable: list[str]) -> None:
 
 
 def _restrict_calls(program: bytes) -> None:
-    """Seccomp: from here on only the calls that the filter lists are allowed."""
+    """Allow only the calls that the filter lists, from here on (Seccomp)."""
     instructions = ctypes.create_string_buffer(program, len(program))
     head = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(instructions))
     _checked(_libc.prctl(_SET_SECCOMP, _FILTER_MODE, head, 0, 0))

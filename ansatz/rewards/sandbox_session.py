@@ -48,7 +48,7 @@ class SandboxProcess:
         return self._process is not None
 
     def start(self) -> None:
-        """Start the process. It is killed when the calling thread ends. OSError if it cannot be started."""
+        """Start the process. It is killed when the calling thread ends. Raise OSError if it cannot be started."""
         stack = self._resources
         folder = stack.enter_context(folder_of_program("sandbox"))
         job = stack.enter_context(sandbox.holding(self._job))
@@ -78,7 +78,7 @@ class SandboxProcess:
         self._resources.close()
 
     def _wait_until_ready(self) -> bool:
-        """Whether all restrictions are in place."""
+        """Return whether all restrictions are in place."""
         self._is_ready = self._is_ready or self._wait_for_byte(sandbox.START_LIMIT_S)
         return self._is_ready
 
@@ -108,7 +108,7 @@ class SandboxProcess:
             return os.read(self._done, 1) != b""
 
     def _available(self, output: int) -> bytes:
-        """What has been written and not read yet, a little more than is allowed at most."""
+        """Return what has been written and not read yet, a little more than is allowed at most."""
         parts: list[bytes] = []
         while sum(map(len, parts)) <= self._limits.output_bytes:
             try:
@@ -141,8 +141,8 @@ class SandboxSession(SandboxProcess):
         super().__init__("session", "", limits=limits, cpu_s=cpu_s, packages=packages, isolation=isolation)
 
     def run(self, source: str) -> ProgramRun:
-        """What the program printed (with its errors, in order, in `stdout`) and how it ended. EXIT_OK: the session
-        continues. Works from any thread, one call at a time; no program makes it raise."""
+        """Return what the program printed (with its errors, in order, in `stdout`) and how it ended. EXIT_OK: the
+        session continues. Works from any thread, one call at a time; no program makes it raise."""
         begin = time.monotonic()
         try:
             ended, text = self._run(json.dumps(source).encode() + b"\n")

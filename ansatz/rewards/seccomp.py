@@ -87,7 +87,7 @@ _REFUSED, _ALLOWED = _Step(_RETURN, _REFUSE), _Step(_RETURN, _ALLOW)
 
 
 def build_filter(machine: str | None = None) -> bytes | None:
-    """The filter as an array of struct sock_filter. None for a machine whose call numbers are not known here."""
+    """Return the filter as an array of struct sock_filter. None for a machine whose call numbers are not known here."""
     calls = _MACHINES.get(machine or platform.machine())
     if calls is None:
         return None

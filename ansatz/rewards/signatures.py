@@ -28,10 +28,10 @@ _FORMS = (
 
 
 def over_rollouts(function: Callable[..., Any], *, name: str, injected: Sequence[str]) -> Callable[..., Any]:
-    """The function as one of the rollouts of a problem, whichever form it was written in.
+    """Return the function as one of the rollouts of a problem, whichever form it was written in.
 
     injected: the names of settings that the grader fills in. They refer to all rollouts of a problem, so a function of
-    one response cannot have them. ConfigError for a function that fits no form.
+    one response cannot have them. Raise ConfigError for a function that fits no form.
     """
     parameters = inspect.signature(function).parameters
     positional = [parameter for parameter in parameters.values() if parameter.kind in _NAMED]
@@ -63,7 +63,7 @@ def over_rollouts(function: Callable[..., Any], *, name: str, injected: Sequence
 
 
 def columns(problem: Problem) -> dict[str, Any]:
-    """What a reward can ask for by name about a problem.
+    """Return what a reward can ask for by name about a problem.
 
     These are question, answer (the gold answer; also as ground_truth), solution (the worked solution, or the gold
     answer if the source has none), id, source, split, level, and everything in the problem's meta.
@@ -114,7 +114,8 @@ def _verl_score(result: Any, name: str) -> Any:
 
 
 def _trl_call(function: Callable[..., Any], rollouts: Sequence[Rollout], values: dict[str, Any], name: str) -> Any:
-    """Columns as lists with one entry per response. None, which TRL reads as "does not apply", adds nothing here."""
+    """Return the columns as lists with one entry per response. None, which TRL reads as "does not apply", adds nothing
+    here."""
     known: dict[str, Any] = {key: [value] * len(rollouts) for key, value in columns(rollouts[0].prompt.problem).items()}
     known["prompts"] = [rollout.prompt.text for rollout in rollouts]
     known["completions"] = [rollout.said for rollout in rollouts]
@@ -126,7 +127,7 @@ def _trl_call(function: Callable[..., Any], rollouts: Sequence[Rollout], values:
 
 
 def _arguments(function: Callable[..., Any], known: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What `known` has for the function's parameters, and everything if it takes **kwargs."""
+    """Return what `known` has for the function's parameters, and everything if it takes **kwargs."""
     parameters = inspect.signature(function).parameters
     settings = {key for key, parameter in parameters.items() if parameter.kind is inspect.Parameter.KEYWORD_ONLY}
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):

@@ -23,10 +23,11 @@ def target_length(
     delta: Rate = 0.5,
     verdicts: Sequence[Verdict],
 ) -> list[RewardResult]:
-    """L1's reward minus accuracy (1 or 0), so that math_answer + target_length is L1 (arXiv:2503.04697, eq. 1 and 2).
+    """Return L1's reward minus accuracy (1 or 0), so that math_answer + target_length is L1 (arXiv:2503.04697, eq. 1
+    and 2).
 
     mode: exact gives -alpha |target - length|; max gives -(1 - clip(alpha (target - length) + delta, 0, 1)) for a
-    correct response, else 0. target_tokens: used if the problem has no meta["target_tokens"]; DataError without
+    correct response, else 0. target_tokens: used if the problem has no meta["target_tokens"]; raise DataError without
     either. The prompt must state the target, or the policy cannot know it. alpha: reward per token.
     """
     results: list[RewardResult] = []

@@ -12,7 +12,7 @@ from ansatz.registry import load_attribute
 
 
 def main() -> None:
-    """argv: [sys.path as JSON, target, address space in MB, most CPU seconds of a job]."""
+    """Answer jobs. argv: [sys.path as JSON, target, address space in MB, most CPU seconds of a job]."""
     target, memory_mb, lifetime_s = sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # keeps the output of libraries out of the replies

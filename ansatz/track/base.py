@@ -21,26 +21,26 @@ class TrackerLike(Protocol):
     """Where the numbers of a stage go. Steps count from 1; step 0 is the state before the first update."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """The metrics of a step, once for each step and in rising order. NonFiniteError for nan and inf."""
+        """Log the metrics of a step, once for each step and in rising order. Raise NonFiniteError for nan and inf."""
         ...
 
     def samples(self, step: int, scored: Sequence[ScoredRollout]) -> None:
-        """The rollouts of a step, for later inspection. A second call for the same step replaces them."""
+        """Store the rollouts of a step, for later inspection. A second call for the same step replaces them."""
         ...
 
     def evaluation(self, row: Evaluation, responses: Sequence[Mapping[str, Any]] = ()) -> None:
-        """One evaluation. It replaces one with the same stage, step, split and sampling settings.
+        """Store one evaluation. It replaces one with the same stage, step, split and sampling settings.
 
         responses: its rows of `rollout_rows`. That they cannot be written is an event, and never ends the run.
         """
         ...
 
     def event(self, step: int, kind: str, text: str, **numbers: float | str) -> None:
-        """Something unusual that the run did by itself at a step, as a sentence and with its numbers."""
+        """Report something unusual that the run did by itself at a step, as a sentence and with its numbers."""
         ...
 
     def has_evaluation(self, *, stage: str, step: int) -> bool:
-        """Whether the policy after this step has been evaluated."""
+        """Return whether the policy after this step has been evaluated."""
         ...
 
     def resume(self, step: int) -> None:
@@ -48,7 +48,7 @@ class TrackerLike(Protocol):
         ...
 
     def flush(self) -> None:
-        """Write what a full disk has kept back. StorageError if that is still not possible."""
+        """Write what a full disk has kept back. Raise StorageError if that is still not possible."""
         ...
 
     def close(self) -> None: ...
@@ -58,7 +58,7 @@ class ConsoleSink(Protocol):
     """What the user sees while stages run. One sink serves all stages of a run, one after the other."""
 
     def note(self, text: str) -> None:
-        """A sentence about the whole run, before its first stage."""
+        """Report a sentence about the whole run, before its first stage."""
         ...
 
     def begin(self, stage: str, *, total_steps: int) -> None: ...
@@ -73,10 +73,10 @@ class ConsoleSink(Protocol):
 
 
 def checked_metrics(step: int, metrics: Mapping[str, float], *, last_step: int) -> dict[str, float]:
-    """The metrics as plain floats.
+    """Return the metrics as plain floats.
 
-    NonFiniteError for nan and inf. ValueError for a value that is not a number, and for a step that does not come after
-    the last one.
+    Raise NonFiniteError for nan and inf. Raise ValueError for a value that is not a number, and for a step that does
+    not come after the last one.
     """
     if step <= last_step:
         raise ValueError(
@@ -100,12 +100,12 @@ def checked_metrics(step: int, metrics: Mapping[str, float], *, last_step: int) 
 
 
 def evaluation_key(row: Evaluation) -> tuple[Any, ...]:
-    """Two evaluations with the same key are the same measurement."""
+    """Return the key of the measurement: two evaluations with the same key are the same one."""
     return tuple(row.get(name) for name in ("stage", "step", "split", "samples_per_prompt", "temperature", "seed"))
 
 
 def checked_evaluation(row: Evaluation) -> dict[str, Any]:
-    """The row as a plain dict. ValueError for a missing entry, NonFiniteError for nan and inf."""
+    """Return the row as a plain dict. Raise ValueError for a missing entry, NonFiniteError for nan and inf."""
     missing = [name for name in ("stage", "step", "split", *EVALUATION_NUMBERS) if name not in row]
     if missing:
         raise ValueError(f"the evaluation lacks {', '.join(missing)}. Give None for a number that was not measured.")

@@ -8,7 +8,7 @@ from ansatz.track.jsonl import Row
 
 
 def best_evaluation(evaluations: Iterable[Row], steps: Collection[int]) -> Row | None:
-    """The evaluation with the highest pass@1 among those of the given steps; of equal ones, the earliest step.
+    """Return the evaluation with the highest pass@1 among those of the given steps; of equal ones, the earliest step.
 
     pass@1 is the mean over samples, which varies less than greedy accuracy. As the best of several evaluations on the
     same problems, it is a little higher than the model would score on new ones.

@@ -15,7 +15,8 @@ LARGEST_STEP = 10**12
 
 
 def metrics_rows(rows: list[Row], path: Path) -> list[Row]:
-    """The rows of metrics.jsonl. DataError unless each is a step with finite numbers, and the steps rise."""
+    """Return the rows of metrics.jsonl. Raise DataError unless each is a step with finite numbers, and the steps
+    rise."""
     for number, row in enumerate(rows, start=1):
         _check(row, {"step": _is_step, "seconds": _is_number}, f"{path}, line {number}")
         for key, value in row.items():
@@ -31,21 +32,21 @@ def metrics_rows(rows: list[Row], path: Path) -> list[Row]:
 
 
 def step_rows(rows: list[Row], path: Path) -> list[Row]:
-    """Rows of any file. DataError unless each has a step."""
+    """Return the rows of any file. Raise DataError unless each has a step."""
     for number, row in enumerate(rows, start=1):
         _check(row, {"step": _is_step}, f"{path}, line {number}")
     return rows
 
 
 def event_rows(rows: list[Row], path: Path) -> list[Row]:
-    """The rows of events.jsonl. DataError unless each has a step, a kind and a text."""
+    """Return the rows of events.jsonl. Raise DataError unless each has a step, a kind and a text."""
     for number, row in enumerate(rows, start=1):
         _check(row, {"step": _is_step, "kind": _is_text, "text": _is_text}, f"{path}, line {number}")
     return rows
 
 
 def evaluation_rows(rows: Any, path: Path) -> list[Row]:
-    """The rows of evaluations.jsonl, or of a summary. DataError unless each is an evaluation."""
+    """Return the rows of evaluations.jsonl, or of a summary. Raise DataError unless each is an evaluation."""
     if not isinstance(rows, list):
         raise DataError(f"{path}: evaluations is {rows!r:.60}, expected a list. Restore the file.")
     for number, row in enumerate(cast("list[Any]", rows), start=1):

@@ -45,7 +45,7 @@ class SafeConsole(Console):
 
 
 def open_console(console: Console | None = None) -> ConsoleSink:
-    """The sink for this output: live on a terminal, plain lines in a pipe, a log file or a notebook."""
+    """Return the sink for this output: live on a terminal, plain lines in a pipe, a log file or a notebook."""
     target = console or SafeConsole()
     return LiveConsole(target) if target.is_terminal and not target.is_dumb_terminal else PlainConsole(target)
 
@@ -163,7 +163,7 @@ class Pace:
 
 
 def headline(metrics: Mapping[str, float], *, limit: int = 5) -> str:
-    """The most important numbers of a step, as in "reward 0.531  length 41.2"."""
+    """Return the most important numbers of a step, as in "reward 0.531  length 41.2"."""
     present = [name for name in HEADLINES if name in metrics][:limit]
     return "  ".join(f"{HEADLINES[name]} {short_number(metrics[name])}" for name in present)
 
@@ -179,7 +179,8 @@ def evaluation_line(row: Evaluation) -> str:
 
 
 def results_table(evaluations: Sequence[Evaluation]) -> Group:
-    """One row per evaluation, and below it pass@1 and greedy by level if the problems have levels. All in per cent.
+    """Return one row per evaluation, and below it pass@1 and greedy by level if the problems have levels. All in per
+    cent.
 
     Both tables fit a terminal of 80 columns with up to five levels.
     """
@@ -209,7 +210,8 @@ def results_table(evaluations: Sequence[Evaluation]) -> Group:
 
 
 def measured_on(evaluations: Sequence[Evaluation]) -> str:
-    """Problems, samples and temperature of most evaluations, and what differs in others. Empty if they say nothing."""
+    """Return the problems, samples and temperature of most evaluations, and what differs in others. Empty if they say
+    nothing."""
     places: dict[tuple[str, ...], list[str]] = {}
     for row in evaluations:
         numbers = [row.get(name) for name in ("num_problems", "samples_per_prompt", "temperature")]
@@ -251,12 +253,12 @@ def _percent(value: float | None) -> str:
 
 
 def percent(fraction: float | None) -> str:
-    """0.8125 -> "81.2 %"; None -> "-"."""
+    """Write 0.8125 as "81.2 %" and None as "-"."""
     return "-" if fraction is None else f"{_percent(fraction)} %"
 
 
 def short_number(value: float) -> str:
-    """About three significant digits, without an exponent where possible."""
+    """Write a number with about three significant digits, without an exponent where possible."""
     size = abs(value)
     if value == 0 or 1e-3 <= size < 100:
         return f"{value:.3g}" if size >= 1 else f"{value:.3f}"
@@ -264,7 +266,7 @@ def short_number(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """42 s, 3:07, 1:02:30."""
+    """Write seconds as 42 s, 3:07 or 1:02:30."""
     total = round(seconds)
     if total < 60:
         return f"{total} s"

@@ -46,7 +46,7 @@ class MemoryTracker:
         self.events = [row for row in self.events if row["step"] <= step]
 
     def flush(self) -> None:
-        """Nothing waits in memory."""
+        """Do nothing: nothing waits in memory."""
 
     def close(self) -> None:
         self.closed = True

@@ -67,7 +67,7 @@ PANELS = (
 
 
 def stage_panels(stage: StageRun) -> tuple[list[Panel], list[Panel]]:
-    """(panels for which the stage has a metric, one panel for each metric that none of those shows)."""
+    """Return (the panels for which the stage has a metric, one panel for each metric that none of those shows)."""
     names = stage.metric_names()
     main = [panel for panel in PANELS if any(name in names for name, _ in panel.metrics)]
     shown = {name for panel in main for name, _ in panel.metrics}
@@ -75,7 +75,8 @@ def stage_panels(stage: StageRun) -> tuple[list[Panel], list[Panel]]:
 
 
 def panel_chart(stage: StageRun, panel: Panel) -> Chart:
-    """Lines that coincide are drawn once, with both names. A line has the same colour whichever others are present."""
+    """Return the series of a panel. Lines that coincide are drawn once, with both names. A line has the same colour
+    whichever others are present."""
     series: list[Series] = []
     for index, (name, legend) in enumerate(panel.metrics):
         points = stage.curve(name)
@@ -88,7 +89,7 @@ def panel_chart(stage: StageRun, panel: Panel) -> Chart:
 
 
 def panel_note(panel: Panel) -> tuple[str, str]:
-    """(healthy range, what a change means) of the first metric of the panel."""
+    """Return (healthy range, what a change means) of the first metric of the panel."""
     metric = find_metric(panel.explain)
     return (metric.healthy, metric.meaning) if metric else ("", "")
 
@@ -106,7 +107,7 @@ class Axis:
 
     @staticmethod
     def of_runs(rows_of: Iterable[Iterable[Row]]) -> Axis:
-        """The stages of all runs. A stage that one run lacks stands where the other has it."""
+        """Return the stages of all runs. A stage that one run lacks stands where the other has it."""
         last: dict[str, int] = {}
         order: list[str] = []
         for rows in rows_of:
@@ -120,7 +121,8 @@ class Axis:
         return Axis(tuple((name, last[name]) for name in order if last[name] > 0))
 
     def x(self, row: Row, before: float) -> float:
-        """A stage without steps (such as `model`) is drawn where the stage before it ended. before: that x."""
+        """Return the x of a stage's evaluation. A stage without steps (such as `model`) is drawn where the stage before
+        it ended. before: that x."""
         for index, (name, last) in enumerate(self.stages):
             if row["stage"] == name:
                 return index + int(row["step"]) / last
@@ -136,7 +138,7 @@ class Axis:
 
 
 def learning_curve(run: PipelineRun, split: str) -> Chart:
-    """pass@1 with its interval, greedy, pass@k and maj@k on held-out problems, over all stages."""
+    """Return pass@1 with its interval, greedy, pass@k and maj@k on held-out problems, over all stages."""
     rows = _rows(run, split)
     axis = Axis.of(rows)
     k = next((row["k"] for row in rows if "k" in row), "k")
@@ -149,7 +151,8 @@ def learning_curve(run: PipelineRun, split: str) -> Chart:
 
 
 def learning_curves(runs: Sequence[PipelineRun], names: Sequence[str], split: str) -> Chart:
-    """pass@1 of several runs with its interval. A stage is as wide as in the run in which it has the most steps."""
+    """Return pass@1 of several runs with its interval. A stage is as wide as in the run in which it has the most
+    steps."""
     rows_of = [_rows(run, split) for run in runs]
     axis = Axis.of_runs(rows_of)
     series = [
@@ -160,7 +163,7 @@ def learning_curves(runs: Sequence[PipelineRun], names: Sequence[str], split: st
 
 
 def curves(stages: Sequence[StageRun | None], names: Sequence[str], panel: Panel) -> Chart:
-    """The first metric of the panel in one stage of several runs; None for a run without the stage."""
+    """Return the first metric of the panel in one stage of several runs; None for a run without the stage."""
     series = [
         Series(name=name, points=points, smooth=panel.smooth, colour=index)
         for index, (stage, name) in enumerate(zip(stages, names, strict=True))
@@ -172,7 +175,7 @@ def curves(stages: Sequence[StageRun | None], names: Sequence[str], panel: Panel
 
 
 def level_curve(run: PipelineRun, split: str) -> Chart | None:
-    """pass@1 of each level, over all stages; None if the problems have no levels."""
+    """Return pass@1 of each level, over all stages; None if the problems have no levels."""
     rows = _rows(run, split)
     axis = Axis.of(rows)
     levels = list(dict.fromkeys(level for row in rows for level in row.get("by_level", {})))

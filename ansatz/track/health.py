@@ -28,13 +28,13 @@ class HealthCheck:
 
 
 def healthy_edges(name: str) -> tuple[float, ...]:
-    """The ends of the metric's range, to be drawn into its chart."""
+    """Return the ends of the metric's range, to be drawn into its chart."""
     metric = find_metric(name)
     return () if metric is None else tuple(edge for edge in (metric.low, metric.high) if edge is not None)
 
 
 def section_of(config_text: str) -> WatchdogSection:
-    """The `watchdog` section of a config.yaml; the default if the text has none or cannot be read."""
+    """Return the `watchdog` section of a config.yaml; the default if the text has none or cannot be read."""
     try:
         recipe = parse_yaml(config_text, where="config.yaml")
         section = cast("Mapping[str, Any]", recipe).get("watchdog") if isinstance(recipe, Mapping) else None
@@ -65,7 +65,7 @@ def health_checks(stage: StageRun, section: WatchdogSection) -> list[HealthCheck
 
 
 def _replay(stage: StageRun, rules: Sequence[Rule], section: WatchdogSection) -> list[Finding]:
-    """The findings of the stage's own rows, in order, as the run has made them."""
+    """Return the findings of the stage's own rows, in order, as the run has made them."""
     state, findings = WatchState(), list[Finding]()
     for row in stage.metrics:
         decision = observe(rules, section, state, int(row["step"]), row)

@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 def read_jsonl(path: Path) -> list[Row]:
-    """All complete lines; none if the file does not exist. DataError names a line that is not a JSON object."""
+    """Return all complete lines; none if the file does not exist. DataError names a line that is not a JSON object."""
     if not path.exists():
         return []
     rows: list[Row] = []
@@ -45,7 +45,7 @@ def write_jsonl(path: Path, rows: Iterable[Row]) -> None:
 
 
 def append_jsonl(path: Path, row: Row) -> None:
-    """OSError if the disk is full; the file is then as it was."""
+    """Raise OSError if the disk is full; the file is then as it was."""
     append_text(path, to_line(row))
 
 
@@ -59,7 +59,7 @@ def keep_rows(path: Path, keep: Callable[[Row], bool]) -> list[Row]:
 
 
 def to_line(row: Row) -> str:
-    """One line with its newline. ValueError for nan and infinities, which JSON does not have.
+    """Return one line with its newline. Raise ValueError for nan and infinities, which JSON does not have.
 
     Half characters become question marks where the line is written (see `files.replacing`). `read_jsonl`, which takes
     them for damage, therefore reads every line that was written.

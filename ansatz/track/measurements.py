@@ -34,12 +34,14 @@ Measurements = Mapping[str, Measurement]
 
 
 def mean(total: float, weight: float) -> Measurement:
-    """A mean of `weight` things that add up to `total`. With weight 0 it has no value and changes no merged mean."""
+    """Return a mean of `weight` things that add up to `total`. With weight 0 it has no value and changes no merged
+    mean."""
     return Measurement(float(total), float(weight))
 
 
 def merge(parts: Iterable[Measurements]) -> dict[str, Measurement]:
-    """The measurements of the whole from those of its parts, each by the reduction that the metric table gives it.
+    """Return the measurements of the whole from those of its parts, each by the reduction that the metric table gives
+    it.
 
     A part need not measure every metric. The parts come in the order in which they were computed.
     """
@@ -51,7 +53,7 @@ def merge(parts: Iterable[Measurements]) -> dict[str, Measurement]:
 
 
 def values(measurements: Measurements) -> dict[str, float]:
-    """The plain numbers. A mean over nothing (weight 0) is left out."""
+    """Return the plain numbers. A mean over nothing (weight 0) is left out."""
     out: dict[str, float] = {}
     for name, measurement in measurements.items():
         reduction = reduction_of(name)

@@ -12,7 +12,7 @@ _MOST = 0.9
 
 
 def no_signal_note(groups: Sequence[Group], *, max_response_tokens: int) -> str | None:
-    """One line with the counts and the likely cause if no group has rewards that differ; None if one does."""
+    """Return one line with the counts and the likely cause if no group has rewards that differ; None if one does."""
     if any(has_signal(group.rewards) for group in groups):
         return None
     members = [member for group in groups for member in group.members]

@@ -22,7 +22,7 @@ class Overlap:
     splits: tuple[str, ...]
 
     def sentence(self) -> str:
-        """What this means for a score on these problems."""
+        """Return what this means for a score on these problems."""
         names = [f"data.{split}" for split in self.splits]
         if not self.seen:
             return f"None of their questions is in {' or '.join(names)}."
@@ -54,7 +54,7 @@ def overlap(run: Path, *, problems: int) -> Overlap | None:
 
 
 def _questions(path: Path) -> Iterator[str]:
-    """The text of each problem: of a conversation, all that was said before the response."""
+    """Yield the text of each problem: of a conversation, all that was said before the response."""
     if not path.is_file():
         return
     with path.open("rb") as file:

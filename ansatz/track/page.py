@@ -21,7 +21,7 @@ MAX_RESPONSE_CHARS = 6000
 
 
 def page(title: str, parts: Iterable[str]) -> str:
-    """The whole page. parts: HTML; empty ones are left out."""
+    """Return the whole page. parts: HTML; empty ones are left out."""
     digest = base64.b64encode(hashlib.sha256(PAGE_SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return (
@@ -35,12 +35,12 @@ def page(title: str, parts: Iterable[str]) -> str:
 
 
 def text(value: object) -> str:
-    """The value as text of the page, with its control characters visible."""
+    """Return the value as text of the page, with its control characters visible."""
     return html.escape(visible(str(value)))
 
 
 def header(kicker: str, title: str, lede: str, rest: str) -> str:
-    """The head of the page. rest: HTML."""
+    """Return the head of the page. rest: HTML."""
     return (
         f'<header><p class="kicker">{text(kicker)}</p><h1>{text(title)}</h1><p class="lede">{text(lede)}</p>'
         f"{rest}</header>"
@@ -48,7 +48,7 @@ def header(kicker: str, title: str, lede: str, rest: str) -> str:
 
 
 def table(caption: str, heads: Sequence[str], lines: Sequence[str], note: str) -> str:
-    """A table with its caption above and a note below. lines: rows as HTML."""
+    """Return a table with its caption above and a note below. lines: rows as HTML."""
     head = "".join(f'<th scope="col">{text(name)}</th>' for name in heads)
     return (
         f'<h3 class="caption">{text(caption)}</h3><div class="card scroll" tabindex="0"><table><thead><tr>{head}'
@@ -58,7 +58,7 @@ def table(caption: str, heads: Sequence[str], lines: Sequence[str], note: str) -
 
 
 def both_widths(chart: Chart) -> str:
-    """A wide drawing and one for a phone, so that the text stays readable. The style shows one of them."""
+    """Return a wide drawing and one for a phone, so that the text stays readable. The style shows one of them."""
     wide, narrow = line_chart(chart, width=960, height=360), line_chart(chart, width=400, height=320)
     return f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>'
 
@@ -68,7 +68,7 @@ def question_text(question: str, answer: str) -> str:
 
 
 def response_box(title: str, verdict: Verdict, note: str, body: str) -> str:
-    """A response with its verdict. body: HTML."""
+    """Return a response with its verdict. body: HTML."""
     kind = "good" if verdict.correct else "bad" if verdict.reason is Reason.DIFFERENT else "warn"
     symbol = {"good": "✓", "bad": "✗", "warn": "!"}[kind]
     answer = "" if verdict.extracted is None else f"answered {verdict.extracted}"

@@ -25,8 +25,8 @@ from ansatz.types import shown_golds
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
-    """Write the report, by default as report.html of the run folder, and return its path. DataError if it is not a run
-    folder."""
+    """Write the report, by default as report.html of the run folder, and return its path. Raise DataError if it is not
+    a run folder."""
     run = read_pipeline(Path(run_dir))
     path = out or run.folder / "report.html"
     write_text(path, render(run))
@@ -34,7 +34,7 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
 
 def render(run: PipelineRun) -> str:
-    """The whole page."""
+    """Return the whole page."""
     body = [_header(run)]
     body += [_split(run, split) for split in run.splits()]
     body += [heldout_changes(run, split) for split in run.splits()]
@@ -89,7 +89,7 @@ def _split(run: PipelineRun, split: str) -> str:
 
 
 def _which_problems(run: PipelineRun, rows: Sequence[Row]) -> str:
-    """Whether the model was trained on the problems too, as far as their questions tell."""
+    """Return whether the model was trained on the problems too, as far as their questions tell."""
     found = overlap(run.folder, problems=max(row.get("num_problems", 0) for row in rows))
     return "Accuracy on held-out problems." + (f" {found.sentence()}" if found else "")
 
@@ -115,7 +115,7 @@ def _results(rows: Sequence[Row]) -> str:
 
 
 def _by_level(rows: Sequence[Row]) -> str:
-    """The first evaluation of the run and the last one of each stage, level by level."""
+    """Return the first evaluation of the run and the last one of each stage, level by level."""
     ends = _stage_ends(rows)
     chosen = ends if rows[0] in ends else [rows[0], *ends]
     levels = list(dict.fromkeys(level for row in chosen for level in row.get("by_level", {})))
@@ -160,7 +160,7 @@ def _stage(stage: StageRun, watchdog: WatchdogSection) -> str:
 
 
 def _events(stage: StageRun) -> str:
-    """What the run did by itself, in order."""
+    """Return what the run did by itself, in order."""
     lines = [
         f'<tr><th scope="row">{event.row["step"]}</th><td>{text(event.row["kind"].replace("_", " "))}</td>'
         f'<td class="prose">{text(event.row["text"])}</td><td>{_dropped(event)}</td></tr>'
@@ -236,14 +236,14 @@ def _files(run: PipelineRun) -> str:
 
 
 def _left_out(split: str, rows: Sequence[Row]) -> str:
-    """The rows of a split that could not be used, folded up."""
+    """Return the rows of a split that could not be used, folded up."""
     items = "".join(f"<li>{text(row['place'])}: gold {text(row['gold'])}: {text(row['reason'])}</li>" for row in rows)
     head = f"{split}: {len(rows)} rows that cannot be used were left out (data.unfit: drop)"
     return f"<li><details><summary>{text(head)}</summary><ul>{items}</ul></details></li>"
 
 
 def _origin(file: Row) -> str:
-    """One line: what a problem file was decontaminated against, and how many rows that removed."""
+    """Return one line: what a problem file was decontaminated against, and how many rows that removed."""
     reports = [
         f"decontaminated{_by_rule(report)} against {', '.join(report['against'])}, {report['dropped']} of "
         f"{report['rows']} rows removed"
@@ -253,7 +253,7 @@ def _origin(file: Row) -> str:
 
 
 def _by_rule(report: Row) -> str:
-    """The rule, if it is that of n-grams."""
+    """Return the rule, if it is that of n-grams."""
     return f" by {report['ngram']}-grams" if report.get("rule") == "ngram" else ""
 
 

@@ -30,7 +30,8 @@ SHOWN = 3
 
 
 def heldout_changes(run: PipelineRun, split: str) -> str:
-    """The problems of a split that changed most since the last stage began; a sentence if that cannot be said."""
+    """Return the problems of a split that changed most since the last stage began; a sentence if that cannot be
+    said."""
     evaluations = [each for each in stored_evaluations(run) if each.split == split]
     pair = before_and_after(evaluations)
     if pair is None:
@@ -39,7 +40,7 @@ def heldout_changes(run: PipelineRun, split: str) -> str:
 
 
 def changes_of(before: StoredEvaluation, after: StoredEvaluation, *, problems: Mapping[str, Problem]) -> str:
-    """What changed between two evaluations: the counts, and the problems that changed most."""
+    """Return what changed between two evaluations: the counts, and the problems that changed most."""
     found = changes(read_responses(before.path), read_responses(after.path))
     groups = (("Solved more often", found.better), ("Solved less often", found.worse))
     boxes = "".join(
@@ -52,7 +53,7 @@ def changes_of(before: StoredEvaluation, after: StoredEvaluation, *, problems: M
 
 
 def read_problem_texts(run: Path, split: str) -> dict[str, Problem]:
-    """The problems of a split by id, as the run has stored them; empty if the file is missing."""
+    """Return the problems of a split by id, as the run has stored them; empty if the file is missing."""
     path = run / "problems" / f"{split}.jsonl"
     try:
         return {row["id"]: Problem(**row) for row in read_jsonl(path)}

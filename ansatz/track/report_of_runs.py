@@ -26,7 +26,7 @@ NAMES = ("name", "out")
 
 
 def render_runs(runs: Sequence[PipelineRun], *, conclusions: Sequence[str]) -> str:
-    """The whole page. conclusions: a sentence about each run but the first, compared with the first."""
+    """Return the whole page. conclusions: a sentence about each run but the first, compared with the first."""
     names = run_names(runs)
     splits = list(dict.fromkeys(split for run in runs for split in run.splits()))
     stages = list(dict.fromkeys(stage.name for run in runs for stage in run.stages if stage.metrics))
@@ -39,7 +39,7 @@ def render_runs(runs: Sequence[PipelineRun], *, conclusions: Sequence[str]) -> s
 
 
 def run_names(runs: Sequence[PipelineRun]) -> list[str]:
-    """The runs' names; where two are the same, as much of the path as tells them apart."""
+    """Return the runs' names; where two are the same, as much of the path as tells them apart."""
     paths = [run.folder.resolve() for run in runs]
     depth = 1
     while max(Counter("/".join(path.parts[-depth:]) for path in paths).values()) > 1 and depth < 40:
@@ -104,7 +104,7 @@ def _card(stages: Sequence[StageRun | None], names: Sequence[str], panel: Panel)
 
 
 def _differences(runs: Sequence[PipelineRun], names: Sequence[str]) -> str:
-    """The keys of the recipes that are not the same in all runs."""
+    """Return the keys of the recipes that are not the same in all runs."""
     recipes = [_flat_recipe(run) for run in runs]
     keys = list(dict.fromkeys(key for recipe in recipes for key in recipe))
     differing = [key for key in keys if key not in NAMES and len({_value(recipe, key) for recipe in recipes}) > 1]
@@ -132,6 +132,6 @@ def _value(recipe: Mapping[str, Any], key: str) -> str:
 
 
 def default_path(runs: Sequence[Path]) -> Path:
-    """Where the report of several runs is written if nothing else is said."""
+    """Return where the report of several runs is written if nothing else is said."""
     name = "-".join(run.resolve().name for run in runs)
     return Path("reports") / f"{name if len(name) <= 150 else f'{name[:150]}-{len(runs)}-runs'}.html"

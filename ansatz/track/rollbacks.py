@@ -48,7 +48,8 @@ class Event:
 
 
 def read_rollbacks(folder: Path) -> tuple[Rollback, ...]:
-    """Oldest first; empty if nothing has been recorded. CheckpointError for a damaged one."""
+    """Return the rollbacks, oldest first; empty if nothing has been recorded. Raise CheckpointError for a damaged
+    one."""
     path = folder / FILE
     if not path.is_file():
         return ()
@@ -96,7 +97,7 @@ def set_aside(folder: Path, rollbacks: Sequence[Rollback]) -> None:
 
 
 def seconds_logged(folder: Path) -> float:
-    """Seconds that the stage had spent when its last row was logged, dropped steps included."""
+    """Return the seconds that the stage had spent when its last row was logged, dropped steps included."""
     paths = [folder / "metrics.jsonl", *(folder / FOLDER).glob("*/metrics.jsonl")]
     return max((_seconds(rows[-1], path) for path in paths if (rows := read_jsonl(path))), default=0.0)
 
@@ -111,14 +112,14 @@ def _seconds(row: Row, path: Path) -> float:
 
 
 def event_history(folder: Path) -> list[Event]:
-    """All events of a stage in the order in which they happened, those of dropped steps included."""
+    """Return all events of a stage in the order in which they happened, those of dropped steps included."""
     rollbacks = read_rollbacks(folder)
     events = [Event(row=row) for row in _events(folder)]
     for number in range(1, len(rollbacks) + 1):
         events += [Event(row=row, dropped_by=number) for row in _events(folder / FOLDER / str(number))]
 
     def attempt(event: Event) -> int:
-        """The number of rollbacks before the event: a rollback to an earlier step would have dropped it."""
+        """Return the number of rollbacks before the event: a rollback to an earlier step would have dropped it."""
         last = event.dropped_by - 1 if event.dropped_by else len(rollbacks)
         before = (number for number in range(1, last + 1) if rollbacks[number - 1].to_step < event.row["step"])
         return max(before, default=0)

@@ -40,12 +40,12 @@ class ExampleTimeline:
 
     @property
     def num_steps(self) -> int:
-        """Steps between the first and the last snapshot."""
+        """Return the number of steps between the first and the last snapshot."""
         return self.snapshots[-1].step - self.snapshots[0].step
 
 
 def example_timelines(stage: StageRun, *, limit: int = 4) -> list[ExampleTimeline]:
-    """Up to `limit` timelines: the longest ones, from as many levels as possible.
+    """Return up to `limit` timelines: the longest ones, from as many levels as possible.
 
     If no problem occurs at two saved steps, a timeline has problems of one level at the first, middle and last step.
     """
@@ -66,7 +66,8 @@ def example_timelines(stage: StageRun, *, limit: int = 4) -> list[ExampleTimelin
 
 
 def _varied(timelines: list[ExampleTimeline], limit: int) -> list[ExampleTimeline]:
-    """The longest timeline of each level, then the second longest of each, and so on; the result is in level order."""
+    """Return the longest timeline of each level, then the second longest of each, and so on; the result is in level
+    order."""
     taken: defaultdict[str, int] = defaultdict(int)
     ranked: list[tuple[int, ExampleTimeline]] = []
     for timeline in sorted(timelines, key=lambda timeline: -timeline.num_steps):
@@ -78,7 +79,7 @@ def _varied(timelines: list[ExampleTimeline], limit: int) -> list[ExampleTimelin
 
 
 def _ends(snapshots: list[Snapshot]) -> tuple[Snapshot, ...]:
-    """The snapshots at the first, the middle and the last of their steps."""
+    """Return the snapshots at the first, the middle and the last of their steps."""
     steps = sorted({snapshot.step for snapshot in snapshots})
     selected = sorted({steps[0], steps[len(steps) // 2], steps[-1]}) if steps else []
     return tuple(next(snapshot for snapshot in snapshots if snapshot.step == step) for step in selected)
@@ -96,7 +97,7 @@ def _snapshots(stage: StageRun) -> Iterator[Snapshot]:
 
 
 def _evenly_spaced(paths: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
-    """As many of the files as READ_BYTES allows, at least three, with the first and the last among them."""
+    """Return as many of the files as READ_BYTES allows, at least three, with the first and the last among them."""
     size = sum(path.stat().st_size for _, path in paths)
     if size <= READ_BYTES:
         return paths

@@ -42,12 +42,12 @@ class StoredResponse:
 
     @property
     def noise(self) -> tuple[int, int, str, int]:
-        """Two responses with the same key were sampled with the same noise."""
+        """Return the key of the response: two responses with the same key were sampled with the same noise."""
         return (self.seed, self.noise_step, self.problem, self.sample)
 
 
 def rollout_row(scored: ScoredRollout, *, group: str, noise_step: int, temperature: float) -> Row:
-    """The row of a rollout. group: the id of its group, such as rl/50/heldout/7."""
+    """Return the row of a rollout. group: the id of its group, such as rl/50/heldout/7."""
     rollout, score = scored.rollout, scored.score
     sampled = [logp for logp, kept in zip(rollout.behavior_logps, _sampled_mask(scored), strict=True) if kept]
     return {
@@ -78,12 +78,12 @@ def _sampled_mask(scored: ScoredRollout) -> tuple[bool, ...]:
 
 
 def _short(value: float) -> float | None:
-    """Six significant digits; None for nan and infinities, which JSON does not have."""
+    """Round to six significant digits; None for nan and infinities, which JSON does not have."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def read_responses(path: Path) -> list[StoredResponse]:
-    """The responses of a file. DataError for a row that no run writes."""
+    """Return the responses of a file. Raise DataError for a row that no run writes."""
     return [_response(row, f"{path}, line {number}") for number, row in enumerate(read_jsonl(path), start=1)]
 
 

@@ -14,7 +14,8 @@ from ansatz.types import Group, Reason, Rollout
 
 
 def rollout_metrics(groups: Sequence[Group]) -> dict[str, Measurement]:
-    """The rollout/ and reward/ metrics of a step, as `track.metrics` defines them. ValueError without groups."""
+    """Return the rollout/ and reward/ metrics of a step, as `track.metrics` defines them. Raise ValueError without
+    groups."""
     if not groups:
         raise ValueError("a step without groups has no rollout metrics. Expected at least 1 group, got 0.")
     members = [member for group in groups for member in group.members]
@@ -37,7 +38,7 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, Measurement]:
 
 
 def environment_metrics(groups: Sequence[Group]) -> dict[str, Measurement]:
-    """How often the environment has answered. A run of forced tokens is one observation."""
+    """Return how often the environment has answered. A run of forced tokens is one observation."""
     counts = [_num_observations(member.rollout) for group in groups for member in group.members]
     return {
         "rollout/observed_frac": mean(sum(count > 0 for count in counts), len(counts)),
@@ -50,7 +51,8 @@ def _num_observations(rollout: Rollout) -> int:
 
 
 def version_lag(groups: Sequence[Group], *, version: int) -> Measurement:
-    """Mean over the sampled tokens of the optimizer steps between the policy that sampled a token and `version`.
+    """Return the mean over the sampled tokens of the optimizer steps between the policy that sampled a token and
+    `version`.
 
     version: that of the policy that is about to be updated. 0 if it has sampled every token.
     """
@@ -63,12 +65,12 @@ def version_lag(groups: Sequence[Group], *, version: int) -> Measurement:
 
 
 def has_signal(rewards: Sequence[float]) -> bool:
-    """Whether a group advantage is not 0 for all: two rewards differ by more than rounding (1e-9)."""
+    """Return whether a group advantage is not 0 for all: two rewards differ by more than rounding (1e-9)."""
     return not math.isclose(min(rewards), max(rewards), rel_tol=1e-9, abs_tol=1e-9)
 
 
 def mean_of(numbers: Sequence[float]) -> Measurement:
-    """The mean of the numbers, whose sum is rounded only once."""
+    """Return the mean of the numbers, whose sum is rounded only once."""
     return mean(math.fsum(numbers), len(numbers))
 
 
@@ -83,7 +85,8 @@ def _single_rewards(groups: Sequence[Group]) -> dict[str, Measurement]:
 
 
 def _without_folders(names: Collection[str]) -> dict[str, str]:
-    """Names of rewards for metrics: of `folder/file.py:function` only file.py:function, unless two would be alike."""
+    """Return the names of rewards for metrics: of `folder/file.py:function` only file.py:function, unless two would be
+    alike."""
     short = {name: name.rpartition("/")[2] if ".py:" in name else name for name in names}
     counts = Counter(short.values())
     return {name: text if counts[text] == 1 else name for name, text in short.items()}

@@ -32,7 +32,8 @@ class RowWriter:
         self._failing_steps: list[int] = []
 
     def append(self, step: int, path: Path, text: str) -> None:
-        """Append the text to the file, now or with a later call. StorageError at the third failing step in a row."""
+        """Append the text to the file, now or with a later call. Raise StorageError at the third failing step in a
+        row."""
         self._add(step, _Write(path=path, text=lambda: text, append=True))
 
     def replace(self, step: int, path: Path, text: Callable[[], str]) -> None:
@@ -40,7 +41,7 @@ class RowWriter:
         self._add(step, _Write(path=path, text=text, append=False))
 
     def flush(self) -> None:
-        """Write what is still waiting. StorageError if that is not possible."""
+        """Write what is still waiting. Raise StorageError if that is not possible."""
         if (sentence := self._try()) is not None:
             raise StorageError(sentence)
 

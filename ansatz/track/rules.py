@@ -40,7 +40,7 @@ class Rule:
 
     @property
     def is_absolute(self) -> bool:
-        """Whether the limit is a value of the metric, instead of relative to the stage's own history."""
+        """Return whether the limit is a value of the metric, instead of relative to the stage's own history."""
         return self.condition in ("below", "above")
 
     @property
@@ -68,7 +68,8 @@ class Rule:
 
 
 def collapse_rules(action: Action) -> tuple[Rule, ...]:
-    """The rules of collapse. Each describes a policy that has stopped to work, not one that could work better."""
+    """Return the rules of collapse. Each describes a policy that has stopped to work, not one that could work
+    better."""
     return (
         Rule(
             name="reward",
@@ -188,7 +189,8 @@ def _range_rule(metric: Metric) -> Rule:
 
 
 def rules_of(section: WatchdogSection) -> tuple[Rule, ...]:
-    """The rules of a recipe, ranges first, without those of `ignore`. ConfigError for a rule that makes no sense."""
+    """Return the rules of a recipe, ranges first, without those of `ignore`. Raise ConfigError for a rule that makes no
+    sense."""
     rules = {rule.name: rule for rule in (*range_rules(), *collapse_rules(section.action))}
     for name, settings in section.rules.items():
         old = rules.get(name)

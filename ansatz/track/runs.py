@@ -32,7 +32,7 @@ class StageRun:
 
     @property
     def last_step(self) -> int:
-        """The last step with metrics or an evaluation; 0 for a stage without steps."""
+        """Return the last step with metrics or an evaluation; 0 for a stage without steps."""
         return max((int(row["step"]) for row in (*self.metrics, *self.evaluations)), default=0)
 
     @property
@@ -40,23 +40,23 @@ class StageRun:
         return float(self.metrics[-1]["seconds"]) if self.metrics else 0.0
 
     def curve(self, name: str) -> list[tuple[float, float]]:
-        """(step, value) of a metric at the steps that have it."""
+        """Return (step, value) of a metric at the steps that have it."""
         return [(row["step"], row[name]) for row in self.metrics if name in row]
 
     def metric_names(self) -> list[str]:
-        """Every metric of any step, in order of first appearance."""
+        """Return every metric of any step, in order of first appearance."""
         names = dict.fromkeys(name for row in self.metrics for name in row)
         return [name for name in names if name not in ("step", "seconds")]
 
     @property
     def best(self) -> Row | None:
-        """The evaluation of the best checkpoint that the stage still has; None if it has no evaluated one."""
+        """Return the evaluation of the best checkpoint that the stage still has; None if it has no evaluated one."""
         names = (re.fullmatch(r"step-(\d+)", path.name) for path in self.folder.glob("checkpoints/step-*"))
         rows = (row for row in self.evaluations if row["stage"] == self.name)
         return best_evaluation(rows, {int(match[1]) for match in names if match})
 
     def sample_files(self) -> list[tuple[int, Path]]:
-        """(step, path) of the saved rollouts, by step."""
+        """Return (step, path) of the saved rollouts, by step."""
         return [(file.step, file.path) for file in step_files(self.folder, SAMPLES)]
 
 
@@ -79,11 +79,12 @@ class PipelineRun:
 
     @property
     def seconds(self) -> float:
-        """Wall time of the run; while it is in progress, of the steps of its stages only."""
+        """Return the wall time of the run; while it is in progress, of the steps of its stages only."""
         return float(self.summary.get("seconds", sum(stage.seconds for stage in self.stages)))
 
     def evaluations(self) -> list[Row]:
-        """All evaluations in order: those of the summary, or those of the stages while the run is in progress."""
+        """Return all evaluations in order: those of the summary, or those of the stages while the run is in
+        progress."""
         return self.summary.get("evaluations") or [row for stage in self.stages for row in stage.evaluations]
 
     def splits(self) -> list[str]:
@@ -91,7 +92,7 @@ class PipelineRun:
 
 
 def read_pipeline(folder: Path) -> PipelineRun:
-    """DataError if the folder does not exist, or has neither a summary nor a stage."""
+    """Raise DataError if the folder does not exist, or has neither a summary nor a stage."""
     folder = Path(folder)
     summary_path = folder / "summary.json"
     summary = _summary(summary_path) if summary_path.exists() else {}
@@ -126,8 +127,8 @@ def _read_stages(folder: Path) -> Iterator[StageRun]:
 
 
 def _in_order(stages: Iterator[StageRun], summary: dict[str, Any]) -> list[StageRun]:
-    """In the order of the summary if it names all stages with steps. Otherwise by the age of their first files, which
-    are lost when a folder is copied."""
+    """Return the stages in the order of the summary if it names all stages with steps. Otherwise by the age of their
+    first files, which are lost when a folder is copied."""
     all_stages = list(stages)
     named = [row["stage"] for row in summary.get("evaluations", [])]
     if named and all(stage.name in named for stage in all_stages if stage.metrics):
@@ -150,7 +151,7 @@ def _events(stage: Path) -> list[Event]:
 
 
 def _summary(path: Path) -> dict[str, Any]:
-    """summary.json. DataError if it was changed."""
+    """Return summary.json. Raise DataError if it was changed."""
     advice = "Resume the run with --resume: a finished run then writes the file again."
     summary = read_object(path, error=DataError, advice=advice)
     seconds = summary.get("seconds", 0.0)
@@ -162,7 +163,8 @@ def _summary(path: Path) -> dict[str, Any]:
 
 
 def _rows_by_split(path: Path, fields: Mapping[str, type]) -> dict[str, list[Row]]:
-    """The file's rows by split; empty if there is none. DataError if it was changed. fields: what each row has."""
+    """Return the file's rows by split; empty if there is none. Raise DataError if it was changed. fields: what each row
+    has."""
     if not path.exists():
         return {}
     advice = "Remove the file: the report then leaves this part out."
@@ -176,5 +178,5 @@ def _rows_by_split(path: Path, fields: Mapping[str, type]) -> dict[str, list[Row
 
 
 def _text(path: Path) -> str:
-    """The text of the file; bytes that are not UTF-8 become question marks, as it is only shown."""
+    """Return the text of the file; bytes that are not UTF-8 become question marks, as it is only shown."""
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

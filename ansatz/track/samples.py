@@ -20,12 +20,12 @@ def write_samples(path: Path, scored: Sequence[ScoredRollout]) -> None:
 
 
 def samples_text(scored: Sequence[ScoredRollout]) -> str:
-    """What the file of these rollouts holds."""
+    """Return what the file of these rollouts holds."""
     return "".join(to_line({"format": FORMAT, **to_json(rollout)}) for rollout in scored)
 
 
 def read_samples(path: Path) -> list[ScoredRollout]:
-    """The rollouts of a file. DataError for a file in another format, or a row that is not a rollout."""
+    """Return the rollouts of a file. Raise DataError for a file in another format, or a row that is not a rollout."""
     rows = read_jsonl(path)
     other = next((row.get("format", 1) for row in rows if row.get("format", 1) != FORMAT), None)
     if other is not None:

@@ -20,17 +20,17 @@ class StepFile(NamedTuple):
 
 
 def step_path(stage: Path, folder: str, kind: str, step: int) -> Path:
-    """Where the file of a step is written."""
+    """Return where the file of a step is written."""
     return stage / folder / f"{kind}-{step:06d}.jsonl"
 
 
 def step_files(stage: Path, folder: str) -> list[StepFile]:
-    """The files in a folder of the stage, by step and kind."""
+    """Return the files in a folder of the stage, by step and kind."""
     matches = ((_NAME.fullmatch(path.name), path) for path in (stage / folder).glob("*.jsonl"))
     return sorted(StepFile(int(match[2]), match[1], path) for match, path in matches if match and path.is_file())
 
 
 def step_files_after(stage: Path, step: int) -> Iterator[StepFile]:
-    """The files of all later steps, in every folder."""
+    """Yield the files of all later steps, in every folder."""
     for folder in (SAMPLES, EVALUATIONS):
         yield from (file for file in step_files(stage, folder) if file.step > step)

@@ -28,7 +28,7 @@ class StoredEvaluation(NamedTuple):
 
 
 def stored_evaluations(run: PipelineRun) -> list[StoredEvaluation]:
-    """Those of all stages, in the order in which they were made."""
+    """Return the stored evaluations of all stages, in the order in which they were made."""
     return [
         StoredEvaluation(stage.name, file.step, file.kind, file.path)
         for stage in run.stages
@@ -37,8 +37,8 @@ def stored_evaluations(run: PipelineRun) -> list[StoredEvaluation]:
 
 
 def before_and_after(evaluations: Sequence[StoredEvaluation]) -> tuple[StoredEvaluation, StoredEvaluation] | None:
-    """The newest evaluation, and the one with which its stage began: the last of an earlier stage, or else the first of
-    the same stage. None if there are not two."""
+    """Return the newest evaluation, and the one with which its stage began: the last of an earlier stage, or else the
+    first of the same stage. None if there are not two."""
     if len(evaluations) < 2:
         return None
     after = evaluations[-1]
@@ -55,17 +55,17 @@ class ProblemChange:
 
     @property
     def num_correct(self) -> tuple[int, int]:
-        """How many of the responses are correct, before and after."""
+        """Return how many of the responses are correct, before and after."""
         return sum(a.verdict.correct for a, _ in self.pairs), sum(b.verdict.correct for _, b in self.pairs)
 
     @property
     def change(self) -> float:
-        """By how much the fraction of correct responses has risen."""
+        """Return by how much the fraction of correct responses has risen."""
         return fmean(b.verdict.correct - a.verdict.correct for a, b in self.pairs)
 
     @property
     def flipped(self) -> tuple[StoredResponse, StoredResponse]:
-        """The first pair whose verdict changed in the direction of the whole problem."""
+        """Return the first pair whose verdict changed in the direction of the whole problem."""
         return next((a, b) for a, b in self.pairs if (b.verdict.correct - a.verdict.correct) * self.change > 0)
 
 

@@ -60,15 +60,15 @@ class Chart:
 
 
 def figure(chart: Chart) -> str:
-    """The chart as the text of a file of its own, in the one size of all figures of the documentation."""
+    """Return the chart as the text of a file of its own, in the one size of all figures of the documentation."""
     width, height = FIGURE_SIZE
     return line_chart(chart, width=width, height=height, standalone=True) + "\n"
 
 
 def line_chart(chart: Chart, *, width: int = 440, height: int = 240, standalone: bool = False) -> str:
-    """The chart as an <svg> element. standalone: with title, style and background, to be saved as a file.
+    """Return the chart as an <svg> element. standalone: with title, style and background, to be saved as a file.
 
-    ValueError if no series has a point.
+    Raise ValueError if no series has a point.
     """
     drawn = [series for series in chart.series if series.points]
     if not drawn:
@@ -139,7 +139,7 @@ class _Box:
         return "".join(out)
 
     def _legend_entries(self) -> list[tuple[Series, int, int, float]]:
-        """(series, index, row, x) of each entry, wrapped at the right edge. A single series needs no legend."""
+        """Return (series, index, row, x) of each entry, wrapped at the right edge. A single series needs no legend."""
         if len(self.series) < 2:
             return []
         entries: list[tuple[Series, int, int, float]] = []
@@ -186,7 +186,8 @@ class _Box:
         return [(tick, axis_number(tick)) for tick in ticks if self.x_low <= tick <= self.x_high]
 
     def data(self) -> str:
-        """What the pointer needs: the edges of the plot, and each series as [name, [[px, x text, y text], ...]]."""
+        """Return what the pointer needs: the edges of the plot, and each series as [name, [[px, x text, y text],
+        ...]]."""
         lines = []
         for series in self.series:
             labels = series.labels or [f"{self.chart.x_label} {axis_number(x)}".strip() for x, _ in series.points]
@@ -230,7 +231,8 @@ def _colour(series: Series, index: int) -> int:
 
 
 def _y_span(ys: Sequence[float]) -> Point:
-    """The axis includes 0 unless all values are far from it, like sampler-trainer gaps around 1.0002."""
+    """Return the ends of the axis. It includes 0 unless all values are far from it, like sampler-trainer gaps around
+    1.0002."""
     low, high = min(ys), max(ys)
     if 0 <= low < 0.6 * high:
         low = 0.0
@@ -243,7 +245,7 @@ def _y_span(ys: Sequence[float]) -> Point:
 
 
 def round_ticks(low: float, high: float, *, count: int) -> list[float]:
-    """About `count` round numbers that are 1, 2 or 5 times a power of ten apart and enclose low and high."""
+    """Return about `count` round numbers that are 1, 2 or 5 times a power of ten apart and enclose low and high."""
     raw = (high - low) / max(count - 1, 1)
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))
@@ -252,7 +254,7 @@ def round_ticks(low: float, high: float, *, count: int) -> list[float]:
 
 
 def axis_number(value: float) -> str:
-    """Short and without noise: 0.25, 1200, 1.5e-05."""
+    """Write a number short and without noise: 0.25, 1200, 1.5e-05."""
     return f"{value:.0f}" if value == round(value) and abs(value) < 1e6 else f"{value:.6g}"
 
 
@@ -260,7 +262,7 @@ _SMALLEST_BITS = 1074  # the smallest float above 0 is 2**-1074
 
 
 def running_mean(points: Sequence[Point]) -> list[Point]:
-    """Mean over a centred window of a tenth of the points (at least 5), which is narrower near the ends.
+    """Return the mean over a centred window of a tenth of the points (at least 5), which is narrower near the ends.
 
     Sums up to each point make the time linear. They are whole multiples of the smallest float, and so exact: without
     this, one very large value would spoil every mean after it.
@@ -279,7 +281,8 @@ def running_mean(points: Sequence[Point]) -> list[Point]:
 
 
 def thin(items: Sequence[Item], *, value: Callable[[Item], float], limit: int = MAX_POINTS) -> Sequence[Item]:
-    """At most `limit` items in order: the smallest and the largest of limit / 2 equal parts, so that spikes stay."""
+    """Return at most `limit` items in order: the smallest and the largest of limit / 2 equal parts, so that spikes
+    stay."""
     if len(items) <= limit:
         return items
     parts = limit // 2

@@ -153,7 +153,7 @@ class Tracker:
             self._console.event(step, text)
 
     def _seconds(self) -> float:
-        """Seconds since the stage began, without the time between a kill and its resume."""
+        """Return the seconds since the stage began, without the time between a kill and its resume."""
         return self._seconds_before + self._clock() - self._opened
 
     def _truncate(self, *, after: int | None) -> None:
@@ -180,7 +180,7 @@ class Tracker:
 def truncate_after(run_dir: Path, step: int | None) -> list[Row]:
     """Remove everything after `step` (None: only lines that were cut off). Returns the remaining metric lines.
 
-    DataError, before anything is removed, for a row that no run writes.
+    Raise DataError, before anything is removed, for a row that no run writes.
     """
     for name, checked in (("evaluations", evaluation_rows), ("events", event_rows), ("metrics", metrics_rows)):
         checked(read_jsonl(run_dir / f"{name}.jsonl"), run_dir / f"{name}.jsonl")
@@ -197,7 +197,8 @@ def truncate_after(run_dir: Path, step: int | None) -> list[Row]:
 
 
 def evaluation_scalars(row: Evaluation) -> dict[str, float]:
-    """The numbers of an evaluation by TensorBoard tag: eval/SPLIT/NAME, and eval/SPLIT/NAME/LEVEL for each level."""
+    """Return the numbers of an evaluation by TensorBoard tag: eval/SPLIT/NAME, and eval/SPLIT/NAME/LEVEL for each
+    level."""
     prefix = f"eval/{row['split']}"
     out = {f"{prefix}/{name}": float(row[name]) for name in EVALUATION_NUMBERS if row[name] is not None}
     for level, numbers in row.get("by_level", {}).items():

@@ -50,7 +50,7 @@ class RuleState:
 
     @staticmethod
     def from_json(row: Mapping[str, Any]) -> RuleState:
-        """Of a checkpoint; older ones have no `excused` and no `first`."""
+        """Return the state from a checkpoint; older ones have no `excused` and no `first`."""
         lists = {key: tuple(row.get(key, ())) for key in ("steps", "values", "spreads", "excused", "means")}
         return RuleState(**{**row, **lists})
 
@@ -94,7 +94,7 @@ class Finding:
 
     @property
     def numbers(self) -> dict[str, float | str]:
-        """For the event of this finding."""
+        """Return the fields for the event of this finding."""
         rule = self.rule
         return {
             "rule": rule.name,
@@ -188,7 +188,7 @@ def _judge(rule: Rule, state: RuleState, step: int, metrics: Mapping[str, float]
 
 
 def _with_references(rule: Rule, state: RuleState, mean: float) -> RuleState:
-    """The state with what relative conditions compare with; absolute ones need nothing."""
+    """Return the state with what relative conditions compare with; absolute ones need nothing."""
     if rule.condition == "falls_by":
         best = mean if state.best is None else max(state.best, mean)
         spread = max(state.best_spread, fmean(state.spreads))

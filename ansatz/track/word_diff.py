@@ -20,7 +20,7 @@ class Piece(NamedTuple):
 
 
 def word_diff(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
-    """Both texts in pieces: numbers, words and signs that differ, and what is between them.
+    """Return both texts in pieces: numbers, words and signs that differ, and what is between them.
 
     Example: "12 + 3 = 14" and "12 + 3 = 15" give [("12 + 3 = ", shared), ("14", not shared)], and the same with 15.
     """
@@ -40,7 +40,7 @@ def word_diff(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
 
 
 def _common(left: Sequence[str], right: Sequence[str]) -> int:
-    """The length of the common beginning."""
+    """Return the length of the common beginning."""
     same = (index for index, (a, b) in enumerate(zip(left, right, strict=False)) if a != b)
     return next(same, min(len(left), len(right)))
 

@@ -32,7 +32,7 @@ class Buckets:
         return self._rows
 
     def rows_with(self, keys_B: Any) -> list[int]:
-        """The rows that share at least one key with these, in order."""
+        """Return the rows that share at least one key with these, in order."""
         entry = self._head[keys_B % BUCKETS]
         stored = (keys_B >> np.uint64(32)).astype(np.uint32)
         rows: set[int] = set()
@@ -62,7 +62,7 @@ def _grown(column: Any, size: int) -> Any:
 
 
 def mixed(keys_B: Any, context: int) -> Any:
-    """The keys mixed with the context; every bit of both affects all bits (the finaliser of MurmurHash3)."""
+    """Return the keys mixed with the context; every bit of both affects all bits (the finaliser of MurmurHash3)."""
     keys_B = keys_B ^ np.uint64(context)
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         keys_B = (keys_B ^ (keys_B >> np.uint64(33))) * np.uint64(factor)

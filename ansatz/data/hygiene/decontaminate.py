@@ -98,7 +98,7 @@ class BenchmarkTexts:
         self._frequency.update(self._shared_grams(normalized_words(_text(problem))))
 
     def overlap(self, problem: Problem, *, min_frac: float = 0.0) -> Overlap | None:
-        """The overlap with the test problem that this problem resembles most; None if there is none.
+        """Return the overlap with the test problem that this problem resembles most; None if there is none.
 
         min_frac: ignore overlaps with a smaller shared_frac.
         """
@@ -113,7 +113,7 @@ class BenchmarkTexts:
         return None
 
     def _candidates(self, words: list[str]) -> Iterator[tuple[float, int]]:
-        """(shared_frac, test) of the most similar tests, most similar first."""
+        """Yield (shared_frac, test) of the most similar tests, most similar first."""
         shared: dict[int, float] = {}
         for gram in self._shared_grams(words):
             weight = self._weight(gram)
@@ -153,7 +153,7 @@ class BenchmarkTexts:
         return math.log(1 + self._documents / self._frequency[gram])
 
     def _test_sizes(self) -> list[float]:
-        """The weight of all trigrams of each test question; computed once, when counting is over."""
+        """Return the weight of all trigrams of each test question; computed once, when counting is over."""
         if self._sizes is None:
             self._sizes = [0.0] * len(self._problems)
             for gram, tests in self._index.items():
@@ -166,7 +166,7 @@ class NgramTexts(BenchmarkTexts):
     """The test problems, indexed by their n-grams, one of which makes an overlap. All weigh the same, so nothing has to
     be counted before, and shared_frac is the fraction of a test question's n-grams that the row contains.
 
-    ConfigError for an `ngram` below 3.
+    Raises ConfigError for an `ngram` below 3.
     """
 
     least_frac = 0.0
@@ -186,12 +186,13 @@ class NgramTexts(BenchmarkTexts):
 
 
 def _text(problem: Problem) -> str:
-    """The conversation up to the question, without lettered options: the same question can be asked without them."""
+    """Return the conversation up to the question, without lettered options: the same question can be asked without
+    them."""
     return without_choices(problem.dialogue)
 
 
 def numbers_frac(test: str, row: str) -> float:
-    """The number of shared numbers, counted with repetitions, divided by the numbers of the text that has fewer.
+    """Return the number of shared numbers, counted with repetitions, divided by the numbers of the text that has fewer.
 
     So a shortened copy that lacks some numbers, and a longer copy that has more, both get 1. Without numbers: 1.
     """

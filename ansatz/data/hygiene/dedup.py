@@ -53,7 +53,7 @@ class Dedup:
     threshold: Jaccard similarity from which two problems are near duplicates (0.6 to 1). ngram: words or signs per
     n-gram. near: False finds exact duplicates only. embeddings: if given, also finds paraphrases. An exact duplicate
     counts even if its answer differs; `same_answer` is then False. Memory: under 1 kB for a problem of 50 words, plus
-    0.6 kB with embeddings of 384 dimensions. ConfigError for a setting outside its range.
+    0.6 kB with embeddings of 384 dimensions. Raises ConfigError for a setting outside its range.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Dedup:
         self._bands = Buckets(BANDS)
 
     def find(self, problem: Problem) -> Duplicate | None:
-        """The earlier problem that this one repeats; None for a new problem, which is then remembered."""
+        """Return the earlier problem that this one repeats; None for a new problem, which is then remembered."""
         key = hash64(signature(problem.dialogue))
         if (index := self._exact.get(key)) is not None:
             return Duplicate("exact", self._ids[index], 1.0, same_answer(self._answers[index], problem.answer))
@@ -103,23 +103,23 @@ class Dedup:
 
 
 def must_be_equal(problem: Problem, figures: Sequence[str]) -> int:
-    """A hash of the figures and of the answer without typesetting."""
+    """Return a hash of the figures and of the answer without typesetting."""
     return hash64("\0".join([bare_answer(problem.answer), *figures]))
 
 
 def hash64(text: str) -> int:
-    """A 64-bit hash. Among two million texts, a collision occurs about once in ten million runs."""
+    """Return a 64-bit hash. Among two million texts, a collision occurs about once in ten million runs."""
     return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big")
 
 
 def jaccard(left: Any, right: Any) -> float:
-    """|A and B| / |A or B| of two arrays of distinct hashes; 0 if one is empty."""
+    """Return |A and B| / |A or B| of two arrays of distinct hashes; 0 if one is empty."""
     shared = np.intersect1d(left, right, assume_unique=True).size
     return shared / (left.size + right.size - shared) if shared else 0.0
 
 
 def _shingles(text: str, ngram: int) -> Any:
-    """The distinct hashes of the n-grams, sorted; empty for a text that is shorter than one n-gram."""
+    """Return the distinct hashes of the n-grams, sorted; empty for a text that is shorter than one n-gram."""
     grams = ngrams(signature(text).split(), ngram)
     return np.unique(np.fromiter((zlib.crc32(gram.encode()) for gram in grams), np.uint32, len(grams)))
 
@@ -134,7 +134,7 @@ _MIX, _BAND = _odd_numbers("mix", BAND_ROWS), _odd_numbers("band", BANDS)
 
 
 def _bands(shingles: Any, context: int = 0) -> Any:
-    """One 64-bit key for each band of the MinHash signature, mixed with `context`.
+    """Return one 64-bit key for each band of the MinHash signature, mixed with `context`.
 
     Hash i of x is the upper half of a_i x + b_i mod 2^64. Without shingles the keys depend only on the context.
     """

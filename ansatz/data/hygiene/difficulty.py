@@ -31,7 +31,7 @@ def write_pass_rates(
     dropped.
 
     The report next to `out` counts the problems with 0, 1, ... k correct responses. Both files are written atomically.
-    Returns the report. ConfigError unless 0 <= low <= high <= 1.
+    Return the report. Raise ConfigError unless 0 <= low <= high <= 1.
     """
     check_range(low, high)
     read, kept, histogram = 0, 0, Counter[int]()

@@ -50,7 +50,7 @@ class EmbeddingIndex:
         self._vectors: list[bytes] = []
 
     def encode_ahead(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """The pairs unchanged. The questions of a batch are encoded before its first pair is yielded."""
+        """Yield the pairs unchanged. The questions of a batch are encoded before its first pair is yielded."""
         rest = iter(pairs)
         while batch := list(islice(rest, BATCH)):
             questions = [problem.dialogue for _, problem in batch]
@@ -58,7 +58,7 @@ class EmbeddingIndex:
             yield from batch
 
     def vector(self, problem: Problem) -> Any:
-        """The vector of the problem that `encode_ahead` yielded last, or of any other problem."""
+        """Return the vector of the problem that `encode_ahead` yielded last, or of any other problem."""
         while self._ahead:  # the questions in between were duplicates and needed no vector
             question, vector = self._ahead.popleft()
             if question == problem.dialogue:
@@ -66,7 +66,7 @@ class EmbeddingIndex:
         return _quantized(np.asarray(self._encode([problem.dialogue]), np.float32)[0])
 
     def closest(self, vector: Any, context: int) -> tuple[int, float] | None:
-        """(index, cosine) of the first kept problem, in the order of keeping, that reaches the threshold.
+        """Return (index, cosine) of the first kept problem, in the order of keeping, that reaches the threshold.
 
         context: a hash of what must be equal.
         """
@@ -82,15 +82,15 @@ class EmbeddingIndex:
 
 
 def cosine(left: Any, right: Any) -> float:
-    """The cosine of two vectors of small integers; 0 if one of them is 0."""
+    """Return the cosine of two vectors of small integers; 0 if one of them is 0."""
     left, right = left.astype(np.float32), right.astype(np.float32)
     size = float(np.sqrt((left @ left) * (right @ right)))
     return float(left @ right) / size if size else 0.0
 
 
 def sentence_encoder(name: str) -> Encode:
-    """The encoder in a folder that sentence-transformers wrote, or of the hub. ConfigError if it does not load;
-    MissingExtraError without the package."""
+    """Return the encoder in a folder that sentence-transformers wrote, or of the hub. Raise ConfigError if it does not
+    load; raise MissingExtraError without the package."""
     parts = hub_name(name)
     if parts is None and not Path(name).is_dir():
         raise ConfigError(
@@ -120,7 +120,7 @@ def _quantized(vector: Any) -> Any:
 
 
 def _bands(vector: Any, context: int) -> Any:
-    """A 64-bit key for each band: on which sides of its planes the vector lies."""
+    """Return a 64-bit key for each band: on which sides of its planes the vector lies."""
     sides = (_planes(len(vector)) @ vector.astype(np.float32) > 0).reshape(BANDS, PLANES)
     bands = np.arange(BANDS, dtype=np.uint64) << np.uint64(PLANES)
     return mixed(bands + sides @ (1 << np.arange(PLANES, dtype=np.uint64)), context)

@@ -26,19 +26,20 @@ _PROOF = re.compile(
 
 
 def multiple_choice(problem: Problem) -> bool:
-    """The question lists options, or asks for one and the answer is a letter: one guess in five is correct."""
+    """Return whether the question lists options, or asks for one and the answer is a letter: one guess in five is
+    right."""
     if _OPTIONS.search(_DRAWING.sub("", problem.question)):
         return True
     return bool(_CHOOSE.search(problem.question) and _LETTER.fullmatch(problem.answer))
 
 
 def true_false(problem: Problem) -> bool:
-    """The answer is yes or no: one guess in two is correct."""
+    """Return whether the answer is yes or no: one guess in two is correct."""
     return " ".join(normalized_words(problem.answer)) in _TRUTH
 
 
 def proof(problem: Problem) -> bool:
-    """The question asks for a proof, which a final answer cannot represent."""
+    """Return whether the question asks for a proof, which a final answer cannot represent."""
     return _PROOF.search(problem.question) is not None
 
 
@@ -52,9 +53,10 @@ FILTERS: dict[str, Callable[[Problem], bool]] = {
 def why_dropped(
     problem: Problem, *, drop: Collection[str] = tuple(FILTERS), max_words: int | None = None
 ) -> str | None:
-    """The first filter that rejects the problem, "too_long" for a question over max_words, None if the problem stays.
+    """Return the first filter that rejects the problem, "too_long" for a question over max_words, None if the problem
+    stays.
 
-    drop: keys of FILTERS. ConfigError for an unknown key or a max_words below 1.
+    drop: keys of FILTERS. Raise ConfigError for an unknown key or a max_words below 1.
     """
     for name in drop:
         if name not in FILTERS:

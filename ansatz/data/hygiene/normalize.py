@@ -62,39 +62,41 @@ _FIGURE = re.compile(r"\d+(?:\.\d+)?|[-+*/=<>^!%]")
 
 
 def normalized_words(text: str) -> list[str]:
-    """Runs of letters and digits in lower case. LaTeX commands count as words, except those that only typeset."""
+    """Return the runs of letters and digits, in lower case. LaTeX commands count as words, except those that only
+    typeset."""
     return _WORD.findall(_plain(text))
 
 
 def signature(text: str) -> str:
-    """Words, signs and brackets. So x+1 and x-1 differ, and so do 8/(4/2) and 8/4/2. Blanks, dollar signs, full stops,
-    typesetting, and braces around a single letter, digit or command are ignored."""
+    """Return words, signs and brackets. So x+1 and x-1 differ, and so do 8/(4/2) and 8/4/2. Blanks, dollar signs, full
+    stops, typesetting, and braces around a single letter, digit or command are ignored."""
     return " ".join(_WORD_OR_SIGN.findall(_plain(text)))
 
 
 def figures_of(text: str) -> tuple[str, ...]:
-    """All numbers in digits and all arithmetic signs, sorted. Texts with different figures are different problems."""
+    """Return all numbers in digits and all arithmetic signs, sorted. Texts with different figures are different
+    problems."""
     return tuple(sorted(_FIGURE.findall(_plain(text))))
 
 
 def numbers_of(text: str) -> list[str]:
-    """All numbers in digits, in order."""
+    """Return all numbers in digits, in order."""
     return [figure for figure in _FIGURE.findall(_plain(text)) if figure[0].isdigit()]
 
 
 def ngrams(words: Sequence[str], length: int) -> list[str]:
-    """All runs of `length` consecutive words, in order; empty for a shorter text."""
+    """Return all runs of `length` consecutive words, in order; empty for a shorter text."""
     return [" ".join(words[start : start + length]) for start in range(len(words) - length + 1)]
 
 
 def same_answer(left: str, right: str) -> bool:
-    """Whether two answers are the same text, ignoring typesetting, blanks and a final full stop; of several, whether
-    they share one. There is no algebra: 1/2 and 0.5 differ."""
+    """Return whether two answers are the same text, ignoring typesetting, blanks and a final full stop; of several,
+    whether they share one. There is no algebra: 1/2 and 0.5 differ."""
     return not set(map(bare_answer, golds_of(left))).isdisjoint(map(bare_answer, golds_of(right)))
 
 
 def bare_answer(answer: str) -> str:
-    """The answer without typesetting, blanks, dollar signs, a final full stop, and braces around the whole."""
+    """Return the answer without typesetting, blanks, dollar signs, a final full stop, and braces around the whole."""
     bare = re.sub(r"[\s$]", "", _plain(answer)).rstrip(".")
     return bare[1:-1] if re.fullmatch(r"\{[^{}]*\}", bare) else bare
 

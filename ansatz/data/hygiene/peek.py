@@ -87,26 +87,26 @@ def summarize(
 
 
 def quantiles(values: Sequence[int]) -> tuple[int, ...]:
-    """The values at QUANTILES (nearest rank, so each one occurs); empty for no values."""
+    """Return the values at QUANTILES (nearest rank, so each one occurs); empty for no values."""
     ordered = sorted(values)
     return tuple(ordered[round(level * (len(ordered) - 1))] for level in QUANTILES) if ordered else ()
 
 
 def answer_kind(answer: str) -> str:
-    """The key of _KINDS whose form the answer has; "expression" if none matches."""
+    """Return the key of _KINDS whose form the answer has; "expression" if none matches."""
     inside = re.sub(r"(?<!\\)\$([^$]*[^$\\])\$", r"\1", answer)
     bare = re.sub(r"\\[,;!: ]|\\(?:left|right)(?![a-z])|\s", "", inside).rstrip(".")
     return next((kind for kind, form in _KINDS.items() if re.fullmatch(form, bare, re.DOTALL)), "expression")
 
 
 def _first_text(problem: Problem, keys: Sequence[str]) -> str:
-    """The first of these fields of the row that is text; "none" if there is none."""
+    """Return the first of these fields of the row that is text; "none" if there is none."""
     values = (problem.meta.get(key) for key in keys)
     return next((value for value in values if isinstance(value, str) and value.strip()), "none")
 
 
 def doubts(problem: Problem, *, same: Callable[[str, str], bool] = same_answer) -> list[str]:
-    """Reasons why a person should look at the problem; usually empty."""
+    """Return the reasons why a person should look at the problem; usually empty."""
     question, answer, solution = problem.question, problem.answer, problem.solution or ""
     ending = after_hashes(solution) or last_box(solution)
     checks = {

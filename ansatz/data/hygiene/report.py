@@ -22,7 +22,7 @@ _ROWS = '  "dropped_rows": ['
 
 
 def report_path(out: Path) -> Path:
-    """OUT.report.json, where OUT is the path without its last extension."""
+    """Return OUT.report.json, where OUT is the path without its last extension."""
     return out.with_suffix(".report.json")
 
 
@@ -37,7 +37,7 @@ def write_data_report(out: Path, head: Mapping[str, Any], dropped: Iterable[str]
 
 
 def read_head(report: Path) -> Json | None:
-    """The report without its rows; None if there is no such file or it is not valid JSON."""
+    """Return the report without its rows; None if there is no such file or it is not valid JSON."""
     try:
         with report.open(encoding="utf-8") as file:
             lines: list[str] = []
@@ -59,7 +59,7 @@ def _object(text: str) -> Json:
 
 
 def history(file: Path) -> list[Json]:
-    """The heads of the reports of all `ansatz data` verbs that the file's rows went through, oldest first.
+    """Return the heads of the reports of all `ansatz data` verbs that the file's rows went through, oldest first.
 
     Empty if the file has no report, or if the file was changed after its report was written.
     """
@@ -71,7 +71,7 @@ def history(file: Path) -> list[Json]:
 
 
 def decontaminations(file: Path) -> list[Json]:
-    """The decontamination steps in the file's history, each {against, rule, ngram, min_frac, rows, dropped}.
+    """Return the decontamination steps in the file's history, each {against, rule, ngram, min_frac, rows, dropped}.
 
     Reports of older versions name no rule.
     """
@@ -82,12 +82,13 @@ def decontaminations(file: Path) -> list[Json]:
 
 
 def provenance(section: Mapping[str, Any]) -> list[Json]:
-    """{path, decontaminated} for every problem file that a `data` entry names, including those of its parts."""
+    """Return {path, decontaminated} for every problem file that a `data` entry names, including those of its parts."""
     return [{"path": path, "decontaminated": decontaminations(Path(path))} for path in paths_in(section)]
 
 
 def paths_in(section: Mapping[str, Any]) -> list[str]:
-    """Every file that a `data` entry names, in order: of the entry, of a mixture's parts, of a fusion's source."""
+    """Return every file that a `data` entry names, in order: of the entry, of a mixture's parts, of a fusion's
+    source."""
     path = section.get("path") or []
     paths = [path] if isinstance(path, str) else cast("list[str]", path)
     inner = [part for part in (section.get("of"), *(section.get("parts") or ())) if isinstance(part, Mapping)]
@@ -96,7 +97,7 @@ def paths_in(section: Mapping[str, Any]) -> list[str]:
 
 
 def digest(file: Path) -> str:
-    """SHA-256 of the file's bytes; empty if it cannot be read."""
+    """Return SHA-256 of the file's bytes; empty if it cannot be read."""
     try:
         with file.open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -56,12 +56,13 @@ def filter_rows(
 
 
 def unreadable(row: UnfitRow) -> Json:
-    """Why an unreadable row is dropped, for the report."""
+    """Return why an unreadable row is dropped, for the report."""
     return {"kind": "unreadable", "gold": row.gold, "reason": row.reason}
 
 
 def json_line(values: Json) -> str:
-    """The JSON text with a newline. Half characters (lone surrogates), which are not valid Unicode, stay escaped."""
+    """Return the JSON text with a newline. Half characters (lone surrogates), which are not valid Unicode, stay
+    escaped."""
     line = json.dumps(values, ensure_ascii=False)
     try:
         line.encode()
@@ -80,7 +81,7 @@ def split_rows(
 ) -> tuple[int, int]:
     """Write each row to `heldout` or to `out`, and a report next to each. Returns the number of rows in (out, heldout).
 
-    All files are written atomically. ConfigError if two of them have the same path.
+    All files are written atomically. Raise ConfigError if two of them have the same path.
     """
     if out.resolve() == heldout.resolve() or report_path(out).resolve() == report_path(heldout).resolve():
         raise ConfigError(f"both parts, or their reports, would be written to {out}. Choose two different names.")

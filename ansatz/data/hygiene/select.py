@@ -50,17 +50,17 @@ class SelectedResponses:
 
     @property
     def kinds(self) -> dict[str, int]:
-        """The number of dropped responses by reason."""
+        """Return the number of dropped responses by reason."""
         return dict(sorted(Counter(reason for _, reason in self.dropped).items()))
 
 
 def select_responses(
     candidates: Iterable[Candidate], *, per_prompt: int, pick: str, seed: int, filters: Sequence[Reject] = ()
 ) -> SelectedResponses:
-    """The responses to train on. seed: for pick = "random"; the order depends only on the seed and the problem.
+    """Return the responses to train on. seed: for pick = "random"; the order depends only on the seed and the problem.
 
-    Two responses to a problem are the same if they agree in words, signs and brackets. ConfigError for per_prompt below
-    1 or an unknown pick.
+    Two responses to a problem are the same if they agree in words, signs and brackets. Raise ConfigError for per_prompt
+    below 1 or an unknown pick.
     """
     check_selection(per_prompt=per_prompt, pick=pick)
     groups: dict[str, list[Candidate]] = {}
@@ -85,7 +85,7 @@ def select_responses(
 
 
 def check_selection(*, per_prompt: int, pick: str) -> None:
-    """ConfigError for a setting outside its range."""
+    """Raise ConfigError for a setting outside its range."""
     if per_prompt < 1:
         raise ConfigError(f"per_prompt = {per_prompt}, expected at least 1 response per problem.")
     if pick not in PICKS:
@@ -108,7 +108,7 @@ def _rejection(candidate: Candidate, filters: Sequence[Reject]) -> str | None:
 
 
 def selection_counts(selected: SelectedResponses) -> dict[str, Any]:
-    """The counts for the report next to the written file."""
+    """Return the counts for the report next to the written file."""
     candidates = [*selected.kept, *(candidate for candidate, _ in selected.dropped)]
     per_problem = Counter(candidate.problem_id for candidate in selected.kept)
     return {

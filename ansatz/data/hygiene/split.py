@@ -12,11 +12,11 @@ BY = ("question", "id")
 
 
 def held_out(problem: Problem, *, heldout_frac: float, seed: int = 0, by: str = "question") -> bool:
-    """Whether the problem is held out.
+    """Return whether the problem is held out.
 
     heldout_frac: expected fraction of the problems that are held out, between 0 and 1 (exclusive). A problem that is
     held out at one fraction is held out at every larger one. by: "question" (questions that are equal except for
-    typesetting fall on the same side) or "id". ConfigError for a setting outside its range.
+    typesetting fall on the same side) or "id". Raise ConfigError for a setting outside its range.
     """
     if not 0 < heldout_frac < 1:
         raise ConfigError(f"heldout_frac = {heldout_frac}, expected a number above 0 and below 1.")

@@ -95,7 +95,8 @@ Classifier = Callable[[Problem], str | Sequence[str]]
 
 
 def topics_of(problem: Problem) -> list[str]:
-    """All topics that apply, the one with the most evidence first, arithmetic last: its words are in most stories."""
+    """Return all topics that apply, the one with the most evidence first, arithmetic last: its words are in most
+    stories."""
     text = problem.dialogue
     evidence = {
         topic: sum(weight * min(MOST, sum(1 for _ in pattern.finditer(text))) for weight, pattern in patterns)
@@ -106,9 +107,10 @@ def topics_of(problem: Problem) -> list[str]:
 
 
 def classifier_of(reference: str | None) -> Callable[[Problem], list[str]]:
-    """The rules, or a user's classifier: "file.py:function" with a function (problem) -> topic, or a list of topics.
+    """Return the rules, or a user's classifier: "file.py:function" with a function (problem) -> topic, or a list of
+    topics.
 
-    ConfigError if there is no such function, or if it returns something else.
+    Raise ConfigError if there is no such function, or if it returns something else.
     """
     if reference is None:
         return lambda problem: topics_of(problem) or [OTHER]
