@@ -481,29 +481,6 @@ def suggest_keys(last: str, known: Iterable[str], *, option: str = "") -> str:
     return f" Did you mean {', '.join(others)}{' or ' if others else ''}{end}?" if same else ""
 
 
-def count_keys(section: type[BaseModel]) -> int:
-    """Number of leaf keys in a section and its subsections: how much a user has to know.
-
-    A sampling option means the same in every section that takes it, so it counts once.
-    """
-    num_keys, shared = _leaf_keys(section)
-    return num_keys + len(shared)
-
-
-def _leaf_keys(section: type[BaseModel]) -> tuple[int, set[str]]:
-    """Number of keys of the section and its subsections without sampling options, and the names of those options."""
-    shared = set(SamplingOptions.model_fields) if issubclass(section, SamplingOptions) else set[str]()
-    num_keys = 0
-    for name, info in section.model_fields.items():
-        kind = info.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            more, also_shared = _leaf_keys(kind)
-            num_keys, shared = num_keys + more, shared | also_shared
-        else:
-            num_keys += name not in shared
-    return num_keys, shared
-
-
 def flat_keys(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"train.lr": 1e-4, ...}: a resolved config by dotted name."""
     flat: dict[str, Any] = {}

@@ -1,0 +1,187 @@
+"""The size of the package stays within budgets: a change that exceeds one removes something first.
+
+The numbers of `BUDGETS` only fall. `python tests/test_package_size.py` prints the present values, and what is largest.
+
+Lines of code are lines without docstrings, comments and blanks. The core is what a run of SFT and RL imports, except
+the features: everything that can be left out of such a run. What a recipe finds by name (a reward, a source of
+problems) is no part of the core, because nothing imports it.
+"""
+
+import ast
+import functools
+import io
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from ansatz.config.sampling import SamplingOptions
+from ansatz.config.schema import Config
+
+ROOT = Path(__file__).parent.parent
+
+BUDGETS = {
+    "lines of code": 47_200,
+    "lines of code of the core": 21_900,
+    "modules": 495,
+    "modules of the core": 229,
+    "internal imports of a module, mean": 4.7,
+    "internal imports of a module, maximum": 33,
+    "keys of a recipe": 98,
+    "functions over 60 lines": 6,
+    "functions with more than 9 parameters": 15,
+}
+
+FEATURES = (
+    "adapters", "certify", "cli", "cluster", "config.reward_model", "config.watchdog", "data.hygiene",
+    "data.label_files", "data.pair_files", "data.pairs", "environments", "evaluate.reward_models",
+    "loop.labelled_responses", "loop.own_reward_model", "loop.pair_rounds", "loop.reward_data",
+    "loop.reward_evaluation", "loop.simulate", "loop.stages.preference", "loop.stages.rejection",
+    "loop.stages.reward_model", "loop.watch", "models.reward_model", "objectives.preference",
+    "objectives.preference_objective", "objectives.projects", "objectives.reward_losses", "rewards.chat_client",
+    "rewards.code_tests", "rewards.judge", "rewards.math_answer", "rewards.sandbox", "rollout.vllm", "track.rules",
+    "track.watchdog", "train.distributed", "train.fsdp", "train.rank_group", "train.rank_host", "train.reward_trainer",
+)  # fmt: skip
+"""Modules and packages that are no part of the core, by their names within `ansatz`."""
+
+START = ("loop.pipeline", "loop.stages.sft", "loop.stages.rl", "api")
+"""What a run of SFT and RL begins with."""
+
+MAX_LINES = 60
+MAX_PARAMETERS = 9
+
+
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """Parse every module of the package: {"ansatz.train.step": tree}."""
+    paths = sorted((ROOT / "ansatz").rglob("*.py"))
+    named = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    return {name: ast.parse(path.read_text(encoding="utf-8"), str(path)) for name, path in named.items()}
+
+
+@functools.cache
+def imports_of(name: str) -> frozenset[str]:
+    """Return the modules of the package that a module imports anywhere, also for types alone."""
+    imported: set[str] = set()
+    for node in ast.walk(trees()[name]):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            full = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            imported |= {path if path in trees() else node.module for path in full.values()}
+    return frozenset((imported & trees().keys()) - {name})
+
+
+def core() -> set[str]:
+    """Return the modules that a run imports, directly or through others, without those of features."""
+    reached, waiting = set[str](), [f"ansatz.{name}" for name in START]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached and not is_feature(name):
+            reached.add(name)
+            waiting += imports_of(name)
+    return reached
+
+
+def is_feature(name: str) -> bool:
+    """Tell whether a module is one of FEATURES or within one."""
+    return any(f"{name}.".startswith(f"ansatz.{feature}.") for feature in FEATURES)
+
+
+def count_lines(name: str) -> int:
+    """Count the lines of a module without docstrings, comments and blanks."""
+    tree = trees()[name]
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    docstrings = [text for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)]
+    lines = set[int]()
+    path = ROOT / Path(*name.split("."))
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    no_code = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    for token in tokenize.generate_tokens(io.StringIO(source.read_text(encoding="utf-8")).readline):
+        if token.type not in no_code:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    for text in docstrings:
+        lines -= set(range(text.lineno, (text.end_lineno or text.lineno) + 1))
+    return len(lines)
+
+
+def functions() -> Iterator[tuple[str, int, int]]:
+    """Yield (place, lines, parameters) of every function. `self` is not counted."""
+    for name, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                listed = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                parameters = [argument.arg for argument in listed if argument.arg not in ("self", "cls")]
+                yield f"{name}.{node.name}", (node.end_lineno or 0) - node.lineno + 1, len(parameters)
+
+
+def long_functions() -> list[str]:
+    """List the functions with more than MAX_LINES lines, decorators not counted."""
+    return [f"{place}: {lines} lines" for place, lines, _ in functions() if lines > MAX_LINES]
+
+
+def wide_functions() -> list[str]:
+    """List the functions with more than MAX_PARAMETERS parameters."""
+    return [f"{place}: {number} parameters" for place, _, number in functions() if number > MAX_PARAMETERS]
+
+
+def count_keys(section: type[BaseModel]) -> int:
+    """Count the leaf keys in a section and its subsections: how much a user has to know.
+
+    A sampling option means the same in every section that takes it, so it counts once.
+    """
+    num_keys, shared = leaf_keys(section)
+    return num_keys + len(shared)
+
+
+def leaf_keys(section: type[BaseModel]) -> tuple[int, set[str]]:
+    """Return the number of keys without sampling options, and the names of those options."""
+    shared = set(SamplingOptions.model_fields) if issubclass(section, SamplingOptions) else set[str]()
+    num_keys = 0
+    for name, info in section.model_fields.items():
+        kind = info.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            more, also_shared = leaf_keys(kind)
+            num_keys, shared = num_keys + more, shared | also_shared
+        else:
+            num_keys += name not in shared
+    return num_keys, shared
+
+
+@functools.cache
+def measured() -> dict[str, float]:
+    """Measure what has a budget."""
+    num_imports = [len(imports_of(name)) for name in trees()]
+    return {
+        "lines of code": sum(count_lines(name) for name in trees()),
+        "lines of code of the core": sum(count_lines(name) for name in core()),
+        "modules": len(trees()),
+        "modules of the core": len(core()),
+        "internal imports of a module, mean": round(sum(num_imports) / len(num_imports), 2),
+        "internal imports of a module, maximum": max(num_imports),
+        "keys of a recipe": count_keys(Config),
+        f"functions over {MAX_LINES} lines": len(long_functions()),
+        f"functions with more than {MAX_PARAMETERS} parameters": len(wide_functions()),
+    }
+
+
+@pytest.mark.parametrize("what", BUDGETS)
+def test_the_package_stays_within_its_budget(what):
+    value, budget = measured()[what], BUDGETS[what]
+    assert value <= budget, f"{what}: {value}, at most {budget}. Remove something first."
+
+
+def test_every_feature_is_there_and_the_core_is_more_than_a_file():
+    gone = [feature for feature in FEATURES if not any(f"{name}.".startswith(f"ansatz.{feature}.") for name in trees())]
+    assert gone == []
+    assert {"ansatz.train.step", "ansatz.rollout.native.sampler", "ansatz.loop.collect"} <= core()
+
+
+if __name__ == "__main__":
+    for what, value in measured().items():
+        print(f"{what}: {value}")
+    print(*long_functions(), *wide_functions(), sep="\n")
+    widest = sorted(trees(), key=lambda name: len(imports_of(name)), reverse=True)
+    print(*[f"{name}: {len(imports_of(name))} internal imports" for name in widest[:12]], sep="\n")
