@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers test-reasoning-gym test-verifiers bench bench-graders bench-gpu docs check
+.PHONY: env demo test test-slow test-cluster test-gpu test-vllm test-trainers test-reasoning-gym test-verifiers bench bench-graders bench-gpu docs site release check
 
 env: .venv/.ready
 
@@ -96,6 +96,24 @@ docs: env
 	$(BIN)/python -m tools.option_reference
 	$(BIN)/python -m tools.paradigm_reference
 	$(BIN)/python -m tools.component_inputs
+
+# The documentation as a site, in site/: without a network, and with no link that leads nowhere.
+.venv-site/.ready: Makefile
+	$(PYTHON) -m venv .venv-site
+	.venv-site/bin/python -m pip install --quiet zensical==0.0.73 mkdocstrings-python==2.0.11
+	touch $@
+
+site: .venv-site/.ready
+	.venv-site/bin/zensical build --clean --strict
+
+# The release in dist/, built twice with the same bytes, and tried in an empty environment and an empty folder.
+.venv-release/.ready: Makefile
+	$(PYTHON) -m venv .venv-release
+	.venv-release/bin/python -m pip install --quiet build==1.6.1 twine==7.0.0
+	touch $@
+
+release: .venv-release/.ready
+	.venv-release/bin/python -m tools.release
 
 check: env
 	$(BIN)/ruff check .
