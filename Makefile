@@ -100,11 +100,12 @@ docs: env
 # The documentation as a site, in site/: without a network, and with no link that leads nowhere.
 .venv-site/.ready: Makefile
 	$(PYTHON) -m venv .venv-site
-	.venv-site/bin/python -m pip install --quiet zensical==0.0.73 mkdocstrings-python==2.0.11
+	.venv-site/bin/python -m pip install --quiet zensical==0.0.73 mkdocstrings-python==2.0.11 ruff
 	touch $@
 
 site: .venv-site/.ready
 	.venv-site/bin/zensical build --clean --strict
+	.venv-site/bin/python -m tools.llms_text site
 
 # The release in dist/, built twice with the same bytes, and tried in an empty environment and an empty folder.
 .venv-release/.ready: Makefile

@@ -23,6 +23,7 @@ FIRST_STEPS = (
     ("init", "my_project"),
     ("data", "check", "my_project/problems.jsonl"),
     ("explain", "my_project/recipe.yaml"),
+    ("parity",),
     ("train", "my_project/recipe.yaml", "--model.toy", "true"),
     ("report", "runs/first_run_toy"),
     ("export", "runs/first_run_toy", "model"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from golden_numbers import entries
 from toy_runs import REPOSITORY
 from typer.testing import CliRunner
 
-from ansatz.certify.parity import GOLDEN, certify
+from ansatz.certify.parity import certify
 from ansatz.certify.parity.cases import error
 from ansatz.certify.parity.report import LEFT_OUT
 from ansatz.cli.parity import parity
@@ -154,13 +153,6 @@ def test_the_page_names_every_project_and_version_that_the_numbers_come_from():
     assert len(versions) > 10
     assert [version for version in versions if version not in page] == []
     assert f"{len(entries())} cases" in page
-
-
-def test_the_golden_numbers_are_part_of_the_package():
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = project["tool"]["setuptools"]["package-data"]["ansatz"]
-    package = REPOSITORY / "ansatz"
-    assert GOLDEN in [path for pattern in patterns for path in package.glob(pattern)]
 
 
 def test_no_setting_is_read_off_an_expected_output():

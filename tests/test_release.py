@@ -1,0 +1,70 @@
+"""What a release consists of besides the code: versions that agree, forms and workflows that are valid, and a site that
+shows every page. `make release` and `make site` build them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+import yaml
+from toy_runs import REPOSITORY
+
+import ansatz
+from tools.llms_text import short_text
+
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
+
+
+def strings(value: Any) -> list[str]:
+    """Every text in a value of YAML or TOML, however deep."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [value] if isinstance(value, str) else [text for item in value for text in strings(item)]
+
+
+def test_package_citation_and_import_have_one_version():
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == PROJECT["version"] == ansatz.__version__
+    assert citation["license"] == PROJECT["license"]
+
+
+def test_the_site_shows_every_page_of_the_documentation():
+    site = tomllib.loads((REPOSITORY / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    docs = REPOSITORY / "docs"
+    assert sorted(strings(site["nav"])) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
+
+
+def test_the_list_for_programs_names_pages_of_the_site():
+    links = re.findall(r"\]\(([\w/.-]+)\.html", short_text())
+    pages = {re.sub(r"(^|/)index$", r"\1README", link) for link in links}
+    assert len(pages) > 30
+    assert [page for page in pages if not (REPOSITORY / "docs" / f"{page}.md").is_file()] == []
+
+
+def test_workflows_run_targets_of_the_makefile_that_exist():
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    commands = [
+        step["run"]
+        for workflow in WORKFLOWS
+        for job in yaml.safe_load(workflow.read_text(encoding="utf-8"))["jobs"].values()
+        for step in job.get("steps", ())
+        if step.get("run", "").startswith("make ")
+    ]
+    assert {command.split()[1] for command in commands} == {"check", "test", "release", "site"}
+    assert all(re.search(rf"^{command.split()[1]}:", makefile, re.M) for command in commands)
+
+
+def test_the_hooks_are_the_tools_of_make_check():
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    checks = re.findall(r"\$\(BIN\)/(\S+)", makefile.partition("\ncheck: env\n")[2])
+    hooks = yaml.safe_load((REPOSITORY / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
+    assert {hook["entry"].removeprefix(".venv/bin/").split()[0] for hook in hooks} == set(checks)
+
+
+def test_forms_of_issues_ask_for_what_is_needed_to_repeat_a_fault():
+    forms = REPOSITORY / ".github" / "ISSUE_TEMPLATE"
+    bug = yaml.safe_load((forms / "bug.yml").read_text(encoding="utf-8"))
+    required = {field["id"] for field in bug["body"] if field.get("validations", {}).get("required")}
+    assert required == {"what", "command", "doctor"}
