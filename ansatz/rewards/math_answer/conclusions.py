@@ -11,12 +11,10 @@ import re
 from typing import Any
 
 from ansatz.rewards.math_answer import foreign
-from ansatz.rewards.math_answer.clause_words import CHAT, END_MARKS
 from ansatz.rewards.math_answer.context import read_before, refused
-from ansatz.rewards.math_answer.last_clause import ending
-from ansatz.rewards.math_answer.last_sentence import hypothetical, last_sentence, stated_in
 from ansatz.rewards.math_answer.letters import asserted_letter
-from ansatz.rewards.math_answer.sentence_words import REFUSING
+from ansatz.rewards.math_answer.sentence_words import CHAT, END_MARKS, REFUSING
+from ansatz.rewards.math_answer.sentences import hypothetical, last_sentence, stated_in
 from ansatz.rewards.math_answer.statements import (
     BOLD,
     SPANS,
@@ -55,7 +53,7 @@ def last_statement(text: str, *, choice: bool) -> str | None:
     in_other_language = foreign.concluded(sentence) or foreign.stated(sentence)
     if in_other_language or foreign.is_foreign(sentence):
         return in_other_language
-    return stated_in(sentence) or ending(sentence)
+    return stated_in(sentence)
 
 
 def without_politeness(text: str) -> str:

@@ -28,8 +28,8 @@ from ansatz.rewards.math_answer.context import (
     taken_back,
     unit_behind,
 )
-from ansatz.rewards.math_answer.last_sentence import last_sentence, stated_in
 from ansatz.rewards.math_answer.letters import last_letter
+from ansatz.rewards.math_answer.sentences import last_sentence, stated_in
 from ansatz.rewards.math_answer.words import HEDGES
 
 Mode = Literal["strict", "anchored", "last_number"]
