@@ -93,6 +93,7 @@ docs: env
 	$(BIN)/python -m tools.cli_reference
 	$(BIN)/python -m tools.preset_reference
 	$(BIN)/python -m tools.model_reference
+	$(BIN)/python -m tools.metric_reference
 	$(BIN)/python -m tools.option_reference
 	$(BIN)/python -m tools.paradigm_reference
 	$(BIN)/python -m tools.component_inputs

@@ -14,8 +14,10 @@ from typing import cast
 from ansatz.config.watchdog import CONDITIONS, Action, RuleSettings, WatchdogSection
 from ansatz.errors import ConfigError
 from ansatz.registry import suggest
-from ansatz.track.metrics import METRICS, SIGNAL, SOLVED, WINDOW, Metric, Minimum, find_metric
+from ansatz.track.metrics import Metric, Minimum, exact_names, find_metric, load_metrics
 
+WINDOW = 5
+"""Steps over which a rule averages its metric, unless a recipe gives another number."""
 REMEMBERED_WINDOWS = 10
 """`grows_by` and `rises_by` compare with the smallest mean of this number of windows."""
 
@@ -68,8 +70,13 @@ class Rule:
 
 
 def collapse_rules(action: Action) -> tuple[Rule, ...]:
-    """Return the rules of collapse. Each describes a policy that has stopped to work, not one that could work
-    better."""
+    """Return the rules of collapse. Each describes a policy that has stopped to work, not one that could work better.
+
+    Two things excuse a low entropy. Either the policy solves most problems, so that it is sure of its answers with good
+    reason, or the samples of many prompts differ in their reward, so that it explores.
+    """
+    signal = load_metrics()["rollout/groups_with_signal_frac"]
+    assert signal.low is not None
     return (
         Rule(
             name="reward",
@@ -85,7 +92,7 @@ def collapse_rules(action: Action) -> tuple[Rule, ...]:
             condition="below",
             limit=0.005,
             action=action,
-            unless=(SOLVED, SIGNAL),
+            unless=(*signal.unless, Minimum(signal.name, signal.low)),
             advice="The policy is nearly deterministic and cannot explore. Lower train.lr, raise the upper clip, or "
             "add an entropy bonus.",
         ),
@@ -158,7 +165,7 @@ def collapse_rules(action: Action) -> tuple[Rule, ...]:
 
 def range_rules() -> tuple[Rule, ...]:
     """Return one rule for each metric that has a range in the table, and `gap`."""
-    ranges = [_range_rule(metric) for metric in METRICS if metric.low is not None or metric.high is not None]
+    ranges = [_range_rule(metric) for metric in load_metrics().values() if metric.has_range]
     return (*ranges, GAP)
 
 
@@ -231,6 +238,5 @@ def _new_rule(name: str, settings: RuleSettings, *, known: Sequence[str]) -> Rul
 
 def _known_metric(rule: str, metric: str) -> str:
     if find_metric(metric) is None:
-        known = [row.name for row in METRICS if not row.is_family]
-        raise ConfigError(f"watchdog.rules.{rule}.metric = {metric!r}: not a metric.{suggest(metric, known)}")
+        raise ConfigError(f"watchdog.rules.{rule}.metric = {metric!r}: not a metric.{suggest(metric, exact_names())}")
     return metric
