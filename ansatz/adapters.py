@@ -16,12 +16,12 @@ _MATH: Rewards = {"math_answer": {}}
 
 
 def trl_reward(rewards: Rewards = _MATH, *, answer_column: str = "answer") -> Callable[..., list[float]]:
-    """A reward function for TRL's GRPOTrainer and RLOOTrainer: `GRPOTrainer(..., reward_funcs=trl_reward())`.
+    """Return a reward function for TRL's GRPOTrainer and RLOOTrainer: `GRPOTrainer(..., reward_funcs=trl_reward())`.
 
     rewards: as in a recipe, so weights, several rewards and rewards of the group work. answer_column: the column of the
     data set with the gold answer. The other columns are the problem's meta, where `countdown` and `code_tests` look.
     Lengths are those of completion_ids. TRL does not say which responses were cut off, so none counts as truncated.
-    ConfigError for a wrong reward now, and for a missing column at the first step.
+    Raise ConfigError for a wrong reward now, and for a missing column at the first step.
     """
     grader = build_grader(rewards)
     grader.start()
@@ -46,7 +46,8 @@ def verl_compute_score(
     extra_info: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """The function that verl's `custom_reward_function` names: 1.0 if the response ends in the gold answer, else 0.0.
+    """Score a response as the function that verl's `custom_reward_function` names: 1.0 if the response ends in the
+    gold answer, else 0.0.
 
     options: those of `ansatz.verify`, which verl passes from `custom_reward_function.reward_kwargs`. data_source and
     extra_info are not used. `acc` and `pred` are logged by verl.
@@ -56,7 +57,7 @@ def verl_compute_score(
 
 
 def verifiers_rubric(*, weight: float = 1.0, **options: Any) -> Any:
-    """A `verifiers.Rubric` with one reward: 1.0 if the completion ends in the gold answer, else 0.0.
+    """Return a `verifiers.Rubric` with one reward: 1.0 if the completion ends in the gold answer, else 0.0.
 
     options: those of `ansatz.verify`. MissingExtraError without the package `verifiers`, or with a version that has no
     `Rubric`: 0.1.14 has it, 0.4.0 does not.
@@ -78,7 +79,7 @@ def verifiers_rubric(*, weight: float = 1.0, **options: Any) -> Any:
 def _rollouts(
     prompts: Sequence[str], completions: Sequence[Any], columns: Mapping[str, Any], answer_column: str
 ) -> list[Rollout]:
-    """Equal prompts with equal answers are one problem, so that rewards can compare its responses."""
+    """Build rollouts. Equal prompts with equal answers are one problem, so that rewards can compare its responses."""
     per_response = {name: value for name, value in columns.items() if _fits(value, len(prompts))}
     answers = per_response.pop(answer_column)
     token_ids = per_response.pop("completion_ids", [()] * len(prompts))
@@ -111,12 +112,12 @@ def _rollouts(
 
 
 def _fits(value: Any, count: int) -> bool:
-    """Whether the value is a column: a list with one entry per response."""
+    """Tell whether the value is a column: a list with one entry per response."""
     return isinstance(value, list) and len(cast(list[Any], value)) == count
 
 
 def _text(value: Any) -> str:
-    """A text, or the text of the last message of a conversation."""
+    """Return a text, or the text of the last message of a conversation."""
     if isinstance(value, str):
         return value
     messages = cast(Sequence[Any], value)

@@ -84,7 +84,7 @@ def train_recipe(
 def load_policy(
     path: str | Path, *, device: str | None = None, dtype: Literal["auto", "float32", "bfloat16"] = "auto"
 ) -> Policy:
-    """A model with its tokenizer, ready for `sample`. path: a Hugging Face folder, such as a checkpoint.
+    """Load a model with its tokenizer, ready for `sample`. path: a Hugging Face folder, such as a checkpoint.
 
     device: default: a GPU if there is one, otherwise the CPU. dtype: auto is bfloat16 if the device multiplies it
     natively, otherwise float32.
@@ -104,7 +104,7 @@ def sample(
     seed: int = 0,
     **options: Any,
 ) -> list[list[Rollout]]:
-    """The policy's responses to each prompt: one list per prompt, in order. `rollout.text` is the response.
+    """Sample the policy's responses to each prompt: one list per prompt, in order. `rollout.text` is the response.
 
     template: the text around each question; "none" takes the prompts as they are, "chat" uses the tokenizer's chat
     template. The same seed gives the same responses. options: those of docs/sampling.md, such as
@@ -139,7 +139,7 @@ def _problem(index: int, prompt: str | Problem) -> Problem:
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch already when it is imported."""
+    """Import what needs torch only when a program uses it."""
     if name in ("PolicyLoss", "policy_loss"):
         from ansatz.objectives import policy_loss as module
 

@@ -24,7 +24,7 @@ _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 def has_half_character(text: str) -> bool:
-    """Whether it holds a lone surrogate, which no tokenizer and no UTF-8 file can take."""
+    """Tell whether it holds a lone surrogate, which no tokenizer and no UTF-8 file can take."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -58,7 +58,7 @@ def replacing(path: Path) -> Iterator[TextIO]:
 
 
 def make_private(folder: Path) -> Path:
-    """The folder, made if it is missing, which from now on only its user can read, with all that is in it."""
+    """Make the folder if it is missing, and let only its user read it and all that is in it. Return it."""
     folder.mkdir(parents=True, exist_ok=True)
     with suppress(PermissionError):  # of a folder that another user has made
         folder.chmod(0o700)
@@ -74,7 +74,7 @@ def write_text(path: Path, text: str) -> None:
 def append_text(path: Path, text: str) -> None:
     """Append to a file, which is made if it is missing. Half characters are written as by `replacing`.
 
-    OSError if the disk is full; the file is then as it was.
+    Raise OSError if the disk is full; the file is then as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     check_not_special(path)
@@ -89,7 +89,7 @@ def append_text(path: Path, text: str) -> None:
 
 
 def is_special(path: Path) -> bool:
-    """Whether it is a pipe, a device or a socket, or a link to one. Reading one can wait or go on for ever."""
+    """Tell whether it is a pipe, a device or a socket, or a link to one. Reading one can wait or go on for ever."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
@@ -98,13 +98,13 @@ def is_special(path: Path) -> bool:
 
 
 def check_not_special(path: Path) -> None:
-    """OSError for a pipe, a device or a socket."""
+    """Raise OSError for a pipe, a device or a socket."""
     if is_special(path):
         raise OSError(errno.EINVAL, "It is a pipe, a device or a socket, expected a file", os.fspath(path))
 
 
 def check_ordinary_files(folder: Path) -> None:
-    """OSError if anything in the folder, at any depth, is a pipe, a device or a socket."""
+    """Raise OSError if anything in the folder, at any depth, is a pipe, a device or a socket."""
     for parent, _, names in os.walk(folder):
         for name in names:
             check_not_special(Path(parent, name))
@@ -125,7 +125,7 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def not_written(path: Path, error: OSError, *, needed: int | None = None) -> str:
-    """A sentence about a file or folder that could not be written. needed: its bytes, if they are known."""
+    """Return a sentence about a file or folder that could not be written. needed: its bytes, if they are known."""
     folder = next(each for each in (path, *path.absolute().parents) if each.is_dir())
     sizes = f"{_size(shutil.disk_usage(folder).free)} are free on this disk"
     if needed is not None:

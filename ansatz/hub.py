@@ -39,14 +39,14 @@ class HubName(NamedTuple):
 
 
 def hub_name(name: str | Path) -> HubName | None:
-    """The parts of a hub name; None for an existing folder and for what can only be a path."""
+    """Return the parts of a hub name; None for an existing folder and for what can only be a path."""
     match = None if Path(name).exists() else _HUB_NAME.fullmatch(str(name))
     return None if match is None else HubName(match[1], match[2])
 
 
 @contextmanager
 def stored_only() -> Iterator[None]:
-    """Within the block nothing is downloaded: NotStoredError is raised instead, here and by `data.hub`."""
+    """Download nothing within the block: NotStoredError is raised instead, here and by `data.hub`."""
     token = _STORED_ONLY.set(True)
     try:
         yield
@@ -59,12 +59,14 @@ def downloads_allowed() -> bool:
 
 
 def local_folder(name: str | Path, *, key: str = "model.path", weights: bool = True) -> Path:
-    """The folder of a model. A model of the hub is downloaded unless the cache has it; files that are not needed are
-    left out. A path is returned as it is, whether or not it exists.
+    """Return the folder of a model.
+
+    A model of the hub is downloaded unless the cache has it; files that are not needed are left out. A path is returned
+    as it is, whether or not it exists.
 
     key: what the name is the value of, for messages. weights: False if only the tokenizer is needed.
 
-    ModelError if the hub has no such model or revision, does not give access to it, or cannot be reached.
+    Raise ModelError if the hub has no such model or revision, does not give access to it, or cannot be reached.
     """
     parts = hub_name(name)
     if parts is None:
@@ -77,7 +79,7 @@ def local_folder(name: str | Path, *, key: str = "model.path", weights: bool = T
 
 
 def model_folder(name: str | Path, *, key: str = "model.path") -> Path:
-    """The folder of a model, which is downloaded if it is on the hub. Cheap enough to run before any work.
+    """Return the folder of a model, which is downloaded if it is on the hub. Cheap enough to run before any work.
 
     Raises ModelError unless the folder has the files of a model with a tokenizer, MissingModelError if it does not
     exist.
@@ -98,7 +100,7 @@ def model_folder(name: str | Path, *, key: str = "model.path") -> Path:
 
 
 def is_stored(name: str | Path) -> bool:
-    """Whether `local_folder` needs no download: a folder, or a model that the hub's cache has."""
+    """Tell whether `local_folder` needs no download: a folder, or a model that the hub's cache has."""
     if hub_name(name) is None:
         return Path(name).is_dir()
     try:
@@ -110,8 +112,8 @@ def is_stored(name: str | Path) -> bool:
 
 
 def pinned(name: str, *, key: str = "model.path") -> str:
-    """The hub name with the commit that its revision stands for now, such as "Qwen/Qwen2.5-1.5B@989aa79..."; the name
-    itself if it is not one of the hub. Downloads the model, and raises what `local_folder` raises."""
+    """Return the hub name with the commit that its revision stands for now, such as "Qwen/Qwen2.5-1.5B@989aa79...";
+    the name itself if it is not one of the hub. Downloads the model, and raises what `local_folder` raises."""
     parts = hub_name(name)
     return name if parts is None else f"{parts.repository}@{local_folder(name, key=key).name}"
 
@@ -182,7 +184,7 @@ def _refusals(name: str, parts: HubName, *, key: str) -> Iterator[None]:
 
 
 def _cause(error: BaseException) -> str:
-    """The first cause of an error, in one line."""
+    """Return the first cause of an error, in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
     return next(iter(str(error).strip().splitlines()), type(error).__name__)[:200].rstrip(".")

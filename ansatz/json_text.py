@@ -19,8 +19,8 @@ MAX_INTEGER = 10**300
 
 
 def parse_json(text: str | bytes, *, own: bool = False) -> Any:
-    """The value. ValueError for text that is not JSON or UTF-8, is nested too deeply or has an integer that is too
-    large.
+    """Parse JSON. Raise ValueError for text that is not JSON or UTF-8, is nested too deeply or has an integer that
+    is too large.
 
     own: the text is from a file that only Ansatz writes. nan, infinities and half characters (lone surrogates), which
     files of other programs may have and Ansatz never writes, are then errors too.
@@ -40,8 +40,10 @@ def parse_json(text: str | bytes, *, own: bool = False) -> Any:
 
 
 def read_object(path: Path, *, error: type[AnsatzError], advice: str) -> dict[str, Any]:
-    """The JSON object in a file that Ansatz wrote. `error`, with the advice, if the file cannot be read or has been
-    changed to something else."""
+    """Read the JSON object in a file that Ansatz wrote.
+
+    Raise `error`, with the advice, if the file cannot be read or has been changed to something else.
+    """
     try:
         value = parse_json(path.read_bytes(), own=True)
     except (OSError, ValueError) as cause:
@@ -62,7 +64,7 @@ def _not_a_number(name: str) -> Any:
 
 
 def _depth(value: Any) -> int:
-    """Levels of lists and objects, counted without recursion."""
+    """Count the levels of lists and objects, without recursion."""
     depth, level = 0, [value]
     while level := [item for item in level if isinstance(item, list | dict)]:
         depth += 1

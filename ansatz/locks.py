@@ -37,7 +37,7 @@ class FolderLock:
             raise
 
     def check(self) -> str | None:
-        """ConfigError if the folder was moved or replaced, or if another process may have used it.
+        """Raise ConfigError if the folder was moved or replaced, or if another process may have used it.
 
         If only the file was removed or replaced, it is made again. Returns a sentence about that.
         """
@@ -86,7 +86,7 @@ class FolderLock:
             ) from error
 
     def _pid(self) -> str:
-        """What the file says; "unknown" if it was removed or holds no number."""
+        """Return what the file says; "unknown" if it was removed or holds no number."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
@@ -102,7 +102,10 @@ class FolderLock:
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[FolderLock]:
-    """Hold the folder until the block ends; it is made if it is missing. ConfigError if another process holds it."""
+    """Hold the folder until the block ends; it is made if it is missing.
+
+    Raise ConfigError if another process holds it.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(folder)
@@ -118,7 +121,7 @@ def folder_lock(folder: Path) -> Iterator[FolderLock]:
 
 
 def _is(path: Path, descriptor: int) -> bool:
-    """Whether the path still leads to what was opened."""
+    """Tell whether the path still leads to what was opened."""
     try:
         now, opened = os.stat(path), os.fstat(descriptor)
     except OSError:

@@ -9,7 +9,8 @@ REPETITION_NGRAM = 8
 
 
 def repeated_frac(token_ids: Sequence[int], *, ngram: int = REPETITION_NGRAM) -> float:
-    """Fraction of repeated n-grams, 1 - distinct / all: 0 if all differ or there are none, close to 1 for a loop.
+    """Return the fraction of repeated n-grams, 1 - distinct / all: 0 if all differ or there are none, close to 1 for
+    a loop.
 
     ngram: length in tokens, 1 or more.
     """

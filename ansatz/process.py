@@ -60,8 +60,8 @@ def prepare_standard_streams() -> None:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGINT (Ctrl-C), SIGTERM and SIGHUP end the block with KeyboardInterrupt or SystemExit, so that it cleans up: it
-    closes its files and workers and shows the cursor again. A second signal ends the process at once.
+    """End the block on SIGINT (Ctrl-C), SIGTERM and SIGHUP with KeyboardInterrupt or SystemExit, so that it cleans
+    up: it closes its files and workers and shows the cursor again. A second signal ends the process at once.
 
     No effect outside of the main thread, where Python forbids it, and on signals that are ignored or handled already.
     """

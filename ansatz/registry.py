@@ -39,7 +39,7 @@ OTHER_NAMES = {
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """ " Did you mean X?" if a known name is similar, otherwise the list of known names."""
+    """Suggest " Did you mean X?" if a known name is similar, otherwise list the known names."""
     names = sorted(known)
     if OTHER_NAMES.get(name) in names:
         return f" Did you mean {OTHER_NAMES[name]!r}?"
@@ -55,7 +55,10 @@ class Registry(Generic[F]):
         self._entries: dict[str, F] = {}
 
     def register(self, *names: str) -> Callable[[F], F]:
-        """Decorator. Without names, the name of the function is used. Further names are aliases."""
+        """Register a function, as a decorator.
+
+        Without names, the name of the function is used. Further names are aliases.
+        """
 
         def add(function: F) -> F:
             for name in names or (function.__name__,):
@@ -70,8 +73,11 @@ class Registry(Generic[F]):
         return sorted(self._entries)
 
     def get(self, name: Any) -> F:
-        """The component with this name. A name with a colon is loaded from a file or a module. ConfigError for an
-        unknown name, and for a value that is not text."""
+        """Return the component with this name.
+
+        A name with a colon is loaded from a file or a module. Raise ConfigError for an unknown name, and for a value
+        that is not text.
+        """
         if not isinstance(name, str):
             raise ConfigError(f"{self.kind} {name!r:.60}: expected a name. Known: {', '.join(self.names())}.")
         if name in self._entries:
@@ -81,12 +87,12 @@ class Registry(Generic[F]):
         raise ConfigError(f"{self.kind} {name!r} is unknown.{suggest(name, self._entries)}")
 
     def bind(self, name: Any, settings: Mapping[str, Any]) -> F:
-        """The component with its settings filled in; see the function `bind`."""
+        """Return the component with its settings filled in; see the function `bind`."""
         return bind(self.get(name), settings, what=f"{self.kind} {name!r}")
 
 
 def settings_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The keyword-only parameters in order. Annotations that are written as text are resolved."""
+    """Return the keyword-only parameters in order. Annotations that are written as text are resolved."""
     if not callable(function):
         raise ConfigError(f"{function!r} is not a function. Give the name of a function.")
     try:
@@ -97,7 +103,10 @@ def settings_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def bind(function: F, settings: Mapping[str, Any], *, what: str) -> F:
-    """The function with its settings filled in. ConfigError for an unknown setting or a value of a wrong type."""
+    """Return the function with its settings filled in.
+
+    Raise ConfigError for an unknown setting or a value of a wrong type.
+    """
     known = settings_of(function)
     for key in settings:
         if key not in known:
@@ -109,7 +118,7 @@ def bind(function: F, settings: Mapping[str, Any], *, what: str) -> F:
 
 
 def _typed(value: Any, parameter: inspect.Parameter, what: str) -> Any:
-    """The value converted to the annotated type: 1e3 becomes an int if the annotation is int."""
+    """Return the value converted to the annotated type: 1e3 becomes an int if the annotation is int."""
     if parameter.annotation is inspect.Parameter.empty or isinstance(parameter.annotation, str):
         return value
     try:
@@ -123,7 +132,7 @@ def _typed(value: Any, parameter: inspect.Parameter, what: str) -> Any:
 
 
 def number_problem(value: Any) -> str | None:
-    """What is wrong with a number of a recipe, or with one in a list or a mapping; None if nothing is."""
+    """Return what is wrong with a number of a recipe, or with one in a list or a mapping; None if nothing is."""
     if isinstance(value, float) and not math.isfinite(value):
         return "it should be a finite number"
     if isinstance(value, int | float) and abs(value) >= LARGEST:
@@ -137,7 +146,7 @@ def number_problem(value: Any) -> str | None:
 
 
 def load_attribute(reference: str, *, kind: str) -> Any:
-    """Import `file.py:name` or `package.module:name`. ConfigError if there is no such file, module or name."""
+    """Import `file.py:name` or `package.module:name`. Raise ConfigError if there is no such file, module or name."""
     place, _, attribute = reference.rpartition(":")
     try:
         module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)

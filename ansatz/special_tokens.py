@@ -32,12 +32,12 @@ _COMMON = re.compile(rf"<(?=[|｜])|<(?=/?(?:{_NAMES})>)|\[(?=/?[A-Z][A-Z_]{{2,4
 
 
 def broken(text: str) -> str:
-    """The text with a space in every marker of a known form, for a server whose tokenizer is not known."""
+    """Put a space into every marker of a known form, for a server whose tokenizer is not known."""
     return _COMMON.sub(lambda match: f"{match[0]} ", whole(text))
 
 
 def has_marker(text: str) -> bool:
-    """Whether a marker of a known form is in the text."""
+    """Tell whether a marker of a known form is in the text."""
     return _COMMON.search(text) is not None
 
 
@@ -52,16 +52,16 @@ class SpecialTokens:
         self._ours = _pattern(_moved(text, _OURS) for text in self._ids)
 
     def hide(self, text: str) -> str:
-        """Text that is not ours, hidden."""
+        """Hide text that is not ours."""
         return self._all.sub(_to_hidden, whole(text))
 
     def hide_response(self, text: str) -> str:
-        """The same for what an assistant said: its thoughts and calls have their tokens, but it cannot end a turn or
-        open one."""
+        """Hide what an assistant said: its thoughts and calls have their tokens, but it cannot end a turn or open
+        one."""
         return self._of_turns.sub(_to_hidden, whole(text)) if self._all.search(text) else whole(text)
 
     def hide_value(self, value: Any) -> Any:
-        """A value with all texts in it hidden, also keys."""
+        """Hide all texts in a value, also keys."""
         if isinstance(value, str):
             return self.hide(value)
         if isinstance(value, Mapping):
@@ -72,14 +72,14 @@ class SpecialTokens:
         return value
 
     def hide_turn(self, turn: Mapping[str, Any]) -> dict[str, Any]:
-        """A message of somebody else, hidden. Its role stays."""
+        """Hide a message of somebody else. Its role stays."""
         hidden = {key: self.hide_value(value) for key, value in turn.items()}
         if turn["role"] == "assistant" and isinstance(turn.get("content"), str):
             hidden["content"] = self.hide_response(turn["content"])
         return {**hidden, "role": turn["role"]}
 
     def hide_prompt(self, prompt: Prompt) -> str:
-        """The text of a prompt that was rendered for another model, in which what the problem says is hidden."""
+        """Hide what the problem says in the text of a prompt that was rendered for another model."""
         text, problem = prompt.text, prompt.problem
         for part in (problem.question, *(str(turn["content"]).strip() for turn in problem.earlier_turns)):
             if self._all.search(part):
@@ -87,19 +87,20 @@ class SpecialTokens:
         return text
 
     def show(self, hidden: str) -> str:
-        """Hidden text as it reads."""
+        """Return hidden text as it reads."""
         return self._hidden.sub(_from_hidden, hidden)
 
     def encode(self, hidden: str, *, add_special_tokens: bool = False) -> list[int]:
-        """The tokens of hidden text."""
+        """Return the tokens of hidden text."""
         return self._encoded(hidden, add_special_tokens=add_special_tokens)[0]
 
     def encode_with_ends(self, hidden: str) -> tuple[list[int], list[int]]:
-        """The tokens of hidden text with the special tokens at its ends, and where each ends, in characters."""
+        """Return the tokens of hidden text with the special tokens at its ends, and where each ends, in characters."""
         return self._encoded(hidden, add_special_tokens=True, ends=True)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of tokens, in which only special tokens are markers; plain text that looks like one is broken."""
+        """Return the text of tokens, in which only special tokens are markers; plain text that looks like one is
+        broken."""
         text = self._tokenizer.decode(token_ids, skip_special_tokens=False)
         special = set(self._ids.values())
         if len(self._all.findall(text)) <= sum(token in special for token in token_ids):
@@ -189,7 +190,8 @@ def special_tokens(tokenizer: Any) -> SpecialTokens:
 
 
 def _reserved(tokenizer: Any) -> dict[int, Any]:
-    """The tokens whose text is a marker: special ones, and those that are none by name and that the template writes."""
+    """Return the tokens whose text is a marker: special ones, and those that are none by name and that the template
+    writes."""
     template = str(getattr(tokenizer, "chat_template", None) or "")
     return {
         id_: token
@@ -201,7 +203,8 @@ def _reserved(tokenizer: Any) -> dict[int, Any]:
 
 
 def _pattern(texts: Iterable[str]) -> re.Pattern[str]:
-    """Finds the longest of the texts at the first place, as tokenizers do; nothing if there are none."""
+    """Compile a pattern that finds the longest of the texts at the first place, as tokenizers do; nothing if there
+    are none."""
     ordered = sorted(texts, key=lambda text: (-len(text), text))
     return re.compile("|".join(map(re.escape, ordered)) or r"(?!)")
 

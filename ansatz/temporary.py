@@ -23,7 +23,7 @@ _numbers = itertools.count()
 
 
 def make_folder(kind: str, parent: str = "") -> Path:
-    """A new folder of this process, which only its user can enter. parent: by default the temporary folder."""
+    """Make a new folder of this process, which only its user can enter. parent: by default the temporary folder."""
     place = parent or tempfile.gettempdir()
     while True:
         path = Path(place, f"ansatz-{kind}-{_owner(os.getpid())}-{_short(next(_numbers))}")
@@ -34,7 +34,7 @@ def make_folder(kind: str, parent: str = "") -> Path:
 
 @contextmanager
 def folder_of_program(kind: str) -> Iterator[str]:
-    """A folder that exists until the block ends. Left ones of this kind are removed once in each process."""
+    """Make a folder that exists until the block ends. Left ones of this kind are removed once in each process."""
     _remove_abandoned_once(kind, os.getpid())
     path = make_folder(kind)
     try:
@@ -78,7 +78,7 @@ def _remove_abandoned_once(kind: str, _pid: int) -> None:
 
 @functools.cache
 def _machine() -> str:
-    """A kernel since its start, and a space of process numbers in it, such as that of a container."""
+    """Identify a kernel since its start, and a space of process numbers in it, such as that of a container."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
         return hashlib.sha256(f"{boot}{os.stat('/proc/self/ns/pid').st_ino}".encode()).hexdigest()[:4]
@@ -91,13 +91,13 @@ def _owner(pid: int) -> str:
 
 
 def _short(number: int) -> str:
-    """The number in digits and letters, as `int(text, 36)` reads it."""
+    """Write the number in digits and letters, as `int(text, 36)` reads it."""
     head, last = divmod(number, 36)
     return (_short(head) if head else "") + "0123456789abcdefghijklmnopqrstuvwxyz"[last]
 
 
 def _has_ended(owner: str) -> bool:
-    """Whether the process is gone. ValueError for any other text."""
+    """Tell whether the process is gone. Raise ValueError for any other text."""
     _, pid, start = owner.split("-")
     try:
         return _start_of(int(pid, 36)) != int(start, 36)
@@ -106,7 +106,7 @@ def _has_ended(owner: str) -> bool:
 
 
 def _start_of(pid: int) -> int:
-    """When the process was started, in ticks of the kernel; 0 where /proc does not tell."""
+    """Return when the process was started, in ticks of the kernel; 0 where /proc does not tell."""
     if not Path("/proc/self/stat").exists():
         os.kill(pid, 0)
         return 0

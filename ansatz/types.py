@@ -78,8 +78,9 @@ class Score:
 
 
 def golds_of(answer: str) -> tuple[str, ...]:
-    """The gold answers that a text states, any of which is right: the items of a JSON list of texts, as `joined_golds`
-    writes it, else the text itself. Such a list is never mathematics: (1, 2) and [1, 2] have no quotation marks."""
+    """Return the gold answers that a text states, any of which is right: the items of a JSON list of texts, as
+    `joined_golds` writes it, else the text itself. Such a list is never mathematics: (1, 2) and [1, 2] have no
+    quotation marks."""
     if not answer.startswith('["'):
         return (answer,)
     try:
@@ -91,13 +92,13 @@ def golds_of(answer: str) -> tuple[str, ...]:
 
 
 def joined_golds(golds: Iterable[str]) -> str:
-    """The gold answers as one text: the only one, or a JSON list of those that differ."""
+    """Return the gold answers as one text: the only one, or a JSON list of those that differ."""
     different = list(dict.fromkeys(golds))
     return different[0] if len(different) == 1 else json.dumps(different, ensure_ascii=False)
 
 
 def shown_golds(answer: str) -> str:
-    """The gold answers as a person reads them: "1/2 or 0.5"."""
+    """Return the gold answers as a person reads them: "1/2 or 0.5"."""
     return " or ".join(golds_of(answer))
 
 
@@ -128,13 +129,16 @@ class Problem:
 
     @property
     def observations(self) -> Sequence[Sequence[int]]:
-        """Where in `solution` the answers of an environment are: [start, end] of each, in characters. Usually empty."""
+        """The places in `solution` of the answers of an environment: [start, end] of each, in characters.
+
+        Usually empty.
+        """
         value = self.meta.get("observations")
         spans = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
         return spans if all(map(_is_span, spans)) else ()
 
     def answered(self, response: str, observations: Sequence[Sequence[int]] = ()) -> Problem:
-        """The problem with a response as its solution, instead of its own. observations: see there."""
+        """Return the problem with a response as its solution, instead of its own. observations: see there."""
         meta = {name: value for name, value in self.meta.items() if name not in ("observations", "response_turns")}
         if observations:
             meta["observations"] = [list(span) for span in observations]
@@ -155,21 +159,22 @@ class Problem:
 
     @property
     def is_opened(self) -> bool:
-        """Whether its environment has been asked for the opening of the conversation, and had one or failed."""
+        """Tell whether the problem's environment has been asked for the opening of the conversation, and had one or
+        failed."""
         return _OPENING in self.meta
 
     @property
     def opening_error(self) -> str:
-        """Why the environment could not open the conversation; empty if it could."""
+        """The reason why the environment could not open the conversation; empty if it could."""
         return self.meta.get(_OPENING, {}).get("error", "")
 
     @property
     def num_opening_turns(self) -> int:
-        """How many turns right before the question are the environment's. They are never taught."""
+        """The number of turns right before the question that are the environment's. They are never taught."""
         return self.meta.get(_OPENING, {}).get("num_turns", 0)
 
     def opened(self, opening: str | Sequence[Mapping[str, Any]], *, error: str = "") -> Problem:
-        """The problem as the prompt shows it after the opening of its environment.
+        """Return the problem as the prompt shows it after the opening of its environment.
 
         A text is shown on a new line after the question. Messages are shown before the question, and a system prompt
         before all turns; if the last message is a user's, it replaces the question. error: why there is no opening.
@@ -204,7 +209,7 @@ class Problem:
 
     @property
     def dialogue(self) -> str:
-        """What was said up to the question and the question itself, without system prompts."""
+        """Everything that was said up to the question and the question itself, without system prompts."""
         said = [turn["content"] for turn in self.earlier_turns if turn["role"] not in SYSTEM_ROLES]
         return "\n".join([*said, self.question])
 
@@ -297,7 +302,7 @@ class Rollout:
         return "\n".join([*parts, self.text[at:]])
 
     def place_of(self, end: int) -> int:
-        """The end of a part of `said` in `text`; that of a part which ends at an observation is before it."""
+        """Return the end of a part of `said` in `text`; that of a part which ends at an observation is before it."""
         for start, stop in self.observations:
             if end > start + 1:
                 end += stop - start - 1
@@ -306,7 +311,7 @@ class Rollout:
         return end
 
     def is_observed(self, character: int) -> bool:
-        """Whether the environment wrote this character of the text."""
+        """Tell whether the environment wrote this character of the text."""
         return any(start <= character < end for start, end in self.observations)
 
     @property
@@ -316,7 +321,7 @@ class Rollout:
 
     @property
     def truncated(self) -> bool:
-        """Whether the response was cut off before it ended by itself."""
+        """Tell whether the response was cut off before it ended by itself."""
         return self.finish in (Finish.LENGTH, Finish.ABORT)
 
 
@@ -350,7 +355,7 @@ def _is_span(value: Any) -> bool:
 
 
 def to_json(value: Any) -> Json:
-    """Any type above as plain JSON. Read back, it is equal, except that tuples in `meta` become lists."""
+    """Convert any type above to plain JSON. Read back, it is equal, except that tuples in `meta` become lists."""
     data = dataclasses.asdict(value)
     if isinstance(value, ScoredRollout):
         if not value.score.steps:
@@ -362,14 +367,14 @@ def to_json(value: Any) -> Json:
 
 
 def _leave_out_empty(rollout: Json) -> None:
-    """What only rollouts with an environment have."""
+    """Leave out what only rollouts with an environment have."""
     for name in ("environment_reward", "observations"):
         if not rollout[name]:
             del rollout[name]
 
 
 def scored_from_json(data: Json) -> ScoredRollout:
-    """The inverse of `to_json` for a ScoredRollout."""
+    """Read the `to_json` of a ScoredRollout."""
     score: Json = dict(data["score"])
     verdict, steps = _verdict_from_json(score.pop("verdict")), _steps_from_json(score.pop("steps", ()))
     return ScoredRollout(rollout=rollout_from_json(data["rollout"]), score=Score(verdict=verdict, steps=steps, **score))
@@ -397,13 +402,13 @@ def _environment_reward_from_json(data: Json | None) -> EnvironmentReward | None
 
 
 def prompt_from_json(data: Json) -> Prompt:
-    """The inverse of `to_json` for a Prompt."""
+    """Read the `to_json` of a Prompt."""
     prompt: Json = dict(data)
     return Prompt(problem=Problem(**prompt.pop("problem")), token_ids=tuple(prompt.pop("token_ids")), **prompt)
 
 
 def rollout_from_json(data: Json, prompt: Prompt | None = None) -> Rollout:
-    """The inverse of `to_json` for a Rollout. prompt: if the data leave it out."""
+    """Read the `to_json` of a Rollout. prompt: if the data leave it out."""
     rollout: Json = dict(data)
     return Rollout(
         prompt=prompt_from_json(rollout.pop("prompt")) if prompt is None else prompt,

@@ -24,7 +24,8 @@ def visible(text: str) -> str:
 
 
 def whole(value: Any) -> Any:
-    r"""The value with every half character as its code, such as \ud83d, also within lists and mappings and in keys."""
+    r"""Return the value with every half character as its code, such as \ud83d, also within lists and mappings and in
+    keys."""
     if isinstance(value, str):
         return str.encode(value, errors="backslashreplace").decode()
     if isinstance(value, Mapping):
@@ -36,7 +37,7 @@ def whole(value: Any) -> Any:
 
 
 def error_text(error: BaseException) -> str:
-    """What an error of somebody else's code says. Its class can raise anything when it is asked."""
+    """Return what an error of somebody else's code says. Its class can raise anything when it is asked."""
     try:
         return whole(str(error))
     except Exception:

@@ -36,32 +36,33 @@ def words(text: str) -> frozenset[str]:
 
 VERBS = words(
     """
-    abandon accept accumulate adapt add adjust advance agree aggregate allocate allow answer append apply
-    apportion approximate ask assemble assert assign attend average await balance begin bind block bound box
-    break bring build calculate call cancel capture cast catch center change check choose classify clean clear
-    clip close collapse collect combine compact compare compile complete compute concatenate configure confirm
-    connect construct continue convert copy correct count cover create cut deal decide declare decode
-    decompress define delay delete deliver derive describe detect determine dequantize die differ discard
-    distribute divide do download draw drop dump edit embed emit empty encode end enter enumerate estimate
-    evaluate examine exclude execute exit expand expect expire explain export extend extract fail fall feed
-    fetch fill filter find finish fit fix flatten flush fold follow forbid forget form format forward free
-    fuse gather generate get give go grade grant group grow guard guess handle have hide hold identify ignore
-    import include increase index infer inherit initialize inject insert inspect install interpret invert
-    issue iterate join judge keep kill know label land lay launch learn lease leave let lift limit link list
-    listen load localize locate lock log look lose lower make map mark mask match measure merge minimize mix
-    move multiply name negate normalise normalize note notice number observe offer open order outlive override
-    overwrite own pack pad pair park parse pass pause perform pick pin place plan plot point post predict
-    prefer prefill prepare print probe process produce project prove publish pull push put quantize quote
-    raise rank reach read rearrange recall receive recognise recognize recompute record reduce refuse register
-    reject release reload remember remove rename render renew reopen repeat replace replay report represent
-    request require rescale reserve reset reshape resize resolve restart restore restrict resume retire retry
-    return reuse reverse revert rewrite roll rotate round run sample save say scale scan scatter score scrape
-    seal search select send separate serve set shard share shift shorten show shrink shuffle shut sign signal
-    simplify simulate skip sleep solve sort spawn spell split stack start state stop store stream strip submit
-    substitute subtract suggest sum summarise summarize supply swap switch synchronize tag take tell terminate
-    test tie time tokenise tokenize track train transfer transform translate transpose treat trim truncate try
-    turn undo unload unpack unpark unwrap update upload use validate verify visit vote wait wake walk warn
-    watch weight whiten withdraw work wrap write yield
+    abandon accept accumulate adapt add adjust advance aggregate agree allocate allow answer append apply
+    apportion approximate arrange ask assemble assert assign attend average await balance begin bind block
+    bound box break bring build calculate call cancel capture cast catch center change check choose classify
+    clean clear clip close collapse collect combine compact compare compile complete compute concatenate
+    configure confirm connect construct continue convert copy correct count cover create cut deal decide
+    declare decode decompress define delay delete deliver dequantize derive describe detect determine die
+    differ discard distribute divide do download draw drop dump edit embed emit empty encode end enter
+    enumerate escape estimate evaluate examine exclude execute exit expand expect expire explain export extend
+    extract fail fall feed fetch fill filter find finish fit fix flatten flush fold follow forbid forget form
+    format forward free fuse gather generate get give go grade grant group grow guard guess handle have hide
+    hold identify ignore import include increase index infer inherit initialize inject insert inspect install
+    interpolate interpret invert issue iterate join judge keep kill know label land launch lay learn lease
+    leave let lift limit link list listen load localize locate lock log look lose lower make map mark mask
+    match measure merge minimize mix move multiply name negate normalise normalize note notice number observe
+    offer open order outlive override overwrite own pack pad pair park parse pass pause perform pick pin place
+    plan plot point post predict prefer prefill prepare print probe process produce project prove publish pull
+    push put quantize quote raise rank reach read rearrange recall receive recognise recognize recompute
+    record reduce refuse register reject release reload remember remove rename render renew renumber reopen
+    repeat replace replay report represent request require rescale reserve reset reshape resize resolve
+    restart restore restrict resume retire retry return reuse reverse revert rewrite roll rotate round run
+    sample save say scale scan scatter score scrape seal search select send separate serve set shard share
+    shift shorten show shrink shuffle shut sign signal simplify simulate skip sleep solve sort spawn spell
+    split stack start state stop store stream strip submit substitute subtract suggest sum summarise summarize
+    supply suspend swap switch synchronize tag take tell terminate test tie time tokenise tokenize track train
+    transfer transform translate transpose treat trim truncate try turn undo unload unpack unpark unwrap
+    update upload use validate verify visit vote wait wake walk warn watch weight whiten withdraw work wrap
+    write yield
     """
 )
 """What a docstring begins with."""
@@ -87,7 +88,7 @@ PARTICIPLES = words(
 
 ADJECTIVES = words(
     """
-    alike alive bare best better big complete dead early empty equal even exact fine full healthy incomplete
+    alike alive bare best better big dead early equal even exact fine full healthy incomplete
     large larger largest late later latest long longer longest missing most near nearest new newer newest odd
     old older oldest other overdue own plain ready same short shorter shortest similar single slow small
     smaller smallest stale usual well whole
@@ -101,30 +102,30 @@ NOT_PARTICIPLES |= {"disable"}
 KINDS = ("fragment", "noun", "name")
 
 ALLOWED: dict[str, tuple[int, int, int]] = {
-    ".": (24, 53, 18),
+    ".": (0, 0, 18),
     "certify": (2, 17, 5),
     "certify/parity": (1, 21, 2),
     "cli": (0, 1, 18),
-    "cluster": (16, 21, 9),
-    "config": (15, 41, 13),
+    "cluster": (0, 0, 9),
+    "config": (15, 39, 13),
     "data": (0, 0, 37),
     "data/hygiene": (0, 0, 14),
     "environments": (0, 2, 21),
     "evaluate": (1, 7, 12),
     "loop": (51, 122, 35),
     "loop/stages": (13, 28, 6),
-    "models": (27, 85, 22),
-    "objectives": (23, 64, 27),
+    "models": (3, 7, 22),
+    "objectives": (0, 1, 27),
     "objectives/projects": (2, 38, 4),
     "prompts": (0, 0, 3),
     "rewards": (6, 12, 31),
-    "rewards/math_answer": (88, 211, 103),
-    "rollout": (17, 56, 14),
-    "rollout/native": (8, 23, 5),
-    "rollout/vllm": (2, 13, 5),
+    "rewards/math_answer": (85, 206, 101),
+    "rollout": (0, 0, 14),
+    "rollout/native": (0, 0, 5),
+    "rollout/vllm": (0, 0, 4),
     "starter": (0, 1, 0),
     "track": (3, 2, 22),
-    "train": (35, 116, 27),
+    "train": (35, 116, 26),
 }
 """How many functions of each package break each of the rules. May only fall."""
 

@@ -38,7 +38,7 @@ class ProcessId:
         return self.machine == this_machine()
 
     def is_alive(self) -> bool:
-        """Of a process of this machine. A zombie is not alive."""
+        """Tell whether a process of this machine is alive. A zombie is not."""
         psutil = importlib.import_module("psutil")
         try:
             process = psutil.Process(self.pid)
@@ -47,7 +47,7 @@ class ProcessId:
             return False
 
     def names(self, process: Any) -> bool:
-        """Whether a process with this number is the same. The time of creation moves when the clock is set."""
+        """Tell whether a process with this number is the same. The time of creation moves when the clock is set."""
         return abs(process.create_time() - self.created) < _CLOCK_S
 
 
@@ -59,12 +59,12 @@ def this_machine() -> str:
 
 
 def kill_tree(process: ProcessId) -> None:
-    """SIGKILL to a process of this machine and to all below it, also if it is stopped."""
+    """Send SIGKILL to a process of this machine and to all below it, also if it is stopped."""
     kill_all(tree_of(process))
 
 
 def tree_of(process: ProcessId) -> list[Any]:
-    """A process of this machine and all below it, which are found only while it is alive; empty if it is not."""
+    """Return a process of this machine and all below it, which are found only while it is alive; empty if it is not."""
     psutil = importlib.import_module("psutil")
     with contextlib.suppress(psutil.NoSuchProcess):
         root = psutil.Process(process.pid)
@@ -74,7 +74,7 @@ def tree_of(process: ProcessId) -> list[Any]:
 
 
 def kill_all(tree: Iterable[Any]) -> None:
-    """SIGKILL to those that are still alive."""
+    """Send SIGKILL to those that are still alive."""
     psutil = importlib.import_module("psutil")
     for member in tree:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -94,7 +94,7 @@ class Actor:
         return ProcessId.own()
 
     def call(self, method: str, args: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
-        """("emitted", value) for each value, then ("answered", value) or ("failed", (error, fatal))."""
+        """Yield ("emitted", value) for each value, then ("answered", value) or ("failed", (error, fatal))."""
         messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
         def run() -> None:

@@ -32,7 +32,7 @@ class RayAlive:
     _cause: str = ""
 
     def cause(self, *, max_age_s: float = 0.0) -> str:
-        """Why Ray is gone, as part of a sentence; empty while it is there. max_age_s: of the last look."""
+        """Return why Ray is gone, as part of a sentence; empty while it is there. max_age_s: of the last look."""
         now = time.monotonic()
         if not self._cause and now - self._looked_at >= max_age_s:
             self._cause = self._look(now)
@@ -52,7 +52,7 @@ class RayAlive:
 
 
 def find_raylet(socket_name: str) -> ProcessId | None:
-    """The process on this machine that was started to listen on this socket."""
+    """Find the process on this machine that was started to listen on this socket."""
     psutil = importlib.import_module("psutil")
     for process in psutil.process_iter(["cmdline", "create_time", "name"]):
         if process.info["name"] == "raylet" and any(socket_name in word for word in process.info["cmdline"] or []):

@@ -44,7 +44,7 @@ class Role:
     together: bool = False
 
     def build(self) -> Any:
-        """The host, in this process."""
+        """Build the host, in this process."""
         module, _, function = self.target.partition(":")
         return getattr(importlib.import_module(module), function)(**self.settings)
 
@@ -107,7 +107,7 @@ class Cluster(Protocol):
     """`start`, `call` and `events` raise ClusterLost once what runs the workers is gone. `kill` and `close` do not."""
 
     def now(self) -> float:
-        """Seconds on the cluster's clock, which never goes backwards."""
+        """Return the seconds on the cluster's clock, which never goes backwards."""
         ...
 
     def start(self, role: Role, count: int) -> list[str]:
@@ -120,7 +120,7 @@ class Cluster(Protocol):
         ...
 
     def waits_for_room(self, worker: str) -> str:
-        """Why the worker has no place on a node yet, with the sum. Empty once it has one."""
+        """Return why the worker has no place on a node yet, with the sum. Empty once it has one."""
         ...
 
     def call(self, worker: str, method: str, *args: Any) -> int:
@@ -135,7 +135,7 @@ class Cluster(Protocol):
         ...
 
     def events(self, timeout_s: float) -> list[Event]:
-        """What has happened since the last call, in order. Waits up to timeout_s for the first event."""
+        """Return what has happened since the last call, in order. Waits up to timeout_s for the first event."""
         ...
 
     def close(self) -> None:

@@ -114,12 +114,12 @@ class FakeCluster:
         self.die(worker, "killed")
 
     def die(self, worker: str, cause: str = "signal 9", *, after_s: float = 0.0) -> None:
-        """The worker dies after some seconds. What it would have reported later is lost."""
+        """Let the worker die after some seconds. What it would have reported later is lost."""
         if worker in self._workers and self._workers[worker].alive:
             self._at(self._now + after_s, Died(worker, cause))
 
     def stop(self, worker: str) -> None:
-        """Everything that the worker would report from now on is held back until `resume`."""
+        """Hold back everything that the worker would report from now on, until `resume`."""
         self._workers[worker].stopped = True
 
     def resume(self, worker: str) -> None:
@@ -130,7 +130,7 @@ class FakeCluster:
         target.held.clear()
 
     def events(self, timeout_s: float) -> list[Event]:
-        """As in the protocol. The clock jumps to the first event, or to the end of the timeout."""
+        """Return the events, as in the protocol. The clock jumps to the first event, or to the end of the timeout."""
         self._check_lost()
         until = self._now + timeout_s
         while self._heap and self._heap[0][0] <= until:

@@ -9,7 +9,7 @@ _TIMEOUT_S = 10.0
 
 
 def gpu_bytes() -> list[int]:
-    """The memory of each NVIDIA GPU of this machine. Empty if there is none, or if it is not known."""
+    """Return the memory of each NVIDIA GPU of this machine. Empty if there is none, or if it is not known."""
     try:
         done = subprocess.run(_QUERY, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -56,12 +56,12 @@ class Health:
     reason: str = ""
 
     def pushing(self, now: float) -> None:
-        """A push has begun. Until it is confirmed, the engine may have old, new or half-updated weights."""
+        """Note that a push has begun. Until it is confirmed, the engine may have old, new or half-updated weights."""
         self._enter(State.PUSHING, now)
         self.weights = None
 
     def confirmed(self, weights: Weights, now: float) -> None:
-        """The engine has confirmed the weights of the push."""
+        """Note that the engine has confirmed the weights of the push."""
         self._enter(State.READY, now)
         self.weights = weights
 
@@ -70,7 +70,7 @@ class Health:
         self.reason = reason
 
     def cleared(self, now: float) -> None:
-        """A probe was answered in time, with the weights that were confirmed last."""
+        """Note that a probe was answered in time, with the weights that were confirmed last."""
         self._enter(State.READY, now)
         self.reason = ""
 
@@ -108,7 +108,7 @@ class Confirmation:
 def contradiction(
     pushed: Confirmation, reported: Confirmation, *, exact: bool, previous: tuple[Confirmation, Confirmation] | None
 ) -> str | None:
-    """Why `reported` shows that the engine does not have the weights that were pushed; None if it may have them.
+    """Return why `reported` shows that the engine does not have the weights that were pushed; None if it may have them.
 
     pushed: the version, and the log-probs that the trainer itself computes with these weights. exact: the engine gives
     the same bits as the trainer. An engine that rounds differently is caught by repeating its old numbers: previous is

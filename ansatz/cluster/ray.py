@@ -61,7 +61,7 @@ _ENVIRONMENT = {
 
 
 def check_installed() -> None:
-    """MissingExtraError unless Ray and psutil can be imported."""
+    """Raise MissingExtraError unless Ray and psutil can be imported."""
     for name in ("ray", "psutil"):
         if importlib.util.find_spec(name) is None:
             raise MissingExtraError(
@@ -97,8 +97,8 @@ class RayCluster:
     """address: of a Ray cluster, such as "auto" or "10.0.0.1:6379". Empty: start one on this machine, or use the one
     that this process is connected to already.
 
-    RolloutError if there is no cluster at the address. Create it in the main thread: the kernel ends a process of Ray
-    when the thread that started it ends.
+    Raise RolloutError if there is no cluster at the address. Create it in the main thread: the kernel ends a process of
+    Ray when the thread that started it ends.
     """
 
     def __init__(self, address: str = "") -> None:
@@ -123,12 +123,13 @@ class RayCluster:
         return time.monotonic()
 
     def resources(self, needs: Needs) -> dict[str, float]:
-        """What a worker takes of its node. On one machine, threads may exceed cores."""
+        """Return what a worker takes of its node. On one machine, threads may exceed cores."""
         taken = {"CPU": 0.0 if self._local else float(needs.threads), "GPU": float(needs.gpus)}
         return {name: amount for name, amount in taken.items() if amount}
 
     def check_room(self, requests: Sequence[Request]) -> None:
-        """RolloutError, which shows the sum, if the nodes could not hold these processes even if they were empty."""
+        """Raise RolloutError, which shows the sum, if the nodes could not hold these processes even if they were
+        empty."""
         if short := shortage(self._node_resources(), requests):
             raise RolloutError(
                 f"the run does not fit on the Ray cluster: {short}. Ask for less in the section cluster of the recipe, "
@@ -163,7 +164,7 @@ class RayCluster:
             return "" if found.placed else shortage(self._node_resources(), self._held()) or _TAKEN
 
     def _reserve(self, role: Role, count: int) -> list[tuple[Any, int]]:
-        """For each worker its placement group and its part of the group."""
+        """Reserve for each worker its placement group and its part of the group."""
         taken, reserve = self.resources(role.needs), self._groups.placement_group
         if not taken:
             return [(None, 0)] * count
@@ -184,7 +185,7 @@ class RayCluster:
         return {"scheduling_strategy": strategy(placement_group=group, placement_group_bundle_index=bundle)}
 
     def _held(self) -> list[Request]:
-        """What all workers take, or wait for."""
+        """Return what all workers take, or wait for."""
         counts = Counter((worker.role.name, worker.role.needs) for worker in self._workers.values())
         return [
             Request(name=f"{name} processes", count=count, each=self.resources(needs))
@@ -265,7 +266,7 @@ class RayCluster:
         )
 
     def _check_alive(self, *, max_age_s: float = 0.0) -> None:
-        """ClusterLost if Ray is gone. What waits for the head needs a look of its own before."""
+        """Raise ClusterLost if Ray is gone. What waits for the head needs a look of its own before."""
         if cause := self._alive.cause(max_age_s=max_age_s):
             advice = "A resumed run starts another." if self._local else "Start Ray again before the run is resumed."
             raise ClusterLost(f"Ray is gone: {cause}. {advice}")
@@ -297,7 +298,7 @@ class RayCluster:
                     signal.signal(number, handler)
 
     def nodes(self) -> list[Node]:
-        """The nodes that have ever joined, those that have left included."""
+        """List the nodes that have ever joined, those that have left included."""
         return [
             Node(
                 node_id=node["NodeID"],
@@ -309,7 +310,10 @@ class RayCluster:
         ]
 
     def on_each_node(self, function: Callable[..., T], *args: Any, timeout_s: float) -> dict[str, T | str]:
-        """function(*args) on every node that is alive, by its id; an error as a sentence."""
+        """Call function(*args) on every node that is alive.
+
+        Return the results by the node's id; an error as a sentence.
+        """
         running = {node.node_id: self._task_on(node.node_id, function, *args) for node in self.nodes() if node.alive}
         self._ray.wait(list(running.values()), num_returns=len(running), timeout=timeout_s)
         results: dict[str, T | str] = {}
@@ -323,7 +327,8 @@ class RayCluster:
         return results
 
     def time_transfer(self, source: Node, target: Node, num_bytes: int, *, timeout_s: float) -> float:
-        """Seconds in which num_bytes get from one node to another; infinite if they do not arrive in time."""
+        """Measure the seconds in which num_bytes get from one node to another; infinite if they do not arrive in
+        time."""
         data = self._task_on(source.node_id, bytes, num_bytes)
         self._ray.wait([data], timeout=timeout_s, fetch_local=False)
         start = time.perf_counter()
@@ -366,7 +371,7 @@ class RayCluster:
             self._events.append(answer)
 
     def _notice_deaths(self) -> None:
-        """Without this, the death of an idle worker would be noticed only when it is called."""
+        """Notice the death of idle workers. Without this, it would be noticed only when the worker is called."""
         for name, worker in list(self._workers.items()):
             if worker.process is not None and worker.process.is_here and not worker.process.is_alive():
                 self._remove(name, "its process has ended")
@@ -393,9 +398,9 @@ class RayCluster:
 
 
 def _check_reachable(address: str) -> None:
-    """OSError if no program listens at HOST:PORT. Ray itself would try to connect for minutes.
+    """Raise OSError if no program listens at HOST:PORT. Ray itself would try to connect for minutes.
 
-    ValueError for any other address than auto: Ray would start a cluster for `local`.
+    Raise ValueError for any other address than auto: Ray would start a cluster for `local`.
     """
     if address == "auto":
         return
@@ -406,12 +411,12 @@ def _check_reachable(address: str) -> None:
 
 
 def _call(function: Callable[..., T], *args: Any) -> T:
-    """Ray makes tasks of functions, but not of types and built-in functions."""
+    """Call a function. Ray makes tasks of functions, but not of types and built-in functions."""
     return function(*args)
 
 
 def _last_line(error: BaseException) -> str:
-    """Of an error that a task has raised: the lines before are its traceback."""
+    """Return the last line of an error that a task has raised: the lines before are its traceback."""
     return next(line.strip() for line in reversed(str(error).splitlines()) if line.strip())
 
 

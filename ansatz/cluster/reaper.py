@@ -19,7 +19,7 @@ _KILLS = 20
 
 
 def processes_in(folder: str) -> list[int]:
-    """The processes of this user that have a file of the folder open."""
+    """Return the processes of this user that have a file of the folder open."""
     found = list[int]()
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -30,7 +30,7 @@ class Request:
 
 
 def fitting(nodes: Sequence[Resources], requests: Sequence[Request]) -> list[int]:
-    """How many processes of each request have room at the same time on empty nodes.
+    """Return how many processes of each request have room at the same time on empty nodes.
 
     First what is required of every request, then the rest. Processes with the largest shares of a node come first, each
     on the first node with room. This is what Ray does, and no optimal packing.
@@ -71,7 +71,7 @@ def _sum(name: str, nodes: Sequence[tuple[str, Resources]], requests: Sequence[R
 
 
 def _describe(nodes: Sequence[tuple[str, Resources]], names: Sequence[str]) -> str:
-    """Nodes with the same resources together."""
+    """Describe nodes, those with the same resources together."""
     addresses: dict[tuple[float, ...], list[str]] = {}
     for address, resources in nodes:
         addresses.setdefault(tuple(resources.get(name, 0.0) for name in names), []).append(address)
@@ -96,6 +96,6 @@ def _take(free: list[dict[str, float]], each: Resources) -> bool:
 
 
 def _size(nodes: Sequence[Resources], request: Request) -> float:
-    """The largest share of all that the cluster has of a resource."""
+    """Return the largest share of all that the cluster has of a resource."""
     totals = {name: sum(node.get(name, 0.0) for node in nodes) for name in request.each}
     return max((amount / totals[name] for name, amount in request.each.items() if totals[name]), default=0.0)

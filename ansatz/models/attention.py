@@ -43,16 +43,16 @@ class SharedPrompts:
     unshared_B: Tensor
 
     def scores(self, query_BKGD: Tensor) -> Tensor:
-        """[B, K, G, C]. Unshared rows get the scores of another row."""
+        """Return the scores [B, K, G, C]. Unshared rows get the scores of another row."""
         return self._to_rows(self._to_places(query_BKGD) @ self.key_RKCD.transpose(-1, -2), query_BKGD)
 
     def values(self, probability_BKGC: Tensor) -> Tensor:
-        """[B, K, G, D]. Unshared rows get 0."""
+        """Return the weighted sums of values [B, K, G, D]. Unshared rows get 0."""
         values_BKGD = self._to_rows(self._to_places(probability_BKGC) @ self.value_RKCD, probability_BKGC)
         return values_BKGD.masked_fill_(self.unshared_B[:, None, None, None], 0.0)
 
     def _to_places(self, value_BKGX: Tensor) -> Tensor:
-        """[R, K, M x G, X]."""
+        """Arrange the rows [B, K, G, X] by prompt and place, [R, K, M x G, X]."""
         num_prompts, heads = self.key_RKCD.shape[:2]
         placed = value_BKGX.flatten(0, 1).index_select(0, self.pair_P)
         return placed.view(num_prompts, heads, -1, value_BKGX.shape[-1])
@@ -81,7 +81,10 @@ class Scoring:
         return self.softcap is None and self.sink_Q is None
 
     def probabilities(self, score_BKGX: Tensor, mask: Tensor) -> Tensor:
-        """[B, K, G, ..., X], in place where it can be. mask: additive, of 0 and -inf, broadcast over the scores."""
+        """Turn scores [B, K, G, ..., X] into probabilities, in place where it can be.
+
+        mask: additive, of 0 and -inf, broadcast over the scores.
+        """
         if self.softcap is not None:
             score_BKGX = torch.tanh(score_BKGX / self.softcap) * self.softcap
         score_BKGX = score_BKGX + mask if score_BKGX.requires_grad else score_BKGX.add_(mask)
@@ -102,7 +105,7 @@ def attend(
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """[B, L, Q, D], with the signature that transformers expects. Three cases:
+    """Compute attention [B, L, Q, D], with the signature that transformers expects. Three cases:
 
     packed (PackedInputs) in kwargs: causal attention within each segment of a flat row.
     One query per row with an additive mask: decoding. shared_prompts in kwargs gives each layer's `SharedPrompts`,
@@ -152,7 +155,8 @@ def attend_single_query(
     scoring: Scoring,
     shared: SharedPrompts | None = None,
 ) -> Tensor:
-    """[B, Q, D]: one query per row over X = C + L positions, first those of the shared prompt, then the row's own.
+    """Attend [B, Q, D] with one query per row over X = C + L positions, first those of the shared prompt, then the
+    row's own.
 
     mask_B11X: additive, of 0 and -inf. Without shared prompts X = L.
     """
@@ -169,8 +173,11 @@ def attend_single_query(
 
 
 def _dense_is_faster(query_1QTD: Tensor, padded: PaddedLayout) -> bool:
-    """Whether to use plain matrix products. On a CPU in bfloat16, the fused kernel's backward pass takes five times as
-    long, as long as the scores (two bytes each) stay small."""
+    """Tell whether to use plain matrix products.
+
+    On a CPU in bfloat16, the fused kernel's backward pass takes five times as long, as long as the scores (two bytes
+    each) stay small.
+    """
     on_cpu_bf16 = query_1QTD.device.type == "cpu" and query_1QTD.dtype == torch.bfloat16
     return on_cpu_bf16 and padded.num_rows * query_1QTD.shape[1] * padded.num_columns**2 <= 2**26
 
@@ -183,8 +190,10 @@ def _attend_with_shared_prompts(
     scoring: Scoring,
     window: int | None,
 ) -> Tensor:
-    """[1, T, Q, D]: attention within the prompts, then of the responses. The queries of a shared prompt are therefore
-    computed once and not once per response."""
+    """Attend [1, T, Q, D] within the prompts, then from the responses.
+
+    The queries of a shared prompt are therefore computed once and not once per response.
+    """
     query, key, value = (layout.prompts.to_rows(states) for states in (query_1QTD, key_1KTD, value_1KTD))
     prompt_RLQD = _dense(query, key, value, _causal_mask(query, key, window), scoring)
     query = layout.responses.to_rows(query_1QTD)
@@ -199,8 +208,8 @@ def _attend_with_shared_prompts(
 
 
 def _causal_mask(query_BQLD: Tensor, key_BKCD: Tensor, window: int | None = None) -> Tensor:
-    """[L, C]: -inf for keys after the query and for those `window` or more positions before it, 0 elsewhere. The last
-    query is at the last key."""
+    """Return the mask [L, C]: -inf for keys after the query and for those `window` or more positions before it, 0
+    elsewhere. The last query is at the last key."""
     length, columns = query_BQLD.shape[2], key_BKCD.shape[2]
     full_LC = torch.full((length, columns), -torch.inf, dtype=query_BQLD.dtype, device=query_BQLD.device)
     mask_LC = full_LC.triu(columns - length + 1)
@@ -208,13 +217,16 @@ def _causal_mask(query_BQLD: Tensor, key_BKCD: Tensor, window: int | None = None
 
 
 def _additive(mask_B1LC: Tensor, like: Tensor) -> Tensor:
-    """transformers' boolean mask as [B, 1, 1, L, C]. Queries that see nothing, as in padding, get finite values."""
+    """Convert transformers' boolean mask to an additive one, [B, 1, 1, L, C].
+
+    Queries that see nothing, as in padding, get finite values.
+    """
     lowest = torch.finfo(like.dtype).min
     return torch.zeros_like(mask_B1LC, dtype=like.dtype).masked_fill_(~mask_B1LC, lowest)[:, :, None]
 
 
 def _dense(query_BQLD: Tensor, key_BKCD: Tensor, value_BKCD: Tensor, mask: Tensor, scoring: Scoring) -> Tensor:
-    """Attention [B, L, Q, D] by two batched products, with query heads grouped under their key/value head.
+    """Compute attention [B, L, Q, D] by two batched products, with query heads grouped under their key/value head.
 
     mask: additive, of 0 and -inf, broadcast over [B, K, G, L, C].
     """

@@ -17,9 +17,9 @@ import torch
 
 @contextmanager
 def same_bits(device: torch.device) -> Iterator[None]:
-    """Within the block, operations on a GPU give the same bits each time. No effect for a CPU.
+    """Make operations on a GPU give the same bits each time, within the block. No effect for a CPU.
 
-    RuntimeError for an operation that torch cannot repeat bit for bit.
+    Raise RuntimeError for an operation that torch cannot repeat bit for bit.
     """
     if device.type != "cuda":
         yield
@@ -38,8 +38,10 @@ def same_bits(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def any_order(device: torch.device) -> Iterator[None]:
-    """Within the block, `same_bits` has no effect: for writes to places that are all different, which need no order.
-    Without this, torch would sort the places first."""
+    """Suspend `same_bits` within the block, for writes to places that are all different, which need no order.
+
+    Without this, torch would sort the places first.
+    """
     if device.type != "cuda":
         yield
         return

@@ -42,7 +42,7 @@ WINDOWED = ("gemma2", "gemma3_text", "gpt_oss", "mistral", "phi3", "qwen2", "qwe
 
 
 def check_family(folder: Path, *, key: str) -> None:
-    """ModelError for a family, a layer or stored weights that are refused, before any weights are read.
+    """Raise ModelError for a family, a layer or stored weights that are refused, before any weights are read.
 
     key: what the folder is the value of, for messages. Loading reports a config.json that is broken.
     """
@@ -79,13 +79,14 @@ DEQUANTIZED: dict[str, Any] = {
 
 
 def quantization(stored: Mapping[str, Any]) -> str | None:
-    """The method that the weights of a folder were quantised by, out of its config.json; None if they were not."""
+    """Return the method that the weights of a folder were quantised by, out of its config.json; None if they were
+    not."""
     settings = stored.get("quantization_config")
     return str(settings.get("quant_method") if isinstance(settings, Mapping) else settings) if settings else None
 
 
 def unsupported_setting(config: Any) -> str | None:
-    """A setting whose effect a short text does not show."""
+    """Return a setting whose effect a short text does not show."""
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if others := sorted(kinds - {"full_attention", "sliding_attention"}):
         return f"layers of kind {', '.join(others)}"
@@ -97,7 +98,7 @@ def unsupported_setting(config: Any) -> str | None:
 
 
 def max_context(config: Any) -> int:
-    """The longest text that the model computes as transformers would.
+    """Return the longest text that the model computes as transformers would.
 
     Attention that does not tell `models.attention` about its sliding window is right only within it. Up to the original
     context, longrope uses its factors for short texts.
@@ -114,13 +115,13 @@ def max_context(config: Any) -> int:
 
 
 def sliding_window(config: Any) -> int | None:
-    """The sliding window of the layers that have one; None if no layer has one."""
+    """Return the sliding window of the layers that have one; None if no layer has one."""
     kinds, window = getattr(config, "layer_types", None), getattr(config, "sliding_window", None)
     return int(window) if window and (kinds is None or "sliding_attention" in kinds) else None
 
 
 def _rope_settings(config: Any) -> Iterator[Mapping[str, Any]]:
-    """The settings of rotary positions: one mapping, or one for each kind of layer (Gemma 3)."""
+    """Return the settings of rotary positions: one mapping, or one for each kind of layer (Gemma 3)."""
     settings = getattr(config, "rope_parameters", None)
     if isinstance(settings, Mapping):
         yield settings

@@ -30,7 +30,7 @@ that it changes less were made from 4-bit values. Of a change of 2 % on top of s
 
 
 def bitsandbytes(*, advice: str) -> Any:
-    """The package bitsandbytes. MissingExtraError, with the advice, if it is not installed."""
+    """Import the package bitsandbytes. Raise MissingExtraError, with the advice, if it is not installed."""
     # It warns about missing kernels for inference, which are not used here.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     try:
@@ -82,20 +82,20 @@ def quantize_linears(model: nn.Module, *, head: nn.Module, path: str, device: to
 
 
 def float_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The names of the weights of 4 bits with their values as new float32 tensors, one at a time."""
+    """Yield the names of the weights of 4 bits with their values as new float32 tensors, one at a time."""
     for name, module in model.named_modules():
         if isinstance(module, Linear4bit):
             yield f"{name}.weight", module.weight
 
 
 def num_four_bit(model: nn.Module) -> int:
-    """The number of weights of 4 bits. They are not parameters of the model."""
+    """Return the number of weights of 4 bits. They are not parameters of the model."""
     modules = (module for module in model.modules() if isinstance(module, Linear4bit))
     return sum(module.in_features * module.out_features for module in modules)
 
 
 def stored_bytes(num_weights: int) -> int:
-    """The bytes of a layer of 4-bit weights without `TABLE_BYTES`."""
+    """Return the bytes of a layer of 4-bit weights without `TABLE_BYTES`."""
     num_scales = -(-num_weights // BLOCK)
     return -(-num_weights // 2) + num_scales + 4 * -(-num_scales // SCALE_BLOCK) + 4
 
@@ -169,13 +169,13 @@ def _store(weight: Tensor, *, path: str) -> _Stored:
 
 @cache
 def _tables(device: torch.device) -> tuple[Tensor, Tensor]:
-    """The 16 values of NF4, and the 256 of the scales. bitsandbytes would keep copies for every layer."""
+    """Return the 16 values of NF4, and the 256 of the scales. bitsandbytes would keep copies for every layer."""
     functional = _package().functional
     return functional.get_4bit_type("nf4", device=device), functional.create_dynamic_map().to(device)
 
 
 def _check_share(model: nn.Module, linears: dict[str, nn.Linear], *, head: nn.Module, path: str) -> None:
-    """ModelError if less than half of the weights outside embeddings are in linear layers."""
+    """Raise ModelError if less than half of the weights outside embeddings are in linear layers."""
     embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding) or module is head]
     outside = {id(parameter) for module in embeddings for parameter in module.parameters()}
     total = sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in outside)

@@ -67,7 +67,7 @@ class ModelShape:
 
     @property
     def has_head_norms(self) -> bool:
-        """Whether queries and keys have norms."""
+        """Tell whether queries and keys have norms."""
         return self.architecture in ("qwen3", "gemma3_text", "olmo2")
 
     @property
@@ -86,7 +86,8 @@ class ModelShape:
         return embeddings + self.num_layers * self.layer_parameters + self.hidden_size
 
     def at_toy_size(self, *, vocab_size: int, max_context: int) -> ModelShape:
-        """The same architecture at toy size: two layers, hidden size 64, and the same ratio of query to key heads."""
+        """Return the same architecture at toy size: two layers, hidden size 64, and the same ratio of query to key
+        heads."""
         heads = 4
         return replace(
             self,
@@ -157,8 +158,10 @@ KNOWN_MODELS: dict[str, ModelShape] = {
 
 
 def model_shape(path: str | Path, *, key: str = "model.path") -> ModelShape:
-    """The shape of a local folder, a known model or one in the hub's cache. ModelError for others, and for
-    other architectures. key: the key of the recipe that gives the path."""
+    """Return the shape of a local folder, a known model or one in the hub's cache.
+
+    Raise ModelError for others, and for other architectures. key: the key of the recipe that gives the path.
+    """
     named = hub_name(path)
     known = KNOWN_MODELS.get(str(path) if named is None else named.repository)
     folder = local_folder(path) if named is not None and known is None and is_stored(path) else Path(path)

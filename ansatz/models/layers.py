@@ -26,7 +26,7 @@ def configure_layers(policy: Policy, *, checkpointing: bool = False, compiled: b
     checkpointing: keep only each layer's input for the backward pass, and compute the layer again there. The gradients
         have the same bits.
     compiled: use torch.compile, on the first use of each kind of layer. Results differ by rounding.
-    Raises ModelError if transformers does not mark the model's layers, ConfigError if compiled microbatches would run
+    Raise ModelError if transformers does not mark the model's layers, ConfigError if compiled microbatches would run
     in parallel.
     """
     if not checkpointing and not compiled:
@@ -66,5 +66,5 @@ class _Layer:
 
 @functools.cache
 def _compiled(kind: type[nn.Module]) -> Callable[..., Any]:
-    """One compilation for all layers of a kind and all lengths: weights and sizes are inputs of the compiled code."""
+    """Compile once for all layers of a kind and all lengths: weights and sizes are inputs of the compiled code."""
     return torch.compile(kind.forward, dynamic=True)

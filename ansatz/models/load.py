@@ -68,7 +68,7 @@ class Policy:
 
     @property
     def parallel_microbatches(self) -> int:
-        """How many microbatches of a step run in parallel."""
+        """The number of microbatches of a step that run in parallel."""
         if self.sharded is not None:  # every rank gathers the same weights in the same order
             return 1
         return parallel_microbatches(
@@ -76,7 +76,7 @@ class Policy:
         )
 
     def run(self, function: Callable[[], _T]) -> _T:
-        """function(), which reads the weights. Sharded ones are gathered for it, and for its backward pass."""
+        """Call function(), which reads the weights. Sharded ones are gathered for it, and for its backward pass."""
         if self.sharded is None:
             return function()
         result = self.sharded(function)
@@ -85,7 +85,10 @@ class Policy:
         return result
 
     def hidden(self, token_BL: Tensor, position_BL: Tensor, **kwargs: Any) -> Tensor:
-        """Last hidden states [B, L, H] after the final norm. The output embedding turns them into logits."""
+        """Compute the last hidden states [B, L, H] after the final norm.
+
+        The output embedding turns them into logits.
+        """
         return self.model.base_model(input_ids=token_BL, position_ids=position_BL, **kwargs).last_hidden_state
 
     def packed_hidden(
@@ -97,7 +100,8 @@ class Policy:
         prompt_id_T: Tensor | None = None,
         at_M: Tensor | None = None,
     ) -> Tensor:
-        """Last hidden states of many sequences on one flat axis: [M, H] for the flat tokens at_M, or [T, H] for all.
+        """Compute the last hidden states of many sequences on one flat axis: [M, H] for the flat tokens at_M, or [T,
+        H] for all.
 
         Each sequence attends only to itself.
         segment_T: 0..N-1, ascending. position_T: 0, 1, ... within each segment.
@@ -137,12 +141,12 @@ class Policy:
 
     @property
     def caches_latents(self) -> bool:
-        """Whether the cache holds what keys and values are computed from (multi-head latent attention)."""
+        """Tell whether the cache holds what keys and values are computed from (multi-head latent attention)."""
         return bool(getattr(self.model.config, "kv_lora_rank", None))
 
 
 def head_logits(hidden_CH: Tensor, weight_VH: Tensor, temperature: float = 1.0, softcap: float | None = None) -> Tensor:
-    """Float32 logits [C, V], divided by the temperature. Sampler and trainer both use this function.
+    """Compute float32 logits [C, V], divided by the temperature. Sampler and trainer both use this function.
 
     softcap: logits z become c tanh(z / c) before that (Gemma 2, arXiv:2408.00118, sec. 2); None: they stay.
     """
@@ -153,7 +157,10 @@ def head_logits(hidden_CH: Tensor, weight_VH: Tensor, temperature: float = 1.0, 
 
 
 def compute_dtype(name: str, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 if the device multiplies it natively, otherwise float32."""
+    """Return the type that a model computes in.
+
+    `auto` is bfloat16 if the device multiplies it natively, otherwise float32.
+    """
     if name != "auto":
         return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
     if device.type == "cuda":
@@ -175,7 +182,7 @@ def load_policy(name: str | Path, *, device: str | torch.device | None = None, f
 
     device: None is a GPU if there is one, otherwise the CPU. `Policy.path` is the local folder.
     four_bits: quantise the linear layers, see `models.four_bit`.
-    Raises ModelError if the folder is not a model, lacks weights, a tokenizer or an end token, or if the model's
+    Raise ModelError if the folder is not a model, lacks weights, a tokenizer or an end token, or if the model's
     attention or logits do not have the form that this module requires.
     """
     path = check_folder(name)
@@ -198,10 +205,10 @@ def load_policy(name: str | Path, *, device: str | torch.device | None = None, f
 
 
 def load_model(path: str | Path) -> Any:
-    """The causal LM of a folder in float32 and eval mode, with transformers' eager attention.
+    """Load the causal LM of a folder in float32 and eval mode, with transformers' eager attention.
 
     Weights of 4 or 8 bits in a format of `DEQUANTIZED`, such as the MXFP4 of gpt-oss, are converted exactly.
-    Raises ModelError if weights are missing or not finite; transformers alone would fill missing ones with random
+    Raise ModelError if weights are missing or not finite; transformers alone would fill missing ones with random
     numbers. Code in the folder is never run.
     """
     stored_as = quantization(checked_config(path))
@@ -232,7 +239,7 @@ def load_model(path: str | Path) -> Any:
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """The tokenizer of a folder. ModelError if it does not load. Code in the folder is never run."""
+    """Load the tokenizer of a folder. Raise ModelError if it does not load. Code in the folder is never run."""
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         tokenizer.encode("1 + 1")  # a number that is text in tokenizer_config.json is not looked at before
@@ -244,7 +251,10 @@ def load_tokenizer(path: str | Path) -> Any:
 
 
 def find_device(name: str | torch.device | None) -> torch.device:
-    """The device; None: a GPU if there is one, otherwise the CPU. ModelError if tensors cannot be kept on it."""
+    """Return the device; None: a GPU if there is one, otherwise the CPU.
+
+    Raise ModelError if tensors cannot be kept on it.
+    """
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -258,7 +268,10 @@ def find_device(name: str | torch.device | None) -> torch.device:
 
 
 def check_folder(name: str | Path, *, key: str = "model.path") -> Path:
-    """The folder of a model as `hub.model_folder` finds it. ModelError too if its family is not supported."""
+    """Return the folder of a model as `hub.model_folder` finds it.
+
+    Raise ModelError also if its family is not supported.
+    """
     folder = model_folder(name, key=key)
     check_family(folder, key=key)
     return folder
@@ -279,7 +292,7 @@ def load_errors(path: str | Path) -> Iterator[None]:
 
 
 def checked_config(path: str | Path) -> dict[str, Any]:
-    """The content of config.json. ModelError for numbers with which transformers takes hours or divides by zero."""
+    """Read a config.json. Raise ModelError for numbers with which transformers takes hours or divides by zero."""
     try:
         config = parse_json((Path(path) / "config.json").read_bytes())
     except (OSError, ValueError) as error:
@@ -299,8 +312,8 @@ def checked_config(path: str | Path) -> dict[str, Any]:
 
 
 def check_end_tokens(configured: Any, tokenizer: Any, *, size: int, path: str) -> tuple[int, ...]:
-    """The tokens that end a response: those of the generation config and the tokenizer, and the one that ends a turn in
-    the chat template. ModelError for an id that no token has, and if there is none.
+    """Return the tokens that end a response: those of the generation config and the tokenizer, and the one that ends
+    a turn in the chat template. Raise ModelError for an id that no token has, and if there is none.
 
     configured: eos_token_id of the generation config. size: the number of embeddings.
     """
@@ -324,7 +337,7 @@ def check_end_tokens(configured: Any, tokenizer: Any, *, size: int, path: str) -
 
 
 def check_vocabulary(tokenizer: Any, *, size: int, path: str) -> None:
-    """ModelError if the tokenizer has tokens that the model has no embedding for.
+    """Raise ModelError if the tokenizer has tokens that the model has no embedding for.
 
     Added tokens do not count: some tokenizer classes add special ones that no text contains.
     """
@@ -338,7 +351,7 @@ def check_vocabulary(tokenizer: Any, *, size: int, path: str) -> None:
 
 
 def _unsupported_feature(policy: Policy) -> str | None:
-    """A feature that sampler and update would compute wrongly, or None. Installs our attention and norms."""
+    """Name a feature that sampler and update would compute wrongly, or None. Installs our attention and norms."""
     model, config = policy.model, policy.model.config
     if getattr(policy.head, "bias", None) is not None:
         return "a bias on its output embedding"

@@ -119,7 +119,7 @@ def _chunk_logps(
     end_ids: Sequence[int],
     rows: slice,
 ) -> Tensor:
-    """Log-probs [C, V] of a chunk.
+    """Compute the log-probs [C, V] of a chunk.
 
     With num_candidates_M, only each row's most likely tokens and its target are candidates; all others have -inf. End
     tokens are masked out before the candidates are counted, as the sampler does. Of equally likely tokens the smaller
@@ -138,7 +138,10 @@ def _chunk_logps(
 
 
 def mask_end_tokens(logits_CV: Tensor, no_eos_C: Tensor, end_ids: Sequence[int], *, in_place: bool = False) -> Tensor:
-    """The logits with -inf for end tokens in the rows of no_eos_C. Sampler and trainer both use this function."""
+    """Return the logits with -inf for end tokens in the rows of no_eos_C.
+
+    Sampler and trainer both use this function.
+    """
     if not in_place:
         logits_CV = logits_CV.clone()
     for token in end_ids:  # not by one index: copying that to a GPU could not be captured in a graph
@@ -158,7 +161,7 @@ def chunked_logps(
     temperature: float = 1.0,
     softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(policy_logp_M, entropy_M), float32 nats, differentiable in hidden_MH and weight_VH.
+    """Compute (policy_logp_M, entropy_M), float32 nats, differentiable in hidden_MH and weight_VH.
 
     num_candidates_M: how many of the most likely tokens each distribution is restricted to; None: the whole vocabulary.
     no_eos_M: True where end_ids are masked out; None: nowhere. softcap: see `head_logits`.
@@ -177,7 +180,7 @@ def chunked_logps(
 
 
 def most_likely(hidden_MH: Tensor, weight_VH: Tensor) -> Tensor:
-    """The most likely token after each hidden state [M]; of equally likely ones, the first. Without gradient."""
+    """Find the most likely token after each hidden state [M]; of equally likely ones, the first. Without gradient."""
     with torch.no_grad():
         chunks = [
             head_logits(hidden_MH[rows], weight_VH, 1.0).argmax(-1) for rows in _chunks(len(hidden_MH), weight_VH)
@@ -194,8 +197,8 @@ def chunked_kl(
     temperature: float = 1.0,
     softcap: float | None = None,
 ) -> Tensor:
-    """KL(policy || reference) of each token's whole distribution: [M] float32 nats, differentiable in hidden_MH and
-    weight_VH.
+    """Compute KL(policy || reference) of each token's whole distribution: [M] float32 nats, differentiable in
+    hidden_MH and weight_VH.
 
     The backward pass computes a chunk's logits again, so they exist only for one chunk.
     """
@@ -213,7 +216,8 @@ def chunked_kl(
 
 
 def token_logps(policy: Policy, packed: PackedTokens, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-    """(policy_logp_T, entropy_T) of the tokens in mask_T, given what precedes them in their segment; 0 elsewhere."""
+    """Compute (policy_logp_T, entropy_T) of the tokens in mask_T, given what precedes them in their segment; 0
+    elsewhere."""
     return policy.run(lambda: _token_logps(policy, packed, temperature))
 
 
@@ -238,7 +242,7 @@ def _token_logps(policy: Policy, packed: PackedTokens, temperature: float) -> tu
 
 
 def rows_per_chunk(vocab_size: int, *, on_gpu: bool) -> int:
-    """How many rows of logits exist at once."""
+    """Return how many rows of logits exist at once."""
     return max(1, (GPU_CHUNK_LOGITS if on_gpu else CHUNK_LOGITS) // vocab_size)
 
 

@@ -41,7 +41,7 @@ _NAME = "default"  # peft's name of the adapter: in the names of parameters, not
 
 
 def bind_adapters(settings: Mapping[str, Any] | None, *, seed: int) -> Callable[[Policy], Policy] | None:
-    """The function that adds the adapters of `model.lora` to a policy; None without `model.lora`.
+    """Return the function that adds the adapters of `model.lora` to a policy; None without `model.lora`.
 
     Raises ConfigError for an unknown setting, MissingExtraError without peft.
     """
@@ -68,7 +68,7 @@ def add_adapters(
     seed: for the random values of A.
 
     There is no dropout: with it, the update's log-probs would not be those of the model that sampled. Raises
-    ConfigError if a target is not a linear layer of the model, MissingExtraError without peft.
+    Raise ConfigError if a target is not a linear layer of the model, and MissingExtraError without peft.
     """
     peft, model = _peft(), policy.model
     base = copy.deepcopy(model, {id(value): value for value in (*model.parameters(), *model.buffers())})
@@ -89,7 +89,7 @@ def add_adapters(
 
 
 def _linear_layers(policy: Policy, targets: tuple[str, ...]) -> list[str]:
-    """Full names of the linear layers to adapt."""
+    """List the full names of the linear layers to adapt."""
     heads = (policy.head, getattr(policy.model, _HEAD, None))
     layers = [
         name
@@ -106,7 +106,9 @@ def _linear_layers(policy: Policy, targets: tuple[str, ...]) -> list[str]:
 
 
 def merge_adapters(policy: Policy, base: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The base's weights by their own names, with W + (alpha / rank) B A instead of each adapted W. Float32, CPU.
+    """Compute the base's weights by their own names, with W + (alpha / rank) B A instead of each adapted W.
+
+    Float32, CPU.
 
     base: the parameters of `policy.base` by name; its weights of 4 bits are added to them. weights: the trained
     tensors by parameter name: those of the adapters, and of the head of a reward model, which replace the base's.
@@ -138,7 +140,7 @@ def save_adapters(policy: Policy, folder: Path, *, weights: Mapping[str, Tensor]
 
 
 def read_adapters(folder: Path) -> dict[str, Tensor]:
-    """The weights that were given to `save_adapters`, by parameter name."""
+    """Return the weights that were given to `save_adapters`, by parameter name."""
     stored = load_file(folder / _WEIGHTS_FILE)
     weights: dict[str, Tensor] = {}
     for name, value in stored.items():

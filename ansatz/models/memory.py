@@ -88,19 +88,23 @@ class Workload:
 
     @property
     def num_critic_trained(self) -> int:
-        """What a critic holds and trains of its own, with its value head; 0 without a critic."""
+        """The number of parameters that a critic holds and trains of its own, with its value head; 0 without a
+        critic."""
         if self.critic is None:
             return 0
         return (self.critic_adapters or self.critic.num_parameters) + self.critic.hidden_size + 1
 
 
 def memory_parts(work: Workload) -> tuple[MemoryPart, ...]:
-    """Of one process that samples and trains. `models.sharded_memory` counts ranks and workers."""
+    """List the parts of the memory of one process that samples and trains.
+
+    `models.sharded_memory` counts ranks and workers.
+    """
     return (*weight_parts(work), *_optimizer(work), *_critic(work), *rollout_parts(work), *update_parts(work))
 
 
 def peak_bytes(parts: Sequence[MemoryPart]) -> dict[str, int]:
-    """The peak of a device, by phase."""
+    """Return the peak of a device, by phase."""
     sums = {
         phase: sum(each.bytes for each in parts if each.phase == phase) for phase in ("always", "rollout", "update")
     }
@@ -112,7 +116,8 @@ def host_bytes(parts: Sequence[MemoryPart]) -> int:
 
 
 def layer_activation_bytes(shape: ModelShape, dtype_bytes: int) -> int:
-    """Bytes per token in one layer: b (4I + 4H + 3Q + 2K) + float32 scales of the norms and the attention's softmax."""
+    """Count the bytes per token in one layer: b (4I + 4H + 3Q + 2K) + float32 scales of the norms and the
+    attention's softmax."""
     numbers = (
         4 * shape.intermediate_size
         + (2 + shape.num_norms) * shape.hidden_size
@@ -127,7 +132,7 @@ def layer_activation_bytes(shape: ModelShape, dtype_bytes: int) -> int:
 
 
 def activation_bytes(shape: ModelShape, dtype_bytes: int, *, checkpointing: bool = False) -> int:
-    """Bytes per token that the backward pass needs of the whole transformer.
+    """Count the bytes per token that the backward pass needs of the whole transformer.
 
     With checkpointing: each layer's input, and all activations of one layer at a time.
     """
@@ -139,7 +144,7 @@ def activation_bytes(shape: ModelShape, dtype_bytes: int, *, checkpointing: bool
 
 
 def adapter_parameters(shape: ModelShape, *, rank: int, targets: Sequence[str]) -> int:
-    """Parameters of LoRA on these linear maps of every layer: rank x (inputs + outputs) each."""
+    """Count the parameters of LoRA on these linear maps of every layer: rank x (inputs + outputs) each."""
     return shape.num_layers * sum(rank * sum(shape.linears[name]) for name in targets)
 
 
@@ -154,7 +159,8 @@ def weight_parts(work: Workload) -> list[MemoryPart]:
 
 
 def _four_bit_weights(work: Workload) -> list[MemoryPart]:
-    """The weights of linear layers have 4 bits each, a scale of 8 bits per 64, and a float32 per 256 scales.
+    """List the parts of linear layers whose weights have 4 bits each, a scale of 8 bits per 64, and a float32 per
+    256 scales.
 
     A layer's weights are computed wherever it is used, first in float32.
     """
@@ -183,7 +189,7 @@ def _critic(work: Workload) -> list[MemoryPart]:
 
 
 def _trained(work: Workload, trained: int, *, letter: str, owner: str = "") -> list[MemoryPart]:
-    """What the optimizer and the gradients of `trained` parameters need. letter: theirs in the formulas."""
+    """List what the optimizer and the gradients of `trained` parameters need. letter: theirs in the formulas."""
     dtype_bytes, offloaded = work.dtype_bytes, work.optimizer == "adamw_offload"
     held: Phase = "host" if offloaded else "always"
     parts: list[MemoryPart] = []
@@ -229,7 +235,10 @@ def rollout_parts(work: Workload) -> list[MemoryPart]:
 
 
 def update_parts(work: Workload) -> list[MemoryPart]:
-    """The activations are those of the policy or of the critic, whichever has more: one is updated after the other."""
+    """List the parts of an update.
+
+    The activations are those of the policy or of the critic, whichever has more: one is updated after the other.
+    """
     shape, dtype_bytes, tokens = work.shape, work.dtype_bytes, work.microbatch_tokens * work.parallel_microbatches
     shapes = [shape] if work.critic is None else [shape, work.critic]
     formula = "T b (L H + one layer)" if work.checkpointing else "T L b (4 I + 4 H + 3 Q + 2 K)"
@@ -252,7 +261,7 @@ def update_parts(work: Workload) -> list[MemoryPart]:
 
 
 def _chunk(work: Workload, rows: int) -> int:
-    """Bytes of the float32 logits that exist at once, out of `rows` rows."""
+    """Return the bytes of the float32 logits that exist at once, out of `rows` rows."""
     vocab_size = work.shape.vocab_size
     return min(rows, rows_per_chunk(vocab_size, on_gpu=work.on_gpu)) * vocab_size * 4
 

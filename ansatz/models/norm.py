@@ -55,7 +55,7 @@ def install(model: nn.Module) -> int:
 
 
 def is_installed(module: Any) -> bool:
-    """Whether this norm is computed by `rms_norm`."""
+    """Tell whether this norm is computed by `rms_norm`."""
     return isinstance(getattr(module, "forward", None), _NormForward)
 
 

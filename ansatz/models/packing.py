@@ -33,7 +33,7 @@ class PaddedLayout:
     num_columns: int
 
     def to_rows(self, value_1HTD: Tensor) -> Tensor:
-        """[1, H, T, D] as padded rows [N, H, L, D], with 0 in cells without a token."""
+        """Return [1, H, T, D] as padded rows [N, H, L, D], with 0 in cells without a token."""
         cells: Tensor = _ToCells.apply(value_1HTD[0].transpose(0, 1), self)  # pyright: ignore[reportAssignmentType]
         return cells.view(self.num_rows, self.num_columns, *cells.shape[1:]).transpose(1, 2)
 
@@ -72,7 +72,7 @@ class PackedInputs:
 
 
 def to_flat(cells_NHD: Tensor, cell_C: Tensor, num_tokens: int) -> Tensor:
-    """The values in the cells of the first C tokens, and 0 for the tokens after them: [1, T, H, D]."""
+    """Return the values in the cells of the first C tokens, and 0 for the tokens after them: [1, T, H, D]."""
     value_CHD = cells_NHD[cell_C]
     return nn.functional.pad(value_CHD, (0, 0, 0, 0, 0, num_tokens - len(cell_C)))[None]
 
@@ -114,7 +114,7 @@ def pack(position_T: Tensor, segment_T: Tensor, prompt_id_T: Tensor | None) -> P
 def _shared_prompt_layout(
     position_T: Tensor, segment_T: Tensor, prompt_id_T: Tensor, is_computed_T: Tensor, copied_K: Tensor
 ) -> SharedPromptLayout | None:
-    """None if the batch consists only of prompts."""
+    """Lay out the prompts and responses of a batch; None if the batch consists only of prompts."""
     is_response_C = prompt_id_T[is_computed_T] < 0
     if not bool(is_response_C.any()):
         return None

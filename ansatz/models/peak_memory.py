@@ -24,7 +24,7 @@ class PeakMemory:
         self._start = 0 if device.type == "cuda" else _resident_peak()
 
     def gb(self) -> float:
-        """In units of 10^9 bytes."""
+        """Return the peak in GB (10^9 bytes), measured since the start."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device) / 1e9
         return (_resident_peak() - self._start) / 1e9

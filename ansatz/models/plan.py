@@ -55,7 +55,7 @@ class Hardware:
 
 
 def parse_hardware(text: str) -> Hardware:
-    """Parse text such as "24GiB", "8x80GiB", or "16x8x80GiB" for 16 nodes of 8. ConfigError for anything else."""
+    """Parse text such as "24GiB", "8x80GiB", or "16x8x80GiB" for 16 nodes of 8. Raise ConfigError for anything else."""
     match = _HARDWARE.fullmatch(text.strip())
     devices = int(match[1] or 1) * int(match[2] or 1) if match else 0
     if match is None or devices < 1 or float(match[3]) <= 0:
@@ -68,13 +68,13 @@ def parse_hardware(text: str) -> Hardware:
 
 
 def hardware_in(recipe: str) -> Hardware | None:
-    """The hardware in the recipe's comment, such as "# Hardware: 8x80GiB"; None without such a comment."""
+    """Return the hardware in the recipe's comment, such as "# Hardware: 8x80GiB"; None without such a comment."""
     match = _COMMENT.search(recipe)
     return parse_hardware(match[1]) if match else None
 
 
 def recipe_shape(config: Config) -> ModelShape:
-    """The shape of the model that the recipe loads or builds. Raises ModelError if it is not known."""
+    """Return the shape of the model that the recipe loads or builds. Raise ModelError if it is not known."""
     model, rollout = config.model, config.rollout
     if model.path is None:
         defaults = {name: setting.default for name, setting in settings_of(build_tiny_model).items()}
@@ -88,8 +88,10 @@ def recipe_shape(config: Config) -> ModelShape:
 
 
 def _critic_shape(config: Config, policy: ModelShape) -> ModelShape:
-    """The shape of the critic's transformer. That of a reward model of the run has the extra layers, and is counted as
-    if all of its layers were trained."""
+    """Return the shape of the critic's transformer.
+
+    That of a reward model of the run has the extra layers, and is counted as if all of its layers were trained.
+    """
     path, section = config.train.critic.path, config.reward_model
     if path is None:
         return policy
@@ -107,8 +109,10 @@ def _critic_shape(config: Config, policy: ModelShape) -> ModelShape:
 def workload_of(
     config: Config, *, needs_ref: bool, needs_values: bool, whole_minibatch: bool, hardware: Hardware | None
 ) -> Workload:
-    """The workload of a recipe. needs_ref, needs_values, whole_minibatch: what its objective needs. hardware: None for
-    this CPU."""
+    """Return the workload of a recipe.
+
+    needs_ref, needs_values, whole_minibatch: what its objective needs. hardware: None for this CPU.
+    """
     model, rollout, train = config.model, config.rollout, config.train
     shape = recipe_shape(config)
     if model.dtype == "auto" and hardware is not None:

@@ -30,7 +30,7 @@ class ProcessPlan:
 
 
 def process_plans(config: Config, work: Workload, hardware: Hardware | None) -> list[ProcessPlan]:
-    """The processes of a run that hold models. work: of a single process that does everything."""
+    """Plan the processes of a run that hold models. work: of a single process that does everything."""
     section = config.cluster
     if not section.trainers and not section.workers:
         return [ProcessPlan(name="the run's process", count=1, devices=1, work=work, parts=memory_parts(work))]
@@ -45,7 +45,7 @@ def process_plans(config: Config, work: Workload, hardware: Hardware | None) -> 
 
 
 def _worker_plan(config: Config, work: Workload, hardware: Hardware | None) -> ProcessPlan:
-    """Without workers, the run's own process samples with a model of its own."""
+    """Plan the process that samples. Without workers, the run's own process samples with a model of its own."""
     section, rollout = config.cluster, config.rollout
     count, gpus = max(1, section.workers), max(1, round(section.gpus))
     prompts = -(-rollout.prompts_per_step // count)
@@ -61,8 +61,8 @@ def _worker_plan(config: Config, work: Workload, hardware: Hardware | None) -> P
 
 
 def memory_table(plans: Sequence[ProcessPlan], *, hardware: Hardware | None) -> str:
-    """For each kind of process a table of the parts with their formulas and the peak of each phase; and whether all
-    of them fit."""
+    """Make for each kind of process a table of the parts with their formulas and the peak of each phase; and tell
+    whether all of them fit."""
     work = plans[0].work
     shape = work.shape
     kind = {2: "bfloat16", 4: "float32"}[work.dtype_bytes]
@@ -99,7 +99,7 @@ def _process_lines(plan: ProcessPlan, *, alone: bool) -> list[str]:
 
 
 def fits(plans: Sequence[ProcessPlan], hardware: Hardware) -> bool:
-    """Whether there are enough devices, and every process fits on its own."""
+    """Tell whether there are enough devices, and every process fits on its own."""
     enough = sum(plan.count * plan.devices for plan in plans) <= hardware.devices
     return enough and all(total_of(plan.parts) <= hardware.usable for plan in plans)
 
@@ -122,5 +122,5 @@ def _verdict(plans: Sequence[ProcessPlan], hardware: Hardware | None) -> list[st
 
 
 def format_bytes(number: int) -> str:
-    """In GiB from a tenth of a GiB on, otherwise in MiB."""
+    """Write a number of bytes in GiB from a tenth of a GiB on, otherwise in MiB."""
     return f"{number / GIB:.2f} GiB" if number >= GIB / 10 else f"{number / 2**20:.2f} MiB"

@@ -41,7 +41,9 @@ class TextReader:
 
 
 def reader_of(name: str | Path, *, key: str = "model.path") -> TextReader:
-    """The reader of a model's folder or hub name. Raises what `load_policy` raises for everything but its weights.
+    """Return the reader of a model's folder or hub name.
+
+    Raise what `load_policy` raises for everything but its weights.
 
     key: of the recipe, for a folder that is missing.
     """
@@ -57,7 +59,8 @@ def reader_of(name: str | Path, *, key: str = "model.path") -> TextReader:
 
 
 def _end_tokens(folder: Path, stored: dict[str, Any]) -> Any:
-    """`eos_token_id` as transformers finds it: in the generation config, or without one in the model's config."""
+    """Return `eos_token_id` as transformers finds it: in the generation config, or without one in the model's
+    config."""
     if not (folder / "generation_config.json").is_file():
         return stored.get("eos_token_id")
     with load_errors(folder):

@@ -66,7 +66,7 @@ def load_reward_model(
     folder has them already. If there are extra layers, only they, the last norm and the head will be trained.
     step_end: where the steps end that the model will read, if not at lines; the folder's config.json will say so.
     device: None is a GPU if there is one, otherwise the CPU.
-    Raises ModelError if the folder is not a model, if transformers has no classifier of its architecture, or if no
+    Raise ModelError if the folder is not a model, if transformers has no classifier of its architecture, or if no
     layers can be appended to it.
     """
     folder = check_folder(path)
@@ -141,7 +141,7 @@ def _with_extra_layers(model: Any, *, layers: int, width: int, folder: Path) -> 
     use them, the first of them sees only a token and the one before it, at which the policy expected it.
 
     Norms are rescaled, because they average over all channels. In the new layers they bring all kinds of channels to
-    the same size. ModelError if the policy would compute something else.
+    the same size. Raise ModelError if the policy would compute something else.
     """
     config, old = copy.deepcopy(model.config), model.config.hidden_size
     depth = config.num_hidden_layers

@@ -41,7 +41,7 @@ def save_model(policy: Policy, folder: Path, *, state: Mapping[str, Tensor], dty
 
 
 def _untrained(model: nn.Module) -> dict[str, Tensor]:
-    """The stored values that are not parameters, such as the routing bias of DeepSeek-V3, in their own type."""
+    """Return the stored values that are not parameters, such as the routing bias of DeepSeek-V3, in their own type."""
     stored = model.state_dict().keys()
     return {name: value.cpu() for name, value in model.named_buffers() if name in stored}
 
@@ -79,7 +79,7 @@ def add_to_chat_template(folder: Path, *, system: str | None, arguments: Mapping
 
 
 def _jinja(value: Any) -> str:
-    """A value of a recipe as a literal of Jinja."""
+    """Write a value of a recipe as a literal of Jinja."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_jinja(key)}: {_jinja(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -88,13 +88,18 @@ def _jinja(value: Any) -> str:
 
 
 def export_dtype(name: str, model: str | Path) -> torch.dtype:
-    """The precision that `save.dtype` names. auto: that of the weights where training began, a folder or a model of
-    the hub. ModelError as from `hub.local_folder`."""
+    """Return the precision that `save.dtype` names.
+
+    auto: that of the weights where training began, a folder or a model of the hub. Raise ModelError as
+    `hub.local_folder` does.
+    """
     return stored_dtype(local_folder(model)) if name == "auto" else _BY_NAME[name]
 
 
 def stored_dtype(folder: Path) -> torch.dtype:
-    """The type of most weights in a model folder. Without safetensors files: that of its config, otherwise float32.
+    """Return the type of most weights in a model folder.
+
+    Without safetensors files: that of its config, otherwise float32.
 
     Types that Ansatz does not write, such as those of quantised weights, do not count.
     """

@@ -20,7 +20,7 @@ _ROWS = 32
 
 
 def rank_parts(work: Workload, ranks: int) -> tuple[MemoryPart, ...]:
-    """A trainer rank. ranks: over which the weights are sharded. It does not sample."""
+    """List the parts of a trainer rank. ranks: over which the weights are sharded. It does not sample."""
     held = work.shape.num_parameters + work.adapters
     parts = [
         part("float32 weights", _share(4 * held, ranks), "4 P / n", "always"),
@@ -37,7 +37,7 @@ def rank_parts(work: Workload, ranks: int) -> tuple[MemoryPart, ...]:
 
 
 def _gathered(work: Workload) -> list[MemoryPart]:
-    """Of the policy or of the critic, whichever has more: one is updated after the other."""
+    """Return what is gathered of the policy or of the critic, whichever has more: one is updated after the other."""
     shapes = [work.shape] if work.critic is None else [work.shape, work.critic]
     layer = max(shape.layer_parameters for shape in shapes)
     root = max(shape.num_parameters - shape.num_layers * shape.layer_parameters for shape in shapes)
@@ -52,7 +52,7 @@ def _gathered(work: Workload) -> list[MemoryPart]:
 
 
 def worker_parts(work: Workload, *, devices: int = 1) -> tuple[MemoryPart, ...]:
-    """One device of a worker, which has a whole model and samples `work.rollouts` at the same time.
+    """List the parts of one device of a worker, which has a whole model and samples `work.rollouts` at the same time.
 
     devices: over which its engine divides the model (vLLM's tensor parallelism); the native engine uses one.
     """
@@ -63,7 +63,7 @@ def worker_parts(work: Workload, *, devices: int = 1) -> tuple[MemoryPart, ...]:
 
 
 def with_fitting_rollouts(work: Workload, *, devices: int, usable: int) -> Workload:
-    """The workload of a worker whose sampler lowers the number of concurrent rollouts to what fits."""
+    """Return the workload of a worker whose sampler lowers the number of concurrent rollouts to what fits."""
     for rollouts in range(round_up(work.rollouts, _ROWS), 0, -_ROWS):
         fewer = dataclasses.replace(
             work, rollouts=min(rollouts, work.rollouts), prefilled=min(work.prefilled, rollouts)
@@ -74,7 +74,7 @@ def with_fitting_rollouts(work: Workload, *, devices: int, usable: int) -> Workl
 
 
 def total_of(parts: Sequence[MemoryPart]) -> int:
-    """The higher of the peaks of sampling and updating."""
+    """Return the higher of the peaks of sampling and updating."""
     return max(peak_bytes(parts).values())
 
 

@@ -34,8 +34,8 @@ def set_threads(count: int) -> None:
 
 
 def parallel_microbatches(num_parameters: int, *, on_cpu: bool, threads: int) -> int:
-    """How many microbatches of a step run in parallel: one per thread for a small model on a CPU, otherwise one, which
-    has all threads and all memory to itself."""
+    """Return how many microbatches of a step run in parallel: one per thread for a small model on a CPU, otherwise
+    one, which has all threads and all memory to itself."""
     return threads if on_cpu and num_parameters < SMALL_MODEL else 1
 
 

@@ -87,7 +87,10 @@ def tiny_shape(
     intermediate_size: int,
     max_context: int,
 ) -> ModelShape:
-    """The shape of the model that `build_tiny_model` creates. ConfigError for sizes that do not fit together."""
+    """Return the shape of the model that `build_tiny_model` creates.
+
+    Raise ConfigError for sizes that do not fit together.
+    """
     if vocab_size < 258:
         raise ConfigError(
             f"vocab_size = {vocab_size}: 256 bytes and 2 special tokens need at least 258. Use 258 or more."
@@ -126,7 +129,7 @@ def build_random_model(
     initializer_range: float | None = None,
     seed: int = 0,
 ) -> int:
-    """The same for any shape. Its vocab_size is the largest number of tokens."""
+    """Build a model of any shape with random weights. Its vocab_size is the largest number of tokens."""
     tokenizer = train_tokenizer(texts, vocab_size=shape.vocab_size, max_context=shape.max_context)
     config = AutoConfig.for_model(
         shape.architecture,
@@ -155,7 +158,7 @@ def build_random_model(
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int, max_context: int) -> PreTrainedTokenizerFast:
-    """The tokenizer of a model that is built, with at most `vocab_size` tokens."""
+    """Train the tokenizer of a model that is built, with at most `vocab_size` tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [

@@ -12,9 +12,9 @@ from ansatz.hub import local_folder
 
 
 def token_counter(name: str | Path) -> Callable[[str], int]:
-    """A function from a text to its number of tokens, special tokens not counted. name: a folder, or a hub name.
+    """Return a function from a text to its number of tokens, special tokens not counted. name: a folder, or a hub name.
 
-    Raises ModelError if the folder has no tokenizer that loads, and what `hub.local_folder` raises.
+    Raise ModelError if the folder has no tokenizer that loads, and what `hub.local_folder` raises.
     """
     folder = local_folder(name, key="--tokenizer", weights=False)
     try:

@@ -29,11 +29,12 @@ class WeightSource(Protocol):
         ...
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """The weights by their names in the Hugging Face folder, each tied weight once, adapters merged."""
+        """Return the weights by their names in the Hugging Face folder, each tied weight once, adapters merged."""
         ...
 
     def trained(self) -> Mapping[str, Tensor]:
-        """The parameters that training changes, by their names in the policy's module; with adapters, only these.
+        """Return the parameters that training changes, by their names in the policy's module; with adapters, only
+        these.
 
         `load_trained` gives them to a copy of the policy, which then computes the same bits.
         """
@@ -46,11 +47,11 @@ class SelfStoringWeights(Protocol):
 
     @property
     def num_bytes(self) -> int:
-        """About what `store` writes."""
+        """The approximate size of what `store` writes."""
         ...
 
     def store(self, folder: Path, *, max_shard_bytes: int) -> str:
-        """What `store_tensors` does with the trained parameters, in the type that the model computes in."""
+        """Store the trained parameters as `store_tensors` does, in the type that the model computes in."""
         ...
 
 
@@ -66,14 +67,14 @@ class LiveWeights:
     version: int
 
     def tensors(self) -> dict[str, Tensor]:
-        """The module's own tensors. With adapters: new float32 tensors on the CPU."""
+        """Return the module's own tensors. With adapters: new float32 tensors on the CPU."""
         parameters = dict(self.policy.model.named_parameters())
         if (base := self.policy.base) is None:
             return parameters
         return lora.merge_adapters(self.policy, dict(base.named_parameters()), parameters)
 
     def trained(self) -> dict[str, Tensor]:
-        """The module's own tensors."""
+        """Return the module's own tensors."""
         return _trained(self.policy)
 
 
@@ -96,7 +97,7 @@ def load_trained(policy: Policy, tensors: Mapping[str, Tensor]) -> None:
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """Digest of names, types and bits of the tensors: equal for equal weights, whoever computes it."""
+    """Return a digest of names, types and bits of the tensors: equal for equal weights, whoever computes it."""
     digest = hashlib.sha256()
     for name, value in sorted(tensors.items()):
         _add_to_digest(digest, name, value.detach().cpu().contiguous())

@@ -50,7 +50,7 @@ class AdvantageRule:
         state_T: Tensor,
         extra: Mapping[str, Tensor | None],
     ) -> Advantages:
-        """As `Objective.advantages`. Components see the tokens of state_T; the result has those of mask_T."""
+        """Compute `Objective.advantages`. Components see the tokens of state_T; the result has those of mask_T."""
         state_segment_T = segment_T[state_T]
         inputs: dict[str, Any] = {
             **masked(extra, state_T),
@@ -98,7 +98,8 @@ class AdvantageRule:
         return self.kl_coef != 0 and self.kl_in != "loss"
 
     def _kl(self, inputs: Mapping[str, Any]) -> Tensor:
-        """KL of the policy before the update at each token; 0 if the KL is in the loss or its coefficient is 0."""
+        """Return the KL of the policy before the update at each token; 0 if the KL is in the loss or its coefficient
+        is 0."""
         if not self._uses_kl:
             return torch.zeros_like(inputs["segment_T"], dtype=inputs["reward_N"].dtype)
         old_T = inputs.get("old_logp_T")
@@ -116,12 +117,12 @@ class AdvantageRule:
 
 
 def scattered(value_T: Tensor, mask_T: Tensor) -> Tensor:
-    """Values at the tokens of the mask, put back on the whole token axis; 0 elsewhere."""
+    """Put values at the tokens of the mask back on the whole token axis, shape T; 0 elsewhere."""
     return value_T.new_zeros(mask_T.shape).masked_scatter(mask_T, value_T)
 
 
 def masked(arrays: Mapping[str, Tensor | None], mask_T: Tensor) -> dict[str, Any]:
-    """Arrays on the token axis restricted to the tokens of the mask; other arrays unchanged."""
+    """Restrict arrays on the token axis to the tokens of the mask. Other arrays stay as they are."""
     return {key: at(value, mask_T) if key.endswith("_T") else value for key, value in arrays.items()}
 
 

@@ -334,12 +334,13 @@ def gdpo(
 
 
 def _divided(value_N: Tensor, divisor_N: Tensor) -> Tensor:
-    """value / divisor, and the value itself where the divisor is 0: without spread and eps, 0 / 0 would be nan."""
+    """Return value / divisor, and the value itself where the divisor is 0: without spread and eps, 0 / 0 would be
+    nan."""
     return value_N / torch.where(divisor_N > 0, divisor_N, torch.ones_like(divisor_N))
 
 
 def _batch_deviation(reward_N: Tensor, ddof: int) -> Tensor:
-    """The std of all rewards, repeated for each rollout."""
+    """Return the std of all rewards, repeated for each rollout."""
     whole_N = torch.zeros_like(reward_N, dtype=torch.long)
     return segments.deviation(segments.centered(reward_N, whole_N, 1), whole_N, 1, ddof=ddof)[whole_N]
 

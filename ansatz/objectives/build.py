@@ -64,7 +64,9 @@ _CHOICES = {
 
 
 def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Objective:
-    """The objective of a recipe's `algorithm:` section. A ConfigError names the wrong key and suggests the nearest one.
+    """Build the objective of a recipe's `algorithm:` section.
+
+    Raise a ConfigError that names the wrong key and suggests the nearest one.
 
     max_response_tokens: the run's length limit, for weights that divide by it.
     """
@@ -120,7 +122,7 @@ def build_objective(spec: Spec, *, max_response_tokens: int | None = None) -> Ob
 
 
 def resolved_row(preset: str | None, project: str | None) -> dict[str, Any]:
-    """COMMON, then the preset's row, then the project's defaults.
+    """Lay the preset's row over COMMON, and the project's defaults over both.
 
     If both are named, the preset selects the components of `_CHOSEN_BY_PRESET` and the project only supplies constants:
     its settings are taken for each component that it has in common with the preset. `{preset: gspo, defaults_of: verl}`
@@ -137,7 +139,7 @@ def resolved_row(preset: str | None, project: str | None) -> dict[str, Any]:
 
 
 def preset_row(name: str, *, below: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The row of that name or alias, or a row from a file, without its description.
+    """Return the row of that name or alias, or a row from a file, without its description.
 
     A row can start from another one that its key `preset` names. below: the rows that start from this one.
     """
@@ -177,7 +179,7 @@ def preset_row(name: str, *, below: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def _check_key(key: str, known: Iterable[str], where: str) -> None:
-    """ConfigError for a key that does not exist; a former name is refused with the current one."""
+    """Raise ConfigError for a key that does not exist; a former name is refused with the current one."""
     if key in _FORMER_KEYS:
         raise ConfigError(f"{where}: the key {key!r} is now called {_FORMER_KEYS[key]!r}.")
     if key not in known:
@@ -200,7 +202,7 @@ def _settings(value: Any) -> dict[str, Any]:
 
 
 def _over(base: Any, change: Any) -> Any:
-    """A recipe's value over the preset's: settings without a name keep the preset's component."""
+    """Lay a recipe's value over the preset's: settings without a name keep the preset's component."""
     if isinstance(change, Mapping) and "name" not in change:
         return {"name": _name(base), **_settings(base), **cast(Spec, change)}
     return cast(Any, change)

@@ -17,14 +17,14 @@ steps need a reward that rewards reasoning steps."""
 
 
 def missing_inputs(objective: Objective, supplied: Collection[str]) -> list[tuple[Component, str]]:
-    """Each component of the objective with an input that is not among `supplied`."""
+    """List each component of the objective with an input that is not among `supplied`."""
     return [
         (component, name) for component in _components(objective) for name in component.inputs if name not in supplied
     ]
 
 
 def check_recipe(objective: Objective, *, samples_per_prompt: int, rewards_steps: bool = False) -> None:
-    """ConfigError if a training run lacks an input of the objective, or if every advantage would be 0.
+    """Raise ConfigError if a training run lacks an input of the objective, or if every advantage would be 0.
 
     rewards_steps: whether a reward of the recipe rewards reasoning steps.
     """
@@ -39,7 +39,7 @@ def check_recipe(objective: Objective, *, samples_per_prompt: int, rewards_steps
 
 
 def check_group_size(objective: Objective, samples_per_prompt: int) -> None:
-    """ConfigError if every advantage is 0 whatever the rewards; tried on two prompts with unequal rewards."""
+    """Raise ConfigError if every advantage is 0 whatever the rewards; tried on two prompts with unequal rewards."""
     if not set(objective.advantage.inputs) <= {"reward_N", "group_N", "length_N"}:
         return
     span = max(samples_per_prompt - 1, 1)

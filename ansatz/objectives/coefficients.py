@@ -45,7 +45,7 @@ def adapt_kl_coef(
     num_tokens: int,
     num_rollouts: int,
 ) -> float:
-    """The coefficient of the next step, by a bound function of `KL_CONTROLS`.
+    """Return the coefficient of the next step, by a bound function of `KL_CONTROLS`.
 
     token_kl: mean KL to the reference in nats per token, over the num_tokens response tokens of num_rollouts rollouts.
     """
@@ -57,8 +57,8 @@ def adapt_kl_coef(
 def adapt_entropy_coef(
     coef: float, entropy: float, *, target: float, step: float = 1e-3, highest: float = 0.02
 ) -> float:
-    """The coefficient plus `step` while the entropy (nats per token) is below its target, else minus `step`, within
-    [0, highest] (Skywork-OR1, arXiv:2505.22312).
+    """Return the coefficient plus `step` while the entropy (nats per token) is below its target, else minus `step`,
+    within [0, highest] (Skywork-OR1, arXiv:2505.22312).
 
     Without an upper bound the bonus can outweigh the reward, and the policy degenerates to noise.
     """

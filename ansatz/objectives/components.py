@@ -110,7 +110,7 @@ class FormulaWords:
     notes: Notes
 
     def written(self, settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-        """The formula with the values of the settings."""
+        """Return the formula with the values of the settings."""
         values = {name: self._word(name, value) for name, value in settings.items()}
         text = self._with_notes(settings, defaults)
         while "{" in text:  # a word can name another setting
@@ -118,7 +118,8 @@ class FormulaWords:
         return text
 
     def named(self, defaults: Mapping[str, Any]) -> str:
-        """The formula of the defaults, with the names of settings in braces where a value would be shown as it is."""
+        """Return the formula of the defaults, with the names of settings in braces where a value would be shown as
+        it is."""
         text = self._with_notes(defaults, defaults)
         words = {name: word for name, value in defaults.items() if (word := self._word(name, value)) is not value}
         while any(f"{{{name}}}" in text for name in words):
@@ -151,7 +152,7 @@ def formula(
     words: Words | None = None,
     notes: Notes | None = None,
 ) -> Callable[[F], F]:
-    """Decorator: the component as a formula in words, see `FormulaWords`.
+    """Describe a component by a formula in words, see `FormulaWords`.
 
     gradient: the factor of grad log policy(token) in a surrogate (in the direction of ascent) or in a KL; or a function
     of the settings.
@@ -165,13 +166,13 @@ def formula(
 
 
 def whole_minibatch(function: F) -> F:
-    """Decorator: the component compares tokens of the whole minibatch, so microbatches would not add up."""
+    """Mark a component that compares tokens of the whole minibatch, so that microbatches would not add up."""
     function.__dict__["whole_minibatch"] = True
     return function
 
 
 def before_rejection(function: F) -> F:
-    """Decorator: the component sees every token that the policy sampled, including those that masks reject."""
+    """Mark a component that sees every token that the policy sampled, including those that masks reject."""
     function.__dict__["before_rejection"] = True
     return function
 
@@ -192,7 +193,7 @@ class Component:
 
     @property
     def per_token(self) -> bool:
-        """Whether it gives the tokens of a rollout different numbers."""
+        """Tell whether it gives the tokens of a rollout different numbers."""
         return "segment_T" in self.inputs
 
     @property
@@ -218,11 +219,12 @@ class Component:
         return f"({text.format(**self.settings)})" if text else f"(the gradient of {self.name})"
 
     def __call__(self, inputs: Mapping[str, Any]) -> Tensor:
-        """The function applied to those of `inputs` that it has. A missing input is a ConfigError that describes it."""
+        """Apply the function to those of `inputs` that it has. Raise a ConfigError that describes a missing input."""
         return self.clipping(inputs).value_T
 
     def clipping(self, inputs: Mapping[str, Any]) -> Clipped:
-        """As the call, with the tokens that were clipped: none, unless the function returns a `Clipped`."""
+        """Apply the function, and also return which tokens it clipped: none, unless the function returns a
+        `Clipped`."""
         for key in self.inputs:
             if inputs.get(key) is None:
                 raise ConfigError(f"algorithm.{self.kind} = {self.name!r} needs {INPUTS.get(key, key)} ({key}).")
@@ -234,7 +236,10 @@ class Component:
 
 
 def build_component(registry: Registry[Any], name: str, settings: Mapping[str, Any]) -> Component:
-    """The named function with its settings checked. Unknown names and settings are ConfigErrors with a suggestion."""
+    """Return the named function with its settings checked.
+
+    Raise ConfigError, with a suggestion, for an unknown name or setting.
+    """
     function = registry.get(name)
     _check_inputs(registry.kind, name, function)
     bound = registry.bind(name, settings)
@@ -259,7 +264,7 @@ All others are not negative."""
 
 
 def _check_range(what: str, key: str, value: Any) -> None:
-    """ConfigError for a number, or one of several, outside the range of the setting."""
+    """Raise ConfigError for a number, or one of several, outside the range of the setting."""
     several = isinstance(value, list | tuple)
     for number in cast("list[Any]", value) if several else [value]:
         if isinstance(number, bool) or not isinstance(number, int | float):
@@ -270,7 +275,8 @@ def _check_range(what: str, key: str, value: Any) -> None:
 
 
 def _check_inputs(kind: str, name: str, function: Callable[..., Any]) -> None:
-    """ConfigError for a positional parameter that is not an input of its kind: only a user's function can have one."""
+    """Raise ConfigError for a positional parameter that is not an input of its kind: only a user's function can have
+    one."""
     known = INPUTS_OF.get(kind)
     settings = settings_of(function)
     for parameter in inspect.signature(function).parameters:

@@ -151,7 +151,8 @@ def stale_negatives(
 @whole_minibatch
 @formula("x 1 on the share {share} of tokens with the highest entropy, else 0")
 def high_entropy(entropy_T: Tensor, *, share: float = 0.2) -> Tensor:
-    """Only forking tokens learn (arXiv:2506.01939): those with entropy >= its (1 - share) quantile in the minibatch."""
+    """Learning from forking tokens alone (arXiv:2506.01939): those with entropy >= its (1 - share) quantile in the
+    minibatch."""
     entropy_T = entropy_T.detach()
     return (entropy_T >= _quantile(entropy_T, 1 - share)).to(entropy_T.dtype)
 
@@ -190,7 +191,8 @@ def trust_region(
 
 
 def _weight(old_logp_T: Tensor, behavior_logp_T: Tensor, segment_T: Tensor, level: Level) -> Tensor:
-    """old / behavior of the token, of the product over its rollout ("sequence"), or of its geometric mean ("mean")."""
+    """Return old / behavior of the token, of the product over its rollout ("sequence"), or of its geometric mean
+    ("mean")."""
     log_T = old_logp_T - behavior_logp_T
     if level == "token":
         return log_T.exp()
@@ -218,14 +220,14 @@ def _inside(value_T: Tensor, low: float | None, high: float | None) -> Tensor:
 
 
 def _binary_kl(q_T: Tensor, p_T: Tensor) -> Tensor:
-    """KL between the coins (q, 1 - q) and (p, 1 - p)."""
+    """Return the KL, in nats, between the coins (q, 1 - q) and (p, 1 - p)."""
     tiny = torch.finfo(p_T.dtype).tiny
     others_T = (1 - q_T) * ((1 - q_T).clamp(min=tiny) / (1 - p_T).clamp(min=tiny)).log()
     return q_T * (q_T.clamp(min=tiny) / p_T.clamp(min=tiny)).log() + others_T
 
 
 def _quantile(value_T: Tensor, share: float) -> Tensor:
-    """Linear interpolation between order statistics; torch.quantile refuses more than 16 million entries."""
+    """Interpolate linearly between order statistics; torch.quantile refuses more than 16 million entries."""
     ordered_T = value_T.sort().values
     place = share * (len(ordered_T) - 1)
     below = int(place)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 
 def ratio_sums(log_ratio_T: Tensor, clipped_low_T: Tensor, clipped_high_T: Tensor) -> dict[str, Tensor]:
-    """tokens; ratio; clipped_low and clipped_high: tokens that a component clipped; approx_kl: -log ratio, the k1
-    estimate of KL(anchor || policy)."""
+    """Sum what is measured of ratios over tokens: tokens; ratio; clipped_low and clipped_high: tokens that a
+    component clipped; approx_kl: -log ratio, the k1 estimate of KL(anchor || policy)."""
     log_ratio_T = log_ratio_T.detach()
     return {
         "tokens": torch.ones_like(log_ratio_T).sum(),
@@ -23,7 +23,7 @@ def ratio_sums(log_ratio_T: Tensor, clipped_low_T: Tensor, clipped_high_T: Tenso
 
 
 def ratio_maxima(log_ratio_T: Tensor) -> dict[str, Tensor]:
-    """ratio and log_ratio_abs; 0 for a microbatch without tokens."""
+    """Return the maxima of ratio and log_ratio_abs; 0 for a microbatch without tokens."""
     log_ratio_T = log_ratio_T.detach()
     if len(log_ratio_T) == 0:
         return {"ratio": log_ratio_T.new_zeros(()), "log_ratio_abs": log_ratio_T.new_zeros(())}

@@ -27,7 +27,7 @@ _ANCHORS = {"old": "old", "behavior": "behavior", "policy": "constant(policy)"}
 
 
 def formula(objective: Objective) -> str:
-    """The objective as a formula in words with every constant, one component per line."""
+    """Write the objective as a formula in words with every constant, one component per line."""
     policy = "" if objective.policy_coef == 1 else f"{objective.policy_coef} x "
     terms = [f"{policy}weight x surrogate"]
     if objective.kl_coef and objective.kl_in == "loss":
@@ -89,7 +89,7 @@ def other_defaults(objective: Objective, *, max_response_tokens: int) -> list[st
 
 
 def coefficient(objective: Objective) -> list[str]:
-    """Data source, reward and the factor of grad log policy at one response token (the ascent direction)."""
+    """Describe data source, reward and the factor of grad log policy at one response token (the ascent direction)."""
     source = "responses drawn by the policy" + (", several per prompt" if objective.needs_group else "")
     terms = [f"weight x {objective.surrogate.gradient()}"]
     terms += [f"{component.formula()}" for component in objective.correction]
@@ -114,7 +114,7 @@ def _penalty_weight(objective: Objective) -> str:
 
 
 def comparisons(objective: Objective, max_response_tokens: int) -> Iterator[tuple[str, str]]:
-    """Each project, and where its defaults differ, or "the same"."""
+    """List each project, and where its defaults differ, or "the same"."""
     ours = _settings(objective)
     for name in PROJECTS:
         other = build_objective({"defaults_of": name}, max_response_tokens=max_response_tokens)
@@ -126,7 +126,7 @@ def comparisons(objective: Objective, max_response_tokens: int) -> Iterator[tupl
 
 
 def _settings(objective: Objective) -> dict[str, Any]:
-    """Everything that shapes the loss, field by field; settings of terms with coefficient 0 are left out."""
+    """Return everything that shapes the loss, field by field; settings of terms with coefficient 0 are left out."""
     out = {field.name: getattr(objective, field.name) for field in dataclasses.fields(objective)}
     del out["preset"]
     if objective.kl_coef == 0:
@@ -141,7 +141,7 @@ def _settings(objective: Objective) -> dict[str, Any]:
 
 
 def _difference(ours: Any, theirs: Any) -> str:
-    """The settings that differ if both have the same component, else the other component with its settings."""
+    """Return the settings that differ if both have the same component, else the other component with its settings."""
     if isinstance(ours, Component) and isinstance(theirs, Component) and ours.name == theirs.name:
         changed = {key: value for key, value in theirs.settings.items() if ours.settings[key] != value}
         return ", ".join(f"{key} {value}" for key, value in changed.items())

@@ -32,7 +32,7 @@ _NOTES = {
 
 
 def _gradient(plain: str) -> Callable[..., str]:
-    """The coefficient of an estimator with its settings; plain: without any."""
+    """Return the coefficient of an estimator with its settings; plain: without any."""
 
     def text(*, weight: str, straight_through: bool, **bounds: float | None) -> str:
         if straight_through:
@@ -62,7 +62,7 @@ class KLSettings:
 
 
 def _sampled(value: Callable[..., Tensor]) -> Function:
-    """Decorator: turn `value`, a function of x with settings of its own, into a component that also has KLSettings."""
+    """Turn `value`, a function of x with settings of its own, into a component that also has KLSettings."""
 
     @functools.wraps(value)
     def estimator(
@@ -146,7 +146,7 @@ def full(full_kl_T: Tensor) -> Tensor:
 
 
 def exact_kl(policy_logp_TV: Tensor, ref_logp_TV: Tensor) -> Tensor:
-    """sum_v p (log p - log q) for rows of log-probs, shape T."""
+    """Compute sum_v p (log p - log q) in nats for rows of log-probs [T, V], shape T."""
     return (policy_logp_TV.exp() * (policy_logp_TV - ref_logp_TV)).sum(-1)
 
 

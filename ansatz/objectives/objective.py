@@ -111,32 +111,34 @@ class Objective:
 
     @property
     def needs_ref(self) -> bool:
-        """Whether reference log-probs are used. A coefficient of 0 needs no reference model."""
+        """Tell whether reference log-probs are used. A coefficient of 0 needs no reference model."""
         return self.kl_coef != 0 and self.kl_to == "ref"
 
     @property
     def needs_values(self) -> bool:
-        """Whether a critic is needed."""
+        """Tell whether a critic is needed."""
         return "value_T" in self.advantage.inputs
 
     @property
     def advantages_need_old_logp(self) -> bool:
-        """Whether `advantages` needs log-probs from before the update, for a KL in the reward."""
+        """Tell whether `advantages` needs log-probs from before the update, for a KL in the reward."""
         return self.kl_coef != 0 and self.kl_in != "loss"
 
     @property
     def needs_exact_kl(self) -> bool:
-        """Whether the KL is computed from whole distributions (`full_kl_T`), which needs the reference as a model."""
+        """Tell whether the KL is computed from whole distributions (`full_kl_T`), which needs the reference as a
+        model."""
         return self.kl_coef != 0 and "full_kl_T" in self.kl.inputs
 
     @property
     def corrects_mismatch(self) -> bool:
-        """Whether a correction weighs tokens by old / behavior, and so accounts for the policy that sampled them."""
+        """Tell whether a correction weighs tokens by old / behavior, and so accounts for the policy that sampled
+        them."""
         return any(component.before_rejection for component in self.correction)
 
     @property
     def needs_group(self) -> bool:
-        """Whether a rollout is compared with others of its prompt."""
+        """Tell whether a rollout is compared with others of its prompt."""
         return "group_N" in self.advantage.inputs
 
     @property
@@ -146,20 +148,20 @@ class Objective:
 
     @property
     def whole_minibatch(self) -> bool:
-        """Whether a component compares tokens of the whole minibatch, which must then be one microbatch."""
+        """Tell whether a component compares tokens of the whole minibatch, which must then be one microbatch."""
         return any(component.whole_minibatch for component in (self.surrogate, *self.correction))
 
     @property
     def whole_groups(self) -> bool:
-        """Whether a group of rollouts must be in one microbatch, because the loss compares them."""
+        """Tell whether a group of rollouts must be in one microbatch, because the loss compares them."""
         return False
 
     def stops(self, sums: Mapping[str, Tensor | float]) -> bool:
-        """Whether to drop a minibatch, given its sums over all microbatches, and the later updates of the step."""
+        """Tell whether to drop a minibatch, given its sums over all microbatches, and the later updates of the step."""
         return self.max_ratio is not None and float(sums["ratio"]) > self.max_ratio * float(sums["tokens"])
 
     def value_loss(self, batch: WeightedTokens, value_T: Tensor, old_value_T: Tensor, return_T: Tensor) -> Tensor:
-        """The critic's loss on a microbatch, weighted like the policy's. Only `value_T` has gradient."""
+        """Compute the critic's loss on a microbatch, weighted like the policy's. Only `value_T` has gradient."""
         if self.value is None:
             raise ValueError(f"{self.preset} has no critic: set algorithm.value.")
         mask_T = batch.mask_T
@@ -176,7 +178,7 @@ class Objective:
         state_T: Tensor | None = None,
         **extra: Tensor | None,
     ) -> Advantages:
-        """Advantages of the whole step.
+        """Compute the advantages of the whole step.
 
         state_T: the tokens over which token-level components discount and bootstrap; None means `mask_T`. Pass all
         response tokens to let tool output count as time. extra: other inputs of components, on the N or T axis of the
@@ -196,7 +198,8 @@ class Objective:
         return rule(reward_N, group_N, segment_T=segment_T, mask_T=mask_T, state_T=states_T, extra=extra)
 
     def loss_mask(self, segment_T: Tensor, mask_T: Tensor, **extra: Tensor | None) -> Tensor:
-        """The tokens that count in the loss and in its denominators: `mask_T` without the tokens that `masks` reject.
+        """Return the tokens that count in the loss and in its denominators: `mask_T` without the tokens that `masks`
+        reject.
 
         extra: the inputs of the masks: truncated_N (True if a rollout hit the length limit), old_logp_T,
         behavior_logp_T. Every mask sees the original tokens, so their order does not matter.
@@ -216,7 +219,9 @@ class Objective:
         group_N: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Tensor:
-        """Weight of each token, 0 outside the mask. Call it once per minibatch, before the split into microbatches.
+        """Return the weight of each token, 0 outside the mask.
+
+        Call it once per minibatch, before the split into microbatches.
 
         group_N: the prompt of each rollout; only prompt_mean needs it.
         """
@@ -231,7 +236,7 @@ class Objective:
         group_N: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Tensor | None:
-        """Weights of the KL and entropy terms, None if they are those of the surrogate."""
+        """Return the weights of the KL and entropy terms, None if they are those of the surrogate."""
         if self.penalty_weights is None:
             return None
         return _weights(self.penalty_weights, segment_T, mask_T, num_rollouts, group_N).to(dtype)
@@ -245,7 +250,8 @@ class Objective:
         group_N: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Tensor | None:
-        """Weights of the likelihood term, 0 except at tokens of rollouts with reward > 0; None without the term."""
+        """Return the weights of the likelihood term, 0 except at tokens of rollouts with reward > 0; None without
+        the term."""
         if self.likelihood_weights is None or self.likelihood_coef == 0:
             return None
         good_T = mask_T & (reward_N > 0)[segment_T]
@@ -261,7 +267,8 @@ class Objective:
         kl_coef: float | None = None,
         entropy_coef: float | None = None,
     ) -> LossParts:
-        """The loss of a microbatch: policy, KL, entropy and likelihood terms, each a weighted sum over its tokens.
+        """Compute the loss of a microbatch: policy, KL, entropy and likelihood terms, each a weighted sum over its
+        tokens.
 
         kl_coef, entropy_coef: from an adaptive schedule, instead of those of the objective.
         """
@@ -298,7 +305,7 @@ class Objective:
         )
 
     def _policy_term(self, inputs: dict[str, Any]) -> Clipped:
-        """Surrogate x corrections at each token, and the tokens that either of them clipped."""
+        """Return surrogate x corrections at each token, and the tokens that either of them clipped."""
         loss_T, low_T, high_T = self.surrogate.clipping(inputs)
         if "mismatch_weight_T" not in self.surrogate.inputs:
             loss_T = loss_T * inputs["mismatch_weight_T"]
@@ -309,7 +316,7 @@ class Objective:
         return Clipped(loss_T, low_T & ~high_T, high_T)
 
     def _entropy_weights(self, inputs: dict[str, Any], weight_T: Tensor) -> Tensor:
-        """Weights of the entropy bonus: all tokens, or only those that entropy-based corrections keep.
+        """Return the weights of the entropy bonus: all tokens, or only those that entropy-based corrections keep.
 
         "kept" keeps the weights of those tokens; "kept_mean" also rescales them to the total of all weights.
         """
@@ -324,7 +331,7 @@ class Objective:
         return kept_T * weight_T.sum() / kept_T.sum().clamp(min=torch.finfo(kept_T.dtype).tiny)
 
     def _mismatch_weights(self, batch: TokenBatch) -> Tensor:
-        """The factor that corrects for sampler mismatch, at the tokens of `batch.sampled_mask_T`.
+        """Return the factor that corrects for sampler mismatch, at the tokens of `batch.sampled_mask_T`.
 
         It is computed over all sampled tokens, before masks reject any. The weight of a whole rollout, the mean over
         the minibatch and "any token outside" therefore include rejected tokens. 1 without such corrections.
@@ -341,7 +348,7 @@ class Objective:
     def _inputs(
         self, batch: TokenBatch, policy_logp_T: Tensor, entropy_T: Tensor | None, full_kl_T: Tensor | None
     ) -> dict[str, Any]:
-        """Everything that components can have as inputs, at the tokens that count in the loss."""
+        """Collect everything that components can have as inputs, at the tokens that count in the loss."""
         mask_T = batch.mask_T
         policy_T = policy_logp_T[mask_T]
         anchors = {

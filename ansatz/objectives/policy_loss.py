@@ -70,8 +70,8 @@ def policy_loss(
     ref_logp: [N, L], needed for a KL to a reference. behavior_logp: [N, L], the sampler's log-probs, if they differ
     from old_logp.
 
-    The tensors are one minibatch: its losses are weighted as one optimizer step. ConfigError for an algorithm that
-    needs more than these inputs, such as a critic or entropies.
+    The tensors are one minibatch: its losses are weighted as one optimizer step. Raise ConfigError for an algorithm
+    that needs more than these inputs, such as a critic or entropies.
     """
     spec = {"preset": algorithm} if isinstance(algorithm, str) else algorithm
     objective = build_objective(spec)
@@ -126,7 +126,7 @@ def _check_shapes(mask_NL: Tensor, rewards: Tensor, groups: Tensor, *logps: Tens
 
 
 def _check_inputs(objective: Objective, *, has_ref: bool) -> None:
-    """ConfigError if the objective needs more than this function takes."""
+    """Raise ConfigError if the objective needs more than this function takes."""
     for component, name in missing_inputs(objective, frozenset(INPUTS) - _NOT_SUPPLIED):
         raise ConfigError(
             f"policy_loss: algorithm.{component.kind} = {component.name!r} needs {INPUTS.get(name, name)} ({name}), "

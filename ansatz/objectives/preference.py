@@ -277,7 +277,8 @@ def likelihood(
 def bradley_terry(
     chosen_reward_P: Tensor, rejected_reward_P: Tensor, margin_P: Tensor | None = None, *, center: float = 0.0
 ) -> Tensor:
-    """-log sigmoid(c - r - margin) + center (c + r)^2: a reward model's loss (arXiv:2203.02155 eq. 1; margin, Llama 2).
+    """Compute -log sigmoid(c - r - margin) + center (c + r)^2: a reward model's loss (arXiv:2203.02155 eq. 1;
+    margin, Llama 2).
 
     center: keeps rewards near 0, since only their differences are determined (arXiv:2312.09244).
     """
@@ -288,7 +289,7 @@ def bradley_terry(
 
 
 def _log_odds(logp_P: Tensor) -> Tensor:
-    """log(p / (1 - p)) of log p < 0."""
+    """Return log(p / (1 - p)) of log p < 0."""
     return logp_P - torch.log(-torch.expm1(logp_P))
 
 

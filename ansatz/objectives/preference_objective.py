@@ -57,7 +57,7 @@ class PreferenceObjective(Objective):
 
     @property
     def needs_ref(self) -> bool:
-        """Whether a loss compares the policy with a reference."""
+        """Tell whether a loss compares the policy with a reference."""
         return any(name.endswith(("_gain_P", "_score_P")) for _, component in self.losses for name in component.inputs)
 
     @property
@@ -78,7 +78,10 @@ class PreferenceObjective(Objective):
         kl_coef: float | None = None,
         entropy_coef: float | None = None,
     ) -> LossParts:
-        """The loss of a microbatch of whole pairs. sums: also pairs, and the numbers of docs/metrics.md over pairs."""
+        """Compute the loss of a microbatch of whole pairs.
+
+        sums: also pairs, and the numbers of docs/metrics.md over pairs.
+        """
         assert isinstance(batch, PairBatch), "a preference objective needs to know the pair of each rollout"
         inputs = self._inputs_of_pairs(batch, batch.packed, policy_logp_T)
         loss_P = torch.stack([weight * component(inputs) for weight, component in self.losses]).sum(0)
@@ -99,7 +102,7 @@ class PreferenceObjective(Objective):
         )
 
     def _inputs_of_pairs(self, batch: TokenBatch, pairs: _Pairs, policy_logp_T: Tensor) -> dict[str, Tensor]:
-        """What the losses can have as inputs, and weight_P: the weight of each pair in the minibatch."""
+        """Return what the losses can have as inputs, and weight_P: the weight of each pair in the minibatch."""
         mask_T, segment_T = batch.mask_T, batch.segment_T[batch.mask_T]
         num_rollouts = len(pairs.reward_N)
         length_N = segments.count(segment_T, num_rollouts)
@@ -120,15 +123,17 @@ class PreferenceObjective(Objective):
 
 
 def _sides(pairs: _Pairs) -> tuple[Tensor, Tensor]:
-    """(rollouts that are chosen, rollouts that are rejected), in the order of the pairs."""
+    """Return (rollouts that are chosen, rollouts that are rejected), in the order of the pairs."""
     by_reward_N = pairs.reward_N.argsort(descending=True, stable=True)
     order_N = by_reward_N[pairs.group_N[by_reward_N].argsort(stable=True)]
     return order_N[0::2], order_N[1::2]
 
 
 def _pair_sums(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What is measured of pairs, summed over those that count. The margin is that of the gains, or without a reference
-    that of the log-probs."""
+    """Sum what is measured of pairs over those that count.
+
+    The margin is that of the gains, or without a reference that of the log-probs.
+    """
     counted_P = (inputs["weight_P"] > 0).to(inputs["chosen_logp_P"].dtype)
     kind = "gain" if "chosen_gain_P" in inputs else "logp"
     margin_P = inputs[f"chosen_{kind}_P"] - inputs[f"rejected_{kind}_P"]
@@ -146,10 +151,10 @@ def _pair_sums(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def build_preference_objective(
     losses: Mapping[str, Mapping[str, Any] | None], *, divergence: Mapping[str, Any] | None = None
 ) -> PreferenceObjective:
-    """The objective of a recipe's `preference.losses`: settings and `weight` (default 1) by the name of the loss.
+    """Build the objective of a recipe's `preference.losses`: settings and `weight` (default 1) by the name of the loss.
 
-    divergence: {name: ..., settings}; None: the reverse KL. ConfigError for an unknown loss or setting, for a loss that
-    is named twice, and without a preference loss.
+    divergence: {name: ..., settings}; None: the reverse KL. Raise ConfigError for an unknown loss or setting, for a
+    loss that is named twice, and without a preference loss.
     """
     terms, likelihood = list[tuple[float, Component]](), dict[str, Any]()
     for name, given in losses.items():

@@ -12,14 +12,14 @@ from ansatz.objectives.preference import bradley_terry
 
 
 def pairs_of_groups(label_N: Tensor, group_N: Tensor) -> tuple[Tensor, Tensor]:
-    """(better_P, worse_P): every pair of responses to one prompt of which the first has the higher label."""
+    """Return (better_P, worse_P): every pair of responses to one prompt of which the first has the higher label."""
     same_NN = group_N[:, None] == group_N
     better_P, worse_P = (same_NN & (label_N[:, None] > label_N)).nonzero(as_tuple=True)
     return better_P, worse_P
 
 
 def pair_loss(score_N: Tensor, label_N: Tensor, group_N: Tensor, *, num_pairs: int) -> Tensor:
-    """The sum over pairs of -log sigmoid(better - worse), divided by num_pairs (Bradley-Terry, arXiv:2203.02155 eq. 1).
+    """Sum -log sigmoid(better - worse) over pairs, divided by num_pairs (Bradley-Terry, arXiv:2203.02155 eq. 1).
 
     num_pairs: of the whole batch, so that the losses of microbatches of whole groups add up. 0 without a pair.
     """
@@ -28,7 +28,7 @@ def pair_loss(score_N: Tensor, label_N: Tensor, group_N: Tensor, *, num_pairs: i
 
 
 def label_loss(score_S: Tensor, label_S: Tensor, *, num_labels: int) -> Tensor:
-    """The sum of the cross-entropies between sigmoid(score) and labels in 0..1, divided by num_labels.
+    """Sum the cross-entropies between sigmoid(score) and labels in 0..1, divided by num_labels.
 
     With responses this is correctness as a class (arXiv:2110.14168); with steps the process model of Math-Shepherd
     (arXiv:2312.08935, eq. 2), whose soft labels are fractions. num_labels: of the whole batch.

@@ -13,28 +13,28 @@ from torch import Tensor
 
 
 def renumbered(label_N: Tensor) -> tuple[Tensor, int]:
-    """Integer labels renumbered to 0..S-1 in ascending order, and S."""
+    """Renumber integer labels to 0..S-1 in ascending order; return them and S."""
     label_S = cast(Tensor, label_N.unique())  # pyright: ignore[reportUnknownMemberType]
     return torch.searchsorted(label_S, label_N), len(label_S)
 
 
 def count(segment_T: Tensor, num_segments: int) -> Tensor:
-    """Entries per segment, shape S, int64."""
+    """Count the entries of each segment, shape S, int64."""
     return torch.bincount(segment_T, minlength=num_segments)
 
 
 def total(value_T: Tensor, segment_T: Tensor, num_segments: int) -> Tensor:
-    """Sum per segment, shape S."""
+    """Sum the entries of each segment, shape S."""
     return value_T.new_zeros(num_segments).index_add(0, segment_T, value_T)
 
 
 def mean(value_T: Tensor, segment_T: Tensor, num_segments: int) -> Tensor:
-    """Mean per segment, shape S; 0 for an empty segment."""
+    """Average the entries of each segment, shape S; 0 for an empty segment."""
     return total(value_T, segment_T, num_segments) / count(segment_T, num_segments).clamp(min=1)
 
 
 def largest(value_T: Tensor, segment_T: Tensor, num_segments: int) -> Tensor:
-    """Maximum per segment, shape S; -inf for an empty segment."""
+    """Return the maximum of each segment, shape S; -inf for an empty segment."""
     empty_S = value_T.new_full((num_segments,), -torch.inf)
     return empty_S.scatter_reduce(0, segment_T, value_T, "amax")
 
@@ -44,7 +44,7 @@ def num_segments(segment_T: Tensor) -> int:
 
 
 def padded_index(segment_T: Tensor) -> tuple[Tensor, int]:
-    """The position of each entry in a row-major S x L rectangle, and L, the length of the longest segment."""
+    """Return the position of each entry in a row-major S x L rectangle, and L, the length of the longest segment."""
     length_S = count(segment_T, num_segments(segment_T))
     start_S = length_S.cumsum(0) - length_S
     position_T = torch.arange(len(segment_T), device=segment_T.device) - start_S[segment_T]
@@ -53,7 +53,7 @@ def padded_index(segment_T: Tensor) -> tuple[Tensor, int]:
 
 
 def discounted_sum(value_T: Tensor, segment_T: Tensor, factor: float | Tensor) -> Tensor:
-    """y[t] = x[t] + factor * y[t + 1] within each segment, shape T: the sum of what is still to come.
+    """Compute y[t] = x[t] + factor * y[t + 1] within each segment, shape T: the sum of what is still to come.
 
     factor: a number, or one per segment (shape S).
     """
@@ -71,20 +71,20 @@ def discounted_sum(value_T: Tensor, segment_T: Tensor, factor: float | Tensor) -
 
 
 def next_in_segment(value_T: Tensor, segment_T: Tensor) -> Tensor:
-    """The following entry of the same segment, 0 at its last, shape T."""
+    """Return the following entry of the same segment, 0 at its last, shape T."""
     following_T = torch.cat([value_T[1:], value_T.new_zeros(1)])[: len(value_T)]
     return following_T * ~last_of_segment(segment_T)
 
 
 def last_of_segment(segment_T: Tensor) -> Tensor:
-    """True at each segment's last entry, shape T."""
+    """Mark each segment's last entry with True, shape T."""
     last_T = torch.ones_like(segment_T, dtype=torch.bool)
     last_T[:-1] = segment_T[1:] != segment_T[:-1]
     return last_T
 
 
 def centered(value_N: Tensor, segment_N: Tensor, num_segments: int) -> Tensor:
-    """Entry minus the mean of its segment, shape N; exactly 0 where all entries of a segment are equal.
+    """Subtract the mean of each entry's segment, shape N; exactly 0 where all entries of a segment are equal.
 
     Without the exact zero, the rounding error of the mean, divided by a tiny epsilon, would become a large advantage.
     """
@@ -95,6 +95,7 @@ def centered(value_N: Tensor, segment_N: Tensor, num_segments: int) -> Tensor:
 
 
 def deviation(centered_N: Tensor, segment_N: Tensor, num_segments: int, *, ddof: int) -> Tensor:
-    """Standard deviation per segment of centred values, shape S; ddof 1 for a sample, 0 for a population."""
+    """Return the standard deviation of each segment's centred values, shape S; ddof 1 for a sample, 0 for a
+    population."""
     freedom_S = (count(segment_N, num_segments) - ddof).clamp(min=1)
     return (total(centered_N**2, segment_N, num_segments) / freedom_S).sqrt()

@@ -155,7 +155,7 @@ def _whitened(values: Tensor, center: bool, mean_eps: float) -> Tensor:
 
 
 def _divisor(values: Tensor, scale: bool, ddof: int, eps: float, eps_in: EpsIn, mean_eps: float) -> Tensor:
-    """What whitening divides by: 1 without `scale`, and where there is neither spread nor eps."""
+    """Return what whitening divides by: 1 without `scale`, and where there is neither spread nor eps."""
     centered, count = _centered(values, mean_eps), len(values)
     if not scale:
         return torch.ones_like(values)
@@ -165,7 +165,7 @@ def _divisor(values: Tensor, scale: bool, ddof: int, eps: float, eps_in: EpsIn, 
 
 
 def _centered(values: Tensor, mean_eps: float) -> Tensor:
-    """Values minus their mean; exactly 0 if all are equal."""
+    """Subtract the mean of all values; exactly 0 if all are equal."""
     if len(values) == 0 or values.max() == values.min():
         return torch.zeros_like(values)
     return values - values.sum() / (len(values) + mean_eps)

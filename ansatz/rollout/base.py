@@ -56,17 +56,18 @@ class Sampling:
 
     @property
     def limits_candidates(self) -> bool:
-        """Whether tokens are sampled from fewer candidates than the whole vocabulary."""
+        """Tell whether tokens are sampled from fewer candidates than the whole vocabulary."""
         return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0 or self.temperature == 0
 
     @property
     def needs_rules(self) -> bool:
-        """Whether a response is shaped by more than end tokens and the length limit (see `rollout.response_rules`)."""
+        """Tell whether a response is shaped by more than end tokens and the length limit (see
+        `rollout.response_rules`)."""
         return bool(self.stop) or self.thinking_budget > 0
 
     @classmethod
     def of(cls, options: SamplingOptions, *, seed: int, step: int = 0, max_call_tokens: int = 0) -> Sampling:
-        """The sampling options of a recipe's section or of a command, with the keys of the noise.
+        """Return the sampling options of a recipe's section or of a command, with the keys of the noise.
 
         options.max_response_tokens must be a number above 0: only who knows the prompts can resolve 0.
         """
@@ -75,14 +76,14 @@ class Sampling:
         return cls(num_samples=num_samples, **values, max_call_tokens=max_call_tokens, seed=seed, step=step)
 
     def greedy(self) -> Sampling:
-        """One response per prompt, always the most likely token, sampled to its end in one call."""
+        """Return options for one response per prompt, always the most likely token, sampled to its end in one call."""
         return dataclasses.replace(
             self, num_samples=1, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, max_call_tokens=0
         )
 
 
 def first_samples(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[Rollout] = ()) -> list[int]:
-    """The index of each prompt's first sample.
+    """Return the index of each prompt's first sample.
 
     Indices continue where a problem occurs twice in a call or has unfinished rollouts, so that no two responses share
     their noise. Example: prompts a, b, a with 4 samples each start at 0, 0, 4.

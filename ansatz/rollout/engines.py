@@ -26,7 +26,7 @@ ENGINES: Registry[Callable[..., Sampler]] = Registry("rollout.engine")
 
 
 def engine_of(engine: Mapping[str, Any], environment: EnvironmentSpec | None = None) -> Callable[[Policy], Sampler]:
-    """The recipe's engine with its settings and its environment bound.
+    """Return the recipe's engine with its settings and its environment bound.
 
     Raises ConfigError for an unknown setting, a wrong type, or an engine that cannot take the environment.
     """

@@ -189,7 +189,7 @@ class _Assembly(Generic[T]):
             self._finished.setdefault(prompt.problem.id, {})
 
     def add(self, rollout: Rollout) -> None:
-        """A rollout that has ended or that this run leaves unfinished. One that was added before is ignored."""
+        """Add a rollout that has ended or that this run leaves unfinished. One that was added before is ignored."""
         self._grading.raise_error()
         name = rollout.prompt.problem.id
         members = self._finished[name]
@@ -215,7 +215,8 @@ class _Assembly(Generic[T]):
 
 
 def _waited(grade: Future[GradedGroup[T]]) -> GradedGroup[T]:
-    """The result of a future. Without the slices, a signal that arrives just before the wait would be lost in it."""
+    """Wait for the result of a future, in slices: without them, a signal that arrives just before the wait would be
+    lost in it."""
     while not grade.done():
         wait([grade], timeout=SIGNAL_S)
     return grade.result()

@@ -19,14 +19,14 @@ PROBE = Sampling(num_samples=1, max_response_tokens=PROBE_TOKENS, min_response_t
 
 
 def probe_prompt(policy: Policy) -> Prompt:
-    """A fixed prompt of a few tokens that every vocabulary has."""
+    """Return a fixed prompt of a few tokens that every vocabulary has."""
     problem = Problem(id="probe", question="", answer="", source="probe", split="probe")
     size = policy.head.weight.shape[0]
     return Prompt(problem=problem, text="", token_ids=tuple(token % size for token in (7, 11, 13, 17)))
 
 
 def probe(sampler: Sampler, policy: Policy) -> Confirmation:
-    """The version of the policy that a sampler reports, and the log-probs of its response to the probe prompt.
+    """Return the version of the policy that a sampler reports, and the log-probs of its response to the probe prompt.
 
     The response is sampled and not greedy, because greedy log-probs are 0. It has PROBE_TOKENS tokens.
     """
@@ -41,7 +41,10 @@ class SamplerHost:
         self._policy, self._sampler, self._store = policy, sampler, store
 
     def push(self, version: int, fingerprint: str, emit: Emit) -> Confirmation:
-        """Load a version of the weights, and probe the sampler with it. RolloutError if they are other weights."""
+        """Load a version of the weights, and probe the sampler with it.
+
+        Raise RolloutError if they are other weights.
+        """
         stored = self._store.load(version)
         if stored.fingerprint != fingerprint:
             raise RolloutError(

@@ -56,7 +56,7 @@ class LeaseBook(Generic[TicketT]):
         """Leases that ended without an answer."""
 
     def add(self, ticket: TicketT, batch: Batch, order: tuple[Any, ...]) -> None:
-        """A new ticket, open. Within a batch and among batches, smaller orders are leased first."""
+        """Add a new ticket, open. Within a batch and among batches, smaller orders are leased first."""
         if ticket in self._entries:
             raise ValueError(f"{ticket} was added before.")
         self._entries[ticket] = _Entry(batch, order)
@@ -66,7 +66,8 @@ class LeaseBook(Generic[TicketT]):
         return self._num_open.get(batch, 0)
 
     def next_batch(self, allowed: Iterable[Batch] | None = None) -> Batch | None:
-        """The batch with the open ticket of the smallest order, among `allowed` or all; None if nothing is open."""
+        """Return the batch with the open ticket of the smallest order, among `allowed` or all; None if nothing is
+        open."""
         batches = self._open if allowed is None else [batch for batch in allowed if batch in self._open]
         heads = ((self._head(batch), batch) for batch in list(batches))
         present = [(head, batch) for head, batch in heads if head is not None]
@@ -101,13 +102,13 @@ class LeaseBook(Generic[TicketT]):
         return taken
 
     def oldest_single(self) -> tuple[Batch, float] | None:
-        """Batch and beginning of the oldest lease that is the only one of its ticket."""
+        """Return batch and beginning of the oldest lease that is the only one of its ticket."""
         for ticket, since in self._single.items():
             return self._entries[ticket].batch, since
         return None
 
     def land(self, ticket: TicketT, worker: str, digest: str) -> Landing:
-        """An answer has come. digest: of everything in it that must be equal whoever samples the ticket."""
+        """Record that an answer has come. digest: of everything in it that must be equal whoever samples the ticket."""
         entry = self._entries.get(ticket)
         if entry is None:
             return Landing.LATE
@@ -144,7 +145,7 @@ class LeaseBook(Generic[TicketT]):
         return None
 
     def forget(self, tickets: Iterable[TicketT]) -> None:
-        """Tickets that are trained or no longer wanted. Later answers to them are late."""
+        """Forget tickets that are trained or no longer wanted. Later answers to them are late."""
         for ticket in tickets:
             entry = self._entries.pop(ticket, None)
             if entry is None:
@@ -160,7 +161,7 @@ class LeaseBook(Generic[TicketT]):
         return list(self._of_worker.get(worker, ()))
 
     def waiting(self) -> dict[TicketT, tuple[str, ...]]:
-        """Every ticket without an answer, with the workers that have a lease of it."""
+        """List every ticket without an answer, with the workers that have a lease of it."""
         return {ticket: tuple(entry.until_of) for ticket, entry in self._entries.items() if entry.digest is None}
 
     def _grant(self, ticket: TicketT, worker: str, until: float) -> None:
@@ -194,7 +195,7 @@ class LeaseBook(Generic[TicketT]):
             del self._num_open[batch], self._open[batch]
 
     def _head(self, batch: Batch) -> tuple[Any, ...] | None:
-        """The order of the first open ticket of a batch. Removes forgotten tickets on the way."""
+        """Return the order of the first open ticket of a batch. Removes forgotten tickets on the way."""
         heap = self._open.get(batch, [])
         while heap:
             order, _, ticket = heap[0]
@@ -220,7 +221,7 @@ class Durations:
         bisect.insort(self._sorted, seconds)
 
     def quantile(self, fraction: float) -> float | None:
-        """None until there are enough durations to judge by."""
+        """Return a quantile of the durations; None until there are enough to judge by."""
         if len(self._sorted) < self._enough:
             return None
         return self._sorted[min(len(self._sorted) - 1, int(fraction * len(self._sorted)))]

@@ -79,7 +79,7 @@ class Pool:
         return self._workers.counts
 
     def publish(self, weights: Weights, probe: Confirmation) -> None:
-        """These weights can be loaded from now on. probe: what a sampler with these weights must report."""
+        """Let these weights be loaded from now on. probe: what a sampler with these weights must report."""
         self._workers.publish(weights, probe)
         for ticket in self._before_weights.pop(weights, ()):
             self._add(ticket)
@@ -88,7 +88,7 @@ class Pool:
         return list(self._workers.published)
 
     def withdraw(self, weights: Weights) -> None:
-        """These weights can no longer be loaded: no ticket needs them."""
+        """Let these weights no longer be loaded: no ticket needs them."""
         self._workers.published.pop(weights, None)
 
     def submit(self, tickets: Sequence[Ticket]) -> None:
@@ -103,26 +103,29 @@ class Pool:
                 self._before_weights.setdefault(_weights(ticket), []).append(ticket)
 
     def collect(self, timeout_s: float) -> list[Landed]:
-        """What has landed since the last call, in the order of arrival. Waits up to timeout_s for the first landing."""
+        """Return what has landed since the last call, in the order of arrival.
+
+        Waits up to timeout_s for the first landing.
+        """
         until = self._cluster.now() + timeout_s
         while not self._landed and (left := until - self._cluster.now()) > 0:
             self.turn(left)
         return self.take()
 
     def take(self) -> list[Landed]:
-        """What has landed since the last call, without waiting."""
+        """Return what has landed since the last call, without waiting."""
         collected = list(self._landed)
         self._landed.clear()
         return collected
 
     def take_faults(self) -> list[str]:
-        """A sentence about each fault since the last call."""
+        """Return a sentence about each fault since the last call."""
         faults = list(self._faults)
         self._faults.clear()
         return faults
 
     def forget(self, keys: Iterable[TicketKey]) -> None:
-        """Tickets that are trained, or that are no longer wanted. Later answers to them are dropped."""
+        """Forget tickets that are trained, or that are no longer wanted. Later answers to them are dropped."""
         keys = list(keys)
         self._book.forget(keys)
         for key in keys:
@@ -130,7 +133,7 @@ class Pool:
                 self._batch_sizes[_batch(ticket)] -= 1
 
     def waiting(self) -> list[WaitingRow]:
-        """Every ticket that has not landed: who waits for whom, since when."""
+        """List every ticket that has not landed: who waits for whom, since when."""
         now = self._cluster.now()
         rows = list[WaitingRow]()
         for key, workers in self._book.waiting().items():
@@ -141,7 +144,7 @@ class Pool:
         return sorted(rows)
 
     def workers(self) -> list[WorkerRow]:
-        """What every worker is doing, and for how long."""
+        """Return what every worker is doing, and for how long."""
         return self._workers.rows()
 
     def close(self) -> None:
@@ -154,7 +157,7 @@ class Pool:
     def turn(self, timeout_s: float) -> None:
         """Do what is due, wait for events up to timeout_s, and handle them.
 
-        RolloutError if too few workers are left, or if two answers to one ticket differ with an exact engine.
+        Raise RolloutError if too few workers are left, or if two answers to one ticket differ with an exact engine.
         """
         wait_s = min(timeout_s, self.do_due())
         self.handle(self._cluster.events(wait_s))
@@ -217,7 +220,7 @@ class Pool:
         self._workers.sample(slot, weights, [self._tickets[key] for key in keys])
 
     def _back_up(self) -> None:
-        """Idle workers take second leases of tickets that take longer than nearly all others."""
+        """Give idle workers second leases of tickets that take longer than nearly all others."""
         age, now = self._backup_age(), self._cluster.now()
         while age is not None and (oldest := self._book.oldest_single()) is not None and oldest[1] + age <= now:
             batch, _ = oldest
@@ -278,7 +281,8 @@ def _weights(ticket: Ticket) -> Weights:
 
 
 def _batch(ticket: Ticket) -> Hashable:
-    """Tickets of one round and one version of the weights can be sampled in one call."""
+    """Return the batch that a ticket belongs to: tickets of one round and one version of the weights can be sampled
+    in one call."""
     return (_weights(ticket), ticket.kind, ticket.step, ticket.round)
 
 

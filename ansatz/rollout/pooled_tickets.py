@@ -110,7 +110,7 @@ class PooledTickets:
             self._watch.progress()
 
     def _describe(self) -> str:
-        """Who waits for whom, since when. Without the lock, because its holder may be what hangs."""
+        """Describe who waits for whom, since when. This takes no lock, because its holder may be what hangs."""
         tickets = [
             f"  {row.ticket.kind} of step {row.ticket.step} waits for {row.on}, {row.seconds:.0f} s"
             for row in self._pool.waiting()
@@ -140,7 +140,8 @@ class PooledTickets:
                 self._changed.notify_all()
 
     def _probe(self, source: WeightSource) -> Confirmation:
-        """What a sampler with these weights reports; without log-probs if they are not a policy in this process."""
+        """Return what a sampler with these weights reports; without log-probs if they are not a policy in this
+        process."""
         if not isinstance(source, LiveWeights):
             return Confirmation(policy_version=source.version, logps=())
         if self._sampler is None or self._sampler.policy.model is not source.policy.model:

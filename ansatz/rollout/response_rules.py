@@ -61,15 +61,14 @@ class ResponseRules:
             )
 
     def text_to_check(self, token_ids: Sequence[int], *, from_index: int) -> str:
-        """The end of the text of the tokens from `from_index` on, which contains a stop string or the end of a turn if
-        the last token has completed one. Empty if it cannot have. Call this after every token.
-        """
+        """Return the end of the text of the tokens from `from_index` on, which contains a stop string or the end of
+        a turn if the last token has completed one. Empty if it cannot have. Call this after every token."""
         if not self._last_characters or not self._completes(token_ids[-1]):
             return ""
         return self._decode(token_ids[max(from_index, len(token_ids) - self._window) :])
 
     def _completes(self, token: int) -> bool:
-        """Whether the token may be the last one of a stop string. Few are, and decoding the text takes time."""
+        """Tell whether the token may be the last one of a stop string. Few are, and decoding the text takes time."""
         if token not in self._may_complete:
             text = self._decode([token])
             odd = "\ufffd" in text or any(not last.isascii() or last.isspace() for last in self._last_characters)
@@ -80,19 +79,20 @@ class ResponseRules:
         return self._decode(token_ids)
 
     def observation_ids(self, observation: Observation, problem: Problem) -> Sequence[int]:
-        """The tokens that an observation adds to a response."""
+        """Return the tokens that an observation adds to a response."""
         if isinstance(observation, str):
             return self._encode_text(observation)
         assert self._encode_messages is not None, "the environment answers in messages"
         return self._encode_messages(problem, observation)
 
     def closing_of(self, token_ids: Sequence[int]) -> Sequence[int]:
-        """The closing sentence if the thought is still open; no tokens if the response has closed it itself."""
+        """Return the closing sentence if the thought is still open; no tokens if the response has closed it itself."""
         return () if self._thought_end in self._decode(token_ids) else self._closing
 
 
 def text_encoder(tokenizer: Tokenizer) -> Callable[[str], Sequence[int]]:
-    """`encode_text` for a tokenizer: special tokens in what a tool printed are plain text (see `special_tokens`)."""
+    """Return `encode_text` for a tokenizer: special tokens in what a tool printed are plain text (see
+    `special_tokens`)."""
     special = special_tokens(tokenizer)
 
     def encode(text: str) -> Sequence[int]:
@@ -104,9 +104,9 @@ def text_encoder(tokenizer: Tokenizer) -> Callable[[str], Sequence[int]]:
 
 
 def message_encoder(tokenizer: Tokenizer, environment: EnvironmentSpec | None) -> EncodeMessages | None:
-    """`encode_messages` for a tokenizer; None if no messages can come.
+    """Return `encode_messages` for a tokenizer; None if no messages can come.
 
-    ModelError if its chat template does not show the messages of the environment.
+    Raise ModelError if its chat template does not show the messages of the environment.
     """
     if environment is None or environment.chat is None or not tokenizer.chat_template:
         return None
@@ -170,7 +170,7 @@ class ResponseState:
         return () if all(self.is_sampled) else tuple(self.is_sampled)
 
     def observations(self, text: Callable[[Sequence[int]], str]) -> tuple[tuple[int, int], ...]:
-        """`Rollout.observations`. text: of tokens, as that of the rollout."""
+        """Return `Rollout.observations`. text: of tokens, as that of the rollout."""
         places = ((text(self.token_ids[:start]), text(self.token_ids[:end])) for start, end in self._observed)
         return tuple((len(before), len(through)) for before, through in places if len(before) < len(through))
 

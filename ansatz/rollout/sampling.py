@@ -21,13 +21,14 @@ _BLOCK = 2048  # tokens of a vocabulary that are searched at once
 
 
 def noise_key(seed: int, step: int, problem_id: str, sample: int) -> int:
-    """A signed 64-bit key for one rollout's stream of uniform numbers."""
+    """Return a signed 64-bit key for one rollout's stream of uniform numbers."""
     digest = hashlib.blake2b(f"{seed}/{step}/{sample}/{problem_id}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
 def uniforms(key_B: Tensor, position_B: Tensor) -> Tensor:
-    """One uniform float64 number in [0, 1) per row: SplitMix64 (Steele, Lea and Flood, 2014) at counter `position`."""
+    """Draw one uniform float64 number in [0, 1) per row: SplitMix64 (Steele, Lea and Flood, 2014) at counter
+    `position`."""
     z = key_B + (position_B + 1) * _GOLDEN
     z = (z ^ _shift(z, 30)) * _MIX_1
     z = (z ^ _shift(z, 27)) * _MIX_2
@@ -36,12 +37,12 @@ def uniforms(key_B: Tensor, position_B: Tensor) -> Tensor:
 
 
 def _shift(z: Tensor, bits: int) -> Tensor:
-    """Logical right shift of signed 64-bit integers."""
+    """Shift signed 64-bit integers to the right logically."""
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def filter_logits(logits_BV: Tensor, *, top_k: int, top_p: float, min_p: float = 0.0) -> Tensor:
-    """The logits, with -inf for every token that is not a candidate. Three filters apply in turn:
+    """Return the logits, with -inf for every token that is not a candidate. Three filters apply in turn:
 
     top_k: the k largest logits, and all that tie with the k-th. 0 keeps all.
     top_p: the smallest set of the most likely tokens whose probability reaches top_p. The token that passes the bound
@@ -72,8 +73,8 @@ def sample_tokens(
     greedy: bool,
     count: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(token_B, behavior_logp_B, num_candidates_B): one token per row, its log-prob (float32) under the distribution
-    that it was sampled from, and the number of tokens that distribution could give.
+    """Sample one token per row: (token_B, behavior_logp_B, num_candidates_B), the token, its log-prob (float32)
+    under the distribution that it was sampled from, and the number of tokens that distribution could give.
 
     logits_BV: float32, already divided by the temperature.
     greedy: take the largest logit, with log-prob 0 and 1 candidate.
@@ -91,7 +92,7 @@ def sample_tokens(
 
 
 def _invert(mass_BV: Tensor, uniform_B1: Tensor) -> Tensor:
-    """The token [B, 1] at which the running sum of each row passes uniform times the row's sum.
+    """Find the token [B, 1] at which the running sum of each row passes uniform times the row's sum.
 
     A large vocabulary is first searched by blocks: running sums of all its tokens would take most of the time.
     """
@@ -108,8 +109,8 @@ def _invert(mass_BV: Tensor, uniform_B1: Tensor) -> Tensor:
 
 
 def _first_beyond(mass_BC: Tensor, fraction_B1: Tensor) -> tuple[Tensor, Tensor]:
-    """(index_B1, within_B1): the first entry at which the running sum passes fraction times the whole sum, and how far
-    into that entry the bound is, as a fraction of it."""
+    """Find (index_B1, within_B1): the first entry at which the running sum passes fraction times the whole sum, and
+    how far into that entry the bound is, as a fraction of it."""
     sum_BC = mass_BC.cumsum(-1, dtype=torch.float64)
     target_B1 = fraction_B1 * sum_BC[:, -1:]
     index_B1 = torch.searchsorted(sum_BC, target_B1, right=True).clamp(max=mass_BC.shape[-1] - 1)

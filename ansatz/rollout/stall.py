@@ -26,7 +26,7 @@ class StallWatch:
         self._thread.start()
 
     def progress(self) -> None:
-        """Something has landed, or weights have been updated."""
+        """Note that something has landed, or that weights have been updated."""
         self._last = time.monotonic()
 
     def close(self) -> None:

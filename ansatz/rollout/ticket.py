@@ -89,7 +89,7 @@ class Landed:
 
 
 def landed(ticket: Ticket, rollouts: Sequence[Rollout], *, worker: str = "", seconds: float = 0.0) -> Landed:
-    """The landing of a ticket. RolloutError unless there are as many rollouts as the ticket asks for."""
+    """Make the landing of a ticket. Raise RolloutError unless there are as many rollouts as the ticket asks for."""
     if len(rollouts) != ticket.num_rollouts:
         raise RolloutError(
             f"ticket {tuple(ticket.key)} asks for {ticket.num_rollouts} rollouts, but {len(rollouts)} were sampled."
@@ -98,7 +98,8 @@ def landed(ticket: Ticket, rollouts: Sequence[Rollout], *, worker: str = "", sec
 
 
 def digest(rollouts: Sequence[Rollout]) -> str:
-    """SHA-256 of everything in the rollouts except their prompts: tokens, log-probs, versions, the way they ended."""
+    """Compute the SHA-256 of everything in the rollouts except their prompts: tokens, log-probs, versions, the way
+    they ended."""
     text = json.dumps([_without_prompt(rollout) for rollout in rollouts], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -106,8 +107,11 @@ def digest(rollouts: Sequence[Rollout]) -> str:
 def sample_tickets(
     sampler: Sampler, tickets: Sequence[Ticket], *, on_finished: Callable[[Rollout], None] | None = None
 ) -> list[tuple[Rollout, ...]]:
-    """The rollouts of each ticket, sampled in one call. All tickets must be of one round, and the sampler must have
-    their weights. A problem has only one ticket in a round, so its samples are numbered as in a call for all of it."""
+    """Sample the rollouts of each ticket in one call.
+
+    All tickets must be of one round, and the sampler must have their weights. A problem has only one ticket in a round,
+    so its samples are numbered as in a call for all of it.
+    """
     if not tickets:
         return []
     entries = sorted((entry, index) for index, ticket in enumerate(tickets) for entry in ticket.entries)
@@ -131,7 +135,7 @@ def issue_tickets(
     weights: str,
     sampling: Sampling,
 ) -> list[Ticket]:
-    """The tickets of one round, as one call of `Sampler.generate` would get its prompts and unfinished rollouts.
+    """Issue the tickets of one round, as one call of `Sampler.generate` would get its prompts and unfinished rollouts.
 
     Resumed groups come first, in the order of `unfinished`. key: kind, step and round of the tickets.
     """
@@ -162,7 +166,8 @@ def issue_tickets(
 
 
 def in_call_order(tickets: Sequence[Ticket], groups: Sequence[Sequence[Rollout]]) -> list[Rollout]:
-    """The rollouts of a round's tickets in the order of `Sampler.generate`: by prompt and sample, then resumed ones."""
+    """Return the rollouts of a round's tickets in the order of `Sampler.generate`: by prompt and sample, then
+    resumed ones."""
     rest = [iter(group) for group in groups]
     entries = sorted((entry, index) for index, ticket in enumerate(tickets) for entry in ticket.entries)
     ordered = [rollout for _, index in entries for rollout in islice(rest[index], tickets[index].sampling.num_samples)]
@@ -170,7 +175,7 @@ def in_call_order(tickets: Sequence[Ticket], groups: Sequence[Sequence[Rollout]]
 
 
 def ticket_to_json(ticket: Ticket) -> Json:
-    """A ticket as plain JSON."""
+    """Return a ticket as plain JSON."""
     return {
         **_fields(ticket),
         "sampling": _fields(ticket.sampling),
@@ -181,7 +186,7 @@ def ticket_to_json(ticket: Ticket) -> Json:
 
 
 def ticket_from_json(data: Json) -> Ticket:
-    """The inverse of `ticket_to_json`."""
+    """Read what `ticket_to_json` returned."""
     fields = dict(data)
     prompt, sampling = prompt_from_json(fields.pop("prompt")), dict(fields.pop("sampling"))
     return Ticket(
@@ -195,7 +200,7 @@ def ticket_from_json(data: Json) -> Ticket:
 
 
 def landed_to_json(landing: Landed) -> Json:
-    """A landing as plain JSON, with the key of its ticket instead of the ticket."""
+    """Return a landing as plain JSON, with the key of its ticket instead of the ticket."""
     return {
         "ticket": list(landing.ticket.key),
         "rollouts": [_without_prompt(rollout) for rollout in landing.rollouts],
@@ -206,7 +211,7 @@ def landed_to_json(landing: Landed) -> Json:
 
 
 def landed_from_json(data: Json, tickets: Mapping[TicketKey, Ticket]) -> Landed:
-    """The inverse of `landed_to_json`, with the tickets by key. KeyError: its ticket is not among them."""
+    """Read what `landed_to_json` returned, with the tickets by key. Raise KeyError if its ticket is not among them."""
     kind, *numbers = data["ticket"]
     ticket = tickets[TicketKey(Kind(kind), *numbers)]
     return Landed(
@@ -219,7 +224,7 @@ def landed_from_json(data: Json, tickets: Mapping[TicketKey, Ticket]) -> Landed:
 
 
 def _without_prompt(rollout: Rollout) -> Json:
-    """A rollout as JSON, without the prompt that its ticket has."""
+    """Return a rollout as JSON, without the prompt that its ticket has."""
     fields = _fields(rollout)
     del fields["prompt"]
     if not rollout.observations:
@@ -232,7 +237,7 @@ def _without_prompt(rollout: Rollout) -> Json:
 
 
 def _fields(record: Any) -> Json:
-    """The fields of a dataclass. `types.to_json` would copy all that is in them."""
+    """Return the fields of a dataclass. `types.to_json` would copy all that is in them."""
     return {name: getattr(record, name) for name in _field_names(type(record))}
 
 

@@ -23,7 +23,7 @@ OnFinished = Callable[[Rollout], None]
 
 class TicketSource(Protocol):
     def publish(self, version: int, source: WeightSource) -> str:
-        """Tickets can name this version from now on. Returns the fingerprint that their `weights` must have."""
+        """Let tickets name this version from now on. Returns the fingerprint that their `weights` must have."""
         ...
 
     def submit(self, tickets: Sequence[Ticket]) -> None:
@@ -31,14 +31,15 @@ class TicketSource(Protocol):
         ...
 
     def wait(self, tickets: Sequence[Ticket], on_finished: OnFinished) -> list[tuple[Rollout, ...]]:
-        """The rollouts of each of these tickets of one round, as in `Landed`; all have been submitted.
+        """Wait for the rollouts of each of these tickets of one round, as in `Landed`; all have been submitted.
 
         on_finished: called with each rollout once it is known, one at a time.
         """
         ...
 
     def metrics(self) -> Mapping[str, float]:
-        """What has happened to the workers so far, under the names of docs/metrics.md; nothing without workers."""
+        """Return what has happened to the workers so far, under the names of docs/metrics.md; nothing without
+        workers."""
         ...
 
     def close(self) -> None:
@@ -53,13 +54,13 @@ class LiveTickets:
         self._sampler, self._version = sampler, -1
 
     def publish(self, version: int, source: WeightSource) -> str:
-        """The fingerprint is empty: nothing can be mistaken for the trainer's own weights."""
+        """Return an empty fingerprint: nothing can be mistaken for the trainer's own weights."""
         self._sampler.load_weights(source)
         self._version = version
         return ""
 
     def submit(self, tickets: Sequence[Ticket]) -> None:
-        """Nothing runs in the background."""
+        """Do nothing: nothing runs in the background."""
 
     def wait(self, tickets: Sequence[Ticket], on_finished: OnFinished) -> list[tuple[Rollout, ...]]:
         for ticket in tickets:
@@ -91,7 +92,7 @@ class StoredTickets:
         return self._store.publish(version, source)
 
     def submit(self, tickets: Sequence[Ticket]) -> None:
-        """Nothing runs in the background."""
+        """Do nothing: nothing runs in the background."""
 
     def wait(self, tickets: Sequence[Ticket], on_finished: OnFinished) -> list[tuple[Rollout, ...]]:
         if tickets:

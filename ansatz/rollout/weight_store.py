@@ -50,23 +50,23 @@ class WeightStore(Protocol):
     def publish(self, version: int, source: WeightSource) -> str:
         """Store the weights that are trained, as they are now, and return their fingerprint.
 
-        A version that exists is replaced. StorageError if the disk is full; nothing has then changed.
+        A version that exists is replaced. Raise StorageError if the disk is full; nothing has then changed.
         """
         ...
 
     def load(self, version: int, *, verify: bool = True) -> StoredWeights:
-        """RolloutError if the version is not there or is damaged.
+        """Load a version. Raise RolloutError if it is not there or is damaged.
 
         verify: compare the bits with the fingerprint, which for large models takes longer than to read them.
         """
         ...
 
     def fingerprint(self, version: int) -> str:
-        """The fingerprint of a version, without loading it. RolloutError if the version is not there."""
+        """Return the fingerprint of a version, without loading it. Raise RolloutError if the version is not there."""
         ...
 
     def versions(self) -> tuple[int, ...]:
-        """All versions that are there, ascending."""
+        """List all versions that are there, ascending."""
         ...
 
     def pin(self, version: int) -> None:
@@ -133,7 +133,7 @@ class FileWeightStore(_Pins):
         return self._folder
 
     def path(self, version: int) -> Path:
-        """The folder of a version."""
+        """Return the folder of a version."""
         return self._folder / f"version-{version:06d}"
 
     def publish(self, version: int, source: WeightSource) -> str:
@@ -187,7 +187,8 @@ class FileWeightStore(_Pins):
         return _versions_in(self._folder)
 
     def save(self, folder: Path, versions: Iterable[int]) -> None:
-        """Hard links where the file system allows them, and copies elsewhere: nothing changes a published file."""
+        """Save by hard links where the file system allows them, and by copies elsewhere: nothing changes a published
+        file."""
         make_private(folder)
         for version in versions:
             self._meta(version)
@@ -207,7 +208,7 @@ class FileWeightStore(_Pins):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _draft(self, version: int) -> Path:
-        """Where a version is written, without what a killed process may have left there."""
+        """Return where a version is written, without what a killed process may have left there."""
         draft = self._folder / f".version-{version:06d}.draft"
         shutil.rmtree(draft, ignore_errors=True)
         return draft

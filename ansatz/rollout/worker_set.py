@@ -178,7 +178,7 @@ class WorkerSet:
         self.give_up(slot, reason)
 
     def rows(self) -> list[WorkerRow]:
-        """What every worker is doing, and for how long."""
+        """Return what every worker is doing, and for how long."""
         now = self._cluster.now()
         return [
             WorkerRow(
@@ -192,7 +192,7 @@ class WorkerSet:
         ]
 
     def since(self, worker: str) -> float | None:
-        """When the current call of a worker began."""
+        """Return when the current call of a worker began."""
         slot = self._slot_of.get(worker)
         return None if slot is None or slot.call is None else slot.call.since
 
@@ -242,7 +242,7 @@ class WorkerSet:
             self._confirm(slot, call, event.value)
 
     def _confirm(self, slot: Slot, call: Call, reported: Confirmation) -> None:
-        """The answer to a push or a probe shows which weights the engine has."""
+        """Learn from the answer to a push or a probe which weights the engine has."""
         is_push = call.method == "push"
         expected = self.published.get(call.weights) if is_push else slot.expected
         if expected is None:
@@ -273,7 +273,8 @@ class WorkerSet:
         self._begin(slot, "probe", slot.health.weights, self.limits.probe)
 
     def _probe_idle(self) -> None:
-        """Without this, a process that is stopped while it is idle would be noticed only when there is work."""
+        """Probe idle workers. Without this, a process that is stopped while it is idle would be noticed only when
+        there is work."""
         now = self._cluster.now()
         for slot in self.all_idle():
             if now - slot.heard >= self.limits.idle:
@@ -324,7 +325,7 @@ class WorkerSet:
         self._expect_start(slot)
 
     def _expect_start(self, slot: Slot) -> None:
-        """The time to start begins when the worker has its place on a node. Until then, look again every second."""
+        """Begin the time to start when the worker has its place on a node. Until then, look again every second."""
         worker, waited = slot.worker, slot.no_room
 
         def is_starting() -> bool:

@@ -143,11 +143,11 @@ class SlotCache(Cache):
         ]
 
     def stored(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of all slots, [S, K, P, D]."""
+        """Return the keys and values of all slots, [S, K, P, D]."""
         return self._kv[layer]
 
     def stored_prompts(self, layer: int) -> tuple[Tensor, Tensor] | None:
-        """Keys and values of the shared prompts, [R, K, C, D]; None if there are none."""
+        """Return the keys and values of the shared prompts, [R, K, C, D]; None if there are none."""
         return self._prompts[layer] if self.num_prompts else None
 
     def shared_prompts(self, layer: int) -> SharedPrompts | None:
@@ -169,7 +169,8 @@ class SlotCache(Cache):
             value_SKPD[target_M, :, :length] = value_SKPD[source_M, :, :length]
 
     def copy_out(self, slot_M: Tensor, length: int) -> list[tuple[Tensor, Tensor]]:
-        """The first `length` keys and values of some slots in the host's memory, for each layer [M, K, length, D]."""
+        """Copy the first `length` keys and values of some slots into the host's memory, for each layer [M, K,
+        length, D]."""
         return [(key[slot_M, :, :length].cpu(), value[slot_M, :, :length].cpu()) for key, value in self._kv]
 
     def copy_in(self, slot: int, layers_kv: Sequence[tuple[Tensor, Tensor]]) -> None:
@@ -231,7 +232,7 @@ class SlotCache(Cache):
 
 
 def _concat_padded(old_RKCD: Tensor, new_RKLD: Tensor) -> Tensor:
-    """Both along the first axis, with the shorter one padded to as many columns as the longer one."""
+    """Concatenate both along the first axis, with the shorter one padded to as many columns as the longer one."""
     columns = max(old_RKCD.shape[2] if len(old_RKCD) else 0, new_RKLD.shape[2] if len(new_RKLD) else 0)
     cut = (value[:, :, :columns] for value in (old_RKCD, new_RKLD))
     return torch.cat([nn.functional.pad(value, (0, 0, 0, columns - value.shape[2])) for value in cut])
@@ -239,7 +240,7 @@ def _concat_padded(old_RKCD: Tensor, new_RKLD: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def token_bytes(policy: Policy) -> int:
-    """Bytes that the cache holds for one token, over all layers."""
+    """Count the bytes that the cache holds for one token, over all layers."""
     token_11 = torch.zeros(1, 1, dtype=torch.long, device=policy.device)
     prefill = PrefillCache()
     policy.hidden(token_11, token_11, past_key_values=prefill, use_cache=True)
@@ -247,7 +248,8 @@ def token_bytes(policy: Policy) -> int:
 
 
 def slots_that_fit(free_bytes: int, token_bytes: int, span: int, *, requested: int = 0) -> int:
-    """The number of slots with `span` positions that fit in memory, at least 1 and at most `requested` (0: no bound).
+    """Return the number of slots with `span` positions that fit in memory, at least 1 and at most `requested` (0: no
+    bound).
 
     It is a multiple of ROW_STEP if that many fit, because rows are rounded up to such a multiple.
     """

@@ -19,7 +19,7 @@ from ansatz.rollout.response_rules import ResponseRules, message_encoder, text_e
 
 
 def rules_for(policy: Policy, sampling: Sampling, environment: EnvironmentSpec | None = None) -> ResponseRules | None:
-    """The rules of a call. None if only end tokens and the length limit shape a response."""
+    """Return the rules of a call. None if only end tokens and the length limit shape a response."""
     if not sampling.needs_rules and environment is None:
         return None
     tokenizer = policy.tokenizer

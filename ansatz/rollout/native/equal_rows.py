@@ -23,8 +23,8 @@ _ROWS = 128
 
 
 def equal_rows(policy: Policy) -> AbstractContextManager[object]:
-    """Within the block, linear layers of the policy give a row the same bits in every batch, where that takes more than
-    the layers' own products."""
+    """Make linear layers of the policy give a row the same bits in every batch, within the block, where that takes
+    more than the layers' own products."""
     is_needed = policy.device.type == "cpu" and torch.cpu.get_capabilities().get("amx_bf16")
     return _FixedRows() if is_needed and _has_long_sums(policy.model) else nullcontext()
 
@@ -48,7 +48,7 @@ class _FixedRows(TorchFunctionMode):
 
 
 def linear_in_blocks(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`nn.functional.linear` of [..., K] as products of 128 rows each; the last one is filled up with zeros."""
+    """Compute `nn.functional.linear` of [..., K] as products of 128 rows each; the last one is filled up with zeros."""
     rows_MK = input.reshape(-1, input.shape[-1])
     blocks = [_linear(block_MK, weight, bias) for block_MK in rows_MK.split(_ROWS)]
     return torch.cat(blocks).view(*input.shape[:-1], len(weight))

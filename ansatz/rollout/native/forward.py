@@ -94,7 +94,7 @@ class RotaryTable:
         self._cos_PD = self._sin_PD = torch.empty(0)
 
     def tables(self, num_positions: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Those of at least num_positions, in the type and on the device of `like`."""
+        """Return the tables of at least num_positions, in the type and on the device of `like`."""
         if len(self._cos_PD) < num_positions or self._cos_PD.dtype != like.dtype:
             position_1P = torch.arange(num_positions, device=like.device)[None]
             cos_1PD, sin_1PD = self.base.rotary_emb(like, position_1P)

@@ -24,7 +24,10 @@ class FusedDecodeStep:
         self._rotary = RotaryTable(self.base)
 
     def __call__(self, token_B: Tensor, position_B: Tensor, cache: SlotCache, mask_B11X: Tensor | None) -> Tensor:
-        """mask_B11X is not needed: `SlotCache.rows` says what each row sees."""
+        """Compute the last hidden states of one token per row.
+
+        mask_B11X is not needed: `SlotCache.rows` says what each row sees.
+        """
         base, layers = self.base, self.base.layers
         hidden_BH = nn.functional.embedding(token_B, base.embed_tokens.weight)
         rotation = self._rotary.tables(cache.position_bound, hidden_BH)

@@ -39,7 +39,7 @@ def _add_and_normalise(hidden, delta, weight, out, epsilon, size, ADDS: tl.const
 
 
 def add_and_normalise(hidden_BH: Tensor, delta_BH: Tensor | None, weight_H: Tensor, epsilon: float) -> Tensor:
-    """The RMS norm of hidden + delta, which replaces hidden in place."""
+    """Add delta to hidden in place, and return the RMS norm of the sum."""
     rows, size = hidden_BH.shape
     out_BH = torch.empty_like(hidden_BH)
     delta, block = (hidden_BH if delta_BH is None else delta_BH), triton.next_power_of_2(size)
@@ -61,7 +61,7 @@ def _gate(gate, up, size, BLOCK: tl.constexpr):
 
 
 def gate(gate_BI: Tensor, up_BI: Tensor) -> Tensor:
-    """silu(gate) * up, in the memory of gate."""
+    """Compute silu(gate) * up, in the memory of gate."""
     _gate[(triton.cdiv(gate_BI.numel(), 1024),)](gate_BI, up_BI, gate_BI.numel(), BLOCK=1024)
     return gate_BI
 
@@ -176,7 +176,7 @@ def _add_range(
     query, key, value, start, stop, scale, largest, total, sums,
     HEAD: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The running softmax of attention, continued with the positions from start to stop."""
+    """Continue the running softmax of attention with the positions from start to stop."""
     column = tl.arange(0, BLOCK_D)
     for first in range(start, stop, BLOCK):
         position = first + tl.arange(0, BLOCK)
@@ -278,7 +278,8 @@ def attend(
     shared_B: Tensor,
     scale: float,
 ) -> Tensor:
-    """[B, Q, D]: one query per row over its shared prompt, if it has one, and its own positions up to place_B.
+    """Attend [B, Q, D] with one query per row over its shared prompt, if it has one, and its own positions up to
+    place_B.
 
     cache: keys and values [slots, K, P, D]. prompts: those of shared prompts [R, K, C, D]. prompt_B: the prompt of each
     row. shared_B: how many of its positions the row sees, 0 for none. Every position beyond is neither read nor seen.

@@ -32,7 +32,7 @@ class ParkingLot:
 
     @property
     def full(self) -> bool:
-        """Whether as many rows are parked as there are slots. New requests then wait, which bounds the memory."""
+        """Tell whether as many rows are parked as there are slots. New requests then wait, which bounds the memory."""
         return len(self._slots.parked) >= self._slots.num_slots
 
     def answer_turns(self) -> None:
@@ -71,7 +71,7 @@ class ParkingLot:
             slots.column["max_tokens"][slot] = self._limit(state, int(slots.column["max_tokens"][slot]))
 
     def return_rows(self, *, wait: bool) -> Iterator[FinishedResponse]:
-        """Rows whose environment has answered go back into free slots. Yields those that have ended instead.
+        """Put rows whose environment has answered back into free slots. Yields those that have ended instead.
 
         wait: until an environment has answered, if no row can go back before that.
         """
@@ -93,5 +93,5 @@ class ParkingLot:
             slots.unpark(returning)
 
     def _limit(self, state: ResponseState, max_tokens: int) -> int:
-        """`max_tokens` of a row after an observation, which a call of `generate` never leaves incomplete."""
+        """Return `max_tokens` of a row after an observation, which a call of `generate` never leaves incomplete."""
         return min(max(max_tokens, state.num_tokens_with_forced), self._slots.sampling.max_response_tokens)

@@ -42,7 +42,7 @@ class SampleRequest:
 
     @property
     def context_ids(self) -> tuple[int, ...]:
-        """What the cache must hold before the next token is sampled."""
+        """Return what the cache must hold before the next token is sampled."""
         return self.prompt_ids + self.prefix_ids
 
 
@@ -67,7 +67,7 @@ class FinishedResponse:
 
 
 def build_requests(prompts: Sequence[Prompt], num_samples: int, unfinished: Sequence[Rollout]) -> list[SampleRequest]:
-    """One request per prompt, then one per unfinished rollout."""
+    """Build one request per prompt, then one per unfinished rollout."""
     firsts = first_samples(prompts, num_samples, unfinished)
     new = [
         SampleRequest(

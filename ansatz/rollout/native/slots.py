@@ -58,7 +58,7 @@ class ParkedRow:
     layers_kv: list[tuple[Tensor, Tensor]]
 
     def finished(self, finish: Finish) -> FinishedResponse:
-        """The response, if it has ended while it was parked."""
+        """Return the response, if it has ended while it was parked."""
         return FinishedResponse(
             request_index=self.values["request"],
             sample=self.values["sample"],
@@ -190,7 +190,7 @@ class Slots:
         return len(kept_R)
 
     def _prompts_of_rows(self) -> Tensor:
-        """The prompt of each active row, then of each parked row."""
+        """Return the prompt of each active row, then of each parked row."""
         prompt_B = self.column["prompt"][: self.active]
         if not self.parked:
             return prompt_B
@@ -297,7 +297,7 @@ class Slots:
         return round_up(ends[0] + 1, 8 * SPAN_STEP)  # the rotary tables are small, so large steps are cheap
 
     def _next_tokens(self, num_rows: int, position_bound: int, *, num_sampled: int) -> tuple[Tensor, Tensor, Tensor]:
-        """What `sample_tokens` returns for the first num_sampled rows. It changes nothing but the cache."""
+        """Return what `sample_tokens` returns for the first num_sampled rows. It changes nothing but the cache."""
         length_B, shared_B = self.column["length"][:num_rows], self.column["shared"][:num_rows]
         position_B = (length_B - shared_B).clamp(max=self.cache.span - 1)  # in the row's own slot
         mask_B11X = self._begin_step(length_B, shared_B, position_B, position_bound)
@@ -390,7 +390,7 @@ class Slots:
         return head_logits(hidden_CH, self.policy.head.weight, temperature, self.policy.softcap)
 
     def _draw(self, slots: Tensor | slice, logits_BV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What `sample_tokens` returns for the next token of these slots."""
+        """Return what `sample_tokens` returns for the next token of these slots."""
         position_B = self.column["num_tokens"][slots]
         uniform_B = uniforms(self.column["noise_key"][slots], position_B)
         sampling = self.sampling
@@ -421,7 +421,7 @@ class Slots:
         self.column["num_tokens"][slot_B] += 1
 
     def _apply_rules(self, slot_B: Tensor, token_B: Tensor) -> tuple[Tensor, Tensor]:
-        """(is_sampled_B, token_B): which tokens are sampled, and the tokens with forced ones put in."""
+        """Return (is_sampled_B, token_B): which tokens are sampled, and the tokens with forced ones put in."""
         states = [self.states[slot] for slot in slot_B.tolist()]
         forced_B = torch.tensor([state.forced_token for state in states], device=token_B.device)
         is_sampled_B = forced_B < 0

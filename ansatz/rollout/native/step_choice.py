@@ -21,8 +21,10 @@ _MLP = ("gate_proj", "up_proj", "down_proj")
 
 
 def choose_decode_step(policy: Policy) -> DecodeStep:
-    """The fast path if this model gives the same bits with it, otherwise the reference path. On an NVIDIA GPU the fused
-    step replaces the fast path, of which it may differ by rounding."""
+    """Choose the fast path if this model gives the same bits with it, otherwise the reference path.
+
+    On an NVIDIA GPU the fused step replaces the fast path, of which it may differ by rounding.
+    """
     reference = ReferenceDecodeStep(policy)
     if not _has_llama_layout(policy.model.base_model):
         return reference
@@ -42,7 +44,10 @@ def choose_decode_step(policy: Policy) -> DecodeStep:
 
 @contextmanager
 def _first_layers(base: Any) -> Iterator[None]:
-    """Two layers of the model. Through all of them, the rounding of bfloat16 grows to several percent."""
+    """Leave the model its first two layers, within the block.
+
+    Through all of them, the rounding of bfloat16 grows to several percent.
+    """
     layers = base.layers
     base.layers = layers[:2]
     try:
@@ -52,19 +57,19 @@ def _first_layers(base: Any) -> Iterator[None]:
 
 
 def _differ_by_rounding(found: Tensor, expected: Tensor) -> bool:
-    """By ||found - expected|| / ||expected||."""
+    """Tell whether ||found - expected|| / ||expected|| is small enough to be rounding."""
     tolerance = 1e-4 if expected.dtype == torch.float32 else 0.02
     return bool((found.float() - expected.float()).norm() <= tolerance * expected.float().norm())
 
 
 def _can_fuse(policy: Policy) -> bool:
-    """Whether the kernels can run: on a GPU with triton, and without a sliding window."""
+    """Tell whether the kernels can run: on a GPU with triton, and without a sliding window."""
     has_triton = importlib.util.find_spec("triton") is not None
     return policy.device.type == "cuda" and torch.version.cuda is not None and has_triton and policy.window is None
 
 
 def _has_llama_layout(base: Any) -> bool:
-    """Whether a model has Llama's modules, each of the plain kind. How it combines them is left to `_probe`."""
+    """Tell whether a model has Llama's modules, each of the plain kind. How it combines them is left to `_probe`."""
     parts = (getattr(base, name, None) for name in ("embed_tokens", "layers", "norm", "rotary_emb"))
     if any(part is None for part in parts) or not norm.is_installed(base.norm):
         return False
@@ -85,7 +90,7 @@ def _has_plain_modules(layer: Any) -> bool:
 
 @torch.inference_mode()
 def _probe(policy: Policy, step: DecodeStep) -> Tensor:
-    """Last hidden states of the third and fourth token of two rows, decoded by this step."""
+    """Compute the last hidden states of the third and fourth token of two rows, decoded by this step."""
     device = policy.device
     token_B = torch.arange(2, device=device)
     prefill, cache = PrefillCache(), SlotCache(2)

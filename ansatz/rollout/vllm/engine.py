@@ -46,7 +46,7 @@ class Engine(Protocol):
         ...
 
     def weight_version(self) -> str:
-        """The tag of the last finished update."""
+        """Return the tag of the last finished update."""
         ...
 
     def sleep(self) -> None:
@@ -72,7 +72,7 @@ class EngineSettings:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def arguments(self, *, cpu: bool) -> dict[str, Any]:
-        """Keyword arguments of `vllm.LLM`, which are also flags of its server.
+        """Return keyword arguments of `vllm.LLM`, which are also flags of its server.
 
         On a CPU a prompt is never computed in chunks: chunking would end the engine when a request has a seed.
         """
@@ -98,7 +98,7 @@ class EngineSettings:
 
 
 def environment(*, cpu: bool) -> dict[str, str]:
-    """Environment variables for vLLM's processes, except those that are already set."""
+    """Return environment variables for vLLM's processes, except those that are already set."""
     variables = {
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a forked copy of a process with threads can hang
         "VLLM_LOGGING_LEVEL": "ERROR",
@@ -110,7 +110,7 @@ def environment(*, cpu: bool) -> dict[str, str]:
 
 
 def vllm_platform() -> Any:
-    """vLLM's description of this machine. Raises MissingExtraError if vLLM is missing or is another version."""
+    """Return vLLM's description of this machine. Raise MissingExtraError if vLLM is missing or is another version."""
     try:
         vllm = importlib.import_module("vllm")
         platform = importlib.import_module("vllm.platforms").current_platform

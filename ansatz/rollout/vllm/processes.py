@@ -12,7 +12,8 @@ _SEGMENTS = "/dev/shm/psm_"  # how Python's shared_memory names its files, which
 
 
 def descendants(pid: int | None = None) -> set[Any]:
-    """All descendants of a process (None: of this one), as psutil processes, which do not match a reused process id.
+    """Return all descendants of a process (None: of this one), as psutil processes, which do not match a reused
+    process id.
 
     Python's resource trackers are left out: they end by themselves, and one of them may belong to this process.
     """
@@ -35,7 +36,7 @@ def all_alive(processes: Iterable[Any]) -> bool:
 
 
 def shared_memory(processes: Iterable[Any]) -> set[Path]:
-    """The shared-memory files that these processes hold. Works only on Linux and while the processes live."""
+    """Return the shared-memory files that these processes hold. Works only on Linux and while the processes live."""
     segments: set[Path] = set()
     for process in processes:
         with contextlib.suppress(OSError):

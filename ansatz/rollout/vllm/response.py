@@ -45,7 +45,7 @@ class EngineOutput:
 def shared_params(
     sampling: Sampling, *, end_ids: Sequence[int], vocab_size: int, turn_ends: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The settings that all requests of one call share.
+    """Return the settings that all requests of one call share.
 
     logprobs: how many of the most likely tokens the engine reports besides the sampled one. It is enough to count the
     candidates under top_k, ties included.
@@ -94,7 +94,7 @@ class PendingResponse:
         return self._state.ended or len(self._state.token_ids) >= self._limit
 
     def request(self) -> EngineRequest:
-        """What to sample next: up to the thinking budget if it is not reached yet, otherwise up to the limit."""
+        """Return what to sample next: up to the thinking budget if it is not reached yet, otherwise up to the limit."""
         num_tokens = len(self._state.token_ids)
         room = self._limit - num_tokens
         if num_tokens < self._rules.thinking_budget:

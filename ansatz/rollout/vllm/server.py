@@ -121,8 +121,10 @@ class ServerEngine:
     def _next_of(
         self, outputs: queue.SimpleQueue[tuple[int, Future[EngineOutput]]], *, timeout_s: float | None
     ) -> tuple[int, Future[EngineOutput]] | None:
-        """The next request that has ended; None if none has within timeout_s. EngineLost if a process of the server has
-        died, because the server can then keep a request open for ever."""
+        """Wait for the next request that has ended; None if none has within timeout_s.
+
+        Raise EngineLost if a process of the server has died, because the server can then keep a request open for ever.
+        """
         while True:
             try:
                 return outputs.get(timeout=_WATCH_S if timeout_s is None else timeout_s)
@@ -243,7 +245,7 @@ class ServerEngine:
 
 
 def flags(arguments: Mapping[str, Any]) -> list[str]:
-    """Keyword arguments of `vllm.LLM` as flags of its server's command line."""
+    """Write keyword arguments of `vllm.LLM` as flags of its server's command line."""
     command: list[str] = []
     for name, value in arguments.items():
         flag = name.replace("_", "-")

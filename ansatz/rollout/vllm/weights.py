@@ -98,7 +98,7 @@ class DevicePublisher:
         self._weights, self._tag = weights, tag
 
     def named_parameters(self) -> Iterable[tuple[str, Tensor]]:
-        """The method of a module that vLLM's `ModuleSource` calls."""
+        """Yield the names and tensors, under the name of the method that vLLM's `ModuleSource` calls."""
         return self._weights.items()
 
     def push(self, engine: Engine) -> None:

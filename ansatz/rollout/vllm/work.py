@@ -28,12 +28,15 @@ class EngineWork:
 
     @property
     def waits_for_environments(self) -> bool:
-        """Whether a response waits for its environment, so that `take` can have a request at any time."""
+        """Tell whether a response waits for its environment, so that `take` can have a request at any time."""
         return self._num_asked > 0
 
     def take(self, *, wait: bool) -> dict[int, EngineRequest]:
-        """The requests that have become ready, by response. wait: until there is one, if an environment can still
-        answer. Empty with wait: all responses have ended, except those whose requests are running."""
+        """Take the requests that have become ready, by response.
+
+        wait: until there is one, if an environment can still answer. Empty with wait: all responses have ended, except
+        those whose requests are running.
+        """
         self._take_answers(wait=False)
         while wait and not self._ready and self._num_asked:
             self._take_answers(wait=True)
@@ -42,13 +45,13 @@ class EngineWork:
         return taken
 
     def add_output(self, index: int, output: EngineOutput) -> None:
-        """The answer to the request of a response."""
+        """Add the answer to the request of a response."""
         del self._running[index]
         self._responses[index].take(output)
         self._advance(index)
 
     def start_over(self) -> None:
-        """Requests that were not answered are ready again, for another engine."""
+        """Make requests that were not answered ready again, for another engine."""
         self._ready, self._running = {**self._running, **self._ready}, {}
 
     def _advance(self, index: int) -> None:
