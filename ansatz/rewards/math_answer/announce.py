@@ -13,67 +13,23 @@ from ansatz.rewards.math_answer import foreign
 from ansatz.rewards.math_answer.conclusions import last_statement
 from ansatz.rewards.math_answer.context import read_before, taken_back
 from ansatz.rewards.math_answer.letters import asserted_letter
+from ansatz.rewards.math_answer.phrases import phrases_of
 from ansatz.rewards.math_answer.statements import BOLD, is_currency, unit_after, value_said
+
+_PHRASE = phrases_of("announce")
 
 _NEAR = 80  # characters before an answer phrase that can govern it
 _TAIL = 4_000  # characters that are searched for a last number
 
 _STOP = re.compile(r"<[|｜][^<>]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>|\[/?INST\]")
 _OPENING_STOP = re.compile(r"\s*(?:<[|｜][^<>]{1,40}[|｜]>(?:(?:assistant|user|system)\b\s*)?\s*)+")
-_PHRASE = re.compile(
-    r"answer\s{0,3}(?:is|are|=|:|\*\*\s{0,3}:|equals)"
-    r"|answer\s{1,3}(?:must|should|would|will|has\sto|comes\sout\sto|turns\sout\sto)\s{1,3}be"
-    r"|(?:correct|right|best)\s{1,3}(?:option|choice)\s{0,3}(?:is|:)"
-    r"|(?:^|(?<=\n))[#*\s]{0,9}(?:the\s{1,3})?(?:final\s{1,3})?answer[*#]{0,4}[ \t]{0,3}\n"
-    r"|\bans\s{0,3}(?:[:=]|\.\s?(?=[-$\\\d(]))",
-    re.IGNORECASE,
-)
 _ANSWER_WORDS = ("answer", "option", "choice", "ans:", "ans.", "ans ", "ans=")
-_BARE_PHRASE = re.compile(
-    r"(?:^|(?<=[\n.!?#*]))[#*\s]{0,9}(?:the\s{1,3})?(?:final\s{1,3})?answer[\s*#—–]{0,9}(?=\$|\\\(|\\\[)", re.IGNORECASE
-)
-_CLOSING_PHRASE = re.compile(
-    r"\s(?:is|as|be)\s{1,3}(?:our|the|my)\s{1,3}(?:(?:final|correct|desired|required)\s{1,3})?answer\b"
-    r"(?=[\s$*)]{0,9}(?:[.!,;]|\n|$))",
-    re.IGNORECASE,
-)
-_PHRASES = (_PHRASE, _CLOSING_PHRASE, _BARE_PHRASE)
-_ANOTHERS = re.compile(
-    r"(?:[a-z]['’]s|\b(?:initial|original|previous|earlier|first|second|another|other|possible|tempting|naive|partial|intermediate"
-    r"|textbook|wrong|incorrect|false|common|preliminary))\s+(?:\w+\s+)?$",
-    re.IGNORECASE,
-)
-"""What makes an answer phrase speak of an answer that is not the response's own."""
-_SAID_OF = re.compile(
-    r"\b(?:assum\w*|suppos\w*|hypothes[ie]s|contradict\w*|claim\w*|idea|notion|belief|suggestion|possibility|mistake\w*|error|wrong|false|incorrect|impossible|unlikely|doubt\w*|den(?:y|ies|ied)|refut\w*|disprov\w*|reject\w*)"
-    r"\b(?:\s+\w+){0,4}\s+that\s+(?:the\s+)?(?:\w+\s+)?$",
-    re.IGNORECASE,
-)
-"""Words that govern an answer phrase and take its statement away: "this contradicts the assumption that the"."""
+_PHRASES = (_PHRASE["phrase"], _PHRASE["closing_phrase"], _PHRASE["bare_phrase"])
 _LEAD = re.compile(r"[\s:：*=]*(?:(?:option|choice|approximately|simply)\s+)?", re.IGNORECASE)
-_OPENING_WORDS = re.compile(
-    r"[\s,]*(?:(?:thus|hence|therefore|so|then|and|finally|that|this|gives|giving"
-    r"|we\s+(?:get|have|find|obtain|see|conclude))\b[\s,]*)*",
-    re.IGNORECASE,
-)
-_SENTENCE_END = re.compile(
-    r"(?<!\\)(?<!\b[ap]\.m)[.!?。！？](?=[\s*\"')\]]|$)|(?<=\b[ap]\.m)\.(?=\s*$|\s*\n|\s+[A-Z](?![a-z]*day\b))"
-    r"|\n|<\||,?\s(?:which|because|since|as required)\b|,\sso\b"
-)
 _ASKED = "?？؟"
-_DISOWNED = re.compile(
-    r",?\s(?:which|that|but\s+(?:this|that|it))\s+(?:is|was|seems|looks|must\s+be|can\s?not(?=\s+be))\s+(?:\w+\s+){0,2}?"
-    r"(?:wrong|incorrect|false|impossible|absurd|invalid|mistaken|nonsense|(?<=be\s)(?:right|correct|true|possible))\b",
-    re.IGNORECASE,
-)
 _SENTENCE_START = re.compile(r"(?<!\\)[.!?](?=\s)|[。！？।؟\n]")
 _FENCED = re.compile(r"```(?:text|txt|latex|tex|math|plaintext)?[ \t]*\n([^\n`]{1,200})\n[ \t]*```")
 _REMARK = re.compile(r"[^\d$\\]*")
-_REMARK_HEDGE = re.compile(
-    r"\b(?:or|and|not|either|wrong|incorrect|maybe|perhaps|probably|possibly|guess"
-    r"|unsure|doubt|might|could|but|most|least|more|less|fewer|times|squared|cubed|dozen)\b",
-    re.IGNORECASE,
-)
 _NUMBER = re.compile(
     r"\\[dt]?frac\s?\{[^{}]{1,40}\}\s?\{[^{}]{1,40}\}|(?<![\d.])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:\s?/\s?\d+)?"
 )
@@ -92,7 +48,7 @@ def announced(text: str, *, choice: bool = False) -> str | None:
     in_other_language = foreign.phrased(text)
     if in_other_language:
         place, value = in_other_language
-        opening = _last(_PHRASE, text) if _may_announce(text) else None
+        opening = _last(_PHRASE["phrase"], text) if _may_announce(text) else None
         if opening is None or opening.end() < place:
             return value
     phrases = [_last(pattern, text) for pattern in _PHRASES] if _may_announce(text) else []
@@ -145,11 +101,14 @@ def _phrased(text: str, phrases: list[re.Match[str] | None], *, choice: bool) ->
         before = text[: closing.start()]
         start = _last(_SENTENCE_START, before)
         sentence = before[start.end() if start else 0 :]
-        sentence = sentence[_matched(_OPENING_WORDS, sentence, 0) :]
+        sentence = sentence[_matched(_PHRASE["opening_words"], sentence, 0) :]
         if sentence:
             return _statement(sentence, choice=choice)
     near = max(0, opening.start() - _NEAR) if opening else 0
-    if opening and (_ANOTHERS.search(text, near, opening.start()) or _SAID_OF.search(text, near, opening.start())):
+    if opening and (
+        _PHRASE["anothers"].search(text, near, opening.start())
+        or _PHRASE["said_of"].search(text, near, opening.start())
+    ):
         return None
     if opening is None or (opening[0].strip("#* \n")[:1].islower() and read_before(text, opening.start())[0]):
         return None
@@ -177,7 +136,7 @@ def _statement(text: str, *, choice: bool) -> str | None:
     formula = _formula(text)
     if formula is not None:
         return formula or None
-    end = _SENTENCE_END.search(text)
+    end = _PHRASE["sentence_end"].search(text)
     if end and _disowned(text, end):
         return None
     if choice and (letter := asserted_letter(text[: end.start()] if end else text)):
@@ -188,7 +147,7 @@ def _statement(text: str, *, choice: bool) -> str | None:
 
 def _disowned(text: str, end: re.Match[str]) -> bool:
     """Whether the end of a sentence, or what follows it, asks for the answer in it, denies it or takes it back."""
-    is_denied = end[0] in _ASKED or _DISOWNED.match(text, end.start()) is not None
+    is_denied = end[0] in _ASKED or _PHRASE["disowned"].match(text, end.start()) is not None
     return is_denied or taken_back(text, end.end(), "") is not None
 
 
@@ -200,11 +159,11 @@ def _formula(text: str) -> str | None:
         inner, closed, rest = text[len(left) :].partition(right)
         if closed and left in ("$", "\\(") and "\n" in inner:
             return ""  # inline math does not span lines: these are two stray marks
-        end = _SENTENCE_END.search(rest)
+        end = _PHRASE["sentence_end"].search(rest)
         remark = rest[: end.start()] if end else rest
         if end and _disowned(rest, end):
             return ""
-        if closed and _REMARK.fullmatch(remark) and not _REMARK_HEDGE.search(remark):
+        if closed and _REMARK.fullmatch(remark) and not _PHRASE["remark_hedge"].search(remark):
             return inner.strip() + unit_after(remark)
         break
     return None

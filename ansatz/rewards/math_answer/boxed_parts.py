@@ -11,17 +11,15 @@ from collections.abc import Sequence
 
 from ansatz.rewards.math_answer.context import denied_after, read_before, taken_back, unit_behind
 from ansatz.rewards.math_answer.languages import OR
+from ansatz.rewards.math_answer.phrases import phrases_of
+
+_PHRASE = phrases_of("boxed_parts")
 
 MAX_PARTS = 8
 _NAME = re.compile(r"(?<![A-Za-z\\])([A-Za-z](?:_\{?\w\}?)?)\s{0,3}=\s{0,3}[$*\s]{0,4}$")
 _PART = re.compile(r"(?:^|[\s*$])(?:part\s+)?\(?([a-h]|[1-8]|i{1,3}|iv|v)[).][\s:*]", re.IGNORECASE)
 _LABEL = re.compile(r"(?:^|(?<=[\s;,]))\(?(?:[a-h]|i{1,3}|iv|v|[1-8])\)\s+")
 _CHOICE = re.compile(rf"(?<![\w\\])(?:{OR}|either)(?!\w)", re.IGNORECASE)
-_ONE_SENTENCE = re.compile(
-    r"[\s$*)]*[A-Za-z]{0,12}[\s$*]*,?\s+(?:and|while)\s+(?:(?:the|its|his|her)\s+)?(?:(?:other|second|larger|smaller|latter|third)\s+)?(?:[a-z]+\s+){0,4}?[\s$*(]*",
-    re.IGNORECASE,
-)
-"""What joins two boxes as two parts of one sentence: "\\boxed{7} and the other number is \\boxed{3}"."""
 _ORDERS = ("abcdefgh", "12345678", ("i", "ii", "iii", "iv", "v"))
 
 
@@ -45,7 +43,7 @@ def labelled(text: str, boxes: Sequence[tuple[int, int, str]]) -> tuple[str, boo
         return ", ".join(f"{name[1]}={box[2]}" for name, box in zip(names, boxes, strict=True) if name), False
     parts = [[match[1].lower() for match in _PART.finditer(gap)] for gap in gaps]
     if not all(len(found) == 1 for found in parts):
-        return (_together(text, boxes), False) if all(map(_ONE_SENTENCE.fullmatch, gaps[1:])) else None
+        return (_together(text, boxes), False) if all(map(_PHRASE["one_sentence"].fullmatch, gaps[1:])) else None
     labels = [found[0] for found in parts]
     in_order = any(labels == list(order[: len(labels)]) for order in _ORDERS)
     return (", ".join(box[2] for box in boxes), True) if in_order else None

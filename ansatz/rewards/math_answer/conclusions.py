@@ -13,7 +13,7 @@ from typing import Any
 from ansatz.rewards.math_answer import foreign
 from ansatz.rewards.math_answer.context import read_before, refused
 from ansatz.rewards.math_answer.letters import asserted_letter
-from ansatz.rewards.math_answer.sentence_words import CHAT, END_MARKS, REFUSING
+from ansatz.rewards.math_answer.sentence_words import PHRASE, REFUSING
 from ansatz.rewards.math_answer.sentences import hypothetical, last_sentence, stated_in
 from ansatz.rewards.math_answer.statements import (
     BOLD,
@@ -59,9 +59,9 @@ def last_statement(text: str, *, choice: bool) -> str | None:
 def without_politeness(text: str) -> str:
     """A text without the wishes, offers and marks that can follow its last statement."""
     for _ in range(4):
-        shorter = text[:-_MAX_MARKS] + END_MARKS.sub("", text[-_MAX_MARKS:]).rstrip()
+        shorter = text[:-_MAX_MARKS] + PHRASE["end_marks"].sub("", text[-_MAX_MARKS:]).rstrip()
         sentence = last_sentence(shorter)
-        if CHAT.fullmatch(sentence) and len(sentence) < len(shorter):
+        if PHRASE["chat"].fullmatch(sentence) and len(sentence) < len(shorter):
             shorter = shorter[: len(shorter) - len(sentence)].rstrip()
         if shorter == text:
             break

@@ -29,8 +29,11 @@ from ansatz.rewards.math_answer.context import (
     unit_behind,
 )
 from ansatz.rewards.math_answer.letters import last_letter
+from ansatz.rewards.math_answer.phrases import phrases_of
 from ansatz.rewards.math_answer.sentences import last_sentence, stated_in
 from ansatz.rewards.math_answer.words import HEDGES
+
+_PHRASE = phrases_of("extract")
 
 Mode = Literal["strict", "anchored", "last_number"]
 
@@ -40,9 +43,6 @@ _BARE_BOX = re.compile(r"\s*([^\s{}$]+)")
 _PERCENT_AFTER = re.compile(r"\s*(?:\$|\\\))?\s*(?:\\?%|percent\b|pct\b)", re.IGNORECASE)
 _FORMULA_BEFORE = re.compile(r"(?:[-+*/^_\d]|\\(?:cdot|times|pm|sqrt|frac)|(?<![A-Za-z\\])[A-Za-z])\{?\s{0,9}$")
 _FORMULA_AFTER = re.compile(r"[-+*/^_=\w]")
-_INTEGER_AFTER = re.compile(
-    r"[\s$).,]*(?:with|for|where)\s+(?:(?:an?|any|every|all|some)\s+)?(?:integers?\s+\$?([a-z])\$?(?=[\s.,]|$))"
-)
 _MAYBE_NOT = re.compile(r"\bnot\b|\bthan\b|\binstead\b")
 _CONTRAST = re.compile(r"[\s$*),]*(?:\\\)\s*)?,?\s*(?:and\s+)?(?:not|rather\s+than|instead\s+of)[\s$*(]*(?:\\\()?")
 _MAYBE_BOX = re.compile(r"[}x]")
@@ -232,7 +232,7 @@ def _after(text: str, end: int, answer: str) -> str | None:
     if denied_after(text, end):
         return None
     listed = listed_after(text, end)
-    family = _INTEGER_AFTER.match(text, end)
+    family = _PHRASE["integer_after"].match(text, end)
     if family and family[1] + "" in answer:
         answer += f", {family[1]} \\in \\mathbb{{Z}}"
     if listed:

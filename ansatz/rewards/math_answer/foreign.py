@@ -10,9 +10,12 @@ from __future__ import annotations
 import re
 
 from ansatz.rewards.math_answer import languages
+from ansatz.rewards.math_answer.phrases import phrases_of
 from ansatz.rewards.math_answer.statements import BOLD, SPANS, is_bare
 
-_PHRASE = re.compile(languages.ANSWER, re.IGNORECASE)
+_PHRASE = phrases_of("foreign")
+
+_ANSWER = re.compile(languages.ANSWER, re.IGNORECASE)
 _RESULT = re.compile(languages.RESULT, re.IGNORECASE)
 _REFUSED = re.compile(f"{languages.REFUSED}|{languages.CHANGED}", re.IGNORECASE)
 _BEHIND = re.compile(f"\\d|[$\\\\]|{languages.REFUSED}|{languages.RETRACTED}|{languages.WRONG}", re.IGNORECASE)
@@ -26,16 +29,7 @@ _UNIT = re.compile(
 _NUMBER_OR_FORMULA = re.compile(r"[\d\\$^_=+]")
 _ONE_LETTER_JOIN = re.compile(r"[\d$)}]\s+[eyouóиà]\s+[\d$({\\]")
 _CONCLUSION = re.compile(languages.CONCLUSION, re.IGNORECASE)
-_INNER_CONCLUSION = re.compile(
-    r"\s(?:est\s+donc|vaut\s+donc|ist\s+(?:also|daher|somit)|beträgt\s+(?:also|daher|somit)|es\s+(?:entonces|por\s+(?:lo\s+)?tanto)"
-    r"|è\s+(?:quindi|dunque)|é\s+(?:portanto|então))\s",
-    re.IGNORECASE,
-)
 _COPULA = re.compile(languages.COPULA, re.IGNORECASE)
-_LABEL_BEFORE = re.compile(
-    r"(?:cas|étape|partie|question|fall|schritt|teil|aufgabe|gleichung|caso|paso|passo|parte|passaggio|шаг|случай|第)\s*$",
-    re.IGNORECASE,
-)
 _ASSIGNED = re.compile(r"[A-Za-z](?:_\w)?\s?=\s?[^=]{1,60}")
 _CLAUSE_BREAK = re.compile(r"[.!?,;:…\n，。；：、؟،]")
 MAX_CONCLUSION = 300  # characters of a concluding sentence
@@ -46,14 +40,14 @@ def phrased(text: str) -> tuple[int, str | None] | None:
     """Where the last answer phrase ends, and the bare value after it or None; None if there is no phrase."""
     if text.isascii() and not any(map(text.lower().__contains__, languages.ANSWER_WORDS)):
         return None
-    for pattern in (_PHRASE, _RESULT):
+    for pattern in (_ANSWER, _RESULT):
         phrase = None
         for match in pattern.finditer(text):
             phrase = match
         if phrase is None:
             continue
         value = _value_of(text, phrase)
-        if value is not None or pattern is _PHRASE:
+        if value is not None or pattern is _ANSWER:
             return phrase.end(), value
     return None
 
@@ -62,7 +56,7 @@ def _value_of(text: str, phrase: re.Match[str]) -> str | None:
     """The value after an answer phrase that does not speak of another answer or of one of several."""
     opening = _OPENING.search(text, max(0, phrase.start() - _NEAR), phrase.start())
     subject = opening[0].strip() if opening else ""
-    if subject and (_OTHER_QUANTITY.search(subject) or _INDEFINITE.match(subject + " ")):
+    if subject and (_OTHER_QUANTITY.search(subject) or _PHRASE["indefinite"].match(subject + " ")):
         return None
     start = phrase.start() + len(phrase[0]) - len(phrase[0].lstrip())
     before = _CLAUSE_BREAK.split(text[max(0, start - _NEAR) : start + 1])[-1]
@@ -117,7 +111,7 @@ def bare_value(text: str) -> str | None:
 
 def concluded(sentence: str) -> str | None:
     """The value of a concluding sentence in another language, or None."""
-    opening = _CONCLUSION.match(sentence) or _INNER_CONCLUSION.search(sentence[:MAX_CONCLUSION])
+    opening = _CONCLUSION.match(sentence) or _PHRASE["inner_conclusion"].search(sentence[:MAX_CONCLUSION])
     if opening is None or len(sentence) > MAX_CONCLUSION:
         return None
     rest = sentence[opening.end() if opening.start() == 0 else 0 :].strip().rstrip(".。।!！ ")
@@ -145,7 +139,7 @@ def _verb_second(rest: str) -> str | None:
         r"(?:ist|sind|beträgt|betragen|ergibt|lautet)\s+([^\d$\\]{1,80}?)\s+(?:gleich\s+)?(\**(?:[$\\]|[-+]?\d).*)",
         rest,
     )
-    return bare_value(with_point(match[2])) if match and not _LABEL_BEFORE.search(match[1]) else None
+    return bare_value(with_point(match[2])) if match and not _PHRASE["label_before"].search(match[1]) else None
 
 
 def _verb_last(rest: str) -> str | None:
@@ -163,26 +157,15 @@ _VALUE_AT_END = re.compile(
 _EQUATION_AT_END = re.compile(
     r"(?P<before>(?:[^=\n]{3,200}?[\s,:])?|[^\n]{3,200}?\$[^\n]{1,100}?[\s,:])(?P<value>\$[A-Za-z]\s?=\s?[^$=]{1,60}\$|\$?[A-Za-z]\s?=\s?[-+]?\d+(?:[.,]\d+)?\$?)(?P<after>)"
 )
-_BY_THEOREM = re.compile(
-    r"[^,]{0,30}(?:théor|formul|fórmul|formel|satz|teorem|stelling|теорем|формул|twierdz|wzor)[^,]{0,40},[^,]*$",
-    re.IGNORECASE,
-)
 _PER = re.compile(r"\s(?:per\s+uur|per\s+ora|pro\s+Stunde|par\s+heure|por\s+hora|na\s+godzinę|в\s+час)$", re.IGNORECASE)
 _OTHER_QUANTITY = re.compile(languages.OTHER_QUANTITY, re.IGNORECASE)
 _NOT_BEFORE_VALUE = re.compile(rf"(?:{languages.NOT_BEFORE_VALUE})\s*$", re.IGNORECASE)
 _VALUE_OF = re.compile(rf"(?:{languages.VALUE_OF})\s*$", re.IGNORECASE)
 _TOTALS = re.compile(rf"\s*(?<!\w){languages.TOTALS}$", re.IGNORECASE)
 _NOUNS = re.compile(r"\s?['’]?[^\W\d_]+(?:[\s'’-][^\W\d_]+){0,6}")
-_INDEFINITE = re.compile(
-    r"\s*(?:ein|eine|eines|einer|un|une|una|uno|um|uma|een|jeden|jedna|bir|одно|один|одна|si(?!\s+(?:ottiene|trova|ha|deduce|conclude|obtien|trouv))|se(?!\s+(?:obt|encuentra|encontra|deduce|tiene|tem|sigue|conclu|puede|pueden|chega|llega))|als)\s",
-    re.IGNORECASE,
-)
 _DECIMAL_COMMA = re.compile(r"([-−]?\d+),(\d{1,2}|\d{4,})(?!\d)")
 _PLURAL = re.compile(r"\b(?:sind|lauten|sont|son|são|sono|zijn|są|равны)\b|Lösungen|olutions", re.IGNORECASE)
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af\u0900-\u097f]")
-_UNIT_FIRST = re.compile(
-    r"\s?(" + "|".join(sorted(map(re.escape, languages.UNIT_OF_WORD), key=len, reverse=True)) + r")(?![a-z])"
-)
 _CLAUSE_START = re.compile(
     r"[,，、،;；:：—–]\s*|(?<=ので)|(?<=から)、|\s(?=(?:also|daher|somit|donc|luego|logo|quindi|dus|więc|поэтому|значит)\s)"
 )
@@ -206,7 +189,7 @@ def stated(sentence: str, *, answered: bool = False) -> str | None:
     start = max((cut.end() for cut in _CLAUSE_START.finditer(hidden)), default=0)
     clause = _PER.sub("", sentence[start:].strip())
     match = _EQUATION_AT_END.fullmatch(clause) or _VALUE_AT_END.fullmatch(clause)
-    if match is None or _INDEFINITE.match(clause) or _INDEFINITE.match(sentence):
+    if match is None or _PHRASE["indefinite"].match(clause) or _PHRASE["indefinite"].match(sentence):
         return None
     before, after = match["before"].rstrip(" *:"), match["after"].rstrip("* ")
     value = match["value"].strip("* ").removeprefix("R")
@@ -223,7 +206,7 @@ def stated(sentence: str, *, answered: bool = False) -> str | None:
 
 
 def _unit_behind(after: str) -> str:
-    unit = _UNIT_FIRST.match(after)
+    unit = _PHRASE["unit_first"].match(after)
     written = languages.UNIT_OF_WORD[unit[1].lower()] if unit else ""
     return f" \\text{{{written}}}" if written else ""
 

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import re
 
+from ansatz.rewards.math_answer.phrases import phrases_of
+
+_PHRASE = phrases_of("letters")
+
 _SEARCHED = 4_000  # characters at the end of a text
 
 _LETTER = re.compile(r"(?<![A-Za-z\\'])\(?([A-HJ])\)?(?![A-Za-z'])")
 _ARTICLE = re.compile(r"\s+(?!is\b|was\b|must\b|has\b|can|could|and\b|or\b|it\b|not\b|for\b)[a-z]+")
 _LETTER_LIST = re.compile(r"(?<=[A-J]),\s(?=(?:[A-J],\s)*[A-J],?\s(?:and|or)\s\(?[A-J]\b)")
 _CLAUSE_END = re.compile(r"[.,;:!?\n]+(?=\s|$)|\s(?:but|so|while|although)\s")
-_REASON = re.compile(
-    r"\s*(?:because|since|as|given that|in option|in choice|if|option [A-J] (?:says|has|claims))\b", re.IGNORECASE
-)
 _INNER_REASON = re.compile(r"\s(?:because|since|given that)\s", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?。！？](?=\s)|\n")
-_DENIAL = re.compile(
-    r"\b(?:not|never|neither|nor|cannot|wrong|incorrect|false|fails?|impossible|ruled? out|rules out|eliminated?"
-    r"|excluded?|instead of|rather than|unlike|too)\b|n't\b",
-    re.IGNORECASE,
-)
 
 
 def asserted_letter(text: str) -> str | None:
@@ -31,7 +27,7 @@ def asserted_letter(text: str) -> str | None:
     asserted: set[str] = set()
     denied: set[str] = set()
     for clause in _CLAUSE_END.split(_LETTER_LIST.sub(" and ", text[-_SEARCHED:])):
-        if _REASON.match(clause):
+        if _PHRASE["reason"].match(clause):
             continue
         clause = _INNER_REASON.split(clause)[0]
         letters = [
@@ -39,7 +35,7 @@ def asserted_letter(text: str) -> str | None:
             for letter in _LETTER.finditer(clause)
             if letter[0] != "A" or not _ARTICLE.match(clause, letter.end())
         ]
-        denials = [denial.start() for denial in _DENIAL.finditer(clause)]
+        denials = [denial.start() for denial in _PHRASE["denial"].finditer(clause)]
         for letter in letters:
             covered = denials and (letter.start() > denials[0] or letters[-1].start() < denials[-1])
             (denied if covered else asserted).add(letter[1])

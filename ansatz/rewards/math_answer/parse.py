@@ -15,6 +15,7 @@ from ansatz.rewards.math_answer.functions import based
 from ansatz.rewards.math_answer.grammar import Parser
 from ansatz.rewards.math_answer.lexer import MAX_LENGTH, Lexer, is_product
 from ansatz.rewards.math_answer.options import DEFAULT, Options
+from ansatz.rewards.math_answer.phrases import phrases_of
 from ansatz.rewards.math_answer.values import Undefined, UnreadableAnswer, Value
 from ansatz.rewards.math_answer.words import (
     EMPTY_PHRASES,
@@ -27,13 +28,12 @@ from ansatz.rewards.math_answer.words import (
     number_from_words,
 )
 
+_PHRASE = phrases_of("parse")
+
 _TEXT = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|normal|sc)?|math(?:rm|bf|sf|it|tt)|operatorname|mbox|hbox|emph)\s*\{([^{}]*)\}"
 )
 _WORDY = re.compile(r"[A-Za-z][A-Za-z\s'.,\-]*")
-_LETTER = re.compile(
-    r"(?:(?:option|choice|answer)\s*:?\s+)?(?:\(\s*([A-Za-z])\s*\)|([A-Za-z])\s?[).:]|([A-Z]))", re.IGNORECASE
-)
 _LETTERED = re.compile(r"(?:\(\s*([A-J])\s*\)|([A-J])\s?[).:])\s*[:.~]?\s*(?:\\[ ,;:]|\\qquad|\\quad)*\s*(\S.*)")
 _OTHER_LETTER = re.compile(r"\([A-J]\)|\b(?:and|or|&|,)\s*\(?[A-J]\b")
 _CLOCK = re.compile(r"(\d{1,2})(?:\s*[:.]\s*(\d{2}))?(?:\s*:\s*(\d{2}))?\s*([AaPp])\.?\s*[Mm]\.?")
@@ -46,34 +46,13 @@ _ALL_BUT = re.compile(r"all real(?:s| numbers)(?: [a-z])? except(?: for)?(?: [a-
 _PIECES = re.compile(r"\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+")
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+(?=\S)")
 _HEDGE = re.compile(r"\b(?:" + "|".join(sorted(HEDGES)) + r")\b")
-_DOES_NOT_EXIST = re.compile(
-    r"(?:that )?(?:it|(?:the |this |that |its )?(?:\w+ ){0,2}(?:limit|derivative|integral|value|sum|product|inverse"
-    r"|determinant|slope|maximum|minimum|mean|ratio|function|expression|quotient|series|root|number)) "
-    r"(?:do(?:es)? not exist|doesn't exist|is undefined|is not defined)"
-)
 _PRONOUN = re.compile(r"(?:it|this|that|they|these)\s")
 _SUBJECT = re.compile(r"^(?:(?:this|that|these)\s)?\w+\s+")
-_DURATION = re.compile(
-    r"(\d+(?:\.\d+)?)\s?(?:h|hrs?|hours?),?\s?(?:and\s)?(\d+(?:\.\d+)?)\s?(?:m|mins?|minutes?)\.?", re.IGNORECASE
-)
-_UNDETERMINED = re.compile(
-    r"(?:it|this|that|the answer)? ?(?:cannot|can not|can't) be determined"
-    r"(?: from the (?:given )?(?:information|data)(?: given| provided)?)?"
-)
 _YES_NO = re.compile(r"(yes|no)(?:\s*[,.;:!]\s*|\s+(?=because|since|as\b))(.*)|(yes|no)", re.IGNORECASE)
 _BOTH_WAYS = re.compile(r"\b(?:yes|no|or|maybe|perhaps|wrong|incorrect|but|unless|if)\b", re.IGNORECASE)
 _ABOUT = re.compile(r"(?:\\approx|\\sim|≈|=|(?:\\(?:Rightarrow|implies|Longrightarrow|therefore)(?![A-Za-z])|∴)=?)\s*")
 _PROSE = re.compile(r"[A-Za-z0-9\s'.,:\-]+")
 _LONG_WORD = re.compile(r"[A-Za-z]{3}")
-_INTEGER_TAIL = re.compile(
-    r"[,;]?[\s\\,;]*(?:\\q?quad\s*)*\(?\s*(?:(?:for|where|with)\s+)?(?:(?:any|all|every|each|some|an)\s+)?"
-    r"(?:integers?\s+([a-z])|([a-z])\s+(?:(?:is|being)\s+)?(?:an?|any)\s+integer"
-    r"|([a-z])\s*\\in\s*\\(?:mathbb\s*\{?\s*Z\s*\}?|Z))\s*\)?$"
-)
-_CONSTANT_TAIL = re.compile(
-    r"[,;]?[\s\\,;]*(?:for|where|with)\s+(?:(?:any|every|some|an?)\s+)?(?:(?:arbitrary|real)\s+)*"
-    r"(?:constants?\s+([a-zA-Z])|([a-zA-Z])\s+(?:(?:is|being)\s+)?(?:(?:an?|any)\s+)?(?:(?:arbitrary|real)\s+)*constant)\s*$"
-)
 _COMBINATION, _PERMUTATION = (
     re.compile(r"(?<![\w})\]])[_^]\{?(\d+|[a-z])\}?\s*" + letter + r"_\{?(\d+|[a-z])\}?") for letter in "CP"
 )
@@ -209,7 +188,7 @@ def _read(cleaned: str, words: str, options: Options, *, letters: bool = False) 
     date = canonical_date(words)
     if date is not None:
         return _Reading(v.Text(date))
-    duration = _DURATION.fullmatch(words) if words[:1].isdigit() and "m" in words else None
+    duration = _PHRASE["duration"].fullmatch(words) if words[:1].isdigit() and "m" in words else None
     if duration:
         cleaned = f"{duration[1]}\\text{{ hours }}{duration[2]}\\text{{ minutes}}"
     elif words[-4:] == " min" and words[:1].isdigit():  # elsewhere a function
@@ -239,7 +218,7 @@ def _read(cleaned: str, words: str, options: Options, *, letters: bool = False) 
 
 def _in_words(words: str, *, wrapped: bool, options: Options, letters: bool) -> Value | None:
     """The value of a text that begins with a letter, if it is a choice letter or consists of words."""
-    letter = _LETTER.fullmatch(words)
+    letter = _PHRASE["letter"].fullmatch(words)
     if letter:
         name = letter[1] or letter[2] or letter[3]
         if name.isupper() or letter[1] or letter[2]:
@@ -293,12 +272,12 @@ def _with_membership(cleaned: str) -> str:
     """`2k pi for any integer k` and `2k pi (k \\in \\mathbb{Z})` as `2k pi, k \\in \\mathbb{Z}`; constants likewise."""
     if "constant" in cleaned:
         words = plain(cleaned)
-        tail = _CONSTANT_TAIL.search(words)
+        tail = _PHRASE["constant_tail"].search(words)
         return f"{words[: tail.start()]}, {tail[1] or tail[2]} \\in \\mathbb{{R}}" if tail else cleaned
     if "integer" not in cleaned and "\\in" not in cleaned:
         return cleaned
     words = plain(cleaned)
-    tail = _INTEGER_TAIL.search(words)
+    tail = _PHRASE["integer_tail"].search(words)
     return f"{words[: tail.start()]}, {tail[1] or tail[2] or tail[3]} \\in \\mathbb{{Z}}" if tail else cleaned
 
 
@@ -323,9 +302,9 @@ def _worded(words: str, *, wrapped: bool, options: Options) -> Value | None:
         return v.Collection(())
     if folded in REAL_PHRASES:
         return v.REALS
-    if folded in UNDEFINED_PHRASES or _DOES_NOT_EXIST.fullmatch(folded):
+    if folded in UNDEFINED_PHRASES or _PHRASE["does_not_exist"].fullmatch(folded):
         return v.Text("undefined")
-    if _UNDETERMINED.fullmatch(folded):
+    if _PHRASE["undetermined"].fullmatch(folded):
         return v.Text("cannot be determined")
     if folded in INFINITE_PHRASES:
         return v.Text("infinitely many")

@@ -11,20 +11,15 @@ from collections.abc import Iterator
 from ansatz.rewards.math_answer.clean import clean
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.parse import fold, parse_answer, plain
+from ansatz.rewards.math_answer.phrases import phrases_of
 from ansatz.rewards.math_answer.words import unit_name
+
+_PHRASE = phrases_of("restated")
 
 MAX_LENGTH = 600  # characters of an answer that is read as a chain
 _MAX_WORDS = 80  # characters of an answer in words
 _DECIMAL_COMMA = re.compile(r"(\d+),(\d{1,2}|\d{4,})")
 _AMOUNT = re.compile(r"(-?\d+)[.,](\d+)\s?(?:\\[,;:! ])*\s?(?:\\(?:text|mathrm)\s?\{\s*([A-Za-z]+)\s*\}|([A-Za-z]+))?")
-_OPERATION = re.compile(
-    r"\\int\s?(?![_A-Za-z\\^])|\\(?:deg|dim|nabla|Pr|Var|Cov|operatorname|mathbb|[lc]?dots)(?![A-Za-z])"
-    r"|\\frac\s?\{(?:d|\\partial)(?:\^\d)?\s?\}\s?\{(?:d|\\partial)|\\mathrm\s?\{[A-Za-z]{2,}\}\s?[(\[]|^E\s?\["
-)
-_REFUSED = re.compile(
-    r"\\(?:text|mbox|ne|neq|not|le|ge|leq|geq|lt|gt|approx|sim|in|equiv|to|implies|iff|Rightarrow|pm|mp)(?![A-Za-z])"
-    r"|[<>?!;,:]|(?<![\\A-Za-z{])[A-Za-z]{4,}"
-)
 _EVALUATED = re.compile(r"\\(?:i{0,2}int|oint|sum|prod|lim|gcd)(?![A-Za-z])")
 _LETTER = re.compile(r"[A-Za-z]")
 _SPACING = re.compile(r"\\[,;:! ]|\\q?quad(?![A-Za-z])")
@@ -37,14 +32,6 @@ _ORDINALS = {
     for number, words in enumerate(("i 1 1st first", "ii 2 2nd second", "iii 3 3rd third", "iv 4 4th fourth"), start=1)
     for word in words.split()
 }
-_SERIES = re.compile(
-    r"(?:(?:it|this|that|(?:this |that )?(?:\w+ )?(?:series|sequence|integral|limit|product|sum)) )?"
-    r"(?:(?:is )?(absolutely |conditionally |uniformly |pointwise )?(converg|diverg)(?:es|ent|e|ing)"
-    r"(?: (absolutely|conditionally|uniformly|pointwise))?)"
-)
-_PROPERTY = re.compile(
-    r"(?:(?:it|this|that|(?:the )?(?:function|map|mapping|number|relation|matrix|group|triangle)) is )?(?:an? )?(.+)"
-)
 _BEFORE_DAY = re.compile(r"on (?=(?:(?:mon|tues|wednes|thurs|fri|satur|sun)days?)$)")
 _WINS = re.compile(r"([a-z]+(?: [a-z]+)??)(?: wins(?: the game)?| is the winner| has a winning strategy)?")
 
@@ -93,13 +80,13 @@ def same_words(gold: str, answer: str) -> bool:
 
 
 def _in_short(words: str) -> str:
-    series = _SERIES.fullmatch(words)
+    series = _PHRASE["series"].fullmatch(words)
     if series and not (series[1] and series[3]):
         return f"{series[2]}es {series[1] or series[3] or ''}".strip()
     quadrant = _QUADRANT.fullmatch(words.removeprefix("in ").removeprefix("the "))
     if quadrant and (quadrant[1] or quadrant[2]) in _ORDINALS:
         return f"quadrant {_ORDINALS[quadrant[1] or quadrant[2]]}"
-    described = _PROPERTY.fullmatch(_BEFORE_DAY.sub("", words))
+    described = _PHRASE["property"].fullmatch(_BEFORE_DAY.sub("", words))
     return (described[1] if described else words).replace(",but", " but").replace(",and", " and")
 
 
@@ -143,9 +130,9 @@ def _stated(text: str, options: Options, unevaluated: bool) -> tuple[str, list[s
     names: list[str] = []
     kept: list[str] = []
     for member, outside in members[:-1]:
-        hidden = _OPERATION.search(member) or (unevaluated and _EVALUATED.search(member))
+        hidden = _PHRASE["operation"].search(member) or (unevaluated and _EVALUATED.search(member))
         hidden = hidden or (_LETTER.search(member) and parse_answer(member, options).value is None)
-        if hidden and member and not _REFUSED.search(_SPACING.sub(" ", outside)):
+        if hidden and member and not _PHRASE["refused"].search(_SPACING.sub(" ", outside)):
             names.append("".join(_SPACING.sub("", member).split()))
         else:
             kept.append(member)

@@ -16,8 +16,9 @@ from ansatz.rewards.math_answer import sentence_words as said
 from ansatz.rewards.math_answer.context import refused
 from ansatz.rewards.math_answer.dates import canonical_date, is_time
 from ansatz.rewards.math_answer.sentence_values import amount_of, is_unit, value_of
+from ansatz.rewards.math_answer.sentence_words import PHRASE
 from ansatz.rewards.math_answer.statements import SPANS, masked, without_remark
-from ansatz.rewards.math_answer.words import ALTERING_WORDS, NUMBER_WORDS, unit_name
+from ansatz.rewards.math_answer.words import ALTERING_WORDS, unit_name
 
 _NUMBER = r"(?<![\w.,/^])[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s?/\s?\d+)?(?::\d+)*(?![\w/^]|[.,]\d)"
 _VALUE = re.compile(
@@ -25,71 +26,16 @@ _VALUE = re.compile(
 )
 _ONE = rf"(?:\x00+|{_NUMBER})"
 _LISTED = re.compile(rf"{_ONE}(?:,\s{_ONE}){{0,12}},?\s+and\s+{_ONE}$")
-_SENTENCE = re.compile(rf"{said.COPULA.pattern}|\x00|^(?:that|this|it|the|which|s?he|they|there|we)\s", re.IGNORECASE)
+_SENTENCE = re.compile(
+    rf"{PHRASE['copula'].pattern}|\x00|^(?:that|this|it|the|which|s?he|they|there|we)\s", re.IGNORECASE
+)
 _CHAIN = re.compile(r"[-+*/×·÷^().\d\s]+")
 _PARTS_OF_NAMES = frozenset({"root", "power", "third", "quarter", "need", "needs", "over"})
-_CONDITIONED = re.compile(
-    r"(?:for|with|when|provided|given|were|at|in|if)\s+\x00|(?:provided|were|given|when)\b|it\s+is\s+(?:given|known|required)",
-    re.IGNORECASE,
-)
-_GERUND_SUBJECT = re.compile(
-    r"^(?!try|test|check|verif|assum|suppos|guess|tak|choos)[A-Z][a-z]+ing\s[^,]*?\s(?=(?:leaves|gives|yields|produces|makes|shows|results|leads)\s)"
-)
 MAX_LENGTH = 400  # characters of a sentence
 _RATIO = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s+to\s+$")
-_DATE = re.compile(
-    r"(?:the\s+)?(\d{1,2}(?:st|nd|rd|th)\s+(?:of\s+)?[A-Z][a-z]+|[A-Z][a-z]+\s+\d{1,2}(?:st|nd|rd|th)?)$"
-)
-_COMPARED = re.compile(
-    r"\b(?!(?:liter|litre|meter|metre|number|paper|water|flower|letter|order|corner|player|winter|summer|other|over|river|tower|ladder)s?\b)[a-z]{3,}er$"
-)
 
 
 _MAX_SEARCHED = 2_000  # characters at the end of a line that are searched for its last sentence
-_START = re.compile(
-    r"(?<!\\)(?<!\b[ap]\.m)(?<!\bi\.e)(?<!\be\.g)(?<!\b(?:vs|cf|Mr|Dr|St))(?<!\bMrs)(?<!\bresp)[.!?](?=\s)|[。！？।؟\n]"
-)
-_VERBS = (
-    r"(?:needs?|takes?(?:\s(?:her|him|them|us|me|you|it))?|lasts?|costs?|pays?|earns?|makes?|spends?|saves?|(?:travels?|moves?|runs?|drives?|flies)\s+at|travels?|requires?|contains?|holds?|weighs?"
-    r"|measures?|has|have|gains?|receives?|sells?|uses?|covers?|leaves?|gets?|reads?|runs?|walks?|drives?|flies|bakes?"
-    r"|buys?|produces?|fits?|eats?|drinks?|paid|spent|earned|owes?|collects?|scores?|wins?|arrives?\s+(?:at|in)|ends?\s+at)"
-)
-_OBJECT = re.compile(
-    rf"([^\d$\\?=,;:]{{2,120}}?)\s{_VERBS}\s+(?:exactly\s+|precisely\s+|a\s+total\s+of\s+)?((?:\d|\\?\$|[€£¥₹]).{{0,80}})",
-    re.IGNORECASE,
-)
-_ANY_OBJECT = re.compile(
-    r"([^\d$\\?=<>≤≥≠,;:]{3,120}?)\s(?:exactly\s+|precisely\s+|a\s+total\s+of\s+)?((?:\d|\\?\$|[€£¥₹]).{0,80})"
-)
-_THERE = re.compile(
-    r"there\s+(?:is|are)\s+(?:exactly\s+|precisely\s+|a\s+total\s+of\s+|in\s+total\s+)?"
-    r"(\$[^$]{1,40}\$|[\d,]+)\s+([a-z ]{2,80})",
-    re.IGNORECASE,
-)
-_SOME_OF = re.compile(
-    r"exactly\s+(\$[^$]{1,40}\$|\d[\d,]*)\s+of\s+(?:the|these|them|those)\b[a-z ]{0,60}(?:\d{1,4}|\$[^$]{1,20}\$)?",
-    re.IGNORECASE,
-)
-_REMAINING = re.compile(
-    r"(\d[\d,]*)\s(?:[a-z]+\s){1,2}(?:remain|(?:are|is)\s(?:left|needed|required|necessary|sufficient))", re.IGNORECASE
-)
-_STATEMENTS = re.compile(
-    r"(?:(?:the|this)\s+(?:system|equation|inequality|problem)(?:\s+of\s+equations)?\s+|there\s+(?:is|are)\s+|it\s+)"
-    r"(?:has\s+|have\s+)?(?:really\s+|indeed\s+)?(?P<no>(?:no\s+(?:real\s+)?(?:solutions?|roots?)|infinitely\s+many(?:\s+(?:real\s+)?solutions)?))"
-    r"|(?P<none>no\s+(?:real\s+)?solutions?\s+exists?)"
-    r"|(?P<dne>(?:the|this|that|its)\s+(?:\w+\s+){0,2}\w+\s+(?:do(?:es)?\s+not\s+exist|do(?:es)?n['’]t\s+exist|is\s+undefined|is\s+not\s+defined)|(?:the|this|that|its)\s+(?:\w+\s+){0,2}limit\s+diverges)"
-    r"|(?P<open>(?:it|this|that|the\s+\w+(?:\s+\w+){0,2})\s+(?:cannot|can\s+not|can't)\s+be\s+determined)"
-    r"|(?:the|this|that)\s+(?:statement|claim|assertion|proposition|conjecture)\s+is\s+(?P<judged>true|false)"
-    r"|(?P<yes>(?:yes|no),\s+[a-z][a-z ]{1,60})",
-    re.IGNORECASE,
-)
-_DATED = re.compile(
-    r"(?:[a-z]+\s+){1,5}?(?:is\s+(?:due|born|held|on)|arrives?|lands?|ends?|falls?|finishes|returns?|is|reaches\s+\w+)\s+(?:on|at)?\s*(?P<date>.{3,60})",
-    re.IGNORECASE,
-)
-_FIRST_PART = re.compile(
-    r"\bfirst\b(?!\s+(?:\d|\w+\s+(?:positive|odd|even|prime|natural)|" + "|".join(NUMBER_WORDS) + "))"
-)
 
 
 def last_sentence(text: str) -> str:
@@ -97,7 +43,7 @@ def last_sentence(text: str) -> str:
     line = text.rstrip().rpartition("\n")[2].strip()
     hidden = masked(line[-_MAX_SEARCHED:])
     shown = line[-_MAX_SEARCHED:]
-    start = max((match.end() for match in _START.finditer(hidden[:-1])), default=0)
+    start = max((match.end() for match in PHRASE["start"].finditer(hidden[:-1])), default=0)
     return shown[start:].strip()
 
 
@@ -123,12 +69,12 @@ def stated_in(sentence: str) -> str | None:
     hidden = masked(text)
     if text.startswith("{") or "?" in hidden or hidden.endswith((":", ",", ";")):
         return None
-    tail = said.TAIL.search(text)
+    tail = PHRASE["tail"].search(text)
     clause = _last_clause(text[: tail.start()] if tail else text, bold="**" in sentence, opened=tail is not None)
     if clause is None:
         return None
-    text = said.HARMLESS.sub(lambda match: match[1] or match[2] or "", clause.text)
-    family = said.INTEGER_TAIL.search(text)
+    text = PHRASE["harmless"].sub(lambda match: match[1] or match[2] or "", clause.text)
+    family = PHRASE["integer_tail"].search(text)
     if family:
         value = _complement(text[: family.start()], opened=True)
         return value and f"{value}, {family['a'] or family['b'] or family['c']} \\in \\mathbb{{Z}}"
@@ -143,22 +89,22 @@ def _words(text: str) -> set[str]:
 def _last_clause(sentence: str, *, bold: bool, opened: bool) -> _Clause | None:
     """Cut a sentence before its last clause; None if what is cut off makes it a supposition."""
     hidden, start = masked(sentence), 0
-    for cut in said.CUT.finditer(hidden):
+    for cut in PHRASE["cut"].finditer(hidden):
         behind = hidden[cut.end() :]
         if cut["label"] and not _heads(hidden[start : cut.start()], clause=_SENTENCE.search(behind) is not None):
             return None
-        labelled = cut["label"] is not None and (bold or said.QUANTITY_LABEL.search(hidden, start, cut.start()))
+        labelled = cut["label"] is not None and (bold or PHRASE["quantity_label"].search(hidden, start, cut.start()))
         start, opened = cut.end(), opened or bool(labelled) or cut["so"] is not None
-    results = list(said.WE.finditer(hidden, start))
+    results = list(PHRASE["we"].finditer(hidden, start))
     if results:
-        ours = said.OPENING.sub("", said.HARMLESS_INSIDE.sub(" ", hidden[start : results[-1].start()]))
+        ours = PHRASE["opening"].sub("", PHRASE["harmless_inside"].sub(" ", hidden[start : results[-1].start()]))
         if not _words(ours).isdisjoint(said.REFUSED):
             return None
         start, opened = results[-1].end(), True
-    if not _words(said.HARMLESS_INSIDE.sub(" ", hidden[:start])).isdisjoint(said.HYPOTHETICAL):
+    if not _words(PHRASE["harmless_inside"].sub(" ", hidden[:start])).isdisjoint(said.HYPOTHETICAL):
         return None
     introduced = opened or bold
-    while opening := said.OPENING.match(hidden[start:]):
+    while opening := PHRASE["opening"].match(hidden[start:]):
         if not _words(opening[0]).isdisjoint(said.HYPOTHETICAL):
             return None
         start, introduced = start + opening.end(), True
@@ -170,13 +116,13 @@ def _heads(text: str, *, clause: bool) -> bool:
     words = _words(text)
     if clause:
         return words.isdisjoint(said.REFUSED - said.IN_REASONS)
-    return words.isdisjoint(said.REFUSED) and not said.OTHER_THING.search(text)
+    return words.isdisjoint(said.REFUSED) and not PHRASE["other_thing"].search(text)
 
 
 def _ending(clause: str, *, opened: bool) -> str | None:
     """Return the value in which a clause ends: "the shop sells 42 crates"."""
     hidden = masked(clause)
-    plain = _GERUND_SUBJECT.sub("", said.HARMLESS_INSIDE.sub(" ", said.QUANTITY.sub(_head, hidden)))
+    plain = PHRASE["gerund_subject"].sub("", PHRASE["harmless_inside"].sub(" ", PHRASE["quantity"].sub(_head, hidden)))
     words = _words(plain)
     named = _named(clause, words, opened=opened)
     if named:
@@ -184,9 +130,9 @@ def _ending(clause: str, *, opened: bool) -> str | None:
     opened = opened or not words.isdisjoint({"therefore", "thus", "hence"})
     if not opened and not words.isdisjoint(said.PAST):
         return None
-    if not words.isdisjoint(said.REFUSED) or said.OTHER_THING.search(plain) or said.CURRENT.search(plain):
+    if not words.isdisjoint(said.REFUSED) or PHRASE["other_thing"].search(plain) or PHRASE["current"].search(plain):
         return None
-    dated = _DATE.search(clause)
+    dated = PHRASE["date"].search(clause)
     if dated and canonical_date(dated[1].replace(" of ", " ")) is not None:
         before = clause[: dated.start()]
         return (
@@ -205,14 +151,14 @@ def _named(clause: str, words: set[str], *, opened: bool) -> str | None:
     if not words.isdisjoint(said.REFUSED - {"lies", "later", "after"}):
         return None
     match = (
-        said.WEEKDAY.search(clause)
-        or said.PLACE.search(clause)
-        or said.PREDICATE.fullmatch(clause)
-        or said.PLACED.search(clause)
+        PHRASE["weekday"].search(clause)
+        or PHRASE["place"].search(clause)
+        or PHRASE["predicate"].fullmatch(clause)
+        or PHRASE["placed"].search(clause)
     )
     if match:
         return match[1]
-    return clause if opened and said.WINS.fullmatch(clause) else None
+    return clause if opened and PHRASE["wins"].fullmatch(clause) else None
 
 
 def _last_value(clause: str, hidden: str, values: list[re.Match[str]], *, opened: bool) -> str | None:
@@ -224,7 +170,7 @@ def _last_value(clause: str, hidden: str, values: list[re.Match[str]], *, opened
         if span:
             text = next(group for group in span.groups() if group is not None).strip()
     if re.match(r"\s?[ap]\.?m\b\.?$", after, re.IGNORECASE):
-        return text + after if said.ARRIVES_AT.search(before) or (opened and before.endswith(" at ")) else None
+        return text + after if PHRASE["arrives_at"].search(before) or (opened and before.endswith(" at ")) else None
     ratio = _RATIO.search(before)
     if ratio and not after.strip():
         text, before, values = f"{ratio[1]}:{text}", before[: ratio.start()], values[:-1]
@@ -277,7 +223,7 @@ def _behind(text: str, after: str, *, formula: bool) -> str | None:
     counted = low[1:] if low[:1] == ["percent"] else low
     if not said.STOPS_BEHIND.isdisjoint(counted) or not (ALTERING_WORDS - {"over", "below"}).isdisjoint(counted):
         return None
-    if any(_COMPARED.search(word) and unit_name(word) is None for word in low):
+    if any(PHRASE["compared"].search(word) and unit_name(word) is None for word in low):
         return None
     if "to" in low and not {"left", "remaining"}.isdisjoint(low):
         return None
@@ -299,25 +245,28 @@ def _behind(text: str, after: str, *, formula: bool) -> str | None:
 
 def _asserted(before: str, text: str, unit: str, *, opened: bool, formula: bool, listed: bool) -> bool:
     """Whether the words before a value make it a result."""
-    while adverb := said.ADVERBS.search(before):
+    while adverb := PHRASE["adverbs"].search(before):
         before = before[: adverb.start()]
     if not before.strip():
         return True
     written = before
-    before = _GERUND_SUBJECT.sub("this ", said.HARMLESS_INSIDE.sub(" ", before))
+    before = PHRASE["gerund_subject"].sub("this ", PHRASE["harmless_inside"].sub(" ", before))
     words = said.WORD.findall(before)
     low = {word.lower() for word in words[:-1]}
     if (
         ({"need", "needs"} & low and "to" in low)
         or not low.isdisjoint((ALTERING_WORDS | said.NO_SUBJECT) - _PARTS_OF_NAMES)
-        or _CONDITIONED.match(before)
+        or PHRASE["conditioned"].match(before)
     ):
         return False
     if before.rstrip().endswith("="):
         return said.NAME.fullmatch(before.rstrip(" =")) is not None
-    if any(pattern.search(written) for pattern in (said.LEADS_TO, said.QUANTITY_OF, said.APPOSED, said.TAKES_SOMEONE)):
+    if any(
+        pattern.search(written)
+        for pattern in (PHRASE["leads_to"], PHRASE["quantity_of"], PHRASE["apposed"], PHRASE["takes_someone"])
+    ):
         return True
-    if formula and (said.EXACTLY_FOR.search(written) or said.MEETS_AT.search(written)):
+    if formula and (PHRASE["exactly_for"].search(written) or PHRASE["meets_at"].search(written)):
         return True
     if not words or not before.endswith(" ") or not before.rstrip().endswith(words[-1]):
         return False
@@ -330,11 +279,11 @@ def _asserted(before: str, text: str, unit: str, *, opened: bool, formula: bool,
         return bool(time and unit_name(time[1]) in said.TIME_UNITS)
     if last in ("is", "are", "equals", "equal", "be", "becomes", "was", "were", "remains", "remain"):
         numbers = _VALUE.search(before)
-        return not (numbers and said.COPULA.search(before[: -len(last) - 1])) if subject else opened
+        return not (numbers and PHRASE["copula"].search(before[: -len(last) - 1])) if subject else opened
     if (
         (last in said.LABELS and not (listed and last in said.LISTED_NOUNS))
         or last in said.NUMBERED_NOUNS
-        or said.DENIED_VERBS.match(last)
+        or PHRASE["denied_verbs"].match(last)
     ):
         return False
     if not subject:
@@ -365,14 +314,14 @@ def _written(text: str, unit: str) -> str:
 
 def _statement(clause: str) -> str | None:
     """A clause that is an answer as a whole: there is no solution, the limit does not exist, yes."""
-    match = _STATEMENTS.fullmatch(clause)
+    match = PHRASE["statements"].fullmatch(clause)
     if match is None:
         return None
     if match["yes"]:
         reason = _words(match["yes"].partition(",")[2])
         return match["yes"] if reason.isdisjoint(said.REFUSING - {"not", "no"}) else None
     if match["dne"]:
-        return "does not exist" if not said.OTHER_THING.search(clause) else None
+        return "does not exist" if not PHRASE["other_thing"].search(clause) else None
     if match["open"]:
         return "cannot be determined"
     return match["judged"] or match["no"] or match["none"]
@@ -384,34 +333,34 @@ def _complement(clause: str, *, opened: bool) -> str | None:
     dated = _dated(clause, words)
     if dated:
         return dated
-    some = _SOME_OF.fullmatch(clause) or (_REMAINING.fullmatch(clause) if opened else None)
-    if some and words.isdisjoint(said.REFUSING | {"percent"}) and not said.OTHER_THING.search(clause):
+    some = PHRASE["some_of"].fullmatch(clause) or (PHRASE["remaining"].fullmatch(clause) if opened else None)
+    if some and words.isdisjoint(said.REFUSING | {"percent"}) and not PHRASE["other_thing"].search(clause):
         return some[1].strip("$")
     joined = bool(re.search(r"\$\s+or\s+(?:at\s+)?\$", clause))
     if opened:
         clause = re.sub(r"^each\s+(?=\w+\s+(?:is|equals)\b)", "the ", clause, flags=re.IGNORECASE)
-    plain = said.QUANTITY.sub(_head, SPANS.sub(" ", clause).replace(" must be ", " is "), count=1)
+    plain = PHRASE["quantity"].sub(_head, SPANS.sub(" ", clause).replace(" must be ", " is "), count=1)
     words = _words(plain)
-    if not words.isdisjoint(said.REFUSING - ({"or"} if joined else set())) or said.OTHER_THING.search(plain):
+    if not words.isdisjoint(said.REFUSING - ({"or"} if joined else set())) or PHRASE["other_thing"].search(plain):
         return None
     shown = value_of(clause, "") if opened and re.match(r"[-\d$\\]", clause) else None
     if shown:
         return shown
-    there = _THERE.fullmatch(clause)
+    there = PHRASE["there"].fullmatch(clause)
     if there:
         nouns = there[2].lower().split()
         stops = said.NOUN_STOPS - {"to", "in", "on", "at", "with"}
         whole = nouns[-1] != "such" and stops.isdisjoint(nouns[:2]) and ALTERING_WORDS.isdisjoint(nouns[:2])
         return there[1].strip("$") if whole and nouns[0] not in ("to", "in", "on", "at", "with", "of") else None
-    verbs = [verb for verb in said.COPULA.finditer(clause) if clause.count("$", 0, verb.start()) % 2 == 0]
+    verbs = [verb for verb in PHRASE["copula"].finditer(clause) if clause.count("$", 0, verb.start()) % 2 == 0]
     verb = verbs[-1] if verbs else None
-    if verb and clause[: verb.start()].strip() and not said.INDEFINITE.match(clause):
+    if verb and clause[: verb.start()].strip() and not PHRASE["indefinite"].match(clause):
         subject, rest = clause[: verb.start()].strip(), clause[verb.end() :].strip()
         named = SPANS.sub(" ", said.NUMBER_LIST.sub(" ", subject))
-        about = _words(said.QUANTITY.sub(_head, named + " is "))
+        about = _words(PHRASE["quantity"].sub(_head, named + " is "))
         if not about.isdisjoint(said.NO_SUBJECT | (ALTERING_WORDS - {"root", "power", "third", "quarter"})):
             return None
-        if re.search(r"[,;:]", named) or said.COPULA.search(said.RELATIVE.sub(" ", named) + " "):
+        if re.search(r"[,;:]", named) or PHRASE["copula"].search(PHRASE["relative"].sub(" ", named) + " "):
             return None
         return value_of(rest, subject)
     return _counted(clause, opened=opened)
@@ -419,13 +368,13 @@ def _complement(clause: str, *, opened: bool) -> str | None:
 
 def _head(match: re.Match[str]) -> str:
     """Return a quantity without its description, unless that speaks of a case or a part, or supposes something."""
-    plain = _words(match[3]).isdisjoint(said.DESCRIBED) and not _FIRST_PART.search(match[3])
+    plain = _words(match[3]).isdisjoint(said.DESCRIBED) and not PHRASE["first_part"].search(match[3])
     return match[1] if plain else match[0]
 
 
 def _dated(clause: str, words: set[str]) -> str | None:
     """The date or time at which something is due, ends or arrives."""
-    match = _DATED.fullmatch(clause)
+    match = PHRASE["dated"].fullmatch(clause)
     if match is None or not words.isdisjoint(said.REFUSING - {"may"}):
         return None
     if words & {"due", "on"} and "by" in words:
@@ -439,11 +388,11 @@ def _counted(clause: str, *, opened: bool) -> str | None:
 
     opened: after "so" or before "in total", where any verb will do.
     """
-    thing = _OBJECT.fullmatch(clause) or (_ANY_OBJECT.fullmatch(clause) if opened else None)
+    thing = PHRASE["object"].fullmatch(clause) or (PHRASE["any_object"].fullmatch(clause) if opened else None)
     if (
         thing is None
-        or (thing.re is _ANY_OBJECT and thing[1].split()[-1].lower() in said.NOT_BEFORE)
-        or said.INDEFINITE.match(clause)
+        or (thing.re is PHRASE["any_object"] and thing[1].split()[-1].lower() in said.NOT_BEFORE)
+        or PHRASE["indefinite"].match(clause)
         or SPANS.search(thing[2])
     ):
         return None

@@ -6,6 +6,7 @@ import re
 from unicodedata import category
 
 from ansatz.rewards.math_answer.dates import canonical_date, is_time
+from ansatz.rewards.math_answer.phrases import phrases_of
 from ansatz.rewards.math_answer.words import (
     ALTERING_WORDS,
     CURRENCIES,
@@ -17,36 +18,16 @@ from ansatz.rewards.math_answer.words import (
     word_set,
 )
 
+_PHRASE = phrases_of("statements")
+
 MAX_SENTENCE_LENGTH = 1_000  # characters of a sentence that is searched for its value
 _MAX_TEXT_WORDS = 4  # of an answer in words, such as a name or a city
 
-_DOUBT = re.compile(
-    r"\b(?:whether|if|cannot|can't|couldn't|could not|can not|unable|don't|do not|doesn't|does not|isn't|wasn't|wrong"
-    r"|incorrect|doubt|unsure|never|unknown|exclude[sd]?|rejects?|rejected|discard|discarded|impossible|invalid"
-    r"|extraneous|fails?|eliminated?|might|could|(?-i:may)|guess|suppose|assume|except)\b|\?",
-    re.IGNORECASE,
-)
-_ABOUT = re.compile(
-    r"\b(?:almost|nearly|around|roughly|about|close\s+to|(?:just|slightly|well)\s+(?:under|over))\s", re.IGNORECASE
-)
 _CONTRACTED = re.compile(r"n['’]t\b")
 _DELETED = re.compile(r"~~[^~]*~~")
 _BAD_MARKS = frozenset("❌✗✘❎❓❔🤔👎⛔🚫✖🙅🤷")
 _SMILE = re.compile(r"\s[:;]-?[)DP(]$")
 _REMARK = re.compile(r"(.{1,200}?)\s*\(([^()]{1,200}(?:\([^()]{0,60}\)[^()]{0,100}){0,3})\)")
-_GOOD_REMARK = re.compile(
-    r"(?:since|because|as\s(?!well)|for|given|after|by|using|from|see|rounded|exactly|found|in\s|per\s|so\s|where|note"
-    r"|rejecting|discarding|ignoring|excluding|we\s+(?:reject|discard|exclude|ignore|drop)|not\s+[-$\\\d])",
-    re.IGNORECASE,
-)
-_REJECTED_OTHER = re.compile(
-    r".{0,40}\b(?:is|was)\s+(?:extraneous|rejected|discarded|excluded|invalid|impossible|not\s+(?:valid|possible|allowed)"
-    r"|negative|too\s+\w+)",
-    re.IGNORECASE,
-)
-_SAME = re.compile(
-    r"(?:or|or\s+equivalently|equivalently|i\.\s?e\.,?|that\s+is,?|=|≈|also)\s*(?=[-$\\\d.])", re.IGNORECASE
-)
 _BAD_WORDS = HEDGES | ALTERING_WORDS | word_set("bad_remarks")
 _NUMBERS = re.compile(r"-?\d+(?:[./]\d+)?")
 _CONTRAST = re.compile(r"(.{1,200}?),?\s(?:and\s+)?(?:not|rather\s+than|instead\s+of)\s+([-$\\\d][^,]{0,60})")
@@ -58,17 +39,8 @@ AMOUNT_IN_TWO_UNITS = (
     r"\s+\d+(?:\.\d+)?\s(?:hour|minute|second|day|month|inche|inch|feet|cent|ounce|centimeter|meter|min|sec)s?"
 )
 _YES_NO = re.compile(r"(?:yes|no)\b\s*[,.;:!—-]", re.IGNORECASE)
-_RANGE = re.compile(
-    r"\b(?:between|at least|at most|up to|from|exceeds|above|below|under|over"
-    r"|(?:more|less|fewer|greater|larger|bigger|smaller|higher|lower) than)\b",
-    re.IGNORECASE,
-)
 _VERBS = frozenset({"is", "are", "was", "were", "be", "equals", "has", "have"})
 _CONDITION = re.compile(r"\b(?:such that|for which|where|whose|when|so that)\b", re.IGNORECASE)
-_VERB = re.compile(
-    r"\s(?:is|are|equals|be|was|were|(?:increase[sd]?|decrease[sd]?|rises|grows|falls|drops) by)\s+"
-    r"(?:(?:exactly|equal to|precisely|simply|just|therefore)\s+)*"
-)
 BOLD = re.compile(r"(?<![^\s(])\*\*([^*\s](?:[^*]*[^*\s])?)\*\*(?![^\s).,;:!?])")
 SPANS = re.compile(r"\\\[(.*?)\\\]|\$\$(.*?)\$\$|\\\(([^\n]*?)\\\)|(?<!\\)\$([^$\n]*)(?<!\\)\$", re.DOTALL)
 _LETTER = re.compile(r"\$[A-Za-z]\$|\\\([A-Za-z]\\\)")
@@ -82,10 +54,6 @@ _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z][A-Za-z'.-]*")
 _AMOUNT = re.compile(
     r"(?<![\w.\\])(?:\\?\$|[€£¥₹])?\s?[-+]?(?:\d+(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s?/\s?\d+)?(?![\w/^_])(?:\s?\\?%)?"
     r"(?:\s(?:[A-Za-z]+))?"
-)
-_OF_VALUE = re.compile(
-    r"\b(?:multiple|divisor|factor|power|square|cube|reciprocal|inverse|digit|half|third)s?\s+of\s+[-$\\\d]",
-    re.IGNORECASE,
 )
 _BARE_VARIABLE = re.compile(r"\s*[A-Za-z](?:_\{?\w+\}?)?(?:\s*\([A-Za-z,\s]*\))?\s*")
 
@@ -101,9 +69,14 @@ def value_said(sentence: str) -> str:
     stated = predicate(sentence)
     if stated:
         return stated
-    if _hedges(sentence) or _DOUBT.search(sentence) or _RANGE.search(sentence) or _ABOUT.search(sentence):
+    if (
+        _hedges(sentence)
+        or _PHRASE["doubt"].search(sentence)
+        or _PHRASE["range"].search(sentence)
+        or _PHRASE["about"].search(sentence)
+    ):
         return sentence
-    if _OF_VALUE.search(sentence):
+    if _PHRASE["of_value"].search(sentence):
         return sentence
     words = {word.lower() for word in _WORD.findall(sentence)}
     if not words.isdisjoint(ALTERING_WORDS | NEGATIONS | NUMBER_WORDS.keys()):
@@ -139,24 +112,24 @@ def without_remark(sentence: str) -> str:
         return sentence
     head, said = remark[1], remark[2].strip()
     words = {word.lower() for word in _WORD.findall(said)}
-    if _REJECTED_OTHER.match(said) or _GOOD_REMARK.match(said):
+    if _PHRASE["rejected_other"].match(said) or _PHRASE["good_remark"].match(said):
         denies = not words.isdisjoint(
             {"reject", "rejecting", "discard", "discarding", "exclude", "excluding", "not", "extraneous"}
         )
         repeats = not set(_NUMBERS.findall(head)).isdisjoint(_NUMBERS.findall(said))
         doubts = not words.isdisjoint({"maybe", "perhaps", "guess", "unsure", "otherwise", "else"})
         return sentence if doubts or (denies and repeats) else head
-    same = _SAME.match(said)
+    same = _PHRASE["same"].match(said)
     value = said[same.end() :] if same else said
     if any(char.isdigit() or char == "\\" for char in value):
         return f"{head} = {value}" if is_bare(value) else sentence
-    return head if words.isdisjoint(_BAD_WORDS) and not _DOUBT.search(said) else sentence
+    return head if words.isdisjoint(_BAD_WORDS) and not _PHRASE["doubt"].search(said) else sentence
 
 
 def predicate(sentence: str) -> str | None:
     """The bare value after the main verb of a sentence that does not doubt it; None if there is no such value."""
-    verbs = list(_VERB.finditer(sentence[:MAX_SENTENCE_LENGTH]))
-    if not verbs or _DOUBT.search(sentence, 0, verbs[-1].end()):
+    verbs = list(_PHRASE["verb"].finditer(sentence[:MAX_SENTENCE_LENGTH]))
+    if not verbs or _PHRASE["doubt"].search(sentence, 0, verbs[-1].end()):
         return None
     condition = max((match.end() for match in _CONDITION.finditer(sentence)), default=0)
     if condition and sum(verb.start() >= condition - 1 for verb in verbs) == 1:
@@ -171,7 +144,7 @@ def _hedges(text: str) -> bool:
 
 def doubts(sentence: str) -> bool:
     """Whether a sentence doubts, denies, bounds or rounds what it says."""
-    patterns = (_DOUBT, _RANGE, _ABOUT, _CONDITION, _CONTRACTED)
+    patterns = (_PHRASE["doubt"], _PHRASE["range"], _PHRASE["about"], _CONDITION, _CONTRACTED)
     return _hedges(sentence) or any(pattern.search(sentence) for pattern in patterns)
 
 
