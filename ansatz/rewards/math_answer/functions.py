@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.values import Expr, UnreadableAnswer, Value
@@ -53,7 +55,7 @@ def _residue(value: Expr, modulus: int) -> int | None:
         exponent, base = _int(value.exponent), _residue(value.base, modulus)
         return None if exponent is None or exponent < 0 or base is None else pow(base, exponent, modulus)
     if isinstance(value, v.Sum | v.Product):
-        parts = [_residue(part, modulus) for part in v.children(value) if isinstance(part, v.EXPRESSIONS)]
+        parts = [_residue(part, modulus) for part in v.children(value)]
         known = [part for part in parts if part is not None]
         if len(known) == len(parts):
             return (sum(known) if isinstance(value, v.Sum) else math.prod(known)) % modulus
@@ -139,28 +141,22 @@ def with_bounds(name: str, low: Value | None, high: Expr | None, body: Expr) -> 
     if first is not None and last is not None:
         if last - first > MAX_SUMMANDS:
             raise UnreadableAnswer(f"a sum has more than {MAX_SUMMANDS} terms")
-        if (last - first + 1) * _size(body) > MAX_SUM_SIZE:
+        if (last - first + 1) * v.size_of(body) > MAX_SUM_SIZE:
             raise UnreadableAnswer("a sum is too large to write out")
         terms = [substitute(body, variable.name, v.integer(k)) for k in range(first, last + 1)]
         return (v.add if name == "sum" else v.multiply)(v.ZERO if name == "sum" else v.ONE, *terms)
     return v.Apply(name, (body, variable, start, _expression(high)))
 
 
-def _size(value: Expr) -> int:
-    return 1 + sum(_size(part) for part in v.children(value) if isinstance(part, v.EXPRESSIONS))
-
-
 def substitute(value: Expr, name: str, by: Expr) -> Expr:
-    """The expression with a number substituted for a name, simplified again."""
-    if isinstance(value, v.Num | v.Name):
-        return by if value == v.Name(name) else value
-    if isinstance(value, v.Sum):
-        return v.add(*(substitute(term, name, by) for term in value.terms))
-    if isinstance(value, v.Product):
-        return v.multiply(*(substitute(factor, name, by) for factor in value.factors))
-    if isinstance(value, v.Power):
-        return v.power(substitute(value.base, name, by), substitute(value.exponent, name, by))
-    return apply(value.function, tuple(substitute(argument, name, by) for argument in value.arguments), None)
+    """Return an expression with a number substituted for a name, simplified again."""
+
+    def change(part: Expr) -> Expr:
+        if isinstance(part, v.Apply):
+            return apply(part.function, part.arguments, None)
+        return by if part == v.Name(name) else part
+
+    return mapped(value, change)
 
 
 def multiplied_out(value: Value, functions: frozenset[str]) -> Value:
@@ -184,45 +180,22 @@ def _product_of_call(value: Expr, functions: frozenset[str]) -> Expr:
     return v.multiply(v.Name(value.function), value.arguments[0])
 
 
-def mapped(value: Value, change: Callable[[Expr], Expr]) -> Value:
-    """The value with every name and application replaced by `change`, from the leaves up, and simplified again."""
-    if isinstance(value, v.EXPRESSIONS):
-        return _mapped(value, change)
-    if isinstance(value, v.Bracket):
-        return v.Bracket(value.left, tuple(mapped(item, change) for item in value.items), value.right)
-    if isinstance(value, v.Collection):
-        return v.Collection(tuple(mapped(item, change) for item in value.items))
-    if isinstance(value, v.Listing):
-        return v.Listing(tuple(mapped(item, change) for item in value.items), value.choice)
-    if isinstance(value, v.Matrix):
-        return v.Matrix(tuple(tuple(mapped(item, change) for item in row) for row in value.rows), value.determinant)
-    if isinstance(value, v.Relation):
-        return v.Relation(tuple(mapped(side, change) for side in value.sides), value.operators)
-    if isinstance(value, v.Cases):
-        return v.Cases(tuple((mapped(part, change), c and mapped(c, change)) for part, c in value.pieces))
-    if isinstance(value, v.Family):
-        return v.Family(mapped(value.body, change), value.parameters)
-    if isinstance(value, v.Combination):
-        return v.Combination(value.operator, tuple(mapped(part, change) for part in value.parts))
-    if isinstance(value, v.Quantity):
-        return v.Quantity(_mapped(value.amount, change), value.unit)
-    if isinstance(value, v.Ratio):
-        return v.Ratio(tuple(_mapped(term, change) for term in value.terms))
-    return value
-
-
-def _mapped(value: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    if isinstance(value, v.Num):
-        return value
+def mapped(value: Any, change: Callable[[Expr], Expr]) -> Any:
+    """Return a value with every name and application replaced by `change`, from the leaves up, and simplified again."""
+    if isinstance(value, tuple):
+        items: tuple[Any, ...] = value
+        return tuple(mapped(item, change) for item in items)
     if isinstance(value, v.Name):
         return change(value)
-    if isinstance(value, v.Sum):
-        return v.add(*(_mapped(term, change) for term in value.terms))
-    if isinstance(value, v.Product):
-        return v.multiply(*(_mapped(factor, change) for factor in value.factors))
+    if isinstance(value, v.Num) or not dataclasses.is_dataclass(value):
+        return value
+    parts = [mapped(getattr(value, field.name), change) for field in dataclasses.fields(value)]
+    if isinstance(value, v.Sum | v.Product):
+        return (v.add if isinstance(value, v.Sum) else v.multiply)(*parts[0])
     if isinstance(value, v.Power):
-        return v.power(_mapped(value.base, change), _mapped(value.exponent, change))
-    return change(v.Apply(value.function, tuple(_mapped(argument, change) for argument in value.arguments)))
+        return v.power(*parts)
+    rebuilt = type(value)(*parts)
+    return change(rebuilt) if isinstance(rebuilt, v.Apply) else rebuilt
 
 
 def _expression(value: Value | None) -> Expr:

@@ -134,13 +134,9 @@ def _digits_for(*expressions: Expr) -> int:
     """More digits than all constants have together. Raises NoNumber if the evaluation would take too long."""
     bits = sum(_bits(expression) for expression in expressions)
     digits = _BASE_DIGITS + bits * 302 // 1000
-    if digits * sum(map(_size, expressions)) > _MAX_WORK:
+    if digits * sum(map(v.size_of, expressions)) > _MAX_WORK:
         raise NoNumber("too long to evaluate")
     return digits
-
-
-def _size(value: object) -> int:
-    return 1 + sum(map(_size, v.children(value)))
 
 
 def _bits(value: object) -> int:
@@ -174,21 +170,17 @@ def _points(*expressions: Expr, real: bool) -> Iterator[Point]:
 
 
 def _has_abs(value: Expr) -> bool:
-    return (isinstance(value, v.Apply) and value.function == "abs") or any(map(_has_abs, _parts(value)))
+    return (isinstance(value, v.Apply) and value.function == "abs") or any(map(_has_abs, v.children(value)))
 
 
 def _has_steps(value: Expr) -> bool:
     steps = ("floor", "ceil", "sgn", "mod")
-    return (isinstance(value, v.Apply) and value.function in steps) or any(map(_has_steps, _parts(value)))
-
-
-def _parts(value: Expr) -> Iterator[Expr]:
-    return (part for part in v.children(value) if isinstance(part, v.EXPRESSIONS))
+    return (isinstance(value, v.Apply) and value.function in steps) or any(map(_has_steps, v.children(value)))
 
 
 def _positive_names(value: Expr) -> frozenset[str]:
     """The names that are positive where an expression is real, as far as monomials under roots and logarithms tell."""
-    names: frozenset[str] = frozenset().union(*map(_positive_names, _parts(value)))
+    names: frozenset[str] = frozenset().union(*map(_positive_names, v.children(value)))
     if isinstance(value, v.Apply) and value.function in ("ln", "log"):
         return names | (_odd_names(value.arguments[0]) or frozenset())
     if isinstance(value, v.Power) and not (isinstance(value.exponent, v.Num) and value.exponent.value.denominator % 2):

@@ -282,7 +282,7 @@ def _is_nested(value: Expr, name: str) -> bool:
     def is_added(part: Expr) -> bool:
         if isinstance(part, v.Sum) and v.Name(name) in part.terms and v.names_in(part) & _VARIABLES:
             return True
-        return any(is_added(inner) for inner in v.children(part) if isinstance(inner, v.EXPRESSIONS))
+        return any(is_added(inner) for inner in v.children(part))
 
     return not isinstance(value, v.Sum) and is_added(value)
 

@@ -36,7 +36,7 @@ _MAX_SIZE = 60  # nodes of an expression
 
 def provably_equal(gold: Expr, answer: Expr) -> bool:
     """Whether sympy simplifies the difference to zero. For worker processes only. Raises NoNumber for large ones."""
-    if _size(gold) + _size(answer) > _MAX_SIZE:
+    if v.size_of(gold) + v.size_of(answer) > _MAX_SIZE:
         raise NoNumber("too large for sympy")
     return bool(sympy.simplify(build(gold) - build(answer)) == 0)
 
@@ -77,7 +77,7 @@ def build(value: Expr) -> Any:
 def _with_bounds(value: v.Apply) -> Any:
     """A sum, product, integral or limit, worked out. Raises NoNumber for what sympy might not finish."""
     inner, index, *ends = value.arguments
-    if not isinstance(index, v.Name) or any(_size(end) > _MAX_SIZE // 4 for end in ends):
+    if not isinstance(index, v.Name) or any(v.size_of(end) > _MAX_SIZE // 4 for end in ends):
         raise NoNumber("bounds too large to work out")
     if not _ends_soon(value.function, inner, index.name):
         raise NoNumber(f"{value.function} of a function that sympy might not finish")
@@ -122,7 +122,7 @@ def _degree(value: Expr, index: str) -> int | None:
     if isinstance(value, v.Name):
         return 1
     if isinstance(value, v.Sum | v.Product):
-        degrees = [_degree(part, index) for part in v.children(value) if isinstance(part, v.EXPRESSIONS)]
+        degrees = [_degree(part, index) for part in v.children(value)]
         known = [degree for degree in degrees if degree is not None]
         total = max(known, default=0) if isinstance(value, v.Sum) else sum(known)
         return total if len(known) == len(degrees) and total <= _MAX_DEGREE else None
@@ -130,7 +130,3 @@ def _degree(value: Expr, index: str) -> int | None:
         base, exponent = _degree(value.base, index), int(value.exponent.value)
         return base * exponent if base is not None and exponent >= 0 and base * exponent <= _MAX_DEGREE else None
     return None
-
-
-def _size(value: Expr) -> int:
-    return 1 + sum(_size(part) for part in v.children(value) if isinstance(part, v.EXPRESSIONS))

@@ -7,10 +7,12 @@ large to fold stays a tree. The other records are answers that are not one expre
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TypeAlias
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 from ansatz.rewards.math_answer.words import KNOWN_FUNCTIONS
 
@@ -344,27 +346,22 @@ def names_in(value: object) -> frozenset[str]:
     return frozenset(names)
 
 
-def children(value: object) -> tuple[object, ...]:
-    if isinstance(value, Sum):
-        return value.terms
-    if isinstance(value, Product):
-        return value.factors
-    if isinstance(value, Power):
-        return (value.base, value.exponent)
-    if isinstance(value, Apply):
-        return value.arguments
-    if isinstance(value, Bracket | Collection | Listing):
-        return value.items
-    if isinstance(value, Relation):
-        return value.sides
-    if isinstance(value, Ratio):
-        return value.terms
-    if isinstance(value, Matrix):
-        return tuple(entry for row in value.rows for entry in row)
-    if isinstance(value, Quantity):
-        return (value.amount,)
-    if isinstance(value, Family):
-        return (value.body,)
-    if isinstance(value, Cases):
-        return tuple(part for piece in value.pieces for part in piece)
-    return ()
+_ITEMS, _TERMS = attrgetter("items"), attrgetter("terms")
+_PARTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    Sum: _TERMS, Ratio: _TERMS, Product: attrgetter("factors"), Power: attrgetter("base", "exponent"),
+    Apply: attrgetter("arguments"), Bracket: _ITEMS, Collection: _ITEMS, Listing: _ITEMS, Relation: attrgetter("sides"),
+    Combination: attrgetter("parts"), Matrix: lambda value: sum(value.rows, ()), Cases: lambda value: sum(value.pieces, ()),
+    Quantity: lambda value: (value.amount,), Family: lambda value: (value.body,),
+}  # fmt: skip
+"""The values that a value of each kind is made of."""
+
+
+def children(value: object) -> tuple[Any, ...]:
+    """Return the values that a value is made of, in order."""
+    parts = _PARTS.get(type(value))
+    return parts(value) if parts else ()
+
+
+def size_of(value: object) -> int:
+    """Count the nodes of a value."""
+    return 1 + sum(map(size_of, children(value)))
