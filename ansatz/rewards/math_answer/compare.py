@@ -5,31 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from ansatz.rewards.math_answer import sets
+from ansatz.rewards.math_answer import parameters, sets, views
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.equality import Equality, Undecided
-from ansatz.rewards.math_answer.parameters import (
-    family_of,
-    members_of,
-    renamed,
-    same_arguments,
-    same_progression,
-    with_domain_renamed,
-)
 from ansatz.rewards.math_answer.parse import parse_answer
 from ansatz.rewards.math_answer.relations import assigned, has_distinct_names, is_label, named_and_stated, same_name
 from ansatz.rewards.math_answer.units import compatible, conversion
 from ansatz.rewards.math_answer.values import Expr, Value
-from ansatz.rewards.math_answer.views import (
-    conditions_of,
-    flattened,
-    in_components,
-    items_of,
-    parted,
-    same_time,
-    with_letter_unit,
-    words_of,
-)
 
 _DEGREES = (("deg", 1),)
 _TEMPERATURES = ((("C", 1),), (("F", 1),))
@@ -63,14 +45,14 @@ class Comparison(Equality):
         if sets.is_set_form(gold) or sets.is_set_form(answer):
             return self._sets(gold, answer)
         if isinstance(gold, v.EXPRESSIONS) and isinstance(answer, v.EXPRESSIONS):
-            components = in_components(gold, answer)
+            components = views.in_components(gold, answer)
             return self._single(*components) if components else self.equal(gold, answer)
         if isinstance(gold, _WRITTEN) or isinstance(answer, _WRITTEN):
             return self._written(gold, answer)
         if isinstance(gold, v.Text) or isinstance(answer, v.Text):
-            return words_of(gold) == words_of(answer) != ""
+            return views.words_of(gold) == views.words_of(answer) != ""
         if isinstance(gold, v.EXPRESSIONS) or isinstance(answer, v.EXPRESSIONS):
-            components = in_components(gold, answer)
+            components = views.in_components(gold, answer)
             return components is not None and self._single(*components)
         if isinstance(gold, v.Bracket) and isinstance(answer, v.Bracket):
             ends = (gold.left, gold.right) == (answer.left, answer.right)
@@ -84,12 +66,12 @@ class Comparison(Equality):
     # units, written forms, choices
 
     def _quantities(self, gold: Value, answer: Value) -> bool:
-        expected, gold_unit = parted(gold)
-        amount, unit = parted(answer)
+        expected, gold_unit = views.parted(gold)
+        amount, unit = views.parted(answer)
         if gold_unit and not unit:
-            amount, unit = with_letter_unit(amount, gold_unit)
+            amount, unit = views.with_letter_unit(amount, gold_unit)
         elif unit and not gold_unit:
-            expected, gold_unit = with_letter_unit(expected, unit)
+            expected, gold_unit = views.with_letter_unit(expected, unit)
         percent = (("%", 1),)
         if isinstance(expected, v.EXPRESSIONS) and isinstance(amount, v.EXPRESSIONS) and percent in (gold_unit, unit):
             if {gold_unit, unit} - {percent, ()}:
@@ -121,7 +103,7 @@ class Comparison(Equality):
         if isinstance(gold, v.Ratio) and isinstance(answer, v.Ratio):
             return self._proportional(gold.terms, answer.terms)
         if isinstance(gold, v.Clock) and isinstance(answer, v.Clock):
-            return same_time(gold, answer)
+            return views.same_time(gold, answer)
         if isinstance(gold, v.Ratio) and isinstance(answer, v.Clock) and answer.ratio:  # 10:25 for 2:5
             return self._proportional(gold.terms, [v.integer(term) for term in answer.ratio])
         for written, number in ((gold, answer), (answer, gold)):
@@ -157,7 +139,7 @@ class Comparison(Equality):
 
     def _lists(self, gold: Value, answer: Value) -> bool:
         answer = self._with_chains_resolved(answer)
-        domains = with_domain_renamed(gold, answer)
+        domains = parameters.with_domain_renamed(gold, answer)
         if domains:
             return self.same(*domains)
         if has_distinct_names(gold) != has_distinct_names(answer):
@@ -166,7 +148,7 @@ class Comparison(Equality):
             return False
         if sets.is_set_form(gold) or sets.is_set_form(answer):
             return self._sets(gold, answer)
-        golds, answers = items_of(gold), items_of(answer)
+        golds, answers = views.items_of(gold), views.items_of(answer)
         if (golds is None) != (answers is None) and any(sets.is_set_form(item) for item in golds or answers or ()):
             return self._sets(gold, answer)
         if golds is None or answers is None:
@@ -252,8 +234,8 @@ class Comparison(Equality):
 
     def _cases(self, gold: v.Cases, answer: v.Cases) -> bool:
         """Whether two functions by cases have the same pieces, in any order."""
-        free = conditions_of(answer)
-        for value, condition in conditions_of(gold):
+        free = views.conditions_of(answer)
+        for value, condition in views.conditions_of(gold):
             match = next((pair for pair in free if self._same_piece(value, condition, *pair)), None)
             if match is None:
                 return False
@@ -285,20 +267,20 @@ class Comparison(Equality):
     def _pieces(self, gold: Value, answer: Value) -> bool:
         """Compares unions piece by piece, for ends that contain variables."""
         if isinstance(gold, v.Combination) and isinstance(answer, v.Combination) and gold.operator == answer.operator:
-            golds, answers = flattened(gold), flattened(answer)
+            golds, answers = views.flattened(gold), views.flattened(answer)
             return len(golds) == len(answers) and self._matched(golds, answers, once=True)
         raise sets.Unordered
 
     def _families(self, gold: Value, answer: Value) -> bool:
         """Whether two families have the same members; the names of their parameters do not count."""
-        expected, stated = family_of(gold), family_of(answer)
+        expected, stated = parameters.family_of(gold), parameters.family_of(answer)
         if expected is None or stated is None or len(expected.parameters) != len(stated.parameters):
             return False
         if len(expected.parameters) != 1 or len(stated.parameters) != 1:
             names: dict[str, Expr] = dict(zip(stated.parameters, map(v.Name, expected.parameters), strict=True))
-            return self.same(expected.body, renamed(stated.body, names))
+            return self.same(expected.body, parameters.renamed(stated.body, names))
         (parameter,), (other,) = expected.parameters, stated.parameters
-        golds, answers = members_of(expected), members_of(stated)
+        golds, answers = parameters.members_of(expected), parameters.members_of(stated)
         if len(golds) != len(answers):
             return False
         free = list(answers)
@@ -319,11 +301,11 @@ class Comparison(Equality):
 
     def _progressions(self, gold: Value, parameter: str, answer: Value, other: str) -> bool:
         if isinstance(gold, v.EXPRESSIONS) and isinstance(answer, v.EXPRESSIONS):
-            same = same_progression(gold, parameter, answer, other)
+            same = parameters.same_progression(gold, parameter, answer, other)
             if same is not None:
                 return same
         return parameter not in v.names_in(answer) - {other} and self.same(
-            gold, renamed(answer, {other: v.Name(parameter)})
+            gold, parameters.renamed(answer, {other: v.Name(parameter)})
         )
 
     # relations
@@ -336,7 +318,7 @@ class Comparison(Equality):
             gold_name, name = assigned(expected), assigned(stated)
             if gold_name and name and same_name(gold_name[0], name[0]) and self.same(gold_name[1], name[1]):
                 return True
-            same_letters = same_arguments(expected, stated)
+            same_letters = parameters.same_arguments(expected, stated)
             if same_letters and self._relations(expected, same_letters):
                 return True
             if self.same_equation(expected, stated):
@@ -381,7 +363,7 @@ class Comparison(Equality):
 
     def _converts(self, value: Value, other: Value) -> bool:
         """Whether two members of a chain are one amount in two units or bases: 100 cm = 1 m, 12_5 = 7."""
-        amount, unit = parted(value)
+        amount, unit = views.parted(value)
         if unit == (("deg", 1),) and isinstance(amount, v.EXPRESSIONS) and isinstance(other, v.EXPRESSIONS):
             return self.equal(v.divide(v.multiply(amount, v.PI), v.integer(180)), other)
         options = dataclasses.replace(self._options, units="convert", based_values=True)

@@ -5,29 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ansatz.rewards.math_answer import sets
+from ansatz.rewards.math_answer import parameters, parse, sets
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.compare import Comparison, Hedged
 from ansatz.rewards.math_answer.equality import Algebra, Question, Undecided
 from ansatz.rewards.math_answer.functions import multiplied_out
 from ansatz.rewards.math_answer.opaque import MARKS, with_names
 from ansatz.rewards.math_answer.options import Options
-from ansatz.rewards.math_answer.parameters import (
-    with_constants_renamed,
-    with_declared_renamed,
-    with_parameter_renamed,
-    with_parameters_declared,
-)
-from ansatz.rewards.math_answer.parse import (
-    ParsedAnswer,
-    can_be_product,
-    fold,
-    parse_answer,
-    parse_gold,
-    plain,
-    runs_of_letters,
-    same_yes_or_no,
-)
 from ansatz.rewards.math_answer.relations import by_entries, residue_stated, without_bars
 from ansatz.rewards.math_answer.restated import restatements, same_words
 from ansatz.rewards.math_answer.stream import FUNCTION_LETTERS
@@ -67,12 +51,12 @@ def decide_restated(
 
 
 def _decide_as_written(gold: str, answer: str, options: Options, algebra: Algebra | None) -> Decision:
-    expected = parse_gold(gold, options)
+    expected = parse.parse_gold(gold, options)
     if expected.undefined:
         return Decision(Reason.DIFFERENT, "parse")
     if gold == answer and not options.reduced:
         return Decision(Reason.EQUAL, "string")
-    parsed = parse_answer(answer, options)
+    parsed = parse.parse_answer(answer, options)
     if parsed.undefined:
         return Decision(Reason.DIFFERENT, "parse")
     if parsed.unreduced and options.reduced and not expected.unreduced:
@@ -82,7 +66,9 @@ def _decide_as_written(gold: str, answer: str, options: Options, algebra: Algebr
     decision = _decide_parsed(expected, parsed, options, algebra)
     if (parsed.value is None or expected.value is None) and any(mark in gold + answer for mark in MARKS):
         decision = _decide_named(gold, answer, options, algebra) or decision
-    if decision.reason in (Reason.DIFFERENT, Reason.UNPARSED) and (can_be_product(gold) or can_be_product(answer)):
+    if decision.reason in (Reason.DIFFERENT, Reason.UNPARSED) and (
+        parse.can_be_product(gold) or parse.can_be_product(answer)
+    ):
         return _decide_products(gold, answer, options, algebra) or decision
     return decision
 
@@ -92,7 +78,7 @@ def _decide_named(gold: str, answer: str, options: Options, algebra: Algebra | N
     renamed = with_names(gold, answer)
     if renamed is None:
         return None
-    expected, parsed = parse_gold(renamed[0], options), parse_answer(renamed[1], options)
+    expected, parsed = parse.parse_gold(renamed[0], options), parse.parse_answer(renamed[1], options)
     return (
         None if expected.value is None or parsed.value is None else _decide_values(expected, parsed, options, algebra)
     )
@@ -103,41 +89,45 @@ def _decide_products(gold: str, answer: str, options: Options, algebra: Algebra 
 
     A run that the other side has as one name is one name: SRMC is not SMRC.
     """
-    expected_runs, runs = runs_of_letters(gold), runs_of_letters(answer)
+    expected_runs, runs = parse.runs_of_letters(gold), parse.runs_of_letters(answer)
     if expected_runs - runs and runs - expected_runs:
         return None
-    expected = parse_gold(gold, options, letters=True)
+    expected = parse.parse_gold(gold, options, letters=True)
     if expected.value is None or isinstance(expected.value, v.Text):
         return None
-    parsed = parse_answer(answer, options, letters=True)
+    parsed = parse.parse_answer(answer, options, letters=True)
     if parsed.value is None:
         return None
     decision = _decide_values(expected, parsed, options, algebra)
     return decision if decision.reason in (Reason.EQUAL, None) else None
 
 
-def _decide_parsed(expected: ParsedAnswer, parsed: ParsedAnswer, options: Options, algebra: Algebra | None) -> Decision:
+def _decide_parsed(
+    expected: parse.ParsedAnswer, parsed: parse.ParsedAnswer, options: Options, algebra: Algebra | None
+) -> Decision:
     said = expected.squeezed.removeprefix("\\text{")[:3].lower()
-    alike = same_yes_or_no(expected.squeezed, parsed.squeezed) if said.startswith(("yes", "no")) else None
+    alike = parse.same_yes_or_no(expected.squeezed, parsed.squeezed) if said.startswith(("yes", "no")) else None
     if alike is not None:
         return Decision(Reason.EQUAL if alike else Reason.DIFFERENT, "string")
     if parsed.value is None:
         return Decision(Reason.HEDGED if parsed.hedged else Reason.UNPARSED, "parse")
     if expected.value is None:
-        alike = fold(plain(expected.squeezed)) == fold(plain(parsed.squeezed)) != ""
+        alike = parse.fold(parse.plain(expected.squeezed)) == parse.fold(parse.plain(parsed.squeezed)) != ""
         return Decision(Reason.EQUAL if alike else Reason.DIFFERENT, "string")
     return _decide_values(expected, parsed, options, algebra)
 
 
-def _decide_values(expected: ParsedAnswer, parsed: ParsedAnswer, options: Options, algebra: Algebra | None) -> Decision:
+def _decide_values(
+    expected: parse.ParsedAnswer, parsed: parse.ParsedAnswer, options: Options, algebra: Algebra | None
+) -> Decision:
     gold, answer = expected.value, parsed.value
     assert gold is not None
     assert answer is not None
     if parsed.called - expected.called:
         answer = multiplied_out(answer, FUNCTION_LETTERS | expected.called)
     if isinstance(gold, v.Text) or isinstance(answer, v.Text):
-        words = fold(plain(expected.squeezed)), fold(plain(parsed.squeezed))
-        cased = plain(expected.squeezed) == plain(parsed.squeezed) or not options.case_sensitive
+        words = parse.fold(parse.plain(expected.squeezed)), parse.fold(parse.plain(parsed.squeezed))
+        cased = parse.plain(expected.squeezed) == parse.plain(parsed.squeezed) or not options.case_sensitive
         same = gold == answer or (words[0] == words[1] and cased)
         same = same or (not options.case_sensitive and same_words(*words))
         return Decision(Reason.EQUAL if same else Reason.HEDGED if parsed.hedged else Reason.DIFFERENT, "string")
@@ -161,10 +151,13 @@ def _decide_values(expected: ParsedAnswer, parsed: ParsedAnswer, options: Option
 
 def _renamings(gold: Value, answer: Value) -> Iterator[tuple[Value, Value]]:
     """The pair with its arbitrary letters named alike, and in other forms of the same statement."""
-    for renaming in (*with_constants_renamed(gold, answer), *with_parameter_renamed(gold, answer)):
+    for renaming in (
+        *parameters.with_constants_renamed(gold, answer),
+        *parameters.with_parameter_renamed(gold, answer),
+    ):
         yield gold, renaming
-    yield from with_declared_renamed(gold, answer)
-    yield from with_parameters_declared(gold, answer)
+    yield from parameters.with_declared_renamed(gold, answer)
+    yield from parameters.with_parameters_declared(gold, answer)
     expected, stated = by_entries(gold), by_entries(answer)
     if (expected is gold) != (stated is answer):
         yield expected, stated

@@ -6,21 +6,12 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Literal
 
-from ansatz.rewards.math_answer import sets
+from ansatz.rewards.math_answer import sets, views
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.canonical import TooLarge, canonical, difference
 from ansatz.rewards.math_answer.options import Options
 from ansatz.rewards.math_answer.relations import difference_of
 from ansatz.rewards.math_answer.values import Expr, Value
-from ansatz.rewards.math_answer.views import (
-    as_number,
-    cleared,
-    factor_between,
-    form_of,
-    has_rational_coefficients,
-    parted,
-    significant_digits,
-)
 
 Question = Literal["equal", "rounded", "proportional", "same_direction"]
 Algebra = Callable[[Question, Expr, Expr], bool]
@@ -49,7 +40,7 @@ class Equality:
         """
         if isinstance(gold, v.Num) and isinstance(answer, v.Num):
             return self._numbers(gold, answer)
-        if self._options.same_form and form_of(gold) != form_of(answer):
+        if self._options.same_form and views.form_of(gold) != views.form_of(answer):
             return False
         if gold == answer:
             return True
@@ -64,11 +55,11 @@ class Equality:
             return True
         for exact, decimal in ((gold, answer), (answer, gold)):
             if isinstance(decimal, v.Num) and decimal.places is not None and not v.names_in(exact):
-                number = as_number(exact)
+                number = views.as_number(exact)
                 if number is not None:
                     return self._numbers(v.Num(number), decimal)
                 allowed = decimal is gold or self._options.rounded_decimals  # 3.14159 is not pi
-                long_enough = allowed and significant_digits(decimal) >= self._options.digits
+                long_enough = allowed and views.significant_digits(decimal) >= self._options.digits
                 rounded = long_enough and self._algebra("rounded", exact, decimal)
                 return rounded or (not (left.pure and right.pure) and self._algebra("equal", gold, answer))
         if left.pure and right.pure:
@@ -90,11 +81,11 @@ class Equality:
                 return False  # an integer has no rounding
         assert decimal.places is not None
         near = abs(exact.value - decimal.value) <= Fraction(1, 2) * Fraction(10) ** -decimal.places
-        return near and significant_digits(decimal) >= self._options.digits
+        return near and views.significant_digits(decimal) >= self._options.digits
 
     def rounds(self, exact: Value, decimal: Value) -> bool:
         """Whether `exact \\approx decimal` holds to the digits that are written."""
-        exact, decimal = parted(exact)[0], parted(decimal)[0]
+        exact, decimal = views.parted(exact)[0], views.parted(decimal)[0]
         if not isinstance(exact, v.EXPRESSIONS) or not isinstance(decimal, v.Num):
             return False
         return abs(sets.approximate(exact) - float(decimal.value)) <= 0.51 * 10.0 ** -(decimal.places or 0)
@@ -112,10 +103,10 @@ class Equality:
             first, second = canonical(left), canonical(right)
         except TooLarge:
             return self._algebra("same_direction" if directed else "proportional", left, right)
-        factor = factor_between(cleared(first.top), cleared(second.top))
+        factor = views.factor_between(views.cleared(first.top), views.cleared(second.top))
         if factor is not None and (not directed or (factor > 0 and len(first.bottom) == len(second.bottom) == 1)):
             return True
-        rational = has_rational_coefficients(first.top) and has_rational_coefficients(second.top)
+        rational = views.has_rational_coefficients(first.top) and views.has_rational_coefficients(second.top)
         if first.pure and second.pure and rational:
             return False
         return self._algebra("same_direction" if directed else "proportional", left, right)

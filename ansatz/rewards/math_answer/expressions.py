@@ -8,19 +8,10 @@ postfix   primary (^ exponent | _ subscript | ! | % | degrees)*
 
 from __future__ import annotations
 
+from ansatz.rewards.math_answer import functions
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.commands import Commands
 from ansatz.rewards.math_answer.environments import matrix_from
-from ansatz.rewards.math_answer.functions import (
-    based,
-    binomial,
-    factorial,
-    is_vector,
-    modulo,
-    scaled,
-    transposed,
-    vector_sum,
-)
 from ansatz.rewards.math_answer.lexer import COMPOSED, Token
 from ansatz.rewards.math_answer.stream import MAX_DEPTH, bad, expression
 from ansatz.rewards.math_answer.units import letter_unit
@@ -44,9 +35,9 @@ class Expressions(Commands):
         first = self.product()
         if not self.is_op("+", "-", "pm", "mp") or first == v.REALS:
             return first
-        if is_vector(first):
+        if functions.is_vector(first):
             while sign := self.take_op("+", "-", "pm", "mp"):
-                first = vector_sum(first, _times(self.product(), self.factor(sign)))
+                first = functions.vector_sum(first, _times(self.product(), self.factor(sign)))
             return first
         if not isinstance(first, _ADDED):
             return first
@@ -72,15 +63,15 @@ class Expressions(Commands):
             operator = self.take_op("*", "/") if self.congruent else self.take_op("*", "/", "mod")
             if operator is None and not self.starts_factor():
                 return value
-            if operator in ("*", "/") and is_vector(value):
+            if operator in ("*", "/") and functions.is_vector(value):
                 factor = expression(self.unary())
-                value = scaled(value, factor if operator == "*" else v.divide(v.ONE, factor))
+                value = functions.scaled(value, factor if operator == "*" else v.divide(v.ONE, factor))
                 continue
             left = expression(value)
             bracket = operator is None and self.token.text == "("
             following = self.unary() if operator else self.postfix()
-            if isinstance(following, v.VECTORS) and operator in ("*", None) and is_vector(following):
-                value = scaled(following, left)
+            if isinstance(following, v.VECTORS) and operator in ("*", None) and functions.is_vector(following):
+                value = functions.scaled(following, left)
                 continue
             right = expression(following)
             if bracket and right == v.ZERO and v.names_in(left):
@@ -92,7 +83,7 @@ class Expressions(Commands):
                 value = v.divide(left, right)
             elif operator == "mod":
                 self.deeper()  # never decreased: each mod contains the one before
-                value = modulo(left, right)
+                value = functions.modulo(left, right)
             else:
                 value = v.multiply(left, right)
 
@@ -146,7 +137,7 @@ class Expressions(Commands):
             return value
         if isinstance(value, v.Based):
             return value.negated()
-        return scaled(value, v.MINUS_ONE) if is_vector(value) else v.negate(expression(value))
+        return functions.scaled(value, v.MINUS_ONE) if functions.is_vector(value) else v.negate(expression(value))
 
     def postfix(self) -> Value:
         value = self.primary()
@@ -160,7 +151,7 @@ class Expressions(Commands):
                 value = self._subscripted(value)
             elif self.take_op("!"):
                 twice = bool(self.take_op("!"))
-                value = factorial(expression(value), double=twice)
+                value = functions.factorial(expression(value), double=twice)
             elif self.take_op("deg", "circ"):
                 value = self._in_degrees(value)
             elif self.take_op("'"):
@@ -246,13 +237,13 @@ class Expressions(Commands):
                 return self._in_degrees(base)
             if closes and inner.kind in ("word", "name") and inner.text in ("th", "st", "nd", "rd", "T"):
                 self.at += 3
-                return base if inner.text != "T" else transposed(base)
+                return base if inner.text != "T" else functions.transposed(base)
         if self.token.kind == "word" and self.token.text in ("th", "st", "nd", "rd"):
             self.at += 1
             return base
         if isinstance(base, v.VECTORS) and self.token.text == "T":
             self.at += 1
-            return transposed(base)
+            return functions.transposed(base)
         return v.power(expression(base), self.exponent())
 
     def _inverse(self, base: Value) -> Value | None:
@@ -297,7 +288,7 @@ class Expressions(Commands):
             return v.Name(f"{value.name}_{text}")
         written = self.tokens[place - 1]
         digits = written.text if isinstance(value, v.Num) and written.kind == "num" else ""
-        return based(digits, text)
+        return functions.based(digits, text)
 
     def primary(self) -> Value:
         token = self.token
@@ -364,12 +355,12 @@ def _composed(name: str, arguments: tuple[Expr, ...]) -> Expr:
     """f(x), or f(g(x)) for a name such as that of `f \\circ g`."""
     outer, _, inner = name.partition(COMPOSED)
     if name == "C" and len(arguments) == 2 and all(isinstance(argument, v.Num) for argument in arguments):
-        return binomial(*arguments)
+        return functions.binomial(*arguments)
     return v.Apply(outer, (_composed(inner, arguments),)) if inner else v.Apply(outer, arguments)
 
 
 def _times(value: Value, sign: int) -> Value:
-    return scaled(value, v.integer(sign)) if is_vector(value) else bad("a vector plus a number")
+    return functions.scaled(value, v.integer(sign)) if functions.is_vector(value) else bad("a vector plus a number")
 
 
 def _primed(value: Value, primes: int = 1) -> Value:

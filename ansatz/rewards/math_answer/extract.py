@@ -12,22 +12,10 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from ansatz.rewards.math_answer import context
 from ansatz.rewards.math_answer.announce import announced, has_announcement, last_number, restated, until_stop
 from ansatz.rewards.math_answer.boxed_parts import labelled
 from ansatz.rewards.math_answer.clean import clean, squeeze
-from ansatz.rewards.math_answer.context import (
-    MAX_LINK,
-    affirmed_or_denied,
-    denied_after,
-    listed_after,
-    named_after,
-    nothing_follows,
-    past_contrast,
-    read_before,
-    separator,
-    taken_back,
-    unit_behind,
-)
 from ansatz.rewards.math_answer.letters import last_letter
 from ansatz.rewards.math_answer.phrases import phrases_of
 from ansatz.rewards.math_answer.sentences import last_sentence, stated_in
@@ -136,11 +124,11 @@ def _tagged(text: str, start: int, close: int, *, mode: Mode, join: bool) -> str
         answer = _boxed(inner, join=join)
     else:
         answer = (announced(inner) if mode != "strict" and has_announcement(inner) else None) or inner.strip() or None
-    if answer is None or read_before(text, start)[0]:
+    if answer is None or context.read_before(text, start)[0]:
         return None
     earlier = text.rfind("</answer>", 0, start)
     gap = text[earlier + len("</answer>") : start] if earlier >= 0 else ""
-    link = separator(gap) if gap.strip() else None
+    link = context.separator(gap) if gap.strip() else None
     if link is not None:
         opening = text.rfind("<answer>", 0, earlier)
         other = text[opening + len("<answer>") : earlier].strip() if opening >= 0 else ""
@@ -165,8 +153,8 @@ def _boxed(text: str, *, join: bool) -> str | None:
     if asserted:
         content, start = asserted
     answer, start = _linked(text, start, content)
-    affirmed = affirmed_or_denied(text, start, end)
-    denied, listed = read_before(text, start)
+    affirmed = context.affirmed_or_denied(text, start, end)
+    denied, listed = context.read_before(text, start)
     if (
         affirmed is False
         or (denied and not affirmed)
@@ -182,7 +170,7 @@ def _contrasted(text: str, start: int) -> tuple[str, int] | None:
     """The box before the last one and its place, if the last is only its contrast: "\\boxed{8}, not \\boxed{9}"."""
     near = max(0, start - _MAX_LINKED_LENGTH)
     earlier = max(text.rfind("\\boxed", near, start), text.rfind("\\fbox", near, start))
-    if earlier < 0 or not _MAYBE_NOT.search(text, max(0, start - MAX_LINK), start):
+    if earlier < 0 or not _MAYBE_NOT.search(text, max(0, start - context.MAX_LINK), start):
         return None
     content, end = _box_at(text, earlier)
     return (content, earlier) if content is not None and _CONTRAST.fullmatch(text, end, start) else None
@@ -213,11 +201,11 @@ def _around(text: str, start: int, end: int) -> tuple[str, int, int] | None:
 def _linked(text: str, start: int, content: str) -> tuple[str, int]:
     """A box and the boxes before it that belong to one list with it, as one answer, and where they start."""
     contents, link = [content], ", "
-    while len(contents) < _MAX_LINKED and _MAYBE_BOX.search(text, max(0, start - MAX_LINK), start):
+    while len(contents) < _MAX_LINKED and _MAYBE_BOX.search(text, max(0, start - context.MAX_LINK), start):
         near = max(0, start - _MAX_LINKED_LENGTH)
         earlier = max(text.rfind("\\boxed", near, start), text.rfind("\\fbox", near, start))
         linked, end = _box_at(text, earlier) if earlier >= 0 else (None, 0)
-        joint = separator(text[end:start]) if linked is not None and end <= start else None
+        joint = context.separator(text[end:start]) if linked is not None and end <= start else None
         if linked is None or joint is None:
             break
         contents.append(linked)
@@ -227,22 +215,22 @@ def _linked(text: str, start: int, content: str) -> tuple[str, int]:
 
 def _after(text: str, end: int, answer: str) -> str | None:
     """The answer in view of what follows its mark; None if that denies it or takes it back."""
-    if nothing_follows(text, end):
+    if context.nothing_follows(text, end):
         return answer
-    if denied_after(text, end):
+    if context.denied_after(text, end):
         return None
-    listed = listed_after(text, end)
+    listed = context.listed_after(text, end)
     family = _PHRASE["integer_after"].match(text, end)
     if family and family[1] + "" in answer:
         answer += f", {family[1]} \\in \\mathbb{{Z}}"
     if listed:
         answer = _listed([answer, listed[0]], listed[1])
     elif any(char.isdigit() for char in answer):
-        answer += unit_behind(text, end) if answer.endswith(_ENDS_OF_NUMBER) else ""
-    elif named_after(text, end):
+        answer += context.unit_behind(text, end) if answer.endswith(_ENDS_OF_NUMBER) else ""
+    elif context.named_after(text, end):
         return None
-    end = past_contrast(text, end)
-    retraction = taken_back(text, end, answer)
+    end = context.past_contrast(text, end)
+    retraction = context.taken_back(text, end, answer)
     later = restated(text[end + (retraction or 0) :])
     if later is None:
         return None if retraction is not None else answer

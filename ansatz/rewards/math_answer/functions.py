@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from ansatz.rewards.math_answer import values as v
 from ansatz.rewards.math_answer.values import Expr, UnreadableAnswer, Value
@@ -183,8 +183,7 @@ def _product_of_call(value: Expr, functions: frozenset[str]) -> Expr:
 def mapped(value: Any, change: Callable[[Expr], Expr]) -> Any:
     """Return a value with every name and application replaced by `change`, from the leaves up, and simplified again."""
     if isinstance(value, tuple):
-        items: tuple[Any, ...] = value
-        return tuple(mapped(item, change) for item in items)
+        return tuple(mapped(item, change) for item in cast("tuple[Any, ...]", value))
     if isinstance(value, v.Name):
         return change(value)
     if isinstance(value, v.Num) or not dataclasses.is_dataclass(value):

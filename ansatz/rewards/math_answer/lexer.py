@@ -7,19 +7,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from ansatz.rewards.math_answer import words as lexicon
 from ansatz.rewards.math_answer.values import Num, UnreadableAnswer, integer
-from ansatz.rewards.math_answer.words import (
-    CONNECTIVES,
-    FUNCTIONS,
-    GREEK,
-    KEPT_WORDS,
-    LONG_UNITS,
-    NOTATION,
-    NUMBER_WORDS,
-    SCALES,
-    UNIT_GRAMMAR,
-    unit_name,
-)
 
 MAX_LENGTH = (
     2_000  # characters of an answer that is parsed; a longer one can only equal the gold character by character
@@ -91,10 +80,10 @@ _DERIVATIVE = re.compile(rf"\\frac\s*\{{\s*{_D}{_ORDER}{_SYMBOL}\s*\}}\s*\{{\s*{
 _PLAIN_DERIVATIVE = re.compile(r"d([A-Za-z])/d([A-Za-z])(?![A-Za-z])")
 _COMPOSITION = re.compile(r"\(\s*([A-Za-z])\s*\\circ\s*([A-Za-z])\s*\)")
 _TEXT_COMMANDS, _IGNORED, _LATEX = (
-    frozenset(NOTATION[name].split()) for name in ("text_commands", "ignored", "commands")
+    frozenset(lexicon.NOTATION[name].split()) for name in ("text_commands", "ignored", "commands")
 )
-_OPERATORS, _OPENERS, _CLOSERS = NOTATION["operators"], NOTATION["openers"], NOTATION["closers"]
-_SYMBOLS, _PLAIN_NAMES, _TWO = NOTATION["symbols"], NOTATION["plain_names"], NOTATION["pairs"]
+_OPERATORS, _OPENERS, _CLOSERS = lexicon.NOTATION["operators"], lexicon.NOTATION["openers"], lexicon.NOTATION["closers"]
+_SYMBOLS, _PLAIN_NAMES, _TWO = lexicon.NOTATION["symbols"], lexicon.NOTATION["plain_names"], lexicon.NOTATION["pairs"]
 _ONE = {c: c for c in "+-*/^_!':;,|=<>%&"} | {"∣": "|"}
 _COMMAND = re.compile(r"\\([A-Za-z]+)\s*")
 _LETTERS = re.compile(r"[A-Za-z]+")
@@ -206,15 +195,15 @@ class Lexer:
         return match.end() + (run in ("sq", "cu") and text.startswith(".", match.end()))
 
     def _run(self, run: str, upright: bool) -> None:
-        if upright and len(run) > 1 and unit_name(run):
+        if upright and len(run) > 1 and lexicon.unit_name(run):
             self._add("word", run, upright=True)  # sec and min are units here, functions elsewhere
         elif run == "mod":
             self._add("op", "mod")
         elif run in _PLAIN_NAMES:
             self._add("name", _PLAIN_NAMES[run])
-        elif run in FUNCTIONS:
-            self._add("func", FUNCTIONS[run])
-        elif (run in GREEK and len(run) > 2) or (len(run) == 1 and not upright):
+        elif run in lexicon.FUNCTIONS:
+            self._add("func", lexicon.FUNCTIONS[run])
+        elif (run in lexicon.GREEK and len(run) > 2) or (len(run) == 1 and not upright):
             self._add("name", run.removeprefix("var"))
         elif upright or (_is_word(run) and not (self._letters_apart and is_product(run))):
             self._add("word", run, upright=upright)
@@ -256,9 +245,9 @@ class Lexer:
             self._add("name", _SYMBOLS[name])
         elif name in _LATEX:
             self._add("cmd", name)
-        elif name in FUNCTIONS:
-            self._add("func", FUNCTIONS[name])
-        elif name in GREEK:
+        elif name in lexicon.FUNCTIONS:
+            self._add("func", lexicon.FUNCTIONS[name])
+        elif name in lexicon.GREEK:
             self._add("name", name.removeprefix("var"))  # varphi is another shape of the letter phi
         elif name in ("angle", "measuredangle"):
             before = self.tokens[-2:]
@@ -298,8 +287,8 @@ class Lexer:
             content = content[1:-1]
         if name == "mathbb":
             self._add("name", "reals" if content == "R" else f"blackboard {content}")
-        elif name == "operatorname" and content in FUNCTIONS:
-            self._add("func", FUNCTIONS[content])
+        elif name == "operatorname" and content in lexicon.FUNCTIONS:
+            self._add("func", lexicon.FUNCTIONS[content])
         elif name not in ("text", "mbox", "hbox", "textrm") and len(content) == 1 and content.isalpha():
             self._add("word" if content in "mgshlLNJWVAKCF" and name == "mathrm" else "name", content, upright=True)
         else:
@@ -321,14 +310,20 @@ def _group_end(text: str, start: int) -> int:
 
 def is_product(run: str) -> bool:
     """Whether letters without spaces can be a product: they are few, and no word of the grammar."""
-    return len(run) <= _MAX_PRODUCT and run.lower() not in KEPT_WORDS
+    return len(run) <= _MAX_PRODUCT and run.lower() not in lexicon.KEPT_WORDS
 
 
 def _is_word(run: str) -> bool:
     low = run.lower()
-    if run in LONG_UNITS or low in UNIT_GRAMMAR or low in CONNECTIVES or low in SCALES or low in NUMBER_WORDS:
+    if (
+        run in lexicon.LONG_UNITS
+        or low in lexicon.UNIT_GRAMMAR
+        or low in lexicon.CONNECTIVES
+        or low in lexicon.SCALES
+        or low in lexicon.NUMBER_WORDS
+    ):
         return len(run) > 1
-    return len(run) > 2 and unit_name(run) is not None
+    return len(run) > 2 and lexicon.unit_name(run) is not None
 
 
 def _number(digits: str, match: re.Match[str]) -> Num:

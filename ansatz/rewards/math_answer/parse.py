@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ansatz.rewards.math_answer import values as v
+from ansatz.rewards.math_answer import words as lexicon
 from ansatz.rewards.math_answer.clean import clean, squeeze
 from ansatz.rewards.math_answer.dates import canonical_date
 from ansatz.rewards.math_answer.extract import stated_answer
@@ -17,16 +18,6 @@ from ansatz.rewards.math_answer.lexer import MAX_LENGTH, Lexer, is_product
 from ansatz.rewards.math_answer.options import DEFAULT, Options
 from ansatz.rewards.math_answer.phrases import phrases_of
 from ansatz.rewards.math_answer.values import Undefined, UnreadableAnswer, Value
-from ansatz.rewards.math_answer.words import (
-    EMPTY_PHRASES,
-    FUNCTIONS,
-    GREEK,
-    HEDGES,
-    INFINITE_PHRASES,
-    REAL_PHRASES,
-    UNDEFINED_PHRASES,
-    number_from_words,
-)
 
 _PHRASE = phrases_of("parse")
 
@@ -45,7 +36,7 @@ _BASED = re.compile(r"\(?([0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?_\{?\(?(\d{1,2}|[a-
 _ALL_BUT = re.compile(r"all real(?:s| numbers)(?: [a-z])? except(?: for)?(?: [a-z] ?=)? +(.+)", re.IGNORECASE)
 _PIECES = re.compile(r"\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+")
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+(?=\S)")
-_HEDGE = re.compile(r"\b(?:" + "|".join(sorted(HEDGES)) + r")\b")
+_HEDGE = re.compile(r"\b(?:" + "|".join(sorted(lexicon.HEDGES)) + r")\b")
 _PRONOUN = re.compile(r"(?:it|this|that|they|these)\s")
 _SUBJECT = re.compile(r"^(?:(?:this|that|these)\s)?\w+\s+")
 _YES_NO = re.compile(r"(yes|no)(?:\s*[,.;:!]\s*|\s+(?=because|since|as\b))(.*)|(yes|no)", re.IGNORECASE)
@@ -298,25 +289,25 @@ def _worded(words: str, *, wrapped: bool, options: Options) -> Value | None:
     if not _WORDY.fullmatch(words):
         return None
     folded = fold(words)
-    if folded in EMPTY_PHRASES:
+    if folded in lexicon.EMPTY_PHRASES:
         return v.Collection(())
-    if folded in REAL_PHRASES:
+    if folded in lexicon.REAL_PHRASES:
         return v.REALS
-    if folded in UNDEFINED_PHRASES or _PHRASE["does_not_exist"].fullmatch(folded):
+    if folded in lexicon.UNDEFINED_PHRASES or _PHRASE["does_not_exist"].fullmatch(folded):
         return v.Text("undefined")
     if _PHRASE["undetermined"].fullmatch(folded):
         return v.Text("cannot be determined")
-    if folded in INFINITE_PHRASES:
+    if folded in lexicon.INFINITE_PHRASES:
         return v.Text("infinitely many")
     if folded == "nan":
         raise Undefined("nan")
     if options.number_words:
-        number = number_from_words(folded)
+        number = lexicon.number_from_words(folded)
         if number is not None:
             return v.integer(number)
     if "-" in words and all(len(run) < 3 for run in re.findall("[A-Za-z]+", words)):
         return None  # p - q
-    if words in FUNCTIONS or words in GREEK or folded in ("infinity", "inf", "oo", "infty", "pi"):
+    if words in lexicon.FUNCTIONS or words in lexicon.GREEK or folded in ("infinity", "inf", "oo", "infty", "pi"):
         return None
     spaced = " " in words
     if not (spaced or wrapped or len(folded) > 3 or _NAME.fullmatch(words) or folded in _BARE_WORDS) or len(folded) < 2:

@@ -5,18 +5,9 @@ from __future__ import annotations
 import re
 from unicodedata import category
 
+from ansatz.rewards.math_answer import words as lexicon
 from ansatz.rewards.math_answer.dates import canonical_date, is_time
 from ansatz.rewards.math_answer.phrases import phrases_of
-from ansatz.rewards.math_answer.words import (
-    ALTERING_WORDS,
-    CURRENCIES,
-    HEDGES,
-    NEGATIONS,
-    NUMBER_WORDS,
-    UNIT_GRAMMAR,
-    unit_name,
-    word_set,
-)
 
 _PHRASE = phrases_of("statements")
 
@@ -28,7 +19,7 @@ _DELETED = re.compile(r"~~[^~]*~~")
 _BAD_MARKS = frozenset("❌✗✘❎❓❔🤔👎⛔🚫✖🙅🤷")
 _SMILE = re.compile(r"\s[:;]-?[)DP(]$")
 _REMARK = re.compile(r"(.{1,200}?)\s*\(([^()]{1,200}(?:\([^()]{0,60}\)[^()]{0,100}){0,3})\)")
-_BAD_WORDS = HEDGES | ALTERING_WORDS | word_set("bad_remarks")
+_BAD_WORDS = lexicon.HEDGES | lexicon.ALTERING_WORDS | lexicon.word_set("bad_remarks")
 _NUMBERS = re.compile(r"-?\d+(?:[./]\d+)?")
 _CONTRAST = re.compile(r"(.{1,200}?),?\s(?:and\s+)?(?:not|rather\s+than|instead\s+of)\s+([-$\\\d][^,]{0,60})")
 _CORRECTED = re.compile(r"not\s+([-$\\\d][^,]{0,60}?),?\s+but\s+(?:rather\s+)?(.{1,200})", re.IGNORECASE)
@@ -45,7 +36,7 @@ BOLD = re.compile(r"(?<![^\s(])\*\*([^*\s](?:[^*]*[^*\s])?)\*\*(?![^\s).,;:!?])"
 SPANS = re.compile(r"\\\[(.*?)\\\]|\$\$(.*?)\$\$|\\\(([^\n]*?)\\\)|(?<!\\)\$([^$\n]*)(?<!\\)\$", re.DOTALL)
 _LETTER = re.compile(r"\$[A-Za-z]\$|\\\([A-Za-z]\\\)")
 _RAISED = frozenset({"squared", "cubed"})
-_UNIT_WORDS = _RAISED | UNIT_GRAMMAR
+_UNIT_WORDS = _RAISED | lexicon.UNIT_GRAMMAR
 _ENGLISH = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _OTHER_LETTERS = re.compile(r"[^\W\d_a-zA-Zα-ωΑ-Ωº²³]")
 _TEXT_GROUP = re.compile(r"\\(?:text|mathrm|mbox|textbf|operatorname)\s*\{[^{}]*\}")
@@ -79,7 +70,7 @@ def value_said(sentence: str) -> str:
     if _PHRASE["of_value"].search(sentence):
         return sentence
     words = {word.lower() for word in _WORD.findall(sentence)}
-    if not words.isdisjoint(ALTERING_WORDS | NEGATIONS | NUMBER_WORDS.keys()):
+    if not words.isdisjoint(lexicon.ALTERING_WORDS | lexicon.NEGATIONS | lexicon.NUMBER_WORDS.keys()):
         return sentence
     values = _values_in(sentence)
     return values[0] if len(values) == 1 else sentence
@@ -139,7 +130,7 @@ def predicate(sentence: str) -> str | None:
 
 
 def _hedges(text: str) -> bool:
-    return any(word.lower() in HEDGES for word in _WORD.findall(text))
+    return any(word.lower() in lexicon.HEDGES for word in _WORD.findall(text))
 
 
 def doubts(sentence: str) -> bool:
@@ -170,7 +161,7 @@ def is_bare(text: str) -> bool:
     measures = [word for word in words if word.lower() not in _UNIT_WORDS]
     if len(measures) < len(words) and (not measures or words[0].lower() in _RAISED):
         return False  # "24 squared", "7 per"
-    return all(unit_name(word) is not None for word in measures)
+    return all(lexicon.unit_name(word) is not None for word in measures)
 
 
 def _values_in(sentence: str) -> list[str]:
@@ -190,8 +181,8 @@ def _values_in(sentence: str) -> list[str]:
     rest.append(sentence[position:])
     for amount in _AMOUNT.finditer("".join(rest)):
         number, space, word = amount[0].strip().rpartition(" ")
-        is_money = amount[0].lstrip(" \\")[:1] in CURRENCIES
-        bare = space and word.isalpha() and (is_money or word == "in" or unit_name(word) is None)
+        is_money = amount[0].lstrip(" \\")[:1] in lexicon.CURRENCIES
+        bare = space and word.isalpha() and (is_money or word == "in" or lexicon.unit_name(word) is None)
         values.append(number if bare else amount[0].strip())
     return [value.replace("$", "\\$") if value.startswith("$") else value for value in dict.fromkeys(values)]
 
@@ -218,4 +209,4 @@ def masked(text: str) -> str:
 def unit_after(remark: str) -> str:
     """A unit that directly follows a formula, as text for the parser; "" when another word follows."""
     word = _ENGLISH.match(remark.strip())
-    return f" \\text{{{word[0]}}}" if word and word[0] != "in" and unit_name(word[0]) else ""
+    return f" \\text{{{word[0]}}}" if word and word[0] != "in" and lexicon.unit_name(word[0]) else ""

@@ -5,18 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ansatz.rewards.math_answer.words import (
-    ALTERING_WORDS,
-    COMPOUND_UNITS,
-    CONNECTIVES,
-    NUMBER_WORDS,
-    SCALES,
-    TO_BASE,
-    UNIT_OF,
-    UNIT_RAISERS,
-    is_single_letter_unit,
-    unit_name,
-)
+from ansatz.rewards.math_answer import words as lexicon
 
 if TYPE_CHECKING:
     from ansatz.rewards.math_answer.lexer import Token
@@ -51,8 +40,8 @@ class _Reader:
         while True:
             token, following = self.tokens[self.at], self.tokens[self.at + 1]
             low = token.text.lower() if token.kind == "word" else ""
-            if low in UNIT_RAISERS and (following.kind == "word" or _letter(following)):
-                raised = UNIT_RAISERS[low]
+            if low in lexicon.UNIT_RAISERS and (following.kind == "word" or _letter(following)):
+                raised = lexicon.UNIT_RAISERS[low]
                 self.at += 1
             elif low == "per" or (token.kind == "op" and token.text == "/" and self._starts(self.at + 1)):
                 sign = -1
@@ -86,7 +75,7 @@ class _Reader:
     def _starts(self, at: int) -> bool:
         """Whether a factor, a group or `square` starts at a place."""
         token = self.tokens[at]
-        known = token.kind == "word" and (token.text.lower() in UNIT_RAISERS or _name(token) is not None)
+        known = token.kind == "word" and (token.text.lower() in lexicon.UNIT_RAISERS or _name(token) is not None)
         return known or _letter(token) is not None or token.text in ("(", "mu", "Omega", "frac")
 
     def _factor(self) -> str | None:
@@ -96,11 +85,16 @@ class _Reader:
             self.at += 2
             self.words += 1
             return _PREFIXED_OHM[token.text]
-        if token.kind == "name" and token.text == "mu" and f"u{following.text}" in UNIT_OF and len(following.text) == 1:
+        if (
+            token.kind == "name"
+            and token.text == "mu"
+            and f"u{following.text}" in lexicon.UNIT_OF
+            and len(following.text) == 1
+        ):
             self.at += 2
             self.words += following.upright
             self.letters += not following.upright
-            return UNIT_OF[f"u{following.text}"]
+            return lexicon.UNIT_OF[f"u{following.text}"]
         letter = "ohm" if token.kind == "name" and token.text == "Omega" else _letter(token)
         name = letter or (_name(token) if token.kind == "word" else None)
         if name:
@@ -119,8 +113,8 @@ class _Reader:
             self.at += 1
         if name.startswith("#"):
             self.label = name
-        elif name in COMPOUND_UNITS:
-            self.powers |= dict(COMPOUND_UNITS[name])
+        elif name in lexicon.COMPOUND_UNITS:
+            self.powers |= dict(lexicon.COMPOUND_UNITS[name])
         else:
             self.powers[name] = self.powers.get(name, 0) + (sign * power if power > 0 else power)
 
@@ -175,22 +169,22 @@ def _is_ratio_of_letters(unit: Unit) -> bool:
 def _letter(token: Token) -> str | None:
     """The unit of a letter outside \\text{}, which can also be a variable."""
     plain = token.kind == "name" and len(token.text) == 1 and not token.upright
-    return unit_name(token.text) if plain and is_single_letter_unit(token.text) else None
+    return lexicon.unit_name(token.text) if plain and lexicon.is_single_letter_unit(token.text) else None
 
 
 def _name(token: Token) -> str | None:
     """The canonical name of a unit word. Single letters and unknown words must be upright, as in \\text{m}."""
     if len(token.text) == 1:
-        return unit_name(token.text) if token.upright and is_single_letter_unit(token.text) else None
-    known = unit_name(token.text)
+        return lexicon.unit_name(token.text) if token.upright and lexicon.is_single_letter_unit(token.text) else None
+    known = lexicon.unit_name(token.text)
     low = token.text.lower()
     if (
         known
         or not token.upright
-        or low in CONNECTIVES
-        or low in SCALES
-        or low in ALTERING_WORDS
-        or low in NUMBER_WORDS
+        or low in lexicon.CONNECTIVES
+        or low in lexicon.SCALES
+        or low in lexicon.ALTERING_WORDS
+        or low in lexicon.NUMBER_WORDS
     ):
         return known
     return "#" + token.text.lower()
@@ -228,7 +222,7 @@ def conversion(unit: Unit) -> tuple[Fraction, Unit]:
     factor = Fraction(1)
     powers: dict[str, int] = {}
     for name, power in unit:
-        base, size = TO_BASE.get(name, (name, Fraction(1)))
+        base, size = lexicon.TO_BASE.get(name, (name, Fraction(1)))
         factor *= size**power
         powers[base] = powers.get(base, 0) + power
     return factor, tuple(sorted((name, power) for name, power in powers.items() if power))

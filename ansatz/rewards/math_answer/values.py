@@ -350,8 +350,9 @@ _ITEMS, _TERMS = attrgetter("items"), attrgetter("terms")
 _PARTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     Sum: _TERMS, Ratio: _TERMS, Product: attrgetter("factors"), Power: attrgetter("base", "exponent"),
     Apply: attrgetter("arguments"), Bracket: _ITEMS, Collection: _ITEMS, Listing: _ITEMS, Relation: attrgetter("sides"),
-    Combination: attrgetter("parts"), Matrix: lambda value: sum(value.rows, ()), Cases: lambda value: sum(value.pieces, ()),
-    Quantity: lambda value: (value.amount,), Family: lambda value: (value.body,),
+    Combination: attrgetter("parts"), Matrix: lambda value: sum(value.rows, ()),
+    Cases: lambda value: sum(value.pieces, ()), Quantity: lambda value: (value.amount,),
+    Family: lambda value: (value.body,),
 }  # fmt: skip
 """The values that a value of each kind is made of."""
 
